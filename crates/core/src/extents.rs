@@ -1,0 +1,137 @@
+//! Extents: immutable, reference-counted runs of pool pages.
+
+use crate::span::PAGE;
+
+/// Names an extent. [`ExtentId::NONE`] stands for bytes that nobody is owed (freed memory, or
+/// memory given back with `madvise`): they read as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExtentId(pub u32);
+
+impl ExtentId {
+    /// No extent: zeros.
+    pub const NONE: Self = Self(0);
+}
+
+/// One extent.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// First pool page.
+    pub page: usize,
+    /// Number of pages.
+    pub pages: usize,
+    /// Bytes `..filled` are final; only what lies behind may still be written, by one filler.
+    pub filled: u32,
+    /// Views and pins.
+    pub refs: u32,
+    /// Somebody is filling the tail.
+    pub filling: bool,
+    /// When it was last viewed anew, in tracker operations.
+    pub used: u64,
+}
+
+impl Extent {
+    /// Bytes it has room for.
+    pub fn capacity(&self) -> usize {
+        self.pages * PAGE
+    }
+}
+
+/// All extents.
+#[derive(Debug, Default)]
+pub struct Extents {
+    slots: Vec<Extent>,
+    vacant: Vec<u32>,
+    bytes: usize,
+}
+
+impl Extents {
+    /// None.
+    pub const fn new() -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new(), bytes: 0 }
+    }
+
+    /// Extents alive.
+    pub fn count(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    /// Bytes of whole pages that they hold.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes an extent of `pages` pool pages from `page`, with one reference.
+    pub fn create(&mut self, page: usize, pages: usize, filled: u32, used: u64) -> ExtentId {
+        self.bytes += pages * PAGE;
+        let e = Extent { page, pages, filled, refs: 1, filling: false, used };
+        match self.vacant.pop() {
+            Some(i) => {
+                self.slots[i as usize] = e;
+                ExtentId(i + 1)
+            }
+            None => {
+                self.slots.push(e);
+                ExtentId(u32::try_from(self.slots.len()).expect("fewer than 2^32 extents"))
+            }
+        }
+    }
+
+    /// The extent `id`.
+    pub fn get(&self, id: ExtentId) -> &Extent {
+        &self.slots[id.0 as usize - 1]
+    }
+
+    /// The extent `id`, to be changed.
+    pub fn get_mut(&mut self, id: ExtentId) -> &mut Extent {
+        &mut self.slots[id.0 as usize - 1]
+    }
+
+    /// One more reference. [`ExtentId::NONE`] needs none.
+    pub fn hold(&mut self, id: ExtentId) {
+        if id != ExtentId::NONE {
+            self.get_mut(id).refs += 1;
+        }
+    }
+
+    /// One reference less; returns the extent if that was the last: its pages are free.
+    #[must_use]
+    pub fn drop_ref(&mut self, id: ExtentId) -> Option<Extent> {
+        if id == ExtentId::NONE {
+            return None;
+        }
+        let e = self.get_mut(id);
+        debug_assert!(e.refs > 0, "extent released twice");
+        e.refs -= 1;
+        if e.refs > 0 {
+            return None;
+        }
+        let e = *e;
+        self.bytes -= e.pages * PAGE;
+        self.vacant.push(id.0 - 1);
+        Some(e)
+    }
+
+    /// Cuts `id` down to its filled pages; returns the first page given up and their number.
+    pub fn trim(&mut self, id: ExtentId) -> (usize, usize) {
+        let e = self.get_mut(id);
+        let keep = (e.filled as usize).div_ceil(PAGE);
+        let given = (e.page + keep, e.pages - keep);
+        e.pages = keep;
+        self.bytes -= given.1 * PAGE;
+        given
+    }
+
+    /// Whether `id` is alive.
+    pub fn alive(&self, id: ExtentId) -> bool {
+        id != ExtentId::NONE && self.slots.get(id.0 as usize - 1).is_some_and(|e| e.refs > 0)
+    }
+
+    /// Every live extent.
+    pub fn iter(&self) -> impl Iterator<Item = (ExtentId, &Extent)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| e.refs > 0)
+            .map(|(i, e)| (ExtentId(i as u32 + 1), e))
+    }
+}

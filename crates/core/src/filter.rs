@@ -1,0 +1,142 @@
+//! The lock-free test in front of the tracker: "surely nothing tracked here".
+//!
+//! It only ever errs towards "perhaps": a wrong "perhaps" costs a lookup under the lock. A wrong
+//! "surely not" would not lose a byte either (the call then touches unmapped pages and the
+//! fault path answers), it would only be slow.
+
+use crate::span::Span;
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+
+/// Addresses are told apart in granules of 64 KB.
+const GRANULE_SHIFT: u32 = 16;
+const GRANULES: usize = 1 << 15;
+const ORIGINS: usize = 1 << 12;
+/// Beyond this many granules a range is not walked: "perhaps".
+const WALK_MAX: usize = 512;
+
+/// Granules that hold registered pages, and ranges that input calls filled (*origins*).
+#[derive(Debug)]
+pub struct Filter {
+    tracked: [AtomicU8; GRANULES],
+    origin_start: [AtomicUsize; ORIGINS],
+    origin_end: [AtomicUsize; ORIGINS],
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[inline]
+fn slot(granule: usize, slots: usize) -> usize {
+    (granule ^ (granule >> 15)) & (slots - 1)
+}
+
+impl Filter {
+    /// Nothing tracked.
+    pub const fn new() -> Self {
+        Self {
+            tracked: [const { AtomicU8::new(0) }; GRANULES],
+            origin_start: [const { AtomicUsize::new(0) }; ORIGINS],
+            origin_end: [const { AtomicUsize::new(0) }; ORIGINS],
+        }
+    }
+
+    /// Whether `addr..addr+len` may hold tracked pages. `len` must not be 0.
+    #[inline]
+    pub fn perhaps_tracked(&self, addr: usize, len: usize) -> bool {
+        let first = addr >> GRANULE_SHIFT;
+        let last = addr.wrapping_add(len - 1) >> GRANULE_SHIFT;
+        if last.wrapping_sub(first) > WALK_MAX {
+            return true;
+        }
+        let mut g = first;
+        loop {
+            if self.tracked[slot(g, GRANULES)].load(Relaxed) != 0 {
+                return true;
+            }
+            if g >= last {
+                return false;
+            }
+            g += 1;
+        }
+    }
+
+    /// `span` holds tracked pages from now on.
+    pub fn track(&self, span: Span) {
+        if span.is_empty() {
+            return;
+        }
+        for g in (span.start >> GRANULE_SHIFT)..=((span.end - 1) >> GRANULE_SHIFT) {
+            self.tracked[slot(g, GRANULES)].store(1, Relaxed);
+        }
+    }
+
+    /// Forgets all tracked granules; the caller tells the ones that remain anew.
+    pub fn clear_tracked(&self) {
+        for t in &self.tracked {
+            t.store(0, Relaxed);
+        }
+    }
+
+    /// Remembers that an input call filled `len` bytes at `addr`. Forgets what shared its place.
+    pub fn input(&self, addr: usize, len: usize) {
+        let span = Span::sized(addr, len);
+        if span.is_empty() {
+            return;
+        }
+        let (first, last) = (span.start >> GRANULE_SHIFT, (span.end - 1) >> GRANULE_SHIFT);
+        for g in first..=last.min(first + WALK_MAX) {
+            let i = slot(g, ORIGINS);
+            let (start, end) =
+                (self.origin_start[i].load(Relaxed), self.origin_end[i].load(Relaxed));
+            // A message arrives in pieces: what follows on joins what is there.
+            let joined = if start <= span.start && span.start <= end && end < span.end {
+                (start, span.end)
+            } else if start <= span.start && span.end <= end {
+                continue;
+            } else {
+                (span.start, span.end)
+            };
+            self.origin_start[i].store(joined.0, Relaxed);
+            self.origin_end[i].store(joined.1, Relaxed);
+        }
+    }
+
+    /// Whether the data at `addr` came from an input call, as far as is remembered.
+    #[inline]
+    pub fn is_input(&self, addr: usize) -> bool {
+        let i = slot(addr >> GRANULE_SHIFT, ORIGINS);
+        self.origin_start[i].load(Relaxed) <= addr && addr < self.origin_end[i].load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracked_granules_are_never_denied() {
+        let f = Box::leak(Box::new(Filter::new()));
+        assert!(!f.perhaps_tracked(0x7f00_0000_0000, 1 << 20));
+        f.track(Span::sized(0x7f00_0008_0000, 4096));
+        assert!(f.perhaps_tracked(0x7f00_0000_0000, 1 << 20));
+        assert!(f.perhaps_tracked(0x7f00_0008_0fff, 1));
+        assert!(!f.perhaps_tracked(0x7f00_0009_0000, 1));
+        assert!(f.perhaps_tracked(0, usize::MAX));
+        f.clear_tracked();
+        assert!(!f.perhaps_tracked(0x7f00_0008_0000, 1));
+    }
+
+    #[test]
+    fn an_input_that_arrives_in_pieces_is_one_origin() {
+        let f = Box::leak(Box::new(Filter::new()));
+        for piece in 0..32 {
+            f.input(0x7f00_0000_0010 + piece * 10_000, 10_000);
+        }
+        assert!((0..320_000).step_by(999).all(|i| f.is_input(0x7f00_0000_0010 + i)));
+        assert!(!f.is_input(0x7f00_0000_000f));
+        assert!(!f.is_input(0x7f00_0000_0010 + 320_000));
+    }
+}

@@ -1,0 +1,29 @@
+//! The pure heart of uncopy: extents, views, the tracker and its policy.
+//!
+//! Nothing here makes a system call or touches the program's memory. What must happen to pages is
+//! asked of a [`memory::Memory`]; what must be copied is handed back to the caller as
+//! [`plan::Copy`] lists, to be carried out after the tracker's lock is dropped. So the whole
+//! logic runs against a simulated address space in `tests/model.rs`.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`span`] | half-open byte ranges and page arithmetic |
+//! | [`extents`] | immutable, reference-counted runs of pool pages |
+//! | [`views`] | which program bytes are which extent bytes |
+//! | [`tracker`] | input, copy, output, touch, free: what each does to views |
+//! | [`policy`] | whether a call site's copies are worth eliding |
+//! | [`filter`] | the lock-free "surely untracked" test in front of it all |
+#![forbid(unsafe_code)]
+
+pub mod counters;
+pub mod extents;
+pub mod filter;
+pub mod memory;
+pub mod options;
+pub mod plan;
+pub mod policy;
+pub mod ranges;
+pub mod runs;
+pub mod span;
+pub mod tracker;
+pub mod views;

@@ -1,0 +1,82 @@
+//! What the tracker asks of the machine: the only door from pure logic to pages.
+
+use crate::span::Span;
+
+/// Why moving pages out of the program stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It did not: all pages were moved.
+    Done,
+    /// A page that was never touched, where holes were not allowed.
+    Hole,
+    /// The kernel refused a page: pinned by a device, shared after fork (EBUSY), or contended.
+    Busy,
+    /// This memory cannot be moved at all: shared, file-backed, locked, not mapped (EINVAL, ...).
+    Unsuitable,
+}
+
+/// What [`Memory::take`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Pages moved (or, with holes allowed, known to be missing), from the start of the span.
+    pub pages: usize,
+    /// Why it ended.
+    pub stop: Stop,
+}
+
+/// A piece of the content of pages to be filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// `len` bytes from this address (in the pool).
+    Bytes {
+        /// Address of the first byte.
+        from: usize,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// `len` zero bytes.
+    Zero {
+        /// Length in bytes.
+        len: usize,
+    },
+}
+
+/// Why pages could not be filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillError {
+    /// The memory map is changing under us (EAGAIN): read the kernel's events, then try again.
+    Again,
+    /// The memory is gone (unmapped meanwhile); nobody can be waiting for it any more.
+    Gone,
+}
+
+/// Pages of the program and of the pool. Addresses are plain numbers; spans are whole pages.
+pub trait Memory {
+    /// Address of pool page 0.
+    fn pool_base(&self) -> usize;
+
+    /// Lets touches of missing pages in `span` be reported to us. `Err` where the memory is not
+    /// private and anonymous, is not mapped, or has another owner.
+    #[allow(clippy::result_unit_err)]
+    fn register(&mut self, span: Span) -> Result<(), ()>;
+
+    /// Ends that; missing pages of `span` become ordinary fresh memory. Wakes who waits there.
+    fn unregister(&mut self, span: Span);
+
+    /// Whether an unmap, remove or remap by some thread is under way and not yet reported.
+    fn map_changing(&mut self) -> bool;
+
+    /// Moves the pages of `from` into the vacant pool pages that start at page number `slot`.
+    fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken;
+
+    /// Makes `pages` pool pages from page number `slot` vacant.
+    fn discard(&mut self, slot: usize, pages: usize);
+
+    /// Fills the missing pages of `span` with `pieces`, which tile it, in one step as far as
+    /// anyone who touches a page can see, and wakes who waits there. A page that turns out to
+    /// be present is left as it is.
+    ///
+    /// # Errors
+    /// [`FillError`]; a part of the pages may have been filled.
+    fn fill(&mut self, span: Span, pieces: &[Piece]) -> Result<(), FillError>;
+}

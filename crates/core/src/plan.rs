@@ -1,0 +1,125 @@
+//! What a call must do once the tracker's lock is dropped.
+
+use crate::extents::ExtentId;
+use arrayvec::ArrayVec;
+
+/// Most pieces that one call is planned with; a call that would need more is executed plainly
+/// (touches are then resolved by faults).
+pub const MAX_PIECES: usize = 48;
+
+/// Copy `len` bytes: to be executed without the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Address to copy to.
+    pub to: usize,
+    /// Address to copy from.
+    pub from: usize,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+/// A list of copies: short ones without an allocation.
+#[derive(Debug, Default)]
+pub struct Copies {
+    few: ArrayVec<Copy, 8>,
+    more: Vec<Copy>,
+}
+
+impl Copies {
+    /// Adds one.
+    pub fn push(&mut self, copy: Copy) {
+        if let Err(e) = self.few.try_push(copy) {
+            self.more.push(e.element());
+        }
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = &Copy> {
+        self.few.iter().chain(&self.more)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.few.is_empty()
+    }
+
+    /// Drops all.
+    pub fn clear(&mut self) {
+        self.few.clear();
+        self.more.clear();
+    }
+}
+
+/// References that keep extents alive while a call uses them without the lock.
+pub type Pins = ArrayVec<ExtentId, MAX_PIECES>;
+
+/// Program bytes that become a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assign {
+    /// First program address.
+    pub addr: usize,
+    /// Length in bytes.
+    pub len: usize,
+    /// The extent.
+    pub extent: ExtentId,
+    /// Offset in the extent, in bytes.
+    pub offset: u32,
+}
+
+/// How a copy is carried out. Order: `staged`, then commit, then `copies`, then release.
+#[derive(Debug, Default)]
+pub struct CopyPlan {
+    /// Nothing is tracked here (or it is too fragmented): execute the copy as it is.
+    pub bypass: bool,
+    /// Resident source bytes to be put into extents before the commit.
+    pub staged: Copies,
+    /// Views to be made by the commit.
+    pub assigns: ArrayVec<Assign, MAX_PIECES>,
+    /// Copies to resident destination bytes.
+    pub copies: Copies,
+    /// Extents held until release.
+    pub pins: Pins,
+    /// The call site.
+    pub site: u16,
+}
+
+/// Where an input call should put its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The program's address.
+    pub addr: usize,
+    /// Length in bytes.
+    pub len: usize,
+    /// Where to receive instead: extent and offset. `None`: at the program's address.
+    pub extent: Option<(ExtentId, u32)>,
+    /// The address to hand to the kernel.
+    pub at: usize,
+}
+
+/// How an input call is carried out.
+#[derive(Debug, Default)]
+pub struct InputPlan {
+    /// Nothing of it is a view: make the call as it is.
+    pub bypass: bool,
+    /// The pieces, in order.
+    pub targets: ArrayVec<Target, MAX_PIECES>,
+    /// After the commit: bytes whose page was touched meanwhile.
+    pub copies: Copies,
+    /// Extents held until release.
+    pub pins: Pins,
+}
+
+/// How an output call is carried out.
+#[derive(Debug, Default)]
+pub struct OutputPlan {
+    /// Nothing of it is a view: make the call as it is.
+    pub bypass: bool,
+    /// Address and length of each piece, in order.
+    pub pieces: ArrayVec<(usize, usize), MAX_PIECES>,
+    /// For each buffer of the call, how many of the pieces are its.
+    pub per_buffer: ArrayVec<usize, MAX_PIECES>,
+    /// Bytes that come from extents.
+    pub gathered: usize,
+    /// Extents held until release.
+    pub pins: Pins,
+}

@@ -1,0 +1,72 @@
+//! Half-open ranges of addresses, and page arithmetic.
+
+/// Size of a base page in bytes (x86-64).
+pub const PAGE: usize = 4096;
+
+/// Rounds an address down to its page.
+pub const fn page_down(addr: usize) -> usize {
+    addr & !(PAGE - 1)
+}
+
+/// Rounds an address up to a page; addresses in the last page of the address space stay there.
+pub const fn page_up(addr: usize) -> usize {
+    addr.saturating_add(PAGE - 1) & !(PAGE - 1)
+}
+
+/// The bytes `start..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// First address.
+    pub start: usize,
+    /// One past the last address.
+    pub end: usize,
+}
+
+impl Span {
+    /// `start..end`; an end before the start makes an empty span.
+    pub const fn new(start: usize, end: usize) -> Self {
+        Self { start, end: if end < start { start } else { end } }
+    }
+
+    /// `len` bytes from `start`, cut off at the end of the address space.
+    pub const fn sized(start: usize, len: usize) -> Self {
+        Self { start, end: start.saturating_add(len) }
+    }
+
+    /// Length in bytes.
+    pub const fn len(self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether it has no bytes.
+    pub const fn is_empty(self) -> bool {
+        self.end <= self.start
+    }
+
+    /// Length in whole pages, rounded down.
+    pub const fn pages(self) -> usize {
+        self.len() / PAGE
+    }
+
+    /// The whole pages inside (the *core*; what it cuts off are the *fringes*).
+    pub const fn core(self) -> Self {
+        Self::new(page_up(self.start), page_down(self.end))
+    }
+
+    /// The whole pages that contain it.
+    pub const fn hull(self) -> Self {
+        Self::new(page_down(self.start), page_up(self.end))
+    }
+
+    /// The bytes in both.
+    pub const fn intersect(self, other: Self) -> Self {
+        let start = if self.start > other.start { self.start } else { other.start };
+        let end = if self.end < other.end { self.end } else { other.end };
+        Self::new(start, end)
+    }
+
+    /// Whether they share a byte.
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
