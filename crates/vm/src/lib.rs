@@ -1,0 +1,20 @@
+//! Pages: userfaultfd, the page pool, the thread that answers faults, and the lock around the
+//! tracker.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`uffd`] | the kernel interface |
+//! | [`pages`] | the tracker's `Memory` over it |
+//! | [`lock`] | a futex lock that a forked child can reset |
+//! | [`critical`] | no signal handler of the program runs while the lock is held |
+//! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
+//! | [`monitor`] | the fault-handling thread |
+//! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
+
+pub mod critical;
+pub mod freeze;
+pub mod lock;
+pub mod monitor;
+pub mod pages;
+pub mod space;
+pub mod uffd;
