@@ -1,0 +1,46 @@
+//! Copies in the program's memory.
+//!
+//! unsafe: carries out what the tracker planned, on addresses that the program named.
+
+use uncopy_core::plan::CopyPlan;
+use uncopy_vm::pages::CopyBytes;
+use uncopy_vm::space;
+
+/// Copies `len` bytes from `src` to `dst`, as views where that is possible. Returns false if
+/// nothing of it is tracked: the caller executes the copy as it is.
+///
+/// # Safety
+/// `src` and `dst` are valid for reading and writing `len` bytes, as for `memcpy`.
+pub unsafe fn copy(
+    dst: usize,
+    src: usize,
+    len: usize,
+    caller: usize,
+    is_input: bool,
+    copy_bytes: CopyBytes,
+) -> bool {
+    let mut plan = CopyPlan::default();
+    let planned = space::with(|b| b.copy_begin(dst, src, len, caller, is_input, &mut plan));
+    if planned.is_none() || plan.bypass {
+        if planned.is_some() {
+            space::evict_if_wanted();
+        }
+        return false;
+    }
+    if !plan.staged.is_empty() {
+        // SAFETY: from the source that the caller vouches for into a pinned, private extent.
+        unsafe { space::execute(&plan.staged, copy_bytes) };
+        space::with_after_fork(|b| b.copy_commit(&mut plan));
+    }
+    // SAFETY: into the destination that the caller vouches for, from the source or from pinned
+    // extents.
+    unsafe { space::execute(&plan.copies, copy_bytes) };
+    space::release(&mut plan.pins);
+    true
+}
+
+/// Borrows a descriptor number for one call.
+pub(crate) fn with_fd<R>(fd: i32, f: impl FnOnce(rustix::fd::BorrowedFd<'_>) -> R) -> R {
+    // SAFETY: used for one system call, which answers EBADF if it is not open.
+    f(unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) })
+}

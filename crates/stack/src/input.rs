@@ -1,0 +1,64 @@
+//! Input calls: bytes go into extents where the buffer is already a view, and stay where they are
+//! otherwise; then only their origin is remembered.
+//!
+//! unsafe: carries out the copies of a committed plan.
+
+use crate::buffers::{Pieces, perhaps_tracked, piece, spans};
+use libc::iovec;
+use uncopy_core::plan::InputPlan;
+use uncopy_vm::pages::CopyBytes;
+use uncopy_vm::space;
+
+/// Inputs smaller than this are not remembered as origins: what is copied of them is small.
+const ORIGIN_MIN: usize = 1024;
+
+/// Makes an input call into `buffers`. `as_it_is` makes the program's own call; `scattered` makes
+/// it with other pieces in place of the buffers (of the same total length). Both return what the
+/// libc function does: bytes, or -1 with errno set.
+pub fn input(
+    buffers: &[iovec],
+    copy_bytes: CopyBytes,
+    as_it_is: impl FnOnce() -> isize,
+    scattered: impl FnOnce(&mut Pieces) -> isize,
+) -> isize {
+    if !perhaps_tracked(buffers) {
+        let received = as_it_is();
+        remember(buffers, received);
+        return received;
+    }
+    let mut plan = InputPlan::default();
+    let planned = space::with(|b| b.input_begin(spans(buffers), &mut plan));
+    if planned.is_none() || plan.bypass {
+        space::evict_if_wanted();
+        let received = as_it_is();
+        remember(buffers, received);
+        return received;
+    }
+    let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
+    let received = scattered(&mut pieces);
+    let bytes = received.max(0) as usize;
+    space::with_after_fork(|b| b.input_commit(&mut plan, bytes));
+    // SAFETY: the plan's own copies, its pins still held.
+    unsafe { space::execute(&plan.copies, copy_bytes) };
+    space::release(&mut plan.pins);
+    remember(buffers, received);
+    received
+}
+
+/// Remembers where input data lies, so that its first copy may move it.
+#[inline]
+pub fn remember(buffers: &[iovec], received: isize) {
+    if received < ORIGIN_MIN as isize || !space::wanted() {
+        return;
+    }
+    let mut left = received as usize;
+    for (addr, len) in spans(buffers) {
+        let got = len.min(left);
+        space::FILTER.input(addr, got);
+        left -= got;
+        if left == 0 {
+            break;
+        }
+    }
+    space::input_seen();
+}
