@@ -1,0 +1,251 @@
+//! memcpy and its kin: a compare and a jump for small copies.
+//!
+//! unsafe: assembly for the entry points, because a small copy must reach libc's routine with
+//! nothing but a compare and a jump, which no compiled function guarantees (and the compiler may
+//! turn a body of `memcpy` into a call of `memcpy`). Before the constructor has found libc's
+//! routines a plain `rep movsb` serves: it needs no relocation, which may not have happened yet.
+
+use crate::real;
+use crate::start::GLIBC_STACK_END;
+use core::arch::{asm, naked_asm};
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use uncopy_stack::copy::copy;
+use uncopy_vm::{critical, space};
+
+/// Copies below this many bytes are never looked at.
+const LOOK: usize = 4096;
+/// How far above the stack pointer an address may still be the caller's own stack.
+const STACK_REACH: usize = 8 << 20;
+
+/// `memcpy(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memcpy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+    naked_asm!(
+        "cmp rdx, {look}",
+        "jae 3f",
+        "2:",
+        "mov rax, qword ptr [rip + {real}]",
+        "test rax, rax",
+        "jz 4f",
+        "jmp rax",
+        "3:",
+        "cmp byte ptr [rip + {seen}], 0",
+        "je 2b",
+        "mov rcx, qword ptr [rsp]",
+        "jmp {large}",
+        "4:",
+        "jmp {early}",
+        look = const LOOK,
+        real = sym real::MEMCPY,
+        seen = sym space::INPUT_SEEN,
+        large = sym large,
+        early = sym early,
+    )
+}
+
+/// `memmove(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memmove(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+    naked_asm!(
+        "cmp rdx, {look}",
+        "jae 3f",
+        "2:",
+        "mov rax, qword ptr [rip + {real}]",
+        "test rax, rax",
+        "jz 4f",
+        "jmp rax",
+        "3:",
+        "cmp byte ptr [rip + {seen}], 0",
+        "je 2b",
+        "mov rcx, qword ptr [rsp]",
+        "jmp {large}",
+        "4:",
+        "jmp {early}",
+        look = const LOOK,
+        real = sym real::MEMMOVE,
+        seen = sym space::INPUT_SEEN,
+        large = sym large,
+        early = sym early,
+    )
+}
+
+/// `mempcpy(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mempcpy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+    naked_asm!(
+        "cmp rdx, {look}",
+        "jae 3f",
+        "2:",
+        "mov rax, qword ptr [rip + {real}]",
+        "test rax, rax",
+        "jz 4f",
+        "jmp rax",
+        "3:",
+        "cmp byte ptr [rip + {seen}], 0",
+        "je 2b",
+        "mov rcx, qword ptr [rsp]",
+        "jmp {large}",
+        "4:",
+        "jmp {early}",
+        look = const LOOK,
+        real = sym real::MEMPCPY,
+        seen = sym space::INPUT_SEEN,
+        large = sym large_end,
+        early = sym early_end,
+    )
+}
+
+macro_rules! checked {
+    ($name:ident, $unchecked:ident, $failed:ident, $doc:literal) => {
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As for the function without the check.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            dst: *mut c_void,
+            src: *const c_void,
+            n: usize,
+            room: usize,
+        ) -> *mut c_void {
+            naked_asm!(
+                "cmp rcx, rdx",
+                "jb 2f",
+                "jmp {unchecked}",
+                "2:",
+                "jmp {failed}",
+                unchecked = sym $unchecked,
+                failed = sym $failed,
+            )
+        }
+
+        unsafe extern "C" fn $failed(
+            dst: *mut c_void,
+            src: *const c_void,
+            n: usize,
+            room: usize,
+        ) -> *mut c_void {
+            // SAFETY: libc's own check, which reports the overflow and aborts.
+            unsafe { real::$name(dst, src, n, room) }
+        }
+    };
+}
+
+checked!(
+    __memcpy_chk,
+    memcpy,
+    memcpy_overflows,
+    "`memcpy` with a known destination size (`_FORTIFY_SOURCE`)."
+);
+checked!(__memmove_chk, memmove, memmove_overflows, "`memmove` with a known destination size.");
+checked!(__mempcpy_chk, mempcpy, mempcpy_overflows, "`mempcpy` with a known destination size.");
+
+/// `bcopy(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bcopy(src: *const c_void, dst: *mut c_void, n: usize) {
+    naked_asm!("xchg rdi, rsi", "jmp {memmove}", memmove = sym memmove)
+}
+
+unsafe extern "C" fn large(
+    dst: *mut c_void,
+    src: *const c_void,
+    n: usize,
+    caller: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both.
+    unsafe {
+        if !elided(dst as usize, src as usize, n, caller) {
+            real::copy_bytes(dst.cast(), src.cast(), n);
+        }
+    }
+    dst
+}
+
+unsafe extern "C" fn large_end(
+    dst: *mut c_void,
+    src: *const c_void,
+    n: usize,
+    caller: usize,
+) -> *mut c_void {
+    // SAFETY: as above; the result is one past the destination.
+    unsafe { large(dst, src, n, caller).byte_add(n) }
+}
+
+/// Whether the copy was done as views.
+#[inline]
+unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> bool {
+    let tracked = space::running()
+        && (space::FILTER.perhaps_tracked(src, n) || space::FILTER.perhaps_tracked(dst, n));
+    let input = n >= crate::start::threshold() && space::FILTER.is_input(src);
+    if !(tracked || input) {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { try_elide(dst, src, n, caller, input) }
+}
+
+#[cold]
+unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool) -> bool {
+    if critical::inside() || on_own_stack(dst) || on_own_stack(src) {
+        return false;
+    }
+    if !space::running() && !space::start() {
+        return false;
+    }
+    // SAFETY: the caller's promise to memcpy.
+    unsafe { copy(dst, src, n, caller, input, real::copy_bytes) }
+}
+
+/// Whether `addr` is on the running thread's stack, which is never unmapped. A thread's stack ends
+/// below its thread pointer, the first thread's at libc's mark.
+fn on_own_stack(addr: usize) -> bool {
+    let (sp, tp): (usize, usize);
+    // SAFETY: reads the stack pointer and the thread control block's own address.
+    unsafe {
+        asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags));
+        asm!("mov {}, fs:0", out(reg) tp, options(nostack, preserves_flags, readonly));
+    }
+    let main_end = GLIBC_STACK_END.load(Ordering::Relaxed);
+    let top = if sp < tp && tp - sp < (1 << 30) { tp } else { main_end.max(sp) + (1 << 20) };
+    addr >= sp.saturating_sub(4096) && addr < top && addr - sp.min(addr) < STACK_REACH
+}
+
+/// Copies before libc's routines are known, and for their sake in either direction.
+unsafe extern "C" fn early(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+    let (d, s) = (dst as usize, src as usize);
+    // SAFETY: the caller's promise; the direction flag is restored.
+    unsafe {
+        if d <= s || d >= s + n {
+            asm!("rep movsb", inout("rcx") n => _, inout("rdi") d => _, inout("rsi") s => _,
+                options(nostack, preserves_flags));
+        } else {
+            asm!("std", "rep movsb", "cld", inout("rcx") n => _,
+                inout("rdi") d.wrapping_add(n).wrapping_sub(1) => _,
+                inout("rsi") s.wrapping_add(n).wrapping_sub(1) => _, options(nostack));
+        }
+    }
+    dst
+}
+
+unsafe extern "C" fn early_end(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+    // SAFETY: as above.
+    unsafe { early(dst, src, n).byte_add(n) }
+}

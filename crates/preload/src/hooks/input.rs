@@ -1,0 +1,374 @@
+//! read, recv and their kin.
+//!
+//! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
+//! place of its buffer.
+
+use crate::real;
+use core::ffi::{c_int, c_uint, c_void};
+use libc::{EINVAL, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use uncopy_stack::buffers::{list, piece};
+use uncopy_stack::input::{input, remember};
+
+/// Flags that change what is written to the buffer, or where the data comes from: made as it is.
+const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
+
+/// `read(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
+    let buffers = [piece(buf as usize, n)];
+    // SAFETY: the program's own arguments, or pieces of extents in place of its buffer.
+    input(
+        &buffers,
+        real::copy_bytes,
+        || unsafe { real::read(fd, buf, n) },
+        |p| unsafe {
+            match p.as_slice() {
+                [one] => real::read(fd, one.iov_base, one.iov_len),
+                many => real::readv(fd, many.as_ptr(), many.len() as c_int),
+            }
+        },
+    )
+}
+
+/// `read(2)` with a known buffer size.
+///
+/// # Safety
+/// As for [`read`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: libc's check reports the overflow; otherwise as `read`.
+    unsafe { if n > room { real::__read_chk(fd, buf, n, room) } else { read(fd, buf, n) } }
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: as in `read`; a negative count becomes one that `list` refuses.
+    unsafe {
+        input(
+            list(iov, count as usize),
+            real::copy_bytes,
+            || real::readv(fd, iov, count),
+            |p| real::readv(fd, p.as_ptr(), p.len() as c_int),
+        )
+    }
+}
+
+/// `pread(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
+    let buffers = [piece(buf as usize, n)];
+    // SAFETY: as in `read`.
+    input(
+        &buffers,
+        real::copy_bytes,
+        || unsafe { real::pread(fd, buf, n, at) },
+        |p| unsafe {
+            match p.as_slice() {
+                [one] => real::pread(fd, one.iov_base, one.iov_len, at),
+                many => real::preadv(fd, many.as_ptr(), many.len() as c_int, at),
+            }
+        },
+    )
+}
+
+/// `pread64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`pread`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
+    // SAFETY: the same function.
+    unsafe { pread(fd, buf, n, at) }
+}
+
+/// `pread(2)` with a known buffer size.
+///
+/// # Safety
+/// As for [`pread`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pread_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    at: off_t,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: as in `__read_chk`.
+    unsafe {
+        if n > room { real::__pread_chk(fd, buf, n, at, room) } else { pread(fd, buf, n, at) }
+    }
+}
+
+/// `__pread64_chk`: on x86-64 the same as [`__pread_chk`].
+///
+/// # Safety
+/// As for [`pread`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pread64_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    at: off_t,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: the same function.
+    unsafe { __pread_chk(fd, buf, n, at, room) }
+}
+
+/// `preadv(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
+    // SAFETY: as in `readv`.
+    unsafe {
+        input(
+            list(iov, count as usize),
+            real::copy_bytes,
+            || real::preadv(fd, iov, count, at),
+            |p| real::preadv(fd, p.as_ptr(), p.len() as c_int, at),
+        )
+    }
+}
+
+/// `preadv64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`preadv`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv64(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+) -> ssize_t {
+    // SAFETY: the same function.
+    unsafe { preadv(fd, iov, count, at) }
+}
+
+/// `preadv2(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as in `readv`.
+    unsafe {
+        input(
+            list(iov, count as usize),
+            real::copy_bytes,
+            || real::preadv2(fd, iov, count, at, flags),
+            |p| real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags),
+        )
+    }
+}
+
+/// `preadv64v2`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`preadv2`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv64v2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the same function.
+    unsafe { preadv2(fd, iov, count, at, flags) }
+}
+
+/// `recv(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: without an address it is recvfrom.
+    unsafe { receive(fd, buf, n, flags, core::ptr::null_mut(), core::ptr::null_mut()) }
+}
+
+/// `recv(2)` with a known buffer size.
+///
+/// # Safety
+/// As for [`recv`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as in `__read_chk`.
+    unsafe {
+        if n > room { real::__recv_chk(fd, buf, n, room, flags) } else { recv(fd, buf, n, flags) }
+    }
+}
+
+/// `recvfrom(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe { receive(fd, buf, n, flags, addr, len) }
+}
+
+/// `recvfrom(2)` with a known buffer size.
+///
+/// # Safety
+/// As for [`recvfrom`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    room: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: as in `__read_chk`.
+    unsafe {
+        if n > room {
+            real::__recvfrom_chk(fd, buf, n, room, flags, addr, len)
+        } else {
+            receive(fd, buf, n, flags, addr, len)
+        }
+    }
+}
+
+#[inline]
+unsafe fn receive(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the program's own arguments; a null address is what recv passes.
+    let as_it_is = || unsafe {
+        if addr.is_null() && len.is_null() {
+            real::recv(fd, buf, n, flags)
+        } else {
+            real::recvfrom(fd, buf, n, flags, addr, len)
+        }
+    };
+    if flags & UNUSUAL != 0 || (!addr.is_null() && len.is_null()) {
+        return as_it_is();
+    }
+    let buffers = [piece(buf as usize, n)];
+    // SAFETY: pieces of extents in place of the buffer; the address goes through a message header.
+    input(&buffers, real::copy_bytes, as_it_is, |p| unsafe {
+        if let [one] = p.as_slice() {
+            return if addr.is_null() {
+                real::recv(fd, one.iov_base, one.iov_len, flags)
+            } else {
+                real::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
+            };
+        }
+        let mut msg: msghdr = core::mem::zeroed();
+        if !addr.is_null() {
+            if (*len as c_int) < 0 {
+                *libc::__errno_location() = EINVAL;
+                return -1;
+            }
+            msg.msg_name = addr.cast();
+            msg.msg_namelen = *len;
+        }
+        msg.msg_iov = p.as_mut_ptr();
+        msg.msg_iovlen = p.len();
+        let received = real::recvmsg(fd, &mut msg, flags);
+        if received >= 0 && !addr.is_null() {
+            *len = msg.msg_namelen;
+        }
+        received
+    })
+}
+
+/// `recvmsg(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: as in `readv`; everything of the header but the buffers is the program's, and is
+    // given back to it.
+    unsafe {
+        if msg.is_null() || flags & UNUSUAL != 0 {
+            return real::recvmsg(fd, msg, flags);
+        }
+        let buffers = list((*msg).msg_iov, (*msg).msg_iovlen);
+        input(
+            buffers,
+            real::copy_bytes,
+            || real::recvmsg(fd, msg, flags),
+            |p| {
+                let mut other = *msg;
+                other.msg_iov = p.as_mut_ptr();
+                other.msg_iovlen = p.len();
+                let received = real::recvmsg(fd, &mut other, flags);
+                (*msg).msg_namelen = other.msg_namelen;
+                (*msg).msg_controllen = other.msg_controllen;
+                (*msg).msg_flags = other.msg_flags;
+                received
+            },
+        )
+    }
+}
+
+/// `recvmmsg(2)`: made as it is (faults serve what is unmapped); what arrived is remembered.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    msgs: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: the kernel has filled the first `received` headers.
+    unsafe {
+        let received = real::recvmmsg(fd, msgs, count, flags, timeout);
+        for i in 0..received.max(0) as usize {
+            let m = &*msgs.add(i);
+            remember(list(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen), m.msg_len as ssize_t);
+        }
+        received
+    }
+}

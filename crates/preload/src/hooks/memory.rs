@@ -1,0 +1,241 @@
+//! free, realloc and the calls that change the memory map.
+//!
+//! What the kernel reports by itself (munmap, madvise, brk, mappings over others, by whomever:
+//! `UFFD_FEATURE_EVENT_*`) needs no shim. These are for what it does not report, or reports too
+//! late.
+//!
+//! unsafe: see the crate.
+
+use crate::real;
+use crate::start::GLIBC_MALLOC;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use libc::{off_t, size_t};
+use uncopy_core::span::{PAGE, Span};
+use uncopy_vm::space;
+
+#[inline]
+fn perhaps_tracked(addr: usize, len: usize) -> bool {
+    space::running() && len > 0 && space::FILTER.perhaps_tracked(addr, len)
+}
+
+fn tracked(span: Span) -> bool {
+    perhaps_tracked(span.start, span.len()) && space::with(|b| b.tracks(span)) == Some(true)
+}
+
+/// `free(3)`: ends the views of the block.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(p: *mut c_void) {
+    // SAFETY: the program's own argument.
+    unsafe {
+        if perhaps_tracked(p as usize, 1) {
+            end_views(p);
+        }
+        real::free(p);
+    }
+}
+
+/// The two low words of a glibc block's header are flags; this one says that the block is a
+/// mapping of its own, which `free` unmaps (malloc/malloc.c, `IS_MMAPPED`).
+const IS_MMAPPED: usize = 2;
+
+#[cold]
+unsafe fn end_views(p: *mut c_void) {
+    if p.is_null() {
+        return;
+    }
+    // SAFETY: a block of the allocator behind us, as the program's `free` promises; glibc keeps
+    // the word before it.
+    unsafe {
+        let size = real::malloc_usable_size(p);
+        // A smaller block cannot hold a whole unmapped page: what is left of its bytes in a
+        // neighbour's page ends with that.
+        if size < PAGE {
+            return;
+        }
+        let block = Span::sized(p as usize, size);
+        let unmaps =
+            GLIBC_MALLOC.load(Ordering::Relaxed) && *p.cast::<usize>().sub(1) & IS_MMAPPED != 0;
+        space::with(|b| {
+            // The kernel reports the unmapping only after another thread may have been given the
+            // same addresses by an allocator whose mmap we do not see: forget them now.
+            if unmaps { b.forget(block) } else { b.freed(block.start, block.len()) }
+        });
+    }
+}
+
+/// `realloc(3)`: a block that holds views grows by views, not by libc's own (unseen) copy, which
+/// would touch every page.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
+    // SAFETY: the program's own arguments; a new block is as good as a grown one.
+    unsafe {
+        if p.is_null() || n == 0 || !perhaps_tracked(p as usize, 1) {
+            return real::realloc(p, n);
+        }
+        let size = real::malloc_usable_size(p);
+        let block = Span::sized(p as usize, size);
+        let viewed = n > size
+            && size >= crate::start::threshold()
+            && space::with(|b| b.views_in(block)) == Some(true);
+        if !viewed {
+            return real::realloc(p, n);
+        }
+        let grown = real::malloc(n);
+        if !grown.is_null() {
+            super::copy::memcpy(grown, p, size);
+            free(p);
+        }
+        grown
+    }
+}
+
+/// `mmap(2)`: addresses that come back while the report of their unmapping is still on its way
+/// must not be taken for the old ones.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    addr: *mut c_void,
+    n: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    at: off_t,
+) -> *mut c_void {
+    // SAFETY: the program's own arguments.
+    let mapped = unsafe { real::mmap(addr, n, prot, flags, fd, at) };
+    if mapped != libc::MAP_FAILED {
+        let span = Span::sized(mapped as usize, n);
+        if tracked(span) {
+            space::settle();
+            space::with(|b| b.forget(span.hull()));
+        }
+    }
+    mapped
+}
+
+/// `mmap64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`mmap`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    addr: *mut c_void,
+    n: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    at: off_t,
+) -> *mut c_void {
+    // SAFETY: the same function.
+    unsafe { mmap(addr, n, prot, flags, fd, at) }
+}
+
+/// `munmap(2)`: nothing to do beforehand (it may fail), and the kernel reports it. Interposed so
+/// that unregistered memory goes away without a report that its caller would wait for.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { real::munmap(addr, n) }
+}
+
+/// `mremap(2)`: the kernel moves one mapping only, and registering a part has made several of it.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    addr: *mut c_void,
+    old: size_t,
+    new: size_t,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    hand_back(addr as usize, old);
+    // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
+    unsafe { real::mremap(addr, old, new, flags, to) }
+}
+
+/// Gives a range back to the kernel's and the program's own care, its content in place.
+fn hand_back(addr: usize, len: usize) {
+    let span = Span::sized(addr, len).hull();
+    if tracked(span) {
+        space::materialize(span, true);
+    }
+}
+
+/// `madvise(2)`: what children see, or how pages are made, is decided for resident memory; the
+/// dropping of pages is reported by the kernel.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) -> c_int {
+    let dropped = [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE];
+    let harmless = [
+        libc::MADV_NORMAL,
+        libc::MADV_RANDOM,
+        libc::MADV_SEQUENTIAL,
+        libc::MADV_WILLNEED,
+        libc::MADV_DONTDUMP,
+        libc::MADV_DODUMP,
+    ];
+    if !dropped.contains(&advice) && !harmless.contains(&advice) {
+        hand_back(addr as usize, n);
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::madvise(addr, n, advice) }
+}
+
+/// `mprotect(2)`: memory that the program must not reach is not ours to serve.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int {
+    if prot != libc::PROT_READ | libc::PROT_WRITE {
+        hand_back(addr as usize, n);
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::mprotect(addr, n, prot) }
+}
+
+/// `pkey_mprotect(2)`: as [`mprotect`].
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pkey_mprotect(
+    addr: *mut c_void,
+    n: size_t,
+    prot: c_int,
+    key: c_int,
+) -> c_int {
+    hand_back(addr as usize, n);
+    // SAFETY: the program's own arguments.
+    unsafe { real::pkey_mprotect(addr, n, prot, key) }
+}
+
+/// `mlockall(2)`: locked memory is never unmapped, and the pool must not be locked with it.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    if space::wanted() {
+        space::before_lock_all();
+    }
+    // SAFETY: the program's own argument.
+    unsafe { real::mlockall(flags) }
+}

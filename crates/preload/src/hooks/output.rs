@@ -1,0 +1,311 @@
+//! write, send and their kin.
+//!
+//! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
+//! place of its buffers.
+
+use crate::real;
+use core::ffi::{c_int, c_uint, c_void};
+use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use uncopy_core::span::Span;
+use uncopy_stack::buffers::{IOV_MAX, Pieces, list, piece, spans};
+use uncopy_stack::output::{output, takes_pieces};
+use uncopy_vm::space;
+
+/// The kernel will read these buffers after the call: their pages must stay where they are.
+fn held_by_kernel(buffers: &[iovec]) {
+    if !space::running() {
+        return;
+    }
+    for (addr, len) in spans(buffers) {
+        let span = Span::sized(addr, len);
+        space::materialize(span, false);
+        space::with(|b| b.exclude(span));
+    }
+}
+
+/// `write(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
+    // SAFETY: the program's own arguments, or the same bytes from where they are.
+    output(
+        &[piece(buf as usize, n)],
+        || unsafe { real::write(fd, buf, n) },
+        |p| unsafe {
+            match p.as_slice() {
+                [one] => Some(real::write(fd, one.iov_base, one.iov_len)),
+                many => {
+                    takes_pieces(fd).then(|| real::writev(fd, many.as_ptr(), many.len() as c_int))
+                }
+            }
+        },
+    )
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: as in `write`.
+    unsafe {
+        output(
+            list(iov, count as usize),
+            || real::writev(fd, iov, count),
+            |p| takes_pieces(fd).then(|| real::writev(fd, p.as_ptr(), p.len() as c_int)),
+        )
+    }
+}
+
+/// `pwrite(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t {
+    // SAFETY: as in `write`.
+    output(
+        &[piece(buf as usize, n)],
+        || unsafe { real::pwrite(fd, buf, n, at) },
+        |p| unsafe {
+            match p.as_slice() {
+                [one] => Some(real::pwrite(fd, one.iov_base, one.iov_len, at)),
+                many => takes_pieces(fd)
+                    .then(|| real::pwritev(fd, many.as_ptr(), many.len() as c_int, at)),
+            }
+        },
+    )
+}
+
+/// `pwrite64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`pwrite`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t {
+    // SAFETY: the same function.
+    unsafe { pwrite(fd, buf, n, at) }
+}
+
+/// `pwritev(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
+    // SAFETY: as in `write`.
+    unsafe {
+        output(
+            list(iov, count as usize),
+            || real::pwritev(fd, iov, count, at),
+            |p| takes_pieces(fd).then(|| real::pwritev(fd, p.as_ptr(), p.len() as c_int, at)),
+        )
+    }
+}
+
+/// `pwritev64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`pwritev`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev64(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+) -> ssize_t {
+    // SAFETY: the same function.
+    unsafe { pwritev(fd, iov, count, at) }
+}
+
+/// `pwritev2(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as in `write`.
+    unsafe {
+        output(
+            list(iov, count as usize),
+            || real::pwritev2(fd, iov, count, at, flags),
+            |p| {
+                takes_pieces(fd)
+                    .then(|| real::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags))
+            },
+        )
+    }
+}
+
+/// `pwritev64v2`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`pwritev2`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev64v2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the same function.
+    unsafe { pwritev2(fd, iov, count, at, flags) }
+}
+
+/// `send(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: as in `write`; send is sendto without an address.
+    unsafe { transmit(fd, buf, n, flags, core::ptr::null(), 0, || real::send(fd, buf, n, flags)) }
+}
+
+/// `sendto(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buf: *const c_void,
+    n: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> ssize_t {
+    // SAFETY: as in `write`.
+    unsafe { transmit(fd, buf, n, flags, addr, len, || real::sendto(fd, buf, n, flags, addr, len)) }
+}
+
+#[inline]
+unsafe fn transmit(
+    fd: c_int,
+    buf: *const c_void,
+    n: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+    as_it_is: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let buffers = [piece(buf as usize, n)];
+    if flags & MSG_ZEROCOPY != 0 {
+        held_by_kernel(&buffers);
+        return as_it_is();
+    }
+    // SAFETY: as in `write`.
+    output(&buffers, as_it_is, |p| unsafe {
+        match p.as_slice() {
+            [one] if addr.is_null() && len == 0 => {
+                Some(real::send(fd, one.iov_base, one.iov_len, flags))
+            }
+            [one] => Some(real::sendto(fd, one.iov_base, one.iov_len, flags, addr, len)),
+            many => {
+                let mut msg: msghdr = core::mem::zeroed();
+                msg.msg_name = addr.cast_mut().cast();
+                msg.msg_namelen = len;
+                Some(send_pieces(fd, &msg, many, flags))
+            }
+        }
+    })
+}
+
+unsafe fn send_pieces(fd: c_int, like: &msghdr, pieces: &[iovec], flags: c_int) -> ssize_t {
+    let mut msg = *like;
+    msg.msg_iov = pieces.as_ptr().cast_mut();
+    msg.msg_iovlen = pieces.len();
+    // SAFETY: the pieces live through the call, which does not write to them.
+    unsafe { real::sendmsg(fd, &msg, flags) }
+}
+
+/// `sendmsg(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: as in `write`; everything of the header but the buffers is the program's.
+    unsafe {
+        if msg.is_null() {
+            return real::sendmsg(fd, msg, flags);
+        }
+        let buffers = list((*msg).msg_iov, (*msg).msg_iovlen);
+        if flags & MSG_ZEROCOPY != 0 {
+            held_by_kernel(buffers);
+            return real::sendmsg(fd, msg, flags);
+        }
+        output(
+            buffers,
+            || real::sendmsg(fd, msg, flags),
+            |p: &Pieces| Some(send_pieces(fd, &*msg, p, flags)),
+        )
+    }
+}
+
+/// `sendmmsg(2)`. Where a message holds tracked bytes, the messages are sent one by one, which is
+/// what the kernel does.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    msgs: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    // The kernel takes no more at once (UIO_MAXIOV).
+    let count_taken = (count as usize).min(IOV_MAX);
+    // SAFETY: the program passes `count` headers.
+    unsafe {
+        let tracked = space::running()
+            && !msgs.is_null()
+            && (0..count_taken).any(|i| {
+                let h = &(*msgs.add(i)).msg_hdr;
+                uncopy_stack::buffers::perhaps_tracked(list(h.msg_iov, h.msg_iovlen))
+            });
+        if !tracked {
+            return real::sendmmsg(fd, msgs, count, flags);
+        }
+        let mut sent = 0;
+        for i in 0..count_taken {
+            let m = &mut *msgs.add(i);
+            match sendmsg(fd, &m.msg_hdr, flags) {
+                n if n >= 0 => m.msg_len = n as c_uint,
+                _ if sent > 0 => break,
+                _ => return -1,
+            }
+            sent += 1;
+        }
+        sent
+    }
+}
+
+/// `vmsplice(2)`: the pipe refers to the program's pages, so they stay where they are.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmsplice(
+    fd: c_int,
+    iov: *const iovec,
+    count: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        held_by_kernel(list(iov, count));
+        real::vmsplice(fd, iov, count, flags)
+    }
+}

@@ -1,0 +1,329 @@
+//! fork, clone, exec and sandboxes.
+//!
+//! `fork` itself is not interposed: its handlers (`pthread_atfork`, see [`crate::start`]) also run
+//! when libc forks by itself (daemon, forkpty). vfork and posix_spawn share the memory map, and
+//! with it the monitor: nothing to do.
+//!
+//! unsafe: see the crate; the variadic exec functions are entered in assembly, because Rust
+//! (stable) cannot define them.
+
+use crate::real;
+use crate::start;
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use uncopy_vm::space;
+
+type Strings = *const *const c_char;
+
+/// `_Fork(3)`: fork without the handlers.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> c_int {
+    // SAFETY: the handlers that fork would have run.
+    unsafe {
+        start::before_fork();
+        let pid = real::plain_fork();
+        if pid == 0 {
+            start::after_fork_child()
+        } else {
+            start::after_fork_parent()
+        }
+        pid
+    }
+}
+
+/// `clone(2)`, libc's: without CLONE_VM the child has a copy of the memory but no way back to us,
+/// so everything is put in place before.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone(
+    f: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    arg: *mut c_void,
+    ptid: *mut c_void,
+    tls: *mut c_void,
+    ctid: *mut c_void,
+) -> c_int {
+    // SAFETY: the program's own arguments (those that its flags do not name are not read).
+    unsafe {
+        if flags & libc::CLONE_VM != 0 {
+            return real::clone(f, stack, flags, arg, ptid, tls, ctid);
+        }
+        with_everything_in_place(|| real::clone(f, stack, flags, arg, ptid, tls, ctid))
+    }
+}
+
+/// Runs a call that copies the address space behind libc's back.
+pub(super) fn with_everything_in_place<R>(call: impl FnOnce() -> R) -> R {
+    while space::materialize_all() {}
+    start::before_fork();
+    let result = call();
+    start::after_fork_parent();
+    result
+}
+
+/// Keeps us preloaded in what is executed: our library first in the environment's LD_PRELOAD,
+/// also where the program made up an environment of its own.
+unsafe fn with_environment<R>(envp: Strings, call: impl FnOnce(Strings) -> R) -> R {
+    let Some(ours) = start::exec_entry() else {
+        return call(envp);
+    };
+    // SAFETY: `envp` is a null-terminated list of strings. This runs between vfork and exec too:
+    // nothing here outlives the call or changes what the parent sees.
+    unsafe {
+        let mut count = 0;
+        let mut preload = None;
+        while !envp.is_null() && !(*envp.add(count)).is_null() {
+            let entry = CStr::from_ptr(*envp.add(count)).to_bytes();
+            if let Some(value) = entry.strip_prefix(b"LD_PRELOAD=") {
+                if value.split(|b| matches!(b, b':' | b' ')).any(|p| p == ours.library) {
+                    return call(envp);
+                }
+                preload = Some((count, value));
+            }
+            count += 1;
+        }
+        let mut line = b"LD_PRELOAD=".to_vec();
+        line.extend_from_slice(ours.library);
+        if let Some((_, value)) = preload.filter(|(_, v)| !v.is_empty()) {
+            line.push(b':');
+            line.extend_from_slice(value);
+        }
+        line.push(0);
+        let mut list: Vec<*const c_char> = (0..count)
+            .filter(|i| preload.is_none_or(|(at, _)| at != *i))
+            .map(|i| *envp.add(i))
+            .collect();
+        list.push(line.as_ptr().cast());
+        // The options travel with the library.
+        let named = |e: &[u8]| {
+            let name = e.split(|b| *b == b'=').next().unwrap_or(e);
+            (0..count).any(|i| {
+                CStr::from_ptr(*envp.add(i))
+                    .to_bytes()
+                    .strip_prefix(name)
+                    .is_some_and(|rest| rest.first() == Some(&b'='))
+            })
+        };
+        list.extend(ours.settings.iter().filter(|e| !named(e.to_bytes())).map(|e| e.as_ptr()));
+        list.push(core::ptr::null());
+        call(list.as_ptr())
+    }
+}
+
+/// `execve(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { with_environment(envp, |e| real::execve(path, argv, e)) }
+}
+
+/// `execvpe(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { with_environment(envp, |e| real::execvpe(file, argv, e)) }
+}
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+/// `execv(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: the program's own arguments and environment.
+    unsafe { execve(path, argv, environ) }
+}
+
+/// `execvp(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: the program's own arguments and environment.
+    unsafe { execvpe(file, argv, environ) }
+}
+
+/// `execveat(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    dir: c_int,
+    path: *const c_char,
+    argv: Strings,
+    envp: Strings,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { with_environment(envp, |e| real::execveat(dir, path, argv, e, flags)) }
+}
+
+/// `fexecve(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { with_environment(envp, |e| real::fexecve(fd, argv, e)) }
+}
+
+/// `posix_spawn(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut c_int,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        with_environment(envp, |e| real::posix_spawn(pid, path, actions, attributes, argv, e))
+    }
+}
+
+/// `posix_spawnp(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut c_int,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        with_environment(envp, |e| real::posix_spawnp(pid, file, actions, attributes, argv, e))
+    }
+}
+
+/// Defines a variadic exec function: the five arguments that came in registers are put on the
+/// stack; `collect` gets (path, those five, those that came on the stack).
+macro_rules! variadic_exec {
+    ($name:ident, $collect:ident, $doc:literal) => {
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() -> c_int {
+            naked_asm!(
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                "lea rdx, [rsp + 48]",
+                "call {collect}",
+                "add rsp, 40",
+                "ret",
+                collect = sym $collect,
+            )
+        }
+    };
+}
+
+variadic_exec!(execl, collect_execl, "`execl(3)`.");
+variadic_exec!(execlp, collect_execlp, "`execlp(3)`.");
+variadic_exec!(execle, collect_execle, "`execle(3)`.");
+
+/// The arguments up to the null one, and where the one behind it is.
+unsafe fn arguments(registers: Strings, stack: Strings) -> (Vec<*const c_char>, *const c_char) {
+    // SAFETY: `registers` holds five arguments, `stack` the rest, ended by a null one.
+    unsafe {
+        let at = |i: usize| {
+            if i < 5 { *registers.add(i) } else { *stack.add(i - 5) }
+        };
+        let mut list = Vec::new();
+        loop {
+            let arg = at(list.len());
+            list.push(arg);
+            if arg.is_null() {
+                let next = list.len();
+                return (
+                    list,
+                    if next < 64 * 1024 { at_or_null(registers, stack, next) } else { arg },
+                );
+            }
+        }
+    }
+}
+
+unsafe fn at_or_null(registers: Strings, stack: Strings, i: usize) -> *const c_char {
+    // SAFETY: one slot behind the null argument is at worst this function's own stack frame's
+    // caller: readable.
+    unsafe { if i < 5 { *registers.add(i) } else { *stack.add(i - 5) } }
+}
+
+unsafe extern "C" fn collect_execl(
+    path: *const c_char,
+    registers: Strings,
+    stack: Strings,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { execv(path, arguments(registers, stack).0.as_ptr()) }
+}
+
+unsafe extern "C" fn collect_execlp(
+    file: *const c_char,
+    registers: Strings,
+    stack: Strings,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { execvp(file, arguments(registers, stack).0.as_ptr()) }
+}
+
+unsafe extern "C" fn collect_execle(
+    path: *const c_char,
+    registers: Strings,
+    stack: Strings,
+) -> c_int {
+    // SAFETY: the program's own arguments; the environment follows the null argument.
+    unsafe {
+        let (argv, envp) = arguments(registers, stack);
+        execve(path, argv.as_ptr(), envp.cast())
+    }
+}
+
+/// `prctl(2)`: a program that enters a sandbox is left alone from then on, because the sandbox may
+/// kill it for our system calls.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    if op == libc::PR_SET_SECCOMP && space::wanted() {
+        space::stand_down();
+    }
+    // SAFETY: the program's own arguments (those that the operation does not have are not read).
+    unsafe { real::prctl(op, a, b, c, d) }
+}

@@ -1,0 +1,69 @@
+//! `syscall(2)`: calls by number go through the same shims.
+//!
+//! unsafe: see the crate. The function is variadic in C; declared with all six arguments it reads
+//! the same registers and stack word that libc's own does.
+
+use super::{descriptors, input, memory, output, process};
+use crate::real;
+use uncopy_vm::space;
+
+/// `syscall(2)`.
+///
+/// # Safety
+/// As the system call demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    n: isize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    // SAFETY: the program's own arguments, as the libc function of the same name takes them.
+    unsafe {
+        match n as i64 {
+            libc::SYS_read => input::read(a as _, b as _, c),
+            libc::SYS_readv => input::readv(a as _, b as _, c as _),
+            libc::SYS_pread64 => input::pread(a as _, b as _, c, d as _),
+            libc::SYS_preadv => input::preadv(a as _, b as _, c as _, d as _),
+            libc::SYS_recvfrom => input::recvfrom(a as _, b as _, c, d as _, e as _, f as _),
+            libc::SYS_recvmsg => input::recvmsg(a as _, b as _, c as _),
+            libc::SYS_write => output::write(a as _, b as _, c),
+            libc::SYS_writev => output::writev(a as _, b as _, c as _),
+            libc::SYS_pwrite64 => output::pwrite(a as _, b as _, c, d as _),
+            libc::SYS_pwritev => output::pwritev(a as _, b as _, c as _, d as _),
+            libc::SYS_sendto => output::sendto(a as _, b as _, c, d as _, e as _, f as _),
+            libc::SYS_sendmsg => output::sendmsg(a as _, b as _, c as _),
+            libc::SYS_sendmmsg => output::sendmmsg(a as _, b as _, c as _, d as _) as isize,
+            libc::SYS_vmsplice => output::vmsplice(a as _, b as _, c, d as _),
+            libc::SYS_close => descriptors::close(a as _) as isize,
+            libc::SYS_close_range => descriptors::close_range(a as _, b as _, c as _) as isize,
+            libc::SYS_dup2 => descriptors::dup2(a as _, b as _) as isize,
+            libc::SYS_dup3 => descriptors::dup3(a as _, b as _, c as _) as isize,
+            libc::SYS_mremap => memory::mremap(a as _, b, c, d as _, e as _) as isize,
+            libc::SYS_mprotect => memory::mprotect(a as _, b, c as _) as isize,
+            libc::SYS_madvise => memory::madvise(a as _, b, c as _) as isize,
+            libc::SYS_mmap => memory::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
+            libc::SYS_mlockall => memory::mlockall(a as _) as isize,
+            libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
+            libc::SYS_prctl => process::prctl(a as _, b, c, d, e) as isize,
+            libc::SYS_fork => {
+                process::with_everything_in_place(|| real::syscall(n, a, b, c, d, e, f))
+            }
+            libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => {
+                process::with_everything_in_place(|| real::syscall(n, a, b, c, d, e, f))
+            }
+            // The first word of its arguments holds the flags.
+            libc::SYS_clone3 if b >= 8 && *(a as *const u64) & libc::CLONE_VM as u64 == 0 => {
+                process::with_everything_in_place(|| real::syscall(n, a, b, c, d, e, f))
+            }
+            libc::SYS_seccomp if space::wanted() => {
+                space::stand_down();
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            _ => real::syscall(n, a, b, c, d, e, f),
+        }
+    }
+}

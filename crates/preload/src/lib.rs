@@ -1,0 +1,36 @@
+//! `libuncopy.so`: the libc functions that uncopy interposes, each a thin shim.
+//!
+//! unsafe, everywhere in this crate: these functions *are* the C ABI. Their callers promise what
+//! the man page of each function demands, and the shims pass it on; a file's own reasons stand at
+//! its head.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`real`] | the functions behind ours (`dlsym(RTLD_NEXT, ...)`) |
+//! | [`heap`] | our own allocator: the program's is not ours to call |
+//! | [`start`] | constructor, options, banner, summary |
+//! | [`hooks::copy`] | memcpy and its kin |
+//! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
+//! | [`hooks::memory`] | free, realloc, mmap, mremap, mprotect, madvise, mlockall |
+//! | [`hooks::process`] | fork, clone, exec, seccomp |
+//! | [`hooks::descriptors`] | close and its kin spare our descriptors |
+//! | [`hooks::signals`] | wrappers around the program's handlers |
+//! | [`hooks::syscall`] | `syscall(2)`, sent to the shims above |
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+
+pub mod heap;
+pub mod real;
+pub mod start;
+
+/// The interposed functions.
+pub mod hooks {
+    pub mod copy;
+    pub mod descriptors;
+    pub mod input;
+    pub mod memory;
+    pub mod output;
+    pub mod process;
+    pub mod signals;
+    pub mod syscall;
+}

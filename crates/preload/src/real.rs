@@ -1,0 +1,177 @@
+//! The functions behind ours: what the program would have called without us (libc's, or another
+//! preloaded library's), looked up when first needed.
+//!
+//! unsafe: calls through pointers that `dlsym` returned for names whose signatures are written
+//! down here once, from their man pages.
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use libc::{
+    iovec, mmsghdr, msghdr, off_t, sigaction as Sigaction, size_t, sockaddr, socklen_t, ssize_t,
+    timespec,
+};
+
+/// Stands for a function that this libc does not have: nobody who linked with it calls it.
+extern "C" fn missing() -> isize {
+    // SAFETY: errno's address is always valid.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    -1
+}
+
+#[cold]
+fn resolve(name: &CStr, cell: &AtomicPtr<c_void>) -> *mut c_void {
+    // SAFETY: a plain lookup.
+    let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        found = missing as *const () as *mut c_void;
+    }
+    cell.store(found, Ordering::Relaxed);
+    found
+}
+
+macro_rules! real {
+    ($( $name:ident($($arg:ident: $type:ty),*) -> $result:ty; )*) => { $(
+        /// The real one.
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[inline]
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe fn $name($($arg: $type),*) -> $result {
+            static CELL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+            let mut f = CELL.load(Ordering::Relaxed);
+            if f.is_null() {
+                const NAME: &CStr = match CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes()) { Ok(n) => n, Err(_) => panic!() };
+                f = resolve(NAME, &CELL);
+            }
+            // SAFETY: the symbol has this signature; the caller keeps its contract.
+            unsafe {
+                let f: unsafe extern "C" fn($($type),*) -> $result = core::mem::transmute(f);
+                f($($arg),*)
+            }
+        }
+    )* };
+}
+
+real! {
+    mempcpy(dst: *mut c_void, src: *const c_void, n: size_t) -> *mut c_void;
+    __memcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
+    __memmove_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
+    __mempcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
+
+    read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t;
+    __read_chk(fd: c_int, buf: *mut c_void, n: size_t, room: size_t) -> ssize_t;
+    readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
+    pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t;
+    __pread_chk(fd: c_int, buf: *mut c_void, n: size_t, at: off_t, room: size_t) -> ssize_t;
+    preadv(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    preadv2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t;
+    __recv_chk(fd: c_int, buf: *mut c_void, n: size_t, room: size_t, flags: c_int) -> ssize_t;
+    recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> ssize_t;
+    __recvfrom_chk(fd: c_int, buf: *mut c_void, n: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> ssize_t;
+    recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
+    recvmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+
+    write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t;
+    writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
+    pwrite(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t;
+    pwritev(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    pwritev2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t;
+    sendto(fd: c_int, buf: *const c_void, n: size_t, flags: c_int, addr: *const sockaddr, len: socklen_t) -> ssize_t;
+    sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
+    sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    vmsplice(fd: c_int, iov: *const iovec, count: size_t, flags: c_uint) -> ssize_t;
+
+    malloc(n: size_t) -> *mut c_void;
+    free(p: *mut c_void) -> ();
+    realloc(p: *mut c_void, n: size_t) -> *mut c_void;
+    malloc_usable_size(p: *mut c_void) -> size_t;
+    mmap(addr: *mut c_void, n: size_t, prot: c_int, flags: c_int, fd: c_int, at: off_t) -> *mut c_void;
+    munmap(addr: *mut c_void, n: size_t) -> c_int;
+    mremap(addr: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
+    madvise(addr: *mut c_void, n: size_t, advice: c_int) -> c_int;
+    mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int;
+    pkey_mprotect(addr: *mut c_void, n: size_t, prot: c_int, key: c_int) -> c_int;
+    mlockall(flags: c_int) -> c_int;
+
+
+    clone(f: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void, ptid: *mut c_void, tls: *mut c_void, ctid: *mut c_void) -> c_int;
+    execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;
+    fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    posix_spawn(pid: *mut c_int, path: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    posix_spawnp(pid: *mut c_int, file: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
+
+    close(fd: c_int) -> c_int;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    closefrom(first: c_int) -> ();
+    dup2(old: c_int, new: c_int) -> c_int;
+    dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
+
+    sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int;
+    syscall(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize;
+}
+
+/// `_Fork(3)`, the real one.
+///
+/// # Safety
+/// As its man page says.
+pub unsafe fn plain_fork() -> c_int {
+    static CELL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let mut f = CELL.load(Ordering::Relaxed);
+    if f.is_null() {
+        f = resolve(c"_Fork", &CELL);
+    }
+    // SAFETY: the symbol has this signature.
+    unsafe {
+        let f: unsafe extern "C" fn() -> c_int = core::mem::transmute(f);
+        f()
+    }
+}
+
+/// libc's `memcpy`, once the constructor has found it; null before.
+pub static MEMCPY: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// libc's `memmove`.
+pub static MEMMOVE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// libc's `mempcpy`.
+pub static MEMPCPY: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Finds the copying functions, which must not be looked up from inside a copy.
+pub fn find_copies() {
+    resolve(c"memmove", &MEMMOVE);
+    resolve(c"mempcpy", &MEMPCPY);
+    resolve(c"memcpy", &MEMCPY);
+}
+
+/// Copies bytes with libc's own routine.
+///
+/// # Safety
+/// As `memmove`.
+pub unsafe extern "C" fn copy_bytes(dst: *mut u8, src: *const u8, n: usize) -> *mut u8 {
+    let f = MEMMOVE.load(Ordering::Relaxed);
+    // SAFETY: as the caller promises; found before anything is tracked.
+    unsafe {
+        let f: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8 = core::mem::transmute(f);
+        f(dst, src, n)
+    }
+}
+
+/// Whether `free` is glibc's own: its large blocks are mappings that it removes by itself.
+pub fn glibc_malloc() -> bool {
+    // SAFETY: plain lookups.
+    unsafe {
+        let libc_so = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if libc_so.is_null() {
+            return false;
+        }
+        let same = libc::dlsym(libc_so, c"free".as_ptr())
+            == libc::dlsym(libc::RTLD_NEXT, c"free".as_ptr());
+        libc::dlclose(libc_so);
+        same
+    }
+}

@@ -1,0 +1,210 @@
+//! The constructor: options, userfaultfds, fork handlers; the banner, and the summary at exit.
+//!
+//! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
+//! itself to the dynamic linker's arrays.
+
+use crate::{heap::HEAP, real};
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::ffi::CString;
+use std::fmt::Write;
+use uncopy_core::counters::Counters;
+use uncopy_core::options::{self, OPTIONS, Values, index_of};
+use uncopy_vm::space::{self, Settings};
+use uncopy_vm::uffd::Refusal;
+
+/// Whether `free` is glibc's own.
+pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
+/// Where the first thread's stack begins (its highest address, nearly).
+pub static GLIBC_STACK_END: AtomicUsize = AtomicUsize::new(0);
+static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+static EXEC: AtomicPtr<ExecEntry> = AtomicPtr::new(core::ptr::null_mut());
+
+const PREFIX: &str = "UNCOPY_";
+
+/// What goes along into executed programs.
+pub struct ExecEntry {
+    /// Path of this library.
+    pub library: &'static [u8],
+    /// `UNCOPY_*` entries of the environment.
+    pub settings: Vec<CString>,
+}
+
+/// What goes along into executed programs, if we are to stay loaded there.
+pub fn exec_entry() -> Option<&'static ExecEntry> {
+    // SAFETY: set once, leaked.
+    unsafe { EXEC.load(Ordering::Acquire).as_ref() }
+}
+
+/// Smallest copy that is elided, in bytes.
+#[inline]
+pub fn threshold() -> usize {
+    THRESHOLD.load(Ordering::Relaxed)
+}
+
+/// The counters of this process, for a program that looks for this symbol (the bundled echo
+/// server does).
+#[unsafe(no_mangle)]
+pub extern "C" fn uncopy_counters() -> *const Counters {
+    &space::COUNTERS
+}
+
+unsafe extern "C" {
+    static __libc_stack_end: usize;
+}
+
+// SAFETY: the dynamic linker calls what stands in these arrays, with (argc, argv, envp) at start.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
+// SAFETY: as above, at exit.
+#[unsafe(link_section = ".fini_array")]
+#[used]
+static DESTRUCTOR: extern "C" fn() = end;
+
+unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *const c_char) {
+    // SAFETY: errno and the lookups are libc's; `envp` is a null-terminated list of strings.
+    unsafe {
+        let errno = *libc::__errno_location();
+        real::find_copies();
+        GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
+        GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
+        let (values, entry) = read_environment(envp);
+        set_up(&values, entry);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// Options from the environment; also the library's own path and what to hand on.
+unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry) {
+    let mut values = Values::new();
+    let mut entry = ExecEntry { library: b"", settings: Vec::new() };
+    let mut i = 0;
+    // SAFETY: a null-terminated list of strings that live as long as the process.
+    unsafe {
+        while !envp.is_null() && !(*envp.add(i)).is_null() {
+            let line: &'static CStr = CStr::from_ptr(*envp.add(i));
+            i += 1;
+            let Ok(text) = line.to_str() else { continue };
+            let Some((name, value)) = text.split_once('=') else {
+                continue;
+            };
+            if !name.starts_with(PREFIX) {
+                continue;
+            }
+            entry.settings.push(line.to_owned());
+            if name == "UNCOPY_LIBRARY" {
+                entry.library = value.as_bytes();
+            }
+            let Some(at) = OPTIONS.iter().position(|o| o.env == name) else {
+                continue;
+            };
+            // What cannot be read was said by `uncopy run`; the default stands.
+            if let Ok(v) = options::parse(&OPTIONS[at], value) {
+                values.set(at, v);
+            }
+        }
+    }
+    (values, entry)
+}
+
+fn set_up(values: &Values, entry: ExecEntry) {
+    const ELIDE: usize = index_of("elide");
+    const THRESHOLD_AT: usize = index_of("threshold");
+    const EXTENT_MEMORY: usize = index_of("extent-memory");
+    const MAX_MAPPINGS: usize = index_of("max-mappings");
+    const BACKOFF: usize = index_of("backoff");
+    const FOLLOW: usize = index_of("follow-exec");
+    const VERBOSE_AT: usize = index_of("verbose");
+
+    let verbose = values.get(VERBOSE_AT) != 0;
+    VERBOSE.store(verbose, Ordering::Relaxed);
+    if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
+        EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
+    }
+    if values.get(ELIDE) == 0 {
+        banner(verbose, values, "standing aside, as told");
+        return;
+    }
+    let threshold = values.get(THRESHOLD_AT) as usize;
+    let settings = Settings {
+        threshold,
+        backoff: values.get(BACKOFF) != 0,
+        extent_bytes: values.get(EXTENT_MEMORY) as usize,
+        ranges: values.get(MAX_MAPPINGS) as usize,
+        copy_bytes: real::copy_bytes,
+    };
+    match space::init(settings) {
+        Ok(()) => {
+            THRESHOLD.store(threshold, Ordering::Relaxed);
+            // SAFETY: handlers that live as long as the process (the library is never unloaded).
+            unsafe {
+                libc::pthread_atfork(
+                    Some(before_fork),
+                    Some(after_fork_parent),
+                    Some(after_fork_child),
+                );
+            }
+            banner(verbose, values, "ready");
+        }
+        Err(why) => banner(
+            verbose,
+            values,
+            match why {
+                Refusal::Permission => "userfaultfd is not permitted: nothing is elided",
+                Refusal::Kernel => "the kernel has no UFFDIO_MOVE (Linux 6.8): nothing is elided",
+                Refusal::Other(_) => "userfaultfd failed: nothing is elided",
+            },
+        ),
+    }
+}
+
+/// Before fork.
+pub extern "C" fn before_fork() {
+    space::before_fork();
+    HEAP.before_fork();
+}
+
+/// After fork, in the parent.
+pub extern "C" fn after_fork_parent() {
+    HEAP.after_fork_parent();
+    space::after_fork_parent();
+}
+
+/// After fork, in the child.
+pub extern "C" fn after_fork_child() {
+    HEAP.after_fork_child();
+    space::after_fork_child();
+}
+
+fn say(text: &str) {
+    let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+}
+
+fn banner(verbose: bool, values: &Values, state: &str) {
+    if !verbose {
+        return;
+    }
+    let mut line = format!(
+        "uncopy: {} [{}]: {state}",
+        env!("CARGO_PKG_VERSION"),
+        rustix::process::getpid().as_raw_nonzero()
+    );
+    for (spec, value) in values.changed().filter(|(s, _)| s.name != "verbose") {
+        let _ = write!(line, ", {}={value}", spec.name);
+    }
+    line.push('\n');
+    say(&line);
+}
+
+extern "C" fn end() {
+    if !VERBOSE.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut text = String::new();
+    for (name, value) in space::COUNTERS.snapshot().iter() {
+        let _ = writeln!(text, "uncopy: {name}={value}");
+    }
+    say(&text);
+}
