@@ -898,32 +898,39 @@ impl<M: Memory> Tracker<M> {
     // ---------------------------------------------------------------- fork
 
     /// In a forked child: registers every range anew with the child's own userfaultfd (already
-    /// in `memory`). Ranges that the kernel no longer takes are forgotten.
-    pub fn register_all_again(&mut self) {
+    /// in `memory`). Where that is refused, the views are handed to `write_out`: their pages are
+    /// ordinary missing ones in the child, if they are mapped at all.
+    pub fn register_all_again(&mut self, mut write_out: impl FnMut(Copy)) {
         let ranges: Vec<Span> = self.registered.iter().collect();
         for r in ranges {
             if self.memory.register(r).is_err() {
+                self.write_out(r, &mut write_out);
                 self.unmapped(r);
             }
         }
     }
 
-    /// In a forked child without a userfaultfd: every viewed byte, to be written in place (the
-    /// pages are ordinary missing ones there), after which nothing is tracked.
-    pub fn give_up(&mut self, mut copy: impl FnMut(Copy)) {
-        let mut at = 0;
-        while let Some((start, v)) = self.views.iter_from(at).next().map(|(s, v)| (s, *v)) {
-            at = v.end;
-            if v.extent != ExtentId::NONE {
-                let from = self.address(v.extent, v.offset);
-                copy(Copy { to: start, from, len: v.end - start });
-            }
-        }
+    /// In a forked child where nobody can answer faults: hands every view to `write_out`, after
+    /// which nothing is tracked. `unregister`: the child has a userfaultfd of its own (else
+    /// `memory` has its parent's, which must not be used).
+    pub fn give_up(&mut self, unregister: bool, mut write_out: impl FnMut(Copy)) {
         let all = Span::new(0, page_down(usize::MAX));
+        if unregister {
+            self.registered.iter().for_each(|r| self.memory.unregister(r));
+        }
+        self.write_out(all, &mut write_out);
         self.views.remove(all, &mut self.extents, &mut self.pool);
         self.registered.clear();
         self.filter.clear_tracked();
         self.gauges();
+    }
+
+    fn write_out(&self, span: Span, write_out: &mut impl FnMut(Copy)) {
+        for (to, v) in self.views.iter_from(span.start).take_while(|(s, _)| *s < span.end) {
+            if v.extent != ExtentId::NONE {
+                write_out(Copy { to, from: self.address(v.extent, v.offset), len: v.end - to });
+            }
+        }
     }
 
     /// Everything that is tracked, from the lowest address to the highest.

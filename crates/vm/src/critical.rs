@@ -100,12 +100,29 @@ pub unsafe fn put_off(signal: i32, info: *const libc::siginfo_t, interrupted: &m
     *interrupted = !0;
 }
 
-/// A system call that leaves errno alone.
+/// A system call that leaves errno alone, of up to four arguments.
 ///
 /// # Safety
 /// As the system call demands.
-#[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn syscall4(n: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { syscall6(n, [a, b, c, d, 0, 0]) }
+}
+
+/// Copies within this process, through the kernel, which answers EFAULT where we would crash.
+///
+/// # Safety
+/// Both pieces are addresses of this process that may be read and overwritten.
+pub(crate) unsafe fn process_vm_writev(pid: usize, from: &libc::iovec, to: &libc::iovec) -> isize {
+    let address = |v: &libc::iovec| core::ptr::from_ref(v) as usize;
+    // SAFETY: the caller's promise.
+    unsafe {
+        syscall6(libc::SYS_process_vm_writev as usize, [pid, address(from), 1, address(to), 1, 0])
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn syscall6(n: usize, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result: isize;
     // SAFETY: the x86-64 system call convention; the caller vouches for the arguments.
     unsafe {
@@ -116,6 +133,8 @@ pub(crate) unsafe fn syscall4(n: usize, a: usize, b: usize, c: usize, d: usize) 
             in("rsi") b,
             in("rdx") c,
             in("r10") d,
+            in("r8") e,
+            in("r9") f,
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack),

@@ -467,7 +467,7 @@ pub fn after_fork_child() {
         } else {
             // Nobody would answer a fault: everything in place, now.
             // SAFETY: as above.
-            unsafe { &mut *GLOBAL.0.get() }.iter_mut().for_each(|s| s.serve_without_monitor());
+            unsafe { &mut *GLOBAL.0.get() }.iter_mut().for_each(|s| s.serve_without_monitor(true));
         }
     } else {
         STATE.store(IDLE, Ordering::Release);
@@ -490,15 +490,15 @@ impl Space {
         match fds {
             Ok(fds) => books.memory.fds = fds,
             Err(_) => {
-                self.serve_without_monitor();
+                self.serve_without_monitor(false);
                 return false;
             }
         }
         if books.memory.register_pool().is_err() {
-            self.serve_without_monitor();
+            self.serve_without_monitor(true);
             return false;
         }
-        books.register_all_again();
+        books.register_all_again(write_out);
         if frozen {
             for event in freeze::lines() {
                 match event {
@@ -511,20 +511,23 @@ impl Space {
         true
     }
 
-    /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so
-    /// the views are simply written out.
-    fn serve_without_monitor(&mut self) {
-        let copy_bytes = self.settings.copy_bytes;
-        if let Some(mut books) = self.books.take() {
-            if let Some(all) = books.everything() {
-                uncopy_core::memory::Memory::unregister(&mut books.memory, all);
-            }
-            books.give_up(|c| {
-                // SAFETY: the destination is the program's own memory, whose pages are missing
-                // and not registered with anybody: writing makes them; the source is the pool.
-                unsafe { copy_bytes(c.to as *mut u8, c.from as *const u8, c.len) };
-            });
-            self.books = Some(books);
+    /// In a child that cannot have a userfaultfd (`own_fds` false) or a thread: missing pages are
+    /// ordinary there, so the views are simply written out.
+    fn serve_without_monitor(&mut self, own_fds: bool) {
+        if let Some(books) = &mut self.books {
+            books.give_up(own_fds, write_out);
         }
+    }
+}
+
+/// Writes viewed bytes to their (missing, unregistered) pages in a child. Through the kernel: a
+/// mapping that went away meanwhile answers EFAULT there.
+fn write_out(c: uncopy_core::plan::Copy) {
+    let piece = |addr: usize| libc::iovec { iov_base: addr as *mut _, iov_len: c.len };
+    let (from, to) = (piece(c.from), piece(c.to));
+    // SAFETY: the destination is the program's own memory, the source the pool.
+    unsafe {
+        let pid = critical::syscall4(libc::SYS_getpid as usize, 0, 0, 0, 0) as usize;
+        critical::process_vm_writev(pid, &from, &to);
     }
 }
