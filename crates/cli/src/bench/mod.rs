@@ -1,0 +1,103 @@
+//! `uncopy bench`: measurements of this machine, plain and under uncopy in turns.
+
+mod cores;
+pub mod echo;
+mod echo_load;
+pub mod echo_server;
+pub mod memcpy;
+mod progress;
+mod server_process;
+mod stats;
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command as Process;
+
+use clap::{ArgMatches, Args, Command};
+use uncopy_core::options::OPTIONS;
+
+use crate::{Outcome, library, parsed, variables};
+
+/// The subcommand.
+pub fn command() -> Command {
+    Command::new("bench")
+        .about("Measure plain against uncopy on this machine")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(echo::EchoArgs::augment_args(
+            Command::new("echo").about(
+                "An echo server that copies every message before it sends the last copy back",
+            ),
+        ))
+        .subcommand(memcpy::MemcpyArgs::augment_args(
+            Command::new("memcpy")
+                .about("What a copy of ordinary memory costs through the library"),
+        ))
+}
+
+/// Runs the bench that was asked for.
+pub fn main(matches: &ArgMatches) -> Outcome {
+    variables::report(|_| false);
+    match matches.subcommand().expect("clap demands a subcommand") {
+        ("echo", matches) => echo::main(&parsed(matches)?),
+        ("memcpy", matches) => memcpy::main(&parsed(matches)?),
+        _ => unreachable!("clap knows only the subcommands above"),
+    }
+}
+
+/// One of the two things that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Without the library.
+    Plain,
+    /// With it.
+    Uncopy,
+}
+
+impl Side {
+    /// Both, in the order of turn number `turn`: each goes first every other time.
+    pub fn in_turn(turn: usize) -> [Self; 2] {
+        if turn.is_multiple_of(2) {
+            [Self::Plain, Self::Uncopy]
+        } else {
+            [Self::Uncopy, Self::Plain]
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Uncopy => "uncopy",
+        })
+    }
+}
+
+/// This program again with the hidden subcommand `name`, plainly or with `library` in front:
+/// the environment is the only difference.
+fn own_command(name: &str, side: Side, library: &Path) -> Outcome<Process> {
+    let program =
+        std::env::current_exe().map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
+    let mut command = Process::new(program);
+    command.arg(name);
+    let preloaded = std::env::var_os(library::PRELOAD);
+    match side {
+        Side::Uncopy => {
+            command
+                .env(library::PRELOAD, library::preload_value(library, preloaded.as_deref()))
+                .env(library::VARIABLE, library);
+        }
+        Side::Plain => {
+            match library::without(library, preloaded.as_deref()) {
+                Some(others) => command.env(library::PRELOAD, others),
+                None => command.env_remove(library::PRELOAD),
+            };
+            for name in OPTIONS.iter().map(|spec| spec.env).chain([library::VARIABLE]) {
+                command.env_remove(name);
+            }
+        }
+    }
+    Ok(command)
+}

@@ -1,0 +1,147 @@
+//! `uncopy demo`: the echo bench in plain words.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, FromArgMatches};
+
+use crate::bench::echo::{self, EchoArgs, Row};
+use crate::run::userfaultfd;
+use crate::{Outcome, library, units};
+
+/// Options of `demo`.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Length of each of the 24 measurements
+    #[arg(long, value_name = "SECONDS", default_value = "1.5")]
+    seconds: f64,
+    /// The preload library [default: as for 'uncopy run']
+    #[arg(long, value_name = "PATH")]
+    library: Option<PathBuf>,
+}
+
+/// Width of the longest bar.
+const BAR: f64 = 44.0;
+
+/// Measures and explains.
+pub fn main(args: &DemoArgs) -> Outcome {
+    let library = library::find(args.library.as_deref())?;
+    let refused = userfaultfd::check().err();
+    let echo = EchoArgs {
+        repeats: 3,
+        seconds: Duration::try_from_secs_f64(args.seconds)
+            .map_err(|e| format!("--seconds: {e}"))?,
+        warmup: Duration::from_millis(300),
+        verify: 2,
+        ..defaults()
+    };
+    crate::print(
+        "\
+uncopy: the same program, without its copies
+
+  An echo server receives messages of 512 KB over 16 connections on this machine,
+  copies each one 0, 1, 4 or 12 times in its own memory, as programs do when data
+  goes from layer to layer, and sends the last copy back.
+
+  It is run as it is, and then with 'uncopy run' in front. The program is the same
+  file both times; uncopy remembers its copies instead of carrying them out.
+
+",
+    )?;
+    if let Some(why) = &refused {
+        crate::print(&format!("  Not on this machine yet: {why}\n\n"))?;
+    }
+    let results = echo::measure(&echo, &library)?;
+    let verdict = verdict(&results.rows, refused.is_some());
+    crate::print(&format!("{}{verdict}", chart(&results.rows)))
+}
+
+fn defaults() -> EchoArgs {
+    let command = EchoArgs::augment_args(clap::Command::new("echo"));
+    EchoArgs::from_arg_matches(&command.get_matches_from(["echo"])).expect("the defaults are valid")
+}
+
+/// Requests a second as bars, a pair for each row.
+fn chart(rows: &[Row]) -> String {
+    let rates =
+        |row: &Row| [("plain", row.plain.req_per_s), ("uncopy", row.uncopy.common.req_per_s)];
+    let most = rows.iter().flat_map(rates).map(|(_, rate)| rate).fold(1.0, f64::max);
+    let mut text = String::from("  Messages echoed in a second (longer is better)\n\n");
+    for row in rows {
+        let noun = if row.copies == 1 { "copy" } else { "copies" };
+        let mut label = format!("{:>2} {noun}", row.copies);
+        for (side, rate) in rates(row) {
+            let times =
+                if side == "uncopy" { format!("  {:.2}x", row.ratio) } else { String::new() };
+            let number = units::grouped(rate.round() as u64);
+            text += &format!("  {label:<10} {side:<6} {} {number}{times}\n", bar(rate / most));
+            label.clear();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A bar for a share between 0 and 1, to an eighth of a character.
+fn bar(share: f64) -> String {
+    let eighths = (share * BAR * 8.0).round() as usize;
+    let mut text = "█".repeat(eighths / 8);
+    text.extend(['▏', '▎', '▍', '▌', '▋', '▊', '▉'].get((eighths % 8).wrapping_sub(1)));
+    if text.is_empty() {
+        text.push('▏');
+    }
+    text
+}
+
+fn verdict(rows: &[Row], refused: bool) -> String {
+    let verified = units::grouped(rows.iter().map(|row| row.verified_messages).sum());
+    let mut text = format!(
+        "  {verified} of {verified} random messages came back byte for byte, before and after the timing,\n  \
+         with uncopy and without.\n\n"
+    );
+    let elided: u64 = rows.iter().map(|row| row.uncopy.elided_bytes).sum();
+    let Some(last) = rows.last() else { return text };
+    if elided == 0 {
+        text += if refused {
+            "  Without userfaultfd no copy can be left out, so both bars of a pair are alike: programs\n  \
+             still run under uncopy, only no faster. See the line above for how to allow it.\n"
+        } else {
+            "  No copy was left out, so both bars of a pair are alike. 'uncopy run --verbose' tells more.\n"
+        };
+        return text;
+    }
+    text += &format!(
+        "  What it means: with {} copies the plain server spends {:.0} us of processor time on a\n  \
+         message, with uncopy {:.0} us. In each measurement with {} copies, {} of copying\n  \
+         were left out, with {} page faults. Without any copy to leave out, uncopy runs at\n  \
+         {:.2} of the plain speed: that is what it costs.\n\n",
+        last.copies,
+        last.plain.cpu_us_per_req,
+        last.uncopy.common.cpu_us_per_req,
+        last.copies,
+        units::rough_size(last.uncopy.elided_bytes as f64),
+        units::grouped(last.uncopy.faults),
+        rows[0].ratio,
+    );
+    text += "  Try it on a program of yours:   uncopy run --verbose -- PROGRAM ARGS\n  \
+             All the numbers:                uncopy bench echo\n";
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_grow_by_eighths_and_never_vanish() {
+        assert_eq!(bar(1.0).chars().count(), BAR as usize);
+        assert_eq!(bar(0.0), "▏");
+        assert_eq!(bar(1.5 / BAR), "█▌");
+    }
+
+    #[test]
+    fn the_demo_shows_the_four_numbers_of_copies() {
+        assert_eq!(defaults().copies, [0, 1, 4, 12]);
+        assert_eq!(defaults().sizes, [512 << 10]);
+    }
+}

@@ -1,0 +1,75 @@
+//! `uncopy`: starts unmodified programs without their copies, and measures what that gains.
+
+mod bench;
+mod demo;
+mod library;
+mod options_table;
+mod run;
+mod startup;
+mod units;
+mod variables;
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::{Args, Command, FromArgMatches};
+
+fn command() -> Command {
+    let demo = demo::DemoArgs::augment_args(
+        Command::new("demo").about("Show in about a minute what uncopy does, in plain words"),
+    );
+    Command::new("uncopy")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Starts unmodified programs without their copies")
+        .max_term_width(100)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(run::command())
+        .subcommand(demo)
+        .subcommand(bench::command())
+        .subcommand(
+            Command::new("options")
+                .about("Print the table of options, variables, defaults and ranges"),
+        )
+        .subcommand(bench::echo_server::command())
+        .subcommand(bench::memcpy::loop_command())
+}
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    let (name, matches) = matches.subcommand().expect("clap demands a subcommand");
+    let outcome = match name {
+        "run" => return run::main(matches),
+        "options" => options_table::main(),
+        "demo" => parsed(matches).and_then(|args| demo::main(&args)),
+        "bench" => bench::main(matches),
+        bench::echo_server::NAME => bench::echo_server::main(matches),
+        bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),
+        _ => unreachable!("clap knows only the subcommands above"),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("uncopy: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What went wrong, as one line for the user.
+type Outcome<T = ()> = Result<T, String>;
+
+/// Prints to standard output; a reader that has gone away is no error.
+fn print(text: &str) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot print ({e})")),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the options of a subcommand that was declared with clap's derive.
+fn parsed<T: FromArgMatches>(matches: &clap::ArgMatches) -> Outcome<T> {
+    T::from_arg_matches(matches).map_err(|e| e.to_string())
+}

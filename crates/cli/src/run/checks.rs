@@ -1,0 +1,116 @@
+//! Reasons why a program cannot run under the library, found before it is started.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::elf::{self, Machine};
+
+/// Why the library cannot be loaded into `program` (the file that the kernel loads in the end);
+/// a sentence that begins with the file's name and ends with what to do.
+pub fn obstacle(program: &Path) -> Option<String> {
+    let shown = program.display();
+    let what = privileges(program).or_else(|| match elf::read(program) {
+        // Executable, but not to be looked into: the loader will not mind.
+        Err(_) => None,
+        // The kernel refuses it; a shell then takes it for its own script.
+        Ok(None) => None,
+        Ok(Some(header)) if header.machine != Machine::OWN => Some(format!(
+            "is for {}, and this uncopy for {}; use the uncopy of that architecture",
+            header.machine,
+            Machine::OWN
+        )),
+        Ok(Some(header)) => match header.loader {
+            None if is_loader(program) => None,
+            None => Some(
+                "is statically linked, so no library can be preloaded into it; \
+                 use a dynamically linked build"
+                    .to_owned(),
+            ),
+            Some(loader) => {
+                let own = own_loader()?;
+                (loader.file_name() != own.file_name()).then(|| {
+                    format!(
+                        "uses another C library (its loader is {}); use a build for {}",
+                        loader.display(),
+                        own.display()
+                    )
+                })
+            }
+        },
+    });
+    what.map(|what| format!("{shown} {what}"))
+}
+
+/// The loader drops preloaded libraries from programs that run with other rights than the
+/// user's.
+fn privileges(program: &Path) -> Option<String> {
+    let mode = program.metadata().ok()?.permissions().mode();
+    let bit = if mode & libc::S_ISUID != 0 {
+        "setuid"
+    } else if mode & libc::S_ISGID != 0 && mode & libc::S_IXGRP != 0 {
+        "setgid"
+    } else if has_capabilities(program) {
+        return Some(
+            "has file capabilities, so the loader ignores LD_PRELOAD for it; \
+             use a copy without them ('setcap -r' removes them)"
+                .to_owned(),
+        );
+    } else {
+        return None;
+    };
+    let remedy = if bit == "setuid" { "u-s" } else { "g-s" };
+    Some(format!(
+        "is {bit}, so the loader ignores LD_PRELOAD for it; use a copy without that bit \
+         ('chmod {remedy}' clears it)"
+    ))
+}
+
+fn has_capabilities(program: &Path) -> bool {
+    let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both names are C strings; with a size of 0 nothing is written.
+    let size = unsafe {
+        libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0)
+    };
+    size > 0
+}
+
+fn own_loader() -> Option<std::path::PathBuf> {
+    elf::read(Path::new("/proc/self/exe")).ok()??.loader
+}
+
+/// The dynamic loader may be called as a program; it then preloads as ever.
+fn is_loader(program: &Path) -> bool {
+    let resolved = program.canonicalize();
+    let name = resolved.as_deref().unwrap_or(program).file_name().unwrap_or_default();
+    name.as_bytes().starts_with(b"ld-") || name.as_bytes().starts_with(b"ld.so")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_programs_meet_no_obstacle() {
+        assert_eq!(obstacle(&std::env::current_exe().unwrap()), None);
+        assert_eq!(obstacle(Path::new("/bin/sh")), None);
+        let loader = own_loader().unwrap();
+        assert_eq!(obstacle(&loader), None, "{}", loader.display());
+    }
+
+    #[test]
+    fn setgid_counts_only_with_group_execution() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("true");
+        std::fs::copy("/bin/true", &path).unwrap();
+        let with_mode = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            obstacle(&path)
+        };
+        assert_eq!(with_mode(0o755), None);
+        assert!(with_mode(0o2755).unwrap().contains("setgid"));
+        assert_eq!(with_mode(0o2745), None);
+        assert!(with_mode(0o4755).unwrap().contains("setuid"));
+    }
+}

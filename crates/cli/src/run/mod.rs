@@ -1,0 +1,168 @@
+//! `uncopy run`: executes a program with the library in front, after checking that it can be.
+
+pub mod checks;
+pub mod elf;
+mod environment;
+mod exec;
+mod program;
+pub mod userfaultfd;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use uncopy_core::options::{self, Kind, OPTIONS};
+
+use self::environment::Environment;
+use crate::{library, variables};
+
+/// Exit status when `--require` refuses.
+const REFUSED: u8 = 125;
+
+/// The subcommand, with an option for every row of the table.
+pub fn command() -> Command {
+    let command = Command::new("run")
+        .about("Run a program without its copies")
+        .override_usage("uncopy run [OPTIONS] -- CMD [ARGS]...")
+        .after_help(
+            "Exit status: the program's own; 127 if CMD is not found, 126 if it cannot be executed, \
+             125 if --require refused.",
+        )
+        .arg(
+            Arg::new("library")
+                .long("library")
+                .value_name("PATH")
+                .value_parser(value_parser!(PathBuf))
+                .help("The preload library [env: UNCOPY_LIBRARY] [default: next to uncopy, or ../lib/uncopy/]"),
+        )
+        .arg(
+            Arg::new("require")
+                .long("require")
+                .action(ArgAction::SetTrue)
+                .help("Refuse with status 125 where the program could only be run plainly"),
+        )
+        .arg(
+            Arg::new("command")
+                .value_name("CMD")
+                .value_parser(value_parser!(OsString))
+                .num_args(1..)
+                .required(true)
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true)
+                .help("The program and its arguments"),
+        );
+    OPTIONS.iter().fold(command, |command, spec| {
+        let arg = Arg::new(spec.name)
+            .long(spec.name)
+            .value_parser(move |text: &str| {
+                options::parse(spec, text).map_err(|bad| variables::explain(spec, bad))
+            })
+            .help(format!(
+                "{} [env: {}] [default: {}]",
+                spec.help,
+                spec.env,
+                variables::default_text(spec)
+            ));
+        command.arg(match spec.kind {
+            Kind::Flag => arg
+                .value_name("yes|no")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("yes"),
+            Kind::Bytes => arg.value_name("BYTES"),
+            Kind::Count => arg.value_name("N"),
+        })
+    })
+}
+
+/// Executes the program; comes back only if that cannot be done.
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    let words: Vec<OsString> =
+        matches.get_many("command").expect("clap demands a command").cloned().collect();
+    let mut environment = Environment::own();
+    let given = |env: &str| {
+        OPTIONS.iter().find(|s| s.env == env).and_then(|s| matches.get_one::<u64>(s.name).copied())
+    };
+    for complaint in variables::report(|env| given(env).is_some()) {
+        if complaint.drop {
+            environment.remove(&complaint.name);
+        }
+    }
+
+    let name = Path::new(&words[0]).display();
+    let found = program::find(&words[0], environment.get("PATH"));
+    let found = found.and_then(|file| program::loaded(&file).map(|loaded| (file, loaded)));
+    let (file, loaded) = match found {
+        Ok(files) => files,
+        Err(why) => {
+            eprintln!("uncopy: {name}: {}", why.text);
+            return ExitCode::from(why.status);
+        }
+    };
+
+    let requested = matches.get_one::<PathBuf>("library").map(PathBuf::as_path);
+    let library = library::find(requested);
+    let obstacles: Vec<String> =
+        [checks::obstacle(&loaded), library.as_ref().err().cloned(), userfaultfd::check().err()]
+            .into_iter()
+            .flatten()
+            .collect();
+    let required = matches.get_flag("require");
+    let consequence = if required { "refused" } else { "running plainly" };
+    for obstacle in &obstacles {
+        eprintln!("uncopy: {consequence}: {obstacle}");
+    }
+    match library {
+        Ok(library) if obstacles.is_empty() => {
+            prepare(&mut environment, &library);
+            for spec in OPTIONS {
+                if let Some(value) = given(spec.env) {
+                    environment.set(spec.env, value.to_string());
+                }
+            }
+        }
+        _ if required => return ExitCode::from(REFUSED),
+        _ => {}
+    }
+
+    let error = exec::exec(&file, &words, &environment);
+    eprintln!("uncopy: {name}: cannot be executed ({error})");
+    ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// Puts `library` into a program's environment.
+fn prepare(environment: &mut Environment, library: &Path) {
+    let preload = library::preload_value(library, environment.get(library::PRELOAD));
+    environment.set(library::PRELOAD, preload);
+    environment.set(library::VARIABLE, library);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(words: &[&str]) -> Result<ArgMatches, clap::Error> {
+        command().try_get_matches_from([&["run"], words].concat())
+    }
+
+    #[test]
+    fn every_row_of_the_table_is_an_option() {
+        for spec in OPTIONS {
+            let least = spec.min.to_string();
+            let found = matches(&[&format!("--{}={least}", spec.name), "--", "true"]).unwrap();
+            assert_eq!(found.get_one::<u64>(spec.name), Some(&spec.min), "{}", spec.name);
+        }
+        assert!(matches(&["--threshold=1", "--", "true"]).is_err());
+    }
+
+    #[test]
+    fn the_programs_own_options_stay_its_own() {
+        let found =
+            matches(&["--verbose", "--threshold", "64K", "ls", "--verbose=no", "-l"]).unwrap();
+        assert_eq!(found.get_one::<u64>("verbose"), Some(&1));
+        assert_eq!(found.get_one::<u64>("threshold"), Some(&65536));
+        let words: Vec<&OsString> = found.get_many("command").unwrap().collect();
+        assert_eq!(words, ["ls", "--verbose=no", "-l"]);
+    }
+}

@@ -1,0 +1,160 @@
+//! Which file a command names, and which program the kernel will load for it.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Why a command cannot be executed at all.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unusable {
+    /// The exit status that shells give for it.
+    pub status: u8,
+    /// What is wrong, without the command's name in front.
+    pub text: String,
+}
+
+fn missing(text: impl Into<String>) -> Unusable {
+    Unusable { status: 127, text: text.into() }
+}
+
+fn not_executable(text: impl Into<String>) -> Unusable {
+    Unusable { status: 126, text: text.into() }
+}
+
+/// Finds the file of `command` as a shell does: with a slash in it it is a path, otherwise it is
+/// looked for along `search` (`PATH`).
+pub fn find(command: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Unusable> {
+    if command.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(command);
+        return executable(&path).map(|()| path);
+    }
+    let search = search.unwrap_or(OsStr::new("/bin:/usr/bin"));
+    let mut refused = None;
+    if !command.is_empty() {
+        for directory in std::env::split_paths(search) {
+            let path = directory.join(command);
+            match executable(&path) {
+                Ok(()) => return Ok(path),
+                Err(why) if why.status == 126 && !path.is_dir() => refused = refused.or(Some(why)),
+                Err(_) => {}
+            }
+        }
+    }
+    Err(refused.unwrap_or_else(|| missing("command not found; check its name, or give its path")))
+}
+
+fn executable(path: &Path) -> Result<(), Unusable> {
+    let attributes = path.metadata().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            missing("no such file; check the path")
+        }
+        _ => not_executable(format!("cannot be reached ({e})")),
+    })?;
+    if attributes.is_dir() {
+        return Err(not_executable("is a directory, not a program"));
+    }
+    if !attributes.is_file() || !may_execute(path) {
+        return Err(not_executable("is not executable; chmod +x makes it so"));
+    }
+    Ok(())
+}
+
+fn may_execute(path: &Path) -> bool {
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: `name` is a C string and outlives the call.
+    unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
+}
+
+/// The kernel follows this many `#!` lines.
+const DEEPEST: usize = 5;
+
+/// Follows `#!` lines from `file` to the program that is loaded in the end.
+pub fn loaded(file: &Path) -> Result<PathBuf, Unusable> {
+    let mut program = file.to_owned();
+    for _ in 0..DEEPEST {
+        let Some(next) = interpreter(&program)
+            .map_err(|e| not_executable(format!("{} cannot be read ({e})", program.display())))?
+        else {
+            return Ok(program);
+        };
+        let next = PathBuf::from(next);
+        executable(&next).map_err(|why| Unusable {
+            status: why.status,
+            text: format!("its interpreter {} (in the #! line): {}", next.display(), why.text),
+        })?;
+        program = next;
+    }
+    Err(not_executable("its #! lines lead from one script to the next without an end"))
+}
+
+/// The interpreter that the `#!` line of `path` names. A program that may be executed but not
+/// read is no script to the kernel either.
+fn interpreter(path: &Path) -> io::Result<Option<OsString>> {
+    let file = match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        opened => opened?,
+    };
+    let mut start = Vec::with_capacity(256);
+    file.take(256).read_to_end(&mut start)?;
+    Ok(shebang(&start))
+}
+
+fn shebang(start: &[u8]) -> Option<OsString> {
+    let line = start.strip_prefix(b"#!")?;
+    let line = line.split(|b| *b == b'\n').next()?;
+    let name = line.trim_ascii_start().split(|b| b" \t\0".contains(b)).next()?;
+    (!name.is_empty()).then(|| OsStr::from_bytes(name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn write(path: &Path, text: &str, mode: u32) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn shebang_lines_are_read_as_the_kernel_does() {
+        assert_eq!(shebang(b"#!/bin/sh\necho"), Some("/bin/sh".into()));
+        assert_eq!(shebang(b"#! \t/usr/bin/env  python3"), Some("/usr/bin/env".into()));
+        assert_eq!(shebang(b"#!\n"), None);
+        assert_eq!(shebang(b"\x7fELF"), None);
+    }
+
+    #[test]
+    fn commands_are_found_along_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, second) = (directory.path().join("1"), directory.path().join("2"));
+        std::fs::create_dir_all(first.join("folder")).unwrap();
+        std::fs::create_dir(&second).unwrap();
+        write(&first.join("tool"), "", 0o644);
+        write(&second.join("tool"), "", 0o755);
+        write(&second.join("plain"), "", 0o644);
+        let search = std::env::join_paths([&first, &second]).unwrap();
+        let find = |name: &str| find(OsStr::new(name), Some(&search));
+        assert_eq!(find("tool"), Ok(second.join("tool")));
+        assert_eq!(find("plain").unwrap_err().status, 126);
+        assert_eq!(find("folder").unwrap_err().status, 127);
+        assert_eq!(find("none").unwrap_err().status, 127);
+        assert_eq!(find("").unwrap_err().status, 127);
+        assert_eq!(find(first.join("folder").to_str().unwrap()).unwrap_err().status, 126);
+    }
+
+    #[test]
+    fn scripts_are_followed_but_not_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        write(&path("one"), &format!("#!{}\n", path("two").display()), 0o755);
+        write(&path("two"), "#!/bin/sh\n", 0o755);
+        write(&path("loop"), &format!("#!{}\n", path("loop").display()), 0o755);
+        write(&path("lost"), "#!/nowhere/at/all\n", 0o755);
+        assert_eq!(loaded(&path("one")), Ok("/bin/sh".into()));
+        assert_eq!(loaded(&path("loop")).unwrap_err().status, 126);
+        assert_eq!(loaded(&path("lost")).unwrap_err().status, 127);
+    }
+}

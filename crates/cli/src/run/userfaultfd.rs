@@ -1,0 +1,114 @@
+//! Whether the kernel lets this user have userfaultfd, with `UFFDIO_MOVE`.
+
+// Unsafe: opening and asking a userfaultfd has no safe wrapper.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+
+/// The device that hands out userfaultfds to whoever may open it.
+const DEVICE: &str = "/dev/userfaultfd";
+/// `_IO(0xAA, 0x00)`.
+const USERFAULTFD_IOC_NEW: libc::Ioctl = 0xAA00;
+/// `_IOWR(0xAA, 0x3F, struct uffdio_api)`.
+const UFFDIO_API: libc::Ioctl = 0xC018_AA3F;
+const UFFD_API: u64 = 0xAA;
+const UFFD_FEATURE_MOVE: u64 = 1 << 16;
+
+/// `struct uffdio_api` of the kernel.
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// Checks that the library will get what it needs; the error is a sentence that says what to do.
+pub fn check() -> Result<(), String> {
+    let fd = open().map_err(refused)?;
+    let mut api = Api { api: UFFD_API, features: 0, ioctls: 0 };
+    // SAFETY: the request takes a pointer to this structure, which lives through the call.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API, &raw mut api) } == -1 {
+        return Err(format!(
+            "the kernel does not answer userfaultfd's handshake ({}); Linux 6.8 or newer is needed",
+            io::Error::last_os_error()
+        ));
+    }
+    if api.features & UFFD_FEATURE_MOVE == 0 {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        return Err(format!(
+            "this kernel ({}) has no UFFDIO_MOVE; Linux 6.8 or newer is needed",
+            release.trim()
+        ));
+    }
+    Ok(())
+}
+
+fn open() -> io::Result<OwnedFd> {
+    // The device first, as the library does; any refusal leads to the system call.
+    let by_device = OpenOptions::new().read(true).write(true).open(DEVICE).and_then(|device| {
+        // SAFETY: the request's argument is a plain number, the new descriptor's flags.
+        owned(unsafe {
+            libc::ioctl(
+                device.as_raw_fd(),
+                USERFAULTFD_IOC_NEW,
+                libc::c_ulong::from((libc::O_CLOEXEC | libc::O_NONBLOCK).cast_unsigned()),
+            )
+        })
+    });
+    by_device.or_else(|_| {
+        // SAFETY: the call takes flags only.
+        let fd =
+            unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        owned(RawFd::try_from(fd).unwrap_or(-1))
+    })
+}
+
+fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn refused(error: io::Error) -> String {
+    if error.raw_os_error() == Some(libc::ENOSYS) {
+        return "this kernel has no userfaultfd (or a sandbox hides it); Linux 6.8 or newer is needed"
+            .to_owned();
+    }
+    format!(
+        "userfaultfd is refused ({}); allow it as root with \
+         'sysctl -w vm.unprivileged_userfaultfd=1' or 'setfacl -m u:{}:rw {DEVICE}'",
+        Errno::from_raw(error.raw_os_error().unwrap_or_default()).desc(),
+        user()
+    )
+}
+
+/// The user to be named in a command for root.
+fn user() -> String {
+    std::env::var("USER")
+        .ok()
+        .filter(|name| {
+            !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        })
+        .filter(|name| name != "root")
+        // SAFETY: the call takes nothing and cannot fail.
+        .unwrap_or_else(|| unsafe { libc::geteuid() }.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_sysctl_and_the_device() {
+        let text = refused(io::Error::from_raw_os_error(libc::EPERM));
+        assert!(text.contains("vm.unprivileged_userfaultfd=1"), "{text}");
+        assert!(text.contains("setfacl -m u:") && text.contains(DEVICE), "{text}");
+        assert!(!text.contains('\n'));
+    }
+}

@@ -1,0 +1,89 @@
+//! Numbers and tables as people write and read them: `512K` in, `512K` and `12,345` out.
+
+use comfy_table::TableStyle;
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+
+/// Lines above, below and under the header, none between rows.
+pub const TABLE_STYLE: TableStyle =
+    UTF8_HORIZONTAL_ONLY.row_separator(comfy_table::LineStyle::none());
+
+/// Reads a number of bytes with an optional suffix `K`, `M` or `G` (powers of 1024).
+pub fn parse_size(text: &str) -> Result<usize, String> {
+    let text = text.trim();
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: usize =
+        digits.parse().map_err(|_| format!("'{text}' is not a size; write 65536, 64K or 1M"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
+}
+
+/// Writes a number of bytes with the largest suffix that keeps it exact.
+pub fn size(bytes: u64) -> String {
+    [(30, "G"), (20, "M"), (10, "K")]
+        .into_iter()
+        .find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift)
+        .map_or_else(|| bytes.to_string(), |(shift, suffix)| format!("{}{suffix}", bytes >> shift))
+}
+
+/// Writes a number of bytes in the unit that leaves one to three digits before the point.
+pub fn rough_size(bytes: f64) -> String {
+    let units = ["B", "KB", "MB", "GB", "TB"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || value >= 100.0 {
+        format!("{value:.0} {}", units[unit])
+    } else {
+        format!("{value:.1} {}", units[unit])
+    }
+}
+
+/// Writes a whole number with commas between the thousands.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_suffixes() {
+        assert_eq!(parse_size("512K"), Ok(512 << 10));
+        assert_eq!(parse_size("1m"), Ok(1 << 20));
+        assert_eq!(parse_size("100"), Ok(100));
+        assert!(parse_size("K").is_err() && parse_size("-1").is_err() && parse_size("").is_err());
+        assert!(parse_size("99999999999999G").is_err());
+    }
+
+    #[test]
+    fn sizes_are_written_exactly() {
+        assert_eq!(size(512 << 10), "512K");
+        assert_eq!(size(3 << 20), "3M");
+        assert_eq!(size(1000), "1000");
+        assert_eq!(size(0), "0");
+    }
+
+    #[test]
+    fn rough_sizes_and_groups_are_readable() {
+        assert_eq!(rough_size(512.0), "512 B");
+        assert_eq!(rough_size(6.0 * 1024.0 * 1024.0), "6.0 MB");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(999), "999");
+    }
+}

@@ -1,0 +1,128 @@
+//! The `UNCOPY_*` variables of the environment: which ones are misspelt and which hold nonsense.
+
+use std::ffi::{OsStr, OsString};
+
+use uncopy_core::options::{self, BadValue, Kind, OPTIONS, Spec};
+
+use crate::units;
+
+/// Something to be said about a variable.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// The variable.
+    pub name: OsString,
+    /// The sentence for the user.
+    pub text: String,
+    /// Whether the variable is an option with a value that is not understood, so that it must
+    /// not reach the library.
+    pub drop: bool,
+}
+
+/// Looks through `environment`; variables that `overridden` names are not looked into, as
+/// something on the command line takes their place.
+pub fn complaints(
+    environment: impl Iterator<Item = (OsString, OsString)>,
+    overridden: impl Fn(&str) -> bool,
+) -> Vec<Complaint> {
+    let mut found: Vec<Complaint> = environment
+        .filter(|(name, _)| name.as_encoded_bytes().starts_with(b"UNCOPY_"))
+        .filter_map(|(name, value)| {
+            let shown = name.to_string_lossy().into_owned();
+            if let Some(spec) = OPTIONS.iter().find(|s| s.env == shown) {
+                if overridden(spec.env) {
+                    return None;
+                }
+                let text = bad_value(spec, &value)?;
+                return Some(Complaint { name, text, drop: true });
+            }
+            if options::known(&shown) {
+                return None;
+            }
+            let hint = options::nearest(&shown).map_or_else(
+                || "'uncopy options' lists the variables".to_owned(),
+                |near| format!("did you mean {near}?"),
+            );
+            let text = format!("{shown} is not a variable of uncopy and has no effect; {hint}");
+            Some(Complaint { name, text, drop: false })
+        })
+        .collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+fn bad_value(spec: &Spec, value: &OsStr) -> Option<String> {
+    let shown = value.to_string_lossy();
+    let bad = options::parse(spec, &shown).err()?;
+    Some(format!("{}={shown} is ignored: {}", spec.env, explain(spec, bad)))
+}
+
+/// What a value of `spec` has to look like, for somebody who gave a bad one.
+pub fn explain(spec: &Spec, bad: BadValue) -> String {
+    match bad {
+        BadValue::Range => format!("it must be in {}", range(spec)),
+        BadValue::Syntax => match spec.kind {
+            Kind::Flag => "it must be yes or no".to_owned(),
+            Kind::Bytes => "it must be a number of bytes such as 65536, 64K or 1M".to_owned(),
+            Kind::Count => "it must be a whole number".to_owned(),
+        },
+    }
+}
+
+/// The values that `spec` accepts.
+pub fn range(spec: &Spec) -> String {
+    match spec.kind {
+        Kind::Flag => "yes, no".to_owned(),
+        Kind::Bytes => format!("{}..{}", units::size(spec.min), units::size(spec.max)),
+        Kind::Count => format!("{}..{}", spec.min, spec.max),
+    }
+}
+
+/// The value that `spec` has when nothing is said.
+pub fn default_text(spec: &Spec) -> String {
+    match spec.kind {
+        Kind::Flag => if spec.default == 1 { "yes" } else { "no" }.to_owned(),
+        Kind::Bytes => units::size(spec.default),
+        Kind::Count => spec.default.to_string(),
+    }
+}
+
+/// Says on standard error what is wrong with this process's own environment and gives the
+/// complaints back.
+pub fn report(overridden: impl Fn(&str) -> bool) -> Vec<Complaint> {
+    let found = complaints(std::env::vars_os(), overridden);
+    for complaint in &found {
+        eprintln!("uncopy: {}", complaint.text);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(pairs: &[(&str, &str)]) -> Vec<Complaint> {
+        complaints(pairs.iter().map(|(n, v)| ((*n).into(), (*v).into())), |_| false)
+    }
+
+    #[test]
+    fn a_misspelt_variable_is_told_its_neighbour() {
+        let found = look(&[("UNCOPY_TRESHOLD", "1"), ("HOME", "/"), ("UNCOPY_LIBRARY", "/x")]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].text.contains("did you mean UNCOPY_THRESHOLD?"), "{}", found[0].text);
+        assert!(!found[0].drop);
+    }
+
+    #[test]
+    fn bad_values_are_dropped_with_a_reason() {
+        let found = look(&[("UNCOPY_THRESHOLD", "1"), ("UNCOPY_ELIDE", "perhaps")]);
+        assert!(found.iter().all(|c| c.drop));
+        assert!(found[0].text.contains("yes or no"), "{}", found[0].text);
+        assert!(found[1].text.contains("8K..1G"), "{}", found[1].text);
+    }
+
+    #[test]
+    fn an_overridden_variable_is_left_alone() {
+        let bad = [("UNCOPY_THRESHOLD".into(), "many".into())];
+        assert!(complaints(bad.into_iter(), |name| name == "UNCOPY_THRESHOLD").is_empty());
+    }
+}

@@ -1,0 +1,104 @@
+//! `uncopy bench`, `options` and `demo`, short: they end, verify, and print what they promise.
+
+#[allow(dead_code)]
+mod support;
+
+use serde_json::Value;
+use support::{stderr, stdout, uncopy};
+
+fn json(words: &[&str]) -> Value {
+    let output = uncopy().args(words).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+const SHORT: [&str; 8] =
+    ["--repeats", "1", "--seconds", "0.1", "--warmup", "0.05", "--verify", "2"];
+
+#[test]
+fn echo_prints_every_row_with_its_messages_verified() {
+    let words =
+        ["bench", "echo", "--json", "--sizes", "16K,64K", "--copies", "0,3", "--connections", "4"];
+    let results = json(&[&words[..], &SHORT].concat());
+    assert_eq!(results["bench"], "echo");
+    let rows = results["rows"].as_array().unwrap();
+    let found: Vec<_> = rows.iter().map(|r| (r["size"].as_u64(), r["copies"].as_u64())).collect();
+    let expected = [(16384, 0), (16384, 3), (65536, 0), (65536, 3)];
+    assert_eq!(found, expected.map(|(s, c)| (Some(s), Some(c))));
+    for row in rows {
+        // 4 connections, 2 messages before and 2 after, 2 sides.
+        assert_eq!(row["verified_messages"], 32);
+        for side in ["plain", "uncopy"] {
+            for number in ["req_per_s", "cpu_us_per_req", "p50_us", "p99_us", "rss_kb"] {
+                assert!(row[side][number].as_f64().unwrap() > 0.0, "{side} {number}");
+            }
+        }
+        assert!(row["ratio"].as_f64().unwrap() > 0.0 && row["ideal_ratio"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn echo_verifies_with_threads_touches_and_every_allocation() {
+    for allocation in ["malloc", "aligned", "fresh"] {
+        let words = [
+            "bench",
+            "echo",
+            "--json",
+            "--sizes",
+            "200001",
+            "--copies",
+            "2",
+            "--connections",
+            "3",
+            "--threads",
+            "2",
+            "--touch-pages",
+            "3",
+            "--alloc",
+            allocation,
+        ];
+        let results = json(&[&words[..], &SHORT].concat());
+        let row = &results["rows"][0];
+        assert_eq!((&row["threads"], &row["touched_pages"]), (&2.into(), &3.into()));
+        assert_eq!(row["verified_messages"], 24);
+        // The row without copies that it needs is measured besides.
+        assert!(row["ideal_ratio"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn memcpy_prints_every_size() {
+    let results = json(&["bench", "memcpy", "--json", "--repeats", "1"]);
+    let rows = results["rows"].as_array().unwrap();
+    assert_eq!(
+        (rows.len(), &rows[0]["size"], &rows[13]["size"]),
+        (14, &8.into(), &1_048_576.into())
+    );
+    assert!(rows.iter().all(|row| row["plain_ns"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn a_missing_library_is_a_clear_error() {
+    for words in [&["bench", "echo"][..], &["bench", "memcpy"], &["demo"]] {
+        let output = uncopy().args(words).env("UNCOPY_LIBRARY", "/no.so").output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).starts_with("uncopy: the library /no.so"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_demo_explains_itself_within_80_columns() {
+    let output = uncopy().args(["demo", "--seconds", "0.1"]).output().unwrap();
+    let said = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(said.contains("1,536 of 1,536 random messages came back byte for byte"), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() <= 96), "{said}");
+}
+
+#[test]
+fn options_lists_the_whole_table() {
+    let said = stdout(&uncopy().arg("options").output().unwrap());
+    for spec in uncopy_core::options::OPTIONS {
+        assert!(said.contains(spec.name) && said.contains(spec.env), "{}", spec.name);
+    }
+}
