@@ -52,8 +52,8 @@ pub enum FillError {
 
 /// Pages of the program and of the pool. Addresses are plain numbers; spans are whole pages.
 pub trait Memory {
-    /// Address of pool page 0.
-    fn pool_base(&self) -> usize;
+    /// Where the pool is; its first page is pool page 0.
+    fn pool_span(&self) -> Span;
 
     /// Lets touches of missing pages in `span` be reported to us. `Err` where the memory is not
     /// private and anonymous, is not mapped, or has another owner.

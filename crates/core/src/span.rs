@@ -65,6 +65,11 @@ impl Span {
         Self::new(start, end)
     }
 
+    /// Whether the byte at `addr` is in it.
+    pub const fn contains(self, addr: usize) -> bool {
+        self.start <= addr && addr < self.end
+    }
+
     /// Whether they share a byte.
     pub const fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end

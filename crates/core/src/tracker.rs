@@ -229,7 +229,8 @@ impl<M: Memory> Tracker<M> {
             elided += self.assign_or_copy(a, plan.site, &mut plan.copies);
         }
         // Pins are needed only for what is still to be copied out of extents.
-        if plan.copies.is_empty() {
+        let pool = self.memory.pool_span();
+        if !plan.copies.iter().any(|c| pool.contains(c.from)) {
             self.release(&mut plan.pins);
         }
         if elided > 0 {
@@ -1043,7 +1044,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     fn address(&self, extent: ExtentId, offset: u32) -> usize {
-        self.memory.pool_base() + self.extents.get(extent).page * PAGE + offset as usize
+        self.memory.pool_span().start + self.extents.get(extent).page * PAGE + offset as usize
     }
 
     /// Makes the unmapped part of `a` a view; the rest is to be copied. Returns the bytes viewed.

@@ -64,8 +64,8 @@ impl Machine {
 }
 
 impl Memory for Machine {
-    fn pool_base(&self) -> usize {
-        POOL
+    fn pool_span(&self) -> Span {
+        Span::sized(POOL, POOL_PAGES * PAGE)
     }
 
     fn register(&mut self, span: Span) -> Result<(), ()> {

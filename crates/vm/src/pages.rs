@@ -180,8 +180,8 @@ fn zero_or_wake(uffd: &Uffd, addr: usize) -> bool {
 }
 
 impl Memory for Pages {
-    fn pool_base(&self) -> usize {
-        self.base
+    fn pool_span(&self) -> Span {
+        Span::sized(self.base, self.shape.pages * PAGE)
     }
 
     fn register(&mut self, span: Span) -> Result<(), ()> {

@@ -3,10 +3,11 @@
 //! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
 //! place of its buffer.
 
+use super::memory::before_positioned;
 use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{EINVAL, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use uncopy_stack::buffers::{list, piece};
+use uncopy_stack::buffers::{list, piece, spans};
 use uncopy_stack::input::{input, remember};
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.
@@ -71,6 +72,7 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
+    before_positioned(at, n);
     let buffers = [piece(buf as usize, n)];
     // SAFETY: as in `read`.
     input(
@@ -136,6 +138,8 @@ pub unsafe extern "C" fn __pread64_chk(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
+    // SAFETY: the list that the program passed.
+    before_positioned(at, spans(unsafe { list(iov, count as usize) }).map(|(_, n)| n).sum());
     // SAFETY: as in `readv`.
     unsafe {
         input(
@@ -174,6 +178,8 @@ pub unsafe extern "C" fn preadv2(
     at: off_t,
     flags: c_int,
 ) -> ssize_t {
+    // SAFETY: the list that the program passed.
+    before_positioned(at, spans(unsafe { list(iov, count as usize) }).map(|(_, n)| n).sum());
     // SAFETY: as in `readv`.
     unsafe {
         input(

@@ -167,6 +167,16 @@ pub unsafe extern "C" fn mremap(
     unsafe { real::mremap(addr, old, new, flags, to) }
 }
 
+/// A positioned read or write of `/proc/self/mem`: the kernel does not wait for faults there
+/// (Linux 6.18, `__access_remote_vm`), so what lies at those addresses is put in place first. A
+/// file offset that is a tracked address is nothing else.
+#[inline]
+pub(super) fn before_positioned(at: off_t, len: usize) {
+    if at > 0 && perhaps_tracked(at as usize, len) {
+        space::materialize(Span::sized(at as usize, len), false);
+    }
+}
+
 /// Gives a range back to the kernel's and the program's own care, its content in place.
 fn hand_back(addr: usize, len: usize) {
     let span = Span::sized(addr, len).hull();

@@ -3,6 +3,7 @@
 //! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
 //! place of its buffers.
 
+use super::memory::before_positioned;
 use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
@@ -66,6 +67,7 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> s
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t {
+    before_positioned(at, n);
     // SAFETY: as in `write`.
     output(
         &[piece(buf as usize, n)],
@@ -96,6 +98,8 @@ pub unsafe extern "C" fn pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: 
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
+    // SAFETY: the list that the program passed.
+    before_positioned(at, spans(unsafe { list(iov, count as usize) }).map(|(_, n)| n).sum());
     // SAFETY: as in `write`.
     unsafe {
         output(
@@ -133,6 +137,8 @@ pub unsafe extern "C" fn pwritev2(
     at: off_t,
     flags: c_int,
 ) -> ssize_t {
+    // SAFETY: the list that the program passed.
+    before_positioned(at, spans(unsafe { list(iov, count as usize) }).map(|(_, n)| n).sum());
     // SAFETY: as in `write`.
     unsafe {
         output(
