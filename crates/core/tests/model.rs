@@ -229,11 +229,8 @@ impl World {
 
     fn input(&mut self) {
         let buffer = self.range();
-        let received = if self.random.one_in(3) {
-            self.random.below(buffer.len() + 1)
-        } else {
-            buffer.len()
-        };
+        let received =
+            if self.random.one_in(3) { self.random.below(buffer.len() + 1) } else { buffer.len() };
         let data: Vec<u8> = (0..received).map(|_| self.random.next() as u8).collect();
         let split = self.random.below(buffer.len());
         let parts = [(buffer.start, split), (buffer.start + split, buffer.len() - split)];

@@ -5,9 +5,10 @@
 
 use crate::{heap::HEAP, real};
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::CString;
 use std::fmt::Write;
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use uncopy_core::counters::Counters;
 use uncopy_core::options::{self, OPTIONS, Values, index_of};
 use uncopy_vm::space::{self, Settings};
@@ -18,7 +19,9 @@ pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
 /// Where the first thread's stack begins (its highest address, nearly).
 pub static GLIBC_STACK_END: AtomicUsize = AtomicUsize::new(0);
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
-static VERBOSE: AtomicBool = AtomicBool::new(false);
+/// Where the banner and the summary go: standard error as it was at the start, because programs
+/// close theirs before we come to the summary. -1: nowhere.
+static SUMMARY: AtomicI32 = AtomicI32::new(-1);
 static EXEC: AtomicPtr<ExecEntry> = AtomicPtr::new(core::ptr::null_mut());
 
 const PREFIX: &str = "UNCOPY_";
@@ -119,7 +122,9 @@ fn set_up(values: &Values, entry: ExecEntry) {
     const VERBOSE_AT: usize = index_of("verbose");
 
     let verbose = values.get(VERBOSE_AT) != 0;
-    VERBOSE.store(verbose, Ordering::Relaxed);
+    if verbose && let Ok(fd) = space::lift(rustix::stdio::stderr()) {
+        SUMMARY.store(fd.into_raw_fd(), Ordering::Relaxed);
+    }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
@@ -178,8 +183,17 @@ pub extern "C" fn after_fork_child() {
     space::after_fork_child();
 }
 
+/// The descriptor of the banner and the summary, or -1.
+pub fn summary_descriptor() -> c_int {
+    SUMMARY.load(Ordering::Relaxed)
+}
+
 fn say(text: &str) {
-    let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+    let fd = summary_descriptor();
+    if fd >= 0 {
+        // SAFETY: opened by the constructor, spared by `close`; a write to another is an error.
+        let _ = rustix::io::write(unsafe { BorrowedFd::borrow_raw(fd) }, text.as_bytes());
+    }
 }
 
 fn banner(verbose: bool, values: &Values, state: &str) {
@@ -199,7 +213,7 @@ fn banner(verbose: bool, values: &Values, state: &str) {
 }
 
 extern "C" fn end() {
-    if !VERBOSE.load(Ordering::Relaxed) {
+    if summary_descriptor() < 0 {
         return;
     }
     let mut text = String::new();

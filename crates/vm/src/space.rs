@@ -83,9 +83,7 @@ pub fn init(settings: Settings) -> Result<(), Refusal> {
     let least = descriptor_floor();
     fds.lift(least);
     let maker = match maker {
-        Maker::Device(fd) => {
-            Maker::Device(rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd))
-        }
+        Maker::Device(fd) => Maker::Device(lift(&fd).unwrap_or(fd)),
         other => other,
     };
     plant_alive();
@@ -102,6 +100,14 @@ pub fn init(settings: Settings) -> Result<(), Refusal> {
 fn descriptor_floor() -> i32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.unwrap_or(1024).min(1024).saturating_sub(16) as i32
+}
+
+/// A duplicate of `fd` where our descriptors live.
+///
+/// # Errors
+/// When no descriptor is free there.
+pub fn lift(fd: impl rustix::fd::AsFd) -> rustix::io::Result<rustix::fd::OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(fd, descriptor_floor())
 }
 
 static OURS: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];

@@ -3,13 +3,18 @@
 //!
 //! unsafe: see the crate.
 
-use crate::real;
+use crate::{real, start};
 use core::ffi::{c_int, c_uint};
 use libc::EBADF;
 use uncopy_vm::space;
 
+fn all_ours() -> [c_int; 4] {
+    let [program, pool, device] = space::descriptors();
+    [program, pool, device, start::summary_descriptor()]
+}
+
 fn ours(fd: c_int) -> bool {
-    fd >= 0 && space::descriptors().contains(&fd)
+    fd >= 0 && all_ours().contains(&fd)
 }
 
 /// `close(2)`.
@@ -34,18 +39,17 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let mut kept: Vec<c_uint> = Vec::new();
-    let mut own = space::descriptors();
-    own.sort_unstable();
-    kept.extend(own.iter().filter(|fd| **fd >= 0).map(|fd| *fd as c_uint));
+    let mut kept = all_ours();
+    kept.sort_unstable();
+    let kept = kept.filter(|fd| *fd >= 0).map(|fd| fd as c_uint);
     let mut from = first;
     // SAFETY: the program's own range, in parts that leave ours out. The first call takes the
     // flags' meaning for all (CLOSE_RANGE_UNSHARE makes the table private once).
     unsafe {
-        if first > last || !kept.iter().any(|fd| (first..=last).contains(fd)) {
+        if first > last || !kept.clone().any(|fd| (first..=last).contains(&fd)) {
             return real::close_range(first, last, flags);
         }
-        for fd in kept.into_iter().filter(|fd| (first..=last).contains(fd)) {
+        for fd in kept.filter(|fd| (first..=last).contains(fd)) {
             if from < fd && real::close_range(from, fd - 1, flags) != 0 {
                 return -1;
             }
