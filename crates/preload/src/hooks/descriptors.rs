@@ -41,7 +41,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut kept = all_ours();
     kept.sort_unstable();
-    let kept = kept.filter(|fd| *fd >= 0).map(|fd| fd as c_uint);
+    let kept = kept.into_iter().filter(|fd| *fd >= 0).map(|fd| fd as c_uint);
     let mut from = first;
     // SAFETY: the program's own range, in parts that leave ours out. The first call takes the
     // flags' meaning for all (CLOSE_RANGE_UNSHARE makes the table private once).
