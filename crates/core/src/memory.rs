@@ -44,10 +44,9 @@ pub enum Piece {
 /// Why pages could not be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillError {
-    /// The memory map is changing under us (EAGAIN): read the kernel's events, then try again.
+    /// The memory map is changing under us (EAGAIN), or there is no memory: read the kernel's
+    /// events, then try again.
     Again,
-    /// The memory is gone (unmapped meanwhile); nobody can be waiting for it any more.
-    Gone,
 }
 
 /// Pages of the program and of the pool. Addresses are plain numbers; spans are whole pages.
@@ -74,7 +73,7 @@ pub trait Memory {
 
     /// Fills the missing pages of `span` with `pieces`, which tile it, in one step as far as
     /// anyone who touches a page can see, and wakes who waits there. A page that turns out to
-    /// be present is left as it is.
+    /// be present, or not mapped any more, is left as it is.
     ///
     /// # Errors
     /// [`FillError`]; a part of the pages may have been filled.

@@ -1,7 +1,7 @@
 //! Whether a call site's copies are worth eliding.
 //!
 //! A simple account per call site, in nanoseconds: elided bytes earn what copying them would
-//! have cost, faults and page-table calls pay. A site that falls into debt is left alone for a
+//! have cost, faults and page-table calls pay. A site whose credit is used up is left alone for a
 //! number of copies that doubles every time, then tried again. (The calibrated cost model of the
 //! design replaces the constants; the shape stays.)
 
@@ -14,9 +14,9 @@ const BYTE_GAIN_16THS: i64 = 1;
 /// What keeping the books of one elided copy costs, in ns.
 const ELIDE_COST: i64 = 300;
 /// One fault handled by the thread on another core, in ns.
-pub const FAULT_COST: i64 = 11_000;
+const FAULT_COST: i64 = 11_000;
 /// Each page that a fault fills, in ns.
-pub const FILL_COST: i64 = 1_000;
+const FILL_COST: i64 = 1_000;
 /// One `UFFDIO_MOVE` call, in ns; its pages are nearly free.
 pub const MOVE_COST: i64 = 2_500;
 /// One `UFFDIO_REGISTER` call, in ns.
@@ -24,11 +24,14 @@ pub const REGISTER_COST: i64 = 1_500;
 /// A refusal by the kernel: the call, and what follows because of it.
 pub const REFUSED_COST: i64 = 20_000;
 
-/// Credit a site can hold: how much it may waste after it has turned bad.
-const CREDIT_MAX: i64 = 400_000;
-/// Debt at which it is left alone.
-const DEBT_MAX: i64 = -100_000;
-const FIRST_PAUSE: u32 = 64;
+/// Credit that a site begins with and can hold, in ns: what it may invest in registering and moving
+/// its buffers before they come round again, or waste after its program has turned bad.
+const CREDIT_MAX: i64 = 4_000_000;
+/// Credit after a pause.
+const CREDIT_AGAIN: i64 = 1_000_000;
+/// Faults weigh more than they cost: they are mis-speculation, not investment.
+const FAULT_WEIGHT: i64 = 4;
+const FIRST_PAUSE: u32 = 256;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +68,7 @@ impl Policy {
             let i = (hash + probe) % (SITES - 1) + 1;
             let s = &mut self.sites[i];
             if s.key == 0 {
-                s.key = key;
+                *s = Site { key, credit: CREDIT_MAX, ..Site::default() };
             }
             if s.key == key {
                 return i as SiteId;
@@ -97,6 +100,11 @@ impl Policy {
         }
     }
 
+    /// The program touched what `site` had left unmapped: one fault, which filled `pages`.
+    pub fn fault(&mut self, site: SiteId, pages: usize) {
+        self.charge(site, FAULT_WEIGHT * (FAULT_COST + pages as i64 * FILL_COST));
+    }
+
     /// `site`'s decision cost `ns`.
     pub fn charge(&mut self, site: SiteId, ns: i64) {
         if site == 0 || !self.backoff {
@@ -104,8 +112,8 @@ impl Policy {
         }
         let s = &mut self.sites[site as usize];
         s.credit -= ns;
-        if s.credit < DEBT_MAX {
-            s.credit = 0;
+        if s.credit < 0 {
+            s.credit = CREDIT_AGAIN;
             s.pause = FIRST_PAUSE << s.pause_shift;
             s.pause_shift = (s.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
         }

@@ -678,7 +678,7 @@ impl<M: Memory> Tracker<M> {
             while end < reach.end && self.empty_page(end) {
                 end += PAGE;
             }
-            self.policy.charge(v.site, policy::FAULT_COST);
+            self.policy.fault(v.site, 0);
             self.give_back(Span::new(page, end));
             self.gauges();
             return Fault::Resolved;
@@ -694,15 +694,12 @@ impl<M: Memory> Tracker<M> {
         {
             end += PAGE;
         }
-        match self.materialize_pages(Span::new(page, end)) {
-            Err(FillError::Again) => return Fault::Again,
-            Err(FillError::Gone) => return Fault::Resolved,
-            Ok(()) => {}
+        if self.materialize_pages(Span::new(page, end)).is_err() {
+            return Fault::Again;
         }
         add(&self.counters.faults, 1);
         self.last_fault_end = end;
-        let pages = ((end - page) / PAGE) as i64;
-        self.policy.charge(v.site, policy::FAULT_COST + pages * policy::FILL_COST);
+        self.policy.fault(v.site, (end - page) / PAGE);
         self.gauges();
         Fault::Resolved
     }
@@ -728,7 +725,7 @@ impl<M: Memory> Tracker<M> {
         }
         match self.fill(page) {
             Err(FillError::Again) => Fault::Again,
-            _ => Fault::Resolved,
+            Ok(()) => Fault::Resolved,
         }
     }
 
@@ -778,12 +775,10 @@ impl<M: Memory> Tracker<M> {
     }
 
     fn materialize_pages(&mut self, pages: Span) -> Result<(), FillError> {
-        let result = self.fill(pages);
-        if result != Err(FillError::Again) {
-            self.views.remove(pages, &mut self.extents, &mut self.pool);
-            add(&self.counters.materialized_pages, pages.pages() as u64);
-        }
-        result
+        self.fill(pages)?;
+        self.views.remove(pages, &mut self.extents, &mut self.pool);
+        add(&self.counters.materialized_pages, pages.pages() as u64);
+        Ok(())
     }
 
     /// Fills every unmapped page of `span`; with `forget`, its pages are not ours any more
@@ -797,8 +792,8 @@ impl<M: Memory> Tracker<M> {
         while at < span.end {
             let (run, unmapped) = self.views.covered_run(at, span.end);
             at = run.end;
-            if unmapped && self.materialize_pages(run) == Err(FillError::Again) {
-                return Err(FillError::Again);
+            if unmapped {
+                self.materialize_pages(run)?;
             }
         }
         if forget {

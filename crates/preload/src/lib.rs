@@ -11,7 +11,8 @@
 //! | [`start`] | constructor, options, banner, summary |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
-//! | [`hooks::memory`] | free, realloc, mmap, mremap, mprotect, madvise, mlockall |
+//! | [`hooks::memory`] | free, realloc, mmap, mprotect, madvise, mlockall |
+//! | [`hooks::remap`] | mremap |
 //! | [`hooks::process`] | fork, clone, exec, seccomp |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
 //! | [`hooks::signals`] | wrappers around the program's handlers |
@@ -31,6 +32,7 @@ pub mod hooks {
     pub mod memory;
     pub mod output;
     pub mod process;
+    pub mod remap;
     pub mod signals;
     pub mod syscall;
 }

@@ -147,26 +147,41 @@ impl Pages {
         zero_or_wake(&self.fds.pool, addr);
     }
 
+    /// Fills from consecutive bytes at `src`. One call of the kernel's must stay inside one
+    /// mapping, whose ends we do not know: where it refuses, half as much is tried.
     fn fill_from(&self, dst: Span, src: usize) -> Result<(), FillError> {
+        let uffd = &self.fds.program;
         let mut at = dst.start;
+        let mut step = dst.len();
         while at < dst.end {
-            let (done, error) =
-                self.fds.program.copy(Span::new(at, dst.end), src + (at - dst.start));
+            let part = Span::sized(at, step.min(dst.end - at));
+            let (done, error) = uffd.copy(part, src + (at - dst.start));
             at += done;
             match error {
                 None => {}
+                // Already there: nothing to do, nobody must wait.
                 Some(Errno::EXIST) => {
-                    self.fds.program.wake(Span::sized(at, PAGE));
+                    uffd.wake(Span::sized(at, PAGE));
                     at += PAGE;
                 }
                 Some(Errno::AGAIN) if done > 0 => {}
                 // Out of memory: who waits must go on waiting until there is some.
                 Some(Errno::AGAIN | Errno::NOMEM) => return Err(FillError::Again),
-                Some(_) => return Err(FillError::Gone),
+                Some(_) if part.len() > PAGE => step = half(part.len()),
+                // Unmapped meanwhile: nobody can be waiting for it.
+                Some(_) => {
+                    uffd.wake(Span::sized(at, PAGE));
+                    at += PAGE;
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Half of `bytes`, in whole pages, at least one.
+fn half(bytes: usize) -> usize {
+    (bytes / PAGE / 2).max(1) * PAGE
 }
 
 fn zero_or_wake(uffd: &Uffd, addr: usize) -> bool {
@@ -202,18 +217,25 @@ impl Memory for Pages {
     fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
         let mut done = 0;
         let mut tries = 0;
+        let mut step = from.len();
         loop {
             let rest = Span::new(from.start + done, from.end);
             if rest.is_empty() {
                 return Taken { pages: done / PAGE, stop: Stop::Done };
             }
+            let part = Span::sized(rest.start, step.min(rest.len()));
             let (moved, error) =
-                self.fds.pool.move_pages(self.slot(slot) + done, rest, holes_allowed);
+                self.fds.pool.move_pages(self.slot(slot) + done, part, holes_allowed);
             done += moved;
             let stop = match error {
                 None => continue,
                 Some(Errno::AGAIN) if moved > 0 || tries < MOVE_TRIES => {
                     tries += usize::from(moved == 0);
+                    continue;
+                }
+                // One call of the kernel's must stay inside one mapping.
+                Some(Errno::INVAL) if part.len() > PAGE => {
+                    step = half(part.len());
                     continue;
                 }
                 Some(Errno::NOENT) if !holes_allowed => Stop::Hole,

@@ -139,34 +139,6 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(addr, n, prot, flags, fd, at) }
 }
 
-/// `munmap(2)`: nothing to do beforehand (it may fail), and the kernel reports it. Interposed so
-/// that unregistered memory goes away without a report that its caller would wait for.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
-    // SAFETY: the program's own arguments.
-    unsafe { real::munmap(addr, n) }
-}
-
-/// `mremap(2)`: the kernel moves one mapping only, and registering a part has made several of it.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mremap(
-    addr: *mut c_void,
-    old: size_t,
-    new: size_t,
-    flags: c_int,
-    to: *mut c_void,
-) -> *mut c_void {
-    hand_back(addr as usize, old);
-    // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
-    unsafe { real::mremap(addr, old, new, flags, to) }
-}
-
 /// A positioned read or write of `/proc/self/mem`: the kernel does not wait for faults there
 /// (Linux 6.18, `__access_remote_vm`), so what lies at those addresses is put in place first. A
 /// file offset that is a tracked address is nothing else.
@@ -178,7 +150,7 @@ pub(super) fn before_positioned(at: off_t, len: usize) {
 }
 
 /// Gives a range back to the kernel's and the program's own care, its content in place.
-fn hand_back(addr: usize, len: usize) {
+pub(super) fn hand_back(addr: usize, len: usize) {
     let span = Span::sized(addr, len).hull();
     if tracked(span) {
         space::materialize(span, true);

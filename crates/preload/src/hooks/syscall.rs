@@ -3,7 +3,7 @@
 //! unsafe: see the crate. The function is variadic in C; declared with all six arguments it reads
 //! the same registers and stack word that libc's own does.
 
-use super::{descriptors, input, memory, output, process};
+use super::{descriptors, input, memory, output, process, remap};
 use crate::real;
 use uncopy_vm::space;
 
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_close_range => descriptors::close_range(a as _, b as _, c as _) as isize,
             libc::SYS_dup2 => descriptors::dup2(a as _, b as _) as isize,
             libc::SYS_dup3 => descriptors::dup3(a as _, b as _, c as _) as isize,
-            libc::SYS_mremap => memory::mremap(a as _, b, c, d as _, e as _) as isize,
+            libc::SYS_mremap => remap::mremap(a as _, b, c, d as _, e as _) as isize,
             libc::SYS_mprotect => memory::mprotect(a as _, b, c as _) as isize,
             libc::SYS_madvise => memory::madvise(a as _, b, c as _) as isize,
             libc::SYS_mmap => memory::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
