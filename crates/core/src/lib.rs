@@ -10,6 +10,7 @@
 //! | [`span`] | half-open byte ranges and page arithmetic |
 //! | [`extents`] | immutable, reference-counted runs of pool pages |
 //! | [`views`] | which program bytes are which extent bytes |
+//! | [`sorted`] | the map under it |
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
@@ -24,6 +25,7 @@ pub mod plan;
 pub mod policy;
 pub mod ranges;
 pub mod runs;
+pub mod sorted;
 pub mod span;
 pub mod tracker;
 pub mod views;

@@ -38,6 +38,11 @@ impl Copies {
         self.few.iter().chain(&self.more)
     }
 
+    /// In order, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Copy> {
+        self.few.iter_mut().chain(&mut self.more)
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.few.is_empty()

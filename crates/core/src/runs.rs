@@ -1,5 +1,6 @@
 //! Free runs of pool pages: best fit by length, merged with their neighbours.
 
+use arrayvec::ArrayVec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A set of free page runs, by page number.
@@ -74,9 +75,85 @@ impl FreeRuns {
     }
 }
 
+/// Lengths that are remembered at once.
+const LENGTHS: usize = 8;
+/// Runs of one length that are remembered.
+const OF_A_LENGTH: usize = 32;
+
+/// Runs given back last, by length, last in first out: a server's messages have few lengths, and
+/// what was just given back is still in the cache. Not merged with neighbours.
+#[derive(Debug, Default)]
+pub struct RecentRuns {
+    lengths: [(usize, ArrayVec<usize, OF_A_LENGTH>); LENGTHS],
+    next: usize,
+    pages: usize,
+}
+
+impl RecentRuns {
+    /// Pages in all.
+    pub const fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// A run of exactly `len` pages, if one was given back lately.
+    #[inline]
+    pub fn take(&mut self, len: usize) -> Option<usize> {
+        let start = self.lengths.iter_mut().find(|l| l.0 == len)?.1.pop()?;
+        self.pages -= len;
+        Some(start)
+    }
+
+    /// Any run: its first page and length.
+    pub fn take_any(&mut self) -> Option<(usize, usize)> {
+        let (len, runs) = self.lengths.iter_mut().find(|l| !l.1.is_empty())?;
+        self.pages -= *len;
+        runs.pop().map(|start| (start, *len))
+    }
+
+    /// Remembers a run, or returns one that must go elsewhere.
+    #[inline]
+    pub fn give(&mut self, start: usize, len: usize) -> Option<(usize, usize)> {
+        if len == 0 {
+            return None;
+        }
+        let known = self.lengths.iter_mut().position(|l| l.0 == len);
+        let at = known.unwrap_or_else(|| {
+            self.next = (self.next + 1) % LENGTHS;
+            self.next
+        });
+        let (length, runs) = &mut self.lengths[at];
+        if *length != len {
+            // Another length takes the place once its own runs are used up.
+            if !runs.is_empty() {
+                return Some((start, len));
+            }
+            *length = len;
+        }
+        if runs.is_full() {
+            return Some((start, len));
+        }
+        runs.push(start);
+        self.pages += len;
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_run_given_back_last_is_taken_first() {
+        let mut r = RecentRuns::default();
+        assert_eq!((r.give(10, 3), r.give(20, 3), r.give(30, 1)), (None, None, None));
+        assert_eq!((r.take(3), r.pages()), (Some(20), 4));
+        assert_eq!((r.take(2), r.take(1), r.take(3), r.take(3)), (None, Some(30), Some(10), None));
+        for start in 0..OF_A_LENGTH {
+            assert_eq!(r.give(start * 9, 9), None);
+        }
+        assert_eq!(r.give(7000, 9), Some((7000, 9)));
+        assert_eq!((r.take_any(), r.pages()), (Some((31 * 9, 9)), 31 * 9));
+    }
 
     #[test]
     fn the_smallest_sufficient_run_is_taken_and_runs_merge_again() {

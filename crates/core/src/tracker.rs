@@ -13,12 +13,15 @@ use crate::counters::{Counters, add};
 use crate::extents::{Extent, ExtentId, Extents};
 use crate::filter::Filter;
 use crate::memory::{FillError, Memory, Piece, Stop};
-use crate::plan::{Assign, Copies, Copy, CopyPlan, InputPlan, OutputPlan, Pins, Target};
+use crate::plan::{
+    Assign, Copies, Copy, CopyPlan, InputPlan, MAX_PIECES, OutputPlan, Pins, Target,
+};
 use crate::policy::{self, Policy, SiteId};
 use crate::ranges::Ranges;
-use crate::runs::FreeRuns;
+use crate::runs::{FreeRuns, RecentRuns};
 use crate::span::{PAGE, Span, page_down, page_up};
 use crate::views::{Reclaim, Segment, View, Views};
+use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 
@@ -36,6 +39,8 @@ const FAULT_AROUND_MAX: usize = 64;
 const NEAR: usize = 4 << 20;
 /// Pages of freed memory that one touch gives back to the kernel's own care.
 const EMPTY_AROUND: usize = 512;
+/// Views shorter than this many bytes are staged again with their resident neighbours.
+const SCRAP: usize = 1024;
 /// Pieces that one call to [`Memory::fill`] describes at most.
 const PIECES: usize = 2 * PAGE;
 /// Largest extent, in pages: offsets are 32 bits wide.
@@ -67,6 +72,8 @@ struct Pool {
     boundary: usize,
     /// Missing pages that moves may fill.
     vacant: FreeRuns,
+    /// Runs given back last, of few different lengths: taken again first, while in the cache.
+    recent: RecentRuns,
     /// Pages with memory behind them, moved in.
     ready: FreeRuns,
     /// Pages of the ordinary part, used before.
@@ -77,6 +84,12 @@ struct Pool {
 
 impl Pool {
     fn give(&mut self, page: usize, pages: usize) {
+        if let Some((page, pages)) = self.recent.give(page, pages) {
+            self.settle(page, pages);
+        }
+    }
+
+    fn settle(&mut self, page: usize, pages: usize) {
         if page < self.boundary {
             self.ready.give(page, pages);
         } else {
@@ -85,14 +98,15 @@ impl Pool {
     }
 
     fn take(&mut self, pages: usize) -> Option<usize> {
-        self.ready
+        self.recent
             .take(pages)
+            .or_else(|| self.ready.take(pages))
             .or_else(|| self.ready_plain.take(pages))
             .or_else(|| self.fresh_plain.take(pages))
     }
 
     fn ready_pages(&self) -> usize {
-        self.ready.pages() + self.ready_plain.pages()
+        self.ready.pages() + self.ready_plain.pages() + self.recent.pages()
     }
 }
 
@@ -112,6 +126,43 @@ pub enum Fault {
     /// The memory map is changing: read events, then ask again.
     Again,
 }
+
+/// Both sides of a copy: segments of the source, unmapped and resident runs of the destination.
+struct Survey {
+    sources: ArrayVec<Segment, MAX_PIECES>,
+    runs: ArrayVec<(Span, bool), MAX_PIECES>,
+}
+
+impl Survey {
+    fn viewed(&self) -> bool {
+        self.sources.iter().any(|s| s.view.is_some()) || self.runs.iter().any(|r| r.1)
+    }
+
+    /// The two cut against each other.
+    fn parts(&self, dst: usize) -> Option<ArrayVec<Part, MAX_PIECES>> {
+        let mut parts = ArrayVec::new();
+        let mut runs = self.runs.iter();
+        let mut run = *runs.next()?;
+        let mut at = dst;
+        for s in &self.sources {
+            let mut rest = *s;
+            while !rest.span.is_empty() {
+                if at >= run.0.end {
+                    run = *runs.next()?;
+                }
+                let len = rest.span.len().min(run.0.end - at);
+                let (part, more) = rest.split(len);
+                parts.try_push((at, part, run.1)).ok()?;
+                rest = more;
+                at += len;
+            }
+        }
+        Some(parts)
+    }
+}
+
+/// A part of a copy: destination address, source segment, whether the destination is unmapped.
+type Part = (usize, Segment, bool);
 
 /// All state of one process.
 pub struct Tracker<M> {
@@ -185,53 +236,91 @@ impl<M: Memory> Tracker<M> {
         plan: &mut CopyPlan,
     ) {
         let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
-        let source_viewed = self.views.touches(from);
-        let dest_viewed = self.views.touches(to);
         plan.bypass = true;
-        if !(source_viewed || dest_viewed || is_input && len >= self.policy.threshold)
-            || from.overlaps(to)
-        {
+        if from.overlaps(to) {
+            return;
+        }
+        let Some(mut survey) = self.survey(from, to) else { return };
+        if !(survey.viewed() || is_input && len >= self.policy.threshold) {
             return;
         }
         self.clock += 1;
         let site = self.policy.site(caller);
         plan.site = site;
         let elide = self.policy.allows(site, len);
-        if elide && is_input {
+        let island = ISLAND_PAGES * PAGE;
+        let bulk = survey.sources.iter().any(|s| s.view.is_none() && s.span.len() >= island);
+        if elide && is_input && bulk {
             self.move_sources(from, site);
+            let Some(anew) = self.survey(from, to) else { return };
+            survey = anew;
         }
-        if elide {
+        // The steady state has nothing to move: the destination is unmapped but for its fringes.
+        let resident = survey.runs.iter().any(|(s, unmapped)| !unmapped && s.len() >= island);
+        let unmapped = survey.runs.iter().any(|(s, unmapped)| *unmapped && s.len() >= island);
+        if elide && resident {
             self.unmap_destinations(from, to, site);
-            if dest_viewed {
-                self.give_back_destinations(from, to, false);
-            }
-        } else if dest_viewed {
-            if len >= self.policy.threshold {
-                add(&self.counters.backoff_copies, 1);
-            }
-            self.give_back_destinations(from, to, len >= self.policy.threshold);
         }
-        if !(self.views.touches(from) || self.views.touches(to)) {
+        if unmapped && (bulk || !elide) {
+            let backing_off = !elide && len >= self.policy.threshold;
+            add(&self.counters.backoff_copies, u64::from(backing_off));
+            self.give_back_destinations(from, to, backing_off);
+        }
+        if elide && resident || unmapped && (bulk || !elide) {
+            let Some(anew) = self.survey(from, to) else { return };
+            survey = anew;
+        }
+        if !survey.viewed() {
             return;
         }
-        plan.bypass = self.plan_copy(from, to, plan).is_none();
+        plan.bypass = self.plan_copy(to.start, &survey, plan).is_none();
         if plan.bypass {
             self.abandon(plan);
         } else if plan.staged.is_empty() {
-            self.copy_commit(plan);
+            self.commit(plan, false);
         }
+    }
+
+    /// Looks at both sides of a copy once. `None`: too fragmented.
+    fn survey(&self, from: Span, to: Span) -> Option<Survey> {
+        let mut survey = Survey { sources: ArrayVec::new(), runs: ArrayVec::new() };
+        for s in self.views.segments(from) {
+            survey.sources.try_push(s).ok()?;
+        }
+        for d in self.views.segments(to) {
+            let unmapped = d.view.is_some();
+            match survey.runs.last_mut() {
+                Some((run, u)) if *u == unmapped => run.end = d.span.end,
+                _ => survey.runs.try_push((d.span, unmapped)).ok()?,
+            }
+        }
+        Some(survey)
     }
 
     /// Makes the planned views. Destination pages that were touched meanwhile get copies instead.
     pub fn copy_commit(&mut self, plan: &mut CopyPlan) {
+        self.commit(plan, true);
+    }
+
+    fn commit(&mut self, plan: &mut CopyPlan, lock_was_dropped: bool) {
         let mut elided = 0;
-        for a in std::mem::take(&mut plan.assigns) {
-            elided += self.assign_or_copy(a, plan.site, &mut plan.copies);
+        for a in plan.assigns.drain(..) {
+            if lock_was_dropped {
+                elided += self.assign_or_copy(a, plan.site, &mut plan.copies);
+            } else {
+                let span = Span::sized(a.addr, a.len);
+                let (extents, pool) = (&mut self.extents, &mut self.pool);
+                self.views.assign(span, a.extent, a.offset, plan.site, extents, pool);
+                if a.extent != ExtentId::NONE {
+                    self.extents.get_mut(a.extent).used = self.clock;
+                }
+                elided += a.len;
+            }
         }
         // Pins are needed only for what is still to be copied out of extents.
         let pool = self.memory.pool_span();
         if !plan.copies.iter().any(|c| pool.contains(c.from)) {
-            self.release(&mut plan.pins);
+            self.drop_pins(&mut plan.pins);
         }
         if elided > 0 {
             self.policy.earn(plan.site, elided);
@@ -251,64 +340,77 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Decides for every destination byte: view, staged view, or copy. `None`: too fragmented.
-    fn plan_copy(&mut self, from: Span, to: Span, plan: &mut CopyPlan) -> Option<()> {
-        let distance = from.start.wrapping_sub(to.start);
-        let mut at = to.start;
-        while at < to.end {
-            let (run, unmapped) = self.views.covered_run(at, to.end);
-            let mut part = run.start;
-            while part < run.end {
-                let source =
-                    self.views.segment(part.wrapping_add(distance), run.end.wrapping_add(distance));
-                let len = source.span.len();
-                match (unmapped, source.view) {
-                    (true, Some(v)) => {
-                        self.pin(v.extent, &mut plan.pins)?;
-                        plan.assigns
-                            .try_push(Assign {
-                                addr: part,
-                                len,
-                                extent: v.extent,
-                                offset: v.offset,
-                            })
-                            .ok()?;
-                    }
-                    (true, None) => self.stage(part, source.span, plan)?,
-                    (false, view) => {
-                        let from = match view {
-                            Some(v) if v.extent == ExtentId::NONE => return None,
-                            Some(v) => {
-                                self.pin(v.extent, &mut plan.pins)?;
-                                self.address(v.extent, v.offset)
-                            }
-                            None => source.span.start,
-                        };
+    fn plan_copy(&mut self, dst: usize, survey: &Survey, plan: &mut CopyPlan) -> Option<()> {
+        // Destination bytes to be staged together: where they begin, and how many.
+        let mut staging: Option<(usize, usize)> = None;
+        let parts = survey.parts(dst)?;
+        for (i, &(part, source, unmapped)) in parts.iter().enumerate() {
+            let len = source.span.len();
+            match source.view {
+                // A short view beside resident bytes is staged with them: else a chain of
+                // unaligned copies would gather one more scrap at every hop.
+                Some(v) if unmapped && !Self::is_scrap(&parts, i) => {
+                    self.flush_staging(&mut staging, plan)?;
+                    self.pin(v.extent, &mut plan.pins)?;
+                    let a = Assign { addr: part, len, extent: v.extent, offset: v.offset };
+                    plan.assigns.try_push(a).ok()?;
+                }
+                view => {
+                    let from = match view {
+                        Some(v) if v.extent == ExtentId::NONE => return None,
+                        Some(v) => {
+                            self.pin(v.extent, &mut plan.pins)?;
+                            self.address(v.extent, v.offset)
+                        }
+                        None => source.span.start,
+                    };
+                    if unmapped {
+                        plan.staged.push(Copy { to: part, from, len });
+                        let (start, have) = staging.unwrap_or((part, 0));
+                        staging = Some((start, have + len));
+                    } else {
+                        self.flush_staging(&mut staging, plan)?;
                         plan.copies.push(Copy { to: part, from, len });
                     }
                 }
-                part += len;
             }
-            at = run.end;
         }
-        Some(())
+        self.flush_staging(&mut staging, plan)
     }
 
-    /// Resident source bytes for an unmapped destination go into an extent of their own.
-    fn stage(&mut self, dst: usize, source: Span, plan: &mut CopyPlan) -> Option<()> {
-        let slack = dst % PAGE;
-        let extent = self.new_extent(slack + source.len())?;
-        plan.pins.try_push(extent).ok().or_else(|| {
+    /// Whether the short view `parts[i]` lies beside bytes that must be staged anyway (perhaps with
+    /// other short views between).
+    fn is_scrap(parts: &[Part], i: usize) -> bool {
+        let short = |p: &Part| {
+            let (_, s, unmapped) = p;
+            *unmapped && s.span.len() < SCRAP && s.view.is_some_and(|v| v.extent != ExtentId::NONE)
+        };
+        let staged = |p: &Part| p.2 && p.1.view.is_none();
+        short(&parts[i])
+            && (parts[..i].iter().rev().find(|p| !short(p)).is_some_and(staged)
+                || parts[i + 1..].iter().find(|p| !short(p)).is_some_and(staged))
+    }
+
+    /// The bytes gathered in `staging` get an extent of their own; their planned copies, which
+    /// name program addresses so far, go there.
+    fn flush_staging(
+        &mut self,
+        staging: &mut Option<(usize, usize)>,
+        plan: &mut CopyPlan,
+    ) -> Option<()> {
+        let Some((start, len)) = staging.take() else { return Some(()) };
+        let slack = start % PAGE;
+        let extent = self.new_extent(slack + len)?;
+        if plan.pins.try_push(extent).is_err() {
             self.drop_extent(extent);
-            None
-        })?;
-        self.extents.get_mut(extent).filled = (slack + source.len()) as u32;
-        let (pages, keep) = (self.extents.get(extent).pages, page_up(slack + source.len()) / PAGE);
-        debug_assert_eq!(pages, keep);
-        let to = self.address(extent, slack as u32);
-        plan.staged.push(Copy { to, from: source.start, len: source.len() });
-        plan.assigns
-            .try_push(Assign { addr: dst, len: source.len(), extent, offset: slack as u32 })
-            .ok()
+            return None;
+        }
+        self.extents.get_mut(extent).filled = (slack + len) as u32;
+        let at = self.address(extent, slack as u32);
+        for c in plan.staged.iter_mut().filter(|c| start <= c.to && c.to < start + len) {
+            c.to = at + (c.to - start);
+        }
+        plan.assigns.try_push(Assign { addr: start, len, extent, offset: slack as u32 }).ok()
     }
 
     /// Moves resident pages of the source into extents, where they come in runs worth it.
@@ -372,7 +474,7 @@ impl<M: Memory> Tracker<M> {
         let distance = from.start.wrapping_sub(to.start);
         let mut at = to.start;
         while at < to.end {
-            let s: Segment = self.views.segment(at, to.end);
+            let Some(s) = self.views.segments(Span::new(at, to.end)).next() else { break };
             at = s.span.end;
             let core = s.span.core();
             let source = Span::sized(core.start.wrapping_add(distance), core.len());
@@ -627,10 +729,9 @@ impl<M: Memory> Tracker<M> {
         for (addr, len) in buffers {
             let span = Span::sized(addr, len);
             let mut count = 0;
-            let mut at = span.start;
             let mut last_end = 0;
-            while at < span.end {
-                let s = self.views.segment(at, span.end);
+            let mut at = span.start;
+            while let Some(s) = self.views.segments(Span::new(at, span.end)).next() {
                 at = s.span.end;
                 let from = match s.view {
                     // Empty memory is sent by nobody who means it: let the faults answer.
@@ -1032,10 +1133,14 @@ impl<M: Memory> Tracker<M> {
 
     /// Lets go of extents that a plan held.
     pub fn release(&mut self, pins: &mut Pins) {
+        self.drop_pins(pins);
+        self.gauges();
+    }
+
+    fn drop_pins(&mut self, pins: &mut Pins) {
         for extent in pins.drain(..) {
             self.drop_extent(extent);
         }
-        self.gauges();
     }
 
     fn address(&self, extent: ExtentId, offset: u32) -> usize {
@@ -1070,7 +1175,9 @@ impl<M: Memory> Tracker<M> {
             return;
         }
         while self.pool.ready_pages() > READY_PAGES {
-            if let Some((page, pages)) = self.pool.ready.take_longest() {
+            if let Some((page, pages)) = self.pool.recent.take_any() {
+                self.pool.settle(page, pages);
+            } else if let Some((page, pages)) = self.pool.ready.take_longest() {
                 self.memory.discard(page, pages);
                 self.pool.vacant.give(page, pages);
             } else if let Some((page, pages)) = self.pool.ready_plain.take_longest() {

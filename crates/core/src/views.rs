@@ -4,8 +4,8 @@
 //! page at `a` is unmapped and ours" and "some view covers `a`" are the same statement.
 
 use crate::extents::{Extent, ExtentId, Extents};
+use crate::sorted::{Place, Sorted};
 use crate::span::Span;
-use std::collections::BTreeMap;
 
 /// The bytes from its key up to `end` are `extent`'s bytes from `offset` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +29,23 @@ pub struct Segment {
     pub view: Option<View>,
 }
 
+impl Segment {
+    /// Its first `len` bytes, and the rest.
+    pub fn split(self, len: usize) -> (Self, Self) {
+        let at = self.span.start + len;
+        let tail = |v: View| View { offset: v.offset.wrapping_add(len as u32), ..v };
+        let head = |v: View| View { end: at, ..v };
+        (
+            Self { span: Span::new(self.span.start, at), view: self.view.map(head) },
+            Self { span: Span::new(at, self.span.end), view: self.view.map(tail) },
+        )
+    }
+}
+
 /// All views, in address order.
 #[derive(Debug, Default)]
 pub struct Views {
-    map: BTreeMap<usize, View>,
+    map: Sorted,
 }
 
 /// Receives extents whose last reference went away.
@@ -41,106 +54,136 @@ pub trait Reclaim {
     fn reclaim(&mut self, e: Extent);
 }
 
+/// Walks along the views of a range, segment by segment.
+#[derive(Debug)]
+pub struct Walk<'a> {
+    map: &'a Sorted,
+    /// The view over `at`, or the first one behind it.
+    next: Option<Place>,
+    at: usize,
+    until: usize,
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Segment;
+
+    #[inline]
+    fn next(&mut self) -> Option<Segment> {
+        let (from, until) = (self.at, self.until);
+        if from >= until {
+            return None;
+        }
+        let Some(p) = self.next else {
+            self.at = until;
+            return Some(Segment { span: Span::new(from, until), view: None });
+        };
+        let start = self.map.key(p);
+        if start > from {
+            self.at = start.min(until);
+            return Some(Segment { span: Span::new(from, self.at), view: None });
+        }
+        let v = *self.map.view(p);
+        let end = v.end.min(until);
+        self.at = end;
+        self.next = self.map.next(p);
+        let offset = v.offset.wrapping_add((from - start) as u32);
+        Some(Segment { span: Span::new(from, end), view: Some(View { end, offset, ..v }) })
+    }
+}
+
 impl Views {
     /// None.
     pub const fn new() -> Self {
-        Self { map: BTreeMap::new() }
+        Self { map: Sorted::new() }
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.map.len()
+        self.map.count()
     }
 
     /// The view over `addr` and its first address.
     pub fn at(&self, addr: usize) -> Option<(usize, View)> {
-        let (&start, &v) = self.map.range(..=addr).next_back()?;
-        (v.end > addr).then_some((start, v))
+        let p = self.map.floor(addr)?;
+        let v = *self.map.view(p);
+        (v.end > addr).then(|| (self.map.key(p), v))
     }
 
     /// The view that ends exactly at `addr`, and its first address.
     pub fn ending_at(&self, addr: usize) -> Option<(usize, View)> {
-        let (&start, &v) = self.map.range(..addr).next_back()?;
-        (v.end == addr).then_some((start, v))
+        let p = self.map.floor(addr.checked_sub(1)?)?;
+        let v = *self.map.view(p);
+        (v.end == addr).then(|| (self.map.key(p), v))
     }
 
     /// Whether any byte of `span` is a view.
+    #[inline]
     pub fn touches(&self, span: Span) -> bool {
-        self.map.range(..span.end).next_back().is_some_and(|(_, v)| v.end > span.start)
+        !span.is_empty()
+            && self.map.floor(span.end - 1).is_some_and(|p| self.map.view(p).end > span.start)
     }
 
-    /// The segment that begins at `from`, cut off at `until`.
-    pub fn segment(&self, from: usize, until: usize) -> Segment {
-        match self.map.range(..=from).next_back() {
-            Some((&start, v)) if v.end > from => {
-                let end = v.end.min(until);
-                let offset = v.offset.wrapping_add((from - start) as u32);
-                Segment { span: Span::new(from, end), view: Some(View { end, offset, ..*v }) }
-            }
-            _ => {
-                let end = self.map.range(from..until).next().map_or(until, |(&s, _)| s);
-                Segment { span: Span::new(from, end), view: None }
-            }
-        }
-    }
-
-    /// The segments of `span`, in order.
-    pub fn segments(&self, span: Span) -> impl Iterator<Item = Segment> + '_ {
-        let mut at = span.start;
-        std::iter::from_fn(move || {
-            if at >= span.end {
-                return None;
-            }
-            let s = self.segment(at, span.end);
-            at = s.span.end;
-            Some(s)
-        })
+    /// Walks along `span`.
+    #[inline]
+    pub fn segments(&self, span: Span) -> Walk<'_> {
+        let next = match self.map.floor(span.start) {
+            Some(p) if self.map.view(p).end > span.start => Some(p),
+            Some(p) => self.map.next(p),
+            None => self.map.first(),
+        };
+        Walk { map: &self.map, next, at: span.start, until: span.end }
     }
 
     /// The stretch of views (`true`) or of none (`false`) that begins at `from`.
+    #[inline]
     pub fn covered_run(&self, from: usize, until: usize) -> (Span, bool) {
-        let first = self.segment(from, until);
+        let mut walk = self.segments(Span::new(from, until));
+        let Some(first) = walk.next() else { return (Span::new(from, from), false) };
         let covered = first.view.is_some();
         let mut end = first.span.end;
-        while covered && end < until {
-            let next = self.segment(end, until);
-            if next.view.is_none() {
-                break;
+        if covered {
+            for s in walk.take_while(|s| s.view.is_some()) {
+                end = s.span.end;
             }
-            end = next.span.end;
         }
         (Span::new(from, end), covered)
     }
 
-    /// Every view with its first address, in order, from `start` on.
+    /// Every view with its first address, in order, from the first that begins at `start` on.
     pub fn iter_from(&self, start: usize) -> impl Iterator<Item = (usize, &View)> {
-        self.map.range(start..).map(|(&s, v)| (s, v))
+        let mut at = self.map.ceiling(start);
+        std::iter::from_fn(move || {
+            let p = at?;
+            at = self.map.next(p);
+            Some((self.map.key(p), self.map.view(p)))
+        })
     }
 
     fn cut(&mut self, at: usize, extents: &mut Extents) {
-        if let Some((&start, v)) = self.map.range_mut(..at).next_back()
-            && v.end > at
-        {
-            let right = View { offset: v.offset.wrapping_add((at - start) as u32), ..*v };
-            v.end = at;
-            extents.hold(right.extent);
-            self.map.insert(at, right);
+        if let Some(p) = at.checked_sub(1).and_then(|a| self.map.floor(a)) {
+            let start = self.map.key(p);
+            let v = self.map.view_mut(p);
+            if v.end > at {
+                let right = View { offset: v.offset.wrapping_add((at - start) as u32), ..*v };
+                v.end = at;
+                extents.hold(right.extent);
+                self.map.insert(at, right);
+            }
         }
     }
 
     /// Ends all views of the bytes in `span` (which then have none).
     pub fn remove(&mut self, span: Span, extents: &mut Extents, pool: &mut impl Reclaim) {
-        if span.is_empty() || !self.touches(span) {
+        if !self.touches(span) {
             return;
         }
         self.cut(span.start, extents);
         self.cut(span.end, extents);
-        while let Some((&start, &v)) = self.map.range(span.start..span.end).next() {
-            self.map.remove(&start);
+        self.map.remove(span.start, span.end, |_, v| {
             if let Some(e) = extents.drop_ref(v.extent) {
                 pool.reclaim(e);
             }
-        }
+        });
     }
 
     /// Makes the bytes of `span` the extent's bytes from `offset` on, in place of what they were.
@@ -160,10 +203,11 @@ impl Views {
         extents.hold(extent);
         let new = View { end: span.end, extent, offset, site };
         // The steady state: the same buffer becomes a view of the next extent.
-        if let Some(old) = self.map.get_mut(&span.start)
-            && old.end == span.end
+        if let Some(p) = self.map.floor(span.start)
+            && self.map.key(p) == span.start
+            && self.map.view(p).end == span.end
         {
-            let gone = std::mem::replace(old, new).extent;
+            let gone = std::mem::replace(self.map.view_mut(p), new).extent;
             if let Some(e) = extents.drop_ref(gone) {
                 pool.reclaim(e);
             }
@@ -171,29 +215,30 @@ impl Views {
         }
         self.remove(span, extents, pool);
         // A continuation of its left neighbour (the next part of a message) joins it.
-        if let Some((&start, left)) = self.map.range_mut(..span.start).next_back()
-            && left.end == span.start
-            && left.extent == extent
-            && (extent == ExtentId::NONE
-                || left.offset.wrapping_add((span.start - start) as u32) == offset)
-        {
-            left.end = span.end;
-            if let Some(e) = extents.drop_ref(extent) {
-                pool.reclaim(e);
+        if let Some(p) = self.map.floor(span.start) {
+            let start = self.map.key(p);
+            let left = self.map.view_mut(p);
+            if left.end == span.start
+                && left.extent == extent
+                && (extent == ExtentId::NONE
+                    || left.offset.wrapping_add((span.start - start) as u32) == offset)
+            {
+                left.end = span.end;
+                if let Some(e) = extents.drop_ref(extent) {
+                    pool.reclaim(e);
+                }
+                return;
             }
-            return;
         }
         self.map.insert(span.start, new);
     }
 
-    /// Moves the views of `from` (and only them) by `distance` bytes; what was there is gone.
+    /// Moves the views of `from` (and only them) by `distance` bytes; nothing is there.
     pub fn shift(&mut self, from: Span, distance: isize, extents: &mut Extents) {
         self.cut(from.start, extents);
         self.cut(from.end, extents);
-        let moved: Vec<_> = self.map.range(from.start..from.end).map(|(&s, &v)| (s, v)).collect();
-        for (s, _) in &moved {
-            self.map.remove(s);
-        }
+        let mut moved = Vec::new();
+        self.map.remove(from.start, from.end, |s, v| moved.push((s, v)));
         for (s, v) in moved {
             let end = v.end.wrapping_add_signed(distance);
             self.map.insert(s.wrapping_add_signed(distance), View { end, ..v });
