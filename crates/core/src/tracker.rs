@@ -127,10 +127,15 @@ pub enum Fault {
     Again,
 }
 
+/// Segments of one side of a copy that are looked at: together they make no more parts than a plan
+/// has room for. (These lists lie on the program's stack.)
+const SIDE_MAX: usize = MAX_PIECES / 2;
+
 /// Both sides of a copy: segments of the source, unmapped and resident runs of the destination.
+#[derive(Default)]
 struct Survey {
-    sources: ArrayVec<Segment, MAX_PIECES>,
-    runs: ArrayVec<(Span, bool), MAX_PIECES>,
+    sources: ArrayVec<Segment, SIDE_MAX>,
+    runs: ArrayVec<(Span, bool), SIDE_MAX>,
 }
 
 impl Survey {
@@ -240,7 +245,10 @@ impl<M: Memory> Tracker<M> {
         if from.overlaps(to) {
             return;
         }
-        let Some(mut survey) = self.survey(from, to) else { return };
+        let mut survey = Survey::default();
+        if !self.survey(from, to, &mut survey) {
+            return;
+        }
         if !(survey.viewed() || is_input && len >= self.policy.threshold) {
             return;
         }
@@ -252,8 +260,9 @@ impl<M: Memory> Tracker<M> {
         let bulk = survey.sources.iter().any(|s| s.view.is_none() && s.span.len() >= island);
         if elide && is_input && bulk {
             self.move_sources(from, site);
-            let Some(anew) = self.survey(from, to) else { return };
-            survey = anew;
+            if !self.survey(from, to, &mut survey) {
+                return;
+            }
         }
         // The steady state has nothing to move: the destination is unmapped but for its fringes.
         let resident = survey.runs.iter().any(|(s, unmapped)| !unmapped && s.len() >= island);
@@ -267,8 +276,9 @@ impl<M: Memory> Tracker<M> {
             self.give_back_destinations(from, to, backing_off);
         }
         if elide && resident || unmapped && (bulk || !elide) {
-            let Some(anew) = self.survey(from, to) else { return };
-            survey = anew;
+            if !self.survey(from, to, &mut survey) {
+                return;
+            }
         }
         if !survey.viewed() {
             return;
@@ -281,20 +291,27 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Looks at both sides of a copy once. `None`: too fragmented.
-    fn survey(&self, from: Span, to: Span) -> Option<Survey> {
-        let mut survey = Survey { sources: ArrayVec::new(), runs: ArrayVec::new() };
+    /// Looks at both sides of a copy once. Returns false if they are too fragmented.
+    fn survey(&self, from: Span, to: Span, survey: &mut Survey) -> bool {
+        survey.sources.clear();
+        survey.runs.clear();
         for s in self.views.segments(from) {
-            survey.sources.try_push(s).ok()?;
+            if survey.sources.try_push(s).is_err() {
+                return false;
+            }
         }
         for d in self.views.segments(to) {
             let unmapped = d.view.is_some();
             match survey.runs.last_mut() {
                 Some((run, u)) if *u == unmapped => run.end = d.span.end,
-                _ => survey.runs.try_push((d.span, unmapped)).ok()?,
+                _ => {
+                    if survey.runs.try_push((d.span, unmapped)).is_err() {
+                        return false;
+                    }
+                }
             }
         }
-        Some(survey)
+        true
     }
 
     /// Makes the planned views. Destination pages that were touched meanwhile get copies instead.
