@@ -275,10 +275,9 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.backoff_copies, u64::from(backing_off));
             self.give_back_destinations(from, to, backing_off);
         }
-        if elide && resident || unmapped && (bulk || !elide) {
-            if !self.survey(from, to, &mut survey) {
-                return;
-            }
+        let changed = elide && resident || unmapped && (bulk || !elide);
+        if changed && !self.survey(from, to, &mut survey) {
+            return;
         }
         if !survey.viewed() {
             return;
