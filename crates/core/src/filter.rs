@@ -7,10 +7,12 @@
 use crate::span::Span;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-/// Addresses are told apart in granules of 64 KB.
+/// Tracked addresses are told apart in granules of 64 KB.
 const GRANULE_SHIFT: u32 = 16;
 const GRANULES: usize = 1 << 15;
-const ORIGINS: usize = 1 << 12;
+/// Origins in granules of 16 KB, so that every one of 32 KB or more has a granule to itself.
+const ORIGIN_SHIFT: u32 = 14;
+const ORIGINS: usize = 1 << 16;
 /// Beyond this many granules a range is not walked: "perhaps".
 const WALK_MAX: usize = 512;
 
@@ -86,8 +88,8 @@ impl Filter {
         if span.is_empty() {
             return;
         }
-        let (first, last) = (span.start >> GRANULE_SHIFT, (span.end - 1) >> GRANULE_SHIFT);
-        for g in first..=last.min(first + WALK_MAX) {
+        let (first, last) = (span.start >> ORIGIN_SHIFT, (span.end - 1) >> ORIGIN_SHIFT);
+        for g in first..=last.min(first + ORIGINS) {
             let i = slot(g, ORIGINS);
             let (start, end) =
                 (self.origin_start[i].load(Relaxed), self.origin_end[i].load(Relaxed));
@@ -104,11 +106,13 @@ impl Filter {
         }
     }
 
-    /// Whether the data at `addr` came from an input call, as far as is remembered.
+    /// Whether the `len` bytes at `addr` came from input calls, as far as is remembered: their
+    /// middle is looked up, because the ends may share a granule with something else.
     #[inline]
-    pub fn is_input(&self, addr: usize) -> bool {
-        let i = slot(addr >> GRANULE_SHIFT, ORIGINS);
-        self.origin_start[i].load(Relaxed) <= addr && addr < self.origin_end[i].load(Relaxed)
+    pub fn is_input(&self, addr: usize, len: usize) -> bool {
+        let middle = addr.wrapping_add(len / 2);
+        let i = slot(middle >> ORIGIN_SHIFT, ORIGINS);
+        self.origin_start[i].load(Relaxed) <= middle && middle < self.origin_end[i].load(Relaxed)
     }
 }
 
@@ -130,13 +134,21 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_do_not_hide_one_another() {
+        let f = Box::leak(Box::new(Filter::new()));
+        let value = |i: usize| 0x7f00_0000_0000 + i * 81_920 + 64 * i;
+        (0..500).for_each(|i| f.input(value(i), 65_536));
+        assert!((0..500).all(|i| f.is_input(value(i), 65_536)));
+    }
+
+    #[test]
     fn an_input_that_arrives_in_pieces_is_one_origin() {
         let f = Box::leak(Box::new(Filter::new()));
         for piece in 0..32 {
             f.input(0x7f00_0000_0010 + piece * 10_000, 10_000);
         }
-        assert!((0..320_000).step_by(999).all(|i| f.is_input(0x7f00_0000_0010 + i)));
-        assert!(!f.is_input(0x7f00_0000_000f));
-        assert!(!f.is_input(0x7f00_0000_0010 + 320_000));
+        assert!((0..320_000).step_by(999).all(|i| f.is_input(0x7f00_0000_0010 + i, 1)));
+        assert!(!f.is_input(0x7f00_0000_000f, 1));
+        assert!(!f.is_input(0x7f00_0000_0010 + 320_000, 1));
     }
 }

@@ -90,6 +90,17 @@ impl Policy {
         true
     }
 
+    /// Whether `site` is left alone at present.
+    pub fn paused(&self, site: SiteId) -> bool {
+        self.sites[site as usize].pause > 0
+    }
+
+    /// Whether what `site` copies has been going on untouched.
+    pub fn trusts(&self, site: SiteId) -> bool {
+        let s = &self.sites[site as usize];
+        s.pause == 0 && s.credit > CREDIT_MAX / 2
+    }
+
     /// `bytes` were elided for `site`.
     pub fn earn(&mut self, site: SiteId, bytes: usize) {
         let s = &mut self.sites[site as usize];

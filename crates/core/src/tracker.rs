@@ -270,12 +270,15 @@ impl<M: Memory> Tracker<M> {
         if elide && resident {
             self.unmap_destinations(from, to, site);
         }
-        if unmapped && (bulk || !elide) {
+        // Resident data for an unmapped destination: where this site's data is known to go on
+        // untouched, it goes into an extent; else the destination becomes ordinary again.
+        let give_back = unmapped && (!elide || bulk && !self.policy.trusts(site));
+        if give_back {
             let backing_off = !elide && len >= self.policy.threshold;
             add(&self.counters.backoff_copies, u64::from(backing_off));
             self.give_back_destinations(from, to, backing_off);
         }
-        let changed = elide && resident || unmapped && (bulk || !elide);
+        let changed = elide && resident || give_back;
         if changed && !self.survey(from, to, &mut survey) {
             return;
         }
@@ -592,6 +595,9 @@ impl<M: Memory> Tracker<M> {
             let mut at = buffer.start;
             while at < buffer.end {
                 let (run, unmapped) = self.views.covered_run(at, buffer.end);
+                if unmapped && self.give_back_paused(run) {
+                    continue;
+                }
                 at = run.end;
                 any |= unmapped;
                 let planned = if unmapped {
@@ -608,6 +614,25 @@ impl<M: Memory> Tracker<M> {
         if !any {
             self.input_abandon(plan);
         }
+    }
+
+    /// Memory that was freed, and whose call site is being left alone because the program
+    /// touches what it gets there: ordinary again before it is received into.
+    fn give_back_paused(&mut self, run: Span) -> bool {
+        let mut given = false;
+        let mut at = run.start;
+        while let Some(s) = self.views.segments(Span::new(at, run.end)).next() {
+            at = s.span.end;
+            let core = s.span.core();
+            let empty = s.view.is_some_and(|v| {
+                v.extent == ExtentId::NONE && self.policy.backoff && self.policy.paused(v.site)
+            });
+            if empty && core.pages() >= ISLAND_PAGES {
+                self.give_back(core);
+                given = true;
+            }
+        }
+        given
     }
 
     fn target(

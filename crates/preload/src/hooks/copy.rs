@@ -194,7 +194,7 @@ unsafe extern "C" fn large_end(
 unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> bool {
     let tracked = space::running()
         && (space::FILTER.perhaps_tracked(src, n) || space::FILTER.perhaps_tracked(dst, n));
-    let input = n >= crate::start::threshold() && space::FILTER.is_input(src);
+    let input = n >= crate::start::threshold() && space::FILTER.is_input(src, n);
     if !(tracked || input) {
         return false;
     }
