@@ -47,7 +47,7 @@ pub const OPTIONS: &[Spec] = &[
         name: "threshold",
         env: "UNCOPY_THRESHOLD",
         kind: Kind::Bytes,
-        default: 32 << 10,
+        default: 64 << 10,
         min: 8 << 10,
         max: 1 << 30,
         help: "Smallest copy that is elided, in bytes",
