@@ -46,23 +46,25 @@ impl Filter {
     }
 
     /// Whether `addr..addr+len` may hold tracked pages. `len` must not be 0.
-    #[inline]
+    #[inline(always)]
     pub fn perhaps_tracked(&self, addr: usize, len: usize) -> bool {
         let first = addr >> GRANULE_SHIFT;
         let last = addr.wrapping_add(len - 1) >> GRANULE_SHIFT;
-        if last.wrapping_sub(first) > WALK_MAX {
-            return true;
-        }
-        let mut g = first;
-        loop {
-            if self.tracked[slot(g, GRANULES)].load(Relaxed) != 0 {
-                return true;
-            }
-            if g >= last {
-                return false;
-            }
-            g += 1;
-        }
+        // Most ranges end in the granule where they begin, or in the next.
+        self.tracked_granule(first)
+            || self.tracked_granule(last)
+            || last.wrapping_sub(first) > 1 && self.walk(first, last)
+    }
+
+    #[inline(always)]
+    fn tracked_granule(&self, granule: usize) -> bool {
+        self.tracked[slot(granule, GRANULES)].load(Relaxed) != 0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn walk(&self, first: usize, last: usize) -> bool {
+        last.wrapping_sub(first) > WALK_MAX || (first + 1..last).any(|g| self.tracked_granule(g))
     }
 
     /// `span` holds tracked pages from now on.

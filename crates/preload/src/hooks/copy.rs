@@ -170,13 +170,14 @@ unsafe extern "C" fn large(
     n: usize,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both.
+    // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both, and returns
+    // the destination as they do.
     unsafe {
-        if !elided(dst as usize, src as usize, n, caller) {
-            real::copy_bytes(dst.cast(), src.cast(), n);
+        if elided(dst as usize, src as usize, n, caller) {
+            return dst;
         }
+        real::copy_bytes(dst.cast(), src.cast(), n).cast()
     }
-    dst
 }
 
 unsafe extern "C" fn large_end(
@@ -190,7 +191,7 @@ unsafe extern "C" fn large_end(
 }
 
 /// Whether the copy was done as views.
-#[inline]
+#[inline(always)]
 unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> bool {
     let tracked = space::running()
         && (space::FILTER.perhaps_tracked(src, n) || space::FILTER.perhaps_tracked(dst, n));
