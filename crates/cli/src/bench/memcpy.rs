@@ -65,7 +65,14 @@ struct Row {
     uncopy_ns: f64,
     difference_ns: f64,
     ratio: f64,
+    /// The same in a process in which other copies are being elided.
+    eliding_ns: f64,
+    eliding_difference_ns: f64,
+    eliding_ratio: f64,
 }
+
+/// Times of a process, for every size: before it does any input, and after an elided copy.
+type Times = [Vec<f64>; 2];
 
 /// Measures and prints.
 pub fn main(args: &MemcpyArgs) -> Outcome {
@@ -76,7 +83,7 @@ pub fn main(args: &MemcpyArgs) -> Outcome {
     };
     cores::pin(core)?;
     let bar = progress::bar(usize::from(args.repeats) * 2);
-    let mut times: [Vec<Vec<f64>>; 2] = [Vec::new(), Vec::new()];
+    let mut times: [Vec<Times>; 2] = [Vec::new(), Vec::new()];
     for turn in 0..usize::from(args.repeats) {
         for side in Side::in_turn(turn) {
             bar.set_message(side.to_string());
@@ -86,14 +93,18 @@ pub fn main(args: &MemcpyArgs) -> Outcome {
     }
     bar.finish_and_clear();
     let rows = SIZES.iter().enumerate().map(|(i, &size)| {
-        let [plain, uncopy] =
-            [0, 1].map(|side| median(times[side].iter().map(|t: &Vec<f64>| t[i])));
+        let of = |side: usize, state: usize| median(times[side].iter().map(|t| t[state][i]));
+        let [(plain, uncopy), (plain_later, eliding)] =
+            [0, 1].map(|state| (of(0, state), of(1, state)));
         Row {
             size,
             plain_ns: round(plain, 2),
             uncopy_ns: round(uncopy, 2),
             difference_ns: round(uncopy - plain, 2),
             ratio: round(quotient(uncopy, plain), 3),
+            eliding_ns: round(eliding, 2),
+            eliding_difference_ns: round(eliding - plain_later, 2),
+            eliding_ratio: round(quotient(eliding, plain_later), 3),
         }
     });
     let results = Results { bench: "memcpy", rows: rows.collect() };
@@ -103,7 +114,7 @@ pub fn main(args: &MemcpyArgs) -> Outcome {
     }
     crate::print(&format!(
         "{}\nns a call, both buffers hot in the cache and unknown to uncopy; the fastest of many batches,\n\
-         medians of {} processes a side.\n",
+         medians of {} processes a side. Eliding: in a process that elides other copies meanwhile.\n",
         table(&results.rows),
         args.repeats
     ))
@@ -117,6 +128,9 @@ fn table(rows: &[Row]) -> Table {
         "uncopy",
         "difference",
         "ratio",
+        "eliding",
+        "difference",
+        "ratio",
     ]);
     for row in rows {
         table.add_row([
@@ -125,6 +139,9 @@ fn table(rows: &[Row]) -> Table {
             format!("{:.2}", row.uncopy_ns),
             format!("{:+.2}", row.difference_ns),
             format!("{:.3}", row.ratio),
+            format!("{:.2}", row.eliding_ns),
+            format!("{:+.2}", row.eliding_difference_ns),
+            format!("{:.3}", row.eliding_ratio),
         ]);
     }
     for column in table.column_iter_mut() {
@@ -133,7 +150,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn times_of(side: Side, library: &Path) -> Outcome<Vec<f64>> {
+fn times_of(side: Side, library: &Path) -> Outcome<Times> {
     let output = super::own_command(LOOP_NAME, side, library)?
         .stderr(std::process::Stdio::inherit())
         .output()
@@ -143,7 +160,7 @@ fn times_of(side: Side, library: &Path) -> Outcome<Vec<f64>> {
     }
     serde_json::from_slice(&output.stdout)
         .ok()
-        .filter(|times: &Vec<f64>| times.len() == SIZES.len())
+        .filter(|times: &Times| times.iter().all(|t| t.len() == SIZES.len()))
         .ok_or_else(|| format!("the {side} measurement answered nonsense"))
 }
 
@@ -160,7 +177,10 @@ pub fn loop_main(_: &ArgMatches) -> Outcome {
     while awake.elapsed() < Duration::from_millis(20) {
         buffers.copy(64, 1000);
     }
-    let times: Vec<f64> = SIZES.iter().map(|size| fastest(&buffers, *size)).collect();
+    let measure = || SIZES.iter().map(|size| fastest(&buffers, *size)).collect();
+    let before = measure();
+    let _kept = copy_of_input()?;
+    let times: Times = [before, measure()];
     let json = serde_json::to_string(&times).expect("numbers can be written");
     crate::print(&format!("{json}\n"))
 }
@@ -184,6 +204,22 @@ fn fastest(buffers: &Buffers, size: usize) -> f64 {
         best = best.min(time(calls));
     }
     best.as_nanos() as f64 / f64::from(calls)
+}
+
+/// Receives a message and copies it: from here on uncopy has something to look after. The buffers
+/// must be kept.
+fn copy_of_input() -> Outcome<[Vec<u8>; 2]> {
+    use std::io::{Read, Write};
+    const MESSAGE: usize = 256 << 10;
+    let failed = |e| format!("cannot pass a message through a socket pair ({e})");
+    let (mut here, mut there) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    let sender = std::thread::spawn(move || there.write_all(&vec![0x5a; MESSAGE]));
+    let mut received = vec![0; MESSAGE];
+    here.read_exact(&mut received).map_err(failed)?;
+    sender.join().expect("the sender does not panic").map_err(failed)?;
+    let mut copy = vec![0; MESSAGE];
+    black_box(&mut copy).copy_from_slice(black_box(&received));
+    Ok([received, copy])
 }
 
 const HUGE_PAGE: usize = 2 << 20;
