@@ -50,10 +50,7 @@ impl Filter {
     pub fn perhaps_tracked(&self, addr: usize, len: usize) -> bool {
         let first = addr >> GRANULE_SHIFT;
         let last = addr.wrapping_add(len - 1) >> GRANULE_SHIFT;
-        // Most ranges end in the granule where they begin, or in the next.
-        self.tracked_granule(first)
-            || self.tracked_granule(last)
-            || last.wrapping_sub(first) > 1 && self.walk(first, last)
+        self.tracked_granule(first) || last != first && self.walk(first, last)
     }
 
     #[inline(always)]
@@ -64,7 +61,7 @@ impl Filter {
     #[cold]
     #[inline(never)]
     fn walk(&self, first: usize, last: usize) -> bool {
-        last.wrapping_sub(first) > WALK_MAX || (first + 1..last).any(|g| self.tracked_granule(g))
+        last.wrapping_sub(first) > WALK_MAX || (first + 1..=last).any(|g| self.tracked_granule(g))
     }
 
     /// `span` holds tracked pages from now on.
