@@ -47,6 +47,9 @@ pub enum FillError {
     /// The memory map is changing under us (EAGAIN), or there is no memory: read the kernel's
     /// events, then try again.
     Again,
+    /// The kernel does not take our calls here (our descriptor was closed): the pages can only be
+    /// touched, for the monitor to answer.
+    Refused,
 }
 
 /// Pages of the program and of the pool. Addresses are plain numbers; spans are whole pages.
@@ -71,11 +74,9 @@ pub trait Memory {
     /// Makes `pages` pool pages from page number `slot` vacant.
     fn discard(&mut self, slot: usize, pages: usize);
 
-    /// Fills the missing pages of `span` with `pieces`, which tile it, in one step as far as
-    /// anyone who touches a page can see, and wakes who waits there. A page that turns out to
-    /// be present, or not mapped any more, is left as it is.
-    ///
-    /// # Errors
-    /// [`FillError`]; a part of the pages may have been filled.
-    fn fill(&mut self, span: Span, pieces: &[Piece]) -> Result<(), FillError>;
+    /// Fills the missing pages of `span` with `pieces`, which tile it, each page in one step as far
+    /// as anyone who touches it can see, and wakes who waits there. A page that turns out to be
+    /// present, or not mapped any more, is left as it is. Returns how many pages are done, from
+    /// the start, and if not all are, why.
+    fn fill(&mut self, span: Span, pieces: &[Piece]) -> (usize, Result<(), FillError>);
 }

@@ -131,6 +131,13 @@ pub enum Fault {
 /// has room for. (These lists lie on the program's stack.)
 const SIDE_MAX: usize = MAX_PIECES / 2;
 
+/// Tracking that was taken out of the books; see [`Tracker::detach`].
+#[derive(Debug)]
+pub struct Detached {
+    views: Vec<(usize, View)>,
+    registered: Vec<Span>,
+}
+
 /// Both sides of a copy: segments of the source, unmapped and resident runs of the destination.
 #[derive(Default)]
 struct Survey {
@@ -557,8 +564,11 @@ impl<M: Memory> Tracker<M> {
     }
 
     fn register(&mut self, span: Span, site: SiteId) -> bool {
-        let mut fresh = false;
+        let mut gaps: ArrayVec<Span, MAX_PIECES> = ArrayVec::new();
         while let Some(gap) = self.registered.next_gap(span.start, span.end) {
+            if gaps.is_full() {
+                return false;
+            }
             if self.registered.count() >= self.limits.ranges {
                 self.exhausted();
                 return false;
@@ -572,11 +582,18 @@ impl<M: Memory> Tracker<M> {
             }
             self.registered.insert(gap);
             self.filter.track(gap);
-            fresh = true;
+            gaps.push(gap);
         }
         // New ranges are trusted only when no unmap of the same addresses is still on its way
         // to us: its event would end the views of the new mapping.
-        !(fresh && self.memory.map_changing())
+        if !gaps.is_empty() && self.memory.map_changing() {
+            for gap in gaps {
+                self.memory.unregister(gap);
+                self.registered.remove(gap);
+            }
+            return false;
+        }
+        true
     }
 
     // --------------------------------------------------------------- input
@@ -865,8 +882,8 @@ impl<M: Memory> Tracker<M> {
         if !self.views.touches(page) {
             return Fault::Unknown;
         }
-        match self.fill(page) {
-            Err(FillError::Again) => Fault::Again,
+        match self.fill(page, false) {
+            Err(_) => Fault::Again,
             Ok(()) => Fault::Resolved,
         }
     }
@@ -881,8 +898,7 @@ impl<M: Memory> Tracker<M> {
     pub fn refill(&mut self, addr: usize) {
         let page = Span::sized(page_down(addr), PAGE);
         if self.views.touches(page) {
-            let _ = self.fill(page);
-            self.views.remove(page, &mut self.extents, &mut self.pool);
+            while self.fill(page, true) == Err(FillError::Again) {}
         }
     }
 
@@ -890,7 +906,7 @@ impl<M: Memory> Tracker<M> {
         self.views.at(page).is_some_and(|(_, v)| v.extent == ExtentId::NONE && v.end >= page + PAGE)
     }
 
-    fn fill(&mut self, pages: Span) -> Result<(), FillError> {
+    fn fill(&mut self, pages: Span, end_views: bool) -> Result<(), FillError> {
         let mut page = pages.start;
         while page < pages.end {
             // As many pages at once as the list describes without growing: a fault during fork
@@ -910,17 +926,21 @@ impl<M: Memory> Tracker<M> {
                 }
                 end += PAGE;
             }
-            self.memory.fill(Span::new(page, end), &self.pieces)?;
+            let (filled, result) = self.memory.fill(Span::new(page, end), &self.pieces);
+            // What is there ends to be a view at once: the program may write to it without a fault.
+            if end_views {
+                let there = Span::sized(page, filled * PAGE);
+                self.views.remove(there, &mut self.extents, &mut self.pool);
+                add(&self.counters.materialized_pages, filled as u64);
+            }
+            result?;
             page = end;
         }
         Ok(())
     }
 
     fn materialize_pages(&mut self, pages: Span) -> Result<(), FillError> {
-        self.fill(pages)?;
-        self.views.remove(pages, &mut self.extents, &mut self.pool);
-        add(&self.counters.materialized_pages, pages.pages() as u64);
-        Ok(())
+        self.fill(pages, true)
     }
 
     /// Fills every unmapped page of `span`; with `forget`, its pages are not ours any more
@@ -1021,6 +1041,43 @@ impl<M: Memory> Tracker<M> {
         self.views.remove(span.core(), &mut self.extents, &mut self.pool);
         self.registered.remove(span.core());
         self.gauges();
+    }
+
+    /// Takes all tracking of `span` out of the books, whose mapping is about to be removed: the
+    /// addresses may belong to somebody else before the kernel's report of it is read. The extents
+    /// stay, for [`Tracker::reattach`].
+    pub fn detach(&mut self, span: Span) -> Detached {
+        let mut views = Vec::new();
+        self.views.detach(span, &mut self.extents, &mut views);
+        let mut registered = Vec::new();
+        let mut at = span.start;
+        while let Some(r) = self.registered.next_in(at, span.end) {
+            registered.push(r);
+            at = r.end;
+        }
+        self.registered.remove(span);
+        Detached { views, registered }
+    }
+
+    /// The mapping is gone: so is what was detached.
+    pub fn drop_detached(&mut self, detached: Detached) {
+        for (_, v) in detached.views {
+            self.drop_extent(v.extent);
+        }
+        self.gauges();
+    }
+
+    /// The mapping was not removed after all.
+    pub fn reattach(&mut self, detached: Detached) {
+        for r in detached.registered {
+            self.registered.insert(r);
+        }
+        for (start, v) in detached.views {
+            let span = Span::new(start, v.end);
+            let (extents, pool) = (&mut self.extents, &mut self.pool);
+            self.views.assign(span, v.extent, v.offset, v.site, extents, pool);
+            self.drop_extent(v.extent);
+        }
     }
 
     /// Whether any page of `span` is unmapped by us or registered.

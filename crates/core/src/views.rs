@@ -186,6 +186,13 @@ impl Views {
         });
     }
 
+    /// Takes the views of `span` out, with their references.
+    pub fn detach(&mut self, span: Span, extents: &mut Extents, out: &mut Vec<(usize, View)>) {
+        self.cut(span.start, extents);
+        self.cut(span.end, extents);
+        self.map.remove(span.start, span.end, |s, v| out.push((s, v)));
+    }
+
     /// Makes the bytes of `span` the extent's bytes from `offset` on, in place of what they were.
     /// Takes its own reference.
     pub fn assign(
@@ -235,10 +242,8 @@ impl Views {
 
     /// Moves the views of `from` (and only them) by `distance` bytes; nothing is there.
     pub fn shift(&mut self, from: Span, distance: isize, extents: &mut Extents) {
-        self.cut(from.start, extents);
-        self.cut(from.end, extents);
         let mut moved = Vec::new();
-        self.map.remove(from.start, from.end, |s, v| moved.push((s, v)));
+        self.detach(from, extents, &mut moved);
         for (s, v) in moved {
             let end = v.end.wrapping_add_signed(distance);
             self.map.insert(s.wrapping_add_signed(distance), View { end, ..v });

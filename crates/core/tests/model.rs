@@ -105,10 +105,7 @@ impl Memory for Machine {
         self.pool[slot..slot + pages].fill_with(|| None);
     }
 
-    fn fill(&mut self, span: Span, pieces: &[Piece]) -> Result<(), FillError> {
-        if self.refuse() {
-            return Err(FillError::Again);
-        }
+    fn fill(&mut self, span: Span, pieces: &[Piece]) -> (usize, Result<(), FillError>) {
         let mut bytes = Vec::new();
         for p in pieces {
             match *p {
@@ -120,12 +117,15 @@ impl Memory for Machine {
         }
         assert_eq!(bytes.len(), span.len(), "pieces do not tile the pages");
         for (i, chunk) in bytes.chunks_exact(PAGE).enumerate() {
+            if self.refuse() {
+                return (i, Err(FillError::Again));
+            }
             let page = &mut self.program[page_of(span.start) + i];
             if page.is_none() {
                 *page = Some(Box::new(chunk.try_into().unwrap()));
             }
         }
-        Ok(())
+        (span.pages(), Ok(()))
     }
 }
 
@@ -345,9 +345,14 @@ impl World {
         self.truth[span.start.max(BASE) - BASE..span.end.max(BASE) - BASE].fill(Some(0));
     }
 
-    /// munmap and mmap of the same addresses.
+    /// munmap and mmap of the same addresses; or a munmap that fails.
     fn map_anew(&mut self) {
         let span = self.range().core();
+        let detached = self.tracker.detach(span);
+        if self.random.one_in(2) {
+            return self.tracker.reattach(detached);
+        }
+        self.tracker.drop_detached(detached);
         for addr in (span.start..span.end).step_by(PAGE) {
             self.tracker.memory.program[page_of(addr)] = None;
         }
@@ -402,7 +407,13 @@ impl World {
             38 => {
                 let s = self.range();
                 let forget = self.random.one_in(2);
-                while self.tracker.materialize(s, forget).is_err() {}
+                while self.tracker.materialize(s, forget).is_err() {
+                    // Between two tries the program writes to what is there already.
+                    let at = s.start + self.random.below(s.len());
+                    if self.tracker.memory.program[page_of(at)].is_some() {
+                        self.write(Span::sized(at, 1));
+                    }
+                }
                 if forget {
                     assert!(!self.tracker.tracks(s));
                 }
