@@ -76,6 +76,8 @@ pub struct Assign {
 pub struct CopyPlan {
     /// Nothing is tracked here (or it is too fragmented): execute the copy as it is.
     pub bypass: bool,
+    /// It is too fragmented for one plan: halves of it may not be.
+    pub fragmented: bool,
     /// Resident source bytes to be put into extents before the commit.
     pub staged: Copies,
     /// Views to be made by the commit.

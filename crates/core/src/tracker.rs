@@ -253,10 +253,12 @@ impl<M: Memory> Tracker<M> {
             return;
         }
         let mut survey = Survey::default();
+        plan.fragmented = true;
         if !self.survey(from, to, &mut survey) {
             return;
         }
         if !(survey.viewed() || is_input && len >= self.policy.threshold) {
+            plan.fragmented = false;
             return;
         }
         self.clock += 1;
@@ -290,6 +292,7 @@ impl<M: Memory> Tracker<M> {
             return;
         }
         if !survey.viewed() {
+            plan.fragmented = false;
             return;
         }
         plan.bypass = self.plan_copy(to.start, &survey, plan).is_none();
@@ -1085,6 +1088,11 @@ impl<M: Memory> Tracker<M> {
         self.views.touches(span) || self.registered.touches(span)
     }
 
+    /// The unmapped stretches of `span`.
+    pub fn unmapped_in(&self, span: Span) -> Vec<Span> {
+        self.views.segments(span).filter(|s| s.view.is_some()).map(|s| s.span).collect()
+    }
+
     /// Whether any byte of `span` is a view.
     pub fn views_in(&self, span: Span) -> bool {
         self.views.touches(span)
@@ -1126,6 +1134,11 @@ impl<M: Memory> Tracker<M> {
                 write_out(Copy { to, from: self.address(v.extent, v.offset), len: v.end - to });
             }
         }
+    }
+
+    /// A vacant pool page, taken for good: its first touch wakes the monitor.
+    pub fn spare_pool_page(&mut self) -> Option<usize> {
+        self.pool.vacant.take(1).map(|page| self.memory.pool_span().start + page * PAGE)
     }
 
     /// Everything that is tracked, from the lowest address to the highest.

@@ -270,6 +270,10 @@ impl World {
         let input = self.random.one_in(2);
         self.tracker.copy_begin(dst, src, len, site, input, &mut plan);
         if plan.bypass {
+            assert!(
+                !plan.fragmented || from.start >= dst + len || dst >= src + len,
+                "overlapping parts"
+            );
             self.move_bytes(dst, src, len);
         } else {
             if !plan.staged.is_empty() {

@@ -7,6 +7,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use uncopy_vm::critical;
 use uncopy_vm::lock::Lock;
 
 struct Mappings;
@@ -84,11 +85,14 @@ impl Heap {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Dlmalloc<Mappings>) -> R) -> R {
-        self.lock.lock();
-        // SAFETY: the lock is held; `f` does not come back here.
-        let result = f(unsafe { &mut *self.inner.get() });
-        self.lock.unlock();
-        result
+        // A signal handler that copies must not find its own thread holding the lock.
+        critical::within(|| {
+            self.lock.lock();
+            // SAFETY: the lock is held; `f` does not come back here.
+            let result = f(unsafe { &mut *self.inner.get() });
+            self.lock.unlock();
+            result
+        })
     }
 }
 

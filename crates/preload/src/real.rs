@@ -105,6 +105,7 @@ real! {
     fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     posix_spawn(pid: *mut c_int, path: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     posix_spawnp(pid: *mut c_int, file: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    pthread_exit(value: *mut c_void) -> ();
     prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
 
     close(fd: c_int) -> c_int;
@@ -159,6 +160,21 @@ pub unsafe extern "C" fn copy_bytes(dst: *mut u8, src: *const u8, n: usize) -> *
         let f: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8 = core::mem::transmute(f);
         f(dst, src, n)
     }
+}
+
+/// Whether `malloc_usable_size` belongs to the allocator that `free` does (an allocator may lack it,
+/// and another's would read foreign memory).
+pub fn usable_size_fits() -> bool {
+    let origin = |name: &CStr| {
+        // SAFETY: plain lookups; `info` is written where dladdr succeeds.
+        unsafe {
+            let mut info: libc::Dl_info = core::mem::zeroed();
+            let symbol = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+            (!symbol.is_null() && libc::dladdr(symbol, &mut info) != 0).then_some(info.dli_fbase)
+        }
+    };
+    let free = origin(c"free");
+    free.is_some() && free == origin(c"malloc_usable_size") && free == origin(c"malloc")
 }
 
 /// Whether `free` is glibc's own: its large blocks are mappings that it removes by itself.

@@ -16,6 +16,8 @@ use uncopy_vm::uffd::Refusal;
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
+/// Whether sizes of blocks can be asked for; see [`real::usable_size_fits`].
+pub static USABLE_SIZE: AtomicBool = AtomicBool::new(false);
 /// Where the first thread's stack begins (its highest address, nearly).
 pub static GLIBC_STACK_END: AtomicUsize = AtomicUsize::new(0);
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -73,6 +75,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         real::find_copies();
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
         GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
+        USABLE_SIZE.store(real::usable_size_fits(), Ordering::Relaxed);
         let (values, entry) = read_environment(envp);
         set_up(&values, entry);
         *libc::__errno_location() = errno;

@@ -1,6 +1,6 @@
 //! The `iovec` list of a call, ours or the program's.
 //!
-//! unsafe: reads the list that the program passed.
+//! unsafe: reads the list that the program passed, and borrows descriptors for one call.
 
 use arrayvec::ArrayVec;
 use libc::iovec;
@@ -28,6 +28,17 @@ pub fn perhaps_tracked(buffers: &[iovec]) -> bool {
         && spans(buffers).any(|(addr, len)| len > 0 && space::FILTER.perhaps_tracked(addr, len))
 }
 
+/// Whether `p` can point to something of the program's: programs (and their tests) pass small or
+/// huge numbers, to which the kernel answers EFAULT.
+pub fn plausible<T>(p: *const T) -> bool {
+    (LOWEST_ADDRESS..HIGHEST_ADDRESS).contains(&(p as usize))
+}
+
+/// `vm.mmap_min_addr`.
+const LOWEST_ADDRESS: usize = 65536;
+/// The end of the program's half of the address space on x86-64.
+const HIGHEST_ADDRESS: usize = 0x7fff_ffff_f000;
+
 /// Most buffers that one call may have.
 pub const IOV_MAX: usize = 1024;
 
@@ -36,9 +47,32 @@ pub const IOV_MAX: usize = 1024;
 /// # Safety
 /// Unless it is null or too long, `iov` points to `count` buffers.
 pub unsafe fn list<'a>(iov: *const iovec, count: usize) -> &'a [iovec] {
-    if iov.is_null() || count > IOV_MAX || !iov.is_aligned() {
+    if !plausible(iov) || count > IOV_MAX || !iov.is_aligned() {
         return &[];
     }
     // SAFETY: the caller's promise.
     unsafe { core::slice::from_raw_parts(iov, count) }
+}
+
+/// Whether the call just refused may have been refused for the sake of its pieces.
+pub fn refused_for_pieces() -> bool {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    matches!(errno, Some(libc::EINVAL | libc::EFAULT))
+}
+
+/// Whether `fd` takes several pieces as one piece: a socket, a pipe or a regular file. A driver
+/// without vectored writes would see several calls.
+pub fn takes_pieces(fd: i32) -> bool {
+    use rustix::fs::FileType;
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: used for one system call, which answers EBADF if it is not open.
+    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
+    rustix::fs::fstat(fd).is_ok_and(|s| {
+        matches!(
+            FileType::from_raw_mode(s.st_mode),
+            FileType::Socket | FileType::Fifo | FileType::RegularFile
+        )
+    })
 }

@@ -6,6 +6,9 @@ use uncopy_core::plan::CopyPlan;
 use uncopy_vm::pages::CopyBytes;
 use uncopy_vm::space;
 
+/// Copies that are too fragmented are halved down to this many bytes.
+const PART_MIN: usize = 16 << 10;
+
 /// Copies `len` bytes from `src` to `dst`, as views where that is possible. Returns false if
 /// nothing of it is tracked: the caller executes the copy as it is.
 ///
@@ -25,7 +28,19 @@ pub unsafe fn copy(
         if planned.is_some() {
             space::evict_if_wanted();
         }
-        return false;
+        let split = planned.is_some() && plan.fragmented && len >= 2 * PART_MIN;
+        if split {
+            for (at, len) in [(0, len / 2), (len / 2, len - len / 2)] {
+                // SAFETY: parts of what the caller vouches for; they do not overlap, or the copy
+                // would not be called fragmented.
+                unsafe {
+                    if !copy(dst + at, src + at, len, caller, is_input, copy_bytes) {
+                        copy_bytes((dst + at) as *mut u8, (src + at) as *const u8, len);
+                    }
+                }
+            }
+        }
+        return split;
     }
     if !plan.staged.is_empty() {
         // SAFETY: from the source that the caller vouches for into a pinned, private extent.
@@ -37,10 +52,4 @@ pub unsafe fn copy(
     unsafe { space::execute(&plan.copies, copy_bytes) };
     space::release(&mut plan.pins);
     true
-}
-
-/// Borrows a descriptor number for one call.
-pub(crate) fn with_fd<R>(fd: i32, f: impl FnOnce(rustix::fd::BorrowedFd<'_>) -> R) -> R {
-    // SAFETY: used for one system call, which answers EBADF if it is not open.
-    f(unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) })
 }

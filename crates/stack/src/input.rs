@@ -3,7 +3,7 @@
 //!
 //! unsafe: carries out the copies of a committed plan.
 
-use crate::buffers::{Pieces, perhaps_tracked, piece, spans};
+use crate::buffers::{Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
 use uncopy_vm::pages::CopyBytes;
@@ -13,13 +13,14 @@ use uncopy_vm::space;
 const ORIGIN_MIN: usize = 1024;
 
 /// Makes an input call into `buffers`. `as_it_is` makes the program's own call; `scattered` makes
-/// it with other pieces in place of the buffers (of the same total length). Both return what the
-/// libc function does: bytes, or -1 with errno set.
+/// it with other pieces in place of the buffers (of the same total length), or returns `None` if this
+/// descriptor cannot take them. Both return what the libc function does: bytes, or -1 with errno
+/// set.
 pub fn input(
     buffers: &[iovec],
     copy_bytes: CopyBytes,
     as_it_is: impl FnOnce() -> isize,
-    scattered: impl FnOnce(&mut Pieces) -> isize,
+    scattered: impl FnOnce(&mut Pieces) -> Option<isize>,
 ) -> isize {
     if !perhaps_tracked(buffers) {
         let received = as_it_is();
@@ -35,8 +36,14 @@ pub fn input(
         return received;
     }
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
-    let received = scattered(&mut pieces);
-    let bytes = received.max(0) as usize;
+    let (received, scattered) = match scattered(&mut pieces) {
+        // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
+        // buffer is not memory: the plain call knows the right answer.
+        Some(-1) if refused_for_pieces() => (as_it_is(), false),
+        Some(received) => (received, true),
+        None => (as_it_is(), false),
+    };
+    let bytes = if scattered { received.max(0) as usize } else { 0 };
     space::with_after_fork(|b| b.input_commit(&mut plan, bytes));
     // SAFETY: the plan's own copies, its pins still held.
     unsafe { space::execute(&plan.copies, copy_bytes) };

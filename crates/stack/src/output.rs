@@ -1,7 +1,7 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page.
 
-use crate::buffers::{Pieces, perhaps_tracked, piece, spans};
+use crate::buffers::{Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
 use libc::iovec;
 use uncopy_core::plan::OutputPlan;
 use uncopy_vm::space;
@@ -28,29 +28,8 @@ pub fn output(
     match sent {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
         // buffer is not memory: the plain call knows the right answer.
-        Some(-1) if matches!(errno(), libc::EINVAL | libc::EFAULT) => as_it_is(),
+        Some(-1) if refused_for_pieces() => as_it_is(),
         Some(sent) => sent,
         None => as_it_is(),
     }
-}
-
-fn errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
-
-/// Whether `fd` takes several pieces as one piece: a socket, a pipe or a regular file. A driver
-/// without vectored writes would see several calls.
-pub fn takes_pieces(fd: i32) -> bool {
-    use rustix::fs::FileType;
-    if fd < 0 {
-        return false;
-    }
-    crate::copy::with_fd(fd, |fd| {
-        rustix::fs::fstat(fd).is_ok_and(|s| {
-            matches!(
-                FileType::from_raw_mode(s.st_mode),
-                FileType::Socket | FileType::Fifo | FileType::RegularFile
-            )
-        })
-    })
 }

@@ -49,6 +49,42 @@ pub(crate) fn leave() {
     }
 }
 
+/// Runs `f` in a critical section of its own, or in the one that this thread is in.
+pub fn within<R>(f: impl FnOnce() -> R) -> R {
+    if inside() {
+        return f();
+    }
+    enter();
+    let result = f();
+    leave();
+    result
+}
+
+thread_local! {
+    static MASK_BEFORE_FORK: Cell<u64> = const { Cell::new(0) };
+}
+
+/// No handler of the program runs on this thread from here to [`unblock_after_fork`].
+pub fn block_for_fork() {
+    let mut old = 0u64;
+    // SAFETY: changes this thread's signal mask only.
+    unsafe {
+        syscall4(
+            libc::SYS_rt_sigprocmask as usize,
+            SIG_SETMASK,
+            core::ptr::from_ref(&!0u64) as usize,
+            core::ptr::from_mut(&mut old) as usize,
+            SIGSET_SIZE,
+        );
+    }
+    MASK_BEFORE_FORK.with(|m| m.set(old));
+}
+
+/// In the parent and in the child.
+pub fn unblock_after_fork() {
+    sigprocmask(SIG_SETMASK, MASK_BEFORE_FORK.with(Cell::get));
+}
+
 /// This thread is ours for good (the monitor).
 pub(crate) fn forever() {
     INSIDE.with(|i| i.set(true));
@@ -86,13 +122,12 @@ pub unsafe fn put_off(signal: i32, info: *const libc::siginfo_t, interrupted: &m
     unsafe {
         let pid = syscall4(libc::SYS_getpid as usize, 0, 0, 0, 0);
         let tid = syscall4(libc::SYS_gettid as usize, 0, 0, 0, 0);
-        syscall4(
-            libc::SYS_rt_tgsigqueueinfo as usize,
-            pid as usize,
-            tid as usize,
-            signal as usize,
-            info as usize,
-        );
+        let queue = libc::SYS_rt_tgsigqueueinfo as usize;
+        let (pid, tid) = (pid as usize, tid as usize);
+        if syscall4(queue, pid, tid, signal as usize, info as usize) != 0 {
+            // The queue is full (RLIMIT_SIGPENDING): without its details it always has a place.
+            syscall4(libc::SYS_tgkill as usize, pid, tid, signal as usize, 0);
+        }
     }
     // Of several handlers stacked at once, the outermost runs last and knows the true mask.
     MASK.with(|m| m.set(*interrupted));
@@ -121,8 +156,12 @@ pub(crate) unsafe fn process_vm_writev(pid: usize, from: &libc::iovec, to: &libc
     }
 }
 
+/// A system call that leaves errno alone.
+///
+/// # Safety
+/// As the system call demands.
 #[cfg(target_arch = "x86_64")]
-unsafe fn syscall6(n: usize, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+pub(crate) unsafe fn syscall6(n: usize, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result: isize;
     // SAFETY: the x86-64 system call convention; the caller vouches for the arguments.
     unsafe {

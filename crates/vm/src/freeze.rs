@@ -27,9 +27,9 @@ pub fn clear() {
     USED.store(0, Release);
 }
 
-/// Whether another line fits.
-pub fn has_room() -> bool {
-    USED.load(Relaxed) < LINES
+/// Whether `n` more lines fit.
+pub fn has_room(n: usize) -> bool {
+    USED.load(Relaxed) + n <= LINES
 }
 
 /// Adds a line (only the monitor does); a fault's line is the intention to fill its page.
@@ -49,9 +49,38 @@ pub fn push(event: Event) -> usize {
     i
 }
 
-/// The intention of line `i` came to nothing.
+/// The intention of line `i`, the last one, came to nothing.
 pub fn cancel(i: usize) {
     LIST[i].0[0].store(NOTHING, Relaxed);
+    if USED.load(Relaxed) == i + 1 {
+        USED.store(i, Release);
+    }
+}
+
+/// What became of the page at `addr` since the books were frozen, by the kernel's reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// Nothing.
+    Same,
+    /// It was dropped or unmapped: what is there now begins as zeros.
+    Gone,
+    /// It was moved here or away.
+    Moved,
+}
+
+/// See [`Since`].
+pub fn since(addr: usize) -> Since {
+    lines().fold(Since::Same, |known, event| match event {
+        Event::Remove(s) | Event::Unmap(s) if s.contains(addr) && known != Since::Moved => {
+            Since::Gone
+        }
+        Event::Remap(from, to, len)
+            if Span::sized(from, len).contains(addr) || Span::sized(to, len).contains(addr) =>
+        {
+            Since::Moved
+        }
+        _ => known,
+    })
 }
 
 /// All lines, in order.

@@ -4,18 +4,40 @@
 //! unsafe: makes a thread. It is made through libc (not `clone`), so that `setuid` and its kin
 //! reach it too: no thread of ours keeps privileges that the program has dropped.
 
-use crate::uffd::{Event, Msg};
+use crate::freeze::Since;
+use crate::pages::Fds;
+use crate::uffd::{Event, Msg, Uffd};
 use crate::{critical, freeze, space};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::thread::futex;
+use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Fault;
 
-const STACK: usize = 256 << 10;
-/// Faults that wait for the memory map to settle; more wait in the kernel.
-const WAITING_MAX: usize = 64;
+const STACK: usize = 512 << 10;
+/// Faults that wait for the memory map to settle. The kernel hands out all faults before the report
+/// that they wait for, so there must be room for those of all threads; beyond it threads fault
+/// again and again.
+const WAITING_MAX: usize = 4096;
 
-/// Makes the thread; returns whether that worked.
+/// Not 0 once the thread has its own descriptors.
+static READY: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the thread and waits until the program cannot take its descriptors away; returns whether
+/// that worked.
 pub(crate) fn spawn() -> bool {
+    READY.store(0, Ordering::Relaxed);
+    if !create() {
+        return false;
+    }
+    while READY.load(Ordering::Acquire) == 0 {
+        let _ = futex::wait(&READY, futex::Flags::PRIVATE, 0, None);
+    }
+    true
+}
+
+fn create() -> bool {
     // SAFETY: plain pthread calls; the thread runs `run` and touches no stack of ours. All signals
     // are blocked while it is made, so it starts (and stays) with all blocked.
     unsafe {
@@ -43,23 +65,31 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     let fds = space::for_monitor(|b, _| {
         [b.memory.fds.program.fd().as_raw_fd(), b.memory.fds.pool.fd().as_raw_fd()]
     });
-    let Some([program, pool]) = fds else {
-        return core::ptr::null_mut();
-    };
+    let Some([program, pool]) = fds else { return core::ptr::null_mut() };
     keep_only([program, pool]);
-    // SAFETY: the space keeps both open for the life of the process, and this thread's own table
-    // of descriptors keeps them open even if the program closes everything.
+    // SAFETY: this thread's own table has just these, and only this thread uses them: whatever the
+    // program does to its own table does not reach them.
+    let own = unsafe { Fds { program: Uffd::from_raw(program), pool: Uffd::from_raw(pool) } };
+    space::for_monitor(|b, _| b.memory.set_monitor(own));
+    READY.store(1, Ordering::Release);
+    let _ = futex::wake(&READY, futex::Flags::PRIVATE, 1);
+    // SAFETY: the books keep them open for the life of the process.
     let (program, pool) =
         unsafe { (BorrowedFd::borrow_raw(program), BorrowedFd::borrow_raw(pool)) };
     let mut waiting = Waiting { pages: [0; WAITING_MAX], count: 0 };
     loop {
         let mut fds = [PollFd::new(&program, PollFlags::IN), PollFd::new(&pool, PollFlags::IN)];
-        let patience = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000 };
-        let timeout = (waiting.count > 0).then_some(&patience);
-        let _ = poll(&mut fds, timeout);
+        let patience = if waiting.count > 0 {
+            Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000 })
+        } else if MAIN_THREAD_ENDED.load(Ordering::Relaxed) {
+            Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 })
+        } else {
+            None
+        };
+        let _ = poll(&mut fds, patience.as_ref());
         if fds[1].revents().contains(PollFlags::IN) {
             space::for_monitor(|b, _| {
-                for m in b.memory.fds.pool.read(&mut [Msg::default(); 32]) {
+                for m in b.memory.own().pool.read(&mut [Msg::default(); READ_AT_ONCE]) {
                     if let Event::Fault(addr) = m.event() {
                         b.memory.provide_pool_zero(addr);
                     }
@@ -70,20 +100,64 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
         // nobody sees the books without it.
         space::for_monitor(|b, frozen| {
             waiting.try_again(b, frozen);
-            if frozen && !freeze::has_room() || waiting.count > WAITING_MAX / 2 {
+            if frozen && !freeze::has_room(READ_AT_ONCE) {
                 return;
             }
-            for m in b.memory.fds.program.read(&mut [Msg::default(); 32]) {
-                match m.event() {
-                    Event::Fault(addr) => waiting.answer(b, frozen, addr),
-                    event if frozen => {
-                        freeze::push(event);
+            let mut messages = [Msg::default(); READ_AT_ONCE];
+            loop {
+                let read = b.memory.own().program.read(&mut messages);
+                for m in read {
+                    match m.event() {
+                        Event::Fault(addr) => waiting.answer(b, frozen, addr),
+                        event if frozen => {
+                            freeze::push(event);
+                        }
+                        event => report(b, event),
                     }
-                    event => report(b, event),
+                }
+                if read.len() < READ_AT_ONCE || frozen && !freeze::has_room(READ_AT_ONCE) {
+                    break;
                 }
             }
         });
+        if MAIN_THREAD_ENDED.load(Ordering::Relaxed) && last_thread() {
+            // What libc does when its last thread ends; it counts this one too.
+            // SAFETY: no other thread is left to be surprised.
+            unsafe { libc::exit(0) };
+        }
     }
+}
+
+/// Reports read under one hold of the lock.
+const READ_AT_ONCE: usize = 32;
+
+/// The first thread has ended by `pthread_exit`: the process ends with the last of the others.
+static MAIN_THREAD_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// The first thread is about to end by `pthread_exit`.
+pub fn main_thread_ends() {
+    MAIN_THREAD_ENDED.store(true, Ordering::Relaxed);
+    // Wakes the monitor: the first touch of a pool page that is kept for this.
+    if let Some(Some(page)) = space::with(|b| b.spare_pool_page()) {
+        // SAFETY: a page of the pool that nobody else uses.
+        unsafe { core::ptr::read_volatile(page as *const u8) };
+    }
+}
+
+/// Whether only the first thread (which has ended) and this one are left.
+fn last_thread() -> bool {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(tasks) = rustix::fs::open(c"/proc/self/task", flags, Mode::empty()) else {
+        return false;
+    };
+    let mut buffer = [core::mem::MaybeUninit::uninit(); 1024];
+    let mut entries = rustix::fs::RawDir::new(tasks, &mut buffer);
+    let mut count = 0;
+    while let Some(Ok(entry)) = entries.next() {
+        count += usize::from(!entry.file_name().to_bytes().starts_with(b"."));
+    }
+    count == 2
 }
 
 /// Leaves this thread with a descriptor table of its own that holds only ours: what the program
@@ -129,36 +203,46 @@ struct Waiting {
 
 impl Waiting {
     fn answer(&mut self, books: &mut space::Books, frozen: bool, addr: usize) {
-        if !Self::resolve(books, frozen, addr) && self.count < WAITING_MAX {
+        if Self::resolve(books, frozen, addr) {
+            return;
+        }
+        if self.count < WAITING_MAX {
             self.pages[self.count] = addr;
             self.count += 1;
+        } else {
+            // Too many to remember: the thread faults again. Never stop reading, for what the
+            // others wait for may be a report behind these faults.
+            books.memory.own().program.wake(Span::sized(addr & !(PAGE - 1), PAGE));
         }
     }
 
     fn try_again(&mut self, books: &mut space::Books, frozen: bool) {
-        let pages = self.pages;
         let count = core::mem::take(&mut self.count);
-        for &addr in &pages[..count] {
-            if frozen && !freeze::has_room() {
-                self.pages[self.count] = addr;
-                self.count += 1;
-                continue;
-            }
+        for i in 0..count {
+            // (Never ahead of what is still to be read: at most `i` were put back.)
+            let addr = self.pages[i];
             self.answer(books, frozen, addr);
         }
     }
 
     /// Returns false if it has to be tried again.
     fn resolve(books: &mut space::Books, frozen: bool, addr: usize) -> bool {
-        let outcome = if frozen {
-            let line = freeze::push(Event::Fault(addr));
-            let outcome = books.fault_while_frozen(addr);
-            if outcome != Fault::Resolved {
-                freeze::cancel(line);
+        let outcome = match frozen.then(|| freeze::since(addr)) {
+            None => books.fault(addr),
+            Some(Since::Moved) => Fault::Again,
+            Some(_) if !freeze::has_room(1) => Fault::Again,
+            Some(since) => {
+                let line = freeze::push(Event::Fault(addr));
+                let outcome = match since {
+                    Since::Gone if books.memory.provide_zero(addr) => Fault::Resolved,
+                    Since::Same => books.fault_while_frozen(addr),
+                    _ => Fault::Again,
+                };
+                if outcome != Fault::Resolved {
+                    freeze::cancel(line);
+                }
+                outcome
             }
-            outcome
-        } else {
-            books.fault(addr)
         };
         match outcome {
             Fault::Resolved => true,

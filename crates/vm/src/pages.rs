@@ -14,7 +14,10 @@ use uncopy_core::tracker::PoolShape;
 /// Pages that are composed at once.
 const STAGING_PAGES: usize = 64;
 /// Smallest pool worth having, in pages.
-const POOL_MIN: usize = (64 << 20) / PAGE;
+const POOL_MIN: usize = (8 << 20) / PAGE;
+/// A program whose address space is limited must not miss what the pool takes: at most this part
+/// of the limit.
+const POOL_OF_LIMIT: usize = 32;
 /// How often a contended move is tried again before it counts as refused.
 const MOVE_TRIES: usize = 4;
 
@@ -53,8 +56,11 @@ impl Fds {
 /// Pages of the program and of the pool.
 #[derive(Debug)]
 pub struct Pages {
-    /// The userfaultfds.
+    /// The userfaultfds, as the program's descriptor table has them.
     pub fds: Fds,
+    /// The same, as the monitor's own table has them, and whether it is the monitor that calls.
+    monitor: Option<Fds>,
+    by_monitor: bool,
     base: usize,
     shape: PoolShape,
     staging: usize,
@@ -82,7 +88,13 @@ impl Pages {
     /// When not even a small pool can be had.
     pub fn new(fds: Fds, bytes: usize, copy_bytes: CopyBytes) -> Result<Self, Errno> {
         let staging = reserve(STAGING_PAGES)?;
-        let mut half = (bytes / PAGE).max(POOL_MIN);
+        use rustix::process::{Resource, getrlimit};
+        let limit = [Resource::As, Resource::Data]
+            .into_iter()
+            .filter_map(|r| getrlimit(r).current)
+            .min()
+            .map_or(usize::MAX, |l| l as usize / POOL_OF_LIMIT);
+        let mut half = (bytes.min(limit / 2) / PAGE).max(POOL_MIN);
         let base = loop {
             match reserve(2 * half) {
                 Ok(base) => break base,
@@ -96,6 +108,8 @@ impl Pages {
         }
         let pages = Self {
             fds,
+            monitor: None,
+            by_monitor: false,
             base,
             shape: PoolShape { boundary: half, pages: 2 * half },
             staging,
@@ -105,12 +119,31 @@ impl Pages {
         Ok(pages)
     }
 
+    /// The monitor has its own descriptors from now on.
+    pub fn set_monitor(&mut self, fds: Fds) {
+        // The ones of a monitor that fork left behind are not this process's to close.
+        core::mem::forget(self.monitor.replace(fds));
+    }
+
+    /// Whose descriptors the next calls use.
+    pub fn set_by_monitor(&mut self, by_monitor: bool) {
+        self.by_monitor = by_monitor;
+    }
+
+    /// The descriptors of whoever calls.
+    pub fn own(&self) -> &Fds {
+        match &self.monitor {
+            Some(fds) if self.by_monitor => fds,
+            _ => &self.fds,
+        }
+    }
+
     /// Registers the move targets with the pool's userfaultfd (again, after fork).
     ///
     /// # Errors
     /// The kernel's.
     pub fn register_pool(&self) -> Result<(), Errno> {
-        self.fds.pool.register(self.move_targets())
+        self.own().pool.register(self.move_targets())
     }
 
     /// Unmaps the pool, for good: no extent may be left, and none be made.
@@ -139,18 +172,18 @@ impl Pages {
     /// Puts a zero page at `addr` of the program if nothing is there; wakes who waits.
     /// Returns false while the memory map is changing.
     pub fn provide_zero(&self, addr: usize) -> bool {
-        zero_or_wake(&self.fds.program, addr)
+        zero_or_wake(&self.own().program, addr)
     }
 
     /// The same in the pool.
     pub fn provide_pool_zero(&self, addr: usize) {
-        zero_or_wake(&self.fds.pool, addr);
+        zero_or_wake(&self.own().pool, addr);
     }
 
     /// Fills from consecutive bytes at `src`. One call of the kernel's must stay inside one
     /// mapping, whose ends we do not know: where it refuses, half as much is tried.
-    fn fill_from(&self, dst: Span, src: usize) -> Result<(), FillError> {
-        let uffd = &self.fds.program;
+    fn fill_from(&self, dst: Span, src: usize) -> (usize, Result<(), FillError>) {
+        let uffd = &self.own().program;
         let mut at = dst.start;
         let mut step = dst.len();
         while at < dst.end {
@@ -166,16 +199,21 @@ impl Pages {
                 }
                 Some(Errno::AGAIN) if done > 0 => {}
                 // Out of memory: who waits must go on waiting until there is some.
-                Some(Errno::AGAIN | Errno::NOMEM) => return Err(FillError::Again),
-                Some(_) if part.len() > PAGE => step = half(part.len()),
+                Some(Errno::AGAIN | Errno::NOMEM) => {
+                    return (at - dst.start, Err(FillError::Again));
+                }
+                Some(Errno::NOENT | Errno::INVAL | Errno::FAULT) if part.len() > PAGE => {
+                    step = half(part.len());
+                }
                 // Unmapped meanwhile: nobody can be waiting for it.
-                Some(_) => {
+                Some(Errno::NOENT | Errno::INVAL | Errno::FAULT | Errno::SRCH) => {
                     uffd.wake(Span::sized(at, PAGE));
                     at += PAGE;
                 }
+                Some(_) => return (at - dst.start, Err(FillError::Refused)),
             }
         }
-        Ok(())
+        (dst.len(), Ok(()))
     }
 }
 
@@ -200,18 +238,18 @@ impl Memory for Pages {
     }
 
     fn register(&mut self, span: Span) -> Result<(), ()> {
-        self.fds.program.register(span).map_err(drop)
+        self.own().program.register(span).map_err(drop)
     }
 
     fn unregister(&mut self, span: Span) {
-        if self.fds.program.unregister(span).is_err() {
+        if self.own().program.unregister(span).is_err() {
             // A part was unmapped meanwhile: nobody can wait there.
-            self.fds.program.wake(span);
+            self.own().program.wake(span);
         }
     }
 
     fn map_changing(&mut self) -> bool {
-        self.fds.program.map_changing()
+        self.own().program.map_changing()
     }
 
     fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
@@ -225,7 +263,7 @@ impl Memory for Pages {
             }
             let part = Span::sized(rest.start, step.min(rest.len()));
             let (moved, error) =
-                self.fds.pool.move_pages(self.slot(slot) + done, part, holes_allowed);
+                self.own().pool.move_pages(self.slot(slot) + done, part, holes_allowed);
             done += moved;
             let stop = match error {
                 None => continue,
@@ -257,10 +295,11 @@ impl Memory for Pages {
         }
     }
 
-    fn fill(&mut self, span: Span, pieces: &[Piece]) -> Result<(), FillError> {
+    fn fill(&mut self, span: Span, pieces: &[Piece]) -> (usize, Result<(), FillError>) {
         // Several pages out of one extent need no staging.
         if let [Piece::Bytes { from, .. }] = *pieces {
-            return self.fill_from(span, from);
+            let (bytes, result) = self.fill_from(span, from);
+            return (bytes / PAGE, result);
         }
         let mut at = span.start;
         let mut piece = 0;
@@ -292,9 +331,12 @@ impl Memory for Pages {
                     used = 0;
                 }
             }
-            self.fill_from(chunk, self.staging)?;
+            let (bytes, result) = self.fill_from(chunk, self.staging);
+            if result.is_err() {
+                return ((chunk.start + bytes - span.start) / PAGE, result);
+            }
             at = chunk.end;
         }
-        Ok(())
+        (span.pages(), Ok(()))
     }
 }

@@ -17,7 +17,7 @@ use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::policy::Policy;
 use uncopy_core::span::{PAGE, Span};
-use uncopy_core::tracker::{Limits, Tracker};
+use uncopy_core::tracker::{Detached, Limits, Tracker};
 
 /// What this process's tracker is.
 pub type Books = Tracker<Pages>;
@@ -31,6 +31,8 @@ const OFF: u8 = 0;
 const IDLE: u8 = 1;
 const STARTING: u8 = 2;
 const RUNNING: u8 = 3;
+/// What is tracked is served, nothing more is tracked.
+const SERVING: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(OFF);
 static LOCK: Lock = Lock::new();
@@ -110,6 +112,16 @@ pub fn lift(fd: impl rustix::fd::AsFd) -> rustix::io::Result<rustix::fd::OwnedFd
     rustix::io::fcntl_dupfd_cloexec(fd, descriptor_floor())
 }
 
+static PID: AtomicI32 = AtomicI32::new(0);
+
+fn pid() -> i32 {
+    rustix::process::getpid().as_raw_pid()
+}
+
+fn in_own_process() -> bool {
+    PID.load(Ordering::Relaxed) == pid()
+}
+
 static OURS: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
 
 /// Our descriptors: `close` and its kin leave them alone.
@@ -118,6 +130,7 @@ pub fn descriptors() -> [i32; 3] {
 }
 
 fn publish_descriptors(fds: &Fds, maker: &Maker) {
+    PID.store(pid(), Ordering::Relaxed);
     use rustix::fd::AsRawFd;
     let device = match maker {
         Maker::Device(fd) => fd.as_raw_fd(),
@@ -131,7 +144,8 @@ fn publish_descriptors(fds: &Fds, maker: &Maker) {
 
 /// The program wants the number `fd` for itself (dup2): ours moves elsewhere.
 pub fn make_way(fd: i32) {
-    if !descriptors().contains(&fd) {
+    // A child of vfork has a table of its own, but our memory: there they may go.
+    if !descriptors().contains(&fd) || !in_own_process() {
         return;
     }
     let mut hold = Hold::take();
@@ -217,16 +231,7 @@ pub fn stand_down() {
 }
 
 fn prepare_books() -> bool {
-    critical::enter();
-    LOCK.lock();
-    // SAFETY: the lock is held.
-    let ready = match unsafe { &mut *GLOBAL.0.get() } {
-        Some(space) => space.books.is_some() || space.open_books(),
-        None => false,
-    };
-    LOCK.unlock();
-    critical::leave();
-    ready
+    Hold::take().space().is_some_and(|space| space.books.is_some() || space.open_books())
 }
 
 impl Space {
@@ -269,11 +274,44 @@ fn max_map_count() -> usize {
     read().unwrap_or(MAP_COUNT)
 }
 
+/// How much of the stack is used at most while the lock is held, in bytes.
+const STACK_UNDER_LOCK: usize = 16 << 10;
+
+/// A stack may lie on unmapped pages (a coroutine's or thread's, on memory that was freed): what is
+/// used of it under the lock is touched before, while the monitor can still answer.
+#[inline]
+fn ground_stack() {
+    let here = 0u8;
+    let below = core::ptr::from_ref(&here) as usize - STACK_UNDER_LOCK;
+    if FILTER.perhaps_tracked(below, STACK_UNDER_LOCK) {
+        touch(Span::sized(below, STACK_UNDER_LOCK));
+    }
+}
+
+/// Touches every page of `span`, without crashing where there is none.
+#[cold]
+fn touch(span: Span) {
+    for page in (span.hull().start..span.hull().end).step_by(PAGE) {
+        let mut byte = 0u8;
+        let from = libc::iovec { iov_base: page as *mut _, iov_len: 1 };
+        let to = libc::iovec { iov_base: core::ptr::from_mut(&mut byte).cast(), iov_len: 1 };
+        // SAFETY: reads a byte of this process into a byte of ours, or answers EFAULT.
+        unsafe {
+            let pid = critical::syscall4(libc::SYS_getpid as usize, 0, 0, 0, 0) as usize;
+            let (from, to) = (core::ptr::from_ref(&from), core::ptr::from_ref(&to));
+            let call = libc::SYS_process_vm_readv as usize;
+            critical::syscall6(call, [pid, to as usize, 1, from as usize, 1, 0]);
+        }
+    }
+}
+
 /// Holds the lock.
 struct Hold;
 
 impl Hold {
+    #[inline]
     fn take() -> Self {
+        ground_stack();
         critical::enter();
         LOCK.lock();
         Self
@@ -334,7 +372,12 @@ pub(crate) fn for_monitor<R>(f: impl FnOnce(&mut Books, bool) -> R) -> Option<R>
     LOCK.lock();
     // SAFETY: the lock is held.
     let books = unsafe { &mut *GLOBAL.0.get() }.as_mut().and_then(|s| s.books.as_mut());
-    let result = books.map(|b| f(b, FROZEN.load(Ordering::Relaxed) != 0));
+    let result = books.map(|b| {
+        b.memory.set_by_monitor(true);
+        let result = f(b, FROZEN.load(Ordering::Relaxed) != 0);
+        b.memory.set_by_monitor(false);
+        result
+    });
     LOCK.unlock();
     result
 }
@@ -370,11 +413,44 @@ pub fn evict_if_wanted() {
     }
 }
 
-/// Fills every unmapped page of `span`; with `forget`, its registration ends too.
+/// Fills every unmapped page of `span`; with `forget`, its registration ends too. Waits for a fork
+/// that is under way.
 pub fn materialize(span: Span, forget: bool) {
-    while let Some(Err(FillError::Again)) = with(|b| b.materialize(span, forget)) {
-        rustix::thread::sched_yield();
+    loop {
+        match with_after_fork(|b| b.materialize(span, forget)) {
+            Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
+            Some(Err(FillError::Refused)) => {
+                // The program has closed our descriptors past us; the monitor has its own.
+                let _ =
+                    STATE.compare_exchange(RUNNING, SERVING, Ordering::Relaxed, Ordering::Relaxed);
+                let all = with_after_fork(|b| b.unmapped_in(span)).unwrap_or_default();
+                all.into_iter().for_each(touch);
+                return;
+            }
+            Some(Ok(())) | None => return,
+        }
     }
+}
+
+/// Takes `span`, which is about to be unmapped, out of the books.
+pub fn detach(span: Span) -> Option<Detached> {
+    with_after_fork(|b| b.detach(span))
+}
+
+/// Whether anything of `span` is tracked. Waits for a fork that is under way.
+pub fn tracks(span: Span) -> bool {
+    with_after_fork(|b| b.tracks(span)) == Some(true)
+}
+
+/// After [`detach`]: the mapping is gone, or not.
+pub fn after_unmapping(detached: Detached, gone: bool) {
+    with_after_fork(|b| {
+        if gone {
+            b.drop_detached(detached);
+        } else {
+            b.reattach(detached);
+        }
+    });
 }
 
 /// Fills every unmapped page there is. Returns whether there was anything to do.
@@ -402,16 +478,26 @@ pub fn before_lock_all() {
 
 /// Waits until every report of the kernel about changes to the memory map has been heeded.
 pub fn settle() {
-    while with(|b| uncopy_core::memory::Memory::map_changing(&mut b.memory)) == Some(true) {
+    use uncopy_core::memory::Memory;
+    while with_after_fork(|b| b.memory.map_changing()) == Some(true) {
         rustix::thread::sched_yield();
     }
 }
 
 /// Before fork: the books do not change until [`after_fork_parent`].
+///
+/// No handler of the program runs on this thread until then: the child's would read zeros where
+/// its views are not served yet.
 pub fn before_fork() {
     while STATE.load(Ordering::Acquire) == STARTING {
         rustix::thread::sched_yield();
     }
+    critical::block_for_fork();
+    freeze_books();
+}
+
+/// The books do not change until [`thaw`].
+pub fn freeze_books() {
     if STATE.load(Ordering::Relaxed) != RUNNING {
         return;
     }
@@ -424,6 +510,12 @@ pub fn before_fork() {
 
 /// After fork, in the parent.
 pub fn after_fork_parent() {
+    thaw();
+    critical::unblock_after_fork();
+}
+
+/// Ends [`freeze_books`]: catches up with what happened meanwhile.
+pub fn thaw() {
     if FROZEN.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -446,6 +538,19 @@ pub fn after_fork_parent() {
 
 /// After fork, in the child: its own userfaultfds, its own monitor, the same views.
 pub fn after_fork_child() {
+    renew_child();
+    critical::unblock_after_fork();
+}
+
+/// In a child that was made without fork's handlers, after everything was put in place: it goes on
+/// without us.
+pub fn after_bare_fork_child() {
+    LOCK.reset();
+    FROZEN.store(0, Ordering::Relaxed);
+    STATE.store(OFF, Ordering::Relaxed);
+}
+
+fn renew_child() {
     LOCK.reset();
     plant_alive();
     let frozen = FROZEN.swap(0, Ordering::Relaxed) != 0;
@@ -455,28 +560,22 @@ pub fn after_fork_child() {
         return;
     }
     STATE.store(OFF, Ordering::Relaxed);
-    critical::enter();
-    // SAFETY: this is the only thread of the child.
-    let usable = unsafe { &mut *GLOBAL.0.get() }.as_mut().is_some_and(|s| s.renew(frozen));
-    // SAFETY: as above.
-    let tracked = unsafe { &*GLOBAL.0.get() }
-        .as_ref()
-        .and_then(|s| s.books.as_ref())
-        .is_some_and(|b| b.everything().is_some());
-    critical::leave();
-    if !usable {
+    let mut hold = Hold::take();
+    let Some(space) = hold.space() else { return };
+    if !space.renew(frozen) {
         return;
     }
-    if tracked {
-        if monitor::spawn() {
-            STATE.store(RUNNING, Ordering::Release);
-        } else {
-            // Nobody would answer a fault: everything in place, now.
-            // SAFETY: as above.
-            unsafe { &mut *GLOBAL.0.get() }.iter_mut().for_each(|s| s.serve_without_monitor(true));
-        }
-    } else {
+    let tracked = space.books.as_ref().is_some_and(|b| b.everything().is_some());
+    if !tracked {
         STATE.store(IDLE, Ordering::Release);
+        return;
+    }
+    drop(hold);
+    if monitor::spawn() {
+        STATE.store(RUNNING, Ordering::Release);
+    } else if let Some(space) = Hold::take().space() {
+        // Nobody would answer a fault: everything in place, now.
+        space.serve_without_monitor(true);
     }
 }
 
@@ -494,7 +593,10 @@ impl Space {
             return self.fds.is_some();
         };
         match fds {
-            Ok(fds) => books.memory.fds = fds,
+            Ok(fds) => {
+                books.memory.fds = fds;
+                books.memory.set_by_monitor(false);
+            }
             Err(_) => {
                 self.serve_without_monitor(false);
                 return false;

@@ -210,6 +210,16 @@ impl Uffd {
         self.0.as_fd()
     }
 
+    /// The userfaultfd at descriptor `fd`.
+    ///
+    /// # Safety
+    /// It is open in the calling thread's table, and nobody else closes it.
+    pub unsafe fn from_raw(fd: i32) -> Self {
+        use std::os::fd::FromRawFd;
+        // SAFETY: the caller's promise.
+        Self(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
     /// Puts the descriptor where programs that count or close low ones do not meet it.
     ///
     /// # Errors

@@ -6,8 +6,8 @@
 use super::memory::before_positioned;
 use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
-use libc::{EINVAL, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use uncopy_stack::buffers::{list, piece, spans};
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use uncopy_stack::buffers::{list, piece, plausible, spans, takes_pieces};
 use uncopy_stack::input::{input, remember};
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.
@@ -27,8 +27,10 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t
         || unsafe { real::read(fd, buf, n) },
         |p| unsafe {
             match p.as_slice() {
-                [one] => real::read(fd, one.iov_base, one.iov_len),
-                many => real::readv(fd, many.as_ptr(), many.len() as c_int),
+                [one] => Some(real::read(fd, one.iov_base, one.iov_len)),
+                many => {
+                    takes_pieces(fd).then(|| real::readv(fd, many.as_ptr(), many.len() as c_int))
+                }
             }
         },
     )
@@ -61,7 +63,7 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
             list(iov, count as usize),
             real::copy_bytes,
             || real::readv(fd, iov, count),
-            |p| real::readv(fd, p.as_ptr(), p.len() as c_int),
+            |p| takes_pieces(fd).then(|| real::readv(fd, p.as_ptr(), p.len() as c_int)),
         )
     }
 }
@@ -81,8 +83,9 @@ pub unsafe extern "C" fn pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t
         || unsafe { real::pread(fd, buf, n, at) },
         |p| unsafe {
             match p.as_slice() {
-                [one] => real::pread(fd, one.iov_base, one.iov_len, at),
-                many => real::preadv(fd, many.as_ptr(), many.len() as c_int, at),
+                [one] => Some(real::pread(fd, one.iov_base, one.iov_len, at)),
+                many => takes_pieces(fd)
+                    .then(|| real::preadv(fd, many.as_ptr(), many.len() as c_int, at)),
             }
         },
     )
@@ -146,7 +149,7 @@ pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: 
             list(iov, count as usize),
             real::copy_bytes,
             || real::preadv(fd, iov, count, at),
-            |p| real::preadv(fd, p.as_ptr(), p.len() as c_int, at),
+            |p| takes_pieces(fd).then(|| real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
         )
     }
 }
@@ -186,7 +189,9 @@ pub unsafe extern "C" fn preadv2(
             list(iov, count as usize),
             real::copy_bytes,
             || real::preadv2(fd, iov, count, at, flags),
-            |p| real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags),
+            |p| {
+                takes_pieces(fd).then(|| real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags))
+            },
         )
     }
 }
@@ -293,24 +298,24 @@ unsafe fn receive(
             real::recvfrom(fd, buf, n, flags, addr, len)
         }
     };
-    if flags & UNUSUAL != 0 || (!addr.is_null() && len.is_null()) {
+    if flags & UNUSUAL != 0 || !(addr.is_null() || plausible(len)) {
         return as_it_is();
     }
     let buffers = [piece(buf as usize, n)];
     // SAFETY: pieces of extents in place of the buffer; the address goes through a message header.
     input(&buffers, real::copy_bytes, as_it_is, |p| unsafe {
         if let [one] = p.as_slice() {
-            return if addr.is_null() {
+            return Some(if addr.is_null() {
                 real::recv(fd, one.iov_base, one.iov_len, flags)
             } else {
                 real::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
-            };
+            });
         }
         let mut msg: msghdr = core::mem::zeroed();
         if !addr.is_null() {
             if (*len as c_int) < 0 {
-                *libc::__errno_location() = EINVAL;
-                return -1;
+                // The kernel's own EINVAL.
+                return None;
             }
             msg.msg_name = addr.cast();
             msg.msg_namelen = *len;
@@ -321,7 +326,7 @@ unsafe fn receive(
         if received >= 0 && !addr.is_null() {
             *len = msg.msg_namelen;
         }
-        received
+        Some(received)
     })
 }
 
@@ -334,7 +339,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
     // SAFETY: as in `readv`; everything of the header but the buffers is the program's, and is
     // given back to it.
     unsafe {
-        if msg.is_null() || flags & UNUSUAL != 0 {
+        if !plausible(msg) || flags & UNUSUAL != 0 {
             return real::recvmsg(fd, msg, flags);
         }
         let buffers = list((*msg).msg_iov, (*msg).msg_iovlen);
@@ -350,7 +355,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
                 (*msg).msg_namelen = other.msg_namelen;
                 (*msg).msg_controllen = other.msg_controllen;
                 (*msg).msg_flags = other.msg_flags;
-                received
+                Some(received)
             },
         )
     }

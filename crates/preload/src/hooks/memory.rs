@@ -7,7 +7,7 @@
 //! unsafe: see the crate.
 
 use crate::real;
-use crate::start::GLIBC_MALLOC;
+use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use libc::{off_t, size_t};
@@ -20,8 +20,14 @@ fn perhaps_tracked(addr: usize, len: usize) -> bool {
 }
 
 fn tracked(span: Span) -> bool {
-    perhaps_tracked(span.start, span.len()) && space::with(|b| b.tracks(span)) == Some(true)
+    perhaps_tracked(span.start, span.len()) && space::tracks(span)
 }
+
+/// glibc keeps the size of a block in the word before it; its low three bits are flags.
+const FLAGS: usize = 7;
+/// This one says that the block is a mapping of its own, which `free` unmaps (malloc/malloc.c,
+/// `IS_MMAPPED`).
+const IS_MMAPPED: usize = 2;
 
 /// `free(3)`: ends the views of the block.
 ///
@@ -29,41 +35,40 @@ fn tracked(span: Span) -> bool {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(p: *mut c_void) {
-    // SAFETY: the program's own argument.
+    // SAFETY: the program's own argument: a block of the allocator behind us; glibc keeps the word
+    // before it.
     unsafe {
-        if perhaps_tracked(p as usize, 1) {
-            end_views(p);
+        if !p.is_null() && space::running() && USABLE_SIZE.load(Ordering::Relaxed) {
+            if GLIBC_MALLOC.load(Ordering::Relaxed) {
+                let word = *p.cast::<usize>().sub(1);
+                let size = word & !FLAGS;
+                if size > PAGE && perhaps_tracked(p as usize, size) {
+                    end_views(p, word & IS_MMAPPED != 0);
+                }
+            } else if perhaps_tracked(p as usize, PAGE + 1) {
+                end_views(p, false);
+            }
         }
         real::free(p);
     }
 }
 
-/// The two low words of a glibc block's header are flags; this one says that the block is a
-/// mapping of its own, which `free` unmaps (malloc/malloc.c, `IS_MMAPPED`).
-const IS_MMAPPED: usize = 2;
-
 #[cold]
-unsafe fn end_views(p: *mut c_void) {
-    if p.is_null() {
+unsafe fn end_views(p: *mut c_void, unmaps: bool) {
+    // SAFETY: a block of the allocator behind us, as the program's `free` promises.
+    let size = unsafe { real::malloc_usable_size(p) };
+    // A smaller block cannot hold a whole unmapped page: what is left of its bytes in a neighbour's
+    // page ends with that.
+    if size < PAGE {
         return;
     }
-    // SAFETY: a block of the allocator behind us, as the program's `free` promises; glibc keeps
-    // the word before it.
-    unsafe {
-        let size = real::malloc_usable_size(p);
-        // A smaller block cannot hold a whole unmapped page: what is left of its bytes in a
-        // neighbour's page ends with that.
-        if size < PAGE {
-            return;
-        }
-        let block = Span::sized(p as usize, size);
-        let unmaps =
-            GLIBC_MALLOC.load(Ordering::Relaxed) && *p.cast::<usize>().sub(1) & IS_MMAPPED != 0;
-        space::with(|b| {
-            // The kernel reports the unmapping only after another thread may have been given the
-            // same addresses by an allocator whose mmap we do not see: forget them now.
-            if unmaps { b.forget(block) } else { b.freed(block.start, block.len()) }
-        });
+    let block = Span::sized(p as usize, size);
+    if unmaps {
+        // Another thread may be given the same addresses by an allocator whose mmap we do not see,
+        // before the kernel's report of the unmapping is read: forget them now.
+        space::with_after_fork(|b| b.forget(block));
+    } else {
+        space::with(|b| b.freed(block.start, block.len()));
     }
 }
 
@@ -76,7 +81,8 @@ unsafe fn end_views(p: *mut c_void) {
 pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
     // SAFETY: the program's own arguments; a new block is as good as a grown one.
     unsafe {
-        if p.is_null() || n == 0 || !perhaps_tracked(p as usize, 1) {
+        let sized = USABLE_SIZE.load(Ordering::Relaxed);
+        if p.is_null() || n == 0 || !sized || !perhaps_tracked(p as usize, PAGE + 1) {
             return real::realloc(p, n);
         }
         let size = real::malloc_usable_size(p);
@@ -116,10 +122,30 @@ pub unsafe extern "C" fn mmap(
         let span = Span::sized(mapped as usize, n);
         if tracked(span) {
             space::settle();
-            space::with(|b| b.forget(span.hull()));
+            space::with_after_fork(|b| b.forget(span.hull()));
         }
     }
     mapped
+}
+
+/// `munmap(2)`: the addresses may be another thread's before the kernel's report is read, so they
+/// leave the books first.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
+    let span = Span::sized(addr as usize, n).hull();
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if !(addr as usize).is_multiple_of(PAGE) || !tracked(span) {
+            return real::munmap(addr, n);
+        }
+        let Some(detached) = space::detach(span) else { return real::munmap(addr, n) };
+        let result = real::munmap(addr, n);
+        space::after_unmapping(detached, result == 0);
+        result
+    }
 }
 
 /// `mmap64`: on x86-64 the same.

@@ -8,8 +8,8 @@ use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use uncopy_core::span::Span;
-use uncopy_stack::buffers::{IOV_MAX, Pieces, list, piece, spans};
-use uncopy_stack::output::{output, takes_pieces};
+use uncopy_stack::buffers::{IOV_MAX, Pieces, list, piece, plausible, spans, takes_pieces};
+use uncopy_stack::output::output;
 use uncopy_vm::space;
 
 /// The kernel will read these buffers after the call: their pages must stay where they are.
@@ -243,7 +243,7 @@ unsafe fn send_pieces(fd: c_int, like: &msghdr, pieces: &[iovec], flags: c_int) 
 pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: as in `write`; everything of the header but the buffers is the program's.
     unsafe {
-        if msg.is_null() {
+        if !plausible(msg) {
             return real::sendmsg(fd, msg, flags);
         }
         let buffers = list((*msg).msg_iov, (*msg).msg_iovlen);
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn sendmmsg(
     // SAFETY: the program passes `count` headers.
     unsafe {
         let tracked = space::running()
-            && !msgs.is_null()
+            && plausible(msgs)
             && (0..count_taken).any(|i| {
                 let h = &(*msgs.add(i)).msg_hdr;
                 uncopy_stack::buffers::perhaps_tracked(list(h.msg_iov, h.msg_iovlen))

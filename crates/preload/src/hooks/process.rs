@@ -7,6 +7,7 @@
 //! unsafe: see the crate; the variadic exec functions are entered in assembly, because Rust
 //! (stable) cannot define them.
 
+use crate::heap::HEAP;
 use crate::real;
 use crate::start;
 use core::arch::naked_asm;
@@ -15,23 +16,14 @@ use uncopy_vm::space;
 
 type Strings = *const *const c_char;
 
-/// `_Fork(3)`: fork without the handlers.
+/// `_Fork(3)`: fork without the handlers, for signal handlers: the child goes on without us.
 ///
 /// # Safety
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> c_int {
-    // SAFETY: the handlers that fork would have run.
-    unsafe {
-        start::before_fork();
-        let pid = real::plain_fork();
-        if pid == 0 {
-            start::after_fork_child()
-        } else {
-            start::after_fork_parent()
-        }
-        pid
-    }
+    // SAFETY: the program's own call.
+    with_everything_in_place(|| unsafe { real::plain_fork() }, |pid| *pid == 0)
 }
 
 /// `clone(2)`, libc's: without CLONE_VM the child has a copy of the memory but no way back to us,
@@ -54,17 +46,43 @@ pub unsafe extern "C" fn clone(
         if flags & libc::CLONE_VM != 0 {
             return real::clone(f, stack, flags, arg, ptid, tls, ctid);
         }
-        with_everything_in_place(|| real::clone(f, stack, flags, arg, ptid, tls, ctid))
+        with_everything_in_place(|| real::clone(f, stack, flags, arg, ptid, tls, ctid), |_| false)
     }
 }
 
-/// Runs a call that copies the address space behind libc's back.
-pub(super) fn with_everything_in_place<R>(call: impl FnOnce() -> R) -> R {
+/// Runs a call that copies the address space behind libc's back; `is_child` knows the child by the
+/// result, if it comes back here at all. (Our heap is not locked meanwhile, because a child that
+/// does not come back could not unlock it.)
+pub(super) fn with_everything_in_place<R>(
+    call: impl FnOnce() -> R,
+    is_child: impl FnOnce(&R) -> bool,
+) -> R {
     while space::materialize_all() {}
-    start::before_fork();
+    space::freeze_books();
     let result = call();
-    start::after_fork_parent();
+    if is_child(&result) {
+        HEAP.after_fork_child();
+        space::after_bare_fork_child();
+    } else {
+        space::thaw();
+    }
     result
+}
+
+/// `pthread_exit(3)`: where the first thread ends so, the process ends with the last of the others,
+/// of which our own is none.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_exit(value: *mut c_void) {
+    // SAFETY: plain questions; then the program's own call, which does not come back.
+    unsafe {
+        if space::running() && libc::getpid() == libc::gettid() {
+            uncopy_vm::monitor::main_thread_ends();
+        }
+        real::pthread_exit(value);
+    }
 }
 
 /// Keeps us preloaded in what is executed: our library first in the environment's LD_PRELOAD,

@@ -6,11 +6,16 @@
 
 use crate::real;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
-use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sigaction as Sigaction, siginfo_t, ucontext_t};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use libc::{
+    SA_RESETHAND, SIG_DFL, SIG_ERR, SIG_IGN, sigaction as Sigaction, siginfo_t, ucontext_t,
+};
 use uncopy_vm::critical;
 
 const SIGNALS: usize = 65;
+/// Handlers that are to be called once: the kernel would reset them before we know whether the
+/// signal has to be put off.
+static ONCE: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 
 unsafe extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -24,6 +29,11 @@ unsafe extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut 
             return;
         }
         let handler = HANDLERS[signal as usize].load(Ordering::Acquire);
+        if ONCE[signal as usize].swap(false, Ordering::AcqRel) {
+            let mut default: Sigaction = core::mem::zeroed();
+            default.sa_sigaction = SIG_DFL;
+            real::sigaction(signal, &default, core::ptr::null_mut());
+        }
         let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
             core::mem::transmute(handler);
         handler(signal, info, context);
@@ -48,6 +58,7 @@ pub unsafe extern "C" fn sigaction(
         }
         let slot = &HANDLERS[signal as usize];
         let before = slot.load(Ordering::Acquire);
+        let once = ONCE[signal as usize].load(Ordering::Acquire);
         let result = if new.is_null() || matches!((*new).sa_sigaction, SIG_DFL | SIG_IGN) {
             real::sigaction(signal, new, old)
         } else {
@@ -55,17 +66,35 @@ pub unsafe extern "C" fn sigaction(
             wrapped.sa_sigaction = wrapper as *const () as usize;
             // Known before the kernel can call it.
             slot.store((*new).sa_sigaction, Ordering::Release);
+            ONCE[signal as usize].store(wrapped.sa_flags & SA_RESETHAND != 0, Ordering::Release);
+            wrapped.sa_flags &= !SA_RESETHAND;
             let result = real::sigaction(signal, &wrapped, old);
             if result != 0 {
                 slot.store(before, Ordering::Release);
+                ONCE[signal as usize].store(once, Ordering::Release);
             }
             result
         };
         if result == 0 && !old.is_null() && (*old).sa_sigaction == wrapper as *const () as usize {
             (*old).sa_sigaction = before;
+            (*old).sa_flags |= if once { SA_RESETHAND } else { 0 };
         }
         result
     }
+}
+
+/// `__sigaction`: another name of it.
+///
+/// # Safety
+/// As for [`sigaction`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sigaction(
+    signal: c_int,
+    new: *const Sigaction,
+    old: *mut Sigaction,
+) -> c_int {
+    // SAFETY: the same function.
+    unsafe { sigaction(signal, new, old) }
 }
 
 unsafe fn install(signal: c_int, handler: usize, flags: c_int, block_itself: bool) -> usize {

@@ -46,18 +46,26 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_mprotect => memory::mprotect(a as _, b, c as _) as isize,
             libc::SYS_madvise => memory::madvise(a as _, b, c as _) as isize,
             libc::SYS_mmap => memory::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
+            libc::SYS_munmap => memory::munmap(a as _, b) as isize,
             libc::SYS_mlockall => memory::mlockall(a as _) as isize,
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
             libc::SYS_prctl => process::prctl(a as _, b, c, d, e) as isize,
-            libc::SYS_fork => {
-                process::with_everything_in_place(|| real::syscall(n, a, b, c, d, e, f))
-            }
+            libc::SYS_fork => process::with_everything_in_place(
+                || real::syscall(n, a, b, c, d, e, f),
+                |pid| *pid == 0,
+            ),
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => {
-                process::with_everything_in_place(|| real::syscall(n, a, b, c, d, e, f))
+                process::with_everything_in_place(
+                    || real::syscall(n, a, b, c, d, e, f),
+                    |pid| *pid == 0,
+                )
             }
             // The first word of its arguments holds the flags.
             libc::SYS_clone3 if b >= 8 && *(a as *const u64) & libc::CLONE_VM as u64 == 0 => {
-                process::with_everything_in_place(|| real::syscall(n, a, b, c, d, e, f))
+                process::with_everything_in_place(
+                    || real::syscall(n, a, b, c, d, e, f),
+                    |pid| *pid == 0,
+                )
             }
             libc::SYS_seccomp if space::wanted() => {
                 space::stand_down();
