@@ -25,6 +25,8 @@ pub struct Extent {
     pub refs: u32,
     /// Somebody is filling the tail.
     pub filling: bool,
+    /// Something was copied or sent from it: it was worth making.
+    pub useful: bool,
     /// When it was last viewed anew, in tracker operations.
     pub used: u64,
 }
@@ -63,7 +65,7 @@ impl Extents {
     /// Makes an extent of `pages` pool pages from `page`, with one reference.
     pub fn create(&mut self, page: usize, pages: usize, filled: u32, used: u64) -> ExtentId {
         self.bytes += pages * PAGE;
-        let e = Extent { page, pages, filled, refs: 1, filling: false, used };
+        let e = Extent { page, pages, filled, refs: 1, filling: false, useful: false, used };
         match self.vacant.pop() {
             Some(i) => {
                 self.slots[i as usize] = e;

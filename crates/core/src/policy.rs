@@ -24,6 +24,10 @@ pub const REGISTER_COST: i64 = 1_500;
 /// A refusal by the kernel: the call, and what follows because of it.
 pub const REFUSED_COST: i64 = 20_000;
 
+/// Receiving into an extent what is then freed without having been copied or sent: what it cost,
+/// in ns, for nothing.
+pub const WASTED_INPUT_COST: i64 = 10_000;
+
 /// Credit that a site begins with and can hold, in ns: what it may invest in registering and moving
 /// its buffers before they come round again, or waste after its program has turned bad.
 const CREDIT_MAX: i64 = 4_000_000;

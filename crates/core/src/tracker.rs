@@ -674,7 +674,9 @@ impl<M: Memory> Tracker<M> {
             let e = self.extents.get(v.extent);
             if e.filled as usize == end && !e.filling && e.capacity() > end {
                 let part = Span::sized(run.start, run.len().min(e.capacity() - end));
+                let useful = self.extents.get(v.extent).useful;
                 self.pin(v.extent, &mut plan.pins)?;
+                self.extents.get_mut(v.extent).useful = useful;
                 self.extents.get_mut(v.extent).filling = true;
                 let at = self.address(v.extent, end as u32);
                 Self::target(part, Some((v.extent, end as u32)), at, plan).or_else(|| {
@@ -982,7 +984,14 @@ impl<M: Memory> Tracker<M> {
             let (run, unmapped) = self.views.covered_run(at, span.end);
             at = run.end;
             if unmapped {
-                let site = self.views.at(run.start).map_or(0, |(_, v)| v.site);
+                let first = self.views.at(run.start).map(|(_, v)| v);
+                let site = first.map_or(0, |v| v.site);
+                // Input that nobody copied or sent: this site's buffers are better left resident.
+                let wasted =
+                    |v: &View| v.extent != ExtentId::NONE && !self.extents.get(v.extent).useful;
+                if first.as_ref().is_some_and(wasted) {
+                    self.policy.charge(site, policy::WASTED_INPUT_COST);
+                }
                 self.views.assign(run, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
             }
         }
@@ -1238,6 +1247,7 @@ impl<M: Memory> Tracker<M> {
         if extent != ExtentId::NONE {
             pins.try_push(extent).ok()?;
             self.extents.hold(extent);
+            self.extents.get_mut(extent).useful = true;
         }
         Some(())
     }
