@@ -43,6 +43,8 @@ const EMPTY_AROUND: usize = 512;
 const SCRAP: usize = 1024;
 /// Pieces that one call to [`Memory::fill`] describes at most.
 const PIECES: usize = 2 * PAGE;
+/// After so many ranges were unregistered the filter is made anew.
+const FILTER_RENEWAL: usize = 32;
 /// Largest extent, in pages: offsets are 32 bits wide.
 const EXTENT_MAX_PAGES: usize = (1 << 30) / PAGE;
 
@@ -196,6 +198,7 @@ pub struct Tracker<M> {
     last_fault_end: usize,
     fault_around: usize,
     wants_eviction: bool,
+    unregistered: usize,
     pieces: Vec<Piece>,
 }
 
@@ -229,6 +232,7 @@ impl<M: Memory> Tracker<M> {
             last_fault_end: 0,
             fault_around: 1,
             wants_eviction: false,
+            unregistered: 0,
             pieces: Vec::with_capacity(PIECES),
         }
     }
@@ -521,7 +525,7 @@ impl<M: Memory> Tracker<M> {
         self.views.remove(pages, &mut self.extents, &mut self.pool);
         self.memory.unregister(pages);
         add(&self.counters.registrations, 1);
-        self.registered.remove(pages);
+        self.forget_registration(pages);
     }
 
     /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and
@@ -564,6 +568,19 @@ impl<M: Memory> Tracker<M> {
             return None;
         }
         Some((slot, unmapped))
+    }
+
+    /// `span` is not registered any more. The filter, which only ever adds, is made anew now and then:
+    /// else calls on memory that was tracked once would take the lock for ever. (While it is being
+    /// made it may deny what is tracked: then faults answer.)
+    fn forget_registration(&mut self, span: Span) {
+        self.registered.remove(span);
+        self.unregistered += 1;
+        if self.unregistered >= FILTER_RENEWAL {
+            self.unregistered = 0;
+            self.filter.clear_tracked();
+            self.registered.iter().for_each(|r| self.filter.track(r));
+        }
     }
 
     fn register(&mut self, span: Span, site: SiteId) -> bool {
@@ -968,7 +985,7 @@ impl<M: Memory> Tracker<M> {
             while let Some(r) = self.registered.next_in(at, span.end) {
                 self.memory.unregister(r);
                 add(&self.counters.registrations, 1);
-                self.registered.remove(r);
+                self.forget_registration(r);
                 at = r.end;
             }
         }
@@ -1003,7 +1020,7 @@ impl<M: Memory> Tracker<M> {
     /// known of it is void.
     pub fn unmapped(&mut self, span: Span) {
         self.views.remove(span.hull(), &mut self.extents, &mut self.pool);
-        self.registered.remove(span.hull());
+        self.forget_registration(span.hull());
         self.excluded.remove(span.hull());
         add(&self.counters.events, 1);
         self.gauges();
@@ -1051,7 +1068,7 @@ impl<M: Memory> Tracker<M> {
     /// go away inside the allocator, and its addresses may come back before the kernel's report.
     pub fn forget(&mut self, span: Span) {
         self.views.remove(span.core(), &mut self.extents, &mut self.pool);
-        self.registered.remove(span.core());
+        self.forget_registration(span.core());
         self.gauges();
     }
 
