@@ -18,95 +18,49 @@ const LOOK: usize = 4096;
 /// How far above the stack pointer an address may still be the caller's own stack.
 const STACK_REACH: usize = 8 << 20;
 
-/// `memcpy(3)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn memcpy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
-    naked_asm!(
-        "cmp rdx, {look}",
-        "jae 3f",
-        "2:",
-        "mov rax, qword ptr [rip + {real}]",
-        "test rax, rax",
-        "jz 4f",
-        "jmp rax",
-        "3:",
-        "cmp byte ptr [rip + {seen}], 0",
-        "je 2b",
-        "mov rcx, qword ptr [rsp]",
-        "jmp {large}",
-        "4:",
-        "jmp {early}",
-        look = const LOOK,
-        real = sym real::MEMCPY,
-        seen = sym space::INPUT_SEEN,
-        large = sym large,
-        early = sym early,
-    )
+/// Defines an entry point: small copies go on to the real routine, larger ones to `$large` once
+/// there is something to look after, and all to `$early` before the real one is known.
+macro_rules! entry {
+    ($name:ident, $real:ident, $large:ident, $early:ident, $doc:literal) => {
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            dst: *mut c_void,
+            src: *const c_void,
+            n: usize,
+        ) -> *mut c_void {
+            naked_asm!(
+                "cmp rdx, {look}",
+                "jae 3f",
+                "2:",
+                "mov rax, qword ptr [rip + {real}]",
+                "test rax, rax",
+                "jz 4f",
+                "jmp rax",
+                "3:",
+                "cmp byte ptr [rip + {seen}], 0",
+                "je 2b",
+                "mov rcx, qword ptr [rsp]",
+                "jmp {large}",
+                "4:",
+                "jmp {early}",
+                look = const LOOK,
+                real = sym real::$real,
+                seen = sym space::INPUT_SEEN,
+                large = sym $large,
+                early = sym $early,
+            )
+        }
+    };
 }
 
-/// `memmove(3)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn memmove(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
-    naked_asm!(
-        "cmp rdx, {look}",
-        "jae 3f",
-        "2:",
-        "mov rax, qword ptr [rip + {real}]",
-        "test rax, rax",
-        "jz 4f",
-        "jmp rax",
-        "3:",
-        "cmp byte ptr [rip + {seen}], 0",
-        "je 2b",
-        "mov rcx, qword ptr [rsp]",
-        "jmp {large}",
-        "4:",
-        "jmp {early}",
-        look = const LOOK,
-        real = sym real::MEMMOVE,
-        seen = sym space::INPUT_SEEN,
-        large = sym large,
-        early = sym early,
-    )
-}
-
-/// `mempcpy(3)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mempcpy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
-    naked_asm!(
-        "cmp rdx, {look}",
-        "jae 3f",
-        "2:",
-        "mov rax, qword ptr [rip + {real}]",
-        "test rax, rax",
-        "jz 4f",
-        "jmp rax",
-        "3:",
-        "cmp byte ptr [rip + {seen}], 0",
-        "je 2b",
-        "mov rcx, qword ptr [rsp]",
-        "jmp {large}",
-        "4:",
-        "jmp {early}",
-        look = const LOOK,
-        real = sym real::MEMPCPY,
-        seen = sym space::INPUT_SEEN,
-        large = sym large_end,
-        early = sym early_end,
-    )
-}
+entry!(memcpy, MEMCPY, large, early, "`memcpy(3)`.");
+entry!(memmove, MEMMOVE, large, early, "`memmove(3)`.");
+entry!(mempcpy, MEMPCPY, large_end, early_end, "`mempcpy(3)`.");
 
 macro_rules! checked {
     ($name:ident, $unchecked:ident, $failed:ident, $doc:literal) => {

@@ -274,32 +274,22 @@ variadic_exec!(execl, collect_execl, "`execl(3)`.");
 variadic_exec!(execlp, collect_execlp, "`execlp(3)`.");
 variadic_exec!(execle, collect_execle, "`execle(3)`.");
 
-/// The arguments up to the null one, and where the one behind it is.
+/// The arguments up to the null one, and the one behind it (an environment, for `execle`; else at
+/// worst a word of the caller's stack, which nobody uses).
 unsafe fn arguments(registers: Strings, stack: Strings) -> (Vec<*const c_char>, *const c_char) {
     // SAFETY: `registers` holds five arguments, `stack` the rest, ended by a null one.
     unsafe {
-        let at = |i: usize| {
-            if i < 5 { *registers.add(i) } else { *stack.add(i - 5) }
-        };
+        let at = |i: usize| if i < 5 { *registers.add(i) } else { *stack.add(i - 5) };
         let mut list = Vec::new();
         loop {
             let arg = at(list.len());
             list.push(arg);
             if arg.is_null() {
-                let next = list.len();
-                return (
-                    list,
-                    if next < 64 * 1024 { at_or_null(registers, stack, next) } else { arg },
-                );
+                let behind = at(list.len());
+                return (list, behind);
             }
         }
     }
-}
-
-unsafe fn at_or_null(registers: Strings, stack: Strings, i: usize) -> *const c_char {
-    // SAFETY: one slot behind the null argument is at worst this function's own stack frame's
-    // caller: readable.
-    unsafe { if i < 5 { *registers.add(i) } else { *stack.add(i - 5) } }
 }
 
 unsafe extern "C" fn collect_execl(
