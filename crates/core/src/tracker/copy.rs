@@ -1,0 +1,338 @@
+//! How a copy is planned: which destination bytes become views, which are staged, which are copied.
+
+use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
+use crate::counters::add;
+use crate::extents::ExtentId;
+use crate::memory::Memory;
+use crate::plan::{Assign, Copy, CopyPlan, MAX_PIECES};
+use crate::policy::SiteId;
+use crate::span::{PAGE, Span};
+use crate::views::Segment;
+use arrayvec::ArrayVec;
+
+/// Segments of one side of a copy that are looked at: together they make no more parts than a plan
+/// has room for. (These lists lie on the program's stack.)
+const SIDE_MAX: usize = MAX_PIECES / 2;
+/// Views shorter than this many bytes are staged again with their resident neighbours.
+const SCRAP: usize = 1024;
+
+/// Both sides of a copy: segments of the source, unmapped and resident runs of the destination.
+#[derive(Default)]
+struct Survey {
+    sources: ArrayVec<Segment, SIDE_MAX>,
+    runs: ArrayVec<(Span, bool), SIDE_MAX>,
+}
+
+impl Survey {
+    fn viewed(&self) -> bool {
+        self.sources.iter().any(|s| s.view.is_some()) || self.runs.iter().any(|r| r.1)
+    }
+
+    /// The two cut against each other.
+    fn parts(&self, dst: usize) -> Option<ArrayVec<Part, MAX_PIECES>> {
+        let mut parts = ArrayVec::new();
+        let mut runs = self.runs.iter();
+        let mut run = *runs.next()?;
+        let mut at = dst;
+        for s in &self.sources {
+            let mut rest = *s;
+            while !rest.span.is_empty() {
+                if at >= run.0.end {
+                    run = *runs.next()?;
+                }
+                let len = rest.span.len().min(run.0.end - at);
+                let (part, more) = rest.split(len);
+                parts.try_push((at, part, run.1)).ok()?;
+                rest = more;
+                at += len;
+            }
+        }
+        Some(parts)
+    }
+}
+
+/// A part of a copy: destination address, source segment, whether the destination is unmapped.
+type Part = (usize, Segment, bool);
+
+impl<M: Memory> Tracker<M> {
+    /// Plans the copy of `len` bytes from `src` to `dst`, for the call site that returns to
+    /// `caller`. `is_input`: the source is believed to hold input data, so its resident pages may
+    /// be moved. The ranges must not overlap.
+    pub fn copy_begin(
+        &mut self,
+        dst: usize,
+        src: usize,
+        len: usize,
+        caller: usize,
+        is_input: bool,
+        plan: &mut CopyPlan,
+    ) {
+        let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
+        plan.bypass = true;
+        if from.overlaps(to) {
+            return;
+        }
+        let mut survey = Survey::default();
+        plan.fragmented = true;
+        if !self.survey(from, to, &mut survey) {
+            return;
+        }
+        if !(survey.viewed() || is_input && len >= self.policy.threshold) {
+            plan.fragmented = false;
+            return;
+        }
+        self.clock += 1;
+        let site = self.policy.site(caller);
+        plan.site = site;
+        let elide = self.policy.allows(site, len);
+        let island = ISLAND_PAGES * PAGE;
+        let bulk = survey.sources.iter().any(|s| s.view.is_none() && s.span.len() >= island);
+        if elide && is_input && bulk {
+            self.move_sources(from, site);
+            if !self.survey(from, to, &mut survey) {
+                return;
+            }
+        }
+        // The steady state has nothing to move: the destination is unmapped but for its fringes.
+        let resident = survey.runs.iter().any(|(s, unmapped)| !unmapped && s.len() >= island);
+        let unmapped = survey.runs.iter().any(|(s, unmapped)| *unmapped && s.len() >= island);
+        if elide && resident {
+            self.unmap_destinations(from, to, site);
+        }
+        // Resident data for an unmapped destination: where this site's data is known to go on
+        // untouched, it goes into an extent; else the destination becomes ordinary again.
+        let give_back = unmapped && (!elide || bulk && !self.policy.trusts(site));
+        if give_back {
+            let backing_off = !elide && len >= self.policy.threshold;
+            add(&self.counters.backoff_copies, u64::from(backing_off));
+            self.give_back_destinations(from, to, backing_off);
+        }
+        let changed = elide && resident || give_back;
+        if changed && !self.survey(from, to, &mut survey) {
+            return;
+        }
+        if !survey.viewed() {
+            plan.fragmented = false;
+            return;
+        }
+        plan.bypass = self.plan_copy(to.start, &survey, plan).is_none();
+        if plan.bypass {
+            self.abandon(plan);
+        } else if plan.staged.is_empty() {
+            self.commit(plan, false);
+        }
+    }
+
+    /// Looks at both sides of a copy once. Returns false if they are too fragmented.
+    fn survey(&self, from: Span, to: Span, survey: &mut Survey) -> bool {
+        survey.sources.clear();
+        survey.runs.clear();
+        for s in self.views.segments(from) {
+            if survey.sources.try_push(s).is_err() {
+                return false;
+            }
+        }
+        for d in self.views.segments(to) {
+            let unmapped = d.view.is_some();
+            match survey.runs.last_mut() {
+                Some((run, u)) if *u == unmapped => run.end = d.span.end,
+                _ => {
+                    if survey.runs.try_push((d.span, unmapped)).is_err() {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Makes the planned views. Destination pages that were touched meanwhile get copies instead.
+    pub fn copy_commit(&mut self, plan: &mut CopyPlan) {
+        self.commit(plan, true);
+    }
+
+    fn commit(&mut self, plan: &mut CopyPlan, lock_was_dropped: bool) {
+        let mut elided = 0;
+        for a in plan.assigns.drain(..) {
+            if lock_was_dropped {
+                elided += self.assign_or_copy(a, plan.site, &mut plan.copies);
+            } else {
+                let span = Span::sized(a.addr, a.len);
+                let (extents, pool) = (&mut self.extents, &mut self.pool);
+                self.views.assign(span, a.extent, a.offset, plan.site, extents, pool);
+                if a.extent != ExtentId::NONE {
+                    self.extents.get_mut(a.extent).used = self.clock;
+                }
+                elided += a.len;
+            }
+        }
+        // Pins are needed only for what is still to be copied out of extents.
+        let pool = self.memory.pool_span();
+        if !plan.copies.iter().any(|c| pool.contains(c.from)) {
+            self.drop_pins(&mut plan.pins);
+        }
+        if elided > 0 {
+            self.policy.earn(plan.site, elided);
+            add(&self.counters.elided_copies, 1);
+            add(&self.counters.elided_bytes, elided as u64);
+        }
+        let copied: usize = plan.copies.iter().chain(plan.staged.iter()).map(|c| c.len).sum();
+        add(&self.counters.copied_bytes, copied as u64);
+        self.gauges();
+    }
+
+    fn abandon(&mut self, plan: &mut CopyPlan) {
+        self.release(&mut plan.pins);
+        plan.staged.clear();
+        plan.assigns.clear();
+        plan.copies.clear();
+    }
+
+    /// Decides for every destination byte: view, staged view, or copy. `None`: too fragmented.
+    fn plan_copy(&mut self, dst: usize, survey: &Survey, plan: &mut CopyPlan) -> Option<()> {
+        // Destination bytes to be staged together: where they begin, and how many.
+        let mut staging: Option<(usize, usize)> = None;
+        let parts = survey.parts(dst)?;
+        for (i, &(part, source, unmapped)) in parts.iter().enumerate() {
+            let len = source.span.len();
+            match source.view {
+                // A short view beside resident bytes is staged with them: else a chain of
+                // unaligned copies would gather one more scrap at every hop.
+                Some(v) if unmapped && !Self::is_scrap(&parts, i) => {
+                    self.flush_staging(&mut staging, plan)?;
+                    self.pin(v.extent, &mut plan.pins)?;
+                    let a = Assign { addr: part, len, extent: v.extent, offset: v.offset };
+                    plan.assigns.try_push(a).ok()?;
+                }
+                view => {
+                    let from = match view {
+                        Some(v) if v.extent == ExtentId::NONE => return None,
+                        Some(v) => {
+                            self.pin(v.extent, &mut plan.pins)?;
+                            self.address(v.extent, v.offset)
+                        }
+                        None => source.span.start,
+                    };
+                    if unmapped {
+                        plan.staged.push(Copy { to: part, from, len });
+                        let (start, have) = staging.unwrap_or((part, 0));
+                        staging = Some((start, have + len));
+                    } else {
+                        self.flush_staging(&mut staging, plan)?;
+                        plan.copies.push(Copy { to: part, from, len });
+                    }
+                }
+            }
+        }
+        self.flush_staging(&mut staging, plan)
+    }
+
+    /// Whether the short view `parts[i]` lies beside bytes that must be staged anyway (perhaps with
+    /// other short views between).
+    fn is_scrap(parts: &[Part], i: usize) -> bool {
+        let short = |p: &Part| {
+            let (_, s, unmapped) = p;
+            *unmapped && s.span.len() < SCRAP && s.view.is_some_and(|v| v.extent != ExtentId::NONE)
+        };
+        let staged = |p: &Part| p.2 && p.1.view.is_none();
+        short(&parts[i])
+            && (parts[..i].iter().rev().find(|p| !short(p)).is_some_and(staged)
+                || parts[i + 1..].iter().find(|p| !short(p)).is_some_and(staged))
+    }
+
+    /// The bytes gathered in `staging` get an extent of their own; their planned copies, which
+    /// name program addresses so far, go there.
+    fn flush_staging(
+        &mut self,
+        staging: &mut Option<(usize, usize)>,
+        plan: &mut CopyPlan,
+    ) -> Option<()> {
+        let Some((start, len)) = staging.take() else { return Some(()) };
+        let slack = start % PAGE;
+        let extent = self.new_extent(slack + len)?;
+        if plan.pins.try_push(extent).is_err() {
+            self.drop_extent(extent);
+            return None;
+        }
+        self.extents.get_mut(extent).filled = (slack + len) as u32;
+        let at = self.address(extent, slack as u32);
+        for c in plan.staged.iter_mut().filter(|c| start <= c.to && c.to < start + len) {
+            c.to = at + (c.to - start);
+        }
+        plan.assigns.try_push(Assign { addr: start, len, extent, offset: slack as u32 }).ok()
+    }
+
+    /// Moves resident pages of the source into extents, where they come in runs worth it.
+    fn move_sources(&mut self, from: Span, site: SiteId) {
+        let mut at = from.start;
+        while at < from.end {
+            let (run, unmapped) = self.views.covered_run(at, from.end);
+            at = run.end;
+            let core = run.core();
+            if unmapped || core.pages() < ISLAND_PAGES.max(self.policy.threshold / PAGE / 2) {
+                continue;
+            }
+            let core = Span::sized(core.start, core.len().min(EXTENT_MAX_PAGES * PAGE));
+            if self.extents.bytes() + core.len() > self.limits.extent_bytes {
+                self.exhausted();
+                return;
+            }
+            let Some((slot, moved)) = self.move_out(core, false, site) else {
+                continue;
+            };
+            let pages = moved.pages();
+            self.clock += 1;
+            let extent = self.extents.create(slot, pages, (pages * PAGE) as u32, self.clock);
+            self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.pool);
+            self.drop_extent(extent);
+        }
+    }
+
+    /// Unmaps resident pages of the destination, where the source is a view and they come in runs
+    /// worth it. Their pages are recycled.
+    fn unmap_destinations(&mut self, from: Span, to: Span, site: SiteId) {
+        let distance = from.start.wrapping_sub(to.start);
+        let mut at = to.start;
+        while at < to.end {
+            let (run, unmapped) = self.views.covered_run(at, to.end);
+            at = run.end;
+            let core = run.core();
+            if unmapped || core.pages() < ISLAND_PAGES {
+                continue;
+            }
+            let source = Span::sized(core.start.wrapping_add(distance), core.len());
+            let viewed: usize = self
+                .views
+                .segments(source)
+                .filter(|s| s.view.is_some_and(|v| v.extent != ExtentId::NONE))
+                .map(|s| s.span.len())
+                .sum();
+            if viewed < core.len() - core.len() / 4 || viewed < ISLAND_PAGES * PAGE {
+                continue;
+            }
+            if let Some((slot, moved)) = self.move_out(core, true, site) {
+                self.pool.give(slot, moved.pages());
+            }
+            self.trim_pool();
+        }
+    }
+
+    /// Where the source is not a view (or must not be spread further), unmapped pages of the
+    /// destination that the copy overwrites become ordinary fresh memory again.
+    fn give_back_destinations(&mut self, from: Span, to: Span, viewed_too: bool) {
+        let distance = from.start.wrapping_sub(to.start);
+        let mut at = to.start;
+        while at < to.end {
+            let Some(s) = self.views.segments(Span::new(at, to.end)).next() else { break };
+            at = s.span.end;
+            let core = s.span.core();
+            let source = Span::sized(core.start.wrapping_add(distance), core.len());
+            if s.view.is_some()
+                && core.pages() >= ISLAND_PAGES
+                && (viewed_too || !self.views.touches(source))
+            {
+                self.give_back(core);
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Extents are made, held, found, viewed and let go.
+
+use super::{EXTENT_MAX_PAGES, Tracker};
+use crate::extents::ExtentId;
+use crate::memory::Memory;
+use crate::plan::{Assign, Copies, Copy, Pins};
+use crate::policy::SiteId;
+use crate::span::{PAGE, page_up};
+use crate::views::Reclaim;
+
+impl<M: Memory> Tracker<M> {
+    pub(super) fn new_extent(&mut self, bytes: usize) -> Option<ExtentId> {
+        let pages = page_up(bytes) / PAGE;
+        if pages > EXTENT_MAX_PAGES
+            || self.extents.bytes() + pages * PAGE > self.limits.extent_bytes
+            || self.views.count() > self.limits.views
+        {
+            self.exhausted();
+            return None;
+        }
+        let Some(page) = self.pool.take(pages) else {
+            self.exhausted();
+            return None;
+        };
+        Some(self.extents.create(page, pages, 0, self.clock))
+    }
+
+    pub(super) fn drop_extent(&mut self, extent: ExtentId) {
+        if let Some(e) = self.extents.drop_ref(extent) {
+            self.pool.reclaim(e);
+        }
+    }
+
+    pub(super) fn pin(&mut self, extent: ExtentId, pins: &mut Pins) -> Option<()> {
+        if extent != ExtentId::NONE {
+            pins.try_push(extent).ok()?;
+            self.extents.hold(extent);
+            self.extents.get_mut(extent).useful = true;
+        }
+        Some(())
+    }
+
+    /// Lets go of extents that a plan held.
+    pub fn release(&mut self, pins: &mut Pins) {
+        self.drop_pins(pins);
+        self.gauges();
+    }
+
+    pub(super) fn drop_pins(&mut self, pins: &mut Pins) {
+        for extent in pins.drain(..) {
+            self.drop_extent(extent);
+        }
+    }
+
+    pub(super) fn address(&self, extent: ExtentId, offset: u32) -> usize {
+        self.memory.pool_span().start + self.extents.get(extent).page * PAGE + offset as usize
+    }
+
+    /// Makes the unmapped part of `a` a view; the rest is to be copied. Returns the bytes viewed.
+    pub(super) fn assign_or_copy(&mut self, a: Assign, site: SiteId, copies: &mut Copies) -> usize {
+        let mut viewed = 0;
+        let mut at = a.addr;
+        let end = a.addr + a.len;
+        while at < end {
+            let (run, unmapped) = self.views.covered_run(at, end);
+            let offset = a.offset.wrapping_add((at - a.addr) as u32);
+            at = run.end;
+            if unmapped {
+                self.views.assign(run, a.extent, offset, site, &mut self.extents, &mut self.pool);
+                viewed += run.len();
+            } else if a.extent != ExtentId::NONE {
+                let from = self.address(a.extent, offset);
+                copies.push(Copy { to: run.start, from, len: run.len() });
+            }
+        }
+        if a.extent != ExtentId::NONE {
+            self.extents.get_mut(a.extent).used = self.clock;
+        }
+        viewed
+    }
+}

@@ -1,0 +1,181 @@
+//! Input calls: what is unmapped is received into extents.
+
+use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
+use crate::counters::add;
+use crate::extents::ExtentId;
+use crate::memory::Memory;
+use crate::plan::{Assign, InputPlan, Target};
+use crate::span::{PAGE, Span};
+
+/// Unfilled tails of extents that wait for the next part of a message.
+pub(super) const OPEN_TAILS: usize = 64;
+const OPEN_TAIL_PAGES: usize = (16 << 20) / PAGE;
+
+impl<M: Memory> Tracker<M> {
+    /// Plans an input call into `buffers` (address, length): unmapped pages are received into
+    /// extents, resident ones in place.
+    pub fn input_begin(
+        &mut self,
+        buffers: impl Iterator<Item = (usize, usize)>,
+        plan: &mut InputPlan,
+    ) {
+        self.clock += 1;
+        let mut any = false;
+        for (addr, len) in buffers {
+            let buffer = Span::sized(addr, len);
+            let mut at = buffer.start;
+            while at < buffer.end {
+                let (run, unmapped) = self.views.covered_run(at, buffer.end);
+                if unmapped && self.give_back_paused(run) {
+                    continue;
+                }
+                at = run.end;
+                any |= unmapped;
+                let planned = if unmapped {
+                    self.plan_receive(run, plan)
+                } else {
+                    Self::target(run, None, run.start, plan)
+                };
+                if planned.is_none() {
+                    self.input_abandon(plan);
+                    return;
+                }
+            }
+        }
+        if !any {
+            self.input_abandon(plan);
+        }
+    }
+
+    /// Memory that was freed, and whose call site is being left alone because the program
+    /// touches what it gets there: ordinary again before it is received into.
+    fn give_back_paused(&mut self, run: Span) -> bool {
+        let mut given = false;
+        let mut at = run.start;
+        while let Some(s) = self.views.segments(Span::new(at, run.end)).next() {
+            at = s.span.end;
+            let core = s.span.core();
+            let empty = s.view.is_some_and(|v| {
+                v.extent == ExtentId::NONE && self.policy.backoff && self.policy.paused(v.site)
+            });
+            if empty && core.pages() >= ISLAND_PAGES {
+                self.give_back(core);
+                given = true;
+            }
+        }
+        given
+    }
+
+    fn target(
+        run: Span,
+        extent: Option<(ExtentId, u32)>,
+        at: usize,
+        plan: &mut InputPlan,
+    ) -> Option<()> {
+        plan.targets.try_push(Target { addr: run.start, len: run.len(), extent, at }).ok()
+    }
+
+    fn plan_receive(&mut self, run: Span, plan: &mut InputPlan) -> Option<()> {
+        let mut run = run;
+        // The next part of a message goes on where the last part ended.
+        if let Some((start, v)) = self.views.ending_at(run.start)
+            && v.extent != ExtentId::NONE
+        {
+            let end = v.offset as usize + (run.start - start);
+            let e = self.extents.get(v.extent);
+            if e.filled as usize == end && !e.filling && e.capacity() > end {
+                let part = Span::sized(run.start, run.len().min(e.capacity() - end));
+                let useful = self.extents.get(v.extent).useful;
+                self.pin(v.extent, &mut plan.pins)?;
+                self.extents.get_mut(v.extent).useful = useful;
+                self.extents.get_mut(v.extent).filling = true;
+                let at = self.address(v.extent, end as u32);
+                Self::target(part, Some((v.extent, end as u32)), at, plan).or_else(|| {
+                    self.extents.get_mut(v.extent).filling = false;
+                    None
+                })?;
+                run = Span::new(part.end, run.end);
+            }
+        }
+        while !run.is_empty() {
+            // Congruent with the program's page, so that a page can go back by moving.
+            let slack = run.start % PAGE;
+            let part = Span::sized(run.start, run.len().min(EXTENT_MAX_PAGES * PAGE - slack));
+            let extent = self.new_extent(slack + part.len())?;
+            if plan.pins.try_push(extent).is_err() {
+                self.drop_extent(extent);
+                return None;
+            }
+            let e = self.extents.get_mut(extent);
+            e.filled = slack as u32;
+            e.filling = true;
+            let at = self.address(extent, slack as u32);
+            Self::target(part, Some((extent, slack as u32)), at, plan)?;
+            run = Span::new(part.end, run.end);
+        }
+        Some(())
+    }
+
+    fn input_abandon(&mut self, plan: &mut InputPlan) {
+        for t in plan.targets.drain(..) {
+            if let Some((extent, _)) = t.extent {
+                self.extents.get_mut(extent).filling = false;
+            }
+        }
+        self.release(&mut plan.pins);
+        plan.bypass = true;
+    }
+
+    /// `received` bytes arrived, in the order of the plan's targets: they become views. What must
+    /// be copied (pages touched while the call waited) is in `plan.copies`; release afterwards.
+    pub fn input_commit(&mut self, plan: &mut InputPlan, received: usize) {
+        let mut left = received;
+        let mut taken = 0;
+        for t in plan.targets.drain(..) {
+            let got = t.len.min(left);
+            left -= got;
+            let Some((extent, offset)) = t.extent else {
+                continue;
+            };
+            let e = self.extents.get_mut(extent);
+            e.filling = false;
+            e.filled = offset + got as u32;
+            if got == 0 {
+                continue;
+            }
+            let site = self.views.at(t.addr).map_or(0, |(_, v)| v.site);
+            let a = Assign { addr: t.addr, len: got, extent, offset };
+            taken += self.assign_or_copy(a, site, &mut plan.copies);
+            self.keep_tail_open(extent);
+        }
+        if plan.copies.is_empty() {
+            self.release(&mut plan.pins);
+        }
+        add(&self.counters.input_bytes, taken as u64);
+        self.gauges();
+    }
+
+    /// An extent with room left waits for the next part; the longest-waiting ones are trimmed.
+    fn keep_tail_open(&mut self, extent: ExtentId) {
+        let e = self.extents.get(extent);
+        let spare = e.pages - (e.filled as usize).div_ceil(PAGE);
+        if let Some(i) = self.open.iter().position(|(id, _)| *id == extent) {
+            self.open_pages -= self.open.remove(i).map_or(0, |(_, p)| p);
+        }
+        if spare == 0 {
+            return;
+        }
+        self.open.push_back((extent, spare));
+        self.open_pages += spare;
+        while self.open.len() > OPEN_TAILS || self.open_pages > OPEN_TAIL_PAGES {
+            let Some((id, pages)) = self.open.pop_front() else {
+                break;
+            };
+            self.open_pages -= pages;
+            if self.extents.alive(id) && !self.extents.get(id).filling {
+                let (page, pages) = self.extents.trim(id);
+                self.pool.give(page, pages);
+            }
+        }
+    }
+}

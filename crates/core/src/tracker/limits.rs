@@ -1,0 +1,74 @@
+//! Limits, and least-recently-used views that give way to them (zIO 3.1.7).
+
+use super::Tracker;
+use crate::counters::add;
+use crate::extents::ExtentId;
+use crate::memory::{FillError, Memory};
+use crate::span::{Span, page_down};
+
+/// Distance within which an eviction takes a whole registered range, in bytes.
+const NEAR: usize = 4 << 20;
+
+impl<M: Memory> Tracker<M> {
+    pub(super) fn exhausted(&mut self) {
+        add(&self.counters.exhausted, 1);
+        self.wants_eviction = true;
+    }
+
+    /// Whether a limit was met and [`Tracker::evict`] should be called.
+    pub fn wants_eviction(&self) -> bool {
+        self.wants_eviction
+    }
+
+    /// Materializes and unregisters least-recently-used views (zIO 3.1.7), about `pages` of them.
+    /// The caller drops the lock between calls. Returns whether more should follow.
+    ///
+    /// # Errors
+    /// [`FillError::Again`]: read events first.
+    pub fn evict(&mut self, pages: usize) -> Result<bool, FillError> {
+        let over = |t: &Self| {
+            t.extents.bytes() > t.limits.extent_bytes / 4 * 3
+                || t.registered.count() > t.limits.ranges / 4 * 3
+                || t.views.count() > t.limits.views / 4 * 3
+        };
+        if !over(self) {
+            self.wants_eviction = false;
+            return Ok(false);
+        }
+        let mut used: Vec<u64> = self.extents.iter().map(|(_, e)| e.used).collect();
+        let oldest = used.len().div_ceil(8).saturating_sub(1);
+        let limit = if used.is_empty() { 0 } else { *used.select_nth_unstable(oldest).1 };
+        let mut victims: Vec<Span> = Vec::new();
+        let mut found = 0;
+        for (start, v) in self.views.iter_from(0) {
+            if found >= pages {
+                break;
+            }
+            let old = v.extent == ExtentId::NONE || self.extents.get(v.extent).used <= limit;
+            if old && victims.last().is_none_or(|l| start >= l.end) {
+                // Whole registered ranges, where they are not huge: a hole would make two of one.
+                let near = Span::sized(page_down(start).saturating_sub(NEAR), 2 * NEAR);
+                let mut hull = Span::new(start, v.end).hull();
+                if let Some(r) = self.registered.around(start)
+                    && r.intersect(near) == r
+                {
+                    hull = r;
+                }
+                found += hull.pages();
+                victims.push(hull);
+            }
+        }
+        if victims.is_empty() {
+            self.wants_eviction = false;
+            return Ok(false);
+        }
+        for hull in victims {
+            self.materialize(hull, true)?;
+            add(&self.counters.evicted_views, 1);
+        }
+        self.trim_pool();
+        self.gauges();
+        self.wants_eviction = over(self);
+        Ok(self.wants_eviction)
+    }
+}

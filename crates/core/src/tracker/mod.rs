@@ -1,0 +1,148 @@
+//! The tracker: what input, copy, output, touch and free do to views and extents.
+//!
+//! Two invariants carry everything:
+//!
+//! 1. A program page that has views is registered, missing, and tiled by views. A page without
+//!    views is none of our business.
+//! 2. Bytes `..filled` of an extent never change while it has references.
+//!
+//! Every change from "resident" to "unmapped" and back is made here, under the tracker's lock,
+//! together with the kernel call that does it. Copies of bytes are handed to the caller.
+//!
+//! | file | one idea |
+//! | --- | --- |
+//! | `copy` | which destination bytes become views, which are staged, which are copied |
+//! | `moving` | from resident to unmapped, and to ordinary memory again |
+//! | `input`, `output` | what is unmapped is received into, and sent from, extents |
+//! | `touch` | pages are composed from their views |
+//! | `mapping` | the memory map changes: freed, unmapped, dropped, moved |
+//! | `fork` | a forked child takes the books over, or gives them up |
+//! | `holding`, `pool` | extents are made, held, let go; the pages behind them |
+//! | `limits` | least-recently-used views give way |
+//! | `check` | the invariants, for tests |
+
+mod check;
+mod copy;
+mod fork;
+mod holding;
+mod input;
+mod limits;
+mod mapping;
+mod moving;
+mod output;
+mod pool;
+mod touch;
+
+pub use self::mapping::Detached;
+pub use self::pool::PoolShape;
+
+use self::input::OPEN_TAILS;
+use self::pool::Pool;
+use self::touch::PIECES;
+use crate::counters::Counters;
+use crate::extents::{ExtentId, Extents};
+use crate::filter::Filter;
+use crate::memory::{Memory, Piece};
+use crate::policy::Policy;
+use crate::ranges::Ranges;
+use crate::span::PAGE;
+use crate::views::Views;
+use core::sync::atomic::Ordering::Relaxed;
+use std::collections::VecDeque;
+
+/// A resident island shorter than this many pages, in a copy's source or destination, is copied
+/// rather than moved: it is where the program keeps touching (headers, trailers).
+const ISLAND_PAGES: usize = 4;
+/// Largest extent, in pages: offsets are 32 bits wide.
+const EXTENT_MAX_PAGES: usize = (1 << 30) / PAGE;
+
+/// What may be used up at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes in live extents.
+    pub extent_bytes: usize,
+    /// Registered address ranges.
+    pub ranges: usize,
+    /// Views.
+    pub views: usize,
+}
+
+/// What a fault turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The page (and perhaps pages around it) was filled.
+    Resolved,
+    /// Nothing of ours: the caller provides a zero page.
+    Unknown,
+    /// The memory map is changing: read events, then ask again.
+    Again,
+}
+
+/// All state of one process.
+pub struct Tracker<M> {
+    /// The machine.
+    pub memory: M,
+    views: Views,
+    extents: Extents,
+    pool: Pool,
+    registered: Ranges,
+    /// Never to be moved: the program gave these pages to the kernel by reference.
+    excluded: Ranges,
+    policy: Policy,
+    limits: Limits,
+    filter: &'static Filter,
+    counters: &'static Counters,
+    open: VecDeque<(ExtentId, usize)>,
+    open_pages: usize,
+    clock: u64,
+    last_fault_end: usize,
+    fault_around: usize,
+    wants_eviction: bool,
+    unregistered: usize,
+    pieces: Vec<Piece>,
+}
+
+impl<M: Memory> Tracker<M> {
+    /// A tracker with nothing tracked.
+    pub fn new(
+        memory: M,
+        shape: PoolShape,
+        limits: Limits,
+        policy: Policy,
+        filter: &'static Filter,
+        counters: &'static Counters,
+    ) -> Self {
+        let mut pool = Pool { boundary: shape.boundary, ..Pool::default() };
+        pool.vacant.give(0, shape.boundary);
+        pool.fresh_plain.give(shape.boundary, shape.pages - shape.boundary);
+        Self {
+            memory,
+            views: Views::new(),
+            extents: Extents::new(),
+            pool,
+            registered: Ranges::new(),
+            excluded: Ranges::new(),
+            policy,
+            limits,
+            filter,
+            counters,
+            open: VecDeque::with_capacity(OPEN_TAILS + 1),
+            open_pages: 0,
+            clock: 0,
+            last_fault_end: 0,
+            fault_around: 1,
+            wants_eviction: false,
+            unregistered: 0,
+            pieces: Vec::with_capacity(PIECES),
+        }
+    }
+
+    fn gauges(&self) {
+        let c = self.counters;
+        c.extents.store(self.extents.count() as u64, Relaxed);
+        c.extent_bytes.store(self.extents.bytes() as u64, Relaxed);
+        c.views.store(self.views.count() as u64, Relaxed);
+        c.pool_free_bytes.store((self.pool.ready_pages() * PAGE) as u64, Relaxed);
+        c.registered_ranges.store(self.registered.count() as u64, Relaxed);
+    }
+}

@@ -1,0 +1,116 @@
+//! From resident to unmapped, and to ordinary memory again: registering, moving out, giving back.
+
+use super::Tracker;
+use crate::counters::add;
+use crate::extents::ExtentId;
+use crate::memory::{Memory, Stop};
+use crate::plan::MAX_PIECES;
+use crate::policy::{self, SiteId};
+use crate::span::{PAGE, Span};
+use arrayvec::ArrayVec;
+
+/// After so many ranges were unregistered the filter is made anew.
+const FILTER_RENEWAL: usize = 32;
+
+impl<M: Memory> Tracker<M> {
+    /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and
+    /// what of the span is now unmapped (tiled by empty views).
+    pub(super) fn move_out(
+        &mut self,
+        span: Span,
+        discard: bool,
+        site: SiteId,
+    ) -> Option<(usize, Span)> {
+        if self.excluded.touches(span) || !self.register(span, site) {
+            return None;
+        }
+        let pages = span.pages();
+        let Some(slot) = self.pool.vacant.take(pages) else {
+            self.exhausted();
+            return None;
+        };
+        let mut taken = self.memory.take(span, slot, false);
+        let mut calls = 1;
+        let moved = taken.pages;
+        let mut gone = moved;
+        if discard && taken.stop == Stop::Hole {
+            // A destination that was never touched (fresh from the allocator) has holes.
+            let rest = Span::new(span.start + moved * PAGE, span.end);
+            taken = self.memory.take(rest, slot + moved, true);
+            calls += 1;
+            gone += taken.pages;
+            self.memory.discard(slot + moved, taken.pages);
+        }
+        add(&self.counters.moves, calls);
+        add(&self.counters.moved_pages, moved as u64);
+        if matches!(taken.stop, Stop::Busy | Stop::Unsuitable) {
+            add(&self.counters.refusals, 1);
+            self.policy.charge(site, policy::REFUSED_COST);
+        }
+        self.policy.charge(site, policy::MOVE_COST * calls as i64);
+        self.pool.vacant.give(slot + moved, pages - moved);
+        let unmapped = Span::sized(span.start, gone * PAGE);
+        self.views.assign(unmapped, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
+        if discard {
+            return (moved > 0).then(|| (slot, Span::sized(span.start, moved * PAGE)));
+        }
+        if moved == 0 {
+            return None;
+        }
+        Some((slot, unmapped))
+    }
+
+    pub(super) fn register(&mut self, span: Span, site: SiteId) -> bool {
+        let mut gaps: ArrayVec<Span, MAX_PIECES> = ArrayVec::new();
+        while let Some(gap) = self.registered.next_gap(span.start, span.end) {
+            if gaps.is_full() {
+                return false;
+            }
+            if self.registered.count() >= self.limits.ranges {
+                self.exhausted();
+                return false;
+            }
+            add(&self.counters.registrations, 1);
+            self.policy.charge(site, policy::REGISTER_COST);
+            if self.memory.register(gap).is_err() {
+                add(&self.counters.refusals, 1);
+                self.policy.charge(site, policy::REFUSED_COST);
+                return false;
+            }
+            self.registered.insert(gap);
+            self.filter.track(gap);
+            gaps.push(gap);
+        }
+        // New ranges are trusted only when no unmap of the same addresses is still on its way
+        // to us: its event would end the views of the new mapping.
+        if !gaps.is_empty() && self.memory.map_changing() {
+            for gap in gaps {
+                self.memory.unregister(gap);
+                self.registered.remove(gap);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Ends the views of whole pages and lets the kernel provide fresh ones when they are touched.
+    pub(super) fn give_back(&mut self, pages: Span) {
+        self.views.remove(pages, &mut self.extents, &mut self.pool);
+        self.memory.unregister(pages);
+        add(&self.counters.registrations, 1);
+        self.forget_registration(pages);
+    }
+
+    /// `span` is not registered any more. The filter, which only ever adds, is made anew now and then:
+    /// else calls on memory that was tracked once would take the lock for ever. (While it is being
+    /// made it may deny what is tracked: then faults answer.)
+    pub(super) fn forget_registration(&mut self, span: Span) {
+        self.registered.remove(span);
+        self.unregistered += 1;
+        if self.unregistered >= FILTER_RENEWAL {
+            self.unregistered = 0;
+            self.filter.clear_tracked();
+            self.registered.iter().for_each(|r| self.filter.track(r));
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Output calls: viewed bytes are gathered from extents.
+
+use super::Tracker;
+use crate::counters::add;
+use crate::extents::ExtentId;
+use crate::memory::Memory;
+use crate::plan::OutputPlan;
+use crate::span::Span;
+
+impl<M: Memory> Tracker<M> {
+    /// Plans an output call from `buffers` (address, length): viewed bytes come from extents.
+    pub fn output_begin(
+        &mut self,
+        buffers: impl Iterator<Item = (usize, usize)>,
+        plan: &mut OutputPlan,
+    ) {
+        plan.bypass = self.plan_output(buffers, plan).is_none() || plan.gathered == 0;
+        if plan.bypass {
+            self.release(&mut plan.pins);
+        } else {
+            add(&self.counters.output_bytes, plan.gathered as u64);
+        }
+    }
+
+    fn plan_output(
+        &mut self,
+        buffers: impl Iterator<Item = (usize, usize)>,
+        plan: &mut OutputPlan,
+    ) -> Option<()> {
+        for (addr, len) in buffers {
+            let span = Span::sized(addr, len);
+            let mut count = 0;
+            let mut last_end = 0;
+            let mut at = span.start;
+            while let Some(s) = self.views.segments(Span::new(at, span.end)).next() {
+                at = s.span.end;
+                let from = match s.view {
+                    // Empty memory is sent by nobody who means it: let the faults answer.
+                    Some(v) if v.extent == ExtentId::NONE => return None,
+                    Some(v) => {
+                        if plan.pins.last() != Some(&v.extent) {
+                            self.pin(v.extent, &mut plan.pins)?;
+                        }
+                        plan.gathered += s.span.len();
+                        self.address(v.extent, v.offset)
+                    }
+                    None => s.span.start,
+                };
+                if count > 0 && last_end == from {
+                    plan.pieces.last_mut()?.1 += s.span.len();
+                } else {
+                    plan.pieces.try_push((from, s.span.len())).ok()?;
+                    count += 1;
+                }
+                last_end = from + s.span.len();
+            }
+            if len == 0 {
+                plan.pieces.try_push((addr, 0)).ok()?;
+                count = 1;
+            }
+            plan.per_buffer.try_push(count).ok()?;
+        }
+        Some(())
+    }
+}

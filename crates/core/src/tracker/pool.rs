@@ -1,0 +1,91 @@
+//! The pool's free pages, by what is behind them.
+
+use super::Tracker;
+use crate::extents::Extent;
+use crate::memory::Memory;
+use crate::runs::{FreeRuns, RecentRuns};
+use crate::span::PAGE;
+use crate::views::Reclaim;
+
+/// Free pages that the pool keeps ready, in pages; from twice as many on they are given back.
+const READY_PAGES: usize = (16 << 20) / PAGE;
+
+/// The pool's page numbers: `0..boundary` are targets of moves, `boundary..pages` are ordinary
+/// fresh memory for extents when no page is ready.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolShape {
+    /// First page that is not a target of moves.
+    pub boundary: usize,
+    /// Number of pages.
+    pub pages: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    pub(super) boundary: usize,
+    /// Missing pages that moves may fill.
+    pub(super) vacant: FreeRuns,
+    /// Runs given back last, of few different lengths: taken again first, while in the cache.
+    pub(super) recent: RecentRuns,
+    /// Pages with memory behind them, moved in.
+    pub(super) ready: FreeRuns,
+    /// Pages of the ordinary part, used before.
+    pub(super) ready_plain: FreeRuns,
+    /// Pages of the ordinary part, never used or given back.
+    pub(super) fresh_plain: FreeRuns,
+}
+
+impl Pool {
+    pub(super) fn give(&mut self, page: usize, pages: usize) {
+        if let Some((page, pages)) = self.recent.give(page, pages) {
+            self.settle(page, pages);
+        }
+    }
+
+    fn settle(&mut self, page: usize, pages: usize) {
+        if page < self.boundary {
+            self.ready.give(page, pages);
+        } else {
+            self.ready_plain.give(page, pages);
+        }
+    }
+
+    pub(super) fn take(&mut self, pages: usize) -> Option<usize> {
+        self.recent
+            .take(pages)
+            .or_else(|| self.ready.take(pages))
+            .or_else(|| self.ready_plain.take(pages))
+            .or_else(|| self.fresh_plain.take(pages))
+    }
+
+    pub(super) fn ready_pages(&self) -> usize {
+        self.ready.pages() + self.ready_plain.pages() + self.recent.pages()
+    }
+}
+
+impl Reclaim for Pool {
+    fn reclaim(&mut self, e: Extent) {
+        self.give(e.page, e.pages);
+    }
+}
+
+impl<M: Memory> Tracker<M> {
+    pub(super) fn trim_pool(&mut self) {
+        if self.pool.ready_pages() <= 2 * READY_PAGES {
+            return;
+        }
+        while self.pool.ready_pages() > READY_PAGES {
+            if let Some((page, pages)) = self.pool.recent.take_any() {
+                self.pool.settle(page, pages);
+            } else if let Some((page, pages)) = self.pool.ready.take_longest() {
+                self.memory.discard(page, pages);
+                self.pool.vacant.give(page, pages);
+            } else if let Some((page, pages)) = self.pool.ready_plain.take_longest() {
+                self.memory.discard(page, pages);
+                self.pool.fresh_plain.give(page, pages);
+            } else {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Touches: pages are composed from their views, and the views end.
+
+use super::{Fault, Tracker};
+use crate::counters::add;
+use crate::extents::ExtentId;
+use crate::memory::{FillError, Memory, Piece};
+use crate::span::{PAGE, Span, page_down};
+
+/// Sequential faults fill twice as many pages each time, up to this many.
+const FAULT_AROUND_MAX: usize = 64;
+/// Pages of freed memory that one touch gives back to the kernel's own care.
+const EMPTY_AROUND: usize = 512;
+/// Pieces that one call to [`Memory::fill`] describes at most.
+pub(super) const PIECES: usize = 2 * PAGE;
+
+impl<M: Memory> Tracker<M> {
+    /// The program (or the kernel on its behalf) touched the missing page at `addr`.
+    pub fn fault(&mut self, addr: usize) -> Fault {
+        let page = page_down(addr);
+        let Some((_, v)) = self.views.at(page) else {
+            add(&self.counters.empty_faults, 1);
+            return self.untracked_fault(page);
+        };
+        if v.extent == ExtentId::NONE && self.empty_page(page) {
+            // Freed memory is in use again: the kernel's own faults are ten times cheaper.
+            add(&self.counters.empty_faults, 1);
+            let reach = Span::new(page, page.saturating_add(EMPTY_AROUND * PAGE));
+            let mut end = page + PAGE;
+            while end < reach.end && self.empty_page(end) {
+                end += PAGE;
+            }
+            self.policy.fault(v.site, 0);
+            self.give_back(Span::new(page, end));
+            self.gauges();
+            return Fault::Resolved;
+        }
+        self.fault_around = if page == self.last_fault_end {
+            (self.fault_around * 2).min(FAULT_AROUND_MAX)
+        } else {
+            1
+        };
+        let mut end = page + PAGE;
+        while end < page + self.fault_around * PAGE
+            && self.views.at(end).is_some_and(|(_, n)| n.extent != ExtentId::NONE)
+        {
+            end += PAGE;
+        }
+        if self.materialize_pages(Span::new(page, end)).is_err() {
+            return Fault::Again;
+        }
+        add(&self.counters.faults, 1);
+        self.last_fault_end = end;
+        self.policy.fault(v.site, (end - page) / PAGE);
+        self.gauges();
+        Fault::Resolved
+    }
+
+    /// A missing page without views: given back with `madvise` while resident, or added by the
+    /// kernel when it grew a registered mapping.
+    fn untracked_fault(&mut self, page: usize) -> Fault {
+        let reach = page.saturating_add(EMPTY_AROUND * PAGE);
+        let Some(known) = self.registered.next_in(page, reach).filter(|r| r.start == page) else {
+            return Fault::Unknown;
+        };
+        let (run, _) = self.views.covered_run(page, known.end);
+        self.give_back(run);
+        Fault::Resolved
+    }
+
+    /// Resolves a fault without changing the books (they are being duplicated by fork). The page
+    /// must be named to [`Tracker::filled_meanwhile`] afterwards.
+    pub fn fault_while_frozen(&mut self, addr: usize) -> Fault {
+        let page = Span::sized(page_down(addr), PAGE);
+        if !self.views.touches(page) {
+            return Fault::Unknown;
+        }
+        match self.fill(page, false) {
+            Err(_) => Fault::Again,
+            Ok(()) => Fault::Resolved,
+        }
+    }
+
+    /// The page at `addr` was filled while the books were frozen.
+    pub fn filled_meanwhile(&mut self, addr: usize) {
+        let page = Span::sized(page_down(addr), PAGE);
+        self.views.remove(page, &mut self.extents, &mut self.pool);
+    }
+
+    /// Fills the page at `addr` if it is missing, in a forked child, and ends its views there.
+    pub fn refill(&mut self, addr: usize) {
+        let page = Span::sized(page_down(addr), PAGE);
+        if self.views.touches(page) {
+            while self.fill(page, true) == Err(FillError::Again) {}
+        }
+    }
+
+    fn empty_page(&self, page: usize) -> bool {
+        self.views.at(page).is_some_and(|(_, v)| v.extent == ExtentId::NONE && v.end >= page + PAGE)
+    }
+
+    fn fill(&mut self, pages: Span, end_views: bool) -> Result<(), FillError> {
+        let mut page = pages.start;
+        while page < pages.end {
+            // As many pages at once as the list describes without growing: a fault during fork
+            // must not allocate. One page has at most PAGE pieces.
+            self.pieces.clear();
+            let mut end = page;
+            while end < pages.end && self.pieces.len() <= PIECES - PAGE {
+                for s in self.views.segments(Span::sized(end, PAGE)) {
+                    let len = s.span.len();
+                    let piece = match s.view {
+                        Some(v) if v.extent != ExtentId::NONE => {
+                            Piece::Bytes { from: self.address(v.extent, v.offset), len }
+                        }
+                        _ => Piece::Zero { len },
+                    };
+                    push_piece(&mut self.pieces, piece);
+                }
+                end += PAGE;
+            }
+            let (filled, result) = self.memory.fill(Span::new(page, end), &self.pieces);
+            // What is there ends to be a view at once: the program may write to it without a fault.
+            if end_views {
+                let there = Span::sized(page, filled * PAGE);
+                self.views.remove(there, &mut self.extents, &mut self.pool);
+                add(&self.counters.materialized_pages, filled as u64);
+            }
+            result?;
+            page = end;
+        }
+        Ok(())
+    }
+
+    fn materialize_pages(&mut self, pages: Span) -> Result<(), FillError> {
+        self.fill(pages, true)
+    }
+
+    /// Fills every unmapped page of `span`; with `forget`, its pages are not ours any more
+    /// afterwards (unregistered). `Err(Again)` means: read events, then call again.
+    ///
+    /// # Errors
+    /// [`FillError::Again`].
+    pub fn materialize(&mut self, span: Span, forget: bool) -> Result<(), FillError> {
+        let span = span.hull();
+        let mut at = span.start;
+        while at < span.end {
+            let (run, unmapped) = self.views.covered_run(at, span.end);
+            at = run.end;
+            if unmapped {
+                self.materialize_pages(run)?;
+            }
+        }
+        if forget {
+            let mut at = span.start;
+            while let Some(r) = self.registered.next_in(at, span.end) {
+                self.memory.unregister(r);
+                add(&self.counters.registrations, 1);
+                self.forget_registration(r);
+                at = r.end;
+            }
+        }
+        self.gauges();
+        Ok(())
+    }
+}
+
+/// Adds a piece, joined to the one before where it follows it in the pool.
+fn push_piece(pieces: &mut Vec<Piece>, piece: Piece) {
+    match (pieces.last_mut(), piece) {
+        (Some(Piece::Bytes { from, len }), Piece::Bytes { from: next, len: more })
+            if *from + *len == next =>
+        {
+            *len += more;
+        }
+        (Some(Piece::Zero { len }), Piece::Zero { len: more }) => *len += more,
+        _ => pieces.push(piece),
+    }
+}
