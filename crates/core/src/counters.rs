@@ -82,6 +82,15 @@ counters! {
     pool_free_bytes,
     /// Address ranges registered now.
     registered_ranges,
+    /// Blocks that the twin allocator handed out.
+    twin_blocks,
+    /// Bytes in live blocks of the twin allocator now.
+    twin_live_bytes,
+    /// Bytes that it keeps for the next blocks now, resident or unmapped.
+    twin_kept_bytes,
+    /// Address space in bytes that its live blocks have beyond what the program was promised; it
+    /// costs memory only as far as a block was larger before.
+    twin_slack_bytes,
 }
 
 /// Adds to a counter.

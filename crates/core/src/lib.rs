@@ -13,9 +13,11 @@
 //! | [`sorted`] | the map under it |
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
+//! | [`arena`] | the twin allocator's book of blocks |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
 #![forbid(unsafe_code)]
 
+pub mod arena;
 pub mod counters;
 pub mod extents;
 pub mod filter;

@@ -44,6 +44,27 @@ impl FreeRuns {
         Some(start)
     }
 
+    /// The smallest run of at least `len` pages: its first page and length.
+    pub fn fit(&self, len: usize) -> Option<(usize, usize)> {
+        self.by_len.range((len, 0)..).next().map(|&(have, start)| (start, have))
+    }
+
+    /// Takes the `len` pages from `start`, if all of them are free.
+    pub fn take_at(&mut self, start: usize, len: usize) -> bool {
+        let Some((&s, &have)) = self.by_start.range(..=start).next_back() else { return false };
+        if s + have < start + len {
+            return false;
+        }
+        self.drop_run(s, have);
+        if s < start {
+            self.add(s, start - s);
+        }
+        if start + len < s + have {
+            self.add(start + len, s + have - (start + len));
+        }
+        true
+    }
+
     /// Takes the longest run; returns its first page and length.
     pub fn take_longest(&mut self) -> Option<(usize, usize)> {
         let &(len, start) = self.by_len.last()?;

@@ -11,7 +11,8 @@
 //! | [`start`] | constructor, options, banner, summary |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
-//! | [`hooks::memory`] | free, realloc, mmap, mprotect, madvise, mlockall |
+//! | [`hooks::allocate`] | malloc, free, realloc and their kin |
+//! | [`hooks::memory`] | mmap, mprotect, madvise, mlockall |
 //! | [`hooks::remap`] | mremap |
 //! | [`hooks::process`] | fork, clone, exec, seccomp |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
@@ -26,6 +27,7 @@ pub mod start;
 
 /// The interposed functions.
 pub mod hooks {
+    pub mod allocate;
     pub mod copy;
     pub mod descriptors;
     pub mod input;

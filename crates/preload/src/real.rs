@@ -4,8 +4,9 @@
 //! unsafe: calls through pointers that `dlsym` returned for names whose signatures are written
 //! down here once, from their man pages.
 
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{
     iovec, mmsghdr, msghdr, off_t, sigaction as Sigaction, size_t, sockaddr, socklen_t, ssize_t,
     timespec,
@@ -85,10 +86,6 @@ real! {
     sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     vmsplice(fd: c_int, iov: *const iovec, count: size_t, flags: c_uint) -> ssize_t;
 
-    malloc(n: size_t) -> *mut c_void;
-    free(p: *mut c_void) -> ();
-    realloc(p: *mut c_void, n: size_t) -> *mut c_void;
-    malloc_usable_size(p: *mut c_void) -> size_t;
     mmap(addr: *mut c_void, n: size_t, prot: c_int, flags: c_int, fd: c_int, at: off_t) -> *mut c_void;
     munmap(addr: *mut c_void, n: size_t) -> c_int;
     mremap(addr: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
@@ -133,6 +130,92 @@ pub unsafe fn plain_fork() -> c_int {
         let f: unsafe extern "C" fn() -> c_int = core::mem::transmute(f);
         f()
     }
+}
+
+macro_rules! allocators {
+    ($( $cell:ident $name:ident($($arg:ident: $type:ty),*) -> $result:ty, else $early:expr; )*) => {
+        $(
+            static $cell: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+            /// The real one.
+            ///
+            /// # Safety
+            /// As its man page says.
+            #[inline]
+            pub unsafe fn $name($($arg: $type),*) -> $result {
+                let mut f = $cell.load(Ordering::Relaxed);
+                if f.is_null() {
+                    find_allocators();
+                    f = $cell.load(Ordering::Relaxed);
+                    if f.is_null() {
+                        return $early;
+                    }
+                }
+                // SAFETY: the symbol has this signature; the caller keeps its contract.
+                unsafe {
+                    let f: unsafe extern "C" fn($($type),*) -> $result = core::mem::transmute(f);
+                    f($($arg),*)
+                }
+            }
+        )*
+
+        /// Finds all of them at once. The look-up may itself allocate: then it is answered from
+        /// [`before_allocators`], as is whatever else comes before the end of it.
+        #[cold]
+        fn find_allocators() {
+            if FINDING.swap(true, Ordering::Relaxed) {
+                return;
+            }
+            $(
+                let name = concat!(stringify!($name), "\0").as_bytes();
+                if let Ok(name) = CStr::from_bytes_with_nul(name) {
+                    resolve(name, &$cell);
+                }
+            )*
+        }
+    };
+}
+
+/// Set for good by the first allocation of the process, which no second thread can precede.
+static FINDING: AtomicBool = AtomicBool::new(false);
+
+allocators! {
+    MALLOC malloc(n: size_t) -> *mut c_void, else before_allocators(n);
+    CALLOC calloc(n: size_t, each: size_t) -> *mut c_void, else before_allocators(n.saturating_mul(each));
+    REALLOC realloc(p: *mut c_void, n: size_t) -> *mut c_void, else core::ptr::null_mut();
+    REALLOCARRAY reallocarray(p: *mut c_void, n: size_t, each: size_t) -> *mut c_void, else core::ptr::null_mut();
+    MEMALIGN memalign(align: size_t, n: size_t) -> *mut c_void, else core::ptr::null_mut();
+    ALIGNED_ALLOC aligned_alloc(align: size_t, n: size_t) -> *mut c_void, else core::ptr::null_mut();
+    POSIX_MEMALIGN posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int, else libc::ENOMEM;
+    FREE free(p: *mut c_void) -> (), else Default::default();
+    USABLE malloc_usable_size(p: *mut c_void) -> size_t, else 0;
+}
+
+/// Bytes for what the dynamic linker allocates while it looks the allocator up.
+const EARLY_BYTES: usize = 16 << 10;
+
+#[repr(align(16))]
+struct Early(UnsafeCell<[u8; EARLY_BYTES]>);
+// SAFETY: handed out piece by piece, each once.
+unsafe impl Sync for Early {}
+static EARLY: Early = Early(UnsafeCell::new([0; EARLY_BYTES]));
+static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Zeroed memory that is never taken back.
+#[cold]
+fn before_allocators(n: usize) -> *mut c_void {
+    let size = n.min(EARLY_BYTES).next_multiple_of(16);
+    let at = EARLY_USED.fetch_add(size, Ordering::Relaxed);
+    if n > EARLY_BYTES || at + size > EARLY_BYTES {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: inside the array.
+    unsafe { EARLY.0.get().cast::<u8>().add(at).cast() }
+}
+
+/// Whether `p` was handed out by [`before_allocators`].
+pub fn is_early(p: *mut c_void) -> bool {
+    (p as usize).wrapping_sub(EARLY.0.get() as usize) < EARLY_BYTES
 }
 
 /// libc's `memcpy`, once the constructor has found it; null before.

@@ -12,6 +12,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 use uncopy_core::counters::Counters;
 use uncopy_core::options::{self, OPTIONS, Values, index_of};
 use uncopy_vm::space::{self, Settings};
+use uncopy_vm::twin;
 use uncopy_vm::uffd::Refusal;
 
 /// Whether `free` is glibc's own.
@@ -117,6 +118,8 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry) {
 
 fn set_up(values: &Values, entry: ExecEntry) {
     const ELIDE: usize = index_of("elide");
+    const ALLOCATOR: usize = index_of("allocator");
+    const FOREIGN: usize = index_of("foreign-allocator");
     const THRESHOLD_AT: usize = index_of("threshold");
     const EXTENT_MEMORY: usize = index_of("extent-memory");
     const MAX_MAPPINGS: usize = index_of("max-mappings");
@@ -130,6 +133,15 @@ fn set_up(values: &Values, entry: ExecEntry) {
     }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
+    }
+    let replaceable = GLIBC_MALLOC.load(Ordering::Relaxed) || values.get(FOREIGN) != 0;
+    let twin = values.get(ALLOCATOR) != 0 && replaceable && twin::init();
+    // SAFETY: handlers that live as long as the process (the library is never unloaded).
+    let heed_forks = || unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
+    };
+    if twin {
+        heed_forks();
     }
     if values.get(ELIDE) == 0 {
         banner(verbose, values, "standing aside, as told");
@@ -146,13 +158,8 @@ fn set_up(values: &Values, entry: ExecEntry) {
     match space::init(settings) {
         Ok(()) => {
             THRESHOLD.store(threshold, Ordering::Relaxed);
-            // SAFETY: handlers that live as long as the process (the library is never unloaded).
-            unsafe {
-                libc::pthread_atfork(
-                    Some(before_fork),
-                    Some(after_fork_parent),
-                    Some(after_fork_child),
-                );
+            if !twin {
+                heed_forks();
             }
             banner(verbose, values, "ready");
         }
@@ -171,18 +178,22 @@ fn set_up(values: &Values, entry: ExecEntry) {
 /// Before fork.
 pub extern "C" fn before_fork() {
     space::before_fork();
+    // Before the heap: whoever holds the twin allocator's lock may be waiting for the heap's.
+    twin::before_fork();
     HEAP.before_fork();
 }
 
 /// After fork, in the parent.
 pub extern "C" fn after_fork_parent() {
     HEAP.after_fork_parent();
+    twin::after_fork_parent();
     space::after_fork_parent();
 }
 
 /// After fork, in the child.
 pub extern "C" fn after_fork_child() {
     HEAP.after_fork_child();
+    twin::after_fork_child();
     space::after_fork_child();
 }
 

@@ -8,6 +8,7 @@
 //! | [`lock`] | a futex lock that a forked child can reset |
 //! | [`critical`] | no signal handler of the program runs while the lock is held |
 //! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
+//! | [`twin`] | the twin allocator's memory |
 //! | [`monitor`] | the fault-handling thread |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 
@@ -17,4 +18,5 @@ pub mod lock;
 pub mod monitor;
 pub mod pages;
 pub mod space;
+pub mod twin;
 pub mod uffd;

@@ -442,6 +442,21 @@ pub fn tracks(span: Span) -> bool {
     with_after_fork(|b| b.tracks(span)) == Some(true)
 }
 
+/// Ends all tracking of `span`, whose content nobody needs. Waits for a fork that is under way.
+pub fn relinquish(span: Span) {
+    with_after_fork(|b| b.relinquish(span));
+}
+
+/// Ends the views of `span`, whose content nobody needs, and returns what of it is unmapped and so
+/// reads as zeros. Waits for a fork that is under way.
+pub fn emptied(span: Span) -> Vec<Span> {
+    with_after_fork(|b| {
+        b.freed(span.start, span.len());
+        b.unmapped_in(span)
+    })
+    .unwrap_or_default()
+}
+
 /// After [`detach`]: the mapping is gone, or not.
 pub fn after_unmapping(detached: Detached, gone: bool) {
     with_after_fork(|b| {

@@ -95,6 +95,22 @@ impl<M: Memory> Tracker<M> {
         self.gauges();
     }
 
+    /// Ends all tracking of `span`, whose content nobody needs: its unmapped pages become ordinary
+    /// fresh memory.
+    pub fn relinquish(&mut self, span: Span) {
+        let span = span.hull();
+        self.views.remove(span, &mut self.extents, &mut self.pool);
+        let mut at = span.start;
+        while let Some(r) = self.registered.next_in(at, span.end) {
+            self.memory.unregister(r);
+            add(&self.counters.registrations, 1);
+            self.forget_registration(r);
+            at = r.end;
+        }
+        self.trim_pool();
+        self.gauges();
+    }
+
     /// Takes all tracking of `span` out of the books, whose mapping is about to be removed: the
     /// addresses may belong to somebody else before the kernel's report of it is read. The extents
     /// stay, for [`Tracker::reattach`].

@@ -1,4 +1,4 @@
-//! free, realloc and the calls that change the memory map.
+//! The calls that change the memory map.
 //!
 //! What the kernel reports by itself (munmap, madvise, brk, mappings over others, by whomever:
 //! `UFFD_FEATURE_EVENT_*`) needs no shim. These are for what it does not report, or reports too
@@ -7,99 +7,18 @@
 //! unsafe: see the crate.
 
 use crate::real;
-use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
 use libc::{off_t, size_t};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_vm::space;
 
 #[inline]
-fn perhaps_tracked(addr: usize, len: usize) -> bool {
+pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
     space::running() && len > 0 && space::FILTER.perhaps_tracked(addr, len)
 }
 
 fn tracked(span: Span) -> bool {
     perhaps_tracked(span.start, span.len()) && space::tracks(span)
-}
-
-/// glibc keeps the size of a block in the word before it; its low three bits are flags.
-const FLAGS: usize = 7;
-/// This one says that the block is a mapping of its own, which `free` unmaps (malloc/malloc.c,
-/// `IS_MMAPPED`).
-const IS_MMAPPED: usize = 2;
-
-/// `free(3)`: ends the views of the block.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(p: *mut c_void) {
-    // SAFETY: the program's own argument: a block of the allocator behind us; glibc keeps the word
-    // before it.
-    unsafe {
-        if !p.is_null() && space::running() && USABLE_SIZE.load(Ordering::Relaxed) {
-            if GLIBC_MALLOC.load(Ordering::Relaxed) {
-                let word = *p.cast::<usize>().sub(1);
-                let size = word & !FLAGS;
-                if size > PAGE && perhaps_tracked(p as usize, size) {
-                    end_views(p, word & IS_MMAPPED != 0);
-                }
-            } else if perhaps_tracked(p as usize, PAGE + 1) {
-                end_views(p, false);
-            }
-        }
-        real::free(p);
-    }
-}
-
-#[cold]
-unsafe fn end_views(p: *mut c_void, unmaps: bool) {
-    // SAFETY: a block of the allocator behind us, as the program's `free` promises.
-    let size = unsafe { real::malloc_usable_size(p) };
-    // A smaller block cannot hold a whole unmapped page: what is left of its bytes in a neighbour's
-    // page ends with that.
-    if size < PAGE {
-        return;
-    }
-    let block = Span::sized(p as usize, size);
-    if unmaps {
-        // Another thread may be given the same addresses by an allocator whose mmap we do not see,
-        // before the kernel's report of the unmapping is read: forget them now.
-        space::with_after_fork(|b| b.forget(block));
-    } else {
-        space::with(|b| b.freed(block.start, block.len()));
-    }
-}
-
-/// `realloc(3)`: a block that holds views grows by views, not by libc's own (unseen) copy, which
-/// would touch every page.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
-    // SAFETY: the program's own arguments; a new block is as good as a grown one.
-    unsafe {
-        let sized = USABLE_SIZE.load(Ordering::Relaxed);
-        if p.is_null() || n == 0 || !sized || !perhaps_tracked(p as usize, PAGE + 1) {
-            return real::realloc(p, n);
-        }
-        let size = real::malloc_usable_size(p);
-        let block = Span::sized(p as usize, size);
-        let viewed = n > size
-            && size >= crate::start::threshold()
-            && space::with(|b| b.views_in(block)) == Some(true);
-        if !viewed {
-            return real::realloc(p, n);
-        }
-        let grown = real::malloc(n);
-        if !grown.is_null() {
-            super::copy::memcpy(grown, p, size);
-            free(p);
-        }
-        grown
-    }
 }
 
 /// `mmap(2)`: addresses that come back while the report of their unmapping is still on its way

@@ -62,6 +62,7 @@ pub(super) fn with_everything_in_place<R>(
     let result = call();
     if is_child(&result) {
         HEAP.after_fork_child();
+        uncopy_vm::twin::after_fork_child();
         space::after_bare_fork_child();
     } else {
         space::thaw();

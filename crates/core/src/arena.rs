@@ -1,0 +1,334 @@
+//! The twin allocator's book: which pages of one large reservation are whose (ZCopy 3.2.1).
+//!
+//! Large blocks live apart from the program's other memory: each begins on a page and shares none, so
+//! that all of it can be a view; what is freed is kept as it is, resident or unmapped, and handed
+//! out again, so that no page is faulted in anew. Blocks that grow get address space in advance,
+//! which costs no memory.
+//!
+//! Three kinds of free pages: *used* ones (with memory behind them, or unmapped by the tracker),
+//! *fresh* ones (zeros, no memory), and beyond the *frontier* what was never handed out.
+
+use crate::runs::{FreeRuns, RecentRuns};
+
+/// What is known of the block that begins at a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Pages that belong to it; 0: no block begins here.
+    pub reserved: u32,
+    /// Pages of these that the program was promised.
+    pub used: u32,
+}
+
+/// Pages handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first page.
+    pub page: usize,
+    /// Whether all of it reads as zeros.
+    pub fresh: bool,
+}
+
+/// Free pages kept with their memory, at least, in pages.
+const KEEP_MIN: usize = 16 << 10;
+/// Beyond that, one page for so many that are in use.
+const KEEP_SHARE: usize = 4;
+/// Pages that shrunk blocks may hold beyond what was promised, all together.
+const SLACK_MAX: usize = 8 << 10;
+/// A run is split only where it is at most so many times as long as what is wanted.
+const SPLIT_MAX: usize = 8;
+
+/// The book of one reservation. Pages are numbered from its start.
+pub struct Arena {
+    blocks: &'static mut [Block],
+    recent: RecentRuns,
+    used: FreeRuns,
+    fresh: FreeRuns,
+    frontier: usize,
+    live: usize,
+    slack: usize,
+    idle: usize,
+}
+
+impl Arena {
+    /// All pages beyond the frontier. `blocks` has an entry for each page, all zero.
+    pub fn new(blocks: &'static mut [Block]) -> Self {
+        Self {
+            blocks,
+            recent: RecentRuns::default(),
+            used: FreeRuns::new(),
+            fresh: FreeRuns::new(),
+            frontier: 0,
+            live: 0,
+            slack: 0,
+            idle: 0,
+        }
+    }
+
+    /// Pages in blocks.
+    pub fn live_pages(&self) -> usize {
+        self.live
+    }
+
+    /// Pages kept for the next blocks with what is behind them.
+    pub fn kept_pages(&self) -> usize {
+        self.recent.pages() + self.used.pages()
+    }
+
+    /// Pages reserved for blocks beyond what the program was promised.
+    pub fn slack_pages(&self) -> usize {
+        self.slack
+    }
+
+    /// Pages up to which memory was ever handed out.
+    pub fn frontier(&self) -> usize {
+        self.frontier
+    }
+
+    /// The block that begins at `page`; `None` where none does.
+    pub fn block(&self, page: usize) -> Option<Block> {
+        self.blocks.get(page).copied().filter(|b| b.reserved > 0)
+    }
+
+    /// Makes a block of `pages` pages, with room to grow to `room` pages where that needs new
+    /// address space. `None`: the reservation is used up.
+    pub fn allocate(&mut self, pages: usize, room: usize) -> Option<Run> {
+        if pages == 0 || u32::try_from(room.max(pages)).is_err() {
+            return None;
+        }
+        let again = if room > pages { None } else { self.take_used(pages) };
+        let (page, reserved, fresh) = match again {
+            Some(page) => (page, pages, false),
+            None => {
+                let room = room.max(pages);
+                match self.fresh.take(room) {
+                    Some(page) => (page, room, true),
+                    None if room <= self.blocks.len() - self.frontier => {
+                        let page = self.frontier;
+                        self.frontier += room;
+                        (page, room, true)
+                    }
+                    // Address space is short: memory that was used before, whatever its length.
+                    None => (self.used.take(pages)?, pages, false),
+                }
+            }
+        };
+        self.blocks[page] = Block { reserved: reserved as u32, used: pages as u32 };
+        self.live += reserved;
+        self.slack += reserved - pages;
+        self.idle = self.idle.min(self.kept_pages());
+        Some(Run { page, fresh })
+    }
+
+    /// Used pages: a run of just this length, or a part of one that is not much longer.
+    fn take_used(&mut self, pages: usize) -> Option<usize> {
+        self.recent.take(pages).or_else(|| {
+            let (page, have) = self.used.fit(pages)?;
+            if have > pages.saturating_mul(SPLIT_MAX) && self.used.pages() < KEEP_MIN / 4 {
+                return None;
+            }
+            self.used.take_at(page, pages).then_some(page)
+        })
+    }
+
+    /// Ends the block at `page`. Its pages are kept.
+    ///
+    /// # Errors
+    /// Where no block begins: the program's own mistake.
+    pub fn free(&mut self, page: usize) -> Result<(), NoBlock> {
+        let Block { reserved, used } = self.block(page).ok_or(NoBlock)?;
+        let (reserved, used) = (reserved as usize, used as usize);
+        self.blocks[page] = Block::default();
+        self.live -= reserved;
+        self.slack -= reserved - used;
+        if let Some((page, pages)) = self.recent.give(page, reserved) {
+            self.used.give(page, pages);
+        }
+        Ok(())
+    }
+
+    /// Makes the block at `page` `pages` long where it lies. Returns false if it cannot grow there.
+    ///
+    /// # Errors
+    /// Where no block begins.
+    pub fn resize(&mut self, page: usize, pages: usize) -> Result<bool, NoBlock> {
+        let Block { reserved, used } = self.block(page).ok_or(NoBlock)?;
+        let (mut reserved, used) = (reserved as usize, used as usize);
+        if pages == 0 || u32::try_from(pages).is_err() {
+            return Ok(false);
+        }
+        if pages > reserved {
+            let (end, more) = (page + reserved, pages - reserved);
+            if end == self.frontier && more <= self.blocks.len() - end {
+                self.frontier += more;
+            } else if !self.fresh.take_at(end, more) && !self.used.take_at(end, more) {
+                return Ok(false);
+            }
+            reserved += more;
+            self.live += more;
+            self.slack += more;
+        }
+        self.slack = self.slack + used - pages;
+        // Shrunk blocks keep their pages, so that the next block of the first size finds them in one
+        // piece, as long as not too much lies idle like that.
+        if self.slack > SLACK_MAX && pages < reserved && pages < used {
+            let rest = reserved - pages;
+            self.used.give(page + pages, rest);
+            self.slack -= rest;
+            self.live -= rest;
+            reserved = pages;
+        }
+        self.blocks[page] = Block { reserved: reserved as u32, used: pages as u32 };
+        Ok(true)
+    }
+
+    /// Pages to be given back to the kernel now, if more are kept than is worth it: first page and
+    /// number. They are nobody's until [`Arena::gave_back`].
+    pub fn surplus(&mut self) -> Option<(usize, usize)> {
+        if self.has_surplus() { self.release_one() } else { None }
+    }
+
+    /// Whether [`Arena::surplus`] has something to say.
+    pub fn has_surplus(&self) -> bool {
+        self.kept_pages() > KEEP_MIN + self.live / KEEP_SHARE
+    }
+
+    /// Called now and then: half of what was not needed since the last call is surplus.
+    pub fn idle_pages(&mut self) -> usize {
+        let idle = self.idle / 2;
+        self.idle = self.kept_pages();
+        idle
+    }
+
+    /// The longest run of used pages; nobody's until [`Arena::gave_back`].
+    pub fn release_one(&mut self) -> Option<(usize, usize)> {
+        let run = self.used.take_longest().or_else(|| self.recent.take_any());
+        self.idle = self.idle.min(self.kept_pages());
+        run
+    }
+
+    /// These pages read as zeros and hold no memory again.
+    pub fn gave_back(&mut self, page: usize, pages: usize) {
+        self.fresh.give(page, pages);
+    }
+}
+
+/// No block begins at the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoBlock;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena(pages: usize) -> Arena {
+        Arena::new(Box::leak(vec![Block::default(); pages].into_boxed_slice()))
+    }
+
+    #[test]
+    fn a_freed_block_is_handed_out_again_as_it_is() {
+        let mut a = arena(1024);
+        let first = a.allocate(16, 16).unwrap();
+        assert!(first.fresh);
+        a.free(first.page).unwrap();
+        assert_eq!(a.allocate(16, 16), Some(Run { page: first.page, fresh: false }));
+    }
+
+    #[test]
+    fn a_block_that_grows_does_so_in_place_while_there_is_room() {
+        let mut a = arena(1024);
+        let b = a.allocate(16, 32).unwrap();
+        let behind = a.allocate(16, 16).unwrap();
+        assert_eq!(a.resize(b.page, 32), Ok(true));
+        assert_eq!(a.resize(b.page, 33), Ok(false));
+        a.free(b.page).unwrap();
+        assert_eq!(a.resize(behind.page, 40), Ok(true), "at the frontier there is room");
+    }
+
+    #[test]
+    fn a_second_free_is_refused() {
+        let mut a = arena(64);
+        let b = a.allocate(8, 8).unwrap();
+        assert_eq!(a.free(b.page), Ok(()));
+        assert_eq!(a.free(b.page), Err(NoBlock));
+        assert_eq!(a.free(63), Err(NoBlock));
+        assert_eq!(a.free(64), Err(NoBlock));
+    }
+
+    #[test]
+    fn what_lies_idle_is_given_back_and_reads_as_zeros() {
+        let mut a = arena(4 * KEEP_MIN);
+        let all: Vec<_> = (0..KEEP_MIN / 16).map(|_| a.allocate(32, 32).unwrap().page).collect();
+        all.iter().for_each(|&p| a.free(p).unwrap());
+        let mut given = 0;
+        while let Some((page, pages)) = a.surplus() {
+            a.gave_back(page, pages);
+            given += pages;
+        }
+        assert!(given >= KEEP_MIN && a.kept_pages() <= KEEP_MIN);
+        assert_eq!(a.idle_pages(), 0);
+        assert_eq!(a.idle_pages(), a.kept_pages() / 2);
+    }
+
+    #[test]
+    fn random_blocks_never_overlap_and_nothing_is_lost() {
+        let seed = 0x5eed_u64;
+        let mut state = seed;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % n
+        };
+        let pages = 4096;
+        let mut a = arena(pages);
+        let mut owner = vec![0u32; pages];
+        let mut live: Vec<(usize, u32)> = Vec::new();
+        for step in 1..40_000u32 {
+            match random(4) {
+                0 | 1 => {
+                    let n = 1 + random(40);
+                    let room = n * (1 + random(2));
+                    let Some(run) = a.allocate(n, room) else { continue };
+                    let reserved = a.block(run.page).unwrap().reserved as usize;
+                    for o in &mut owner[run.page..run.page + reserved] {
+                        assert_eq!(*o, 0, "seed {seed:#x} step {step}");
+                        *o = step;
+                    }
+                    live.push((run.page, step));
+                }
+                2 if !live.is_empty() => {
+                    let (page, id) = live.swap_remove(random(live.len()));
+                    a.free(page).unwrap();
+                    owner.iter_mut().filter(|o| **o == id).for_each(|o| *o = 0);
+                }
+                3 if !live.is_empty() => {
+                    let (page, id) = live[random(live.len())];
+                    let n = 1 + random(60);
+                    if a.resize(page, n).unwrap() {
+                        let b = a.block(page).unwrap();
+                        assert_eq!(b.used as usize, n);
+                        owner.iter_mut().filter(|o| **o == id).for_each(|o| *o = 0);
+                        for o in &mut owner[page..page + b.reserved as usize] {
+                            assert_eq!(*o, 0, "seed {seed:#x} step {step}");
+                            *o = id;
+                        }
+                    }
+                }
+                _ => {
+                    if let Some((page, n)) = a.release_one() {
+                        assert!(owner[page..page + n].iter().all(|o| *o == 0));
+                        a.gave_back(page, n);
+                    }
+                }
+            }
+            let taken = owner.iter().filter(|o| **o != 0).count();
+            assert_eq!(taken, a.live_pages(), "seed {seed:#x} step {step}");
+            let free = a.kept_pages() + a.fresh.pages();
+            assert_eq!(taken + free, a.frontier(), "seed {seed:#x} step {step}");
+            let slack: usize = live
+                .iter()
+                .map(|(p, _)| a.block(*p).unwrap())
+                .map(|b| (b.reserved - b.used) as usize)
+                .sum();
+            assert_eq!(slack, a.slack_pages(), "seed {seed:#x} step {step}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! malloc and its kin: large blocks go to the twin allocator ([`uncopy_vm::twin`]), all others to the
+//! allocator behind us. And what ends with a block: its views.
+//!
+//! unsafe: see the crate.
+
+use super::memory::perhaps_tracked;
+use crate::real;
+use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use libc::size_t;
+use uncopy_core::span::{PAGE, Span};
+use uncopy_vm::{space, twin};
+
+/// Alignment that malloc promises.
+const ALIGNED: usize = 16;
+
+fn large(size: usize, grows: bool) -> *mut c_void {
+    twin::allocate(size, grows).map_or(core::ptr::null_mut(), |given| given.addr as *mut c_void)
+}
+
+/// What glibc does with a pointer that is no block: it says so and aborts.
+#[cold]
+fn invalid(call: &str) -> ! {
+    let _ = rustix::io::write(rustix::stdio::stderr(), call.as_bytes());
+    let _ = rustix::io::write(rustix::stdio::stderr(), b"(): invalid pointer\n");
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}
+
+/// `malloc(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(n: size_t) -> *mut c_void {
+    if twin::wants(n) {
+        let p = large(n, false);
+        if !p.is_null() {
+            return p;
+        }
+    }
+    // SAFETY: the program's own argument.
+    unsafe { real::malloc(n) }
+}
+
+/// `calloc(3)`: recycled pages are cleared, but for those that are unmapped and read as zeros.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(n: size_t, each: size_t) -> *mut c_void {
+    if let Some(bytes) = n.checked_mul(each)
+        && twin::wants(bytes)
+        && let Some(given) = twin::allocate(bytes, false)
+    {
+        if !given.zeros {
+            // SAFETY: a block of that many bytes that nobody else has.
+            unsafe { clear(Span::sized(given.addr, bytes)) };
+        }
+        return given.addr as *mut c_void;
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::calloc(n, each) }
+}
+
+unsafe fn clear(block: Span) {
+    let zero = |from: usize, to: usize| {
+        // SAFETY: inside the block.
+        unsafe { core::ptr::write_bytes(from as *mut u8, 0, to - from) };
+    };
+    let mut at = block.start;
+    if perhaps_tracked(block.start, block.len()) {
+        for zeros in space::emptied(block) {
+            zero(at, zeros.start);
+            at = zeros.end;
+        }
+    }
+    zero(at, block.end);
+}
+
+/// `memalign(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
+    if align <= PAGE && twin::wants(n) {
+        let p = large(n, false);
+        if !p.is_null() {
+            return p;
+        }
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::memalign(align, n) }
+}
+
+/// `aligned_alloc(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void {
+    if align <= PAGE && align.is_power_of_two() && twin::wants(n) {
+        let p = large(n, false);
+        if !p.is_null() {
+            return p;
+        }
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::aligned_alloc(align, n) }
+}
+
+/// `posix_memalign(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int {
+    let plain = align <= PAGE && align.is_power_of_two() && align >= size_of::<usize>();
+    if plain && twin::wants(n) {
+        let p = large(n, false);
+        if !p.is_null() {
+            // SAFETY: where the program wants the address.
+            unsafe { *to = p };
+            return 0;
+        }
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::posix_memalign(to, align, n) }
+}
+
+/// `malloc_usable_size(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> size_t {
+    if twin::owns(p as usize) {
+        return twin::usable_size(p as usize).unwrap_or_else(|_| invalid("malloc_usable_size"));
+    }
+    // SAFETY: the program's own argument.
+    unsafe { real::malloc_usable_size(p) }
+}
+
+/// glibc keeps the size of a block in the word before it; its low three bits are flags.
+const FLAGS: usize = 7;
+/// This one says that the block is a mapping of its own, which `free` unmaps (malloc/malloc.c,
+/// `IS_MMAPPED`).
+const IS_MMAPPED: usize = 2;
+
+/// `free(3)`: ends the views of the block.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(p: *mut c_void) {
+    if twin::owns(p as usize) {
+        if twin::free(p as usize).is_err() {
+            invalid("free");
+        }
+        return;
+    }
+    // SAFETY: the program's own argument: a block of the allocator behind us; glibc keeps the word
+    // before it.
+    unsafe {
+        if !p.is_null() && space::running() && USABLE_SIZE.load(Ordering::Relaxed) {
+            if GLIBC_MALLOC.load(Ordering::Relaxed) {
+                let word = *p.cast::<usize>().sub(1);
+                let size = word & !FLAGS;
+                if size > PAGE && perhaps_tracked(p as usize, size) {
+                    end_views(p, word & IS_MMAPPED != 0);
+                }
+            } else if perhaps_tracked(p as usize, PAGE + 1) {
+                end_views(p, false);
+            }
+        }
+        if !real::is_early(p) {
+            real::free(p);
+        }
+    }
+}
+
+#[cold]
+unsafe fn end_views(p: *mut c_void, unmaps: bool) {
+    // SAFETY: a block of the allocator behind us, as the program's `free` promises.
+    let size = unsafe { real::malloc_usable_size(p) };
+    // A smaller block cannot hold a whole unmapped page: what is left of its bytes in a neighbour's
+    // page ends with that.
+    if size < PAGE {
+        return;
+    }
+    let block = Span::sized(p as usize, size);
+    if unmaps {
+        // Another thread may be given the same addresses by an allocator whose mmap we do not see,
+        // before the kernel's report of the unmapping is read: forget them now.
+        space::with_after_fork(|b| b.forget(block));
+    } else {
+        space::with(|b| b.freed(block.start, block.len()));
+    }
+}
+
+/// `realloc(3)`: a block that holds views grows by views, not by libc's own (unseen) copy, which
+/// would touch every page. A block of the twin allocator grows where it lies, as a rule.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
+    // SAFETY: the program's own arguments; a new block is as good as a grown one.
+    unsafe {
+        if p.is_null() {
+            return malloc(n);
+        }
+        if twin::owns(p as usize) {
+            return resize(p, n);
+        }
+        if n == 0 || !USABLE_SIZE.load(Ordering::Relaxed) {
+            return real::realloc(p, n);
+        }
+        let joins = twin::wants(n);
+        if !joins && !perhaps_tracked(p as usize, PAGE + 1) {
+            return real::realloc(p, n);
+        }
+        let size = real::malloc_usable_size(p);
+        let block = Span::sized(p as usize, size);
+        let viewed = size >= crate::start::threshold()
+            && perhaps_tracked(p as usize, size)
+            && space::with(|b| b.views_in(block)) == Some(true);
+        if n <= size || !(joins || viewed) {
+            return real::realloc(p, n);
+        }
+        let mut grown = if joins { large(n, true) } else { core::ptr::null_mut() };
+        if grown.is_null() {
+            if !viewed {
+                return real::realloc(p, n);
+            }
+            grown = real::malloc(n);
+        }
+        move_block(p, grown, size)
+    }
+}
+
+/// Grows or shrinks a block of the twin allocator.
+unsafe fn resize(p: *mut c_void, n: usize) -> *mut c_void {
+    // SAFETY: the program's block; what it held moves along.
+    unsafe {
+        if n == 0 {
+            free(p);
+            return core::ptr::null_mut();
+        }
+        match twin::resize(p as usize, n) {
+            Ok(true) => return p,
+            Ok(false) => {}
+            Err(_) => invalid("realloc"),
+        }
+        let size = malloc_usable_size(p).min(n);
+        let mut other = if twin::wants(n) { large(n, true) } else { core::ptr::null_mut() };
+        if other.is_null() {
+            other = real::malloc(n);
+        }
+        move_block(p, other, size)
+    }
+}
+
+unsafe fn move_block(from: *mut c_void, to: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: two blocks of at least `size` bytes; the caller gives `from` up.
+    unsafe {
+        if !to.is_null() {
+            super::copy::memcpy(to, from, size);
+            free(from);
+        }
+    }
+    to
+}
+
+/// `reallocarray(3)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(p: *mut c_void, n: size_t, each: size_t) -> *mut c_void {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        match n.checked_mul(each) {
+            Some(bytes) => realloc(p, bytes),
+            None => real::reallocarray(p, n, each),
+        }
+    }
+}
+
+const _: () = assert!(PAGE.is_multiple_of(ALIGNED), "blocks begin on pages");
