@@ -65,10 +65,10 @@ pub const OPTIONS: &[Spec] = &[
         name: "threshold",
         env: "UNCOPY_THRESHOLD",
         kind: Kind::Bytes,
-        default: 64 << 10,
+        default: 16 << 10,
         min: 8 << 10,
         max: 1 << 30,
-        help: "Smallest copy that is elided, in bytes",
+        help: "Smallest copy that is considered, in bytes",
     },
     Spec {
         name: "extent-memory",

@@ -1,32 +1,62 @@
 //! Whether a call site's copies are worth eliding.
 //!
-//! A simple account per call site, in nanoseconds: elided bytes earn what copying them would
-//! have cost, faults and page-table calls pay. A site whose credit is used up is left alone for a
-//! number of copies that doubles every time, then tried again. (The calibrated cost model of the
-//! design replaces the constants; the shape stays.)
+//! An account for each call site and size class, in nanoseconds: elided bytes earn what copying them
+//! would have cost; keeping the books, page-table calls, faults, and the detours of input and output
+//! through extents pay. A site whose credit is used up is left alone for a number of copies that
+//! doubles every time, then tried again. The prices are [`Costs`].
 
-/// Names a call site; 0 is nobody's.
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Names the account of a call site and size class; 0 is nobody's.
 pub type SiteId = u16;
 
-/// What a copied byte costs, in 1/16 ns: a cold copy of 512 KB takes 72 us on the reference
-/// machine, one in the cache 10 us; this lies between.
-const BYTE_GAIN_16THS: i64 = 1;
-/// What keeping the books of one elided copy costs, in ns.
-const ELIDE_COST: i64 = 300;
-/// One fault handled by the thread on another core, in ns.
-const FAULT_COST: i64 = 11_000;
-/// Each page that a fault fills, in ns.
-const FILL_COST: i64 = 1_000;
-/// One `UFFDIO_MOVE` call, in ns; its pages are nearly free.
-pub const MOVE_COST: i64 = 2_500;
-/// One `UFFDIO_REGISTER` call, in ns.
-pub const REGISTER_COST: i64 = 1_500;
-/// A refusal by the kernel: the call, and what follows because of it.
-pub const REFUSED_COST: i64 = 20_000;
+/// What things cost on this machine, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Copying 1 MB, some of it in the cache (cold it takes 144 us on the reference machine, hot
+    /// 30).
+    pub copy_mb: i64,
+    /// The books of a copy that does what the last one did.
+    pub again: i64,
+    /// The books of any other elided copy.
+    pub elide: i64,
+    /// Looking at a copy in vain.
+    pub look: i64,
+    /// Receiving into an extent instead of in place.
+    pub input: i64,
+    /// Gathering an output from extents.
+    pub output: i64,
+    /// One fault, handled by the thread on another core.
+    pub fault: i64,
+    /// Each page that a fault fills.
+    pub fill: i64,
+    /// One `UFFDIO_MOVE` call; its pages are nearly free.
+    pub move_pages: i64,
+    /// One `UFFDIO_REGISTER` call.
+    pub register: i64,
+    /// A refusal by the kernel: the call, and what follows because of it.
+    pub refused: i64,
+    /// Receiving into an extent what is then freed without having been copied or sent.
+    pub wasted_input: i64,
+}
 
-/// Receiving into an extent what is then freed without having been copied or sent: what it cost,
-/// in ns, for nothing.
-pub const WASTED_INPUT_COST: i64 = 10_000;
+impl Costs {
+    /// Measured on the reference machine (see the README's tables).
+    pub const REFERENCE: Self = Self {
+        copy_mb: 55_000,
+        again: 120,
+        elide: 500,
+        look: 250,
+        input: 500,
+        output: 300,
+        fault: 11_000,
+        fill: 1_000,
+        move_pages: 2_500,
+        register: 1_500,
+        refused: 20_000,
+        wasted_input: 10_000,
+    };
+}
 
 /// Credit that a site begins with and can hold, in ns: what it may invest in registering and moving
 /// its buffers before they come round again, or waste after its program has turned bad.
@@ -38,21 +68,80 @@ const FAULT_WEIGHT: i64 = 4;
 const FIRST_PAUSE: u32 = 256;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
 
+/// Copies that sites are still to be left alone for, readable without the lock: a copy at a resting
+/// site, of memory that is not tracked, must cost next to nothing.
+#[derive(Debug)]
+pub struct Pauses {
+    left: [AtomicU32; PAUSES],
+}
+
+const PAUSES: usize = 4096;
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pauses {
+    /// Nobody rests.
+    pub const fn new() -> Self {
+        Self { left: [const { AtomicU32::new(0) }; PAUSES] }
+    }
+
+    /// Whether the copies of `len` bytes for `caller` rest; counts this one.
+    #[inline]
+    pub fn rests(&self, caller: usize, len: usize) -> bool {
+        self.tick(slot(key(caller, len)))
+    }
+
+    fn tick(&self, slot: usize) -> bool {
+        let left = self.left[slot].load(Relaxed);
+        if left > 0 {
+            // Two threads may count one copy: no harm.
+            self.left[slot].store(left - 1, Relaxed);
+        }
+        left > 0
+    }
+}
+
+/// Largest size class told apart: copies of 1 MB and more are one.
+const CLASS_MAX: u32 = 20;
+
+/// Call site and size class (powers of two) in one word.
+#[inline]
+fn key(caller: usize, len: usize) -> usize {
+    let class = len.max(1).ilog2().min(CLASS_MAX) as usize;
+    caller << 5 | class
+}
+
+/// A hash of a key.
+#[inline]
+fn hash(key: usize) -> usize {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+}
+
+fn slot(key: usize) -> usize {
+    hash(key) % PAUSES
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Site {
     key: usize,
     credit: i64,
-    pause: u32,
     pause_shift: u8,
 }
 
-const SITES: usize = 1024;
+const SITES: usize = 2048;
 
 /// The accounts of all call sites.
 #[derive(Debug)]
 pub struct Policy {
-    sites: Box<[Site; SITES]>,
-    /// Smallest copy that is elided, in bytes.
+    sites: Box<[Site]>,
+    pauses: &'static Pauses,
+    /// What is charged.
+    pub costs: Costs,
+    /// Smallest copy that is considered, in bytes.
     pub threshold: usize,
     /// Whether sites in debt are left alone.
     pub backoff: bool,
@@ -60,19 +149,22 @@ pub struct Policy {
 
 impl Policy {
     /// Every site free to elide copies of `threshold` bytes and more.
-    pub fn new(threshold: usize, backoff: bool) -> Self {
-        Self { sites: Box::new([Site::default(); SITES]), threshold, backoff }
+    pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
+        let sites = vec![Site::default(); SITES].into_boxed_slice();
+        Self { sites, pauses, costs, threshold, backoff }
     }
 
-    /// The account of the call site that returns to `key`. Sites share an account when the table
-    /// is full.
-    pub fn site(&mut self, key: usize) -> SiteId {
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    /// The account of copies of `len` bytes for the call site that returns to `caller`. Sites share
+    /// an account when the table is full.
+    #[inline]
+    pub fn site(&mut self, caller: usize, len: usize) -> SiteId {
+        let key = key(caller, len);
+        let hash = hash(key);
         for probe in 0..8 {
             let i = (hash + probe) % (SITES - 1) + 1;
             let s = &mut self.sites[i];
             if s.key == 0 {
-                *s = Site { key, credit: CREDIT_MAX, ..Site::default() };
+                *s = Site { key, credit: CREDIT_MAX, pause_shift: 0 };
             }
             if s.key == key {
                 return i as SiteId;
@@ -83,44 +175,39 @@ impl Policy {
 
     /// Whether this copy of `len` bytes should be elided; counts down a pause.
     pub fn allows(&mut self, site: SiteId, len: usize) -> bool {
-        if len < self.threshold {
-            return false;
-        }
-        let s = &mut self.sites[site as usize];
-        if s.pause > 0 {
-            s.pause -= 1;
-            return false;
-        }
-        true
+        len >= self.threshold && !self.pauses.tick(slot(self.sites[site as usize].key))
     }
 
     /// Whether `site` is left alone at present.
     pub fn paused(&self, site: SiteId) -> bool {
-        self.sites[site as usize].pause > 0
+        self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed) > 0
     }
 
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
-        let s = &self.sites[site as usize];
-        s.pause == 0 && s.credit > CREDIT_MAX / 2
+        !self.paused(site) && self.sites[site as usize].credit > CREDIT_MAX / 2
     }
 
-    /// `bytes` were elided for `site`.
-    pub fn earn(&mut self, site: SiteId, bytes: usize) {
+    /// `bytes` were elided for `site`, at the price of `cost` ns.
+    pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
+        let gain = (bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
         let s = &mut self.sites[site as usize];
-        s.credit += bytes as i64 * BYTE_GAIN_16THS / 16 - ELIDE_COST;
+        s.credit += gain;
         if s.credit > CREDIT_MAX {
             s.credit = CREDIT_MAX;
             s.pause_shift = 0;
         }
+        self.charge(site, cost);
     }
 
     /// The program touched what `site` had left unmapped: one fault, which filled `pages`.
     pub fn fault(&mut self, site: SiteId, pages: usize) {
-        self.charge(site, FAULT_WEIGHT * (FAULT_COST + pages as i64 * FILL_COST));
+        let cost = self.costs.fault + pages as i64 * self.costs.fill;
+        self.charge(site, FAULT_WEIGHT * cost);
     }
 
     /// `site`'s decision cost `ns`.
+    #[inline]
     pub fn charge(&mut self, site: SiteId, ns: i64) {
         if site == 0 || !self.backoff {
             return;
@@ -129,7 +216,7 @@ impl Policy {
         s.credit -= ns;
         if s.credit < 0 {
             s.credit = CREDIT_AGAIN;
-            s.pause = FIRST_PAUSE << s.pause_shift;
+            self.pauses.left[slot(s.key)].store(FIRST_PAUSE << s.pause_shift, Relaxed);
             s.pause_shift = (s.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
         }
     }
@@ -139,14 +226,19 @@ impl Policy {
 mod tests {
     use super::*;
 
+    fn policy() -> Policy {
+        let pauses = Box::leak(Box::new(Pauses::new()));
+        Policy::new(32 << 10, true, Costs::REFERENCE, pauses)
+    }
+
     #[test]
     fn a_site_whose_data_is_touched_is_left_alone_for_longer_and_longer() {
-        let mut p = Policy::new(32 << 10, true);
-        let site = p.site(0x1234);
+        let mut p = policy();
+        let site = p.site(0x1234, 1 << 20);
         let mut pauses = Vec::new();
         for _ in 0..3 {
             while p.allows(site, 1 << 20) {
-                p.charge(site, 50 * FAULT_COST);
+                p.charge(site, 50 * p.costs.fault);
             }
             let mut pause = 1;
             while !p.allows(site, 1 << 20) {
@@ -159,22 +251,34 @@ mod tests {
 
     #[test]
     fn a_site_that_earns_survives_a_fault_now_and_then() {
-        let mut p = Policy::new(32 << 10, true);
-        let site = p.site(0x1234);
+        let mut p = policy();
+        let site = p.site(0x1234, 1 << 20);
         for _ in 0..10_000 {
             assert!(p.allows(site, 512 << 10));
-            p.earn(site, 512 << 10);
-            p.charge(site, FAULT_COST);
+            p.earn(site, 512 << 10, p.costs.elide);
+            p.charge(site, p.costs.fault);
         }
     }
 
     #[test]
     fn sites_have_accounts_of_their_own() {
-        let mut p = Policy::new(32 << 10, true);
-        let (a, b) = (p.site(0x1234), p.site(0x5678));
+        let mut p = policy();
+        let (a, b) = (p.site(0x1234, 1 << 20), p.site(0x5678, 1 << 20));
         assert_ne!(a, b);
-        assert_eq!(p.site(0x1234), a);
+        assert_eq!(p.site(0x1234, 1 << 20), a);
         p.charge(a, i64::from(u32::MAX));
         assert!(!p.allows(a, 1 << 20) && p.allows(b, 1 << 20));
+    }
+
+    #[test]
+    fn small_copies_that_cost_more_than_they_save_rest_and_large_ones_of_the_same_site_do_not() {
+        let mut p = policy();
+        let (small, large) = (p.site(0x1234, 16 << 10), p.site(0x1234, 1 << 20));
+        for _ in 0..20_000 {
+            p.earn(small, 8 << 10, p.costs.elide + p.costs.input);
+            p.earn(large, 1 << 20, p.costs.elide + p.costs.input);
+        }
+        assert!(p.pauses.rests(0x1234, 16 << 10) && p.pauses.rests(0x1234, 20_000));
+        assert!(!p.pauses.rests(0x1234, 1 << 20));
     }
 }

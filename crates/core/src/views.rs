@@ -240,6 +240,36 @@ impl Views {
         self.map.insert(span.start, new);
     }
 
+    /// Makes the view that is just `to` a view of the bytes at `src`, if one view covers them all: what
+    /// a copy in the steady state comes to. Returns the extent, which `to` now refers to.
+    #[inline]
+    pub fn follow(
+        &mut self,
+        to: Span,
+        src: usize,
+        site: u16,
+        extents: &mut Extents,
+        pool: &mut impl Reclaim,
+    ) -> Option<ExtentId> {
+        let from = self.map.floor(src)?;
+        let source = *self.map.view(from);
+        if source.end < src + to.len() || source.extent == ExtentId::NONE {
+            return None;
+        }
+        let offset = source.offset.wrapping_add((src - self.map.key(from)) as u32);
+        let p = self.map.floor(to.start)?;
+        if self.map.key(p) != to.start || self.map.view(p).end != to.end {
+            return None;
+        }
+        extents.hold(source.extent);
+        let new = View { end: to.end, extent: source.extent, offset, site };
+        let gone = std::mem::replace(self.map.view_mut(p), new).extent;
+        if let Some(e) = extents.drop_ref(gone) {
+            pool.reclaim(e);
+        }
+        Some(source.extent)
+    }
+
     /// Moves the views of `from` (and only them) by `distance` bytes; nothing is there.
     pub fn shift(&mut self, from: Span, distance: isize, extents: &mut Extents) {
         let mut moved = Vec::new();

@@ -8,7 +8,7 @@ use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
-use uncopy_core::policy::Policy;
+use uncopy_core::policy::{Costs, Policy};
 use uncopy_core::ranges::Ranges;
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
@@ -156,7 +156,7 @@ impl World {
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            Policy::new(8 << 10, refusals),
+            Policy::new(8 << 10, refusals, Costs::REFERENCE, Box::leak(Box::default())),
             Box::leak(Box::new(Filter::new())),
             counters,
         );

@@ -15,7 +15,7 @@ use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
-use uncopy_core::policy::Policy;
+use uncopy_core::policy::{Costs, Pauses, Policy};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Detached, Limits, Tracker};
 
@@ -24,6 +24,8 @@ pub type Books = Tracker<Pages>;
 
 /// The lock-free test; see [`Filter`].
 pub static FILTER: Filter = Filter::new();
+/// Call sites that are left alone; see [`Pauses`].
+pub static PAUSES: Pauses = Pauses::new();
 /// What was done.
 pub static COUNTERS: Counters = Counters::new();
 
@@ -252,7 +254,7 @@ impl Space {
             ranges,
             views: VIEWS_MAX,
         };
-        let policy = Policy::new(s.threshold, s.backoff);
+        let policy = Policy::new(s.threshold, s.backoff, Costs::REFERENCE, &PAUSES);
         self.books = Some(Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS));
         true
     }

@@ -72,6 +72,9 @@ impl<M: Memory> Tracker<M> {
         if from.overlaps(to) {
             return;
         }
+        if self.copy_again(to, src, caller, plan) {
+            return;
+        }
         let mut survey = Survey::default();
         plan.fragmented = true;
         if !self.survey(from, to, &mut survey) {
@@ -82,7 +85,7 @@ impl<M: Memory> Tracker<M> {
             return;
         }
         self.clock += 1;
-        let site = self.policy.site(caller);
+        let site = self.policy.site(caller, len);
         plan.site = site;
         let elide = self.policy.allows(site, len);
         let island = ISLAND_PAGES * PAGE;
@@ -113,6 +116,7 @@ impl<M: Memory> Tracker<M> {
         }
         if !survey.viewed() {
             plan.fragmented = false;
+            self.policy.charge(site, self.policy.costs.look);
             return;
         }
         plan.bypass = self.plan_copy(to.start, &survey, plan).is_none();
@@ -121,6 +125,26 @@ impl<M: Memory> Tracker<M> {
         } else if plan.staged.is_empty() {
             self.commit(plan, false);
         }
+    }
+
+    /// The steady state: the whole source is one view, and the destination was just such a copy's
+    /// before. Nothing is left to be done but to note it.
+    #[inline]
+    fn copy_again(&mut self, to: Span, src: usize, caller: usize, plan: &mut CopyPlan) -> bool {
+        let site = self.policy.site(caller, to.len());
+        if to.len() < self.policy.threshold || self.policy.paused(site) {
+            return false;
+        }
+        let (extents, pool) = (&mut self.extents, &mut self.pool);
+        let Some(extent) = self.views.follow(to, src, site, extents, pool) else { return false };
+        self.clock += 1;
+        let e = self.extents.get_mut(extent);
+        (e.used, e.useful) = (self.clock, true);
+        self.policy.earn(site, to.len(), self.policy.costs.again);
+        add(&self.counters.elided_copies, 1);
+        add(&self.counters.elided_bytes, to.len() as u64);
+        plan.bypass = false;
+        true
     }
 
     /// Looks at both sides of a copy once. Returns false if they are too fragmented.
@@ -172,7 +196,7 @@ impl<M: Memory> Tracker<M> {
             self.drop_pins(&mut plan.pins);
         }
         if elided > 0 {
-            self.policy.earn(plan.site, elided);
+            self.policy.earn(plan.site, elided, self.policy.costs.elide);
             add(&self.counters.elided_copies, 1);
             add(&self.counters.elided_bytes, elided as u64);
         }

@@ -4,7 +4,7 @@ use super::Tracker;
 use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::policy::{self};
+
 use crate::span::Span;
 use crate::views::View;
 
@@ -30,7 +30,7 @@ impl<M: Memory> Tracker<M> {
                 let wasted =
                     |v: &View| v.extent != ExtentId::NONE && !self.extents.get(v.extent).useful;
                 if first.as_ref().is_some_and(wasted) {
-                    self.policy.charge(site, policy::WASTED_INPUT_COST);
+                    self.policy.charge(site, self.policy.costs.wasted_input);
                 }
                 self.views.assign(run, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
             }

@@ -5,7 +5,7 @@ use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::{Memory, Stop};
 use crate::plan::MAX_PIECES;
-use crate::policy::{self, SiteId};
+use crate::policy::SiteId;
 use crate::span::{PAGE, Span};
 use arrayvec::ArrayVec;
 
@@ -45,9 +45,9 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.moved_pages, moved as u64);
         if matches!(taken.stop, Stop::Busy | Stop::Unsuitable) {
             add(&self.counters.refusals, 1);
-            self.policy.charge(site, policy::REFUSED_COST);
+            self.policy.charge(site, self.policy.costs.refused);
         }
-        self.policy.charge(site, policy::MOVE_COST * calls as i64);
+        self.policy.charge(site, self.policy.costs.move_pages * calls as i64);
         self.pool.vacant.give(slot + moved, pages - moved);
         let unmapped = Span::sized(span.start, gone * PAGE);
         self.views.assign(unmapped, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
@@ -71,10 +71,10 @@ impl<M: Memory> Tracker<M> {
                 return false;
             }
             add(&self.counters.registrations, 1);
-            self.policy.charge(site, policy::REGISTER_COST);
+            self.policy.charge(site, self.policy.costs.register);
             if self.memory.register(gap).is_err() {
                 add(&self.counters.refusals, 1);
-                self.policy.charge(site, policy::REFUSED_COST);
+                self.policy.charge(site, self.policy.costs.refused);
                 return false;
             }
             self.registered.insert(gap);

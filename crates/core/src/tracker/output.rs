@@ -38,6 +38,9 @@ impl<M: Memory> Tracker<M> {
                     // Empty memory is sent by nobody who means it: let the faults answer.
                     Some(v) if v.extent == ExtentId::NONE => return None,
                     Some(v) => {
+                        if plan.gathered == 0 {
+                            self.policy.charge(v.site, self.policy.costs.output);
+                        }
                         if plan.pins.last() != Some(&v.extent) {
                             self.pin(v.extent, &mut plan.pins)?;
                         }

@@ -150,7 +150,7 @@ unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> bool {
     let tracked = space::running()
         && (space::FILTER.perhaps_tracked(src, n) || space::FILTER.perhaps_tracked(dst, n));
     let input = n >= crate::start::threshold() && space::FILTER.is_input(src, n);
-    if !(tracked || input) {
+    if !(tracked || input && !space::PAUSES.rests(caller, n)) {
         return false;
     }
     // SAFETY: the caller's promise.
