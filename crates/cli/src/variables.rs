@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
+use uncopy_core::inject::Plan;
 use uncopy_core::options::{self, BadValue, Kind, OPTIONS, Spec};
 
 use crate::units;
@@ -35,6 +36,10 @@ pub fn complaints(
                 let text = bad_value(spec, &value)?;
                 return Some(Complaint { name, text, drop: true });
             }
+            if shown == options::INJECT {
+                let text = bad_injection(&value)?;
+                return Some(Complaint { name, text, drop: true });
+            }
             if options::known(&shown) {
                 return None;
             }
@@ -54,6 +59,12 @@ fn bad_value(spec: &Spec, value: &OsStr) -> Option<String> {
     let shown = value.to_string_lossy();
     let bad = options::parse(spec, &shown).err()?;
     Some(format!("{}={shown} is ignored: {}", spec.env, explain(spec, bad)))
+}
+
+fn bad_injection(value: &OsStr) -> Option<String> {
+    let shown = value.to_string_lossy();
+    let (part, why) = Plan::parse(&shown).err()?;
+    Some(format!("{}={shown} is ignored: {part}: {why}", options::INJECT))
 }
 
 /// What a value of `spec` has to look like, for somebody who gave a bad one.
@@ -118,6 +129,13 @@ mod tests {
         assert!(found.iter().all(|c| c.drop));
         assert!(found[0].text.contains("yes or no"), "{}", found[0].text);
         assert!(found[1].text.contains("8K..1G"), "{}", found[1].text);
+    }
+
+    #[test]
+    fn a_bad_injection_is_dropped_whole_with_the_part_that_is_wrong() {
+        let found = look(&[("UNCOPY_INJECT", "move:EBUSY:1/10,mvoe:1/2")]);
+        assert!(found[0].drop && found[0].text.contains("mvoe:1/2: no such call"));
+        assert!(look(&[("UNCOPY_INJECT", "all:1/50,seed=3")]).is_empty());
     }
 
     #[test]

@@ -91,6 +91,51 @@ counters! {
     /// Address space in bytes that its live blocks have beyond what the program was promised; it
     /// costs memory only as far as a block was larger before.
     twin_slack_bytes,
+
+    // Why: the kernel's answers to registering, moving and filling that were not "done".
+    /// EBUSY: pinned by a device, shared after fork, or of another userfaultfd.
+    refused_busy,
+    /// EAGAIN that remained after some tries: contended, or the memory map was changing.
+    refused_again,
+    /// ENOMEM: memory, or `vm.max_map_count`.
+    refused_no_memory,
+    /// EPERM, EACCES, ENOSYS: a sandbox.
+    refused_permission,
+    /// EINVAL and its kin: memory that is not private and anonymous, or locked.
+    refused_unsuitable,
+    /// Anything else.
+    refused_other,
+    /// Fills of missing pages that were put off (EAGAIN, ENOMEM) and made later.
+    delayed_fills,
+    /// Fills that `UFFDIO_COPY` refused and `UFFDIO_MOVE` did.
+    moved_fills,
+
+    // Why: what was used up; together they are `exhausted`.
+    /// The cap on extent memory, or the pool, had no room for an extent.
+    exhausted_extents,
+    /// The cap on registered ranges.
+    exhausted_mappings,
+    /// The cap on views.
+    exhausted_views,
+    /// No memory for the books themselves.
+    exhausted_books,
+
+    // Why nothing (more) is elided; 1 where it holds.
+    /// userfaultfd is not permitted.
+    off_permission,
+    /// The kernel has none, or none with `UFFDIO_MOVE`.
+    off_kernel,
+    /// No memory or address space for the pool, or no descriptors.
+    off_resources,
+    /// The monitor thread could not be made.
+    off_thread,
+    /// The program entered a sandbox, or locked all its memory.
+    off_sandbox,
+    /// Our descriptors were closed, or the kernel stopped taking our calls.
+    off_descriptors,
+
+    /// Calls that failed because a test said so (`UNCOPY_INJECT`).
+    injected,
 }
 
 /// Adds to a counter.

@@ -62,6 +62,15 @@ impl Extents {
         self.bytes
     }
 
+    /// Whether another extent can be made, and its pages be given back, without an allocation that
+    /// might fail.
+    pub fn reserve(&mut self) -> bool {
+        let new = self.vacant.is_empty();
+        let room = !new || self.slots.len() < u32::MAX as usize - 1;
+        room && self.slots.try_reserve(usize::from(new)).is_ok()
+            && self.vacant.try_reserve(self.slots.capacity() - self.vacant.len()).is_ok()
+    }
+
     /// Makes an extent of `pages` pool pages from `page`, with one reference.
     pub fn create(&mut self, page: usize, pages: usize, filled: u32, used: u64) -> ExtentId {
         self.bytes += pages * PAGE;

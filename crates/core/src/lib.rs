@@ -14,6 +14,7 @@
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
 //! | [`arena`] | the twin allocator's book of blocks |
+//! | [`inject`] | which calls a test can make fail, and how it says so |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod arena;
 pub mod counters;
 pub mod extents;
 pub mod filter;
+pub mod inject;
 pub mod memory;
 pub mod options;
 pub mod plan;

@@ -71,8 +71,20 @@ pub trait Memory {
     /// Moves the pages of `from` into the vacant pool pages that start at page number `slot`.
     fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken;
 
-    /// Makes `pages` pool pages from page number `slot` vacant.
-    fn discard(&mut self, slot: usize, pages: usize);
+    /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still have
+    /// memory behind them.
+    #[must_use]
+    fn discard(&mut self, slot: usize, pages: usize) -> bool;
+
+    /// Whether an extent may be made now.
+    fn room(&mut self) -> bool {
+        true
+    }
+
+    /// Whether there is memory for keeping the books of anything more.
+    fn books_have_room(&mut self) -> bool {
+        true
+    }
 
     /// Fills the missing pages of `span` with `pieces`, which tile it, each page in one step as far
     /// as anyone who touches it can see, and wakes who waits there. A page that turns out to be

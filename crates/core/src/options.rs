@@ -117,8 +117,11 @@ pub const OPTIONS: &[Spec] = &[
     },
 ];
 
-/// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself.
-pub const RESERVED: &[&str] = &["UNCOPY_LIBRARY"];
+/// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
+pub const RESERVED: &[&str] = &["UNCOPY_LIBRARY", INJECT];
+
+/// Makes calls of the library's fail, for tests: see [`crate::inject`].
+pub const INJECT: &str = "UNCOPY_INJECT";
 
 /// Index of the option called `name` on the command line, for [`Values::get`].
 ///

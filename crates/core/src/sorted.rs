@@ -44,6 +44,12 @@ impl Sorted {
         Self { leaves: Vec::new(), firsts: Vec::new(), count: 0 }
     }
 
+    /// Whether there is room in the lists of leaves for `leaves` more.
+    #[inline]
+    pub fn reserve(&mut self, leaves: usize) -> bool {
+        self.leaves.try_reserve(leaves).is_ok() && self.firsts.try_reserve(leaves).is_ok()
+    }
+
     /// Entries.
     pub const fn count(&self) -> usize {
         self.count

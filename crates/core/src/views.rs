@@ -4,6 +4,7 @@
 //! page at `a` is unmapped and ours" and "some view covers `a`" are the same statement.
 
 use crate::extents::{Extent, ExtentId, Extents};
+use crate::plan::MAX_PIECES;
 use crate::sorted::{Place, Sorted};
 use crate::span::Span;
 
@@ -95,6 +96,11 @@ impl Views {
     /// None.
     pub const fn new() -> Self {
         Self { map: Sorted::new() }
+    }
+
+    /// Whether the views that one call makes can be added without a large allocation that might fail.
+    pub fn reserve(&mut self) -> bool {
+        self.map.reserve(2 * MAX_PIECES)
     }
 
     /// How many there are.

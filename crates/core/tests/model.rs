@@ -101,8 +101,20 @@ impl Memory for Machine {
         Taken { pages: from.pages(), stop: Stop::Done }
     }
 
-    fn discard(&mut self, slot: usize, pages: usize) {
+    fn discard(&mut self, slot: usize, pages: usize) -> bool {
+        if self.refuse() {
+            return false;
+        }
         self.pool[slot..slot + pages].fill_with(|| None);
+        true
+    }
+
+    fn room(&mut self) -> bool {
+        !self.refuse()
+    }
+
+    fn books_have_room(&mut self) -> bool {
+        !self.refuse()
     }
 
     fn fill(&mut self, span: Span, pieces: &[Piece]) -> (usize, Result<(), FillError>) {
@@ -368,12 +380,12 @@ impl World {
     fn fork(&mut self) {
         // The child's memory map has the same pages, nothing registered, and its own descriptor.
         self.tracker.memory.registered.clear();
-        let mut copies = Vec::new();
-        if self.random.one_in(2) {
-            self.tracker.register_all_again(|c| copies.push(c));
-        } else {
-            self.tracker.give_up(true, |c| copies.push(c));
+        if self.random.one_in(2) && self.tracker.register_all_again() {
+            return;
         }
+        self.tracker.memory.registered.clear();
+        let mut copies = Vec::new();
+        self.tracker.give_up(|c| copies.push(c));
         // (Executed at once in reality; here the pool's pages stay as they are until then.)
         for c in copies {
             self.move_bytes(c.to, c.from, c.len);

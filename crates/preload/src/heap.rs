@@ -1,14 +1,48 @@
 //! Our own allocator: the program's may be anything, may be in the middle of something, and its
 //! memory may be tracked. This one maps its own pages with direct system calls.
 //!
+//! Rust aborts the process where an allocation fails, and the process is not ours to abort. So where
+//! the kernel has no memory a reserve is handed out, and once half of it is gone nothing more is
+//! tracked: what the other half must suffice for are the steps that undo tracking.
+//!
 //! unsafe: implements the allocator traits over `dlmalloc` and anonymous mappings.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use uncopy_vm::critical;
+use uncopy_core::inject::Call;
 use uncopy_vm::lock::Lock;
+use uncopy_vm::pages::BOOKS_SHORT;
+use uncopy_vm::{critical, inject};
+
+const RESERVE_SIZE: usize = 2 << 20;
+
+/// Address space until it is needed.
+#[repr(align(4096))]
+struct Reserve(UnsafeCell<[u8; RESERVE_SIZE]>);
+// SAFETY: each byte is handed out once.
+unsafe impl Sync for Reserve {}
+
+static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_SIZE]));
+static RESERVE_USED: AtomicUsize = AtomicUsize::new(0);
+
+/// To dlmalloc: not to be released, not to be joined with mappings. (Bit 0 has a meaning of its own.)
+const FROM_RESERVE: u32 = 2;
+
+fn take_reserve(size: usize) -> (*mut u8, usize, u32) {
+    // (Under the heap's lock.)
+    let used = RESERVE_USED.load(Relaxed);
+    if size > RESERVE_SIZE - used {
+        return (core::ptr::null_mut(), 0, 0);
+    }
+    RESERVE_USED.store(used + size, Relaxed);
+    if used + size > RESERVE_SIZE / 2 {
+        BOOKS_SHORT.store(true, Relaxed);
+    }
+    (RESERVE.0.get().cast::<u8>().wrapping_add(used), size, FROM_RESERVE)
+}
 
 struct Mappings;
 
@@ -16,15 +50,15 @@ struct Mappings;
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let mapped = unsafe {
+        let mapped = inject::check(Call::Heap).and_then(|()| unsafe {
             mmap_anonymous(
                 core::ptr::null_mut(),
                 size,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,
             )
-        };
-        mapped.map_or((core::ptr::null_mut(), 0, 0), |p| (p.cast(), size, 0))
+        });
+        mapped.map_or_else(|_| take_reserve(size), |p| (p.cast(), size, 0))
     }
 
     fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
@@ -33,16 +67,21 @@ unsafe impl Allocator for Mappings {
 
     fn free_part(&self, ptr: *mut u8, old: usize, new: usize) -> bool {
         // SAFETY: the tail of a mapping of ours that dlmalloc gives back.
-        unsafe { munmap(ptr.add(new).cast(), old - new).is_ok() }
+        unsafe {
+            inject::check(Call::Munmap)
+                .and_then(|()| munmap(ptr.add(new).cast(), old - new))
+                .is_ok()
+        }
     }
 
     fn free(&self, ptr: *mut u8, size: usize) -> bool {
         // SAFETY: a mapping of ours that dlmalloc gives back.
-        unsafe { munmap(ptr.cast(), size).is_ok() }
+        unsafe { inject::check(Call::Munmap).and_then(|()| munmap(ptr.cast(), size)).is_ok() }
     }
 
-    fn can_release_part(&self, _: u32) -> bool {
-        true
+    fn can_release_part(&self, flags: u32) -> bool {
+        // (dlmalloc hands the flags over without bit 0.)
+        flags != FROM_RESERVE >> 1
     }
 
     fn allocates_zeros(&self) -> bool {

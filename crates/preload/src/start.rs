@@ -10,7 +10,9 @@ use std::ffi::CString;
 use std::fmt::Write;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use uncopy_core::counters::Counters;
+use uncopy_core::inject::Plan;
 use uncopy_core::options::{self, OPTIONS, Values, index_of};
+use uncopy_vm::inject;
 use uncopy_vm::space::{self, Settings};
 use uncopy_vm::twin;
 use uncopy_vm::uffd::Refusal;
@@ -101,13 +103,18 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry) {
                 continue;
             }
             entry.settings.push(line.to_owned());
+            // What cannot be read, here and below, was said by `uncopy run`; the default stands.
+            if name == options::INJECT
+                && let Ok(plan) = Plan::parse(value)
+            {
+                inject::arm(&plan);
+            }
             if name == "UNCOPY_LIBRARY" {
                 entry.library = value.as_bytes();
             }
             let Some(at) = OPTIONS.iter().position(|o| o.env == name) else {
                 continue;
             };
-            // What cannot be read was said by `uncopy run`; the default stands.
             if let Ok(v) = options::parse(&OPTIONS[at], value) {
                 values.set(at, v);
             }

@@ -4,8 +4,9 @@
 
 use arrayvec::ArrayVec;
 use libc::iovec;
+use uncopy_core::inject::Call;
 use uncopy_core::plan::MAX_PIECES;
-use uncopy_vm::space;
+use uncopy_vm::{inject, space};
 
 /// A list of pieces made by us.
 pub type Pieces = ArrayVec<iovec, MAX_PIECES>;
@@ -69,7 +70,7 @@ pub fn takes_pieces(fd: i32) -> bool {
     }
     // SAFETY: used for one system call, which answers EBADF if it is not open.
     let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
-    rustix::fs::fstat(fd).is_ok_and(|s| {
+    inject::check(Call::Fstat).and_then(|()| rustix::fs::fstat(fd)).is_ok_and(|s| {
         matches!(
             FileType::from_raw_mode(s.st_mode),
             FileType::Socket | FileType::Fifo | FileType::RegularFile

@@ -10,8 +10,10 @@
 //!
 //! unsafe: system calls on signal masks; they concern this thread alone.
 
+use crate::inject;
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
+use uncopy_core::inject::Call;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -124,7 +126,9 @@ pub unsafe fn put_off(signal: i32, info: *const libc::siginfo_t, interrupted: &m
         let tid = syscall4(libc::SYS_gettid as usize, 0, 0, 0, 0);
         let queue = libc::SYS_rt_tgsigqueueinfo as usize;
         let (pid, tid) = (pid as usize, tid as usize);
-        if syscall4(queue, pid, tid, signal as usize, info as usize) != 0 {
+        let queued = inject::check(Call::Sigqueue).is_ok()
+            && syscall4(queue, pid, tid, signal as usize, info as usize) == 0;
+        if !queued {
             // The queue is full (RLIMIT_SIGPENDING): without its details it always has a place.
             syscall4(libc::SYS_tgkill as usize, pid, tid, signal as usize, 0);
         }

@@ -10,10 +10,12 @@
 //! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
 //! | [`twin`] | the twin allocator's memory |
 //! | [`monitor`] | the fault-handling thread |
+//! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 
 pub mod critical;
 pub mod freeze;
+pub mod inject;
 pub mod lock;
 pub mod monitor;
 pub mod pages;

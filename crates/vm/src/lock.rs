@@ -1,14 +1,23 @@
 //! A futex lock (Drepper, "Futexes are tricky", mutex 2) that a forked child can reset: the
 //! thread that held it does not exist there. std's cannot be.
 
+use crate::inject;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
+use uncopy_core::inject::Call;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 /// A holder is done within a microsecond or so, unless it is in a page-table call.
 const SPINS: usize = 100;
+
+/// Waits until `word` is woken, unless it is not `value`; may come back early.
+pub fn wait(word: &AtomicU32, value: u32) {
+    if inject::check(Call::Futex).is_ok() {
+        let _ = futex::wait(word, futex::Flags::PRIVATE, value, None);
+    }
+}
 
 /// The lock. Not re-entrant.
 #[derive(Debug)]
@@ -45,7 +54,7 @@ impl Lock {
             core::hint::spin_loop();
         }
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
-            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, CONTENDED, None);
+            wait(&self.0, CONTENDED);
         }
     }
 

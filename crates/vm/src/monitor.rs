@@ -5,13 +5,15 @@
 //! reach it too: no thread of ours keeps privileges that the program has dropped.
 
 use crate::freeze::Since;
-use crate::pages::Fds;
+use crate::inject;
+use crate::pages::{Fds, WAKE_TRIES};
 use crate::uffd::{Event, Msg, Uffd};
-use crate::{critical, freeze, space};
+use crate::{critical, freeze, lock, space};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::thread::futex;
+use uncopy_core::inject::Call;
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Fault;
 
@@ -21,23 +23,37 @@ const STACK: usize = 512 << 10;
 /// again and again.
 const WAITING_MAX: usize = 4096;
 
-/// Not 0 once the thread has its own descriptors.
-static READY: AtomicU32 = AtomicU32::new(0);
+/// How long faults that could not be answered, or a poll that was refused, wait for the next try.
+const SOON: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000 };
+
+/// Not [`STARTING`] once the thread has its own descriptors, or has ended because it cannot.
+static READY: AtomicU32 = AtomicU32::new(STARTING);
+const STARTING: u32 = 0;
+const RUNS: u32 = 1;
+const FAILED: u32 = 2;
 
 /// Makes the thread and waits until the program cannot take its descriptors away; returns whether
 /// that worked.
 pub(crate) fn spawn() -> bool {
-    READY.store(0, Ordering::Relaxed);
+    READY.store(STARTING, Ordering::Relaxed);
     if !create() {
         return false;
     }
-    while READY.load(Ordering::Acquire) == 0 {
-        let _ = futex::wait(&READY, futex::Flags::PRIVATE, 0, None);
+    while READY.load(Ordering::Acquire) == STARTING {
+        lock::wait(&READY, STARTING);
     }
-    true
+    READY.load(Ordering::Acquire) == RUNS
+}
+
+fn tell(ready: u32) {
+    READY.store(ready, Ordering::Release);
+    let _ = futex::wake(&READY, futex::Flags::PRIVATE, 1);
 }
 
 fn create() -> bool {
+    if inject::check(Call::Thread).is_err() {
+        return false;
+    }
     // SAFETY: plain pthread calls; the thread runs `run` and touches no stack of ours. All signals
     // are blocked while it is made, so it starts (and stays) with all blocked.
     unsafe {
@@ -63,16 +79,18 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     critical::forever();
     let _ = rustix::thread::set_name(c"uncopy");
     let fds = space::for_monitor(|b, _| {
-        [b.memory.fds.program.fd().as_raw_fd(), b.memory.fds.pool.fd().as_raw_fd()]
+        let fds = b.memory.fds.as_ref()?;
+        Some([fds.program.fd().as_raw_fd(), fds.pool.fd().as_raw_fd()])
     });
-    let Some([program, pool]) = fds else { return core::ptr::null_mut() };
-    keep_only([program, pool]);
+    let Some([program, pool]) = fds.flatten().filter(|ours| keep_only(*ours)) else {
+        tell(FAILED);
+        return core::ptr::null_mut();
+    };
     // SAFETY: this thread's own table has just these, and only this thread uses them: whatever the
     // program does to its own table does not reach them.
     let own = unsafe { Fds { program: Uffd::from_raw(program), pool: Uffd::from_raw(pool) } };
     space::for_monitor(|b, _| b.memory.set_monitor(own));
-    READY.store(1, Ordering::Release);
-    let _ = futex::wake(&READY, futex::Flags::PRIVATE, 1);
+    tell(RUNS);
     // SAFETY: the books keep them open for the life of the process.
     let (program, pool) =
         unsafe { (BorrowedFd::borrow_raw(program), BorrowedFd::borrow_raw(pool)) };
@@ -80,18 +98,27 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     loop {
         let mut fds = [PollFd::new(&program, PollFlags::IN), PollFd::new(&pool, PollFlags::IN)];
         let patience = if waiting.count > 0 {
-            Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000 })
+            Some(SOON)
         } else if MAIN_THREAD_ENDED.load(Ordering::Relaxed) {
             Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 })
+        } else if !space::running() {
+            // The page that wakes us may have been locked, and so touched.
+            Some(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 })
         } else {
             None
         };
-        let _ = poll(&mut fds, patience.as_ref());
-        if fds[1].revents().contains(PollFlags::IN) {
-            space::for_monitor(|b, _| {
-                for m in b.memory.own().pool.read(&mut [Msg::default(); READ_AT_ONCE]) {
+        let polled = inject::check(Call::Poll).and_then(|()| poll(&mut fds, patience.as_ref()));
+        if polled.is_err() {
+            // Not to be had: looked at now and then instead.
+            let _ = rustix::thread::nanosleep(&SOON);
+        }
+        if polled.is_err() || fds[1].revents().contains(PollFlags::IN) {
+            space::for_monitor(|b, frozen| {
+                let mut messages = [Msg::default(); READ_AT_ONCE];
+                let Some(own) = b.memory.own() else { return };
+                for m in own.pool.read(&mut messages) {
                     if let Event::Fault(addr) = m.event() {
-                        b.memory.provide_pool_zero(addr);
+                        waiting.answer(b, frozen, addr);
                     }
                 }
             });
@@ -105,7 +132,8 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
             }
             let mut messages = [Msg::default(); READ_AT_ONCE];
             loop {
-                let read = b.memory.own().program.read(&mut messages);
+                let Some(own) = b.memory.own() else { return };
+                let read = own.program.read(&mut messages);
                 for m in read {
                     match m.event() {
                         Event::Fault(addr) => waiting.answer(b, frozen, addr),
@@ -137,20 +165,30 @@ static MAIN_THREAD_ENDED: AtomicBool = AtomicBool::new(false);
 /// The first thread is about to end by `pthread_exit`.
 pub fn main_thread_ends() {
     MAIN_THREAD_ENDED.store(true, Ordering::Relaxed);
-    // Wakes the monitor: the first touch of a pool page that is kept for this.
-    if let Some(Some(page)) = space::with(|b| b.spare_pool_page()) {
-        // SAFETY: a page of the pool that nobody else uses.
+    if let Some(page) = space::with_after_fork(|b| b.memory.wake_page()) {
+        // SAFETY: a page of ours that nobody else uses.
         unsafe { core::ptr::read_volatile(page as *const u8) };
     }
+}
+
+/// Whether the thread runs: it is one more than the program knows of.
+pub fn runs() -> bool {
+    READY.load(Ordering::Relaxed) == RUNS
+}
+
+/// After fork, in the child: the thread was not taken along.
+pub(crate) fn is_gone() {
+    READY.store(STARTING, Ordering::Relaxed);
+    MAIN_THREAD_ENDED.store(false, Ordering::Relaxed);
 }
 
 /// Whether only the first thread (which has ended) and this one are left.
 fn last_thread() -> bool {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(tasks) = rustix::fs::open(c"/proc/self/task", flags, Mode::empty()) else {
-        return false;
-    };
+    let tasks = inject::check(Call::Open)
+        .and_then(|()| rustix::fs::open(c"/proc/self/task", flags, Mode::empty()));
+    let Ok(tasks) = tasks else { return false };
     let mut buffer = [core::mem::MaybeUninit::uninit(); 1024];
     let mut entries = rustix::fs::RawDir::new(tasks, &mut buffer);
     let mut count = 0;
@@ -161,27 +199,23 @@ fn last_thread() -> bool {
 }
 
 /// Leaves this thread with a descriptor table of its own that holds only ours: what the program
-/// closes is closed, and what it closes of ours stays open here.
-fn keep_only(ours: [i32; 2]) {
+/// closes is closed, and what it closes of ours stays open here. Returns false where that is not to be
+/// had: then the thread must end (a file of the program's would stay open as long as it lives, or the
+/// program could put another file at our number).
+fn keep_only(ours: [i32; 2]) -> bool {
     let (low, high) = (ours[0].min(ours[1]) as u32, ours[0].max(ours[1]) as u32);
     // SAFETY: from the first call on the table is this thread's alone (CLOSE_RANGE_UNSHARE).
     unsafe {
         let close = |from: u32, to: u32, flags: usize| {
             let call = libc::SYS_close_range as usize;
-            if from <= to {
-                critical::syscall4(call, from as usize, to as usize, flags, 0)
-            } else {
-                0
-            }
+            from > to
+                || inject::check(Call::CloseRange).is_ok()
+                    && critical::syscall4(call, from as usize, to as usize, flags, 0) == 0
         };
         const UNSHARE: usize = 2;
-        if close(high + 1, u32::MAX, UNSHARE) != 0 {
-            return;
-        }
-        close(low + 1, high - 1, 0);
-        if low > 0 {
-            close(0, low - 1, 0);
-        }
+        close(high + 1, u32::MAX, UNSHARE)
+            && close(low + 1, high - 1, 0)
+            && (low == 0 || close(0, low - 1, 0))
     }
 }
 
@@ -212,7 +246,10 @@ impl Waiting {
         } else {
             // Too many to remember: the thread faults again. Never stop reading, for what the
             // others wait for may be a report behind these faults.
-            books.memory.own().program.wake(Span::sized(addr & !(PAGE - 1), PAGE));
+            if let Some(fds) = books.memory.own() {
+                let page = Span::sized(addr & !(PAGE - 1), PAGE);
+                let _ = (0..WAKE_TRIES).any(|_| fds.program.wake(page));
+            }
         }
     }
 
@@ -227,6 +264,9 @@ impl Waiting {
 
     /// Returns false if it has to be tried again.
     fn resolve(books: &mut space::Books, frozen: bool, addr: usize) -> bool {
+        if books.memory.is_pool(addr) {
+            return books.memory.provide_zero(addr);
+        }
         let outcome = match frozen.then(|| freeze::since(addr)) {
             None => books.fault(addr),
             Some(Since::Moved) => Fault::Again,

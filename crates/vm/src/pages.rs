@@ -4,9 +4,14 @@
 //! unsafe: reserves the pool and composes pages in a staging buffer; both are this module's own
 //! mappings, reached only through addresses that it handed out.
 
+use crate::inject;
+use crate::space::COUNTERS;
 use crate::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal, Uffd};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use uncopy_core::counters::add;
+use uncopy_core::inject::Call;
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::PoolShape;
@@ -20,6 +25,8 @@ const POOL_MIN: usize = (8 << 20) / PAGE;
 const POOL_OF_LIMIT: usize = 32;
 /// How often a contended move is tried again before it counts as refused.
 const MOVE_TRIES: usize = 4;
+/// The same for waking, where nobody looks again.
+pub(crate) const WAKE_TRIES: usize = 100;
 
 /// Copies bytes; set to libc's own routine by the preload library, because the symbol `memcpy`
 /// is the library's.
@@ -46,28 +53,45 @@ impl Fds {
         })
     }
 
-    /// Puts both at descriptors from `least` on, where that is possible.
-    pub fn lift(&mut self, least: i32) {
-        let _ = self.program.lift(least);
-        let _ = self.pool.lift(least);
+    /// Their numbers.
+    pub fn numbers(&self) -> [i32; 2] {
+        use rustix::fd::AsRawFd;
+        [self.program.fd().as_raw_fd(), self.pool.fd().as_raw_fd()]
+    }
+
+    /// Puts both at descriptors from `least` on.
+    ///
+    /// # Errors
+    /// Where that is not possible: then one or both are where they were.
+    pub fn lift(&mut self, least: i32) -> Result<(), Errno> {
+        self.program.lift(least)?;
+        self.pool.lift(least)
     }
 }
 
 /// Pages of the program and of the pool.
 #[derive(Debug)]
 pub struct Pages {
-    /// The userfaultfds, as the program's descriptor table has them.
-    pub fds: Fds,
+    /// The userfaultfds, as the program's descriptor table has them; none once they are lost.
+    pub fds: Option<Fds>,
     /// The same, as the monitor's own table has them, and whether it is the monitor that calls.
     monitor: Option<Fds>,
     by_monitor: bool,
     base: usize,
     shape: PoolShape,
     staging: usize,
+    /// Behind the pool.
+    wake_page: usize,
+    /// One page of the staging buffer, for pages that must be moved in.
+    spare: usize,
     copy_bytes: CopyBytes,
 }
 
+/// No memory was to be had for the books: nothing more is tracked.
+pub static BOOKS_SHORT: AtomicBool = AtomicBool::new(false);
+
 fn reserve(pages: usize) -> Result<usize, Errno> {
+    inject::check(Call::Mmap)?;
     // SAFETY: a new private mapping at an address of the kernel's choice.
     unsafe {
         rustix::mm::mmap_anonymous(
@@ -80,6 +104,30 @@ fn reserve(pages: usize) -> Result<usize, Errno> {
     .map(|p| p as usize)
 }
 
+/// Unmaps pages of ours that nothing refers to.
+fn unmap(start: usize, pages: usize) {
+    // SAFETY: our own mapping; the callers say that nothing refers to it. Where the kernel refuses,
+    // addresses are lost, not memory: most of it was never touched.
+    unsafe {
+        let _ = inject::check(Call::Munmap)
+            .and_then(|()| rustix::mm::munmap(start as *mut _, pages * PAGE));
+    }
+}
+
+/// Writes down why the kernel refused.
+fn refused(why: Errno) {
+    let c = &COUNTERS;
+    let counter = match why {
+        Errno::BUSY => &c.refused_busy,
+        Errno::AGAIN => &c.refused_again,
+        Errno::NOMEM => &c.refused_no_memory,
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => &c.refused_permission,
+        Errno::INVAL | Errno::NOENT | Errno::FAULT => &c.refused_unsuitable,
+        _ => &c.refused_other,
+    };
+    add(counter, 1);
+}
+
 impl Pages {
     /// Reserves a pool with room for about `bytes` of extents (less, where the address space is
     /// limited) and registers its move targets.
@@ -87,7 +135,7 @@ impl Pages {
     /// # Errors
     /// When not even a small pool can be had.
     pub fn new(fds: Fds, bytes: usize, copy_bytes: CopyBytes) -> Result<Self, Errno> {
-        let staging = reserve(STAGING_PAGES)?;
+        let staging = reserve(STAGING_PAGES + 1)?;
         use rustix::process::{Resource, getrlimit};
         let limit = [Resource::As, Resource::Data]
             .into_iter()
@@ -96,26 +144,37 @@ impl Pages {
             .map_or(usize::MAX, |l| l as usize / POOL_OF_LIMIT);
         let mut half = (bytes.min(limit / 2) / PAGE).max(POOL_MIN);
         let base = loop {
-            match reserve(2 * half) {
+            match reserve(2 * half + 1) {
                 Ok(base) => break base,
-                Err(_) if half > POOL_MIN => half /= 2,
-                Err(e) => return Err(e),
+                Err(_) if half > POOL_MIN => half = (half / 2).max(POOL_MIN),
+                Err(e) => {
+                    unmap(staging, STAGING_PAGES + 1);
+                    return Err(e);
+                }
             }
         };
         // SAFETY: our own mapping; the advice only keeps huge pages away, which moves would split.
         unsafe {
-            let _ = rustix::mm::madvise(base as *mut _, 2 * half * PAGE, Advice::LinuxNoHugepage);
+            let _ = inject::check(Call::Madvise).and_then(|()| {
+                rustix::mm::madvise(base as *mut _, 2 * half * PAGE, Advice::LinuxNoHugepage)
+            });
         }
-        let pages = Self {
-            fds,
+        let mut pages = Self {
+            fds: Some(fds),
             monitor: None,
             by_monitor: false,
             base,
             shape: PoolShape { boundary: half, pages: 2 * half },
             staging,
+            wake_page: base + 2 * half * PAGE,
+            spare: staging + STAGING_PAGES * PAGE,
             copy_bytes,
         };
-        pages.register_pool()?;
+        if let Err(e) = pages.register_pool() {
+            pages.abandon_pool();
+            unmap(staging, STAGING_PAGES + 1);
+            return Err(e);
+        }
         Ok(pages)
     }
 
@@ -131,27 +190,47 @@ impl Pages {
     }
 
     /// The descriptors of whoever calls.
-    pub fn own(&self) -> &Fds {
+    pub fn own(&self) -> Option<&Fds> {
         match &self.monitor {
-            Some(fds) if self.by_monitor => fds,
-            _ => &self.fds,
+            Some(fds) if self.by_monitor => Some(fds),
+            _ => self.fds.as_ref(),
         }
     }
 
-    /// Registers the move targets with the pool's userfaultfd (again, after fork).
+    /// If our numbers in the program's table are not ours any more: they are the program's, not to
+    /// be used or closed. Returns whether that is so.
+    pub fn forget_descriptors_if_gone(&mut self) -> bool {
+        let gone = self.fds.as_ref().is_some_and(|f| f.program.map_changing().is_none());
+        if gone {
+            core::mem::forget(self.fds.take());
+        }
+        gone
+    }
+
+    /// Registers the move targets with the pool's userfaultfd (again, after fork), and the page that
+    /// wakes the monitor.
     ///
     /// # Errors
     /// The kernel's.
     pub fn register_pool(&self) -> Result<(), Errno> {
-        self.own().pool.register(self.move_targets())
+        let pool = &self.own().ok_or(Errno::BADF)?.pool;
+        pool.register(self.move_targets())?;
+        pool.register(Span::sized(self.wake_page, PAGE))
+    }
+
+    /// A page whose first touch wakes the monitor.
+    pub fn wake_page(&self) -> usize {
+        self.wake_page
+    }
+
+    /// Whether `addr` is the pool's.
+    pub fn is_pool(&self, addr: usize) -> bool {
+        self.pool_span().contains(addr) || Span::sized(self.wake_page, PAGE).contains(addr)
     }
 
     /// Unmaps the pool, for good: no extent may be left, and none be made.
     pub fn abandon_pool(&mut self) {
-        // SAFETY: our own mapping; the caller says that nothing refers to it.
-        unsafe {
-            let _ = rustix::mm::munmap(self.base as *mut _, self.shape.pages * PAGE);
-        }
+        unmap(self.base, self.shape.pages);
         self.shape = PoolShape { boundary: 0, pages: 0 };
     }
 
@@ -169,67 +248,110 @@ impl Pages {
         self.base + page * PAGE
     }
 
-    /// Puts a zero page at `addr` of the program if nothing is there; wakes who waits.
-    /// Returns false while the memory map is changing.
+    /// Puts a zero page at `addr` (of the program or of the pool) if nothing is there; wakes who
+    /// waits. Returns false if it must be tried again.
     pub fn provide_zero(&self, addr: usize) -> bool {
-        zero_or_wake(&self.own().program, addr)
-    }
-
-    /// The same in the pool.
-    pub fn provide_pool_zero(&self, addr: usize) {
-        zero_or_wake(&self.own().pool, addr);
+        let Some(fds) = self.own() else { return false };
+        let page = Span::sized(addr & !(PAGE - 1), PAGE);
+        let uffd = if self.is_pool(addr) { &fds.pool } else { &fds.program };
+        match uffd.zero(page).1 {
+            None => true,
+            Some(Errno::AGAIN | Errno::NOMEM) => {
+                add(&COUNTERS.delayed_fills, 1);
+                false
+            }
+            Some(Errno::PERM | Errno::NOSYS) => {
+                // SAFETY: the spare page, which only this (locked) code uses.
+                unsafe { core::ptr::write_bytes(self.spare as *mut u8, 0, PAGE) };
+                self.fill_otherwise(uffd, page.start).is_ok()
+            }
+            // Already there, or not mapped any more.
+            Some(_) => uffd.wake(page),
+        }
     }
 
     /// Fills from consecutive bytes at `src`. One call of the kernel's must stay inside one
     /// mapping, whose ends we do not know: where it refuses, half as much is tried.
     fn fill_from(&self, dst: Span, src: usize) -> (usize, Result<(), FillError>) {
-        let uffd = &self.own().program;
+        let Some(fds) = self.own() else { return (0, Err(FillError::Refused)) };
+        let uffd = &fds.program;
         let mut at = dst.start;
         let mut step = dst.len();
         while at < dst.end {
             let part = Span::sized(at, step.min(dst.end - at));
             let (done, error) = uffd.copy(part, src + (at - dst.start));
             at += done;
-            match error {
-                None => {}
+            let result = match error {
+                None => Ok(()),
                 // Already there: nothing to do, nobody must wait.
-                Some(Errno::EXIST) => {
-                    uffd.wake(Span::sized(at, PAGE));
-                    at += PAGE;
-                }
-                Some(Errno::AGAIN) if done > 0 => {}
+                Some(Errno::EXIST) => woken(uffd, &mut at),
+                Some(Errno::AGAIN) if done > 0 => Ok(()),
                 // Out of memory: who waits must go on waiting until there is some.
-                Some(Errno::AGAIN | Errno::NOMEM) => {
-                    return (at - dst.start, Err(FillError::Again));
-                }
+                Some(Errno::AGAIN | Errno::NOMEM) => Err(FillError::Again),
                 Some(Errno::NOENT | Errno::INVAL | Errno::FAULT) if part.len() > PAGE => {
                     step = half(part.len());
+                    Ok(())
                 }
                 // Unmapped meanwhile: nobody can be waiting for it.
                 Some(Errno::NOENT | Errno::INVAL | Errno::FAULT | Errno::SRCH) => {
-                    uffd.wake(Span::sized(at, PAGE));
-                    at += PAGE;
+                    woken(uffd, &mut at)
                 }
-                Some(_) => return (at - dst.start, Err(FillError::Refused)),
+                Some(why @ (Errno::PERM | Errno::NOSYS)) => {
+                    refused(why);
+                    // SAFETY: from the pool or the staging buffer into its spare page, which only
+                    // this (locked) code uses.
+                    unsafe {
+                        let from = (src + (at - dst.start)) as *const u8;
+                        (self.copy_bytes)(self.spare as *mut u8, from, PAGE);
+                    }
+                    let filled = self.fill_otherwise(uffd, at);
+                    at += if filled.is_ok() { PAGE } else { 0 };
+                    filled
+                }
+                Some(why) => {
+                    refused(why);
+                    Err(FillError::Refused)
+                }
+            };
+            if let Err(why) = result {
+                add(&COUNTERS.delayed_fills, 1);
+                return (at - dst.start, Err(why));
             }
         }
         (dst.len(), Ok(()))
     }
+
+    /// Where a sandbox forbids the usual call: moves the spare page in.
+    #[cold]
+    fn fill_otherwise(&self, uffd: &Uffd, page: usize) -> Result<(), FillError> {
+        match uffd.move_pages(page, Span::sized(self.spare, PAGE), false).1 {
+            None => {
+                add(&COUNTERS.moved_fills, 1);
+                Ok(())
+            }
+            Some(Errno::EXIST) if uffd.wake(Span::sized(page, PAGE)) => Ok(()),
+            Some(Errno::EXIST | Errno::AGAIN | Errno::NOMEM | Errno::BUSY) => Err(FillError::Again),
+            // (An unmapped page answers so too; its report will end its views.)
+            Some(why) => {
+                refused(why);
+                Err(FillError::Refused)
+            }
+        }
+    }
+}
+
+/// The page at `at` needs nothing: goes on behind it, once nobody waits for it.
+fn woken(uffd: &Uffd, at: &mut usize) -> Result<(), FillError> {
+    if !uffd.wake(Span::sized(*at, PAGE)) {
+        return Err(FillError::Again);
+    }
+    *at += PAGE;
+    Ok(())
 }
 
 /// Half of `bytes`, in whole pages, at least one.
 fn half(bytes: usize) -> usize {
     (bytes / PAGE / 2).max(1) * PAGE
-}
-
-fn zero_or_wake(uffd: &Uffd, addr: usize) -> bool {
-    let page = Span::sized(addr & !(PAGE - 1), PAGE);
-    match uffd.zero(page).1 {
-        Some(Errno::AGAIN | Errno::NOMEM) => return false,
-        Some(_) => uffd.wake(page),
-        None => {}
-    }
-    true
 }
 
 impl Memory for Pages {
@@ -238,18 +360,31 @@ impl Memory for Pages {
     }
 
     fn register(&mut self, span: Span) -> Result<(), ()> {
-        self.own().program.register(span).map_err(drop)
+        let Some(fds) = self.own() else { return Err(()) };
+        fds.program.register(span).map_err(refused)
     }
 
     fn unregister(&mut self, span: Span) {
-        if self.own().program.unregister(span).is_err() {
-            // A part was unmapped meanwhile: nobody can wait there.
-            self.own().program.wake(span);
+        let Some(fds) = self.own() else { return };
+        if let Err(why) = fds.program.unregister(span) {
+            // A part was unmapped meanwhile, or there is no memory for splitting a mapping: faults
+            // there are answered with zeros from now on.
+            refused(why);
+            let _ = (0..WAKE_TRIES).any(|_| fds.program.wake(span));
         }
     }
 
     fn map_changing(&mut self) -> bool {
-        self.own().program.map_changing()
+        // In doubt it is.
+        self.own().is_none_or(|fds| fds.program.map_changing() != Some(false))
+    }
+
+    fn room(&mut self) -> bool {
+        inject::check(Call::Extent).is_ok()
+    }
+
+    fn books_have_room(&mut self) -> bool {
+        !BOOKS_SHORT.load(Relaxed)
     }
 
     fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
@@ -262,8 +397,10 @@ impl Memory for Pages {
                 return Taken { pages: done / PAGE, stop: Stop::Done };
             }
             let part = Span::sized(rest.start, step.min(rest.len()));
-            let (moved, error) =
-                self.own().pool.move_pages(self.slot(slot) + done, part, holes_allowed);
+            let (moved, error) = match self.own() {
+                Some(fds) => fds.pool.move_pages(self.slot(slot) + done, part, holes_allowed),
+                None => (0, Some(Errno::BADF)),
+            };
             done += moved;
             let stop = match error {
                 None => continue,
@@ -277,21 +414,28 @@ impl Memory for Pages {
                     continue;
                 }
                 Some(Errno::NOENT) if !holes_allowed => Stop::Hole,
-                Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM | Errno::EXIST) => Stop::Busy,
-                Some(_) => Stop::Unsuitable,
+                Some(why) => {
+                    refused(why);
+                    match why {
+                        Errno::AGAIN | Errno::BUSY | Errno::NOMEM | Errno::EXIST => Stop::Busy,
+                        _ => Stop::Unsuitable,
+                    }
+                }
             };
             return Taken { pages: done / PAGE, stop };
         }
     }
 
-    fn discard(&mut self, slot: usize, pages: usize) {
+    fn discard(&mut self, slot: usize, pages: usize) -> bool {
         if pages == 0 {
-            return;
+            return true;
         }
         // SAFETY: pool pages that no extent holds; the program never had their addresses.
         unsafe {
             let at = self.slot(slot) as *mut _;
-            let _ = rustix::mm::madvise(at, pages * PAGE, Advice::LinuxDontNeed);
+            inject::check(Call::Madvise)
+                .and_then(|()| rustix::mm::madvise(at, pages * PAGE, Advice::LinuxDontNeed))
+                .is_ok()
         }
     }
 
@@ -308,7 +452,8 @@ impl Memory for Pages {
             let chunk = Span::sized(at, (span.end - at).min(STAGING_PAGES * PAGE));
             let mut composed = 0;
             while composed < chunk.len() {
-                let (from, len) = match pieces[piece] {
+                let Some(this) = pieces.get(piece) else { return (0, Err(FillError::Refused)) };
+                let (from, len) = match *this {
                     Piece::Bytes { from, len } => (Some(from), len),
                     Piece::Zero { len } => (None, len),
                 };

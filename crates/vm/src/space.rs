@@ -5,14 +5,18 @@
 //! planned are carried out here, on the program's memory and the pool's.
 
 use crate::pages::{CopyBytes, Fds, Pages};
-use crate::uffd::{Event, Maker, Refusal};
-use crate::{critical, freeze, lock::Lock, monitor};
+use crate::uffd::{Event, Maker, Refusal, duplicate};
+use crate::{critical, freeze, inject, lock, lock::Lock, monitor};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
 use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
+use uncopy_core::inject::{Call, Error};
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::policy::{Costs, Pauses, Policy};
@@ -82,16 +86,37 @@ const EVICT_PAGES: usize = 256;
 /// # Errors
 /// [`Refusal`]; the space stays off.
 pub fn init(settings: Settings) -> Result<(), Refusal> {
+    let made = make(settings);
+    if let Err(why) = made {
+        off_because(why);
+    }
+    made
+}
+
+/// Writes down why there is no userfaultfd.
+fn off_because(why: Refusal) {
+    off(match why {
+        Refusal::Permission => &COUNTERS.off_permission,
+        Refusal::Kernel => &COUNTERS.off_kernel,
+        Refusal::Other(_) => &COUNTERS.off_resources,
+    });
+}
+
+/// Writes down why nothing more is elided.
+fn off(why: &AtomicU64) {
+    why.store(1, Ordering::Relaxed);
+}
+
+fn make(settings: Settings) -> Result<(), Refusal> {
     let maker = Maker::open();
     let mut fds = Fds::make(&maker)?;
-    let least = descriptor_floor();
-    fds.lift(least);
+    let _ = fds.lift(descriptor_floor());
     let maker = match maker {
         Maker::Device(fd) => Maker::Device(lift(&fd).unwrap_or(fd)),
         other => other,
     };
-    plant_alive();
-    publish_descriptors(&fds, &maker);
+    plant_alive().map_err(Refusal::Other)?;
+    publish_descriptors(Some(&fds), &maker);
     // SAFETY: called once, by the library's constructor, before the program has threads.
     unsafe {
         *GLOBAL.0.get() = Some(Space { settings, maker, fds: Some(fds), books: None });
@@ -111,7 +136,7 @@ fn descriptor_floor() -> i32 {
 /// # Errors
 /// When no descriptor is free there.
 pub fn lift(fd: impl rustix::fd::AsFd) -> rustix::io::Result<rustix::fd::OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(fd, descriptor_floor())
+    duplicate(fd, descriptor_floor())
 }
 
 static PID: AtomicI32 = AtomicI32::new(0);
@@ -131,14 +156,16 @@ pub fn descriptors() -> [i32; 3] {
     [0, 1, 2].map(|i| OURS[i].load(Ordering::Relaxed))
 }
 
-fn publish_descriptors(fds: &Fds, maker: &Maker) {
+fn publish_descriptors(fds: Option<&Fds>, maker: &Maker) {
     PID.store(pid(), Ordering::Relaxed);
     use rustix::fd::AsRawFd;
     let device = match maker {
         Maker::Device(fd) => fd.as_raw_fd(),
         Maker::SystemCall => -1,
     };
-    let all = [fds.program.fd().as_raw_fd(), fds.pool.fd().as_raw_fd(), device];
+    let [program, pool] =
+        fds.map_or([-1; 2], |f| [f.program.fd().as_raw_fd(), f.pool.fd().as_raw_fd()]);
+    let all = [program, pool, device];
     for (to, fd) in OURS.iter().zip(all) {
         to.store(fd, Ordering::Relaxed);
     }
@@ -151,24 +178,49 @@ pub fn make_way(fd: i32) {
         return;
     }
     let mut hold = Hold::take();
-    let space = hold.space();
-    if let Some(s) = space {
-        if let Maker::Device(d) = &mut s.maker
-            && let Ok(other) = rustix::io::fcntl_dupfd_cloexec(&*d, fd + 1)
-        {
-            *d = other;
+    let Some(s) = hold.space() else { return };
+    use rustix::fd::AsRawFd;
+    if let Maker::Device(d) = &mut s.maker
+        && d.as_raw_fd() == fd
+    {
+        match duplicate(&*d, fd + 1).or_else(|_| duplicate(&*d, 0)) {
+            Ok(other) => *d = other,
+            // The number is the program's: not ours to close, or to use.
+            Err(_) => {
+                core::mem::forget(core::mem::replace(&mut s.maker, Maker::SystemCall));
+            }
         }
-        let fds = match (&mut s.books, &mut s.fds) {
-            (Some(b), _) => &mut b.memory.fds,
-            (None, Some(f)) => f,
-            (None, None) => return,
-        };
-        fds.lift(fd + 1);
-        publish_descriptors(fds, &s.maker);
     }
+    let fds = match &mut s.books {
+        Some(b) => &mut b.memory.fds,
+        None => &mut s.fds,
+    };
+    if let Some(f) = fds
+        && f.numbers().contains(&fd)
+        && f.lift(fd + 1).or_else(|_| f.lift(0)).is_err()
+    {
+        // The monitor has its own: what is tracked is served.
+        core::mem::forget(fds.take());
+        off(&COUNTERS.off_descriptors);
+        let serving = if s.books.is_some() { SERVING } else { OFF };
+        STATE.store(serving, Ordering::Relaxed);
+    }
+    let fds = match &s.books {
+        Some(b) => &b.memory.fds,
+        None => &s.fds,
+    };
+    publish_descriptors(fds.as_ref(), &s.maker);
 }
 
-fn plant_alive() {
+/// Makes the word, or in a forked child sets it again.
+fn plant_alive() -> Result<(), Errno> {
+    let word = ALIVE.load(Ordering::Relaxed);
+    if !word.is_null() {
+        // SAFETY: planted once, never unmapped; fork's child has found it zeroed.
+        unsafe { (*word).store(1, Ordering::Relaxed) };
+        return Ok(());
+    }
+    inject::check(Call::Mmap)?;
     // SAFETY: a fresh page of our own.
     let page = unsafe {
         rustix::mm::mmap_anonymous(
@@ -177,16 +229,17 @@ fn plant_alive() {
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::PRIVATE,
         )
-    };
-    let Ok(page) = page else { return };
+    }?;
     // SAFETY: the page is ours, and zeroing it in a child is what we want.
-    let wiped = unsafe { rustix::mm::madvise(page, PAGE, Advice::LinuxWipeOnFork) };
-    if wiped.is_ok() {
-        let word = page.cast::<AtomicUsize>();
-        // SAFETY: aligned, mapped, never unmapped.
-        unsafe { (*word).store(1, Ordering::Relaxed) };
-        ALIVE.store(word, Ordering::Release);
+    unsafe {
+        inject::check(Call::Madvise)?;
+        rustix::mm::madvise(page, PAGE, Advice::LinuxWipeOnFork)?;
     }
+    let word = page.cast::<AtomicUsize>();
+    // SAFETY: aligned, mapped, never unmapped.
+    unsafe { (*word).store(1, Ordering::Relaxed) };
+    ALIVE.store(word, Ordering::Release);
+    Ok(())
 }
 
 fn alive() -> bool {
@@ -221,19 +274,54 @@ pub fn start() -> bool {
     if STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return running();
     }
-    let started = alive() && prepare_books() && monitor::spawn();
-    STATE.store(if started { RUNNING } else { OFF }, Ordering::Release);
-    started
+    if !alive() {
+        STATE.store(OFF, Ordering::Release);
+        return false;
+    }
+    let why = if !prepare_books() {
+        &COUNTERS.off_resources
+    } else if !monitor::spawn() {
+        &COUNTERS.off_thread
+    } else {
+        STATE.store(RUNNING, Ordering::Release);
+        return true;
+    };
+    off(why);
+    close_books();
+    STATE.store(OFF, Ordering::Release);
+    false
 }
 
-/// Stops tracking anything new, for good. What is tracked stays served.
+/// Stops tracking, for good: the program enters a sandbox, or locks its memory. Everything is put in
+/// place.
 pub fn stand_down() {
-    let _ = materialize_all();
+    off(&COUNTERS.off_sandbox);
+    // Under the lock: whoever begins after this tracks nothing more, and what is under way only
+    // fills what is unmapped still.
+    let hold = Hold::take();
+    let was_running =
+        STATE.compare_exchange(RUNNING, SERVING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    drop(hold);
+    if was_running && let Some(all) = with_after_fork(|b| b.everything()).flatten() {
+        materialize(all, true);
+    }
     STATE.store(OFF, Ordering::Release);
 }
 
 fn prepare_books() -> bool {
     Hold::take().space().is_some_and(|space| space.books.is_some() || space.open_books())
+}
+
+/// Nothing was ever tracked, nothing will be: memory, addresses and descriptors go back.
+fn close_books() {
+    let mut hold = Hold::take();
+    let Some(space) = hold.space() else { return };
+    publish_descriptors(None, &Maker::SystemCall);
+    space.maker = Maker::SystemCall;
+    space.fds = None;
+    if let Some(mut books) = space.books.take() {
+        books.memory.abandon_pool();
+    }
 }
 
 impl Space {
@@ -263,6 +351,7 @@ impl Space {
 fn max_map_count() -> usize {
     use rustix::fs::{Mode, OFlags};
     let read = || {
+        inject::check(Call::Open).ok()?;
         let fd = rustix::fs::open(
             c"/proc/sys/vm/max_map_count",
             OFlags::RDONLY | OFlags::CLOEXEC,
@@ -294,17 +383,31 @@ fn ground_stack() {
 #[cold]
 fn touch(span: Span) {
     for page in (span.hull().start..span.hull().end).step_by(PAGE) {
-        let mut byte = 0u8;
-        let from = libc::iovec { iov_base: page as *mut _, iov_len: 1 };
-        let to = libc::iovec { iov_base: core::ptr::from_mut(&mut byte).cast(), iov_len: 1 };
-        // SAFETY: reads a byte of this process into a byte of ours, or answers EFAULT.
-        unsafe {
-            let pid = critical::syscall4(libc::SYS_getpid as usize, 0, 0, 0, 0) as usize;
-            let (from, to) = (core::ptr::from_ref(&from), core::ptr::from_ref(&to));
-            let call = libc::SYS_process_vm_readv as usize;
-            critical::syscall6(call, [pid, to as usize, 1, from as usize, 1, 0]);
+        if !peek(page) {
+            // A sandbox forbids that; this asks for the page too.
+            let _ = populate(page, Advice::LinuxPopulateRead);
         }
     }
+}
+
+/// Reads a byte of this process. Returns false where that is forbidden.
+fn peek(addr: usize) -> bool {
+    let mut byte = 0u8;
+    let from = libc::iovec { iov_base: addr as *mut _, iov_len: 1 };
+    let to = libc::iovec { iov_base: core::ptr::from_mut(&mut byte).cast(), iov_len: 1 };
+    // SAFETY: reads a byte of this process into a byte of ours, or answers EFAULT.
+    let result = inject::check(Call::Peek).is_ok().then(|| unsafe {
+        let (from, to) = (core::ptr::from_ref(&from), core::ptr::from_ref(&to));
+        let call = libc::SYS_process_vm_readv as usize;
+        critical::syscall6(call, [pid() as usize, to as usize, 1, from as usize, 1, 0])
+    });
+    result.is_some_and(|r| r == 1 || r == -(libc::EFAULT as isize))
+}
+
+/// Has the kernel make the page at `addr` present.
+fn populate(addr: usize, how: Advice) -> Result<(), Errno> {
+    // SAFETY: a page of the program's, which keeps its content.
+    unsafe { rustix::mm::madvise((addr & !(PAGE - 1)) as *mut _, PAGE, how) }
 }
 
 /// Holds the lock.
@@ -348,7 +451,7 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         return None;
     }
     let mut hold = Hold::take();
-    if FROZEN.load(Ordering::Relaxed) != 0 {
+    if FROZEN.load(Ordering::Relaxed) != 0 || !running() {
         return None;
     }
     hold.books().map(f)
@@ -365,7 +468,7 @@ pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
             return hold.books().map(f);
         }
         drop(hold);
-        let _ = futex::wait(&FROZEN, futex::Flags::PRIVATE, frozen, None);
+        lock::wait(&FROZEN, frozen);
     }
 }
 
@@ -423,6 +526,11 @@ pub fn materialize(span: Span, forget: bool) {
             Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
             Some(Err(FillError::Refused)) => {
                 // The program has closed our descriptors past us; the monitor has its own.
+                off(&COUNTERS.off_descriptors);
+                let gone = with_after_fork(|b| b.memory.forget_descriptors_if_gone());
+                if gone == Some(true) {
+                    OURS[..2].iter().for_each(|fd| fd.store(-1, Ordering::Relaxed));
+                }
                 let _ =
                     STATE.compare_exchange(RUNNING, SERVING, Ordering::Relaxed, Ordering::Relaxed);
                 let all = with_after_fork(|b| b.unmapped_in(span)).unwrap_or_default();
@@ -495,8 +603,8 @@ pub fn before_lock_all() {
 
 /// Waits until every report of the kernel about changes to the memory map has been heeded.
 pub fn settle() {
-    use uncopy_core::memory::Memory;
-    while with_after_fork(|b| b.memory.map_changing()) == Some(true) {
+    let changing = |b: &mut Books| b.memory.own().and_then(|fds| fds.program.map_changing());
+    while with_after_fork(changing).flatten() == Some(true) {
         rustix::thread::sched_yield();
     }
 }
@@ -515,7 +623,7 @@ pub fn before_fork() {
 
 /// The books do not change until [`thaw`].
 pub fn freeze_books() {
-    if STATE.load(Ordering::Relaxed) != RUNNING {
+    if !matches!(STATE.load(Ordering::Relaxed), RUNNING | SERVING) {
         return;
     }
     let hold = Hold::take();
@@ -562,6 +670,7 @@ pub fn after_fork_child() {
 /// In a child that was made without fork's handlers, after everything was put in place: it goes on
 /// without us.
 pub fn after_bare_fork_child() {
+    monitor::is_gone();
     LOCK.reset();
     FROZEN.store(0, Ordering::Relaxed);
     STATE.store(OFF, Ordering::Relaxed);
@@ -569,9 +678,11 @@ pub fn after_bare_fork_child() {
 
 fn renew_child() {
     LOCK.reset();
-    plant_alive();
+    monitor::is_gone();
     let frozen = FROZEN.swap(0, Ordering::Relaxed) != 0;
     COUNTERS.reset();
+    // (The word is there: it was planted before anything else.)
+    let _ = plant_alive();
     let state = STATE.load(Ordering::Relaxed);
     if state == OFF {
         return;
@@ -592,7 +703,8 @@ fn renew_child() {
         STATE.store(RUNNING, Ordering::Release);
     } else if let Some(space) = Hold::take().space() {
         // Nobody would answer a fault: everything in place, now.
-        space.serve_without_monitor(true);
+        off(&COUNTERS.off_thread);
+        space.serve_without_monitor(false);
     }
 }
 
@@ -600,30 +712,30 @@ impl Space {
     /// In the child: userfaultfds for its own memory map. Returns whether eliding can go on.
     fn renew(&mut self, frozen: bool) -> bool {
         // The inherited ones would act on the parent's memory: never used here, only closed.
-        let fds = Fds::make(&self.maker).map(|mut f| {
-            f.lift(descriptor_floor());
-            publish_descriptors(&f, &self.maker);
+        let made = Fds::make(&self.maker).map(|mut f| {
+            let _ = f.lift(descriptor_floor());
             f
         });
+        if let Err(why) = made {
+            off_because(why);
+        }
+        let fds = made.ok();
+        publish_descriptors(fds.as_ref(), &self.maker);
         let Some(books) = &mut self.books else {
-            self.fds = fds.ok();
+            self.fds = fds;
             return self.fds.is_some();
         };
-        match fds {
-            Ok(fds) => {
-                books.memory.fds = fds;
-                books.memory.set_by_monitor(false);
-            }
-            Err(_) => {
-                self.serve_without_monitor(false);
-                return false;
-            }
-        }
-        if books.memory.register_pool().is_err() {
-            self.serve_without_monitor(true);
+        books.memory.fds = fds;
+        books.memory.set_by_monitor(false);
+        let ready = books.memory.fds.is_some()
+            && (books.memory.register_pool().is_ok() && books.register_all_again() || {
+                off(&COUNTERS.off_resources);
+                false
+            });
+        if !ready {
+            self.serve_without_monitor(frozen);
             return false;
         }
-        books.register_all_again(write_out);
         if frozen {
             for event in freeze::lines() {
                 match event {
@@ -636,23 +748,87 @@ impl Space {
         true
     }
 
-    /// In a child that cannot have a userfaultfd (`own_fds` false) or a thread: missing pages are
-    /// ordinary there, so the views are simply written out.
-    fn serve_without_monitor(&mut self, own_fds: bool) {
-        if let Some(books) = &mut self.books {
-            books.give_up(own_fds, write_out);
+    /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so the
+    /// views are simply written out.
+    fn serve_without_monitor(&mut self, frozen: bool) {
+        let Some(books) = &mut self.books else { return };
+        // Closing them ends all registrations: what we touch now must not wait for anybody. (Not ours
+        // any more first: our own `close` spares ours.)
+        publish_descriptors(None, &self.maker);
+        books.memory.fds = None;
+        if frozen {
+            let lines = freeze::lines().count();
+            for (i, event) in freeze::lines().enumerate() {
+                match event {
+                    // First the line, then the deed: of the last one fork may have seen the line only.
+                    Event::Fault(addr) if i + 1 < lines || present(addr) => {
+                        books.filled_meanwhile(addr);
+                    }
+                    Event::Fault(_) => {}
+                    other => monitor::report(books, other),
+                }
+            }
+            freeze::clear();
         }
+        let copy_bytes = self.settings.copy_bytes;
+        books.give_up(|c| write_out(c, copy_bytes));
     }
+}
+
+/// Whether there is a page at `addr`, in memory or in swap.
+fn present(addr: usize) -> bool {
+    use rustix::fs::{Mode, OFlags};
+    let look = || {
+        inject::check(Call::Open).ok()?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(c"/proc/self/pagemap", flags, Mode::empty()).ok()?;
+        let mut entry = [0u8; 8];
+        let n = rustix::io::pread(&fd, &mut entry[..], (addr / PAGE * 8) as u64).ok()?;
+        (n == 8).then(|| u64::from_ne_bytes(entry) >> 62 != 0)
+    };
+    look().unwrap_or_else(|| {
+        // Without /proc: whether it is in memory; it was made a moment ago.
+        let mut resident = 0u8;
+        let page = addr & !(PAGE - 1);
+        let to = core::ptr::from_mut(&mut resident) as usize;
+        // SAFETY: writes the one byte for one page.
+        let result = unsafe { critical::syscall4(libc::SYS_mincore as usize, page, PAGE, to, 0) };
+        result == 0 && resident & 1 != 0
+    })
 }
 
 /// Writes viewed bytes to their (missing, unregistered) pages in a child. Through the kernel: a
 /// mapping that went away meanwhile answers EFAULT there.
-fn write_out(c: uncopy_core::plan::Copy) {
-    let piece = |addr: usize| libc::iovec { iov_base: addr as *mut _, iov_len: c.len };
-    let (from, to) = (piece(c.from), piece(c.to));
-    // SAFETY: the destination is the program's own memory, the source the pool.
-    unsafe {
-        let pid = critical::syscall4(libc::SYS_getpid as usize, 0, 0, 0, 0) as usize;
-        critical::process_vm_writev(pid, &from, &to);
+fn write_out(c: uncopy_core::plan::Copy, copy_bytes: CopyBytes) {
+    let mut done = 0;
+    while done < c.len {
+        let to = c.to + done;
+        let in_page = (PAGE - to % PAGE).min(c.len - done);
+        done += match poke(to, c.from + done, c.len - done) {
+            Ok(n) if n > 0 => n,
+            Ok(_) | Err(Errno::FAULT) => in_page,
+            // A sandbox forbids that, or there is no memory: then by hand, where there is a page.
+            Err(_) => {
+                if populate(to, Advice::LinuxPopulateWrite).is_ok() {
+                    // SAFETY: the page was there a moment ago, and this process has no other thread;
+                    // from the pool.
+                    unsafe { copy_bytes(to as *mut u8, (c.from + done) as *const u8, in_page) };
+                }
+                in_page
+            }
+        };
     }
+}
+
+/// Copies within this process through the kernel, as much of it as is there.
+fn poke(to: usize, from: usize, len: usize) -> Result<usize, Errno> {
+    let len = match inject::draw(Call::Poke, len <= PAGE) {
+        None => len,
+        Some(Error::Short) => len / 2,
+        Some(error) => return Err(inject::errno(error)),
+    };
+    let piece = |addr: usize| libc::iovec { iov_base: addr as *mut _, iov_len: len };
+    // SAFETY: the destination is the program's own memory, the source the pool.
+    let n = unsafe { critical::process_vm_writev(pid() as usize, &piece(from), &piece(to)) };
+    usize::try_from(n).map_err(|_| Errno::from_raw_os_error(-n as i32))
 }

@@ -7,9 +7,11 @@
 //!
 //! System calls are made directly (rustix), never through libc: `errno` belongs to the program.
 
+use crate::inject;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use uncopy_core::span::Span;
+use uncopy_core::inject::{Call, Error};
+use uncopy_core::span::{PAGE, Span};
 
 /// Pages that were moved can be moved: Linux 6.8.
 pub const FEATURE_MOVE: u64 = 1 << 16;
@@ -128,7 +130,11 @@ impl Maker {
     /// The device if it may be opened, else the system call.
     pub fn open() -> Self {
         use rustix::fs::{Mode, OFlags};
-        match rustix::fs::open(c"/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        let open = || {
+            inject::check(Call::Device)?;
+            rustix::fs::open(c"/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        };
+        match open() {
             Ok(fd) => Self::Device(fd),
             Err(_) => Self::SystemCall,
         }
@@ -141,7 +147,7 @@ impl Maker {
     /// [`Refusal`].
     pub fn make(&self, features: u64) -> Result<Uffd, Refusal> {
         let flags = rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
-        let fd = match self {
+        let fd = inject::check(Call::Userfaultfd).and_then(|()| match self {
             Self::Device(device) => {
                 let made = raw_ioctl(
                     device.as_fd(),
@@ -159,7 +165,7 @@ impl Maker {
                 // SAFETY: creates a descriptor; registers nothing.
                 unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK) }
             }
-        };
+        });
         let fd = fd.map_err(|e| match e {
             Errno::PERM | Errno::ACCESS => Refusal::Permission,
             Errno::NOSYS => Refusal::Kernel,
@@ -167,7 +173,9 @@ impl Maker {
         })?;
         let uffd = Uffd(fd);
         let mut api = Api { api: API, features, ioctls: 0 };
-        uffd.ioctl(UFFDIO_API, &mut api).map_err(|_| Refusal::Kernel)?;
+        inject::check(Call::Api)
+            .and_then(|()| uffd.ioctl(UFFDIO_API, &mut api))
+            .map_err(|_| Refusal::Kernel)?;
         Ok(uffd)
     }
 }
@@ -225,7 +233,7 @@ impl Uffd {
     /// # Errors
     /// When no descriptor is free there; it stays where it was.
     pub fn lift(&mut self, least: i32) -> Result<(), Errno> {
-        self.0 = rustix::io::fcntl_dupfd_cloexec(&self.0, least)?;
+        self.0 = duplicate(&self.0, least)?;
         Ok(())
     }
 
@@ -240,6 +248,7 @@ impl Uffd {
             mode: REGISTER_MODE_MISSING,
             out: 0,
         };
+        inject::check(Call::Register)?;
         self.ioctl(UFFDIO_REGISTER, &mut r).map(drop)
     }
 
@@ -249,30 +258,39 @@ impl Uffd {
     /// EINVAL where a part is not mapped.
     pub fn unregister(&self, span: Span) -> Result<(), Errno> {
         let mut r = Range { start: span.start as u64, len: span.len() as u64 };
+        inject::check(Call::Unregister)?;
         self.ioctl(UFFDIO_UNREGISTER, &mut r).map(drop)
     }
 
-    /// `UFFDIO_WAKE`.
-    pub fn wake(&self, span: Span) {
+    /// `UFFDIO_WAKE`. Returns whether it could be done; else somebody may still be waiting.
+    #[must_use]
+    pub fn wake(&self, span: Span) -> bool {
         let mut r = Range { start: span.start as u64, len: span.len() as u64 };
-        let _ = self.ioctl(UFFDIO_WAKE, &mut r);
+        let done = inject::check(Call::Wake).and_then(|()| self.ioctl(UFFDIO_WAKE, &mut r));
+        done.is_ok()
     }
 
     /// `UFFDIO_COPY`: fills missing pages from `src`. Returns the bytes filled and, if not all
     /// were, why.
     pub fn copy(&self, dst: Span, src: usize) -> (usize, Option<Errno>) {
-        let mut c = Transfer {
-            dst: dst.start as u64,
-            src: src as u64,
-            len: dst.len() as u64,
-            ..Transfer::default()
-        };
-        let result = self.ioctl(UFFDIO_COPY, &mut c);
-        (c.out.max(0) as usize, result.err())
+        transfer(Call::Copy, dst.len(), |len| {
+            let mut c = Transfer {
+                dst: dst.start as u64,
+                src: src as u64,
+                len: len as u64,
+                ..Transfer::default()
+            };
+            let result = self.ioctl(UFFDIO_COPY, &mut c);
+            (c.out.max(0) as usize, result.err())
+        })
     }
 
     /// `UFFDIO_ZEROPAGE`. Returns the bytes filled and, if not all were, why.
     pub fn zero(&self, dst: Span) -> (usize, Option<Errno>) {
+        transfer(Call::Zeropage, dst.len(), |len| self.plain_zero(Span::sized(dst.start, len)))
+    }
+
+    fn plain_zero(&self, dst: Span) -> (usize, Option<Errno>) {
         let mut z =
             RangeMode { start: dst.start as u64, len: dst.len() as u64, ..RangeMode::default() };
         let result = self.ioctl(UFFDIO_ZEROPAGE, &mut z);
@@ -282,21 +300,29 @@ impl Uffd {
     /// `UFFDIO_MOVE`: moves pages of `src` to the missing pages from `dst` on, which must be
     /// registered with this descriptor. Returns the bytes moved and, if not all were, why.
     pub fn move_pages(&self, dst: usize, src: Span, holes_allowed: bool) -> (usize, Option<Errno>) {
-        let mut m = Transfer {
-            dst: dst as u64,
-            src: src.start as u64,
-            len: src.len() as u64,
-            mode: if holes_allowed { MOVE_MODE_ALLOW_SRC_HOLES } else { 0 },
-            out: 0,
-        };
-        let result = self.ioctl(UFFDIO_MOVE, &mut m);
-        (m.out.max(0) as usize, result.err())
+        transfer(Call::Move, src.len(), |len| {
+            let mut m = Transfer {
+                dst: dst as u64,
+                src: src.start as u64,
+                len: len as u64,
+                mode: if holes_allowed { MOVE_MODE_ALLOW_SRC_HOLES } else { 0 },
+                out: 0,
+            };
+            let result = self.ioctl(UFFDIO_MOVE, &mut m);
+            (m.out.max(0) as usize, result.err())
+        })
     }
 
-    /// Whether a change of the memory map is under way whose report nobody has read.
-    pub fn map_changing(&self) -> bool {
+    /// Whether a change of the memory map is under way whose report nobody has read. `None`: the
+    /// kernel does not say.
+    pub fn map_changing(&self) -> Option<bool> {
+        let asked = inject::check(Call::Probe);
         // The kernel looks at that before it refuses the empty range.
-        self.zero(Span::new(0, 0)).1 == Some(Errno::AGAIN)
+        match asked.err().or_else(|| self.plain_zero(Span::new(0, 0)).1) {
+            Some(Errno::INVAL) => Some(false),
+            Some(Errno::AGAIN) => Some(true),
+            _ => None,
+        }
     }
 
     /// Reads reports without waiting; returns those that were read.
@@ -306,8 +332,45 @@ impl Uffd {
         let bytes = unsafe {
             core::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<u8>(), size * buffer.len())
         };
-        let n = rustix::io::read(&self.0, bytes).unwrap_or(0);
+        let most = match inject::draw(Call::Read, false) {
+            None => bytes.len(),
+            Some(Error::Short) => size,
+            Some(_) => return &[],
+        };
+        let n = rustix::io::read(&self.0, &mut bytes[..most]).unwrap_or(0);
         &buffer[..n / size]
+    }
+}
+
+/// A duplicate of `fd`, at a number from `least` on.
+///
+/// # Errors
+/// When no descriptor is free there.
+pub fn duplicate(fd: impl AsFd, least: i32) -> Result<OwnedFd, Errno> {
+    inject::check(Call::Dup)?;
+    rustix::io::fcntl_dupfd_cloexec(fd, least)
+}
+
+/// Makes a transfer of `len` bytes, or of a part of it, or none where a test says so.
+#[inline]
+fn transfer(
+    call: Call,
+    len: usize,
+    make: impl Fn(usize) -> (usize, Option<Errno>),
+) -> (usize, Option<Errno>) {
+    match inject::draw(call, len <= PAGE) {
+        None => make(len),
+        // As the kernel says it when it did a part.
+        Some(Error::Short) => match make(len / PAGE / 2 * PAGE) {
+            (done, None) => (done, Some(Errno::AGAIN)),
+            other => other,
+        },
+        // Who finds a page there must find it filled: somebody else was faster.
+        Some(Error::Exist) if call != Call::Move => match make(PAGE.min(len)) {
+            (_, None) => (0, Some(Errno::EXIST)),
+            other => other,
+        },
+        Some(error) => (0, Some(inject::errno(error))),
     }
 }
 

@@ -69,7 +69,7 @@ impl<M: Memory> Tracker<M> {
     ) {
         let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
         plan.bypass = true;
-        if from.overlaps(to) {
+        if from.overlaps(to) || !self.books_have_room() {
             return;
         }
         if self.copy_again(to, src, caller, plan) {
@@ -297,8 +297,7 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             let core = Span::sized(core.start, core.len().min(EXTENT_MAX_PAGES * PAGE));
-            if self.extents.bytes() + core.len() > self.limits.extent_bytes {
-                self.exhausted();
+            if !self.extent_allowed(core.pages()) {
                 return;
             }
             let Some((slot, moved)) = self.move_out(core, false, site) else {

@@ -1,5 +1,6 @@
 //! Extents are made, held, found, viewed and let go.
 
+use super::limits::Lack;
 use super::{EXTENT_MAX_PAGES, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
@@ -11,18 +12,33 @@ use crate::views::Reclaim;
 impl<M: Memory> Tracker<M> {
     pub(super) fn new_extent(&mut self, bytes: usize) -> Option<ExtentId> {
         let pages = page_up(bytes) / PAGE;
-        if pages > EXTENT_MAX_PAGES
-            || self.extents.bytes() + pages * PAGE > self.limits.extent_bytes
-            || self.views.count() > self.limits.views
-        {
-            self.exhausted();
+        if !self.extent_allowed(pages) {
             return None;
         }
         let Some(page) = self.pool.take(pages) else {
-            self.exhausted();
+            self.exhausted(Lack::Extents);
             return None;
         };
         Some(self.extents.create(page, pages, 0, self.clock))
+    }
+
+    /// Whether an extent of `pages` may be made.
+    pub(super) fn extent_allowed(&mut self, pages: usize) -> bool {
+        if self.views.count() > self.limits.views {
+            self.exhausted(Lack::Views);
+            return false;
+        }
+        if !self.extents.reserve() {
+            self.exhausted(Lack::Books);
+            return false;
+        }
+        let fits = pages <= EXTENT_MAX_PAGES
+            && self.extents.bytes() + pages * PAGE <= self.limits.extent_bytes
+            && self.memory.room();
+        if !fits {
+            self.exhausted(Lack::Extents);
+        }
+        fits
     }
 
     pub(super) fn drop_extent(&mut self, extent: ExtentId) {

@@ -19,6 +19,10 @@ impl<M: Memory> Tracker<M> {
         buffers: impl Iterator<Item = (usize, usize)>,
         plan: &mut InputPlan,
     ) {
+        plan.bypass = !self.books_have_room();
+        if plan.bypass {
+            return;
+        }
         self.clock += 1;
         let mut any = false;
         for (addr, len) in buffers {

@@ -9,10 +9,41 @@ use crate::span::{Span, page_down};
 /// Distance within which an eviction takes a whole registered range, in bytes.
 const NEAR: usize = 4 << 20;
 
+/// What was used up.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lack {
+    /// Extent memory, or room in the pool.
+    Extents,
+    /// Registered ranges.
+    Mappings,
+    /// Views.
+    Views,
+    /// Memory for the books themselves.
+    Books,
+}
+
 impl<M: Memory> Tracker<M> {
-    pub(super) fn exhausted(&mut self) {
-        add(&self.counters.exhausted, 1);
+    pub(super) fn exhausted(&mut self, lack: Lack) {
+        let c = self.counters;
+        let why = match lack {
+            Lack::Extents => &c.exhausted_extents,
+            Lack::Mappings => &c.exhausted_mappings,
+            Lack::Views => &c.exhausted_views,
+            Lack::Books => &c.exhausted_books,
+        };
+        add(why, 1);
+        add(&c.exhausted, 1);
         self.wants_eviction = true;
+    }
+
+    /// Whether the books can take what one call adds to them, without an allocation that might fail
+    /// (Rust's own answer to that would be to abort the program).
+    pub(super) fn books_have_room(&mut self) -> bool {
+        let room = self.memory.books_have_room() && self.views.reserve() && self.extents.reserve();
+        if !room {
+            self.exhausted(Lack::Books);
+        }
+        room
     }
 
     /// Whether a limit was met and [`Tracker::evict`] should be called.
@@ -35,7 +66,12 @@ impl<M: Memory> Tracker<M> {
             self.wants_eviction = false;
             return Ok(false);
         }
-        let mut used: Vec<u64> = self.extents.iter().map(|(_, e)| e.used).collect();
+        let mut used: Vec<u64> = Vec::new();
+        if used.try_reserve_exact(self.extents.count()).is_err() {
+            self.wants_eviction = false;
+            return Ok(false);
+        }
+        used.extend(self.extents.iter().map(|(_, e)| e.used));
         let oldest = used.len().div_ceil(8).saturating_sub(1);
         let limit = if used.is_empty() { 0 } else { *used.select_nth_unstable(oldest).1 };
         let mut victims: Vec<Span> = Vec::new();

@@ -1,6 +1,7 @@
 //! From resident to unmapped, and to ordinary memory again: registering, moving out, giving back.
 
 use super::Tracker;
+use super::limits::Lack;
 use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::{Memory, Stop};
@@ -26,20 +27,24 @@ impl<M: Memory> Tracker<M> {
         }
         let pages = span.pages();
         let Some(slot) = self.pool.vacant.take(pages) else {
-            self.exhausted();
+            self.exhausted(Lack::Extents);
             return None;
         };
         let mut taken = self.memory.take(span, slot, false);
         let mut calls = 1;
         let moved = taken.pages;
         let mut gone = moved;
+        let mut vacant = moved;
         if discard && taken.stop == Stop::Hole {
             // A destination that was never touched (fresh from the allocator) has holes.
             let rest = Span::new(span.start + moved * PAGE, span.end);
             taken = self.memory.take(rest, slot + moved, true);
             calls += 1;
             gone += taken.pages;
-            self.memory.discard(slot + moved, taken.pages);
+            if !self.memory.discard(slot + moved, taken.pages) {
+                self.pool.ready.give(slot + moved, taken.pages);
+                vacant = gone;
+            }
         }
         add(&self.counters.moves, calls);
         add(&self.counters.moved_pages, moved as u64);
@@ -48,7 +53,7 @@ impl<M: Memory> Tracker<M> {
             self.policy.charge(site, self.policy.costs.refused);
         }
         self.policy.charge(site, self.policy.costs.move_pages * calls as i64);
-        self.pool.vacant.give(slot + moved, pages - moved);
+        self.pool.vacant.give(slot + vacant, pages - vacant);
         let unmapped = Span::sized(span.start, gone * PAGE);
         self.views.assign(unmapped, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
         if discard {
@@ -67,7 +72,7 @@ impl<M: Memory> Tracker<M> {
                 return false;
             }
             if self.registered.count() >= self.limits.ranges {
-                self.exhausted();
+                self.exhausted(Lack::Mappings);
                 return false;
             }
             add(&self.counters.registrations, 1);

@@ -78,10 +78,16 @@ impl<M: Memory> Tracker<M> {
             if let Some((page, pages)) = self.pool.recent.take_any() {
                 self.pool.settle(page, pages);
             } else if let Some((page, pages)) = self.pool.ready.take_longest() {
-                self.memory.discard(page, pages);
+                if !self.memory.discard(page, pages) {
+                    self.pool.ready.give(page, pages);
+                    return;
+                }
                 self.pool.vacant.give(page, pages);
             } else if let Some((page, pages)) = self.pool.ready_plain.take_longest() {
-                self.memory.discard(page, pages);
+                if !self.memory.discard(page, pages) {
+                    self.pool.ready_plain.give(page, pages);
+                    return;
+                }
                 self.pool.fresh_plain.give(page, pages);
             } else {
                 return;

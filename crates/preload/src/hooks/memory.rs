@@ -94,12 +94,15 @@ pub(super) fn before_positioned(at: off_t, len: usize) {
     }
 }
 
-/// Gives a range back to the kernel's and the program's own care, its content in place.
-pub(super) fn hand_back(addr: usize, len: usize) {
+/// Gives a range back to the kernel's and the program's own care, its content in place. Returns
+/// whether anything of it was ours.
+pub(super) fn hand_back(addr: usize, len: usize) -> bool {
     let span = Span::sized(addr, len).hull();
-    if tracked(span) {
+    let ours = tracked(span);
+    if ours {
         space::materialize(span, true);
     }
+    ours
 }
 
 /// `madvise(2)`: what children see, or how pages are made, is decided for resident memory; the

@@ -79,7 +79,7 @@ pub(super) fn with_everything_in_place<R>(
 pub unsafe extern "C" fn pthread_exit(value: *mut c_void) {
     // SAFETY: plain questions; then the program's own call, which does not come back.
     unsafe {
-        if space::running() && libc::getpid() == libc::gettid() {
+        if uncopy_vm::monitor::runs() && libc::getpid() == libc::gettid() {
             uncopy_vm::monitor::main_thread_ends();
         }
         real::pthread_exit(value);

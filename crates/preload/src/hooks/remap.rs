@@ -10,8 +10,9 @@ use crate::real;
 use core::ffi::{c_int, c_void};
 use libc::{EFAULT, EINVAL, ENOMEM, MAP_FAILED, MREMAP_FIXED, MREMAP_MAYMOVE};
 use rustix::fs::{Mode, OFlags};
+use uncopy_core::inject::Call;
 use uncopy_core::span::{Span, page_up};
-use uncopy_vm::space;
+use uncopy_vm::{inject, space};
 
 /// `mremap(2)`.
 ///
@@ -25,14 +26,15 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
-    super::memory::hand_back(addr as usize, old);
+    let span = Span::sized(addr as usize, page_up(old));
+    let was_ours = super::memory::hand_back(addr as usize, old);
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
         let moved = real::mremap(addr, old, new, flags, to);
         if moved != MAP_FAILED || !space::running() || *libc::__errno_location() != EFAULT {
             return moved;
         }
-        match piecewise(Span::sized(addr as usize, page_up(old)), page_up(new), flags, to) {
+        match piecewise(span, page_up(new), flags, to, was_ours) {
             Ok(at) => at as *mut c_void,
             Err(errno) => {
                 *libc::__errno_location() = errno;
@@ -42,13 +44,23 @@ pub unsafe extern "C" fn mremap(
     }
 }
 
-unsafe fn piecewise(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Result<usize, c_int> {
+unsafe fn piecewise(
+    old: Span,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+    was_ours: bool,
+) -> Result<usize, c_int> {
     if old.is_empty() || flags & !(MREMAP_MAYMOVE | MREMAP_FIXED) != 0 {
         return Err(EFAULT);
     }
-    let pieces = private_pieces(old).ok_or(EFAULT)?;
-    let last = *pieces.last().ok_or(EFAULT)?;
     let fixed = flags & MREMAP_FIXED != 0;
+    let Some(mappings) = mappings() else {
+        // SAFETY: as this function.
+        return unsafe { in_a_new_place(old, new, flags, to, was_ours) };
+    };
+    let pieces = private_pieces(&mappings, old).ok_or(EFAULT)?;
+    let last = *pieces.last().ok_or(EFAULT)?;
     // SAFETY: mappings of the program that it asked to move, shrink or grow; the target is fresh
     // or the one that it named.
     unsafe {
@@ -98,11 +110,14 @@ unsafe fn piecewise(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Res
                 real::munmap((p.start + target) as *mut _, p.len() - target);
             }
             if shift(p.start, length, target, at + offset).is_err() {
-                for back in &pieces[..i] {
+                let returned = pieces[..i].iter().all(|back| {
                     let from = at + (back.start - old.start);
-                    let _ = shift(from, back.len(), back.len(), back.start);
+                    (0..TRIES).any(|_| shift(from, back.len(), back.len(), back.start).is_ok())
+                });
+                // (Else something of the program's is there still.)
+                if returned {
+                    real::munmap(at as *mut _, new);
                 }
-                real::munmap(at as *mut _, new);
                 return Err(ENOMEM);
             }
         }
@@ -110,7 +125,58 @@ unsafe fn piecewise(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Res
     }
 }
 
+/// How often a piece is tried to be put back where it was.
+const TRIES: usize = 1000;
+
+/// Where the kernel does not tell the mappings (no /proc, no descriptors left): the content goes to a
+/// new mapping.
+unsafe fn in_a_new_place(
+    old: Span,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+    was_ours: bool,
+) -> Result<usize, c_int> {
+    // What was ours is private, anonymous and writable.
+    if !was_ours {
+        return Err(EFAULT);
+    }
+    if flags & MREMAP_MAYMOVE == 0 {
+        return Err(ENOMEM);
+    }
+    let fixed = flags & MREMAP_FIXED != 0;
+    if fixed && old.overlaps(Span::sized(to as usize, new)) {
+        return Err(EINVAL);
+    }
+    // SAFETY: as in `piecewise`; a part of the old range that is no memory answers EFAULT.
+    unsafe {
+        let place =
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | if fixed { libc::MAP_FIXED } else { 0 };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let hint = if fixed { to } else { core::ptr::null_mut() };
+        let at = real::mmap(hint, new, access, place, -1, 0);
+        if at == MAP_FAILED {
+            return Err(ENOMEM);
+        }
+        let len = old.len().min(new);
+        let mut done = 0;
+        while done < len {
+            let piece = |p: usize| libc::iovec { iov_base: p as *mut _, iov_len: len - done };
+            let (here, there) = (piece(at as usize + done), piece(old.start + done));
+            let n = libc::process_vm_readv(libc::getpid(), &here, 1, &there, 1, 0);
+            if n <= 0 {
+                real::munmap(at, new);
+                return Err(EFAULT);
+            }
+            done += n as usize;
+        }
+        real::munmap(old.start as *mut _, old.len());
+        Ok(at as usize)
+    }
+}
+
 unsafe fn shift(from: usize, len: usize, new: usize, to: usize) -> Result<(), ()> {
+    inject::check(Call::Mremap).map_err(drop)?;
     // SAFETY: as in `piecewise`.
     let moved = unsafe {
         real::mremap(from as *mut _, len, new, MREMAP_MAYMOVE | MREMAP_FIXED, to as *mut _)
@@ -118,23 +184,28 @@ unsafe fn shift(from: usize, len: usize, new: usize, to: usize) -> Result<(), ()
     if moved == MAP_FAILED { Err(()) } else { Ok(()) }
 }
 
-/// The mappings that make up `span`, if they are all private, anonymous and alike.
-fn private_pieces(span: Span) -> Option<Vec<Span>> {
+/// All mappings of this process, as the kernel lists them.
+fn mappings() -> Option<Vec<u8>> {
     let mut text = Vec::new();
+    inject::check(Call::Open).ok()?;
     let maps =
         rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .ok()?;
     let mut chunk = [0u8; 4096];
     loop {
         match rustix::io::read(&maps, &mut chunk[..]).ok()? {
-            0 => break,
+            0 => return Some(text),
             n => text.extend_from_slice(&chunk[..n]),
         }
     }
+}
+
+/// The mappings that make up `span`, if they are all private, anonymous and alike.
+fn private_pieces(mappings: &[u8], span: Span) -> Option<Vec<Span>> {
     let mut pieces = Vec::new();
     let mut protection = None;
     let mut at = span.start;
-    for line in core::str::from_utf8(&text).ok()?.lines() {
+    for line in String::from_utf8_lossy(mappings).lines() {
         let mut fields = line.split_ascii_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
         let mapping =
