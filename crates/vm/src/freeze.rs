@@ -83,6 +83,15 @@ pub fn since(addr: usize) -> Since {
     })
 }
 
+/// Whether a line behind line `i` says that the page at `addr` was dropped, unmapped or moved away.
+pub fn gone_after(i: usize, addr: usize) -> bool {
+    lines().skip(i + 1).any(|event| match event {
+        Event::Remove(s) | Event::Unmap(s) => s.contains(addr),
+        Event::Remap(from, _, len) => Span::sized(from, len).contains(addr),
+        _ => false,
+    })
+}
+
 /// All lines, in order.
 pub fn lines() -> impl Iterator<Item = Event> {
     LIST[..USED.load(Acquire)].iter().map(|l| {

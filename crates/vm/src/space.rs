@@ -608,8 +608,12 @@ impl Space {
         }
         books.register_all_again(write_out);
         if frozen {
-            for event in freeze::lines() {
+            for (line, event) in freeze::lines().enumerate() {
                 match event {
+                    // Filled, then dropped: it is missing here because it has to be.
+                    Event::Fault(addr) if freeze::gone_after(line, addr) => {
+                        books.filled_meanwhile(addr);
+                    }
                     Event::Fault(addr) => books.refill(addr),
                     other => monitor::report(books, other),
                 }
