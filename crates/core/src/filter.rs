@@ -1,8 +1,9 @@
 //! The lock-free test in front of the tracker: "surely nothing tracked here".
 //!
 //! It only ever errs towards "perhaps": a wrong "perhaps" costs a lookup under the lock. A wrong
-//! "surely not" would not lose a byte either (the call then touches unmapped pages and the
-//! fault path answers), it would only be slow.
+//! "surely not" about tracked pages must not happen: a copy would only be slow (it touches unmapped
+//! pages, and the fault path answers), but an unmapping would leave views in the books whose
+//! addresses somebody else may get.
 
 use crate::span::Span;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
@@ -74,10 +75,20 @@ impl Filter {
         }
     }
 
-    /// Forgets all tracked granules; the caller tells the ones that remain anew.
-    pub fn clear_tracked(&self) {
-        for t in &self.tracked {
-            t.store(0, Relaxed);
+    /// Only `spans` hold tracked pages from now on. Others ask meanwhile: what stays tracked is never
+    /// denied.
+    pub fn track_only(&self, spans: impl Iterator<Item = Span>) {
+        let mut stays = [0u64; GRANULES.div_ceil(64)];
+        for span in spans.filter(|s| !s.is_empty()) {
+            for g in (span.start >> GRANULE_SHIFT)..=((span.end - 1) >> GRANULE_SHIFT) {
+                let i = slot(g, GRANULES);
+                stays[i / 64] |= 1 << (i % 64);
+            }
+        }
+        for (i, t) in self.tracked.iter().enumerate() {
+            if stays[i / 64] >> (i % 64) & 1 == 0 {
+                t.store(0, Relaxed);
+            }
         }
     }
 
@@ -128,7 +139,7 @@ mod tests {
         assert!(f.perhaps_tracked(0x7f00_0008_0fff, 1));
         assert!(!f.perhaps_tracked(0x7f00_0009_0000, 1));
         assert!(f.perhaps_tracked(0, usize::MAX));
-        f.clear_tracked();
+        f.track_only([Span::sized(0x7f00_0010_0000, 4096)].into_iter());
         assert!(!f.perhaps_tracked(0x7f00_0008_0000, 1));
     }
 

@@ -578,8 +578,7 @@ impl<M: Memory> Tracker<M> {
         self.unregistered += 1;
         if self.unregistered >= FILTER_RENEWAL {
             self.unregistered = 0;
-            self.filter.clear_tracked();
-            self.registered.iter().for_each(|r| self.filter.track(r));
+            self.filter.track_only(self.registered.iter());
         }
     }
 
@@ -1150,7 +1149,7 @@ impl<M: Memory> Tracker<M> {
         self.write_out(all, &mut write_out);
         self.views.remove(all, &mut self.extents, &mut self.pool);
         self.registered.clear();
-        self.filter.clear_tracked();
+        self.filter.track_only(core::iter::empty());
         self.gauges();
     }
 
