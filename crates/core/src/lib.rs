@@ -14,6 +14,7 @@
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
+//! | [`sync`] | its atomics, which the tests exchange for loom's |
 #![forbid(unsafe_code)]
 
 pub mod counters;
@@ -27,5 +28,6 @@ pub mod ranges;
 pub mod runs;
 pub mod sorted;
 pub mod span;
+pub mod sync;
 pub mod tracker;
 pub mod views;

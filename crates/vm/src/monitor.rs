@@ -4,10 +4,10 @@
 //! unsafe: makes a thread. It is made through libc (not `clone`), so that `setuid` and its kin
 //! reach it too: no thread of ours keeps privileges that the program has dropped.
 
-use crate::freeze::Since;
+use crate::freeze::{LIST, Since};
 use crate::pages::Fds;
 use crate::uffd::{Event, Msg, Uffd};
-use crate::{critical, freeze, space};
+use crate::{critical, space};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -100,7 +100,7 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
         // nobody sees the books without it.
         space::for_monitor(|b, frozen| {
             waiting.try_again(b, frozen);
-            if frozen && !freeze::has_room(READ_AT_ONCE) {
+            if frozen && !LIST.has_room(READ_AT_ONCE) {
                 return;
             }
             let mut messages = [Msg::default(); READ_AT_ONCE];
@@ -110,12 +110,12 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
                     match m.event() {
                         Event::Fault(addr) => waiting.answer(b, frozen, addr),
                         event if frozen => {
-                            freeze::push(event);
+                            LIST.push(event);
                         }
                         event => report(b, event),
                     }
                 }
-                if read.len() < READ_AT_ONCE || frozen && !freeze::has_room(READ_AT_ONCE) {
+                if read.len() < READ_AT_ONCE || frozen && !LIST.has_room(READ_AT_ONCE) {
                     break;
                 }
             }
@@ -136,12 +136,17 @@ static MAIN_THREAD_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The first thread is about to end by `pthread_exit`.
 pub fn main_thread_ends() {
-    MAIN_THREAD_ENDED.store(true, Ordering::Relaxed);
-    // Wakes the monitor: the first touch of a pool page that is kept for this.
-    if let Some(Some(page)) = space::with(|b| b.spare_pool_page()) {
+    // With the lock held: either a start that comes later finds this, or we find the start.
+    space::with_lock(|| MAIN_THREAD_ENDED.store(true, Ordering::Relaxed));
+    if let Some(page) = space::page_to_wake_by() {
         // SAFETY: a page of the pool that nobody else uses.
         unsafe { core::ptr::read_volatile(page as *const u8) };
     }
+}
+
+/// A forked child has a first thread of its own.
+pub(crate) fn main_thread_lives() {
+    MAIN_THREAD_ENDED.store(false, Ordering::Relaxed);
 }
 
 /// Whether only the first thread (which has ended) and this one are left.
@@ -227,19 +232,19 @@ impl Waiting {
 
     /// Returns false if it has to be tried again.
     fn resolve(books: &mut space::Books, frozen: bool, addr: usize) -> bool {
-        let outcome = match frozen.then(|| freeze::since(addr)) {
+        let outcome = match frozen.then(|| LIST.since(addr)) {
             None => books.fault(addr),
             Some(Since::Moved) => Fault::Again,
-            Some(_) if !freeze::has_room(1) => Fault::Again,
+            Some(_) if !LIST.has_room(1) => Fault::Again,
             Some(since) => {
-                let line = freeze::push(Event::Fault(addr));
+                let line = LIST.push(Event::Fault(addr));
                 let outcome = match since {
                     Since::Gone if books.memory.provide_zero(addr) => Fault::Resolved,
                     Since::Same => books.fault_while_frozen(addr),
                     _ => Fault::Again,
                 };
                 if outcome != Fault::Resolved {
-                    freeze::cancel(line);
+                    LIST.cancel(line);
                 }
                 outcome
             }

@@ -4,13 +4,13 @@
 //! unsafe: the tracker lives in a static behind our own lock, and copies of bytes that the tracker
 //! planned are carried out here, on the program's memory and the pool's.
 
+use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal};
-use crate::{critical, freeze, lock::Lock, monitor};
+use crate::{critical, freeze::LIST, monitor};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::thread::futex;
 use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
 use uncopy_core::memory::FillError;
@@ -27,22 +27,12 @@ pub static FILTER: Filter = Filter::new();
 /// What was done.
 pub static COUNTERS: Counters = Counters::new();
 
-const OFF: u8 = 0;
-const IDLE: u8 = 1;
-const STARTING: u8 = 2;
-const RUNNING: u8 = 3;
-/// What is tracked is served, nothing more is tracked.
-const SERVING: u8 = 4;
-
-static STATE: AtomicU8 = AtomicU8::new(OFF);
-static LOCK: Lock = Lock::new();
-/// Forks under way.
-static FROZEN: AtomicU32 = AtomicU32::new(0);
+static GATE: Gate = Gate::new();
 /// A word that a child made behind our back (clone without fork) finds zeroed.
 static ALIVE: AtomicPtr<AtomicUsize> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Global(UnsafeCell<Option<Space>>);
-// SAFETY: reached only with LOCK held, or before any second thread can (init, forked child).
+// SAFETY: reached only with the gate's lock held, or before any second thread can (init, forked child).
 unsafe impl Sync for Global {}
 static GLOBAL: Global = Global(UnsafeCell::new(None));
 
@@ -94,7 +84,7 @@ pub fn init(settings: Settings) -> Result<(), Refusal> {
     unsafe {
         *GLOBAL.0.get() = Some(Space { settings, maker, fds: Some(fds), books: None });
     }
-    STATE.store(IDLE, Ordering::Release);
+    GATE.set_state(IDLE);
     Ok(())
 }
 
@@ -196,7 +186,7 @@ fn alive() -> bool {
 /// Whether large input should be remembered, so that the first copy of it starts the space.
 #[inline]
 pub fn wanted() -> bool {
-    STATE.load(Ordering::Relaxed) != OFF
+    GATE.state() != OFF
 }
 
 /// Not 0 once input that may be worth moving has arrived.
@@ -211,27 +201,45 @@ pub fn input_seen() {
 /// Whether anything can be tracked.
 #[inline]
 pub fn running() -> bool {
-    STATE.load(Ordering::Relaxed) == RUNNING
+    GATE.state() == RUNNING
 }
 
 /// Starts the monitor, if this is the first copy worth eliding. Returns whether it runs.
 pub fn start() -> bool {
-    if STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    if GATE.state() != IDLE || critical::inside() {
         return running();
     }
-    let started = alive() && prepare_books() && monitor::spawn();
-    STATE.store(if started { RUNNING } else { OFF }, Ordering::Release);
-    started
+    // No handler of the program runs on this thread until the start is done: it might fork, which waits for that.
+    let mask = critical::block_signals();
+    critical::enter();
+    let claimed = GATE.begin_start();
+    let ready = claimed && alive() && {
+        // SAFETY: the lock is held.
+        let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
+        space.is_some_and(|space| space.books.is_some() || space.open_books())
+    };
+    if claimed {
+        GATE.unlock();
+    }
+    critical::leave();
+    if claimed {
+        let started = ready && monitor::spawn();
+        critical::within(|| GATE.end_start(started));
+    }
+    critical::restore_signals(mask);
+    running()
 }
 
-/// Stops tracking anything new, for good. What is tracked stays served.
+/// Stops tracking anything new, for good. What is tracked is put in place; what cannot be stays served.
 pub fn stand_down() {
-    let _ = materialize_all();
-    STATE.store(OFF, Ordering::Release);
-}
-
-fn prepare_books() -> bool {
-    Hold::take().space().is_some_and(|space| space.books.is_some() || space.open_books())
+    with_space_after_fork(|_| GATE.stand_down());
+    materialize_all();
+    with_space_after_fork(|space| {
+        let tracked = |b: &Books| b.everything().is_some();
+        if !space.books.as_ref().is_some_and(tracked) {
+            GATE.set_state(OFF);
+        }
+    });
 }
 
 impl Space {
@@ -253,8 +261,34 @@ impl Space {
             views: VIEWS_MAX,
         };
         let policy = Policy::new(s.threshold, s.backoff);
-        self.books = Some(Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS));
+        let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS);
+        keep_page_to_wake_by(&mut books);
+        self.books = Some(books);
         true
+    }
+}
+
+pub(crate) fn with_lock(f: impl FnOnce()) {
+    let hold = Hold::take();
+    f();
+    drop(hold);
+}
+
+/// A page of the pool whose first touch wakes the monitor; 0: none.
+static WAKE_BY: AtomicUsize = AtomicUsize::new(0);
+
+fn keep_page_to_wake_by(books: &mut Books) {
+    WAKE_BY.store(books.spare_pool_page().unwrap_or(0), Ordering::Relaxed);
+}
+
+/// The page whose first touch wakes the monitor, if there is a monitor. Waits for a start that is under way.
+pub(crate) fn page_to_wake_by() -> Option<usize> {
+    while GATE.starting() {
+        rustix::thread::sched_yield();
+    }
+    match WAKE_BY.load(Ordering::Relaxed) {
+        page if page != 0 && matches!(GATE.state(), RUNNING | SERVING) => Some(page),
+        _ => None,
     }
 }
 
@@ -313,7 +347,7 @@ impl Hold {
     fn take() -> Self {
         ground_stack();
         critical::enter();
-        LOCK.lock();
+        GATE.lock();
         Self
     }
 
@@ -329,7 +363,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        LOCK.unlock();
+        GATE.unlock();
         critical::leave();
     }
 }
@@ -342,13 +376,16 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         return None;
     }
     if !alive() {
-        STATE.store(OFF, Ordering::Relaxed);
+        GATE.set_state(OFF);
         return None;
     }
-    let mut hold = Hold::take();
-    if FROZEN.load(Ordering::Relaxed) != 0 {
+    ground_stack();
+    critical::enter();
+    if !GATE.enter() {
+        critical::leave();
         return None;
     }
+    let mut hold = Hold;
     hold.books().map(f)
 }
 
@@ -356,29 +393,36 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
 /// that went into an extent, a pin).
 #[inline]
 pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
+    with_space_after_fork(|space| space.books.as_mut().map(f)).flatten()
+}
+
+#[inline]
+fn with_space_after_fork<R>(f: impl FnOnce(&mut Space) -> R) -> Option<R> {
     loop {
-        let mut hold = Hold::take();
-        let frozen = FROZEN.load(Ordering::Relaxed);
-        if frozen == 0 {
-            return hold.books().map(f);
+        ground_stack();
+        critical::enter();
+        match GATE.enter_after_fork() {
+            Ok(()) => return Hold.space().map(f),
+            Err(forks) => {
+                critical::leave();
+                GATE.await_thaw(forks);
+            }
         }
-        drop(hold);
-        let _ = futex::wait(&FROZEN, futex::Flags::PRIVATE, frozen, None);
     }
 }
 
 /// Runs `f` on the books for the monitor, which is told whether they are frozen.
 pub(crate) fn for_monitor<R>(f: impl FnOnce(&mut Books, bool) -> R) -> Option<R> {
-    LOCK.lock();
+    GATE.lock();
     // SAFETY: the lock is held.
     let books = unsafe { &mut *GLOBAL.0.get() }.as_mut().and_then(|s| s.books.as_mut());
     let result = books.map(|b| {
         b.memory.set_by_monitor(true);
-        let result = f(b, FROZEN.load(Ordering::Relaxed) != 0);
+        let result = f(b, GATE.frozen());
         b.memory.set_by_monitor(false);
         result
     });
-    LOCK.unlock();
+    GATE.unlock();
     result
 }
 
@@ -421,9 +465,11 @@ pub fn materialize(span: Span, forget: bool) {
             Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
             Some(Err(FillError::Refused)) => {
                 // The program has closed our descriptors past us; the monitor has its own.
-                let _ =
-                    STATE.compare_exchange(RUNNING, SERVING, Ordering::Relaxed, Ordering::Relaxed);
-                let all = with_after_fork(|b| b.unmapped_in(span)).unwrap_or_default();
+                let all = with_after_fork(|b| {
+                    GATE.stand_down();
+                    b.unmapped_in(span)
+                })
+                .unwrap_or_default();
                 all.into_iter().for_each(touch);
                 return;
             }
@@ -455,7 +501,10 @@ pub fn after_unmapping(detached: Detached, gone: bool) {
 
 /// Fills every unmapped page there is. Returns whether there was anything to do.
 pub fn materialize_all() -> bool {
-    match with(|b| b.everything()).flatten() {
+    if matches!(GATE.state(), OFF | IDLE) || critical::inside() {
+        return false;
+    }
+    match with_after_fork(|b| b.everything()).flatten() {
         Some(all) => {
             materialize(all, true);
             true
@@ -489,23 +538,14 @@ pub fn settle() {
 /// No handler of the program runs on this thread until then: the child's would read zeros where
 /// its views are not served yet.
 pub fn before_fork() {
-    while STATE.load(Ordering::Acquire) == STARTING {
-        rustix::thread::sched_yield();
-    }
     critical::block_for_fork();
     freeze_books();
 }
 
 /// The books do not change until [`thaw`].
 pub fn freeze_books() {
-    if STATE.load(Ordering::Relaxed) != RUNNING {
-        return;
-    }
-    let hold = Hold::take();
-    if FROZEN.fetch_add(1, Ordering::Relaxed) == 0 {
-        freeze::clear();
-    }
-    drop(hold);
+    ground_stack();
+    critical::within(|| GATE.freeze(|| LIST.clear(), rustix::thread::sched_yield));
 }
 
 /// After fork, in the parent.
@@ -514,26 +554,37 @@ pub fn after_fork_parent() {
     critical::unblock_after_fork();
 }
 
+/// As [`freeze_books`], and no page of the program is missing meanwhile.
+pub fn freeze_with_everything_in_place() {
+    loop {
+        while materialize_all() {}
+        freeze_books();
+        // Another thread may have tracked something in between.
+        if Hold::take().books().is_none_or(|b| b.everything().is_none()) {
+            return;
+        }
+        thaw();
+    }
+}
+
 /// Ends [`freeze_books`]: catches up with what happened meanwhile.
 pub fn thaw() {
-    if FROZEN.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let mut hold = Hold::take();
-    if FROZEN.load(Ordering::Relaxed) == 1 {
-        if let Some(books) = hold.books() {
-            for event in freeze::lines() {
-                match event {
-                    Event::Fault(addr) => books.filled_meanwhile(addr),
-                    other => monitor::report(books, other),
+    ground_stack();
+    critical::within(|| {
+        GATE.thaw(|| {
+            // SAFETY: the lock is held.
+            let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
+            if let Some(books) = space.and_then(|s| s.books.as_mut()) {
+                for event in LIST.lines() {
+                    match event {
+                        Event::Fault(addr) => books.filled_meanwhile(addr),
+                        other => monitor::report(books, other),
+                    }
                 }
             }
-        }
-        freeze::clear();
-    }
-    FROZEN.fetch_sub(1, Ordering::Relaxed);
-    let _ = futex::wake(&FROZEN, futex::Flags::PRIVATE, u32::MAX >> 1);
-    drop(hold);
+            LIST.clear();
+        });
+    });
 }
 
 /// After fork, in the child: its own userfaultfds, its own monitor, the same views.
@@ -545,34 +596,32 @@ pub fn after_fork_child() {
 /// In a child that was made without fork's handlers, after everything was put in place: it goes on
 /// without us.
 pub fn after_bare_fork_child() {
-    LOCK.reset();
-    FROZEN.store(0, Ordering::Relaxed);
-    STATE.store(OFF, Ordering::Relaxed);
+    GATE.reset();
+    GATE.set_state(OFF);
 }
 
 fn renew_child() {
-    LOCK.reset();
+    let state = GATE.reset();
+    monitor::main_thread_lives();
     plant_alive();
-    let frozen = FROZEN.swap(0, Ordering::Relaxed) != 0;
     COUNTERS.reset();
-    let state = STATE.load(Ordering::Relaxed);
     if state == OFF {
         return;
     }
-    STATE.store(OFF, Ordering::Relaxed);
+    GATE.set_state(OFF);
     let mut hold = Hold::take();
     let Some(space) = hold.space() else { return };
-    if !space.renew(frozen) {
+    if !space.renew() {
         return;
     }
     let tracked = space.books.as_ref().is_some_and(|b| b.everything().is_some());
     if !tracked {
-        STATE.store(IDLE, Ordering::Release);
+        GATE.set_state(if state == SERVING { OFF } else { IDLE });
         return;
     }
     drop(hold);
     if monitor::spawn() {
-        STATE.store(RUNNING, Ordering::Release);
+        GATE.set_state(if state == SERVING { SERVING } else { RUNNING });
     } else if let Some(space) = Hold::take().space() {
         // Nobody would answer a fault: everything in place, now.
         space.serve_without_monitor(true);
@@ -581,7 +630,7 @@ fn renew_child() {
 
 impl Space {
     /// In the child: userfaultfds for its own memory map. Returns whether eliding can go on.
-    fn renew(&mut self, frozen: bool) -> bool {
+    fn renew(&mut self) -> bool {
         // The inherited ones would act on the parent's memory: never used here, only closed.
         let fds = Fds::make(&self.maker).map(|mut f| {
             f.lift(descriptor_floor());
@@ -607,19 +656,19 @@ impl Space {
             return false;
         }
         books.register_all_again(write_out);
-        if frozen {
-            for (line, event) in freeze::lines().enumerate() {
-                match event {
-                    // Filled, then dropped: it is missing here because it has to be.
-                    Event::Fault(addr) if freeze::gone_after(line, addr) => {
-                        books.filled_meanwhile(addr);
-                    }
-                    Event::Fault(addr) => books.refill(addr),
-                    other => monitor::report(books, other),
+        // The old one may have been touched.
+        keep_page_to_wake_by(books);
+        for (line, event) in LIST.lines().enumerate() {
+            match event {
+                // Filled, then dropped: it is missing here because it has to be.
+                Event::Fault(addr) if LIST.gone_after(line, addr) => {
+                    books.filled_meanwhile(addr);
                 }
+                Event::Fault(addr) => books.refill(addr),
+                other => monitor::report(books, other),
             }
-            freeze::clear();
         }
+        LIST.clear();
         true
     }
 
