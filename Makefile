@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo test lint unit programs install uninstall clean
+.PHONY: build demo test lint unit loom programs install uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload
@@ -16,6 +16,10 @@ demo: build
 test:
 	scripts/install-test-deps
 	$(MAKE) --no-print-directory lint build unit programs
+
+# Every order of the steps of threads that share a structure.
+loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --release --target-dir target/loom -p uncopy-core -p uncopy-vm --lib loom_tests
 
 lint:
 	$(CARGO) fmt --all --check

@@ -27,6 +27,9 @@ moved_mapping_while_forking                 LOST=0$
 protecting_while_unmapping                  stale=0$
 first_thread_exits_early                    worker.done
 allocator_without_usable_size               ^bad=0$
+first_thread_exits_while_starting           ^bad=0$
+child_after_first_thread_ended              ^child.ended.with.7$
+touched_and_dropped_while_forking           ^stale=0$
 limited_address_space_is_not_used_up        1[12][0-9][0-9].MB
 "
 

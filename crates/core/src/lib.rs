@@ -16,6 +16,7 @@
 //! | [`arena`] | the twin allocator's book of blocks |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
+//! | [`sync`] | its atomics, which the tests exchange for loom's |
 #![forbid(unsafe_code)]
 
 pub mod arena;
@@ -31,5 +32,6 @@ pub mod ranges;
 pub mod runs;
 pub mod sorted;
 pub mod span;
+pub mod sync;
 pub mod tracker;
 pub mod views;

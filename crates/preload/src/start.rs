@@ -79,6 +79,12 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
         GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
         USABLE_SIZE.store(real::usable_size_fits(), Ordering::Relaxed);
+        if libc::getauxval(libc::AT_SECURE) != 0 {
+            // More rights than its user's (set-user-ID; we are in /etc/ld.so.preload, the dynamic linker ignores
+            // LD_PRELOAD there): the environment is not to be trusted, least of all with what is preloaded next.
+            *libc::__errno_location() = errno;
+            return;
+        }
         let (values, entry) = read_environment(envp);
         set_up(&values, entry);
         *libc::__errno_location() = errno;

@@ -68,6 +68,11 @@ thread_local! {
 
 /// No handler of the program runs on this thread from here to [`unblock_after_fork`].
 pub fn block_for_fork() {
+    MASK_BEFORE_FORK.with(|m| m.set(block_signals()));
+}
+
+/// No handler of the program runs on this thread until [`restore_signals`] is given what this returns.
+pub(crate) fn block_signals() -> u64 {
     let mut old = 0u64;
     // SAFETY: changes this thread's signal mask only.
     unsafe {
@@ -79,7 +84,12 @@ pub fn block_for_fork() {
             SIGSET_SIZE,
         );
     }
-    MASK_BEFORE_FORK.with(|m| m.set(old));
+    old
+}
+
+/// See [`block_signals`].
+pub(crate) fn restore_signals(mask: u64) {
+    sigprocmask(SIG_SETMASK, mask);
 }
 
 /// In the parent and in the child.

@@ -6,56 +6,33 @@
 //! books alone, and writes down here what they do not say yet: first the line, then the deed.
 //! Parent and child each catch up from their own copy of this list.
 
+use crate::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use crate::uffd::Event;
-use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use uncopy_core::span::Span;
 
-const LINES: usize = 1 << 14;
+const LINES: usize = if cfg!(all(loom, test)) { 4 } else { 1 << 14 };
 const NOTHING: usize = 0;
 const FILLED: usize = 1;
 const REMAP: usize = 2;
 const REMOVE: usize = 3;
 const UNMAP: usize = 4;
 
+#[derive(Debug)]
 struct Line([AtomicUsize; 4]);
 
-static LIST: [Line; LINES] = [const { Line([const { AtomicUsize::new(0) }; 4]) }; LINES];
-static USED: AtomicUsize = AtomicUsize::new(0);
-
-/// Begins an empty list.
-pub fn clear() {
-    USED.store(0, Release);
+/// The list. One thread writes it (the monitor, or who has frozen the books, with the lock held).
+#[derive(Debug)]
+pub struct List {
+    lines: [Line; LINES],
+    used: AtomicUsize,
 }
 
-/// Whether `n` more lines fit.
-pub fn has_room(n: usize) -> bool {
-    USED.load(Relaxed) + n <= LINES
-}
-
-/// Adds a line (only the monitor does); a fault's line is the intention to fill its page.
-pub fn push(event: Event) -> usize {
-    let i = USED.load(Relaxed);
-    let words = match event {
-        Event::Fault(addr) => [FILLED, addr, 0, 0],
-        Event::Remap(from, to, len) => [REMAP, from, to, len],
-        Event::Remove(s) => [REMOVE, s.start, s.end, 0],
-        Event::Unmap(s) => [UNMAP, s.start, s.end, 0],
-        Event::Other(_) => [NOTHING; 4],
-    };
-    for (to, from) in LIST[i].0.iter().zip(words) {
-        to.store(from, Relaxed);
-    }
-    USED.store(i + 1, Release);
-    i
-}
-
-/// The intention of line `i`, the last one, came to nothing.
-pub fn cancel(i: usize) {
-    LIST[i].0[0].store(NOTHING, Relaxed);
-    if USED.load(Relaxed) == i + 1 {
-        USED.store(i, Release);
-    }
-}
+/// The one list of this process.
+#[cfg(not(all(loom, test)))]
+pub static LIST: List = List {
+    lines: [const { Line([const { AtomicUsize::new(0) }; 4]) }; LINES],
+    used: AtomicUsize::new(0),
+};
 
 /// What became of the page at `addr` since the books were frozen, by the kernel's reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,31 +45,123 @@ pub enum Since {
     Moved,
 }
 
-/// See [`Since`].
-pub fn since(addr: usize) -> Since {
-    lines().fold(Since::Same, |known, event| match event {
-        Event::Remove(s) | Event::Unmap(s) if s.contains(addr) && known != Since::Moved => {
-            Since::Gone
+impl List {
+    /// Begins an empty list.
+    pub fn clear(&self) {
+        self.used.store(0, Release);
+    }
+
+    /// Whether `n` more lines fit.
+    pub fn has_room(&self, n: usize) -> bool {
+        self.used.load(Relaxed) + n <= LINES
+    }
+
+    /// Adds a line; a fault's line is the intention to fill its page.
+    pub fn push(&self, event: Event) -> usize {
+        let i = self.used.load(Relaxed);
+        let words = match event {
+            Event::Fault(addr) => [FILLED, addr, 0, 0],
+            Event::Remap(from, to, len) => [REMAP, from, to, len],
+            Event::Remove(s) => [REMOVE, s.start, s.end, 0],
+            Event::Unmap(s) => [UNMAP, s.start, s.end, 0],
+            Event::Other(_) => [NOTHING; 4],
+        };
+        for (to, from) in self.lines[i].0.iter().zip(words) {
+            to.store(from, Relaxed);
         }
-        Event::Remap(from, to, len)
-            if Span::sized(from, len).contains(addr) || Span::sized(to, len).contains(addr) =>
-        {
-            Since::Moved
+        self.used.store(i + 1, Release);
+        i
+    }
+
+    /// The intention of line `i`, the last one, came to nothing.
+    pub fn cancel(&self, i: usize) {
+        self.lines[i].0[0].store(NOTHING, Relaxed);
+        if self.used.load(Relaxed) == i + 1 {
+            self.used.store(i, Release);
         }
-        _ => known,
-    })
+    }
+
+    /// See [`Since`].
+    pub fn since(&self, addr: usize) -> Since {
+        self.lines().fold(Since::Same, |known, event| match event {
+            Event::Remove(s) | Event::Unmap(s) if s.contains(addr) && known != Since::Moved => {
+                Since::Gone
+            }
+            Event::Remap(from, to, len)
+                if Span::sized(from, len).contains(addr) || Span::sized(to, len).contains(addr) =>
+            {
+                Since::Moved
+            }
+            _ => known,
+        })
+    }
+
+    /// Whether a line behind line `i` says that the page at `addr` was dropped, unmapped or moved away.
+    pub fn gone_after(&self, i: usize, addr: usize) -> bool {
+        self.lines().skip(i + 1).any(|event| match event {
+            Event::Remove(s) | Event::Unmap(s) => s.contains(addr),
+            Event::Remap(from, _, len) => Span::sized(from, len).contains(addr),
+            _ => false,
+        })
+    }
+
+    /// All lines, in order.
+    pub fn lines(&self) -> impl Iterator<Item = Event> {
+        self.lines[..self.used.load(Acquire)].iter().map(|l| {
+            let [kind, a, b, c] = [0, 1, 2, 3].map(|i| l.0[i].load(Relaxed));
+            match kind {
+                FILLED => Event::Fault(a),
+                REMAP => Event::Remap(a, b, c),
+                REMOVE => Event::Remove(Span::new(a, b)),
+                UNMAP => Event::Unmap(Span::new(a, b)),
+                _ => Event::Other(0),
+            }
+        })
+    }
 }
 
-/// All lines, in order.
-pub fn lines() -> impl Iterator<Item = Event> {
-    LIST[..USED.load(Acquire)].iter().map(|l| {
-        let [kind, a, b, c] = [0, 1, 2, 3].map(|i| l.0[i].load(Relaxed));
-        match kind {
-            FILLED => Event::Fault(a),
-            REMAP => Event::Remap(a, b, c),
-            REMOVE => Event::Remove(Span::new(a, b)),
-            UNMAP => Event::Unmap(Span::new(a, b)),
-            _ => Event::Other(0),
+/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with it.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::atomic::AtomicBool;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    impl List {
+        fn new() -> Self {
+            Self {
+                lines: core::array::from_fn(|_| {
+                    Line(core::array::from_fn(|_| AtomicUsize::new(0)))
+                }),
+                used: AtomicUsize::new(0),
+            }
         }
-    })
+    }
+
+    /// fork copies a buffer's pages before the list (they lie lower): a page that it found filled must be in the list that it
+    /// finds later, and the line must be whole. The page-table lock orders the monitor's filling and fork's copying.
+    ///
+    /// Caught: the line written after the deed; `used` stored relaxed.
+    #[test]
+    fn a_page_that_fork_finds_filled_is_in_the_list_that_it_copies() {
+        loom::model(|| {
+            let list = Arc::new(List::new());
+            let page = Arc::new(AtomicBool::new(false));
+            let (l, p) = (list.clone(), page.clone());
+            let monitor = thread::spawn(move || {
+                l.push(Event::Remove(Span::new(4096, 8192)));
+                l.push(Event::Fault(0x5000));
+                p.store(true, Release);
+            });
+            let filled = page.load(Acquire);
+            let lines: Vec<_> = list.lines().collect();
+            assert!(!filled || lines.contains(&Event::Fault(0x5000)));
+            for line in lines {
+                let known = [Event::Remove(Span::new(4096, 8192)), Event::Fault(0x5000)];
+                assert!(known.contains(&line), "half a line: {line:?}");
+            }
+            monitor.join().unwrap();
+        });
+    }
 }

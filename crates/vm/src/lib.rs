@@ -6,6 +6,8 @@
 //! | [`uffd`] | the kernel interface |
 //! | [`pages`] | the tracker's `Memory` over it |
 //! | [`lock`] | a futex lock that a forked child can reset |
+//! | [`gate`] | who may use the books, and when |
+//! | [`sync`] | atomics and futexes, which the tests exchange for loom's |
 //! | [`critical`] | no signal handler of the program runs while the lock is held |
 //! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
 //! | [`twin`] | the twin allocator's memory |
@@ -15,10 +17,16 @@
 
 pub mod critical;
 pub mod freeze;
+pub mod gate;
 pub mod inject;
 pub mod lock;
+#[cfg(not(all(loom, test)))]
 pub mod monitor;
+#[cfg(not(all(loom, test)))]
 pub mod pages;
+#[cfg(not(all(loom, test)))]
 pub mod space;
+pub mod sync;
+#[cfg(not(all(loom, test)))]
 pub mod twin;
 pub mod uffd;

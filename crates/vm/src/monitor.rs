@@ -4,15 +4,15 @@
 //! unsafe: makes a thread. It is made through libc (not `clone`), so that `setuid` and its kin
 //! reach it too: no thread of ours keeps privileges that the program has dropped.
 
-use crate::freeze::Since;
+use crate::freeze::{LIST, Since};
 use crate::inject;
 use crate::pages::{Fds, WAKE_TRIES};
+use crate::sync::Futex;
 use crate::uffd::{Event, Msg, Uffd};
-use crate::{critical, freeze, lock, space};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::{critical, space};
+use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
-use rustix::thread::futex;
 use uncopy_core::inject::Call;
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Fault;
@@ -27,7 +27,7 @@ const WAITING_MAX: usize = 4096;
 const SOON: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
 /// Not [`STARTING`] once the thread has its own descriptors, or has ended because it cannot.
-static READY: AtomicU32 = AtomicU32::new(STARTING);
+static READY: Futex = Futex::new(STARTING);
 const STARTING: u32 = 0;
 const RUNS: u32 = 1;
 const FAILED: u32 = 2;
@@ -40,14 +40,14 @@ pub(crate) fn spawn() -> bool {
         return false;
     }
     while READY.load(Ordering::Acquire) == STARTING {
-        lock::wait(&READY, STARTING);
+        READY.wait(STARTING);
     }
     READY.load(Ordering::Acquire) == RUNS
 }
 
 fn tell(ready: u32) {
     READY.store(ready, Ordering::Release);
-    let _ = futex::wake(&READY, futex::Flags::PRIVATE, 1);
+    READY.wake_one();
 }
 
 fn create() -> bool {
@@ -127,7 +127,7 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
         // nobody sees the books without it.
         space::for_monitor(|b, frozen| {
             waiting.try_again(b, frozen);
-            if frozen && !freeze::has_room(READ_AT_ONCE) {
+            if frozen && !LIST.has_room(READ_AT_ONCE) {
                 return;
             }
             let mut messages = [Msg::default(); READ_AT_ONCE];
@@ -138,12 +138,12 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
                     match m.event() {
                         Event::Fault(addr) => waiting.answer(b, frozen, addr),
                         event if frozen => {
-                            freeze::push(event);
+                            LIST.push(event);
                         }
                         event => report(b, event),
                     }
                 }
-                if read.len() < READ_AT_ONCE || frozen && !freeze::has_room(READ_AT_ONCE) {
+                if read.len() < READ_AT_ONCE || frozen && !LIST.has_room(READ_AT_ONCE) {
                     break;
                 }
             }
@@ -164,8 +164,9 @@ static MAIN_THREAD_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The first thread is about to end by `pthread_exit`.
 pub fn main_thread_ends() {
-    MAIN_THREAD_ENDED.store(true, Ordering::Relaxed);
-    if let Some(page) = space::with_after_fork(|b| b.memory.wake_page()) {
+    // With the lock held: either a start that comes later finds this, or we find the start.
+    space::with_lock(|| MAIN_THREAD_ENDED.store(true, Ordering::Relaxed));
+    if let Some(page) = space::page_to_wake_by() {
         // SAFETY: a page of ours that nobody else uses.
         unsafe { core::ptr::read_volatile(page as *const u8) };
     }
@@ -267,19 +268,19 @@ impl Waiting {
         if books.memory.is_pool(addr) {
             return books.memory.provide_zero(addr);
         }
-        let outcome = match frozen.then(|| freeze::since(addr)) {
+        let outcome = match frozen.then(|| LIST.since(addr)) {
             None => books.fault(addr),
             Some(Since::Moved) => Fault::Again,
-            Some(_) if !freeze::has_room(1) => Fault::Again,
+            Some(_) if !LIST.has_room(1) => Fault::Again,
             Some(since) => {
-                let line = freeze::push(Event::Fault(addr));
+                let line = LIST.push(Event::Fault(addr));
                 let outcome = match since {
                     Since::Gone if books.memory.provide_zero(addr) => Fault::Resolved,
                     Since::Same => books.fault_while_frozen(addr),
                     _ => Fault::Again,
                 };
                 if outcome != Fault::Resolved {
-                    freeze::cancel(line);
+                    LIST.cancel(line);
                 }
                 outcome
             }

@@ -4,16 +4,14 @@
 //! unsafe: the tracker lives in a static behind our own lock, and copies of bytes that the tracker
 //! planned are carried out here, on the program's memory and the pool's.
 
+use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
-use crate::{critical, freeze, inject, lock, lock::Lock, monitor};
+use crate::{critical, freeze::LIST, inject, monitor};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{
-    AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::thread::futex;
 use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
 use uncopy_core::inject::{Call, Error};
@@ -33,22 +31,12 @@ pub static PAUSES: Pauses = Pauses::new();
 /// What was done.
 pub static COUNTERS: Counters = Counters::new();
 
-const OFF: u8 = 0;
-const IDLE: u8 = 1;
-const STARTING: u8 = 2;
-const RUNNING: u8 = 3;
-/// What is tracked is served, nothing more is tracked.
-const SERVING: u8 = 4;
-
-static STATE: AtomicU8 = AtomicU8::new(OFF);
-static LOCK: Lock = Lock::new();
-/// Forks under way.
-static FROZEN: AtomicU32 = AtomicU32::new(0);
+static GATE: Gate = Gate::new();
 /// A word that a child made behind our back (clone without fork) finds zeroed.
 static ALIVE: AtomicPtr<AtomicUsize> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Global(UnsafeCell<Option<Space>>);
-// SAFETY: reached only with LOCK held, or before any second thread can (init, forked child).
+// SAFETY: reached only with the gate's lock held, or before any second thread can (init, forked child).
 unsafe impl Sync for Global {}
 static GLOBAL: Global = Global(UnsafeCell::new(None));
 
@@ -121,7 +109,7 @@ fn make(settings: Settings) -> Result<(), Refusal> {
     unsafe {
         *GLOBAL.0.get() = Some(Space { settings, maker, fds: Some(fds), books: None });
     }
-    STATE.store(IDLE, Ordering::Release);
+    GATE.set_state(IDLE);
     Ok(())
 }
 
@@ -202,8 +190,7 @@ pub fn make_way(fd: i32) {
         // The monitor has its own: what is tracked is served.
         core::mem::forget(fds.take());
         off(&COUNTERS.off_descriptors);
-        let serving = if s.books.is_some() { SERVING } else { OFF };
-        STATE.store(serving, Ordering::Relaxed);
+        GATE.stand_down();
     }
     let fds = match &s.books {
         Some(b) => &b.memory.fds,
@@ -251,7 +238,7 @@ fn alive() -> bool {
 /// Whether large input should be remembered, so that the first copy of it starts the space.
 #[inline]
 pub fn wanted() -> bool {
-    STATE.load(Ordering::Relaxed) != OFF
+    GATE.state() != OFF
 }
 
 /// Not 0 once input that may be worth moving has arrived.
@@ -266,50 +253,53 @@ pub fn input_seen() {
 /// Whether anything can be tracked.
 #[inline]
 pub fn running() -> bool {
-    STATE.load(Ordering::Relaxed) == RUNNING
+    GATE.state() == RUNNING
 }
 
 /// Starts the monitor, if this is the first copy worth eliding. Returns whether it runs.
 pub fn start() -> bool {
-    if STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    if GATE.state() != IDLE || critical::inside() {
         return running();
     }
-    if !alive() {
-        STATE.store(OFF, Ordering::Release);
-        return false;
-    }
-    let why = if !prepare_books() {
-        &COUNTERS.off_resources
-    } else if !monitor::spawn() {
-        &COUNTERS.off_thread
-    } else {
-        STATE.store(RUNNING, Ordering::Release);
-        return true;
+    // No handler of the program runs on this thread until the start is done: it might fork, which
+    // waits for that.
+    let mask = critical::block_signals();
+    critical::enter();
+    let claimed = GATE.begin_start();
+    let lives = claimed && alive();
+    let ready = lives && {
+        // SAFETY: the lock is held.
+        let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
+        space.is_some_and(|space| space.books.is_some() || space.open_books())
     };
-    off(why);
-    close_books();
-    STATE.store(OFF, Ordering::Release);
-    false
+    if claimed {
+        GATE.unlock();
+    }
+    critical::leave();
+    if claimed {
+        let started = ready && monitor::spawn();
+        if lives && !started {
+            off(if ready { &COUNTERS.off_thread } else { &COUNTERS.off_resources });
+            close_books();
+        }
+        critical::within(|| GATE.end_start(started));
+    }
+    critical::restore_signals(mask);
+    running()
 }
 
-/// Stops tracking, for good: the program enters a sandbox, or locks its memory. Everything is put in
-/// place.
+/// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory. What is
+/// tracked is put in place; what cannot be stays served.
 pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
-    // Under the lock: whoever begins after this tracks nothing more, and what is under way only
-    // fills what is unmapped still.
-    let hold = Hold::take();
-    let was_running =
-        STATE.compare_exchange(RUNNING, SERVING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    drop(hold);
-    if was_running && let Some(all) = with_after_fork(|b| b.everything()).flatten() {
-        materialize(all, true);
-    }
-    STATE.store(OFF, Ordering::Release);
-}
-
-fn prepare_books() -> bool {
-    Hold::take().space().is_some_and(|space| space.books.is_some() || space.open_books())
+    with_space_after_fork(|_| GATE.stand_down());
+    materialize_all();
+    with_space_after_fork(|space| {
+        let tracked = |b: &Books| b.everything().is_some();
+        if !space.books.as_ref().is_some_and(tracked) {
+            GATE.set_state(OFF);
+        }
+    });
 }
 
 /// Nothing was ever tracked, nothing will be: memory, addresses and descriptors go back.
@@ -346,6 +336,24 @@ impl Space {
         self.books = Some(Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS));
         true
     }
+}
+
+pub(crate) fn with_lock(f: impl FnOnce()) {
+    let hold = Hold::take();
+    f();
+    drop(hold);
+}
+
+/// The page whose first touch wakes the monitor, if there is a monitor. Waits for a start that is under
+/// way.
+pub(crate) fn page_to_wake_by() -> Option<usize> {
+    while GATE.starting() {
+        rustix::thread::sched_yield();
+    }
+    if !monitor::runs() {
+        return None;
+    }
+    with_after_fork(|b| b.memory.wake_page())
 }
 
 fn max_map_count() -> usize {
@@ -418,7 +426,7 @@ impl Hold {
     fn take() -> Self {
         ground_stack();
         critical::enter();
-        LOCK.lock();
+        GATE.lock();
         Self
     }
 
@@ -434,7 +442,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        LOCK.unlock();
+        GATE.unlock();
         critical::leave();
     }
 }
@@ -447,13 +455,16 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         return None;
     }
     if !alive() {
-        STATE.store(OFF, Ordering::Relaxed);
+        GATE.set_state(OFF);
         return None;
     }
-    let mut hold = Hold::take();
-    if FROZEN.load(Ordering::Relaxed) != 0 || !running() {
+    ground_stack();
+    critical::enter();
+    if !GATE.enter() {
+        critical::leave();
         return None;
     }
+    let mut hold = Hold;
     hold.books().map(f)
 }
 
@@ -461,29 +472,36 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
 /// that went into an extent, a pin).
 #[inline]
 pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
+    with_space_after_fork(|space| space.books.as_mut().map(f)).flatten()
+}
+
+#[inline]
+fn with_space_after_fork<R>(f: impl FnOnce(&mut Space) -> R) -> Option<R> {
     loop {
-        let mut hold = Hold::take();
-        let frozen = FROZEN.load(Ordering::Relaxed);
-        if frozen == 0 {
-            return hold.books().map(f);
+        ground_stack();
+        critical::enter();
+        match GATE.enter_after_fork() {
+            Ok(()) => return Hold.space().map(f),
+            Err(forks) => {
+                critical::leave();
+                GATE.await_thaw(forks);
+            }
         }
-        drop(hold);
-        lock::wait(&FROZEN, frozen);
     }
 }
 
 /// Runs `f` on the books for the monitor, which is told whether they are frozen.
 pub(crate) fn for_monitor<R>(f: impl FnOnce(&mut Books, bool) -> R) -> Option<R> {
-    LOCK.lock();
+    GATE.lock();
     // SAFETY: the lock is held.
     let books = unsafe { &mut *GLOBAL.0.get() }.as_mut().and_then(|s| s.books.as_mut());
     let result = books.map(|b| {
         b.memory.set_by_monitor(true);
-        let result = f(b, FROZEN.load(Ordering::Relaxed) != 0);
+        let result = f(b, GATE.frozen());
         b.memory.set_by_monitor(false);
         result
     });
-    LOCK.unlock();
+    GATE.unlock();
     result
 }
 
@@ -531,9 +549,11 @@ pub fn materialize(span: Span, forget: bool) {
                 if gone == Some(true) {
                     OURS[..2].iter().for_each(|fd| fd.store(-1, Ordering::Relaxed));
                 }
-                let _ =
-                    STATE.compare_exchange(RUNNING, SERVING, Ordering::Relaxed, Ordering::Relaxed);
-                let all = with_after_fork(|b| b.unmapped_in(span)).unwrap_or_default();
+                let all = with_after_fork(|b| {
+                    GATE.stand_down();
+                    b.unmapped_in(span)
+                })
+                .unwrap_or_default();
                 all.into_iter().for_each(touch);
                 return;
             }
@@ -580,7 +600,10 @@ pub fn after_unmapping(detached: Detached, gone: bool) {
 
 /// Fills every unmapped page there is. Returns whether there was anything to do.
 pub fn materialize_all() -> bool {
-    match with(|b| b.everything()).flatten() {
+    if matches!(GATE.state(), OFF | IDLE) || critical::inside() {
+        return false;
+    }
+    match with_after_fork(|b| b.everything()).flatten() {
         Some(all) => {
             materialize(all, true);
             true
@@ -614,23 +637,14 @@ pub fn settle() {
 /// No handler of the program runs on this thread until then: the child's would read zeros where
 /// its views are not served yet.
 pub fn before_fork() {
-    while STATE.load(Ordering::Acquire) == STARTING {
-        rustix::thread::sched_yield();
-    }
     critical::block_for_fork();
     freeze_books();
 }
 
 /// The books do not change until [`thaw`].
 pub fn freeze_books() {
-    if !matches!(STATE.load(Ordering::Relaxed), RUNNING | SERVING) {
-        return;
-    }
-    let hold = Hold::take();
-    if FROZEN.fetch_add(1, Ordering::Relaxed) == 0 {
-        freeze::clear();
-    }
-    drop(hold);
+    ground_stack();
+    critical::within(|| GATE.freeze(|| LIST.clear(), rustix::thread::sched_yield));
 }
 
 /// After fork, in the parent.
@@ -639,26 +653,37 @@ pub fn after_fork_parent() {
     critical::unblock_after_fork();
 }
 
+/// As [`freeze_books`], and no page of the program is missing meanwhile.
+pub fn freeze_with_everything_in_place() {
+    loop {
+        while materialize_all() {}
+        freeze_books();
+        // Another thread may have tracked something in between.
+        if Hold::take().books().is_none_or(|b| b.everything().is_none()) {
+            return;
+        }
+        thaw();
+    }
+}
+
 /// Ends [`freeze_books`]: catches up with what happened meanwhile.
 pub fn thaw() {
-    if FROZEN.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let mut hold = Hold::take();
-    if FROZEN.load(Ordering::Relaxed) == 1 {
-        if let Some(books) = hold.books() {
-            for event in freeze::lines() {
-                match event {
-                    Event::Fault(addr) => books.filled_meanwhile(addr),
-                    other => monitor::report(books, other),
+    ground_stack();
+    critical::within(|| {
+        GATE.thaw(|| {
+            // SAFETY: the lock is held.
+            let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
+            if let Some(books) = space.and_then(|s| s.books.as_mut()) {
+                for event in LIST.lines() {
+                    match event {
+                        Event::Fault(addr) => books.filled_meanwhile(addr),
+                        other => monitor::report(books, other),
+                    }
                 }
             }
-        }
-        freeze::clear();
-    }
-    FROZEN.fetch_sub(1, Ordering::Relaxed);
-    let _ = futex::wake(&FROZEN, futex::Flags::PRIVATE, u32::MAX >> 1);
-    drop(hold);
+            LIST.clear();
+        });
+    });
 }
 
 /// After fork, in the child: its own userfaultfds, its own monitor, the same views.
@@ -671,46 +696,43 @@ pub fn after_fork_child() {
 /// without us.
 pub fn after_bare_fork_child() {
     monitor::is_gone();
-    LOCK.reset();
-    FROZEN.store(0, Ordering::Relaxed);
-    STATE.store(OFF, Ordering::Relaxed);
+    GATE.reset();
+    GATE.set_state(OFF);
 }
 
 fn renew_child() {
-    LOCK.reset();
+    let state = GATE.reset();
     monitor::is_gone();
-    let frozen = FROZEN.swap(0, Ordering::Relaxed) != 0;
     COUNTERS.reset();
     // (The word is there: it was planted before anything else.)
     let _ = plant_alive();
-    let state = STATE.load(Ordering::Relaxed);
     if state == OFF {
         return;
     }
-    STATE.store(OFF, Ordering::Relaxed);
+    GATE.set_state(OFF);
     let mut hold = Hold::take();
     let Some(space) = hold.space() else { return };
-    if !space.renew(frozen) {
+    if !space.renew() {
         return;
     }
     let tracked = space.books.as_ref().is_some_and(|b| b.everything().is_some());
     if !tracked {
-        STATE.store(IDLE, Ordering::Release);
+        GATE.set_state(if state == SERVING { OFF } else { IDLE });
         return;
     }
     drop(hold);
     if monitor::spawn() {
-        STATE.store(RUNNING, Ordering::Release);
+        GATE.set_state(if state == SERVING { SERVING } else { RUNNING });
     } else if let Some(space) = Hold::take().space() {
         // Nobody would answer a fault: everything in place, now.
         off(&COUNTERS.off_thread);
-        space.serve_without_monitor(false);
+        space.serve_without_monitor();
     }
 }
 
 impl Space {
     /// In the child: userfaultfds for its own memory map. Returns whether eliding can go on.
-    fn renew(&mut self, frozen: bool) -> bool {
+    fn renew(&mut self) -> bool {
         // The inherited ones would act on the parent's memory: never used here, only closed.
         let made = Fds::make(&self.maker).map(|mut f| {
             let _ = f.lift(descriptor_floor());
@@ -733,43 +755,45 @@ impl Space {
                 false
             });
         if !ready {
-            self.serve_without_monitor(frozen);
+            self.serve_without_monitor();
             return false;
         }
-        if frozen {
-            for event in freeze::lines() {
-                match event {
-                    Event::Fault(addr) => books.refill(addr),
-                    other => monitor::report(books, other),
+        for (line, event) in LIST.lines().enumerate() {
+            match event {
+                // Filled, then dropped: it is missing here because it has to be.
+                Event::Fault(addr) if LIST.gone_after(line, addr) => {
+                    books.filled_meanwhile(addr);
                 }
+                Event::Fault(addr) => books.refill(addr),
+                other => monitor::report(books, other),
             }
-            freeze::clear();
         }
+        LIST.clear();
         true
     }
 
     /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so the
     /// views are simply written out.
-    fn serve_without_monitor(&mut self, frozen: bool) {
+    fn serve_without_monitor(&mut self) {
         let Some(books) = &mut self.books else { return };
         // Closing them ends all registrations: what we touch now must not wait for anybody. (Not ours
         // any more first: our own `close` spares ours.)
         publish_descriptors(None, &self.maker);
         books.memory.fds = None;
-        if frozen {
-            let lines = freeze::lines().count();
-            for (i, event) in freeze::lines().enumerate() {
-                match event {
-                    // First the line, then the deed: of the last one fork may have seen the line only.
-                    Event::Fault(addr) if i + 1 < lines || present(addr) => {
-                        books.filled_meanwhile(addr);
-                    }
-                    Event::Fault(_) => {}
-                    other => monitor::report(books, other),
+        let lines = LIST.lines().count();
+        for (i, event) in LIST.lines().enumerate() {
+            match event {
+                // First the line, then the deed: of the last one fork may have seen the line only.
+                Event::Fault(addr)
+                    if i + 1 < lines || LIST.gone_after(i, addr) || present(addr) =>
+                {
+                    books.filled_meanwhile(addr);
                 }
+                Event::Fault(_) => {}
+                other => monitor::report(books, other),
             }
-            freeze::clear();
         }
+        LIST.clear();
         let copy_bytes = self.settings.copy_bytes;
         books.give_up(|c| write_out(c, copy_bytes));
     }

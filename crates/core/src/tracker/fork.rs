@@ -21,7 +21,7 @@ impl<M: Memory> Tracker<M> {
         self.write_out(all, &mut write_out);
         self.views.remove(all, &mut self.extents, &mut self.pool);
         self.registered.clear();
-        self.filter.clear_tracked();
+        self.filter.track_only(core::iter::empty());
         self.gauges();
     }
 

@@ -114,8 +114,7 @@ impl<M: Memory> Tracker<M> {
         self.unregistered += 1;
         if self.unregistered >= FILTER_RENEWAL {
             self.unregistered = 0;
-            self.filter.clear_tracked();
-            self.registered.iter().for_each(|r| self.filter.track(r));
+            self.filter.track_only(self.registered.iter());
         }
     }
 }

@@ -57,8 +57,7 @@ pub(super) fn with_everything_in_place<R>(
     call: impl FnOnce() -> R,
     is_child: impl FnOnce(&R) -> bool,
 ) -> R {
-    while space::materialize_all() {}
-    space::freeze_books();
+    space::freeze_with_everything_in_place();
     let result = call();
     if is_child(&result) {
         HEAP.after_fork_child();
@@ -79,7 +78,8 @@ pub(super) fn with_everything_in_place<R>(
 pub unsafe extern "C" fn pthread_exit(value: *mut c_void) {
     // SAFETY: plain questions; then the program's own call, which does not come back.
     unsafe {
-        if uncopy_vm::monitor::runs() && libc::getpid() == libc::gettid() {
+        let counts = space::wanted() || uncopy_vm::monitor::runs();
+        if counts && libc::getpid() == libc::gettid() {
             uncopy_vm::monitor::main_thread_ends();
         }
         real::pthread_exit(value);
