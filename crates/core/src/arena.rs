@@ -34,9 +34,6 @@ const KEEP_MIN: usize = 16 << 10;
 const KEEP_SHARE: usize = 4;
 /// Pages that shrunk blocks may hold beyond what was promised, all together.
 const SLACK_MAX: usize = 8 << 10;
-/// A run is split only where it is at most so many times as long as what is wanted.
-const SPLIT_MAX: usize = 8;
-
 /// The book of one reservation. Pages are numbered from its start.
 pub struct Arena {
     blocks: &'static mut [Block],
@@ -95,22 +92,20 @@ impl Arena {
         if pages == 0 || u32::try_from(room.max(pages)).is_err() {
             return None;
         }
-        let again = if room > pages { None } else { self.take_used(pages) };
-        let (page, reserved, fresh) = match again {
-            Some(page) => (page, pages, false),
-            None => {
-                let room = room.max(pages);
-                match self.fresh.take(room) {
-                    Some(page) => (page, room, true),
-                    None if room <= self.blocks.len() - self.frontier => {
-                        let page = self.frontier;
-                        self.frontier += room;
-                        (page, room, true)
-                    }
-                    // Address space is short: memory that was used before, whatever its length.
-                    None => (self.used.take(pages)?, pages, false),
+        let room = room.max(pages);
+        // Memory that was used before costs no faults, wherever it is.
+        let (page, reserved, fresh) = match self.take_used(room) {
+            Some(page) => (page, room, false),
+            None => match self.fresh.take(room) {
+                Some(page) => (page, room, true),
+                None if room <= self.blocks.len() - self.frontier => {
+                    let page = self.frontier;
+                    self.frontier += room;
+                    (page, room, true)
                 }
-            }
+                // Address space is short.
+                None => (self.take_used(pages)?, pages, false),
+            },
         };
         self.blocks[page] = Block { reserved: reserved as u32, used: pages as u32 };
         self.live += reserved;
@@ -119,15 +114,8 @@ impl Arena {
         Some(Run { page, fresh })
     }
 
-    /// Used pages: a run of just this length, or a part of one that is not much longer.
     fn take_used(&mut self, pages: usize) -> Option<usize> {
-        self.recent.take(pages).or_else(|| {
-            let (page, have) = self.used.fit(pages)?;
-            if have > pages.saturating_mul(SPLIT_MAX) && self.used.pages() < KEEP_MIN / 4 {
-                return None;
-            }
-            self.used.take_at(page, pages).then_some(page)
-        })
+        self.recent.take(pages).or_else(|| self.used.take(pages))
     }
 
     /// Ends the block at `page`. Its pages are kept.

@@ -44,11 +44,6 @@ impl FreeRuns {
         Some(start)
     }
 
-    /// The smallest run of at least `len` pages: its first page and length.
-    pub fn fit(&self, len: usize) -> Option<(usize, usize)> {
-        self.by_len.range((len, 0)..).next().map(|&(have, start)| (start, have))
-    }
-
     /// Takes the `len` pages from `start`, if all of them are free.
     pub fn take_at(&mut self, start: usize, len: usize) -> bool {
         let Some((&s, &have)) = self.by_start.range(..=start).next_back() else { return false };

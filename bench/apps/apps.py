@@ -1,0 +1,412 @@
+#!/usr/bin/env python3
+"""CPU that today's servers need for a request: plainly, plainly with glibc told not to trim, and under uncopy.
+
+For each server and size three processes live side by side on one core, the load on the other; they take turns, so that what
+else the machine does meets all alike. Figures are medians of the turns' own CPU per request (from /proc/PID/stat); `gain` is
+plain over uncopy, `elision` is the untrimmed plain one over uncopy: what is left when the allocator's share is taken away.
+Before timing, and after it, every answer is verified against what was sent.
+
+    bench/apps/apps.py                      all servers at 64 KB and 1 MB
+    bench/apps/apps.py --only aiohttp       one of them
+    bench/apps/apps.py --fail-below 0.98    exit status 1 where anything is slower
+
+Installs into target/bench-apps what PyPI has of them (aiohttp, uvicorn, grpcio); nginx and node come from
+`bench/apps/apps.py --install` (Debian packages)."""
+
+import argparse
+import contextlib
+import hashlib
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+STATE = os.path.join(ROOT, "target", "bench-apps")
+VENV = os.path.join(STATE, "venv")
+PYTHON = os.path.join(VENV, "bin", "python")
+PIP = ["aiohttp", "uvicorn", "h11", "grpcio"]
+PACKAGES = {"nginx": "nginx-light", "node": "nodejs"}
+UNTRIMMED = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
+MODES = ("plain", "untrimmed", "uncopy")
+CONNECTIONS = 4
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Failure(Exception):
+    """What went wrong, in words for the user."""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def payload(size, seed=1):
+    return random.Random(seed * 1_000_003 + size).randbytes(size)
+
+
+def connect(port, patience=60):
+    end = time.monotonic() + patience
+    while True:
+        try:
+            s = socket.create_connection(("127.0.0.1", port), timeout=patience)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return s
+        except OSError as why:
+            if time.monotonic() > end:
+                raise Failure(f"nothing answers on port {port}: {why}") from None
+            time.sleep(0.05)
+
+
+def http_answer(s, want=None):
+    """Reads an answer; returns its body."""
+    data = bytearray()
+    while b"\r\n\r\n" not in data:
+        part = s.recv(1 << 18)
+        if not part:
+            raise Failure("the server closed the connection")
+        data += part
+    head, _, body = bytes(data).partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise Failure(f"the server answered {head.splitlines()[0]!r}")
+    fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    length = int(fields[b"content-length"])
+    rest = bytearray(body)
+    while len(rest) < length:
+        part = s.recv(1 << 18)
+        if not part:
+            raise Failure("the answer ends early")
+        rest += part
+    return bytes(rest)
+
+
+class Upload:
+    """POST of a body; the answer is its length."""
+
+    def __init__(self, port, size):
+        self.port, self.size = port, size
+        self.request = self.head("/") + payload(size)
+
+    def head(self, path):
+        return f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {self.size}\r\n\r\n".encode()
+
+    def open(self):
+        return connect(self.port)
+
+    def one(self, s):
+        s.sendall(self.request)
+        if http_answer(s) != str(self.size).encode():
+            raise Failure("the server read another length")
+
+    def verify(self):
+        with self.open() as s:
+            for seed in range(2, 8):
+                body = payload(self.size, seed)
+                s.sendall(self.head("/?digest") + body)
+                if http_answer(s).decode() != hashlib.sha256(body).hexdigest():
+                    raise Failure(f"the server's digest of upload {seed} is wrong")
+
+
+class Download:
+    """GET through a proxy of what the origin makes."""
+
+    def __init__(self, port, size):
+        self.port, self.size = port, size
+        self.request = f"GET /{size} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
+
+    def open(self):
+        return connect(self.port)
+
+    def one(self, s):
+        s.sendall(self.request)
+        if len(http_answer(s)) != self.size:
+            raise Failure("the answer has another length")
+
+    def verify(self):
+        with self.open() as s:
+            for _ in range(6):
+                s.sendall(self.request)
+                if http_answer(s) != random.Random(self.size).randbytes(self.size):
+                    raise Failure("the answer is not what the origin sent")
+
+
+class Echo:
+    """Messages of one length, sent back."""
+
+    def __init__(self, port, size):
+        self.port, self.size = port, size
+        self.message = payload(size)
+
+    def open(self):
+        s = connect(self.port)
+        s.sendall(self.size.to_bytes(8, "little"))
+        return s
+
+    def exchange(self, s, message):
+        sender = threading.Thread(target=s.sendall, args=(message,))
+        sender.start()
+        got = bytearray()
+        while len(got) < len(message):
+            part = s.recv(1 << 18)
+            if not part:
+                raise Failure("the echo ends early")
+            got += part
+        sender.join()
+        return got
+
+    def one(self, s):
+        self.exchange(s, self.message)
+
+    def verify(self):
+        with self.open() as s:
+            for seed in range(2, 8):
+                message = payload(self.size, seed)
+                if self.exchange(s, message) != message:
+                    raise Failure(f"echo {seed} differs from what was sent")
+
+
+class Grpc:
+    """The client is a process of its own, with the library that this script must not depend on."""
+
+    CLIENT = """
+import grpc, sys, random
+port, size = int(sys.argv[1]), int(sys.argv[2])
+options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+call = grpc.insecure_channel(f"127.0.0.1:{port}", options).unary_unary("/bench/Echo")
+message = random.Random(size).randbytes(size)
+for line in sys.stdin:
+    for i in range(int(line)):
+        if call(message, wait_for_ready=True, timeout=60) != message:
+            print("differs", flush=True); sys.exit(1)
+    print("done", flush=True)
+"""
+
+    def __init__(self, port, size):
+        command = ["taskset", "-c", str(OPTIONS.load_core), PYTHON, "-c", self.CLIENT, str(port), str(size)]
+        self.client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def many(self, n):
+        self.client.stdin.write(f"{n}\n")
+        self.client.stdin.flush()
+        if self.client.stdout.readline().strip() != "done":
+            raise Failure("an echo differs from what was sent, or the call failed")
+
+    def verify(self):
+        self.many(6)
+
+    def close(self):
+        self.client.stdin.close()
+        self.client.wait()
+
+
+def nginx(port, directory):
+    origin = free_port()
+    conf = os.path.join(directory, "nginx.conf")
+    with open(conf, "w") as f:
+        f.write(
+            f"daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error.log;\n"
+            "events { worker_connections 256; }\n"
+            "http { access_log off; keepalive_requests 1000000;\n"
+            + "".join(f"{kind}_temp_path {directory}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+            + f"upstream origin {{ server 127.0.0.1:{origin}; keepalive 8; }}\n"
+            f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://origin; proxy_http_version 1.1;\n"
+            'proxy_set_header Connection ""; proxy_buffers 64 32k; proxy_buffer_size 32k; proxy_busy_buffers_size 1m; } } }\n'
+        )
+    helper = ["taskset", "-c", str(OPTIONS.load_core), sys.executable, os.path.join(HERE, "servers", "origin.py"), str(origin)]
+    return ["nginx", "-p", directory, "-c", conf], helper
+
+
+def server(name):
+    return lambda port, directory: ([PYTHON, os.path.join(HERE, "servers", name), str(port)], None)
+
+
+def node(port, directory):
+    return ["node", os.path.join(HERE, "servers", "node_concat.js"), str(port)], None
+
+
+# name: how it is started, how it is driven
+SERVERS = {
+    "aiohttp upload": (server("aiohttp_upload.py"), Upload),
+    "uvicorn upload": (server("uvicorn_upload.py"), Upload),
+    "asyncio readexactly echo": (server("asyncio_echo.py"), Echo),
+    "gRPC bytes echo": (server("grpc_echo.py"), Grpc),
+    "Node Buffer.concat": (node, Upload),
+    "nginx proxy, 64 x 32k buffers": (nginx, Download),
+}
+
+
+def descendants(pid):
+    found = [pid]
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as f:
+        for child in f.read().split():
+            found += descendants(int(child))
+    return found
+
+
+class Process:
+    """One server; ended by its pid whatever happens."""
+
+    def __init__(self, name, mode, size, stack):
+        start, drive = SERVERS[name]
+        self.directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncopy-apps-"))
+        self.port = free_port()
+        command, helper = start(self.port, self.directory)
+        env = dict(os.environ)
+        env.pop("GLIBC_TUNABLES", None)
+        if mode == "untrimmed":
+            env["GLIBC_TUNABLES"] = UNTRIMMED
+        if mode == "uncopy":
+            command = [OPTIONS.uncopy, "run", "--verbose", *OPTIONS.uncopy_option, "--", *command]
+        self.said = os.path.join(self.directory, "said")
+        self.children = []
+        with open(self.said, "ab") as said:
+            if helper:
+                self.children.append(subprocess.Popen(helper, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
+            command = ["taskset", "-c", str(OPTIONS.server_core), *command]
+            self.main = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env)
+        self.children.append(self.main)
+        stack.callback(self.end)
+        connect(self.port).close()
+        self.load = drive(self.port, size)
+        self.open = []
+        if hasattr(self.load, "one"):
+            self.open = [self.load.open() for _ in range(CONNECTIONS)]
+
+    def cpu(self):
+        total = 0
+        for pid in descendants(self.main.pid):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
+                fields = f.read().rpartition(")")[2].split()
+                total += int(fields[11]) + int(fields[12])
+        return total / TICK
+
+    def run(self, requests):
+        """CPU seconds of the server for so many requests."""
+        before = self.cpu()
+        if self.open:
+            errors = []
+
+            def work(s, n):
+                try:
+                    for _ in range(n):
+                        self.load.one(s)
+                except (Failure, OSError) as why:
+                    errors.append(why)
+
+            each = max(1, requests // len(self.open))
+            threads = [threading.Thread(target=work, args=(s, each)) for s in self.open]
+            [t.start() for t in threads]
+            [t.join() for t in threads]
+            if errors:
+                raise Failure(str(errors[0]))
+            requests = each * len(self.open)
+        else:
+            self.load.many(requests)
+        return (self.cpu() - before) / requests
+
+    def end(self):
+        for s in getattr(self, "open", ()):
+            s.close()
+        if hasattr(getattr(self, "load", None), "close"):
+            self.load.close()
+        for child in self.children[::-1]:
+            child.terminate()
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def measure(name, size):
+    with contextlib.ExitStack() as stack:
+        processes = {mode: Process(name, mode, size, stack) for mode in MODES}
+        try:
+            for p in processes.values():
+                p.load.verify()
+                p.run(OPTIONS.warm)
+            once = max(1e-6, processes["plain"].run(64))
+            requests = max(32, min(20_000, int(OPTIONS.seconds / once)))
+            turns = []
+            for turn in range(OPTIONS.turns):
+                order = MODES if turn % 2 == 0 else MODES[::-1]
+                turns.append({mode: processes[mode].run(requests) for mode in order})
+            for p in processes.values():
+                p.load.verify()
+        except Failure as why:
+            heard = "".join(open(p.said, errors="replace").read()[-800:] for p in processes.values())
+            raise Failure(f"{name}, {size} bytes: {why}\n{heard}") from None
+        row = {mode: statistics.median(t[mode] for t in turns) * 1e6 for mode in MODES}
+        ratios = sorted(t["plain"] / max(t["uncopy"], 1e-9) for t in turns)
+        row["gain"] = statistics.median(ratios)
+        row["elision"] = statistics.median(t["untrimmed"] / max(t["uncopy"], 1e-9) for t in turns)
+        row["low"], row["high"] = ratios[0], ratios[-1]
+        row["requests"] = requests
+        return row
+
+
+def prepare():
+    if not os.path.exists(PYTHON):
+        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
+    probe = "import aiohttp, uvicorn, h11, grpc"
+    if subprocess.run([PYTHON, "-c", probe], stderr=subprocess.DEVNULL).returncode:
+        subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", *PIP], check=True, cwd=STATE)
+
+
+def size_of(text):
+    unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:].upper(), 1)
+    return int(text.rstrip("kKmM")) * unit
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="servers whose names contain one of these")
+    p.add_argument("--sizes", default="64K,1M", help="sizes of bodies and messages (64K,1M)")
+    p.add_argument("--turns", type=int, default=7, help="turns of each process (7)")
+    p.add_argument("--seconds", type=float, default=1.0, help="about so much CPU of the plain server in a turn (1)")
+    p.add_argument("--warm", type=int, default=200, help="requests before timing (200)")
+    p.add_argument("--server-core", default=0)
+    p.add_argument("--load-core", default=1)
+    p.add_argument("--uncopy", default=os.path.join(ROOT, "target", "release", "uncopy"))
+    p.add_argument("--uncopy-option", action="append", default=[], metavar="OPTION", help="handed to `uncopy run`")
+    p.add_argument("--fail-below", type=float, metavar="GAIN", help="exit status 1 where a gain is lower")
+    p.add_argument("--install", action="store_true", help="install nginx and node (Debian) first")
+    return p.parse_args()
+
+
+def main():
+    os.makedirs(STATE, exist_ok=True)
+    if OPTIONS.install:
+        subprocess.run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES.values()], check=True)
+    prepare()
+    os.sched_setaffinity(0, {int(OPTIONS.load_core)})
+    print(f"{'server':32} {'size':>6} {'plain us':>9} {'untrimmed':>9} {'uncopy':>9} {'gain':>6} {'(range)':>13} {'elision':>8}")
+    bad = False
+    for name in SERVERS:
+        if not any(part.lower() in name.lower() for part in OPTIONS.only):
+            continue
+        for size in map(size_of, OPTIONS.sizes.split(",")):
+            r = measure(name, size)
+            print(
+                f"{name:32} {size >> 10:>4} K {r['plain']:9.1f} {r['untrimmed']:9.1f} {r['uncopy']:9.1f} {r['gain']:6.2f} "
+                f"({r['low']:.2f} to {r['high']:.2f}) {r['elision']:8.2f}",
+                flush=True,
+            )
+            bad |= OPTIONS.fail_below is not None and r["gain"] < OPTIONS.fail_below
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    OPTIONS = arguments()
+    try:
+        sys.exit(main())
+    except Failure as why:
+        sys.exit(f"apps.py: {why}")
