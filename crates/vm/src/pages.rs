@@ -324,7 +324,7 @@ impl Pages {
     /// Where a sandbox forbids the usual call: moves the spare page in.
     #[cold]
     fn fill_otherwise(&self, uffd: &Uffd, page: usize) -> Result<(), FillError> {
-        match uffd.move_pages(page, Span::sized(self.spare, PAGE), false).1 {
+        match uffd.move_in(page, Span::sized(self.spare, PAGE)).1 {
             None => {
                 add(&COUNTERS.moved_fills, 1);
                 Ok(())
