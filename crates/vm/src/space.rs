@@ -267,6 +267,12 @@ pub fn running() -> bool {
     STATE.load(Ordering::Relaxed) == RUNNING
 }
 
+/// Whether anything may be tracked still, though nothing more may be.
+#[inline]
+pub fn serving() -> bool {
+    matches!(STATE.load(Ordering::Relaxed), RUNNING | SERVING)
+}
+
 /// Starts the monitor, if this is the first copy worth eliding. Returns whether it runs.
 pub fn start() -> bool {
     if STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -606,7 +612,7 @@ pub fn before_fork() {
 
 /// The books do not change until [`thaw`].
 pub fn freeze_books() {
-    if !matches!(STATE.load(Ordering::Relaxed), RUNNING | SERVING) {
+    if !serving() {
         return;
     }
     let hold = Hold::take();
