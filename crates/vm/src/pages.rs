@@ -329,8 +329,11 @@ impl Pages {
                 add(&COUNTERS.moved_fills, 1);
                 Ok(())
             }
-            Some(Errno::EXIST) if uffd.wake(Span::sized(page, PAGE)) => Ok(()),
-            Some(Errno::EXIST | Errno::AGAIN | Errno::NOMEM | Errno::BUSY) => Err(FillError::Again),
+            Some(Errno::EXIST) => {
+                let _ = (0..WAKE_TRIES).any(|_| uffd.wake(Span::sized(page, PAGE)));
+                Ok(())
+            }
+            Some(Errno::AGAIN | Errno::NOMEM | Errno::BUSY) => Err(FillError::Again),
             // (An unmapped page answers so too; its report will end its views.)
             Some(why) => {
                 refused(why);
@@ -340,13 +343,12 @@ impl Pages {
     }
 }
 
-/// The page at `at` needs nothing: goes on behind it, once nobody waits for it.
+/// The page at `at` needs nothing: goes on behind it. (It counts as done also where waking failed: it is
+/// there, and the program may write to it.)
 fn woken(uffd: &Uffd, at: &mut usize) -> Result<(), FillError> {
-    if !uffd.wake(Span::sized(*at, PAGE)) {
-        return Err(FillError::Again);
-    }
+    let page = Span::sized(*at, PAGE);
     *at += PAGE;
-    Ok(())
+    if uffd.wake(page) { Ok(()) } else { Err(FillError::Again) }
 }
 
 /// Half of `bytes`, in whole pages, at least one.
