@@ -263,7 +263,12 @@ impl Pages {
             Some(Errno::PERM | Errno::NOSYS) => {
                 // SAFETY: the spare page, which only this (locked) code uses.
                 unsafe { core::ptr::write_bytes(self.spare as *mut u8, 0, PAGE) };
-                self.fill_otherwise(uffd, page.start).is_ok()
+                match self.fill_otherwise(uffd, page.start) {
+                    Ok(()) => true,
+                    Err(FillError::Again) => false,
+                    // Not registered any more, most likely: who waits there faults again, or not.
+                    Err(FillError::Refused) => uffd.wake(page),
+                }
             }
             // Already there, or not mapped any more.
             Some(_) => uffd.wake(page),
