@@ -87,8 +87,10 @@ calls! {
     Register "register": NoMem Busy Inval Perm NoSys;
     /// `UFFDIO_UNREGISTER`.
     Unregister "unregister": NoMem Inval Perm NoSys;
-    /// `UFFDIO_MOVE`.
+    /// `UFFDIO_MOVE` out of the program's memory.
     Move "move": Busy Again Exist Inval NoMem Perm NoSys Short;
+    /// `UFFDIO_MOVE` into the program's memory, where `copy` or `zeropage` was refused.
+    MoveIn "move_in": Busy Again NoMem Perm NoSys;
     /// `UFFDIO_COPY`; EEXIST comes after the deed, as if another thread had been faster.
     Copy "copy": Again NoMem Exist Perm NoSys Short;
     /// `UFFDIO_ZEROPAGE`; EEXIST as for `copy`.

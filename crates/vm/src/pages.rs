@@ -263,7 +263,12 @@ impl Pages {
             Some(Errno::PERM | Errno::NOSYS) => {
                 // SAFETY: the spare page, which only this (locked) code uses.
                 unsafe { core::ptr::write_bytes(self.spare as *mut u8, 0, PAGE) };
-                self.fill_otherwise(uffd, page.start).is_ok()
+                match self.fill_otherwise(uffd, page.start) {
+                    Ok(()) => true,
+                    Err(FillError::Again) => false,
+                    // Not registered any more, most likely: who waits there faults again, or not.
+                    Err(FillError::Refused) => uffd.wake(page),
+                }
             }
             // Already there, or not mapped any more.
             Some(_) => uffd.wake(page),
@@ -324,13 +329,16 @@ impl Pages {
     /// Where a sandbox forbids the usual call: moves the spare page in.
     #[cold]
     fn fill_otherwise(&self, uffd: &Uffd, page: usize) -> Result<(), FillError> {
-        match uffd.move_pages(page, Span::sized(self.spare, PAGE), false).1 {
+        match uffd.move_in(page, Span::sized(self.spare, PAGE)).1 {
             None => {
                 add(&COUNTERS.moved_fills, 1);
                 Ok(())
             }
-            Some(Errno::EXIST) if uffd.wake(Span::sized(page, PAGE)) => Ok(()),
-            Some(Errno::EXIST | Errno::AGAIN | Errno::NOMEM | Errno::BUSY) => Err(FillError::Again),
+            Some(Errno::EXIST) => {
+                let _ = (0..WAKE_TRIES).any(|_| uffd.wake(Span::sized(page, PAGE)));
+                Ok(())
+            }
+            Some(Errno::AGAIN | Errno::NOMEM | Errno::BUSY) => Err(FillError::Again),
             // (An unmapped page answers so too; its report will end its views.)
             Some(why) => {
                 refused(why);
@@ -340,13 +348,12 @@ impl Pages {
     }
 }
 
-/// The page at `at` needs nothing: goes on behind it, once nobody waits for it.
+/// The page at `at` needs nothing: goes on behind it. (It counts as done also where waking failed: it is
+/// there, and the program may write to it.)
 fn woken(uffd: &Uffd, at: &mut usize) -> Result<(), FillError> {
-    if !uffd.wake(Span::sized(*at, PAGE)) {
-        return Err(FillError::Again);
-    }
+    let page = Span::sized(*at, PAGE);
     *at += PAGE;
-    Ok(())
+    if uffd.wake(page) { Ok(()) } else { Err(FillError::Again) }
 }
 
 /// Half of `bytes`, in whole pages, at least one.

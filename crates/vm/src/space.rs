@@ -256,6 +256,12 @@ pub fn running() -> bool {
     GATE.state() == RUNNING
 }
 
+/// Whether anything may be tracked still, though nothing more may be.
+#[inline]
+pub fn serving() -> bool {
+    matches!(GATE.state(), RUNNING | SERVING)
+}
+
 /// Starts the monitor, if this is the first copy worth eliding. Returns whether it runs.
 pub fn start() -> bool {
     if GATE.state() != IDLE || critical::inside() {

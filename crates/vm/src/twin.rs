@@ -156,7 +156,7 @@ pub fn free(addr: usize) -> Result<(), NoBlock> {
     let mut viewed = None;
     let tidies = with(|s| {
         let bytes = s.arena.block(page).ok_or(NoBlock)?.reserved as usize * PAGE;
-        if space::running() && space::FILTER.perhaps_tracked(addr, bytes) {
+        if space::serving() && space::FILTER.perhaps_tracked(addr, bytes) {
             viewed = Some(bytes);
             return Ok(false);
         }
@@ -291,7 +291,7 @@ fn tidy() {
         let Some((page, pages)) = run else { return };
         idle = idle.saturating_sub(pages);
         let span = Span::sized(address(page), pages * PAGE);
-        if space::running() && space::FILTER.perhaps_tracked(span.start, span.len()) {
+        if space::serving() && space::FILTER.perhaps_tracked(span.start, span.len()) {
             space::relinquish(span);
         }
         // SAFETY: pages of ours that are in no block and on no list.

@@ -300,7 +300,22 @@ impl Uffd {
     /// `UFFDIO_MOVE`: moves pages of `src` to the missing pages from `dst` on, which must be
     /// registered with this descriptor. Returns the bytes moved and, if not all were, why.
     pub fn move_pages(&self, dst: usize, src: Span, holes_allowed: bool) -> (usize, Option<Errno>) {
-        transfer(Call::Move, src.len(), |len| {
+        self.make_move(Call::Move, dst, src, holes_allowed)
+    }
+
+    /// The same, to fill a missing page of the program's with the page `src`.
+    pub fn move_in(&self, dst: usize, src: Span) -> (usize, Option<Errno>) {
+        self.make_move(Call::MoveIn, dst, src, false)
+    }
+
+    fn make_move(
+        &self,
+        call: Call,
+        dst: usize,
+        src: Span,
+        holes_allowed: bool,
+    ) -> (usize, Option<Errno>) {
+        transfer(call, src.len(), |len| {
             let mut m = Transfer {
                 dst: dst as u64,
                 src: src.start as u64,

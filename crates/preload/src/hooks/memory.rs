@@ -14,7 +14,7 @@ use uncopy_vm::space;
 
 #[inline]
 pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
-    space::running() && len > 0 && space::FILTER.perhaps_tracked(addr, len)
+    space::serving() && len > 0 && space::FILTER.perhaps_tracked(addr, len)
 }
 
 fn tracked(span: Span) -> bool {

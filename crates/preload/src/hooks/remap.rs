@@ -31,7 +31,7 @@ pub unsafe extern "C" fn mremap(
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
         let moved = real::mremap(addr, old, new, flags, to);
-        if moved != MAP_FAILED || !space::running() || *libc::__errno_location() != EFAULT {
+        if moved != MAP_FAILED || !space::serving() || *libc::__errno_location() != EFAULT {
             return moved;
         }
         match piecewise(span, page_up(new), flags, to, was_ours) {
@@ -56,10 +56,11 @@ unsafe fn piecewise(
     }
     let fixed = flags & MREMAP_FIXED != 0;
     let Some(mappings) = mappings() else {
+        // (What was ours is private, anonymous and writable.)
         // SAFETY: as this function.
         return unsafe { in_a_new_place(old, new, flags, to, was_ours) };
     };
-    let pieces = private_pieces(&mappings, old).ok_or(EFAULT)?;
+    let (pieces, writable) = private_pieces(&mappings, old).ok_or(EFAULT)?;
     let last = *pieces.last().ok_or(EFAULT)?;
     // SAFETY: mappings of the program that it asked to move, shrink or grow; the target is fresh
     // or the one that it named.
@@ -115,10 +116,11 @@ unsafe fn piecewise(
                     (0..TRIES).any(|_| shift(from, back.len(), back.len(), back.start).is_ok())
                 });
                 // (Else something of the program's is there still.)
-                if returned {
-                    real::munmap(at as *mut _, new);
+                if !returned {
+                    return Err(ENOMEM);
                 }
-                return Err(ENOMEM);
+                real::munmap(at as *mut _, new);
+                return in_a_new_place(old, new, flags, to, writable);
             }
         }
         Ok(at)
@@ -128,17 +130,17 @@ unsafe fn piecewise(
 /// How often a piece is tried to be put back where it was.
 const TRIES: usize = 1000;
 
-/// Where the kernel does not tell the mappings (no /proc, no descriptors left): the content goes to a
-/// new mapping.
+/// Where the kernel does not tell the mappings (no /proc, no descriptors left), or does not move them:
+/// the content goes to a new mapping. `writable`: the old ones are private, anonymous, to be read and
+/// written.
 unsafe fn in_a_new_place(
     old: Span,
     new: usize,
     flags: c_int,
     to: *mut c_void,
-    was_ours: bool,
+    writable: bool,
 ) -> Result<usize, c_int> {
-    // What was ours is private, anonymous and writable.
-    if !was_ours {
+    if !writable {
         return Err(EFAULT);
     }
     if flags & MREMAP_MAYMOVE == 0 {
@@ -200,10 +202,11 @@ fn mappings() -> Option<Vec<u8>> {
     }
 }
 
-/// The mappings that make up `span`, if they are all private, anonymous and alike.
-fn private_pieces(mappings: &[u8], span: Span) -> Option<Vec<Span>> {
+/// The mappings that make up `span`, if they are all private, anonymous and alike, and whether they can
+/// be read and written.
+fn private_pieces(mappings: &[u8], span: Span) -> Option<(Vec<Span>, bool)> {
     let mut pieces = Vec::new();
-    let mut protection = None;
+    let mut protection: Option<String> = None;
     let mut at = span.start;
     for line in String::from_utf8_lossy(mappings).lines() {
         let mut fields = line.split_ascii_whitespace();
@@ -218,11 +221,12 @@ fn private_pieces(mappings: &[u8], span: Span) -> Option<Vec<Span>> {
         if piece.start != at || inode != "0" || !mode.ends_with('p') {
             return None;
         }
-        if *protection.get_or_insert(mode) != mode {
+        if protection.get_or_insert_with(|| mode.to_owned()) != mode {
             return None;
         }
         at = piece.end;
         pieces.push(piece);
     }
-    (at == span.end).then_some(pieces)
+    let writable = protection.is_some_and(|p| p.starts_with("rw-"));
+    (at == span.end).then_some((pieces, writable))
 }
