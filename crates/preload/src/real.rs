@@ -4,7 +4,7 @@
 //! unsafe: calls through pointers that `dlsym` returned for names whose signatures are written
 //! down here once, from their man pages.
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     iovec, mmsghdr, msghdr, off_t, sigaction as Sigaction, size_t, sockaddr, socklen_t, ssize_t,
@@ -96,7 +96,7 @@ real! {
     mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int;
     pkey_mprotect(addr: *mut c_void, n: size_t, prot: c_int, key: c_int) -> c_int;
     mlockall(flags: c_int) -> c_int;
-
+    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
 
     clone(f: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void, ptid: *mut c_void, tls: *mut c_void, ctid: *mut c_void) -> c_int;
     execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;

@@ -8,10 +8,11 @@
 
 use crate::real;
 use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering;
 use libc::{off_t, size_t};
 use uncopy_core::span::{PAGE, Span};
+use uncopy_stack::buffers::plausible;
 use uncopy_vm::space;
 
 #[inline]
@@ -246,4 +247,24 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     }
     // SAFETY: the program's own argument.
     unsafe { real::mlockall(flags) }
+}
+
+/// The kernel's `UFFDIO_REGISTER`: its argument begins with the range, as address and length.
+const UFFDIO_REGISTER: c_ulong = 0xc020_aa00;
+
+/// `ioctl(2)`: memory that the program registers with a userfaultfd of its own must not be
+/// registered with ours, for the kernel allows one (EBUSY).
+///
+/// # Safety
+/// As its man page says. (It is variadic in C; what it reads lies in the same registers.)
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if request == UFFDIO_REGISTER && space::wanted() && plausible(argument) {
+            let [addr, len] = argument.cast::<[u64; 2]>().read_unaligned();
+            hand_back(addr as usize, len as usize);
+        }
+        real::ioctl(fd, request, argument)
+    }
 }
