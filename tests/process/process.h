@@ -88,7 +88,7 @@ static inline void fill(void *to, size_t n, unsigned number, size_t from) {
 
 /* Receives `n` bytes of input `number` from a socket into `buf`. */
 static inline void receive_from(void *buf, size_t n, unsigned number, size_t from) {
-    enum { CHUNK = 64 << 10 };
+    const size_t CHUNK = 64 << 10;
     int pair[2];
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     unsigned char *chunk = (unsigned char *)raw(SYS_mmap, 0, CHUNK, PROT_READ | PROT_WRITE,

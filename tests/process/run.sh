@@ -15,6 +15,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 # Programs that need more than being compiled: source=FILE where another file's program runs in another way, flags=A,B for
 # the compiler, preload=LIBRARY, plugin=FILE (built as NAME.so beside the program), status=N if it does not end with 0.
 extras="
+plugins_come_and_go             plugin=copying_plugin.c
+exceptions_across_calls         flags=-fnon-call-exceptions
+other_malloc_jemalloc_preloaded source=other_malloc.c preload=libjemalloc.so.2
+other_malloc_mimalloc_preloaded source=other_malloc.c preload=libmimalloc.so.2
+other_malloc_tcmalloc_preloaded source=other_malloc.c preload=libtcmalloc_minimal.so.4
+other_malloc_jemalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libjemalloc.so.2
+other_malloc_mimalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libmimalloc.so.2
+other_malloc_tcmalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libtcmalloc_minimal.so.4
 "
 
 names=()
