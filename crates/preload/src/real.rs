@@ -96,6 +96,7 @@ real! {
     mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int;
     pkey_mprotect(addr: *mut c_void, n: size_t, prot: c_int, key: c_int) -> c_int;
     mlockall(flags: c_int) -> c_int;
+    shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void;
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
 
     clone(f: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void, ptid: *mut c_void, tls: *mut c_void, ctid: *mut c_void) -> c_int;

@@ -11,7 +11,7 @@ use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering;
 use libc::{off_t, size_t};
-use uncopy_core::span::{PAGE, Span};
+use uncopy_core::span::{PAGE, Span, page_down};
 use uncopy_stack::buffers::plausible;
 use uncopy_vm::space;
 
@@ -266,5 +266,37 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
             hand_back(addr as usize, len as usize);
         }
         real::ioctl(fd, request, argument)
+    }
+}
+
+/// `shmat(2)`: a segment put in place of other memory (`SHM_REMAP`). The kernel reports the unmapping
+/// of every other call, but not of this one (ipc/shm.c, `do_shmat`).
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+    // SAFETY: the program's own arguments; the segment's size is written where the kernel knows it.
+    unsafe {
+        let mut about: libc::shmid_ds = core::mem::zeroed();
+        if flags & libc::SHM_REMAP == 0
+            || !space::running()
+            || libc::shmctl(id, libc::IPC_STAT, &mut about) != 0
+        {
+            return real::shmat(id, addr, flags);
+        }
+        let start = if flags & libc::SHM_RND != 0 {
+            page_down(addr as usize)
+        } else {
+            addr as usize
+        };
+        let span = Span::sized(start, about.shm_segsz).hull();
+        if !tracked(span) {
+            return real::shmat(id, addr, flags);
+        }
+        let Some(detached) = space::detach(span) else { return real::shmat(id, addr, flags) };
+        let result = real::shmat(id, addr, flags);
+        space::after_unmapping(detached, result as isize != -1);
+        result
     }
 }

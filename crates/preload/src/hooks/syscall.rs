@@ -48,6 +48,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_mmap => memory::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
             libc::SYS_munmap => memory::munmap(a as _, b) as isize,
             libc::SYS_ioctl => memory::ioctl(a as _, b as _, c as _) as isize,
+            libc::SYS_shmat => memory::shmat(a as _, b as _, c as _) as isize,
             libc::SYS_mlockall => memory::mlockall(a as _) as isize,
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
             libc::SYS_prctl => process::prctl(a as _, b, c, d, e) as isize,
