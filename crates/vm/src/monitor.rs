@@ -8,7 +8,7 @@ use crate::freeze::Since;
 use crate::pages::Fds;
 use crate::uffd::{Event, Msg, Uffd};
 use crate::{critical, freeze, space};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::thread::futex;
@@ -59,8 +59,26 @@ fn create() -> bool {
     }
 }
 
+/// glibc's count of threads. The one that finds itself the last one ends the process as `exit(0)` does,
+/// with the program's exit handlers and its descriptors, which our thread does not have: so ours must
+/// not be counted. The symbol is there for libthread_db; null in a libc without it.
+static COUNTED: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks for what must not be looked up later, in the middle of a copy.
+pub(crate) fn prepare() {
+    // SAFETY: a plain lookup.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__nptl_nthreads".as_ptr()) };
+    COUNTED.store(found.cast(), Ordering::Relaxed);
+}
+
+fn count_of_threads() -> Option<&'static AtomicU32> {
+    // SAFETY: an `unsigned int` of libc's data, which is never unmapped, changed only atomically.
+    unsafe { COUNTED.load(Ordering::Relaxed).as_ref() }
+}
+
 extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     critical::forever();
+    THREAD.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
     let _ = rustix::thread::set_name(c"uncopy");
     let fds = space::for_monitor(|b, _| {
         [b.memory.fds.program.fd().as_raw_fd(), b.memory.fds.pool.fd().as_raw_fd()]
@@ -71,6 +89,9 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     // program does to its own table does not reach them.
     let own = unsafe { Fds { program: Uffd::from_raw(program), pool: Uffd::from_raw(pool) } };
     space::for_monitor(|b, _| b.memory.set_monitor(own));
+    if let Some(count) = count_of_threads() {
+        count.fetch_sub(1, Ordering::Relaxed);
+    }
     READY.store(1, Ordering::Release);
     let _ = futex::wake(&READY, futex::Flags::PRIVATE, 1);
     // SAFETY: the books keep them open for the life of the process.
@@ -125,17 +146,28 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
             // SAFETY: no other thread is left to be surprised.
             unsafe { libc::exit(0) };
         }
+        if DISMISSED.load(Ordering::Relaxed) {
+            // libc takes this thread off its count now.
+            if let Some(count) = count_of_threads() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            return core::ptr::null_mut();
+        }
     }
 }
 
 /// Reports read under one hold of the lock.
 const READ_AT_ONCE: usize = 32;
 
-/// The first thread has ended by `pthread_exit`: the process ends with the last of the others.
+/// The first thread has ended by `pthread_exit`: the process ends with the last of the others. (For a
+/// libc that counts this thread.)
 static MAIN_THREAD_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The first thread is about to end by `pthread_exit`.
 pub fn main_thread_ends() {
+    if count_of_threads().is_some() {
+        return;
+    }
     MAIN_THREAD_ENDED.store(true, Ordering::Relaxed);
     // Wakes the monitor: the first touch of a pool page that is kept for this.
     if let Some(Some(page)) = space::with(|b| b.spare_pool_page()) {
@@ -144,20 +176,61 @@ pub fn main_thread_ends() {
     }
 }
 
-/// Whether only the first thread (which has ended) and this one are left.
+/// Whether only the first thread, which has ended, and this one are left.
 fn last_thread() -> bool {
+    threads() == Some(2) && first_thread_is_dead()
+}
+
+/// How many threads the process has; one that has ended counts if it is the first.
+fn threads() -> Option<usize> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(tasks) = rustix::fs::open(c"/proc/self/task", flags, Mode::empty()) else {
-        return false;
-    };
+    let tasks = rustix::fs::open(c"/proc/self/task", flags, Mode::empty()).ok()?;
     let mut buffer = [core::mem::MaybeUninit::uninit(); 1024];
     let mut entries = rustix::fs::RawDir::new(tasks, &mut buffer);
     let mut count = 0;
     while let Some(Ok(entry)) = entries.next() {
         count += usize::from(!entry.file_name().to_bytes().starts_with(b"."));
     }
-    count == 2
+    Some(count)
+}
+
+/// Whether the first thread has run all that it runs before its end.
+fn first_thread_is_dead() -> bool {
+    use rustix::fs::{Mode, OFlags};
+    // Of the whole process, which is its first thread; the state follows the name in parentheses.
+    let read = || {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let stat = rustix::fs::open(c"/proc/self/stat", flags, Mode::empty()).ok()?;
+        let mut text = [0u8; 128];
+        let n = rustix::io::read(&stat, &mut text[..]).ok()?;
+        let name_ends = text[..n].iter().rposition(|b| *b == b')')?;
+        text.get(name_ends + 2).copied()
+    };
+    matches!(read(), Some(b'Z' | b'X'))
+}
+
+/// Whether the program has no thread but the calling one.
+pub fn alone_with_program() -> bool {
+    threads() == Some(2)
+}
+
+/// The thread is to end.
+static DISMISSED: AtomicBool = AtomicBool::new(false);
+static THREAD: AtomicI32 = AtomicI32::new(0);
+
+/// Ends the thread and waits until it is gone. Nothing is tracked any more, and the caller is the
+/// only other thread; `pool_page` is one that nobody uses.
+pub(crate) fn dismiss(pool_page: usize) {
+    DISMISSED.store(true, Ordering::Relaxed);
+    // SAFETY: a page of the pool; touching it for the first time wakes the thread. Signal 0 is none.
+    unsafe {
+        core::ptr::read_volatile(pool_page as *const u8);
+        let (pid, tid) = (libc::getpid() as usize, THREAD.load(Ordering::Relaxed) as usize);
+        while critical::syscall4(libc::SYS_tgkill as usize, pid, tid, 0, 0) == 0 {
+            rustix::thread::sched_yield();
+        }
+    }
 }
 
 /// Leaves this thread with a descriptor table of its own that holds only ours: what the program

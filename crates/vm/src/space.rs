@@ -89,6 +89,7 @@ pub fn init(settings: Settings) -> Result<(), Refusal> {
         other => other,
     };
     plant_alive();
+    monitor::prepare();
     publish_descriptors(&fds, &maker);
     // SAFETY: called once, by the library's constructor, before the program has threads.
     unsafe {
@@ -224,10 +225,27 @@ pub fn start() -> bool {
     started
 }
 
-/// Stops tracking anything new, for good. What is tracked stays served.
+/// Stops tracking anything new, for good. What is tracked stays served. A program of one thread has
+/// one thread from then on.
 pub fn stand_down() {
     let _ = materialize_all();
+    let nothing_left = with(|b| b.everything().is_none()) == Some(true);
+    let page = match nothing_left && monitor::alone_with_program() {
+        true => with(|b| b.spare_pool_page()).flatten(),
+        false => None,
+    };
     STATE.store(OFF, Ordering::Release);
+    if let Some(page) = page {
+        monitor::dismiss(page);
+    }
+}
+
+/// [`stand_down`] before a call that the kernel refuses to, or makes otherwise in, a process of several
+/// threads, if the second one is ours.
+pub fn stand_down_if_alone() {
+    if running() && monitor::alone_with_program() {
+        stand_down();
+    }
 }
 
 fn prepare_books() -> bool {
