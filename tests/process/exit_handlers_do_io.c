@@ -32,6 +32,7 @@ static void cleanup(void *unused) {
 static void *last(void *unused) {
     usleep(100000);
     works("last thread");
+    printf("buffered until exit\n"); /* flushed by whoever is the last thread */
     return unused;
 }
 

@@ -20,6 +20,21 @@ static struct sock_filter filter[] = {
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 };
 
+/* What the sandbox forbids ends a program of one thread, also where the action is to kill "the thread". */
+static void forbidden(int how) {
+    v = VIEW(1);
+    filter[7].k = how == 0 ? SECCOMP_RET_KILL_THREAD : SECCOMP_RET_KILL_PROCESS;
+    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    if (how == 2)
+        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0) == 0);
+    else
+        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0);
+    if (is_input(v, SIZE, 1, 0)) raw(SYS_getppid, 0, 0, 0, 0, 0, 0);
+    say("still here");
+    raw(SYS_exit, 99, 0, 0, 0, 0, 0);
+}
+
 static void inside(int how, int pipe_end) {
     struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
@@ -65,6 +80,18 @@ int main(void) {
         MUST_BE_UNMAPPED(v + SIZE / 2);
         inside(how, fds[0]);
     }
+    for (int how = 0; how < 3; how++) {
+        pid_t child = fork();
+        if (child == 0) forbidden(how);
+        wait_for("forbidden", child);
+    }
+    /* Without a sandbox: a program of one thread that ends that thread only. */
+    pid_t child = fork();
+    if (child == 0) {
+        v = VIEW(1);
+        syscall(SYS_exit, 33);
+    }
+    wait_for("thread's exit", child);
     VIEW(1);
     return finish();
 }
