@@ -51,6 +51,8 @@ struct Space {
     maker: Maker,
     fds: Option<Fds>,
     books: Option<Books>,
+    /// For the books to come: see [`exclude`].
+    excluded: Vec<Span>,
 }
 
 /// How the space is set up.
@@ -93,7 +95,7 @@ pub fn init(settings: Settings) -> Result<(), Refusal> {
     publish_descriptors(&fds, &maker);
     // SAFETY: called once, by the library's constructor, before the program has threads.
     unsafe {
-        *GLOBAL.0.get() = Some(Space { settings, maker, fds: Some(fds), books: None });
+        *GLOBAL.0.get() = Some(Space { settings, maker, fds: Some(fds), books: None, excluded: Vec::new() });
     }
     STATE.store(IDLE, Ordering::Release);
     Ok(())
@@ -271,7 +273,9 @@ impl Space {
             views: VIEWS_MAX,
         };
         let policy = Policy::new(s.threshold, s.backoff);
-        self.books = Some(Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS));
+        let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS);
+        self.excluded.drain(..).for_each(|s| books.exclude(s));
+        self.books = Some(books);
         true
     }
 }
@@ -447,6 +451,15 @@ pub fn materialize(span: Span, forget: bool) {
             }
             Some(Ok(())) | None => return,
         }
+    }
+}
+
+/// Leaves `span` resident from now on, for good; also if nothing is tracked yet.
+pub fn exclude(span: Span) {
+    if with_after_fork(|b| b.exclude(span)).is_none()
+        && let Some(space) = Hold::take().space()
+    {
+        space.excluded.push(span);
     }
 }
 

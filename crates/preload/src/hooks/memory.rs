@@ -204,7 +204,13 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) ->
         hand_back(addr as usize, n);
     }
     // SAFETY: the program's own arguments.
-    unsafe { real::madvise(addr, n, advice) }
+    let result = unsafe { real::madvise(addr, n, advice) };
+    // A child must not find there what was copied later, either.
+    let of_children = [libc::MADV_WIPEONFORK, libc::MADV_DONTFORK];
+    if result == 0 && of_children.contains(&advice) && space::wanted() {
+        space::exclude(Span::sized(addr as usize, n));
+    }
+    result
 }
 
 /// `mprotect(2)`: memory that the program must not reach is not ours to serve.
