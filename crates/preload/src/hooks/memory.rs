@@ -176,6 +176,16 @@ pub(super) fn before_positioned(at: off_t, len: usize) {
     }
 }
 
+/// A futex operation that changes its word (FUTEX_WAKE_OP, the PI ones): the kernel does not wait for
+/// that fault (Linux 6.18, `fault_in_user_writeable`).
+pub(super) fn before_futex(words: [usize; 2]) {
+    for word in words {
+        if perhaps_tracked(word, size_of::<u32>()) {
+            space::materialize(Span::sized(word, size_of::<u32>()), false);
+        }
+    }
+}
+
 /// Gives a range back to the kernel's and the program's own care, its content in place.
 pub(super) fn hand_back(addr: usize, len: usize) {
     let span = Span::sized(addr, len).hull();

@@ -52,6 +52,10 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_mlockall => memory::mlockall(a as _) as isize,
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
             libc::SYS_prctl => process::prctl(a as _, b, c, d, e) as isize,
+            libc::SYS_futex => {
+                memory::before_futex([a, e]);
+                real::syscall(n, a, b, c, d, e, f)
+            }
             libc::SYS_unshare => process::unshare(a as _) as isize,
             libc::SYS_setns => process::setns(a as _, b as _) as isize,
             // (By libc's own functions the whole process exits.)
