@@ -1,4 +1,5 @@
 /* pthread_cancel of threads that block in input and output calls on views; their cleanup handlers use the views. */
+#define MAP_CHANGES_MEANWHILE
 #include "process.h"
 
 static int pair[2], nothing[2];

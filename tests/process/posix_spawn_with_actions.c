@@ -1,4 +1,5 @@
 /* posix_spawn with file actions and attributes; the spawned program copies its input to its output, all elided. */
+#define MAP_CHANGES_MEANWHILE
 #include "process.h"
 #include <spawn.h>
 

@@ -1,4 +1,5 @@
 /* Threads that end while their heaps and stacks hold views: joined, detached, by pthread_exit; others use what they left. */
+#define MAP_CHANGES_MEANWHILE
 #include "process.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
