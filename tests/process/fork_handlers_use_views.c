@@ -28,7 +28,7 @@ static void child(void) {
 }
 
 static void *forks(void *unused) {
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 4; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             if (!wrong && fork() == 0) _exit(wrong || !is_input(v, SIZE, 1, 0) || !is_input(to, SIZE, 12, 0));

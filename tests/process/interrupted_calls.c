@@ -97,7 +97,7 @@ int main(void) {
     handle(SIGALRM, ticks_on, SA_RESTART);
     struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
     MUST(setitimer(ITIMER_REAL, &often, NULL) == 0);
-    for (unsigned i = 0; i < 300 || ticks < 50; i++) {
+    for (unsigned i = 0; i < 100 || ticks < 50; i++) {
         char *from = fresh(SIZE), *copy = fresh(SIZE);
         receive(from, SIZE, 200 + i);
         memcpy(copy, from, SIZE);

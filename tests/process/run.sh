@@ -11,6 +11,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../small-programs.sh"
+PATH=$PATH:/usr/sbin:/sbin
 
 # Programs that need more than being compiled: source=FILE where another file's program runs in another way, flags=A,B for
 # the compiler, preload=LIBRARY, plugin=FILE (built as NAME.so beside the program), status=N if it does not end with 0.
@@ -44,7 +45,10 @@ word() {
 }
 
 prepare() {
-    local source flags plugin
+    local source flags plugin preload
+    preload=$(word "$1" preload)
+    # (A library that is not there would be passed over with a message.)
+    [[ -z $preload ]] || ldconfig -p | grep -F "$preload (" >/dev/null || { echo "no $preload" >&2 && return 1; }
     source=$(word "$1" source)
     [[ -n $source ]] || source=$(basename "$(ls "$here/$1".c*)")
     IFS=, read -r -a flags <<<"$(word "$1" flags)"

@@ -47,7 +47,7 @@ int main(void) {
     MUST(pwrite(file, source, SIZE, 0) == (ssize_t)SIZE);
     pthread_t resizer;
     MUST(pthread_create(&resizer, NULL, resizes, NULL) == 0);
-    for (unsigned round = 0; round < 200; round++) {
+    for (unsigned round = 0; round < 100; round++) {
         char *v = round % 2 ? VIEW(2) : fresh(SIZE);
         if (round % 2 == 0) receive(v, SIZE, 2);
         ssize_t n = pread(file, v, SIZE, 0);

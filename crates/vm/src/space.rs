@@ -95,7 +95,8 @@ pub fn init(settings: Settings) -> Result<(), Refusal> {
     publish_descriptors(&fds, &maker);
     // SAFETY: called once, by the library's constructor, before the program has threads.
     unsafe {
-        *GLOBAL.0.get() = Some(Space { settings, maker, fds: Some(fds), books: None, excluded: Vec::new() });
+        *GLOBAL.0.get() =
+            Some(Space { settings, maker, fds: Some(fds), books: None, excluded: Vec::new() });
     }
     STATE.store(IDLE, Ordering::Release);
     Ok(())

@@ -301,11 +301,8 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
         {
             return real::shmat(id, addr, flags);
         }
-        let start = if flags & libc::SHM_RND != 0 {
-            page_down(addr as usize)
-        } else {
-            addr as usize
-        };
+        let start =
+            if flags & libc::SHM_RND != 0 { page_down(addr as usize) } else { addr as usize };
         let span = Span::sized(start, about.shm_segsz).hull();
         if !tracked(span) {
             return real::shmat(id, addr, flags);
