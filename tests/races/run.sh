@@ -6,10 +6,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-repo=$(cd "$here/../.." && pwd)
-uncopy=$(realpath "${UNCOPY:-$repo/target/release/uncopy}")
-dir=$(mktemp -d "${TMPDIR:-/tmp}/uncopy-races.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
+. "$here/../small-programs.sh"
 
 # name                                      what its last line must match
 expected="
@@ -33,25 +30,19 @@ touched_and_dropped_while_forking           ^stale=0$
 limited_address_space_is_not_used_up        1[12][0-9][0-9].MB
 "
 
-cc=${CC:-cc}
-$cc -O1 -shared -fPIC -fno-builtin -o "$dir/libtoy.so" "$here/toy_allocator.c"
-passed=0 failed=0
+build "$here/toy_allocator.c" "$dir/libtoy.so" -shared -fPIC -fno-builtin
 while read -r name pattern; do
-    [[ -n $name ]] || continue
-    [[ $# -eq 0 || " $* " == *" $name "* ]] || continue
-    $cc -w -O1 -fno-builtin -pthread -o "$dir/$name" "$here/$name.c"
+    [[ -n $name ]] && wanted "$name" "$@" || continue
+    build "$here/$name.c" "$dir/$name" -w -O1 -fno-builtin
     preload=()
     [[ $name != allocator_without_usable_size ]] || preload=(env "LD_PRELOAD=$dir/libtoy.so")
     status=0
-    said=$(R=20 timeout -s KILL 60 "${preload[@]}" \
-        "$uncopy" run --backoff=no --threshold=8K -- "$dir/$name" 2>"$dir/err" </dev/null | tail -n1) || status=$?
+    said=$(R=20 bounded "${preload[@]}" \
+        "$uncopy" run --backoff=no --threshold=8K -- "$dir/$name" 2>"$dir/err" | tail -n1) || status=$?
     if [[ $status -eq 0 && $said =~ $pattern ]]; then
-        passed=$((passed + 1))
-        echo "ok    $name: $said"
+        ok "$name: $said"
     else
-        failed=$((failed + 1))
-        echo "FAIL  $name: status $status, said '$said' ($(tail -n1 "$dir/err"))"
+        fail "$name: status $status, said '$said' ($(tail -n1 "$dir/err"))"
     fi
 done <<<"$expected"
-echo "$passed passed, $failed failed"
-[[ $failed -eq 0 ]]
+sum_up

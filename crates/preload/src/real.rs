@@ -5,7 +5,7 @@
 //! down here once, from their man pages.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{
     iovec, mmsghdr, msghdr, off_t, sigaction as Sigaction, size_t, sockaddr, socklen_t, ssize_t,
@@ -93,7 +93,8 @@ real! {
     mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int;
     pkey_mprotect(addr: *mut c_void, n: size_t, prot: c_int, key: c_int) -> c_int;
     mlockall(flags: c_int) -> c_int;
-
+    shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void;
+    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
 
     clone(f: *mut c_void, stack: *mut c_void, flags: c_int, arg: *mut c_void, ptid: *mut c_void, tls: *mut c_void, ctid: *mut c_void) -> c_int;
     execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
@@ -102,6 +103,8 @@ real! {
     fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     posix_spawn(pid: *mut c_int, path: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     posix_spawnp(pid: *mut c_int, file: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    unshare(flags: c_int) -> c_int;
+    setns(fd: c_int, kind: c_int) -> c_int;
     pthread_exit(value: *mut c_void) -> ();
     prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
 

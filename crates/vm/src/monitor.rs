@@ -10,7 +10,7 @@ use crate::pages::{Fds, WAKE_TRIES};
 use crate::sync::Futex;
 use crate::uffd::{Event, Msg, Uffd};
 use crate::{critical, space};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use uncopy_core::inject::Call;
@@ -75,8 +75,26 @@ fn create() -> bool {
     }
 }
 
+/// glibc's count of threads. The one that finds itself the last one ends the process as `exit(0)` does,
+/// with the program's exit handlers and its descriptors, which our thread does not have: so ours must
+/// not be counted. The symbol is there for libthread_db; null in a libc without it.
+static COUNTED: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks for what must not be looked up later, in the middle of a copy.
+pub(crate) fn prepare() {
+    // SAFETY: a plain lookup.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__nptl_nthreads".as_ptr()) };
+    COUNTED.store(found.cast(), Ordering::Relaxed);
+}
+
+fn count_of_threads() -> Option<&'static AtomicU32> {
+    // SAFETY: an `unsigned int` of libc's data, which is never unmapped, changed only atomically.
+    unsafe { COUNTED.load(Ordering::Relaxed).as_ref() }
+}
+
 extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     critical::forever();
+    THREAD.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
     let _ = rustix::thread::set_name(c"uncopy");
     let fds = space::for_monitor(|b, _| {
         let fds = b.memory.fds.as_ref()?;
@@ -90,6 +108,9 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     // program does to its own table does not reach them.
     let own = unsafe { Fds { program: Uffd::from_raw(program), pool: Uffd::from_raw(pool) } };
     space::for_monitor(|b, _| b.memory.set_monitor(own));
+    if let Some(count) = count_of_threads() {
+        count.fetch_sub(1, Ordering::Relaxed);
+    }
     tell(RUNS);
     // SAFETY: the books keep them open for the life of the process.
     let (program, pool) =
@@ -153,17 +174,28 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
             // SAFETY: no other thread is left to be surprised.
             unsafe { libc::exit(0) };
         }
+        if DISMISSED.load(Ordering::Relaxed) {
+            // libc takes this thread off its count now.
+            if let Some(count) = count_of_threads() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            return core::ptr::null_mut();
+        }
     }
 }
 
 /// Reports read under one hold of the lock.
 const READ_AT_ONCE: usize = 32;
 
-/// The first thread has ended by `pthread_exit`: the process ends with the last of the others.
+/// The first thread has ended by `pthread_exit`: the process ends with the last of the others. (For a
+/// libc that counts this thread.)
 static MAIN_THREAD_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The first thread is about to end by `pthread_exit`.
 pub fn main_thread_ends() {
+    if count_of_threads().is_some() {
+        return;
+    }
     // With the lock held: either a start that comes later finds this, or we find the start.
     space::with_lock(|| MAIN_THREAD_ENDED.store(true, Ordering::Relaxed));
     if let Some(page) = space::page_to_wake_by() {
@@ -183,20 +215,68 @@ pub(crate) fn is_gone() {
     MAIN_THREAD_ENDED.store(false, Ordering::Relaxed);
 }
 
-/// Whether only the first thread (which has ended) and this one are left.
+/// Whether only the first thread, which has ended, and this one are left.
 fn last_thread() -> bool {
+    threads() == Some(2) && first_thread_is_dead()
+}
+
+/// How many threads the process has; one that has ended counts if it is the first.
+fn threads() -> Option<usize> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let tasks = inject::check(Call::Open)
-        .and_then(|()| rustix::fs::open(c"/proc/self/task", flags, Mode::empty()));
-    let Ok(tasks) = tasks else { return false };
+        .and_then(|()| rustix::fs::open(c"/proc/self/task", flags, Mode::empty()))
+        .ok()?;
     let mut buffer = [core::mem::MaybeUninit::uninit(); 1024];
     let mut entries = rustix::fs::RawDir::new(tasks, &mut buffer);
     let mut count = 0;
     while let Some(Ok(entry)) = entries.next() {
         count += usize::from(!entry.file_name().to_bytes().starts_with(b"."));
     }
-    count == 2
+    Some(count)
+}
+
+/// Whether the first thread has run all that it runs before its end.
+fn first_thread_is_dead() -> bool {
+    use rustix::fs::{Mode, OFlags};
+    // Of the whole process, which is its first thread; the state follows the name in parentheses.
+    let read = || {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let stat = rustix::fs::open(c"/proc/self/stat", flags, Mode::empty()).ok()?;
+        let mut text = [0u8; 128];
+        let n = rustix::io::read(&stat, &mut text[..]).ok()?;
+        let name_ends = text[..n].iter().rposition(|b| *b == b')')?;
+        text.get(name_ends + 2).copied()
+    };
+    matches!(read(), Some(b'Z' | b'X'))
+}
+
+/// Whether the program has no thread but the calling one.
+pub fn alone_with_program() -> bool {
+    match threads() {
+        Some(n) => n == 2,
+        // In a chroot without /proc.
+        None => count_of_threads().is_some_and(|c| c.load(Ordering::Relaxed) == 1),
+    }
+}
+
+/// The thread is to end.
+static DISMISSED: AtomicBool = AtomicBool::new(false);
+static THREAD: AtomicI32 = AtomicI32::new(0);
+
+/// Ends the thread and waits until it is gone. Nothing is tracked any more, and the caller is the
+/// only other thread; `pool_page` is one that nobody uses.
+pub(crate) fn dismiss(pool_page: usize) {
+    DISMISSED.store(true, Ordering::Relaxed);
+    // SAFETY: a page of the pool; touching it for the first time wakes the thread. Signal 0 is none.
+    unsafe {
+        core::ptr::read_volatile(pool_page as *const u8);
+        let (pid, tid) = (libc::getpid() as usize, THREAD.load(Ordering::Relaxed) as usize);
+        while critical::syscall4(libc::SYS_tgkill as usize, pid, tid, 0, 0) == 0 {
+            rustix::thread::sched_yield();
+        }
+    }
+    READY.store(STARTING, Ordering::Relaxed);
 }
 
 /// Leaves this thread with a descriptor table of its own that holds only ours: what the program

@@ -45,6 +45,8 @@ struct Space {
     maker: Maker,
     fds: Option<Fds>,
     books: Option<Books>,
+    /// For the books to come: see [`exclude`].
+    excluded: Vec<Span>,
 }
 
 /// How the space is set up.
@@ -104,10 +106,12 @@ fn make(settings: Settings) -> Result<(), Refusal> {
         other => other,
     };
     plant_alive().map_err(Refusal::Other)?;
+    monitor::prepare();
     publish_descriptors(Some(&fds), &maker);
     // SAFETY: called once, by the library's constructor, before the program has threads.
     unsafe {
-        *GLOBAL.0.get() = Some(Space { settings, maker, fds: Some(fds), books: None });
+        *GLOBAL.0.get() =
+            Some(Space { settings, maker, fds: Some(fds), books: None, excluded: Vec::new() });
     }
     GATE.set_state(IDLE);
     Ok(())
@@ -295,17 +299,34 @@ pub fn start() -> bool {
 }
 
 /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory. What is
-/// tracked is put in place; what cannot be stays served.
+/// tracked is put in place; what cannot be stays served. A program of one thread has one thread from
+/// then on.
 pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
     with_space_after_fork(|_| GATE.stand_down());
     materialize_all();
-    with_space_after_fork(|space| {
+    let page = with_space_after_fork(|space| {
         let tracked = |b: &Books| b.everything().is_some();
-        if !space.books.as_ref().is_some_and(tracked) {
-            GATE.set_state(OFF);
+        if space.books.as_ref().is_some_and(tracked) {
+            return None;
         }
+        GATE.set_state(OFF);
+        space.books.as_ref().map(|b| b.memory.wake_page())
     });
+    if let Some(page) = page.flatten()
+        && monitor::runs()
+        && monitor::alone_with_program()
+    {
+        monitor::dismiss(page);
+    }
+}
+
+/// [`stand_down`] before a call that the kernel refuses to, or makes otherwise in, a process of several
+/// threads, if the second one is ours.
+pub fn stand_down_if_alone() {
+    if monitor::runs() && monitor::alone_with_program() {
+        stand_down();
+    }
 }
 
 /// Nothing was ever tracked, nothing will be: memory, addresses and descriptors go back.
@@ -339,7 +360,9 @@ impl Space {
             views: VIEWS_MAX,
         };
         let policy = Policy::new(s.threshold, s.backoff, Costs::REFERENCE, &PAUSES);
-        self.books = Some(Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS));
+        let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS);
+        self.excluded.drain(..).for_each(|s| books.exclude(s));
+        self.books = Some(books);
         true
     }
 }
@@ -565,6 +588,15 @@ pub fn materialize(span: Span, forget: bool) {
             }
             Some(Ok(())) | None => return,
         }
+    }
+}
+
+/// Leaves `span` resident from now on, for good; also if nothing is tracked yet.
+pub fn exclude(span: Span) {
+    if with_after_fork(|b| b.exclude(span)).is_none()
+        && let Some(space) = Hold::take().space()
+    {
+        space.excluded.push(span);
     }
 }
 

@@ -7,9 +7,10 @@
 //! unsafe: see the crate.
 
 use crate::real;
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_ulong, c_void};
 use libc::{off_t, size_t};
-use uncopy_core::span::{PAGE, Span};
+use uncopy_core::span::{PAGE, Span, page_down};
+use uncopy_stack::buffers::plausible;
 use uncopy_vm::space;
 
 #[inline]
@@ -94,6 +95,16 @@ pub(super) fn before_positioned(at: off_t, len: usize) {
     }
 }
 
+/// A futex operation that changes its word (FUTEX_WAKE_OP, the PI ones): the kernel does not wait for
+/// that fault (Linux 6.18, `fault_in_user_writeable`).
+pub(super) fn before_futex(words: [usize; 2]) {
+    for word in words {
+        if perhaps_tracked(word, size_of::<u32>()) {
+            space::materialize(Span::sized(word, size_of::<u32>()), false);
+        }
+    }
+}
+
 /// Gives a range back to the kernel's and the program's own care, its content in place. Returns
 /// whether anything of it was ours.
 pub(super) fn hand_back(addr: usize, len: usize) -> bool {
@@ -125,7 +136,13 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) ->
         hand_back(addr as usize, n);
     }
     // SAFETY: the program's own arguments.
-    unsafe { real::madvise(addr, n, advice) }
+    let result = unsafe { real::madvise(addr, n, advice) };
+    // A child must not find there what was copied later, either.
+    let of_children = [libc::MADV_WIPEONFORK, libc::MADV_DONTFORK];
+    if result == 0 && of_children.contains(&advice) && space::wanted() {
+        space::exclude(Span::sized(addr as usize, n));
+    }
+    result
 }
 
 /// `mprotect(2)`: memory that the program must not reach is not ours to serve.
@@ -168,4 +185,53 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     }
     // SAFETY: the program's own argument.
     unsafe { real::mlockall(flags) }
+}
+
+/// The kernel's `UFFDIO_REGISTER`: its argument begins with the range, as address and length.
+const UFFDIO_REGISTER: c_ulong = 0xc020_aa00;
+
+/// `ioctl(2)`: memory that the program registers with a userfaultfd of its own must not be
+/// registered with ours, for the kernel allows one (EBUSY).
+///
+/// # Safety
+/// As its man page says. (It is variadic in C; what it reads lies in the same registers.)
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if request == UFFDIO_REGISTER && space::wanted() && plausible(argument) {
+            let [addr, len] = argument.cast::<[u64; 2]>().read_unaligned();
+            hand_back(addr as usize, len as usize);
+        }
+        real::ioctl(fd, request, argument)
+    }
+}
+
+/// `shmat(2)`: a segment put in place of other memory (`SHM_REMAP`). The kernel reports the unmapping
+/// of every other call, but not of this one (ipc/shm.c, `do_shmat`).
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+    // SAFETY: the program's own arguments; the segment's size is written where the kernel knows it.
+    unsafe {
+        let mut about: libc::shmid_ds = core::mem::zeroed();
+        if flags & libc::SHM_REMAP == 0
+            || !space::running()
+            || libc::shmctl(id, libc::IPC_STAT, &mut about) != 0
+        {
+            return real::shmat(id, addr, flags);
+        }
+        let start =
+            if flags & libc::SHM_RND != 0 { page_down(addr as usize) } else { addr as usize };
+        let span = Span::sized(start, about.shm_segsz).hull();
+        if !tracked(span) {
+            return real::shmat(id, addr, flags);
+        }
+        let Some(detached) = space::detach(span) else { return real::shmat(id, addr, flags) };
+        let result = real::shmat(id, addr, flags);
+        space::after_unmapping(detached, result as isize != -1);
+        result
+    }
 }

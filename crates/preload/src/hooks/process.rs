@@ -336,3 +336,32 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
     // SAFETY: the program's own arguments (those that the operation does not have are not read).
     unsafe { real::prctl(op, a, b, c, d) }
 }
+
+/// `unshare(2)`: what concerns all threads is refused to a process that has several.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    const OF_ALL_THREADS: c_int =
+        libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
+    if flags & OF_ALL_THREADS != 0 {
+        space::stand_down_if_alone();
+    }
+    // SAFETY: the program's own argument.
+    unsafe { real::unshare(flags) }
+}
+
+/// `setns(2)`: entering a user namespace is refused to a process of several threads. (What kind of
+/// namespace the descriptor is of may be left open.)
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    if kind == 0 || kind & libc::CLONE_NEWUSER != 0 {
+        space::stand_down_if_alone();
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::setns(fd, kind) }
+}

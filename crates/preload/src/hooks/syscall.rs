@@ -47,9 +47,22 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_madvise => memory::madvise(a as _, b, c as _) as isize,
             libc::SYS_mmap => memory::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
             libc::SYS_munmap => memory::munmap(a as _, b) as isize,
+            libc::SYS_ioctl => memory::ioctl(a as _, b as _, c as _) as isize,
+            libc::SYS_shmat => memory::shmat(a as _, b as _, c as _) as isize,
             libc::SYS_mlockall => memory::mlockall(a as _) as isize,
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
             libc::SYS_prctl => process::prctl(a as _, b, c, d, e) as isize,
+            libc::SYS_futex => {
+                memory::before_futex([a, e]);
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            libc::SYS_unshare => process::unshare(a as _) as isize,
+            libc::SYS_setns => process::setns(a as _, b as _) as isize,
+            // (By libc's own functions the whole process exits.)
+            libc::SYS_exit => {
+                space::stand_down_if_alone();
+                real::syscall(n, a, b, c, d, e, f)
+            }
             libc::SYS_fork => process::with_everything_in_place(
                 || real::syscall(n, a, b, c, d, e, f),
                 |pid| *pid == 0,

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# What programs do to a process: one small program for each, named after it. Each runs plainly, under uncopy with the default
+# options, and under uncopy with eager ones; what it says and its exit status must be the same, and under uncopy its copies
+# must have been elided (the programs look at the counters and the page table, and say so where they were not).
+#
+# What differs is in docs/limitations.md: a program says "documented: PHRASE: as usual" or "... differs". PHRASE must be there,
+# and the answer must be "as usual" plainly and "differs" under uncopy (else the limitation no longer holds: update the page).
+#
+#   tests/process/run.sh [NAME...]       VERBOSE=1 prints what each program says
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../small-programs.sh"
+PATH=$PATH:/usr/sbin:/sbin
+
+# Programs that need more than being compiled: source=FILE where another file's program runs in another way, flags=A,B for
+# the compiler, preload=LIBRARY, plugin=FILE (built as NAME.so beside the program), status=N if it does not end with 0.
+extras="
+plugins_come_and_go             plugin=copying_plugin.c
+exceptions_across_calls         flags=-fnon-call-exceptions
+other_malloc_jemalloc_preloaded source=other_malloc.c preload=libjemalloc.so.2
+other_malloc_mimalloc_preloaded source=other_malloc.c preload=libmimalloc.so.2
+other_malloc_tcmalloc_preloaded source=other_malloc.c preload=libtcmalloc_minimal.so.4
+other_malloc_jemalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libjemalloc.so.2
+other_malloc_mimalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libmimalloc.so.2
+other_malloc_tcmalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libtcmalloc_minimal.so.4
+"
+
+names=()
+declare -A words
+while read -r name rest; do
+    [[ -n $name ]] && words[$name]=$rest && names+=("$name")
+done <<<"$extras"
+shopt -s nullglob
+for file in "$here"/*.c "$here"/*.cpp; do
+    name=$(basename "${file%.*}")
+    [[ $name == *_plugin || -n ${words[$name]-} ]] || names+=("$name")
+done
+IFS=$'\n' read -r -d '' -a names < <(printf '%s\n' "${names[@]}" | sort && printf '\0')
+
+# word NAME KEY: the value of KEY in NAME's extras.
+word() {
+    local w
+    for w in ${words[$1]-}; do [[ $w != "$2="* ]] || echo "${w#*=}"; done
+}
+
+prepare() {
+    local source flags plugin preload
+    preload=$(word "$1" preload)
+    # (A library that is not there would be passed over with a message.)
+    [[ -z $preload ]] || ldconfig -p | grep -F "$preload (" >/dev/null || { echo "no $preload" >&2 && return 1; }
+    source=$(word "$1" source)
+    [[ -n $source ]] || source=$(basename "$(ls "$here/$1".c*)")
+    IFS=, read -r -a flags <<<"$(word "$1" flags)"
+    plugin=$(word "$1" plugin)
+    [[ -z $plugin ]] || build "$here/$plugin" "$dir/$1.so" -shared -fPIC -Wall -Wextra -Werror
+    build "$here/$source" "$dir/$1" -Wall -Wextra -Werror "${flags[@]}"
+}
+
+# once LOG NAME COMMAND...: the program's words go to LOG, with its exit status as the last line.
+once() {
+    local log=$1 preload status=0
+    preload=$(word "$2" preload)
+    mkdir "$log.d"
+    (cd "$log.d" && bounded env ${preload:+LD_PRELOAD="$preload"} "${@:3}" >"$log" 2>"$log.err") || status=$?
+    echo "status $status" >>"$log"
+}
+
+# problem NAME WAY: what is wrong with the run of NAME, if anything.
+problem() {
+    local plain=$dir/$1.plain log=$dir/$1.$2 answer='differs' phrase said
+    [[ $2 != plain ]] || answer='as usual'
+    grep -a -m1 -E 'WRONG|NOT ELIDED|NOT UNMAPPED|NOTHING ELIDED|failed:' "$log" && return
+    if [[ $(tail -n1 "$log") != "status $3" ]]; then
+        echo "$(tail -n1 "$log"), should be $3; last words: $(tail -n2 "$log" | head -n1); $(tail -n1 "$log.err")"
+        return
+    fi
+    diff <(grep -av '^documented: ' "$plain") <(grep -av '^documented: ' "$log") | grep -a -m1 '^[<>]' && return
+    while IFS= read -r said; do
+        phrase=${said#documented: }
+        phrase=${phrase%: *}
+        grep -qF -- "$phrase" "$repo/docs/limitations.md" || { echo "not in docs/limitations.md: $phrase" && return; }
+        [[ $said == *": $answer" ]] || { echo "$phrase: should be '$answer'" && return; }
+    done < <(grep -a '^documented: ' "$log")
+}
+
+for name in "${names[@]}"; do
+    wanted "$name" "$@" || continue
+    prepare "$name" || touch "$dir/$name.unbuilt" &
+    [[ $(jobs -rp | wc -l) -lt 2 ]] || wait -n
+done
+wait
+
+for name in "${names[@]}"; do
+    wanted "$name" "$@" || continue
+    if [[ -e $dir/$name.unbuilt ]]; then
+        fail "$name: could not be compiled"
+        continue
+    fi
+    status=$(word "$name" status)
+    wrong=
+    for way in plain default eager; do
+        case $way in
+        plain) command=() ;;
+        default) command=("$uncopy" run --) ;;
+        eager) command=("$uncopy" run --backoff=no --threshold=8K --) ;;
+        esac
+        once "$dir/$name.$way" "$name" "${command[@]}" "$dir/$name"
+        wrong=$(problem "$name" "$way" "${status:-0}")
+        [[ -z ${VERBOSE-} ]] || sed "s/^/      $way: /" "$dir/$name.$way"
+        if [[ -n $wrong ]]; then
+            fail "$name ($way): $wrong"
+            break
+        fi
+    done
+    [[ -n $wrong ]] || ok "$name"
+done
+sum_up
