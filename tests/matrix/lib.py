@@ -119,6 +119,17 @@ class Program:
                 time.sleep(0.05)
         fail(f"{self.name} does not listen on port {port}: {self.said()}")
 
+    def wait_said(self, text, times=1):
+        """Until it has said text so often."""
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            with open(f"{self.name}.err", errors="replace") as f:
+                if f.read().count(text) >= times:
+                    return
+            self.alive()
+            time.sleep(0.05)
+        fail(f"{self.name} has not said {text!r} {times} times: {self.said()}")
+
     def alive(self):
         check(self.process.poll() is None, f"{self.name} ended with {self.process.returncode}: {self.said()}")
 
@@ -133,6 +144,21 @@ class Program:
         self.alive()
         self.process.send_signal(sig)
         self.wait(status, timeout)
+
+
+def as_user(name):
+    """A prefix that runs a command as this user, who may use userfaultfd there: in a mount namespace of its own, so that
+    nothing changes for anybody else. Without uncopy too, for what is compared."""
+    script = """set -e
+mount -t tmpfs -o mode=755 none /mnt
+cp -a /dev/userfaultfd /mnt/
+chmod 666 /mnt/userfaultfd
+mount --bind /mnt/userfaultfd /dev/userfaultfd
+umount /mnt
+user=$1
+shift
+exec setpriv --reuid="$user" --regid="$user" --init-groups "$@" """
+    return ["unshare", "--mount", "sh", "-c", script, "sh", name]
 
 
 def call(*command, under=CLIENT, stdin=b"", status=0, timeout=300, **how):

@@ -251,7 +251,10 @@ def load(name, port, contents, connections=6, tls=False, half_close=True, ranges
                 first = r.randrange(len(want))
                 last = r.randrange(first, len(want))
                 response = ask(path, [f"Range: bytes={first}-{last}"])
-                answer(f"{where} {path} {first}-{last}", response, want[first : last + 1], 206)
+                if ranges == "maybe" and response.status == 200:  # a proxy that has not got it all yet may do so
+                    answer(f"{where} {path}", response, want)
+                else:
+                    answer(f"{where} {path} {first}-{last}", response, want[first : last + 1], 206)
         client.close()
         if retry:
             return digest(*read)
