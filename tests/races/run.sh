@@ -28,6 +28,7 @@ protecting_while_unmapping                  stale=0$
 first_thread_exits_early                    worker.done
 allocator_without_usable_size               ^bad=0$
 limited_address_space_is_not_used_up        1[12][0-9][0-9].MB
+lookup_error_stays_for_dlerror              ^bad=0$
 "
 
 cc=${CC:-cc}
