@@ -298,34 +298,37 @@ def load(name, port, contents, connections=6, tls=False, half_close=True, ranges
     return digest(*(seen.encode() for seen in threads(connections, one)))
 
 
-def post(name, port, path, connections=4, tls=False, chunks=True, most=8388608):
+def post(name, port, path, connections=4, tls=False, most=8388608, keep=True):
     """Posts to an echo; the bodies with a length, in chunks, and in pieces with pauses."""
 
     def one(index):
         r, read = random.Random(f"{name} {index}"), []
-        with Connection(port, tls) as client:
-            for size in SIZES:
-                if size > most:
-                    continue
-                body = data(f"{name} {index} {size}", size)
-                how = r.randrange(3)
-                if how == 1 and chunks and size:
-                    got = client.ask("POST", path, body, chunks=r.choice((1000, 65536, 300000)))
-                elif how == 2:
-                    wire = client.encode("POST", path, body)
-                    at = 0
-                    while at < len(wire):
-                        piece = wire[at : at + r.choice((100, 4096, 65536, 400000, 1000000))]
-                        client.socket.sendall(piece)
-                        at += len(piece)
-                        if r.random() < 0.3:
-                            time.sleep(0.005)
-                    got = client.response()
-                else:
-                    got = client.ask("POST", path, body)
-                answer(f"{name}, connection {index}, POST of {size} bytes", got, body)
-                read.append(got.body)
+        sizes = [size for size in SIZES if size <= most]
+        for some in [sizes] if keep else [[size] for size in sizes]:
+            with Connection(port, tls) as client:
+                several(index, client, some, r, read)
         return digest(*read)
+
+    def several(index, client, sizes, r, read):
+        for size in sizes:
+            body = data(f"{name} {index} {size}", size)
+            how = r.randrange(3)
+            if how == 1 and size:
+                got = client.ask("POST", path, body, chunks=r.choice((1000, 65536, 300000)))
+            elif how == 2:
+                wire = client.encode("POST", path, body)
+                at = 0
+                while at < len(wire):
+                    piece = wire[at : at + r.choice((100, 4096, 65536, 400000, 1000000))]
+                    client.socket.sendall(piece)
+                    at += len(piece)
+                    if r.random() < 0.3:
+                        time.sleep(0.005)
+                got = client.response()
+            else:
+                got = client.ask("POST", path, body)
+            answer(f"{name}, connection {index}, POST of {size} bytes", got, body)
+            read.append(got.body)
 
     return digest(*(seen.encode() for seen in threads(connections, one)))
 
