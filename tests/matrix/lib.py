@@ -170,6 +170,9 @@ def call(*command, under=CLIENT, stdin=b"", status=0, timeout=300, **how):
     return done.stdout
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended then too
+
+
 @atexit.register
 def end_all():
     for process in STARTED:
