@@ -15,7 +15,9 @@ demo: build
 # Installs what the tests need where it is missing, runs everything.
 test:
 	scripts/install-test-deps
-	$(MAKE) --no-print-directory lint build unit programs
+	tests/matrix/run --ci --install
+	$(MAKE) --no-print-directory lint build unit
+	tests/run-programs --ci
 
 # Every order of the steps of threads that share a structure.
 loom:
@@ -29,8 +31,10 @@ lint:
 unit:
 	UNCOPY_TEST_LIBRARY=$(CURDIR)/target/release/libuncopy.so $(CARGO) test --workspace --locked
 
-# Real programs, plainly and under uncopy: what they compute must be the same.
+# Real programs, plainly and under uncopy: what they compute must be the same. Installs them first.
 programs: build
+	scripts/install-test-deps
+	tests/matrix/run --install
 	tests/run-programs
 
 install: build

@@ -81,6 +81,12 @@ impl Arena {
         self.frontier
     }
 
+    /// Nothing beyond the frontier is handed out any more.
+    pub fn close(&mut self) {
+        let blocks = std::mem::take(&mut self.blocks);
+        self.blocks = &mut blocks[..self.frontier];
+    }
+
     /// The block that begins at `page`; `None` where none does.
     pub fn block(&self, page: usize) -> Option<Block> {
         self.blocks.get(page).copied().filter(|b| b.reserved > 0)
@@ -104,7 +110,12 @@ impl Arena {
                     (page, room, true)
                 }
                 // Address space is short.
-                None => (self.take_used(pages)?, pages, false),
+                None => {
+                    while let Some((page, pages)) = self.recent.take_any() {
+                        self.used.give(page, pages);
+                    }
+                    (self.used.take(pages)?, pages, false)
+                }
             },
         };
         self.blocks[page] = Block { reserved: reserved as u32, used: pages as u32 };
@@ -230,6 +241,17 @@ mod tests {
         assert_eq!(a.resize(b.page, 33), Ok(false));
         a.free(b.page).unwrap();
         assert_eq!(a.resize(behind.page, 40), Ok(true), "at the frontier there is room");
+    }
+
+    #[test]
+    fn a_closed_arena_hands_out_only_what_was_used_before() {
+        let mut a = arena(1024);
+        let b = a.allocate(16, 16).unwrap();
+        a.close();
+        assert_eq!(a.allocate(1, 1), None);
+        assert_eq!(a.resize(b.page, 17), Ok(false));
+        a.free(b.page).unwrap();
+        assert_eq!(a.allocate(4, 8), Some(Run { page: b.page, fresh: false }));
     }
 
     #[test]

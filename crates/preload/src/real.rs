@@ -1,5 +1,7 @@
 //! The functions behind ours: what the program would have called without us (libc's, or another
-//! preloaded library's), looked up when first needed.
+//! preloaded library's), looked up by our constructor. Later lookups would take away the error that
+//! the program's own `dlsym` left for its `dlerror`. What calls us before that, from another
+//! library's constructor, is looked up when first needed.
 //!
 //! unsafe: calls through pointers that `dlsym` returned for names whose signatures are written
 //! down here once, from their man pages.
@@ -30,8 +32,32 @@ fn resolve(name: &CStr, cell: &AtomicPtr<c_void>) -> *mut c_void {
     found
 }
 
+macro_rules! name {
+    ($name:ident) => {
+        const {
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!(),
+            }
+        }
+    };
+}
+
 macro_rules! real {
-    ($( $name:ident($($arg:ident: $type:ty),*) -> $result:ty; )*) => { $(
+    ($( $name:ident($($arg:ident: $type:ty),*) -> $result:ty; )*) => {
+        #[allow(non_upper_case_globals)]
+        mod cells {
+            use super::{AtomicPtr, c_void};
+            $( pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut()); )*
+        }
+
+        /// Looks all of them up.
+        pub fn find_all() {
+            $( resolve(name!($name), &cells::$name); )*
+            resolve(c"_Fork", &FORK);
+            find_allocators();
+        }
+    $(
         /// The real one.
         ///
         /// # Safety
@@ -39,12 +65,9 @@ macro_rules! real {
         #[inline]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($arg: $type),*) -> $result {
-            static CELL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-            let mut f = CELL.load(Ordering::Relaxed);
+            let mut f = cells::$name.load(Ordering::Relaxed);
             if f.is_null() {
-                const NAME: &CStr = match CStr::from_bytes_with_nul(
-                    concat!(stringify!($name), "\0").as_bytes()) { Ok(n) => n, Err(_) => panic!() };
-                f = resolve(NAME, &CELL);
+                f = resolve(name!($name), &cells::$name);
             }
             // SAFETY: the symbol has this signature; the caller keeps its contract.
             unsafe {
@@ -118,15 +141,16 @@ real! {
     syscall(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize;
 }
 
+static FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
 /// `_Fork(3)`, the real one.
 ///
 /// # Safety
 /// As its man page says.
 pub unsafe fn plain_fork() -> c_int {
-    static CELL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    let mut f = CELL.load(Ordering::Relaxed);
+    let mut f = FORK.load(Ordering::Relaxed);
     if f.is_null() {
-        f = resolve(c"_Fork", &CELL);
+        f = resolve(c"_Fork", &FORK);
     }
     // SAFETY: the symbol has this signature.
     unsafe {
@@ -163,18 +187,14 @@ macro_rules! allocators {
         )*
 
         /// Finds all of them at once. The look-up may itself allocate: then it is answered from
-        /// [`before_allocators`], as is whatever else comes before the end of it.
+        /// [`before_allocators`], as is whatever else comes before the end of it; and it frees the
+        /// text of an earlier error: that leaks.
         #[cold]
         fn find_allocators() {
             if FINDING.swap(true, Ordering::Relaxed) {
                 return;
             }
-            $(
-                let name = concat!(stringify!($name), "\0").as_bytes();
-                if let Ok(name) = CStr::from_bytes_with_nul(name) {
-                    resolve(name, &$cell);
-                }
-            )*
+            $( resolve(name!($name), &$cell); )*
         }
     };
 }

@@ -76,6 +76,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
     unsafe {
         let errno = *libc::__errno_location();
         real::find_copies();
+        real::find_all();
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
         GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
         USABLE_SIZE.store(real::usable_size_fits(), Ordering::Relaxed);
@@ -87,6 +88,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         }
         let (values, entry) = read_environment(envp);
         set_up(&values, entry);
+        libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
 }

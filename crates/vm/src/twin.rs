@@ -41,6 +41,8 @@ unsafe impl Sync for Global {}
 
 struct State {
     arena: Arena,
+    /// Where the arena's table begins.
+    table: usize,
     opened: usize,
     looked: i64,
     freed: u32,
@@ -80,8 +82,13 @@ pub fn init() -> bool {
     let blocks = unsafe { core::slice::from_raw_parts_mut(table.cast::<Block>(), pages) };
     // SAFETY: nobody else is here yet.
     unsafe {
-        *GLOBAL.0.get() =
-            Some(State { arena: Arena::new(blocks), opened: 0, looked: seconds(), freed: 0 });
+        *GLOBAL.0.get() = Some(State {
+            arena: Arena::new(blocks),
+            table: table as usize,
+            opened: 0,
+            looked: seconds(),
+            freed: 0,
+        });
     }
     BASE.store(base as usize, Relaxed);
     LENGTH.store(bytes, Relaxed);
@@ -92,6 +99,30 @@ pub fn init() -> bool {
 /// Takes over no more blocks; those that live stay.
 pub fn stop() {
     FROM.store(usize::MAX, Relaxed);
+}
+
+/// Before the program locks all its memory: what nobody uses of the reservation and of its table goes
+/// back, so that it is neither filled nor counted. Blocks are served from what was used before.
+pub fn before_lock_all() {
+    if LENGTH.load(Relaxed) == 0 {
+        return;
+    }
+    with(|s| {
+        let used = s.arena.frontier();
+        let all = LENGTH.load(Relaxed) / PAGE;
+        let table = s.table + page_up(used * size_of::<Block>());
+        s.arena.close();
+        s.opened = used * PAGE;
+        LENGTH.store(s.opened, Relaxed);
+        // SAFETY: beyond what was ever handed out, and beyond what of the table says so.
+        unsafe {
+            let _ = rustix::mm::munmap(address(used) as *mut _, (all - used) * PAGE);
+            let end = s.table + page_up(all * size_of::<Block>());
+            if end > table {
+                let _ = rustix::mm::munmap(table as *mut _, end - table);
+            }
+        }
+    });
 }
 
 /// Whether a block of `size` bytes may be taken over.

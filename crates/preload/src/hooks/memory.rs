@@ -183,6 +183,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     if space::wanted() {
         space::before_lock_all();
     }
+    uncopy_vm::twin::before_lock_all();
     // SAFETY: the program's own argument.
     unsafe { real::mlockall(flags) }
 }

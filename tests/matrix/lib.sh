@@ -1,0 +1,54 @@
+# Helpers for the scripts in programs/ that are written in bash. Source it: . "$(dirname "$0")/../lib.sh"
+# What these print on standard error is for people; standard output is the result that is compared.
+set -euo pipefail
+started=()
+
+fail() { echo "$*" >&2; exit 1; }
+
+# data SEED BYTES: the same bytes for the same seed, on standard output
+data() {
+    python3 -c 'import random, sys
+r, left = random.Random(int(sys.argv[1])), int(sys.argv[2])
+while left:
+    n = min(left, 1 << 20)
+    sys.stdout.buffer.write(r.randbytes(n))
+    left -= n' "$1" "$2"
+}
+
+digest() { sha256sum -- "$@" | awk '{ print substr($1, 1, 16) }'; }
+
+# same WHAT A B: two files, byte by byte
+same() { cmp -- "$2" "$3" >&2 || fail "$1: $2 and $3 differ"; }
+
+# start NAME COMMAND...: in the background, its output in NAME.out and NAME.err; its pid in $pid
+start() {
+    local name=$1
+    shift
+    "$@" </dev/null >>"$name.out" 2>>"$name.err" &
+    pid=$!
+    started+=("$pid")
+}
+
+# stop PID [SIGNAL]: ends it and waits; its status is this function's
+stop() {
+    kill -"${2:-TERM}" "$1" 2>/dev/null || true
+    local status=0
+    wait "$1" || status=$?
+    return "$status"
+}
+
+# wait_port PORT: until somebody listens there
+wait_port() {
+    local i
+    for ((i = 0; i < 600; i++)); do
+        if (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then return; fi
+        sleep 0.1
+    done
+    fail "nobody listens on port $1 after a minute"
+}
+
+stop_all() {
+    local p
+    for p in "${started[@]}"; do kill -KILL "$p" 2>/dev/null || true; done
+}
+trap stop_all EXIT
