@@ -6,6 +6,8 @@ RUN=${RUN-} CLIENT=${CLIENT-} PORT_BASE=${PORT_BASE-21000}
 # Without the summaries of --verbose, for what is checked for an empty standard error.
 # shellcheck disable=SC2034
 QUIET=${RUN/ --verbose/}
+# shellcheck disable=SC2034
+MATRIX=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # random FILE BYTES: bytes that depend on its base name and nothing else, and do not compress
 random() {
