@@ -1,7 +1,6 @@
 """Runs modules of CPython's own tests with Debian's interpreter under RUN; prints how many ran and which failed.
 
-Tests that fail plainly, always or now and then, on a machine where everything is slow, are left out by name, each with its
-reason; what then fails must fail in all ways.
+What fails plainly must fail in all ways, and nothing else.
 """
 
 import os
@@ -11,15 +10,8 @@ import sys
 import xml.etree.ElementTree
 
 PYTHON = "/usr/bin/python3.11"
-# Left out, since they fail plainly too, or depend on the time that something takes.
-UNSTEADY = [
-    # times that a loaded machine does not keep
-    "test.test_asyncio.test_events.*.test_run_until_complete_timeout",
-]
-# Fails under uncopy, as docs/limitations.md says: they count the process's descriptors, mappings or threads.
-DIFFERENT = {
-    "test.test_subprocess.POSIXProcessTestCase.test_close_fds",
-}
+# Fails under uncopy: it lists a child's descriptors and finds our three (docs/limitations.md).
+DIFFERENT = {"test.test_subprocess.POSIXProcessTestCase.test_pass_fds_redirected"}
 
 
 def main(modules):
@@ -29,8 +21,6 @@ def main(modules):
     failed, ran, bad = set(), 0, []
     for module in modules:
         command = [*run, PYTHON, "-X", "faulthandler", "-c", start, "-u", "cpu", "--timeout", "300", "--junit-xml", f"{module}.xml"]
-        for name in UNSTEADY:
-            command += ["-i", name]
         with open(f"{module}.out", "w") as out, open(f"{module}.err", "w") as err:
             done = subprocess.run([*command, module], stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         try:
