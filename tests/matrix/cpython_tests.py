@@ -14,6 +14,10 @@ PYTHON = "/usr/bin/python3.11"
 DIFFERENT = {"test.test_subprocess.POSIXProcessTestCase.test_pass_fds_redirected"}
 
 
+# Hangs plainly where the kernel has AF_VSOCK and nothing is behind it (a virtual machine's host).
+LEFT_OUT = ["*VSOCK*"]
+
+
 def main(modules):
     run = os.environ.get("RUN", "").split()
     # The first process tells its counts; those that the tests start must not write to the standard error that they look at.
@@ -21,6 +25,8 @@ def main(modules):
     failed, ran, bad = set(), 0, []
     for module in modules:
         command = [*run, PYTHON, "-X", "faulthandler", "-c", start, "-u", "cpu", "--timeout", "300", "--junit-xml", f"{module}.xml"]
+        for name in LEFT_OUT:
+            command += ["-i", name]
         with open(f"{module}.out", "w") as out, open(f"{module}.err", "w") as err:
             done = subprocess.run([*command, module], stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         try:
