@@ -22,9 +22,8 @@ impl Defined {
         }
         let first = self.0.partition_point(|x| x.end < r.start);
         let last = self.0.partition_point(|x| x.start <= r.end);
-        let joined = self.0[first..last]
-            .iter()
-            .fold(r, |j, x| j.start.min(x.start)..j.end.max(x.end));
+        let joined =
+            self.0[first..last].iter().fold(r, |j, x| j.start.min(x.start)..j.end.max(x.end));
         self.0.splice(first..last, [joined]);
     }
 

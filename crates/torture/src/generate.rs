@@ -1,6 +1,8 @@
 //! A script out of a seed.
 
-use crate::op::{Advice, CopyBy, Forbidden, Heap, InputBy, MapOf, Op, OutputBy, Slot, Via, WriteBy};
+use crate::op::{
+    Advice, CopyBy, Forbidden, Heap, InputBy, MapOf, Op, OutputBy, Slot, Via, WriteBy,
+};
 use crate::random::Random;
 use crate::script::{Buffer, Line, Place, Script, room};
 
@@ -43,11 +45,7 @@ pub fn generate(seed: u64, profile: &Profile) -> Script {
     let mut g = Generator {
         random: Random::new(seed),
         profile,
-        script: Script {
-            threads: profile.threads,
-            signals: profile.signals,
-            ..Script::default()
-        },
+        script: Script { threads: profile.threads, signals: profile.signals, ..Script::default() },
         sizes: Vec::new(),
         children: 0,
         running: Vec::new(),
@@ -81,7 +79,7 @@ impl Generator<'_> {
     }
 
     fn key(&mut self) -> u64 {
-        self.random.next() >> 32
+        self.random.bits() >> 32
     }
 
     // ------------------------------------------------------------ buffers
@@ -386,7 +384,9 @@ impl Generator<'_> {
                 };
                 Op::Advise { slot, page, pages, how }
             }
-            41 if !bare => Op::Protect { slot, page, pages, then: self.random.pick(Forbidden::ALL) },
+            41 if !bare => {
+                Op::Protect { slot, page, pages, then: self.random.pick(Forbidden::ALL) }
+            }
             42 if !bare && self.random.one_in(2) => Op::Lock { slot, page, pages },
             43 => Op::MapOver { slot, page, pages },
             44 => Op::Remap { slot, pages: self.size().div_ceil(PAGE) },

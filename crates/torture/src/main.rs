@@ -228,7 +228,9 @@ fn replay(files: &[PathBuf], repeat: usize, driver: &Driver) -> Result<bool, Str
         let script = read(file)?;
         let name = file.file_stem().map_or("script".into(), |n| n.to_string_lossy());
         for _ in 0..repeat {
-            driver.script(&format!("{name}.again"), &script, &mut tallies).map_err(|e| e.to_string())?;
+            driver
+                .script(&format!("{name}.again"), &script, &mut tallies)
+                .map_err(|e| e.to_string())?;
         }
     }
     println!("{} scripts, each {repeat} times", files.len());

@@ -14,18 +14,18 @@ impl Random {
         // The state of this generator must be odd and should not be small.
         let state = (u128::from(seed) << 64 | u128::from(seed)) ^ 0xcafe_f00d_d15e_a5e5;
         let mut r = Self(Pcg64Mcg::new(state | 1));
-        r.next();
+        r.bits();
         r
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// A number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+        ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
     /// A number in `low..=high`.

@@ -48,7 +48,12 @@ pub unsafe fn copy(by: CopyBy, site: usize, to: *mut u8, from: *const u8, n: usi
 }
 
 #[inline(never)]
-unsafe fn copy_here<const SITE: usize>(by: CopyBy, to: *mut u8, from: *const u8, n: usize) -> isize {
+unsafe fn copy_here<const SITE: usize>(
+    by: CopyBy,
+    to: *mut u8,
+    from: *const u8,
+    n: usize,
+) -> isize {
     // What follows must be code of its own for every site.
     black_box(SITE);
     let overlap = (to as usize) < from as usize + n && (from as usize) < to as usize + n;

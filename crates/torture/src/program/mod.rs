@@ -57,6 +57,8 @@ pub fn run(script: Script) -> bool {
         all: Barrier::new(threads),
         script,
     };
+    let forks = script_forks(&world.script);
+    ops::FORKS.store(forks, Relaxed);
     signals::install();
     std::thread::scope(|scope| {
         signals::blocked(|| {
@@ -69,6 +71,10 @@ pub fn run(script: Script) -> bool {
         world.thread(0);
     });
     !signals::WRONG.load(Relaxed)
+}
+
+fn script_forks(script: &Script) -> bool {
+    script.lines.iter().any(|l| matches!(l.op, Op::Fork { .. }))
 }
 
 impl World {

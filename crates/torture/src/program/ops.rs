@@ -3,15 +3,19 @@
 use super::calls;
 use super::channels::{Channel, DATAGRAM_MAX};
 use super::log::{Note, errno};
-use super::memory::{Buf, Kind};
+use super::memory::{Buf, Kind, PAGE};
 use super::signals;
 use core::ffi::c_void;
 use core::hint::black_box;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::iovec;
 use uncopy_torture::bytes::{self, Digest};
 use uncopy_torture::op::{Advice, CopyBy, Forbidden, InputBy, Op, OutputBy, Via, WriteBy};
 use uncopy_torture::pieces::pieces;
+
+/// Whether the script forks.
+pub static FORKS: AtomicBool = AtomicBool::new(false);
 
 /// Messages that one datagram socket queues at least (`net.unix.max_dgram_qlen` is 10).
 const MESSAGES: usize = 8;
@@ -238,10 +242,7 @@ fn rest(list: &[iovec], done: usize) -> Vec<iovec> {
         let n = skip.min(v.iov_len);
         skip -= n;
         if v.iov_len > n {
-            left.push(iovec {
-                iov_base: v.iov_base.wrapping_byte_add(n),
-                iov_len: v.iov_len - n,
-            });
+            left.push(iovec { iov_base: v.iov_base.wrapping_byte_add(n), iov_len: v.iov_len - n });
         }
     }
     left
@@ -267,7 +268,8 @@ impl Input {
         let give = self.give.min(channel.room);
         let feeding = channel.feed(self.key, give);
         // Part of a file lies before what is read.
-        let skip = if calls::input_is_placed(self.by) { (self.key as usize % 5000).min(give) } else { 0 };
+        let skip =
+            if calls::input_is_placed(self.by) { (self.key as usize % 5000).min(give) } else { 0 };
         let mut got = 0;
         loop {
             let left = rest(&list, got);
@@ -325,6 +327,18 @@ impl Input {
     }
 }
 
+/// Writes to every page of `range` what is there: a page that was never written is the kernel's.
+fn own_pages(b: &Buf, range: &Range<usize>) {
+    let first = b.at + range.start;
+    for at in (first..b.at + range.end).filter(|a| *a == first || a.is_multiple_of(PAGE)) {
+        // SAFETY: in the buffer, which is this operation's.
+        unsafe {
+            let byte = at as *mut u8;
+            byte.write_volatile(byte.read_volatile());
+        }
+    }
+}
+
 struct Output {
     by: OutputBy,
     via: Via,
@@ -345,6 +359,9 @@ impl Output {
         }
         let list = list(b, &range, &pieces(range.len(), count, self.key));
         let skip = if calls::output_is_placed(self.by) { self.key as usize % 5000 } else { 0 };
+        if self.by == OutputBy::Vmsplice {
+            own_pages(b, &range);
+        }
         let draining = channel.drain();
         let mut sent = 0;
         loop {
@@ -366,12 +383,14 @@ impl Output {
             }
             break;
         }
-        if self.by == OutputBy::Vmsplice {
-            // The pipe holds the pages themselves.
+        if self.by == OutputBy::Vmsplice && !FORKS.load(Relaxed) {
+            // The pipe holds the pages themselves. (Unless a fork by another thread came between.)
             write(b, range.start, 100.min(range.len()), WriteBy::Stores, self.key);
         }
         let (n, digest) = match (self.via, self.by) {
-            (Via::Datagram, OutputBy::Sendmmsg) => channel.messages(if sent > 0 { list.len() } else { 0 }),
+            (Via::Datagram, OutputBy::Sendmmsg) => {
+                channel.messages(if sent > 0 { list.len() } else { 0 })
+            }
             (Via::Datagram, _) => channel.messages(usize::from(sent > 0)),
             _ => channel.drained(draining),
         };
@@ -379,4 +398,3 @@ impl Output {
         note.digest(digest);
     }
 }
-

@@ -58,10 +58,9 @@ pub fn prepare() {
     let own = OWN.get();
     let file = channels::file(Via::File).into_raw_fd();
     if own.is_null() {
-        // SAFETY: all of it may be zeros.
-        let mut new: Box<Own> = unsafe { Box::new_zeroed().assume_init() };
-        (new.file, new.process) = (file, raw::pid());
-        OWN.set(Box::into_raw(new));
+        let (content, received, copied) = ([0; SIZE], [0; SIZE], [0; SIZE]);
+        let process = raw::pid();
+        OWN.set(Box::into_raw(Box::new(Own { process, file, turn: 0, content, received, copied })));
     } else {
         // SAFETY: this thread's own; the handler leaves it alone while the process is another.
         unsafe {
