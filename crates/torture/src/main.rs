@@ -31,9 +31,9 @@ enum What {
     Run {
         #[command(flatten)]
         kind: Kind,
-        /// How many seeds
-        #[arg(long, default_value_t = 100)]
-        seeds: u64,
+        /// How many seeds (100, or as many as there is time for)
+        #[arg(long)]
+        seeds: Option<u64>,
         /// The first seed
         #[arg(long, default_value_t = 0)]
         seed: u64,
@@ -160,6 +160,7 @@ fn main() -> ExitCode {
     let done = match Command::parse().what {
         What::Run { kind, seeds, seed, seconds, jobs, how } => {
             let end = seconds.map(|s| Instant::now() + Duration::from_secs(s));
+            let seeds = seeds.unwrap_or(if end.is_some() { u64::MAX } else { 100 });
             run_seeds(&kind, seed..seed.saturating_add(seeds), end, jobs, &how.driver())
         }
         What::Replay { files, repeat, how } => replay(&files, repeat, &how.driver()),
