@@ -33,7 +33,7 @@ unit:
 programs: build
 	tests/run-programs
 
-# Random scripts of operations, plainly and under uncopy, in three ways each; scripts that failed once come first.
+# Random scripts of operations, plainly and under uncopy, in four ways each; scripts that failed once come first.
 SEEDS ?= 200
 torture: build
 	$(CARGO) build --release --locked -p uncopy-torture

@@ -111,7 +111,7 @@ impl Kind {
 
 #[derive(Args)]
 struct How {
-    /// A way to run under uncopy: default, eager, tiny, or NAME=OPTIONS of `uncopy run`
+    /// A way to run under uncopy: default, eager, libc, tiny, or NAME=OPTIONS of `uncopy run`
     #[arg(long = "way")]
     ways: Vec<Way>,
     /// NAME=VALUE in the environment of what runs under uncopy

@@ -12,11 +12,12 @@ pub struct Way {
 }
 
 /// The known ones. `eager`: without the back-off, which would leave alone most of what a program does
-/// that looks at everything, and with the smallest threshold. `tiny`: with limits that are met all
-/// the time.
-const KNOWN: [(&str, &str); 3] = [
+/// that looks at everything, and with the smallest threshold. `libc`: the same with libc's own
+/// allocator. `tiny`: with limits that are met all the time.
+const KNOWN: [(&str, &str); 4] = [
     ("default", ""),
     ("eager", "--backoff=no --threshold=8K"),
+    ("libc", "--backoff=no --threshold=8K --allocator=no"),
     ("tiny", "--backoff=no --threshold=8K --extent-memory=1M --max-mappings=6"),
 ];
 
