@@ -327,9 +327,9 @@ impl Generator<'_> {
         }
         let calls: Vec<_> =
             (1..stops).map(|_| (self.copy_by(), self.random.below(SITES))).collect();
-        for _ in 0..self.random.between(1, 3) {
-            let op = self.input(way[0], at[0], len);
-            self.add(who, op);
+        let rounds = if self.random.one_in(8) { 8 } else { self.random.between(1, 3) };
+        for _ in 0..rounds {
+            self.receive(who, way[0], at[0], len);
             for (i, &(by, site)) in calls.iter().enumerate() {
                 let (src, from, dst, to) = (way[i], at[i], way[i + 1], at[i + 1]);
                 self.add(who, Op::Copy { dst, to, src, from, len, by, site });
@@ -346,6 +346,26 @@ impl Generator<'_> {
                 self.output(way[last], at[last], len)
             };
             self.add(who, op);
+        }
+    }
+
+    /// A whole message, in one call or in several that go on where the last one ended.
+    fn receive(&mut self, who: Who, slot: Slot, at: usize, len: usize) {
+        let parts = if self.random.one_in(3) { self.random.between(2, 5) } else { 1 };
+        let mut done = 0;
+        for part in 1..=parts {
+            let rest = len - done;
+            let n = if part == parts { rest } else { self.random.below(rest + 1) };
+            // The buffer that is offered is the whole rest, more often than not.
+            let offered = if self.random.one_in(3) { n } else { rest };
+            let op = match self.input(slot, at + done, offered) {
+                Op::Input { slot, at, len, by, via, pieces, key, .. } if part < parts => {
+                    Op::Input { slot, at, len, by, via, give: n, pieces, key }
+                }
+                op => op,
+            };
+            self.add(who, op);
+            done += n;
         }
     }
 

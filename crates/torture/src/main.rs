@@ -105,7 +105,9 @@ impl Kind {
             6 => (3, true, true),
             _ => (8, false, false),
         };
-        Profile { threads, forks, signals, ..base }
+        // Some with buffers that huge pages fit into.
+        let large = if seed % 16 / 8 == 1 && seed.is_multiple_of(3) { 3 << 20 } else { base.large };
+        Profile { threads, forks, signals, large, ..base }
     }
 }
 
