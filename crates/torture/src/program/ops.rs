@@ -349,7 +349,11 @@ struct Output {
 impl Output {
     fn carry_out(&self, b: &mut Buf, range: Range<usize>, note: &mut Note) {
         let mut channel = Channel::new(self.via, false);
-        let range = range.start..range.start + range.len().min(channel.room);
+        let mut range = range.start..range.start + range.len().min(channel.room);
+        if self.by == OutputBy::Vmsplice {
+            // How many bytes fit depends on where in a page they lie.
+            range.end = range.end.min(range.start + channel.room / 2);
+        }
         if range.is_empty() {
             return note.add("nothing");
         }
