@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo test lint unit loom programs install uninstall clean
+.PHONY: build demo test lint unit loom programs torture mutations install uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload
@@ -36,6 +36,16 @@ programs: build
 	scripts/install-test-deps
 	tests/matrix/run --install
 	tests/run-programs
+
+# Random scripts of operations, plainly and under uncopy, in four ways each; scripts that failed once come first.
+SEEDS ?= 200
+torture: build
+	$(CARGO) build --release --locked -p uncopy-torture
+	tests/torture/run --seeds $(SEEDS)
+
+# Known defects put into a copy of the sources: each must be caught.
+mutations:
+	tests/mutations/run
 
 install: build
 	install -D -m 755 $(UNCOPY) $(DESTDIR)$(PREFIX)/bin/uncopy

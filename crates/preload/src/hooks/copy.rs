@@ -162,7 +162,8 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
     if critical::inside() || on_own_stack(dst) || on_own_stack(src) {
         return false;
     }
-    if !space::running() && !space::start() {
+    // Starting makes a thread, which takes locks of libc that an interrupted call may hold.
+    if !space::running() && (critical::in_handler() || !space::start()) {
         return false;
     }
     // SAFETY: the caller's promise to memcpy.
