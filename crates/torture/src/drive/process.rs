@@ -55,7 +55,7 @@ impl Runner {
         command.arg("exec").arg(file).stdin(Stdio::null()).stdout(out);
         command.stderr(fs::File::create(&errors)?).process_group(0);
         let mut child = command.spawn()?;
-        let end = self.wait(&mut child)?;
+        let end = self.wait(&mut child, &file.with_extension(format!("{name}.stacks")))?;
         // Children of a program that crashed may be left.
         end_group(&child);
         let mut outcome = Outcome { end, ..Outcome::default() };
@@ -82,7 +82,7 @@ impl Runner {
         Ok(outcome)
     }
 
-    fn wait(&self, child: &mut Child) -> io::Result<Option<String>> {
+    fn wait(&self, child: &mut Child, stacks: &Path) -> io::Result<Option<String>> {
         let end = Instant::now() + self.patience;
         let mut pause = Duration::from_micros(500);
         loop {
@@ -91,6 +91,7 @@ impl Runner {
             }
             if Instant::now() > end {
                 let where_to = whereabouts(child.id());
+                write_stacks(child.id(), stacks);
                 end_group(child);
                 child.wait()?;
                 return Ok(Some(format!("no end after {} s; {where_to}", self.patience.as_secs())));
@@ -114,6 +115,14 @@ fn bad(status: ExitStatus) -> Option<String> {
 fn end_group(child: &Child) {
     // SAFETY: a group that this program made.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+}
+
+/// The stacks of a process that hangs, where there is a debugger.
+fn write_stacks(pid: u32, file: &Path) {
+    let Ok(out) = fs::File::create(file) else { return };
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-p", &pid.to_string(), "-batch", "-ex", "thread apply all bt 30"]);
+    let _ = gdb.stdin(Stdio::null()).stdout(out).stderr(Stdio::null()).status();
 }
 
 /// What each thread of a process and of its children waits for.
