@@ -19,7 +19,7 @@ test:
 
 # Every order of the steps of threads that share a structure.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --release --target-dir target/loom -p uncopy-core -p uncopy-vm --lib loom_tests
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom -p uncopy-core -p uncopy-vm --lib loom_tests
 
 lint:
 	$(CARGO) fmt --all --check
