@@ -1,0 +1,110 @@
+//! From measurements to the prices of the cost model.
+
+use uncopy_core::costs::MAX;
+use uncopy_core::policy::Costs;
+
+use super::measured::{Measured, Work, find};
+
+const PAGE: usize = 4 << 10;
+const MB: usize = 1 << 20;
+
+/// How each price comes about, in the order of the fields.
+pub const HOW: [(&str, &str); 12] = [
+    ("copy_mb", "1 MB: 78% hot, 22% cold, as on the reference machine"),
+    ("again", "the reference's, as much dearer as the books are here"),
+    ("elide", "the same"),
+    ("look", "the same"),
+    ("input", "the same"),
+    ("output", "the same"),
+    ("fault", "a fault on another core (or the same, if there is one only) less its page"),
+    ("fill", "the 15 further pages of a fault with 16 around, each"),
+    ("move_pages", "UFFDIO_MOVE of 64K"),
+    ("register", "UFFDIO_REGISTER"),
+    ("refused", "the reference's: not measured"),
+    ("wasted_input", "the reference's: not measured"),
+];
+
+/// The prices; nothing where a measurement that they need is missing.
+pub fn costs(results: &[Measured]) -> Option<Costs> {
+    let found = |work, bytes| find(results, work, bytes);
+    let reference = Costs::REFERENCE;
+    let scaled = |price: i64, work: Work| {
+        let (here, there) = (found(work, 0)?, work.reference(0)?);
+        Some(ns(price as f64 * here / there))
+    };
+    let fault = |pages: usize| {
+        found(Work::FaultOtherCore, pages * PAGE)
+            .or_else(|| found(Work::FaultSameCore, pages * PAGE))
+    };
+    let (hot, cold) = (found(Work::CopyHot, MB)?, found(Work::CopyCold, MB)?);
+    // Noise must not make it negative.
+    let fill = ((fault(16)? - fault(1)?) / 15.0).max(0.0);
+    Some(Costs {
+        copy_mb: ns(0.78 * hot + 0.22 * cold),
+        again: scaled(reference.again, Work::BooksAgain)?,
+        elide: scaled(reference.elide, Work::BooksElide)?,
+        look: scaled(reference.look, Work::BooksLook)?,
+        input: scaled(reference.input, Work::BooksInput)?,
+        output: scaled(reference.output, Work::BooksOutput)?,
+        fault: ns(fault(1)? - fill),
+        fill: ns(fill),
+        move_pages: ns(found(Work::Move, 64 << 10)?),
+        register: ns(found(Work::Register, 64 << 10)?),
+        refused: reference.refused,
+        wasted_input: reference.wasted_input,
+    })
+}
+
+/// Whole ns, at least one.
+fn ns(value: f64) -> i64 {
+    (value.round() as i64).clamp(1, MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::measured::SIZES;
+
+    fn reference_machine() -> Vec<Measured> {
+        use Work::*;
+        let sized = [CopyHot, CopyCold, Move, FaultOtherCore, FaultSameCore];
+        let books = [BooksAgain, BooksElide, BooksLook, BooksInput, BooksOutput];
+        let sized = sized.into_iter().flat_map(|work| SIZES.map(|bytes| (work, bytes)));
+        let mut results: Vec<Measured> = sized
+            .chain(books.map(|work| (work, 0)))
+            .map(|(work, bytes)| Measured { work, bytes, ns: work.reference(bytes).unwrap() })
+            .collect();
+        results.push(Measured { work: Register, bytes: 64 << 10, ns: 1_500.0 });
+        results
+    }
+
+    #[test]
+    fn the_reference_machine_has_nearly_the_reference_costs() {
+        let costs = costs(&reference_machine()).unwrap();
+        for ((name, here), (_, there)) in costs.iter().zip(Costs::REFERENCE.iter()) {
+            let ratio = here as f64 / there as f64;
+            assert!((0.8..1.25).contains(&ratio), "{name}: {here}, not {there}");
+        }
+    }
+
+    #[test]
+    fn with_one_core_the_fault_is_the_one_on_it() {
+        let mut results = reference_machine();
+        results.retain(|m| m.work != Work::FaultOtherCore);
+        let costs = costs(&results).unwrap();
+        assert!((2_000..4_000).contains(&costs.fault), "{}", costs.fault);
+    }
+
+    #[test]
+    fn without_faults_there_are_no_costs() {
+        let mut results = reference_machine();
+        results.retain(|m| m.bytes != PAGE);
+        assert_eq!(costs(&results), None);
+    }
+
+    #[test]
+    fn every_price_says_how_it_comes_about() {
+        let names: Vec<&str> = Costs::REFERENCE.iter().map(|(name, _)| name).collect();
+        assert_eq!(HOW.map(|(name, _)| name).to_vec(), names);
+    }
+}
