@@ -5,25 +5,34 @@ use super::region::Region;
 use super::sample::{of, time, time_of_each};
 use crate::Outcome;
 
+/// Half of the memory that cold copies walk through: its pages are far more than the processor's
+/// translation caches hold. (Its lines are flushed: caches may be larger.)
+const COLD: usize = 64 << 20;
+/// Least distance of cold copies, so that none is read ahead for the next.
+const STRIDE: usize = 68 << 10;
+
 /// Measures; calls `done` after each piece of work.
 pub fn measure(results: &mut Vec<Measured>, mut done: impl FnMut()) -> Outcome {
-    let largest = SIZES[SIZES.len() - 1];
-    let memory = Region::map(2 * largest)?;
+    let memory = Region::map(2 * COLD)?;
     memory.touch(memory.span());
     let mut put = |work, bytes, ns| {
         results.push(Measured { work, bytes, ns });
         done();
     };
     for size in SIZES {
-        let (to, from) = (memory.part(largest, size), memory.part(0, size));
+        let (to, from) = (memory.part(COLD, size), memory.part(0, size));
         let times = (256 << 10) / size.min(256 << 10);
         put(Work::CopyHot, size, of(|| time_of_each(times, || memory.copy(to, from))));
     }
     for size in SIZES {
-        let (to, from) = (memory.part(largest, size), memory.part(0, size));
+        let mut offset = COLD;
         let cold = of(|| {
-            memory.flush(to);
-            memory.flush(from);
+            offset += size.max(STRIDE);
+            if offset + size > COLD {
+                offset = 0;
+                memory.flush(memory.span());
+            }
+            let (to, from) = (memory.part(COLD + offset, size), memory.part(offset, size));
             time(|| memory.copy(to, from))
         });
         put(Work::CopyCold, size, cold);

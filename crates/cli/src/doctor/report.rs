@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use uncopy_core::policy::Costs;
 
 use super::checks::Check;
-use super::derive::HOW;
+use super::derive::{FURTHEST, HOW};
 use super::machine::Machine;
 use super::measured::Measured;
 use crate::units;
@@ -91,14 +91,18 @@ impl Report {
             self.check_table()
         );
         for check in self.checks.iter().filter(|c| !c.ok) {
-            let _ = write!(text, "{} is missing. What it costs: {}.\n", check.name, check.costs);
+            let _ = writeln!(text, "{} is missing. What it costs: {}.", check.name, check.costs);
             if let Some(command) = &check.command {
                 let _ = writeln!(text, "  To get it: {command}");
             }
         }
         let _ = writeln!(text, "\n{}\n{NOTE}\n", self.time_table());
         if self.costs.is_some() {
-            let _ = writeln!(text, "{}", self.cost_table());
+            let _ = writeln!(
+                text,
+                "{}\nNo cost is kept further than {FURTHEST} times from the reference machine's: what is, is noise.\n",
+                self.cost_table()
+            );
         }
         let _ = match &self.kept {
             Kept::In(path) => writeln!(text, "Kept for 'uncopy run' in {}.", path.display()),
