@@ -16,7 +16,7 @@ pub const HOW: [(&str, &str); 12] = [
     ("input", "the same"),
     ("output", "the same"),
     ("fault", "a fault on another core (or the same, if there is one only) less its page"),
-    ("fill", "the 15 further pages of a fault with 16 around, each"),
+    ("fill", "the 15 further pages of a fault with 16 around, each, on the same core"),
     ("move_pages", "UFFDIO_MOVE of 64K"),
     ("register", "UFFDIO_REGISTER"),
     ("refused", "the reference's: not measured"),
@@ -36,12 +36,11 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
         let (here, there) = (found(work, 0)?, work.reference(0)?);
         Some(plausible(price as f64 * here / there, price))
     };
-    let fault = |pages: usize| {
-        found(Work::FaultOtherCore, pages * PAGE)
-            .or_else(|| found(Work::FaultSameCore, pages * PAGE))
-    };
+    let on_same_core = |pages| found(Work::FaultSameCore, pages * PAGE);
     let (hot, cold) = (found(Work::CopyHot, MB)?, found(Work::CopyCold, MB)?);
-    let fill = (fault(16)? - fault(1)?) / 15.0;
+    // On the same core, where nothing but the pages differs.
+    let fill = (on_same_core(16)? - on_same_core(1)?) / 15.0;
+    let fault = found(Work::FaultOtherCore, PAGE).or_else(|| on_same_core(1))?;
     Some(Costs {
         copy_mb: plausible((1.0 - COLD) * hot + COLD * cold, reference.copy_mb),
         again: scaled(reference.again, Work::BooksAgain)?,
@@ -49,7 +48,7 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
         look: scaled(reference.look, Work::BooksLook)?,
         input: scaled(reference.input, Work::BooksInput)?,
         output: scaled(reference.output, Work::BooksOutput)?,
-        fault: plausible(fault(1)? - fill, reference.fault),
+        fault: plausible(fault - fill, reference.fault),
         fill: plausible(fill, reference.fill),
         move_pages: plausible(found(Work::Move, 64 << 10)?, reference.move_pages),
         register: plausible(found(Work::Register, 64 << 10)?, reference.register),
@@ -119,7 +118,7 @@ mod tests {
             m.ns *= if m.work == Work::FaultOtherCore { 1000.0 } else { 0.001 };
         }
         let costs = costs(&results).unwrap();
-        assert_eq!((costs.fault, costs.fill, costs.again), (44_000, 4_000, 30));
+        assert_eq!((costs.fault, costs.fill, costs.again), (44_000, 250, 30));
     }
 
     #[test]
