@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod doctor;
 mod library;
 mod options_table;
 mod run;
@@ -27,6 +28,7 @@ fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommand(run::command())
         .subcommand(demo)
+        .subcommand(doctor::command())
         .subcommand(bench::command())
         .subcommand(
             Command::new("options")
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         "run" => return run::main(matches),
         "options" => options_table::main(),
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
+        "doctor" => return doctor::main(matches),
         "bench" => bench::main(matches),
         bench::echo_server::NAME => bench::echo_server::main(matches),
         bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),

@@ -12,6 +12,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 use uncopy_core::counters::Counters;
 use uncopy_core::inject::Plan;
 use uncopy_core::options::{self, OPTIONS, Values, index_of};
+use uncopy_core::policy::Costs;
 use uncopy_vm::inject;
 use uncopy_vm::space::{self, Settings};
 use uncopy_vm::twin;
@@ -86,16 +87,17 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
             *libc::__errno_location() = errno;
             return;
         }
-        let (values, entry) = read_environment(envp);
-        set_up(&values, entry);
+        let (values, costs, entry) = read_environment(envp);
+        set_up(&values, costs, entry);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
 }
 
-/// Options from the environment; also the library's own path and what to hand on.
-unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry) {
+/// Options and prices from the environment; also the library's own path and what to hand on.
+unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEntry) {
     let mut values = Values::new();
+    let mut costs = Costs::REFERENCE;
     let mut entry = ExecEntry { library: b"", settings: Vec::new() };
     let mut i = 0;
     // SAFETY: a null-terminated list of strings that live as long as the process.
@@ -117,6 +119,11 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry) {
             {
                 inject::arm(&plan);
             }
+            if name == options::COSTS
+                && let Ok(measured) = Costs::parse(value)
+            {
+                costs = measured;
+            }
             if name == "UNCOPY_LIBRARY" {
                 entry.library = value.as_bytes();
             }
@@ -128,10 +135,10 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry) {
             }
         }
     }
-    (values, entry)
+    (values, costs, entry)
 }
 
-fn set_up(values: &Values, entry: ExecEntry) {
+fn set_up(values: &Values, costs: Costs, entry: ExecEntry) {
     const ELIDE: usize = index_of("elide");
     const ALLOCATOR: usize = index_of("allocator");
     const FOREIGN: usize = index_of("foreign-allocator");
@@ -168,6 +175,7 @@ fn set_up(values: &Values, entry: ExecEntry) {
         backoff: values.get(BACKOFF) != 0,
         extent_bytes: values.get(EXTENT_MEMORY) as usize,
         ranges: values.get(MAX_MAPPINGS) as usize,
+        costs,
         copy_bytes: real::copy_bytes,
     };
     match space::init(settings) {
