@@ -21,6 +21,7 @@ unmapped_addresses_belong_to_malloc         bad=0$
 freed_mapping_is_given_out_again            bad=0$
 dropped_pages_while_forking                 stale-after-DONTNEED=0$
 moved_mapping_while_forking                 LOST=0$
+mapping_moved_in_a_child_without_us         ^bad=0$
 protecting_while_unmapping                  stale=0$
 first_thread_exits_early                    worker.done
 allocator_without_usable_size               ^bad=0$

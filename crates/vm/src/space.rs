@@ -9,7 +9,9 @@ use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
 use crate::{critical, freeze::LIST, inject, monitor};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
+};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use uncopy_core::counters::Counters;
@@ -268,6 +270,15 @@ pub fn serving() -> bool {
     matches!(GATE.state(), RUNNING | SERVING)
 }
 
+/// Set for good, children included, once anything may have been registered.
+static HAS_RUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether mappings of the program may be in more parts than it knows of: they stay so in a child that
+/// goes on without us, and after the end of all tracking.
+pub fn may_have_split_mappings() -> bool {
+    HAS_RUN.load(Ordering::Relaxed)
+}
+
 /// Starts the monitor, if this is the first copy worth eliding. Returns whether it runs.
 pub fn start() -> bool {
     if GATE.state() != IDLE || critical::inside() {
@@ -290,6 +301,7 @@ pub fn start() -> bool {
     critical::leave();
     if claimed {
         let started = ready && monitor::spawn();
+        HAS_RUN.fetch_or(started, Ordering::Relaxed);
         if lives && !started {
             off(if ready { &COUNTERS.off_thread } else { &COUNTERS.off_resources });
             close_books();

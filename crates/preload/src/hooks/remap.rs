@@ -31,7 +31,10 @@ pub unsafe extern "C" fn mremap(
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
         let moved = real::mremap(addr, old, new, flags, to);
-        if moved != MAP_FAILED || !space::serving() || *libc::__errno_location() != EFAULT {
+        if moved != MAP_FAILED
+            || !space::may_have_split_mappings()
+            || *libc::__errno_location() != EFAULT
+        {
             return moved;
         }
         match piecewise(span, page_up(new), flags, to, was_ours) {
