@@ -13,6 +13,7 @@
 //! | [`sorted`] | the map under it |
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
+//! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`arena`] | the twin allocator's book of blocks |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
@@ -30,6 +31,7 @@ pub mod plan;
 pub mod policy;
 pub mod ranges;
 pub mod runs;
+pub mod shared;
 pub mod sorted;
 pub mod span;
 pub mod sync;

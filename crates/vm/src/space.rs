@@ -7,17 +7,16 @@
 use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
-use crate::{critical, freeze::LIST, inject, monitor};
+use crate::{critical, freeze::LIST, inject, monitor, stats};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
 use uncopy_core::inject::{Call, Error};
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
-use uncopy_core::policy::{Costs, Pauses, Policy};
+use uncopy_core::policy::{Costs, Policy};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Detached, Limits, Tracker};
 
@@ -26,10 +25,7 @@ pub type Books = Tracker<Pages>;
 
 /// The lock-free test; see [`Filter`].
 pub static FILTER: Filter = Filter::new();
-/// Call sites that are left alone; see [`Pauses`].
-pub static PAUSES: Pauses = Pauses::new();
-/// What was done.
-pub static COUNTERS: Counters = Counters::new();
+pub use crate::stats::{COUNTERS, PAUSES};
 
 static GATE: Gate = Gate::new();
 /// A word that a child made behind our back (clone without fork) finds zeroed.
@@ -94,6 +90,7 @@ fn off_because(why: Refusal) {
 
 /// Writes down why nothing more is elided.
 fn off(why: &AtomicU64) {
+    heed_unknown_fork();
     why.store(1, Ordering::Relaxed);
 }
 
@@ -239,6 +236,14 @@ fn alive() -> bool {
     word.is_null() || unsafe { (*word).load(Ordering::Relaxed) } == 1
 }
 
+/// A child that was made behind our back must not count in its parent's statistics.
+#[inline]
+pub(crate) fn heed_unknown_fork() {
+    if stats::published() && !alive() {
+        stats::keep_private();
+    }
+}
+
 /// Whether large input should be remembered, so that the first copy of it starts the space.
 #[inline]
 pub fn wanted() -> bool {
@@ -288,6 +293,9 @@ pub fn start() -> bool {
     critical::leave();
     if claimed {
         let started = ready && monitor::spawn();
+        if started {
+            stats::publish();
+        }
         if lives && !started {
             off(if ready { &COUNTERS.off_thread } else { &COUNTERS.off_resources });
             close_books();
@@ -359,8 +367,9 @@ impl Space {
             ranges,
             views: VIEWS_MAX,
         };
-        let policy = Policy::new(s.threshold, s.backoff, Costs::REFERENCE, &PAUSES);
-        let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS);
+        let policy = Policy::new(s.threshold, s.backoff, Costs::REFERENCE, PAUSES)
+            .recording(&stats::SHARED.records);
+        let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, COUNTERS);
         self.excluded.drain(..).for_each(|s| books.exclude(s));
         self.books = Some(books);
         true
@@ -453,6 +462,7 @@ struct Hold;
 impl Hold {
     #[inline]
     fn take() -> Self {
+        heed_unknown_fork();
         ground_stack();
         critical::enter();
         GATE.lock();
@@ -484,6 +494,7 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         return None;
     }
     if !alive() {
+        stats::keep_private();
         GATE.set_state(OFF);
         return None;
     }
@@ -506,6 +517,7 @@ pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
 
 #[inline]
 fn with_space_after_fork<R>(f: impl FnOnce(&mut Space) -> R) -> Option<R> {
+    heed_unknown_fork();
     loop {
         ground_stack();
         critical::enter();
@@ -733,15 +745,18 @@ pub fn after_fork_child() {
 /// In a child that was made without fork's handlers, after everything was put in place: it goes on
 /// without us.
 pub fn after_bare_fork_child() {
+    stats::keep_private();
     monitor::is_gone();
     GATE.reset();
     GATE.set_state(OFF);
 }
 
 fn renew_child() {
+    stats::keep_private();
     let state = GATE.reset();
     monitor::is_gone();
     COUNTERS.reset();
+    stats::SHARED.records.restart();
     // (The word is there: it was planted before anything else.)
     let _ = plant_alive();
     if state == OFF {
@@ -760,6 +775,7 @@ fn renew_child() {
     }
     drop(hold);
     if monitor::spawn() {
+        stats::publish();
         GATE.set_state(if state == SERVING { SERVING } else { RUNNING });
     } else if let Some(space) = Hold::take().space() {
         // Nobody would answer a fault: everything in place, now.
