@@ -106,12 +106,43 @@ fn functions(path: &str) -> Option<Functions> {
             && symbol.kind() == SymbolKind::Text
             && let Ok(name) = symbol.name()
         {
-            found.names.push((symbol.address(), symbol.size(), name.to_owned()));
+            found.names.push((symbol.address(), symbol.size(), readable(name)));
         }
     }
     found.names.sort();
     found.names.dedup_by_key(|n| n.0);
     Some(found)
+}
+
+/// The path in a name that C++ or Rust has mangled (`_ZN3one3twoE...`), without types and hash; any
+/// other name as it is.
+fn readable(name: &str) -> String {
+    let nested = name.strip_prefix("_ZNK").or_else(|| name.strip_prefix("_ZN"));
+    nested.and_then(path).unwrap_or_else(|| name.to_owned())
+}
+
+fn path(mut rest: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    loop {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            // Constructors, templates and the like are left to be read as they are.
+            if !rest.starts_with('E') {
+                return None;
+            }
+            break;
+        }
+        let end = digits + rest[..digits].parse::<usize>().ok()?;
+        parts.push(rest.get(digits..end)?);
+        rest = &rest[end..];
+    }
+    let hash = |s: &&str| {
+        s.len() == 17 && s.starts_with('h') && s[1..].bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    if parts.last().is_some_and(hash) {
+        parts.pop();
+    }
+    (!parts.is_empty()).then(|| parts.join("::"))
 }
 
 #[cfg(test)]
@@ -124,6 +155,15 @@ mod tests {
         let place = Symbols::of(std::process::id()).place(address + 4);
         assert_eq!(place.function, "getenv+0x4");
         assert!(place.library.starts_with("libc"), "{place:?}");
+    }
+
+    #[test]
+    fn mangled_names_become_paths_and_others_stay() {
+        assert_eq!(readable("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
+        assert_eq!(readable("_ZNK3foo3barEv"), "foo::bar");
+        for name in ["memcpy", "_ZN3fooC1Ev", "_ZN99shortE", "_ZN", "_RNvC1a1b"] {
+            assert_eq!(readable(name), name);
+        }
     }
 
     #[test]

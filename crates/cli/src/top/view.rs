@@ -33,7 +33,7 @@ pub fn draw(frame: &mut Frame, state: &mut State) {
 }
 
 fn totals(state: &State) -> Paragraph<'static> {
-    let sum = |column| state.lines.iter().map(|l| l.value(column)).sum::<f64>();
+    let sum = |column| state.lines.iter().fold(0.0, |all, l| all + l.value(column));
     let count = state.lines.len();
     let mut spans = vec![
         Span::styled("uncopy top", BOLD),
