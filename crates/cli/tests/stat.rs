@@ -267,10 +267,50 @@ fn what_a_killed_program_left_behind_is_removed_by_the_next_reader() {
     pump.child.wait().unwrap();
     assert!(file.exists());
     let unfinished = session.directory().join(format!("{}.new", pump.pid()));
-    fs::write(&unfinished, "").unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    fs::File::create(&unfinished).unwrap().set_modified(long_ago).unwrap();
     let listed = stdout(&session.stat(&[]));
     assert!(!listed.contains(&format!(" {} ", pump.pid())), "{listed}");
     assert!(!file.exists() && !unfinished.exists());
+}
+
+#[test]
+fn what_a_killed_program_left_behind_is_removed_by_the_next_program() {
+    if !publishes_here() {
+        return;
+    }
+    let session = Session::new();
+    let mut pump = session.start(&[]);
+    pump.tell("copy 5");
+    let file = session.directory().join(pump.pid().to_string());
+    pump.child.kill().unwrap();
+    pump.child.wait().unwrap();
+    // Numbers of another namespace may well be alive there.
+    let mut foreign = fs::read(&file).unwrap();
+    let namespace = std::mem::offset_of!(uncopy_core::shared::Header, namespace);
+    foreign[namespace] ^= 1;
+    let elsewhere = session.directory().join("4194303");
+    fs::write(&elsewhere, foreign).unwrap();
+    let mut next = session.start(&[]);
+    next.tell("copy 5");
+    assert!(!file.exists() && elsewhere.exists());
+    assert!(!stdout(&session.stat(&[])).contains("4194303"));
+    assert!(elsewhere.exists());
+}
+
+#[test]
+fn a_program_that_enters_a_sandbox_is_not_seen_any_more_and_ends_as_it_would() {
+    if !publishes_here() {
+        return;
+    }
+    let session = Session::new();
+    let mut pump = session.start(&[]);
+    pump.tell("copy 5");
+    assert_eq!(pump.tell("sandbox"), "inside");
+    assert_eq!(fs::read_dir(session.directory()).unwrap().count(), 0);
+    // Opening or removing a file would end it.
+    assert_eq!(pump.tell("copy 5"), "done");
+    pump.quit();
 }
 
 #[test]

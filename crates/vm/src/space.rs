@@ -313,6 +313,7 @@ pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
     with_space_after_fork(|_| GATE.stand_down());
     materialize_all();
+    stats::close();
     let page = with_space_after_fork(|space| {
         let tracked = |b: &Books| b.everything().is_some();
         if space.books.as_ref().is_some_and(tracked) {

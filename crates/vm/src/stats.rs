@@ -10,6 +10,7 @@
 use crate::inject;
 use core::ffi::CStr;
 use core::fmt::Write;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -20,7 +21,7 @@ use std::sync::OnceLock;
 use uncopy_core::counters::{Counters, add};
 use uncopy_core::inject::Call;
 use uncopy_core::policy::Pauses;
-use uncopy_core::shared::{COMMAND, LAYOUT, MAGIC, Shared};
+use uncopy_core::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
 
 /// All of them.
 pub static SHARED: Shared = Shared::new();
@@ -113,6 +114,7 @@ fn directory(base: u8) -> Result<OwnedFd, Errno> {
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
 fn publish_in(directory: &OwnedFd, me: i32) -> Result<(), Errno> {
+    sweep(directory);
     let (mut name, mut new) = (Name::default(), Name::default());
     let _ = write!(name, "{me}");
     let _ = write!(new, "{me}.new");
@@ -124,6 +126,38 @@ fn publish_in(directory: &OwnedFd, me: i32) -> Result<(), Errno> {
         let _ = rustix::fs::unlinkat(directory, new.text(), AtFlags::empty());
     }
     result
+}
+
+/// Names looked at in one [`sweep`].
+const SWEPT: usize = 256;
+
+/// Removes what processes that are gone have left: a server whose children end by `_exit` would fill the
+/// file system while nobody reads.
+fn sweep(directory: &OwnedFd) {
+    let mut room = [core::mem::MaybeUninit::uninit(); 2048];
+    let mut names = rustix::fs::RawDir::new(directory, &mut room);
+    for _ in 0..SWEPT {
+        let Some(Ok(entry)) = names.next() else { return };
+        let name = entry.file_name();
+        let number =
+            name.to_str().ok().and_then(|n| n.strip_suffix(".new").unwrap_or(n).parse().ok());
+        let Some(pid) = number.and_then(rustix::process::Pid::from_raw) else { continue };
+        let gone = rustix::process::test_kill_process(pid) == Err(Errno::SRCH);
+        if gone && of_our_namespace(directory, name) == Ok(true) {
+            let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+        }
+    }
+}
+
+/// Whether the number in a file's name is one that we can judge.
+fn of_our_namespace(directory: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let mut header = [0u8; size_of::<Header>()];
+    let read = rustix::io::pread(&fd, &mut header[..], 0)?;
+    let word = |at: usize| header[at..].first_chunk().map(|b| u64::from_ne_bytes(*b));
+    let ours = SHARED.header.namespace.load(Relaxed);
+    Ok(read == header.len() && word(offset_of!(Header, namespace)) == Some(ours))
 }
 
 fn make_file(directory: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
@@ -154,14 +188,14 @@ fn map(fd: &OwnedFd) -> Result<(), Errno> {
     unsafe { rustix::mm::mmap(address(), SIZE, access, flags, fd, 0) }.map(drop)
 }
 
-/// In a forked child: ends that what it counts shows in its parent's file.
+/// Ends that what is counted here shows in a file; in a forked child, its parent's.
 pub(crate) fn keep_private() {
     if PUBLISHED.swap(0, Relaxed) == 0 {
         return;
     }
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: fresh memory gets the content of the static, then takes its place; where that cannot be, it
-    // starts from zeros. This process has no other thread.
+    // SAFETY: fresh memory gets the content of the static, then takes its place, in one step for other
+    // threads (what they count meanwhile is lost); where that cannot be, it starts from zeros.
     unsafe {
         let fresh =
             rustix::mm::mmap_anonymous(core::ptr::null_mut(), SIZE, access, MapFlags::PRIVATE);
@@ -178,6 +212,13 @@ pub(crate) fn keep_private() {
             let _ = rustix::mm::mmap_anonymous(address(), SIZE, access, flags);
         }
     }
+}
+
+/// Before the program enters a sandbox, which might not forgive system calls of ours at exit or after
+/// fork: nobody sees it any more.
+pub(crate) fn close() {
+    withdraw();
+    keep_private();
 }
 
 /// At exit: takes the file away.

@@ -1,10 +1,11 @@
 //! Where programs under uncopy leave their statistics, and which of them are to be believed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::process;
 use super::program::{Bad, Program};
@@ -13,6 +14,8 @@ use super::program::{Bad, Program};
 const NEW: &str = "new";
 /// Nothing of ours is larger, in bytes.
 const LARGEST: u64 = 16 << 20;
+/// What has no header for so long never gets one.
+const UNFINISHED: Duration = Duration::from_secs(60);
 
 /// The directories that hold such files and belong to whom they say.
 pub fn directories() -> Vec<PathBuf> {
@@ -96,22 +99,23 @@ fn look(path: &Path, user: Option<u32>) -> Option<Program> {
         None => (name, false),
     };
     let pid: u32 = number.parse().ok()?;
-    let (bytes, inode) = read(path, user?).ok()?;
-    let program = match Program::read(&bytes) {
-        Ok(program) if program.pid == pid && !unfinished => program,
+    let (bytes, found) = read(path, user?).ok()?;
+    let inode = found.ino();
+    let here = process::namespace();
+    let program = match (Program::read(&bytes), Program::namespace(&bytes)) {
+        // Numbers of another namespace mean nothing here.
+        (_, Some(namespace)) if Some(namespace) != here => return None,
+        (Ok(program), _) if program.pid == pid && !unfinished => program,
+        (Err(Bad::Magic), _) => return None,
         // Of another version, or not yet whole: only whether its process lives can be told.
-        Ok(_) | Err(Bad::Layout | Bad::Short) => {
-            if process::user(pid).is_none() {
+        (_, namespace) => {
+            let old = found.modified().is_ok_and(|t| t.elapsed().is_ok_and(|age| age > UNFINISHED));
+            if (namespace.is_some() || old) && process::user(pid).is_none() {
                 remove(path, inode);
             }
             return None;
         }
-        Err(Bad::Magic) => return None,
     };
-    // Numbers of another namespace mean nothing here.
-    if process::namespace() != Some(program.namespace) {
-        return None;
-    }
     // The same number, but another process; or the same process, which executes another program now.
     let same = process::start_time(pid) == Some(program.start_time);
     if !same || process::maps_file(pid, inode) == Some(false) {
@@ -121,7 +125,7 @@ fn look(path: &Path, user: Option<u32>) -> Option<Program> {
     Some(program)
 }
 
-fn read(path: &Path, user: u32) -> io::Result<(Vec<u8>, u64)> {
+fn read(path: &Path, user: u32) -> io::Result<(Vec<u8>, Metadata)> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let found = file.metadata()?;
@@ -130,7 +134,7 @@ fn read(path: &Path, user: u32) -> io::Result<(Vec<u8>, u64)> {
     }
     let mut bytes = Vec::with_capacity(found.len() as usize);
     file.take(LARGEST).read_to_end(&mut bytes)?;
-    Ok((bytes, found.ino()))
+    Ok((bytes, found))
 }
 
 /// Unless the name is a newer file's by now.

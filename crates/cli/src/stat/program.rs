@@ -17,8 +17,6 @@ pub struct Program {
     pub command: String,
     /// When it started, in clock ticks since boot.
     pub start_time: u64,
-    /// The PID namespace.
-    pub namespace: u64,
     /// What was done.
     pub counters: Snapshot,
     /// What was done for each call site and size class.
@@ -139,6 +137,14 @@ impl Words<'_> {
 }
 
 impl Program {
+    /// The PID namespace, as far as there is a header, also of another version.
+    pub fn namespace(bytes: &[u8]) -> Option<u64> {
+        let words = Words(bytes);
+        let ours =
+            bytes.len() >= size_of::<Header>() && words.long(offset_of!(Header, magic)) == MAGIC;
+        ours.then(|| words.long(offset_of!(Header, namespace)))
+    }
+
     /// Reads a file's content.
     ///
     /// # Errors
@@ -164,7 +170,6 @@ impl Program {
             pid: words.long(offset_of!(Header, pid)) as u32,
             command: String::from_utf8_lossy(name).into_owned(),
             start_time: words.long(offset_of!(Header, start_time)),
-            namespace: words.long(offset_of!(Header, namespace)),
             counters: Snapshot::from_values(
                 (0..NAMES.len()).map(|i| words.long(counters + i * size_of::<u64>())),
             ),

@@ -3,14 +3,19 @@
  *   overlap N  N times: memmove of input over itself
  *   fork       a child goes on with the next lines, until "end"; then this process again
  *   rawfork    a child made behind libc's back copies, allocates and ends
+ *   sandbox    from now on, opening or removing a file kills it
  *   exec       becomes another program
  *   quit
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +47,23 @@ __attribute__((noinline)) void move_over_itself(void)
     /* (Not the last thing that it does: it would become a jump.) */
     if (memmove(buffer + 8192, buffer, SIZE - 8192) != buffer + 8192)
         _exit(8);
+}
+
+static int enter_sandbox(void)
+{
+    const int forbidden[] = {SYS_openat, SYS_open, SYS_unlinkat, SYS_unlink, SYS_mkdirat, SYS_fstatfs, SYS_renameat};
+    const unsigned count = sizeof forbidden / sizeof *forbidden;
+    struct sock_filter filter[2 * sizeof forbidden / sizeof *forbidden + 2];
+    unsigned n = 0;
+    filter[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (unsigned i = 0; i < count; i++) {
+        filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)forbidden[i], 0, 1);
+        filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    }
+    filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {(unsigned short)n, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+        && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
 
 static long raw_fork(void)
@@ -111,6 +133,8 @@ int main(int argc, char **argv)
             waitpid(child, &n, 0);
             snprintf(answer, sizeof answer, "status %d\n", n);
             say(answer);
+        } else if (strcmp(text, "sandbox") == 0) {
+            say(enter_sandbox() ? "inside\n" : "refused\n");
         } else if (strcmp(text, "exec") == 0) {
             say("executing\n");
             execlp("cat", "cat", (char *)NULL);
