@@ -170,7 +170,7 @@ impl Policy {
 
     #[inline]
     fn record(&self, site: SiteId) -> &'static Record {
-        &self.records.0[self.sites[site as usize].record as usize]
+        &self.records.0[self.sites[site as usize].record as usize % RECORDS]
     }
 
     /// A record for the account of `key`, while there are any.
@@ -227,18 +227,21 @@ impl Policy {
     }
 
     /// `bytes` were elided for `site`, at the price of `cost` ns.
+    #[inline]
     pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
         let gain = (bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
-        let r = self.record(site);
+        let s = &mut self.sites[site as usize];
+        let r = &self.records.0[s.record as usize % RECORDS];
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
-        let s = &mut self.sites[site as usize];
         s.credit += gain;
         if s.credit > CREDIT_MAX {
             s.credit = CREDIT_MAX;
             s.pause_shift = 0;
         }
-        self.charge(site, cost);
+        if site != 0 && self.backoff {
+            Self::pay(s, r, self.pauses, cost);
+        }
     }
 
     /// The program touched what `site` had left unmapped: one fault, which filled `pages`.
@@ -256,13 +259,18 @@ impl Policy {
         if site == 0 || !self.backoff {
             return;
         }
-        let r = self.record(site);
         let s = &mut self.sites[site as usize];
+        let r = &self.records.0[s.record as usize % RECORDS];
+        Self::pay(s, r, self.pauses, ns);
+    }
+
+    #[inline]
+    fn pay(s: &mut Site, r: &Record, pauses: &Pauses, ns: i64) {
         s.credit -= ns;
         if s.credit < 0 {
             s.credit = CREDIT_AGAIN;
             let pause = FIRST_PAUSE << s.pause_shift;
-            self.pauses.left[slot(s.key)].store(pause, Relaxed);
+            pauses.left[slot(s.key)].store(pause, Relaxed);
             bump(&r.paused, u64::from(pause));
             s.pause_shift = (s.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
         }
