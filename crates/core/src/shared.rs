@@ -244,6 +244,8 @@ mod tests {
     #[test]
     fn all_of_it_is_whole_pages() {
         assert_eq!(size_of::<Shared>() % 4096, 0);
+        // tests/soak/soak.py looks there.
+        assert_eq!(core::mem::offset_of!(Shared, counters), 56);
     }
 
     #[test]
