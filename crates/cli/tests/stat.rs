@@ -420,6 +420,23 @@ fn nothing_is_published_where_it_is_not_wanted_or_cannot_be_and_the_program_goes
 }
 
 #[test]
+fn a_program_that_may_not_write_files_goes_on_unseen() {
+    use nix::sys::resource::{Resource, setrlimit};
+    if !publishes_here() {
+        return;
+    }
+    let session = Session::new();
+    // SAFETY: between fork and exec, one system call.
+    let limited = |c: &mut Command| unsafe {
+        c.pre_exec(|| Ok(setrlimit(Resource::RLIMIT_FSIZE, 0, 0)?));
+    };
+    let mut pump = session.start_with(&[], limited);
+    assert_eq!(pump.tell("copy 5"), "done");
+    assert!(!session.directory().join(pump.pid().to_string()).exists());
+    pump.quit();
+}
+
+#[test]
 fn another_user_is_told_that_it_is_not_permitted() {
     if !publishes_here() {
         return;

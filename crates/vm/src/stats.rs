@@ -161,6 +161,11 @@ fn of_our_namespace(directory: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
 }
 
 fn make_file(directory: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    // Writing beyond that limit would raise a signal.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if limit.is_some_and(|most| most < SIZE as u64) {
+        return Err(Errno::FBIG);
+    }
     inject::check(Call::Open)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -188,10 +193,11 @@ fn map(fd: &OwnedFd) -> Result<(), Errno> {
     unsafe { rustix::mm::mmap(address(), SIZE, access, flags, fd, 0) }.map(drop)
 }
 
-/// Ends that what is counted here shows in a file; in a forked child, its parent's.
-pub(crate) fn keep_private() {
+/// Ends that what is counted here shows in a file; in a forked child, its parent's. Returns whether
+/// it did.
+pub(crate) fn keep_private() -> bool {
     if PUBLISHED.swap(0, Relaxed) == 0 {
-        return;
+        return false;
     }
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: fresh memory gets the content of the static, then takes its place, in one step for other
@@ -212,6 +218,7 @@ pub(crate) fn keep_private() {
             let _ = rustix::mm::mmap_anonymous(address(), SIZE, access, flags);
         }
     }
+    true
 }
 
 /// Before the program enters a sandbox, which might not forgive system calls of ours at exit or after
