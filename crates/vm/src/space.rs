@@ -753,13 +753,10 @@ pub fn after_bare_fork_child() {
 }
 
 fn renew_child() {
-    let published = stats::keep_private();
+    stats::keep_private();
     let state = GATE.reset();
     monitor::is_gone();
     COUNTERS.reset();
-    if published {
-        stats::SHARED.records.restart();
-    }
     // (The word is there: it was planted before anything else.)
     let _ = plant_alive();
     if state == OFF {

@@ -193,11 +193,11 @@ fn map(fd: &OwnedFd) -> Result<(), Errno> {
     unsafe { rustix::mm::mmap(address(), SIZE, access, flags, fd, 0) }.map(drop)
 }
 
-/// Ends that what is counted here shows in a file; in a forked child, its parent's. Returns whether
-/// it did.
-pub(crate) fn keep_private() -> bool {
+/// Ends that what is counted here shows in a file; in a forked child, its parent's. What is counted
+/// for each call site begins anew.
+pub(crate) fn keep_private() {
     if PUBLISHED.swap(0, Relaxed) == 0 {
-        return false;
+        return;
     }
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: fresh memory gets the content of the static, then takes its place, in one step for other
@@ -218,7 +218,7 @@ pub(crate) fn keep_private() -> bool {
             let _ = rustix::mm::mmap_anonymous(address(), SIZE, access, flags);
         }
     }
-    true
+    SHARED.records.restart();
 }
 
 /// Before the program enters a sandbox, which might not forgive system calls of ours at exit or after
