@@ -236,7 +236,7 @@ fn before_allocators(n: usize) -> *mut c_void {
     unsafe { EARLY.0.get().cast::<u8>().add(at).cast() }
 }
 
-/// Whether `p` was handed out by [`before_allocators`].
+/// Whether `p` was handed out by `before_allocators`.
 pub fn is_early(p: *mut c_void) -> bool {
     (p as usize).wrapping_sub(EARLY.0.get() as usize) < EARLY_BYTES
 }
