@@ -270,8 +270,10 @@ impl Policy {
         if s.credit < 0 {
             s.credit = CREDIT_AGAIN;
             let pause = FIRST_PAUSE << s.pause_shift;
-            pauses.left[slot(s.key)].store(pause, Relaxed);
-            bump(&r.paused, u64::from(pause));
+            // (What was left of the pause before is not rested through.)
+            let cut = pauses.left[slot(s.key)].swap(pause, Relaxed);
+            let paused = r.paused.load(Relaxed) + u64::from(pause);
+            r.paused.store(paused.saturating_sub(u64::from(cut)), Relaxed);
             s.pause_shift = (s.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
         }
         r.credit.store(s.credit, Relaxed);
