@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo test lint unit loom programs install uninstall clean
+.PHONY: build demo test lint unit loom tsan soak programs torture mutations install uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload
@@ -21,7 +21,20 @@ test:
 
 # Every order of the steps of threads that share a structure.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --release --target-dir target/loom -p uncopy-core -p uncopy-vm --lib loom_tests
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom -p uncopy-core -p uncopy-vm --lib loom_tests
+
+# The same structures among real threads, under ThreadSanitizer. Needs a nightly compiler; not part of `make test`. Reports about
+# std's and the harness's own reference counts do not count: they are not instrumented.
+tsan:
+	@mkdir -p target
+	RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS=exitcode=0 $(CARGO) +nightly test --locked \
+		--target x86_64-unknown-linux-gnu --target-dir target/tsan -p uncopy-vm --test threads >target/tsan.log 2>&1 \
+		|| { cat target/tsan.log; exit 1; }
+	@if grep "SUMMARY.* $(CURDIR)/" target/tsan.log; then cat target/tsan.log; exit 1; else echo "tsan: no race of ours"; fi
+
+# A quarter of an hour of load on redis, nginx and an echo server: what they hold at the end is what they held before.
+soak: build
+	tests/soak/soak.py
 
 lint:
 	$(CARGO) fmt --all --check
@@ -36,6 +49,16 @@ programs: build
 	scripts/install-test-deps
 	tests/matrix/run --install
 	tests/run-programs
+
+# Random scripts of operations, plainly and under uncopy, in four ways each; scripts that failed once come first.
+SEEDS ?= 200
+torture: build
+	$(CARGO) build --release --locked -p uncopy-torture
+	tests/torture/run --seeds $(SEEDS)
+
+# Known defects put into a copy of the sources: each must be caught.
+mutations:
+	tests/mutations/run
 
 install: build
 	install -D -m 755 $(UNCOPY) $(DESTDIR)$(PREFIX)/bin/uncopy

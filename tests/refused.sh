@@ -3,7 +3,8 @@
 # vm.unprivileged_userfaultfd at 0 and no right to /dev/userfaultfd, `uncopy run` must
 #   - give the same output, standard error and exit status as the program alone, but for exactly one line of its own
 #     on standard error that names both the sysctl and the device;
-#   - with --require refuse: exit status 125, the program not started.
+#   - with --require refuse: exit status 125, the program not started;
+# and `uncopy doctor` names the commands that grant it, keeps no costs, and exits 1.
 # Needs root (to become nobody). UNCOPY names the command (default target/release/uncopy). Where the test cannot be made
 # it says why and exits 0 (77 with --strict).
 #
@@ -110,6 +111,18 @@ elif [[ -s $dir/require.out || $(wc -l <"$dir/require.err") -ne 1 ]]; then
     fail "--require: not exactly one line, on standard error: $(head -n3 "$dir/require.err" | tr '\n' '|')"
 else
     ok "--require: refused with 125: $(<"$dir/require.err")"
+fi
+
+as_user doctor env XDG_CACHE_HOME="$dir/tmp" "$dir/bin/uncopy" doctor
+if [[ $(<"$dir/doctor.status") -ne 1 ]]; then
+    fail "doctor: exit status $(<"$dir/doctor.status"), not 1: $(tail -n1 "$dir/doctor.err")"
+elif ! grep -q 'sysctl -w vm.unprivileged_userfaultfd=1' "$dir/doctor.out" ||
+    ! grep -q "setfacl -m u:[^ ]*:rw $device" "$dir/doctor.out"; then
+    fail "doctor: it does not name both commands"
+elif [[ -e $dir/tmp/uncopy ]]; then
+    fail "doctor: costs are kept although they could not all be measured"
+else
+    ok "doctor: exit status 1: $(tail -n1 "$dir/doctor.out")"
 fi
 
 echo "$passed passed, $failed failed"

@@ -267,6 +267,7 @@ class Process:
             command = [OPTIONS.uncopy, "run", "--verbose", *OPTIONS.uncopy_option, "--", *command]
         self.said = os.path.join(self.directory, "said")
         self.children = []
+        self.mode = mode
         with open(self.said, "ab") as said:
             if helper:
                 self.children.append(subprocess.Popen(helper, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
@@ -317,6 +318,10 @@ class Process:
             s.close()
         if hasattr(getattr(self, "load", None), "close"):
             self.load.close()
+        if OPTIONS.show and getattr(self, "mode", "") == "uncopy":
+            self.main.terminate()
+            self.main.wait(20)
+            print(open(self.said, errors="replace").read())
         for child in self.children[::-1]:
             child.terminate()
             try:
@@ -378,6 +383,7 @@ def arguments():
     p.add_argument("--uncopy", default=os.path.join(ROOT, "target", "release", "uncopy"))
     p.add_argument("--uncopy-option", action="append", default=[], metavar="OPTION", help="handed to `uncopy run`")
     p.add_argument("--fail-below", type=float, metavar="GAIN", help="exit status 1 where a gain is lower")
+    p.add_argument("--show", action="store_true", help="print what the server under uncopy wrote, its counters among it")
     p.add_argument("--install", action="store_true", help="install nginx and node (Debian) first")
     return p.parse_args()
 

@@ -29,6 +29,8 @@ child_after_first_thread_ended              ^child.ended.with.7$
 touched_and_dropped_while_forking           ^stale=0$
 limited_address_space_is_not_used_up        1[12][0-9][0-9].MB
 lookup_error_stays_for_dlerror              ^bad=0$
+first_copy_in_a_signal_handler              ^bad=0$
+first_call_in_a_signal_handler              ^bad=0$
 "
 
 build "$here/toy_allocator.c" "$dir/libtoy.so" -shared -fPIC -fno-builtin

@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod doctor;
 mod library;
 mod options_table;
 mod run;
@@ -37,6 +38,7 @@ fn command() -> Command {
         .subcommand(stat)
         .subcommand(top)
         .subcommand(demo)
+        .subcommand(doctor::command())
         .subcommand(bench::command())
         .subcommand(
             Command::new("options")
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
         "stat" => parsed(matches).and_then(|args| stat::main(&args)),
         "top" => parsed(matches).and_then(|args| top::main(&args)),
+        "doctor" => return doctor::main(matches),
         "bench" => bench::main(matches),
         bench::echo_server::NAME => bench::echo_server::main(matches),
         bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use uncopy_core::inject::Plan;
 use uncopy_core::options::{self, BadValue, Kind, OPTIONS, Spec};
+use uncopy_core::policy::Costs;
 
 use crate::units;
 
@@ -40,6 +41,10 @@ pub fn complaints(
                 let text = bad_injection(&value)?;
                 return Some(Complaint { name, text, drop: true });
             }
+            if shown == options::COSTS {
+                let text = bad_costs(&value)?;
+                return Some(Complaint { name, text, drop: true });
+            }
             if options::known(&shown) {
                 return None;
             }
@@ -65,6 +70,12 @@ fn bad_injection(value: &OsStr) -> Option<String> {
     let shown = value.to_string_lossy();
     let (part, why) = Plan::parse(&shown).err()?;
     Some(format!("{}={shown} is ignored: {part}: {why}", options::INJECT))
+}
+
+fn bad_costs(value: &OsStr) -> Option<String> {
+    let shown = value.to_string_lossy();
+    let why = Costs::parse(&shown).err()?;
+    Some(format!("{}={shown} is ignored: {why}", options::COSTS))
 }
 
 /// What a value of `spec` has to look like, for somebody who gave a bad one.
@@ -136,6 +147,13 @@ mod tests {
         let found = look(&[("UNCOPY_INJECT", "move:EBUSY:1/10,mvoe:1/2")]);
         assert!(found[0].drop && found[0].text.contains("mvoe:1/2: no such call"));
         assert!(look(&[("UNCOPY_INJECT", "all:1/50,seed=3")]).is_empty());
+    }
+
+    #[test]
+    fn bad_costs_are_dropped_whole_with_what_is_wrong() {
+        let found = look(&[("UNCOPY_COSTS", "fault=1000,copy=5")]);
+        assert!(found[0].drop && found[0].text.contains("is ignored: no price is called 'copy'"));
+        assert!(look(&[("UNCOPY_COSTS", "fault=1000")]).is_empty());
     }
 
     #[test]

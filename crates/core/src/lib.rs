@@ -14,6 +14,7 @@
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
 //! | [`shared`] | the statistics, laid out for readers in other processes |
+//! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arena;
+pub mod costs;
 pub mod counters;
 pub mod extents;
 pub mod filter;

@@ -127,10 +127,13 @@ pub const OPTIONS: &[Spec] = &[
 ];
 
 /// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
-pub const RESERVED: &[&str] = &["UNCOPY_LIBRARY", INJECT];
+pub const RESERVED: &[&str] = &["UNCOPY_LIBRARY", INJECT, COSTS];
 
 /// Makes calls of the library's fail, for tests: see [`crate::inject`].
 pub const INJECT: &str = "UNCOPY_INJECT";
+
+/// What things cost on this machine, as `uncopy doctor` measured it: see [`crate::costs`].
+pub const COSTS: &str = "UNCOPY_COSTS";
 
 /// Index of the option called `name` on the command line, for [`Values::get`].
 ///

@@ -12,6 +12,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 use uncopy_core::counters::Counters;
 use uncopy_core::inject::Plan;
 use uncopy_core::options::{self, OPTIONS, Values, index_of};
+use uncopy_core::policy::Costs;
 use uncopy_vm::inject;
 use uncopy_vm::space::{self, Settings};
 use uncopy_vm::uffd::Refusal;
@@ -86,18 +87,21 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
             *libc::__errno_location() = errno;
             return;
         }
-        let (values, entry, session) = read_environment(envp);
-        set_up(&values, entry, session);
+        let (values, costs, entry, session) = read_environment(envp);
+        set_up(&values, costs, entry, session);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
 }
 
-/// Options from the environment; also the library's own path, what to hand on, and the session's
+/// Options and prices from the environment; also the library's own path, what to hand on, and the session's
 /// directory.
-unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry, Option<CString>) {
+unsafe fn read_environment(
+    envp: *const *const c_char,
+) -> (Values, Costs, ExecEntry, Option<CString>) {
     let mut session = None;
     let mut values = Values::new();
+    let mut costs = Costs::REFERENCE;
     let mut entry = ExecEntry { library: b"", settings: Vec::new() };
     let mut i = 0;
     // SAFETY: a null-terminated list of strings that live as long as the process.
@@ -122,6 +126,11 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry, Op
             {
                 inject::arm(&plan);
             }
+            if name == options::COSTS
+                && let Ok(measured) = Costs::parse(value)
+            {
+                costs = measured;
+            }
             if name == "UNCOPY_LIBRARY" {
                 entry.library = value.as_bytes();
             }
@@ -133,10 +142,10 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, ExecEntry, Op
             }
         }
     }
-    (values, entry, session)
+    (values, costs, entry, session)
 }
 
-fn set_up(values: &Values, entry: ExecEntry, session: Option<CString>) {
+fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CString>) {
     const ELIDE: usize = index_of("elide");
     const ALLOCATOR: usize = index_of("allocator");
     const FOREIGN: usize = index_of("foreign-allocator");
@@ -174,6 +183,7 @@ fn set_up(values: &Values, entry: ExecEntry, session: Option<CString>) {
         backoff: values.get(BACKOFF) != 0,
         extent_bytes: values.get(EXTENT_MEMORY) as usize,
         ranges: values.get(MAX_MAPPINGS) as usize,
+        costs,
         copy_bytes: real::copy_bytes,
     };
     match space::init(settings) {

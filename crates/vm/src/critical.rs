@@ -51,6 +51,38 @@ pub(crate) fn leave() {
     }
 }
 
+thread_local! {
+    /// Where on the stack the innermost handler of the program began; 0: none runs.
+    static HANDLER: Cell<usize> = const { Cell::new(0) };
+}
+
+fn stack_here() -> usize {
+    let here = 0u8;
+    core::ptr::from_ref(core::hint::black_box(&here)) as usize
+}
+
+/// A handler of the program begins on this thread. Returns what [`handler_ends`] wants.
+pub fn handler_begins() -> usize {
+    HANDLER.with(|h| h.replace(stack_here()))
+}
+
+/// It returned. (One that is left by `longjmp` does not: see [`in_handler`].)
+pub fn handler_ends(before: usize) {
+    HANDLER.with(|h| h.set(before));
+}
+
+/// Whether a handler of the program runs on this thread: it may have interrupted malloc, so nothing
+/// that needs libc may be done. After a `longjmp` out of a handler this holds on until the stack is
+/// as short as it was when the handler began.
+pub fn in_handler() -> bool {
+    let began = HANDLER.with(Cell::get);
+    if began != 0 && stack_here() >= began {
+        HANDLER.with(|h| h.set(0));
+        return false;
+    }
+    began != 0
+}
+
 /// Runs `f` in a critical section of its own, or in the one that this thread is in.
 pub fn within<R>(f: impl FnOnce() -> R) -> R {
     if inside() {

@@ -56,6 +56,8 @@ pub struct Settings {
     pub extent_bytes: usize,
     /// Cap on registered ranges; 0 for a quarter of `vm.max_map_count`.
     pub ranges: usize,
+    /// What things cost on this machine.
+    pub costs: Costs,
     /// Copies bytes without being intercepted.
     pub copy_bytes: CopyBytes,
 }
@@ -368,8 +370,8 @@ impl Space {
             ranges,
             views: VIEWS_MAX,
         };
-        let policy = Policy::new(s.threshold, s.backoff, Costs::REFERENCE, PAUSES)
-            .recording(&stats::SHARED.records);
+        let policy =
+            Policy::new(s.threshold, s.backoff, s.costs, PAUSES).recording(&stats::SHARED.records);
         let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, COUNTERS);
         self.excluded.drain(..).for_each(|s| books.exclude(s));
         self.books = Some(books);

@@ -1,21 +1,22 @@
 //! `uncopy bench`: measurements of this machine, plain and under uncopy in turns.
 
-mod cores;
+pub mod cores;
 pub mod echo;
 mod echo_load;
 pub mod echo_server;
 pub mod memcpy;
-mod progress;
+pub mod progress;
 mod server_process;
-mod stats;
+pub mod stats;
 
 use std::fmt;
 use std::path::Path;
 use std::process::Command as Process;
 
 use clap::{ArgMatches, Args, Command};
-use uncopy_core::options::OPTIONS;
+use uncopy_core::options::{self, OPTIONS};
 
+use crate::doctor::cache;
 use crate::{Outcome, library, parsed, variables};
 
 /// The subcommand.
@@ -88,13 +89,20 @@ fn own_command(name: &str, side: Side, library: &Path) -> Outcome<Process> {
             command
                 .env(library::PRELOAD, library::preload_value(library, preloaded.as_deref()))
                 .env(library::VARIABLE, library);
+            if std::env::var_os(options::COSTS).is_none()
+                && let Some(costs) = cache::handed_on()
+            {
+                command.env(options::COSTS, costs);
+            }
         }
         Side::Plain => {
             match library::without(library, preloaded.as_deref()) {
                 Some(others) => command.env(library::PRELOAD, others),
                 None => command.env_remove(library::PRELOAD),
             };
-            for name in OPTIONS.iter().map(|spec| spec.env).chain([library::VARIABLE]) {
+            for name in
+                OPTIONS.iter().map(|spec| spec.env).chain([library::VARIABLE, options::COSTS])
+            {
                 command.env_remove(name);
             }
         }

@@ -15,6 +15,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use uncopy_core::options::{self, Kind, OPTIONS};
 
 use self::environment::Environment;
+use crate::doctor::cache;
 use crate::{library, variables};
 
 /// Exit status when `--require` refuses.
@@ -116,6 +117,11 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     match library {
         Ok(library) if obstacles.is_empty() => {
             prepare(&mut environment, &library);
+            if environment.get(options::COSTS).is_none()
+                && let Some(costs) = cache::handed_on()
+            {
+                environment.set(options::COSTS, costs);
+            }
             for spec in OPTIONS {
                 if let Some(value) = given(spec.env) {
                     environment.set(spec.env, value.to_string());

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use nix::errno::Errno;
 
 /// The device that hands out userfaultfds to whoever may open it.
-const DEVICE: &str = "/dev/userfaultfd";
+pub const DEVICE: &str = "/dev/userfaultfd";
 /// `_IO(0xAA, 0x00)`.
 const USERFAULTFD_IOC_NEW: libc::Ioctl = 0xAA00;
 /// `_IOWR(0xAA, 0x3F, struct uffdio_api)`.
@@ -88,7 +88,7 @@ fn refused(error: io::Error) -> String {
 }
 
 /// The user to be named in a command for root.
-fn user() -> String {
+pub fn user() -> String {
     std::env::var("USER")
         .ok()
         .filter(|name| {

@@ -29,7 +29,7 @@ impl<M: Memory> Tracker<M> {
             while end < reach.end && self.empty_page(end) {
                 end += PAGE;
             }
-            self.policy.fault(v.site, 0);
+            self.policy.taken_back(v.site, (end - page) / PAGE);
             self.give_back(Span::new(page, end));
             self.gauges();
             return Fault::Resolved;

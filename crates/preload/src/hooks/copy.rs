@@ -167,7 +167,8 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
         add(&space::COUNTERS.stack_copies, 1);
         return false;
     }
-    if !space::running() && !space::start() {
+    // Starting makes a thread, which takes locks of libc that an interrupted call may hold.
+    if !space::running() && (critical::in_handler() || !space::start()) {
         return false;
     }
     // SAFETY: the caller's promise to memcpy.

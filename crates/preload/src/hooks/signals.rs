@@ -36,7 +36,9 @@ unsafe extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut 
         }
         let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
             core::mem::transmute(handler);
+        let before = critical::handler_begins();
         handler(signal, info, context);
+        critical::handler_ends(before);
     }
 }
 

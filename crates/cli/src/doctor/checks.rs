@@ -1,0 +1,244 @@
+//! What the kernel has and permits, what each missing thing costs, and the command that grants it.
+
+// Unsafe: libc's name of its own version.
+
+use std::ffi::CStr;
+use std::fs;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use serde::Serialize;
+use uncopy_vm::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
+
+use crate::run::userfaultfd::{DEVICE, user};
+use crate::units;
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub ok: bool,
+    /// What was found.
+    pub found: String,
+    /// What is lost where it is missing.
+    pub costs: &'static str,
+    /// The command that grants it, where there is one.
+    pub command: Option<String>,
+}
+
+fn check(name: &'static str, ok: bool, found: impl Into<String>, costs: &'static str) -> Check {
+    Check { name, ok, found: found.into(), costs, command: None }
+}
+
+impl Check {
+    fn by(mut self, command: impl Into<String>) -> Self {
+        self.command = Some(command.into());
+        self
+    }
+}
+
+const EVERYTHING: &str = "nothing is elided: programs run plainly";
+const A_WAY: &str = "nothing while the other way is open; without both nothing is elided";
+const NEWER: &str = "boot Linux 6.8 or newer";
+
+/// All of them.
+pub fn all(kernel: &str, cores: usize) -> Vec<Check> {
+    let mut checks =
+        vec![check("kernel", is_new_enough(kernel), kernel, EVERYTHING).by(NEWER), libc_version()];
+    checks.extend(userfaultfd());
+    checks.extend(limits());
+    checks.extend(memory());
+    checks.push(sandbox());
+    checks.push(check(
+        "cores",
+        cores > 1,
+        cores.to_string(),
+        "nothing much: the fault-handling thread and the program take turns",
+    ));
+    checks
+}
+
+fn is_new_enough(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6u32, 8u32)
+}
+
+fn libc_version() -> Check {
+    // SAFETY: the call takes nothing and gives a constant string.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let version = version.to_string_lossy();
+    let minor = version.strip_prefix("2.").and_then(|minor| minor.parse().ok()).unwrap_or(0u32);
+    check("glibc", minor >= 34, version, "the library may not load: programs run plainly")
+        .by("use a distribution with glibc 2.34 or newer")
+}
+
+fn userfaultfd() -> Vec<Check> {
+    let device = fs::OpenOptions::new().read(true).write(true).open(DEVICE);
+    let by_device = match device {
+        Ok(device) => Maker::Device(device.into()).make(0).map(drop).map_err(said),
+        Err(e) => Err(Errno::from_raw(e.raw_os_error().unwrap_or_default()).desc().to_owned()),
+    };
+    let by_call = Maker::SystemCall.make(0).map(drop).map_err(said);
+    let sysctl = setting("/proc/sys/vm/unprivileged_userfaultfd");
+    let ways = by_device.is_ok() || by_call.is_ok();
+    let maker = || if by_device.is_ok() { Maker::open() } else { Maker::SystemCall };
+    let feature = |bits| {
+        if ways {
+            maker().make(bits).map(drop).map_err(said)
+        } else {
+            Err("not to be asked".into())
+        }
+    };
+    let found = |what: &Result<(), String>| what.as_ref().err().cloned().unwrap_or("yes".into());
+    let (moves, events) = (feature(FEATURE_MOVE), feature(FEATURE_EVENTS));
+    vec![
+        check("userfaultfd by its device", by_device.is_ok(), found(&by_device), A_WAY)
+            .by(format!("setfacl -m u:{}:rw {DEVICE}", user())),
+        check("userfaultfd by system call", by_call.is_ok(), found(&by_call), A_WAY)
+            .by("sysctl -w vm.unprivileged_userfaultfd=1"),
+        check(
+            "vm.unprivileged_userfaultfd",
+            ways || sysctl.as_deref() == Some("1"),
+            sysctl.as_deref().unwrap_or("not there"),
+            "whoever is not root needs the device, or runs plainly",
+        )
+        .by("sysctl -w vm.unprivileged_userfaultfd=1"),
+        check("faults inside the kernel", ways, if ways { "yes" } else { "no" }, EVERYTHING)
+            .by("sysctl -w vm.unprivileged_userfaultfd=1"),
+        check("UFFDIO_MOVE", moves.is_ok(), found(&moves), EVERYTHING).by(NEWER),
+        check("events (unmap, remove, remap)", events.is_ok(), found(&events), EVERYTHING)
+            .by(NEWER),
+    ]
+}
+
+fn said(why: Refusal) -> String {
+    match why {
+        Refusal::Permission => "not permitted".to_owned(),
+        Refusal::Kernel => "the kernel has none".to_owned(),
+        Refusal::Other(e) => e.to_string(),
+    }
+}
+
+fn limits() -> Vec<Check> {
+    let soft = |resource| getrlimit(resource).map_or(RLIM_INFINITY, |(soft, _)| soft);
+    let shown = |limit, unit: fn(u64) -> String| {
+        if limit == RLIM_INFINITY { "unlimited".to_owned() } else { unit(limit) }
+    };
+    let bytes: fn(u64) -> String = |n| units::rough_size(n as f64);
+    let space = soft(Resource::RLIMIT_AS);
+    let locked = soft(Resource::RLIMIT_MEMLOCK);
+    let files = soft(Resource::RLIMIT_NOFILE);
+    let maps = setting("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let many = maps.parse().is_ok_and(|n: u64| n >= 65_530);
+    vec![
+        check(
+            "vm.max_map_count",
+            many,
+            maps,
+            "a quarter of it is uncopy's: copies of further buffers are executed",
+        )
+        .by("sysctl -w vm.max_map_count=65530"),
+        check(
+            "RLIMIT_AS",
+            space == RLIM_INFINITY,
+            shown(space, bytes),
+            "the pool of extents takes at most a 32nd of it: fewer copies are elided at a time",
+        )
+        .by("ulimit -v unlimited"),
+        check(
+            "RLIMIT_MEMLOCK",
+            true,
+            shown(locked, bytes),
+            "nothing: uncopy locks no memory, and elides nothing in locked memory",
+        ),
+        check(
+            "RLIMIT_NOFILE",
+            files >= 64,
+            shown(files, |n| n.to_string()),
+            "uncopy's five descriptors may not be had: programs run plainly",
+        )
+        .by("ulimit -n 1024"),
+    ]
+}
+
+fn memory() -> Vec<Check> {
+    let huge = setting("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let huge = chosen(&huge).to_owned();
+    let overcommit = setting("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+    vec![
+        check(
+            "transparent huge pages",
+            huge != "always",
+            if huge.is_empty() { "none" } else { &huge },
+            "a huge page is split when a part of it is first moved: the first copies are dearer",
+        )
+        .by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"),
+        check(
+            "overcommit",
+            overcommit != "2",
+            overcommit,
+            "address space counts as memory: the pool of extents is smaller, or cannot be had",
+        )
+        .by("sysctl -w vm.overcommit_memory=0"),
+    ]
+}
+
+fn sandbox() -> Check {
+    let status = setting("/proc/self/status").unwrap_or_default();
+    let filtered =
+        status.lines().any(|l| l.strip_prefix("Seccomp:").is_some_and(|v| v.trim() == "2"));
+    let container = ["/.dockerenv", "/run/.containerenv"].iter().any(|p| Path::new(p).exists());
+    let found = match (filtered, container) {
+        (false, false) => "none",
+        (true, false) => "a seccomp filter",
+        (false, true) => "a container",
+        (true, true) => "a container with a seccomp filter",
+    };
+    check(
+        "sandbox",
+        !filtered,
+        found,
+        "a filter may refuse userfaultfd: then nothing is elided, unless the device is let in",
+    )
+    .by(format!("docker run --device {DEVICE} ..."))
+}
+
+fn setting(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The word in brackets.
+fn chosen(choices: &str) -> &str {
+    choices.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(c, _)| c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_from_6_8_on_are_new_enough() {
+        for (release, new) in
+            [("6.8.0", true), ("6.18.44-x", true), ("7.0", true), ("6.7.9", false), ("5.15", false)]
+        {
+            assert_eq!(is_new_enough(release), new, "{release}");
+        }
+    }
+
+    #[test]
+    fn the_chosen_word_is_the_one_in_brackets() {
+        assert_eq!(chosen("always [madvise] never"), "madvise");
+        assert_eq!(chosen(""), "");
+    }
+
+    #[test]
+    fn every_check_says_what_it_costs_and_what_is_missing_how_to_get_it() {
+        for check in all("5.4.0", 2) {
+            assert!(!check.costs.is_empty() && !check.found.contains('\n'), "{check:?}");
+            assert!(check.ok || check.command.is_some(), "{check:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `uncopy doctor`: what this machine permits and costs, and what each missing thing costs.
+//!
+//! | file | one idea |
+//! | --- | --- |
+//! | `checks` | the kernel's features and permissions |
+//! | `measured` | what is measured, and what the reference machine took |
+//! | `memory_costs`, `page_costs`, `books` | the measuring |
+//! | `sample` | medians of short samples |
+//! | `region` | memory to measure on |
+//! | `derive` | from measurements to the prices of the cost model |
+//! | `cache` | where the prices are kept for `uncopy run` |
+//! | `machine` | whose prices they are |
+//! | `report` | tables and JSON |
+
+mod books;
+pub mod cache;
+mod checks;
+mod derive;
+pub mod machine;
+mod measured;
+mod memory_costs;
+mod page_costs;
+mod region;
+mod report;
+mod sample;
+
+use std::process::ExitCode;
+use std::thread;
+
+use clap::{ArgMatches, Args, Command};
+
+use self::cache::Found;
+use self::machine::Machine;
+use self::measured::Measured;
+use self::report::{Kept, Report};
+use crate::bench::{cores, progress};
+use crate::run::userfaultfd;
+use crate::{Outcome, parsed};
+
+/// Options of `doctor`.
+#[derive(Debug, clap::Args)]
+struct DoctorArgs {
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Only show: do not keep the costs for 'uncopy run'
+    #[arg(long, conflicts_with_all = ["busy", "forget"])]
+    no_cache: bool,
+    /// Keep the costs although the machine is busy, so that they may be wrong
+    #[arg(long, conflicts_with = "forget")]
+    busy: bool,
+    /// Remove the costs that were kept, and measure nothing
+    #[arg(long, conflicts_with = "json")]
+    forget: bool,
+}
+
+/// Above this many runnable threads for each processor times are those of a crowd.
+const BUSY: f64 = 1.5;
+
+/// The subcommand.
+pub fn command() -> Command {
+    DoctorArgs::augment_args(
+        Command::new("doctor")
+            .about("Show what this machine permits and costs, and keep the costs for 'uncopy run'")
+            .after_help("Exit status: 0 if copies can be elided here, 1 if not."),
+    )
+}
+
+/// Looks, measures, prints.
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    match parsed(matches).and_then(|args| doctor(&args)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("uncopy: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns whether copies can be elided here.
+fn doctor(args: &DoctorArgs) -> Outcome<bool> {
+    let path = cache::path();
+    if args.forget {
+        let none = || "there are no costs".to_owned();
+        let text = match &path {
+            Some(path) if cache::forget(path)? => format!("removed {}", path.display()),
+            Some(path) => format!("{} in {}", none(), path.display()),
+            None => none(),
+        };
+        crate::print(&format!("{text}\n"))?;
+        return Ok(true);
+    }
+    let machine = Machine::own();
+    let cores = cores::available()?.len();
+    let load_per_core = machine::load_per_core(cores);
+    let checks = checks::all(&machine.kernel, cores);
+    let obstacle = userfaultfd::check().err();
+    // In a thread of its own: it binds itself to cores.
+    let results = thread::scope(|scope| scope.spawn(|| measure(obstacle.is_none())).join());
+    let results = results.map_err(|_| "the measuring failed".to_owned())??;
+    let costs = derive::costs(&results);
+    let busy = load_per_core > BUSY;
+    let kept = match (&costs, path) {
+        (None, _) => Kept::Not("they could not all be measured".to_owned()),
+        _ if args.no_cache => Kept::Not("as told".to_owned()),
+        _ if busy && !args.busy => Kept::Not(format!(
+            "the machine is busy ({load_per_core:.1} runnable threads for each core), so they may be \
+             wrong; run 'uncopy doctor' again when it is idle, or with --busy"
+        )),
+        (_, None) => Kept::Not("there is no home directory".to_owned()),
+        (Some(costs), Some(path)) => match cache::write(&path, &machine, costs) {
+            Ok(()) => Kept::In(path),
+            Err(why) => Kept::Not(why),
+        },
+    };
+    let in_use = match cache::path().map(|path| cache::read(&path, || machine.clone())) {
+        Some(Found::Costs(costs)) => Some(costs),
+        _ => None,
+    };
+    let report =
+        Report { machine, cores, load_per_core, checks, obstacle, results, costs, kept, in_use };
+    crate::print(&if args.json { report.json() } else { report.text() })?;
+    Ok(report.obstacle.is_none())
+}
+
+/// Pieces of work, for the progress bar: without userfaultfd, and with it.
+const STEPS: [usize; 2] = [26, 42];
+
+fn measure(pages: bool) -> Outcome<Vec<Measured>> {
+    let bar = progress::bar(STEPS[usize::from(pages)]);
+    bar.set_message("measuring");
+    let mut results = Vec::new();
+    let done = || bar.inc(1);
+    let available = cores::available()?;
+    cores::pin(available[0])?;
+    memory_costs::measure(&mut results, done)?;
+    books::measure(&mut results, done)?;
+    if pages {
+        page_costs::measure(&available, &mut results, done)?;
+    }
+    bar.finish_and_clear();
+    results.sort_by_key(|m| (m.work, m.bytes));
+    Ok(results)
+}

@@ -1,0 +1,178 @@
+//! What the doctor found, as tables and as JSON.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use serde_json::{Value, json};
+use uncopy_core::policy::Costs;
+
+use super::checks::Check;
+use super::derive::{FURTHEST, HOW};
+use super::machine::Machine;
+use super::measured::Measured;
+use crate::units;
+
+/// Whether the costs are there for the next `uncopy run`.
+#[derive(Debug)]
+pub enum Kept {
+    /// In this file.
+    In(PathBuf),
+    /// Not: the reason.
+    Not(String),
+}
+
+/// Everything.
+#[derive(Debug)]
+pub struct Report {
+    /// The machine.
+    pub machine: Machine,
+    /// Cores that may be used.
+    pub cores: usize,
+    /// Runnable threads for each.
+    pub load_per_core: f64,
+    /// Features and permissions.
+    pub checks: Vec<Check>,
+    /// Why nothing can be elided.
+    pub obstacle: Option<String>,
+    /// Times.
+    pub results: Vec<Measured>,
+    /// Prices.
+    pub costs: Option<Costs>,
+    /// Where they are.
+    pub kept: Kept,
+    /// What `uncopy run` finds now.
+    pub in_use: Option<Costs>,
+}
+
+impl Report {
+    /// For programs.
+    pub fn json(&self) -> String {
+        let prices = |costs: Costs| {
+            Value::Object(costs.iter().map(|(name, ns)| (name.to_owned(), ns.into())).collect())
+        };
+        let measured: Vec<Value> = self
+            .results
+            .iter()
+            .map(|m| {
+                let reference = m.work.reference(m.bytes);
+                json!({ "work": m.work, "bytes": m.bytes, "ns": m.ns, "reference_ns": reference })
+            })
+            .collect();
+        let (kept, reason) = match &self.kept {
+            Kept::In(path) => (Some(path.display().to_string()), None),
+            Kept::Not(why) => (None, Some(why)),
+        };
+        let report = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "machine": self.machine,
+            "cores": self.cores,
+            "load_per_core": self.load_per_core,
+            "can_elide": self.obstacle.is_none(),
+            "obstacle": self.obstacle,
+            "checks": self.checks,
+            "measured": measured,
+            "costs": self.costs.map(prices),
+            "reference_costs": prices(Costs::REFERENCE),
+            "kept_in": kept,
+            "not_kept": reason,
+            "in_use": self.in_use.map(prices),
+        });
+        format!("{report}\n")
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{}, {} cores, Linux {}\n\n{}\n",
+            self.machine.cpu,
+            self.cores,
+            self.machine.kernel,
+            self.check_table()
+        );
+        for check in self.checks.iter().filter(|c| !c.ok) {
+            let _ = writeln!(text, "{} is missing. What it costs: {}.", check.name, check.costs);
+            if let Some(command) = &check.command {
+                let _ = writeln!(text, "  To get it: {command}");
+            }
+        }
+        let _ = writeln!(text, "\n{}\n{NOTE}\n", self.time_table());
+        if self.costs.is_some() {
+            let _ = writeln!(
+                text,
+                "{}\nNo cost is kept further than {FURTHEST} times from the reference machine's: what is, is noise.\n",
+                self.cost_table()
+            );
+        }
+        let _ = match &self.kept {
+            Kept::In(path) => writeln!(text, "Kept for 'uncopy run' in {}.", path.display()),
+            Kept::Not(why) => writeln!(text, "Not kept for 'uncopy run': {why}."),
+        };
+        let _ = match &self.obstacle {
+            None => writeln!(text, "Copies can be elided here."),
+            Some(why) => writeln!(text, "Nothing can be elided here: {why}"),
+        };
+        text
+    }
+
+    fn check_table(&self) -> Table {
+        let mut table = table(&["", "state", "found", "missing, it costs"]);
+        for check in &self.checks {
+            let state = if check.ok { "ok" } else { "missing" };
+            table.add_row([check.name, state, &check.found, check.costs]);
+        }
+        table
+    }
+
+    fn time_table(&self) -> Table {
+        let mut table = table(&["ns", "size", "here", "reference machine"]);
+        for m in &self.results {
+            let size = if m.bytes == 0 { String::new() } else { units::size(m.bytes as u64) };
+            let reference = m.work.reference(m.bytes).map_or_else(String::new, number);
+            table.add_row([m.work.text().to_owned(), size, number(m.ns), reference]);
+        }
+        right(&mut table, 1..4);
+        table
+    }
+
+    fn cost_table(&self) -> Table {
+        let mut table = table(&["cost, ns", "here", "reference machine", "from"]);
+        let here = self.costs.unwrap_or(Costs::REFERENCE);
+        for (((name, ns), (_, reference)), (_, how)) in
+            here.iter().zip(Costs::REFERENCE.iter()).zip(HOW)
+        {
+            let numbers = [number(ns as f64), number(reference as f64)];
+            let [here, reference] = numbers;
+            table.add_row([name.to_owned(), here, reference, how.to_owned()]);
+        }
+        right(&mut table, 1..3);
+        table
+    }
+}
+
+const NOTE: &str = "Medians. A fault: with one page filled, and with 16 around it. Books: of the tracker on \
+memory that does not exist.";
+
+fn number(ns: f64) -> String {
+    if ns < 10.0 { format!("{ns:.1}") } else { units::grouped(ns.round() as u64) }
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(units::TABLE_STYLE)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    if table.width().is_none() {
+        table.set_width(120);
+    }
+    table
+}
+
+fn right(table: &mut Table, columns: std::ops::Range<usize>) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The text form of [`Costs`]: how measured prices travel from `uncopy doctor` to the library.
+//!
+//! `copy_mb=55000,fault=11000,...`: names of the fields with whole ns. What is not named costs what it
+//! costs on the reference machine.
+
+use crate::policy::Costs;
+use core::fmt;
+
+/// Largest price, in ns; so the accounts cannot overflow.
+pub const MAX: i64 = 1_000_000_000;
+
+type Field = (&'static str, fn(&mut Costs) -> &mut i64);
+
+const FIELDS: [Field; 12] = [
+    ("copy_mb", |c| &mut c.copy_mb),
+    ("again", |c| &mut c.again),
+    ("elide", |c| &mut c.elide),
+    ("look", |c| &mut c.look),
+    ("input", |c| &mut c.input),
+    ("output", |c| &mut c.output),
+    ("fault", |c| &mut c.fault),
+    ("fill", |c| &mut c.fill),
+    ("move_pages", |c| &mut c.move_pages),
+    ("register", |c| &mut c.register),
+    ("refused", |c| &mut c.refused),
+    ("wasted_input", |c| &mut c.wasted_input),
+];
+
+/// What is wrong with a text, and the part of it that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadCosts {
+    /// Not of the form `NAME=NS`.
+    Form(String),
+    /// No such price.
+    Name(String),
+    /// The same price for the second time.
+    Twice(String),
+    /// Not a whole number, or not one that is accepted.
+    Value(String),
+}
+
+impl fmt::Display for BadCosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form(part) => write!(f, "'{part}' is not NAME=NS"),
+            Self::Name(name) => {
+                write!(f, "no price is called '{name}'; there are")?;
+                for (i, (name, _)) in FIELDS.iter().enumerate() {
+                    write!(f, "{} {name}", if i == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+            Self::Twice(name) => write!(f, "{name} is given twice"),
+            Self::Value(part) => write!(f, "'{part}' is not a whole number of ns in 0..{MAX}"),
+        }
+    }
+}
+
+impl Costs {
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// [`BadCosts`], for the first part that is wrong.
+    pub fn parse(text: &str) -> Result<Self, BadCosts> {
+        let mut costs = Self::REFERENCE;
+        let mut given = [false; FIELDS.len()];
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| BadCosts::Form(part.to_owned()))?;
+            let i = FIELDS
+                .iter()
+                .position(|(n, _)| *n == name)
+                .ok_or_else(|| BadCosts::Name(name.to_owned()))?;
+            if core::mem::replace(&mut given[i], true) {
+                return Err(BadCosts::Twice(name.to_owned()));
+            }
+            *FIELDS[i].1(&mut costs) = value
+                .parse()
+                .ok()
+                .filter(|ns| (0..=MAX).contains(ns))
+                .ok_or_else(|| BadCosts::Value(part.to_owned()))?;
+        }
+        Ok(costs)
+    }
+
+    /// Names and prices.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        let mut costs = *self;
+        FIELDS.iter().map(move |(name, field)| (*name, *field(&mut costs)))
+    }
+}
+
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, ns)) in self.iter().enumerate() {
+            write!(f, "{}{name}={ns}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back_every_price_in_its_place() {
+        // Without `..`: a new price must be added here and to the table.
+        let costs = Costs {
+            copy_mb: 1,
+            again: 2,
+            elide: 3,
+            look: 4,
+            input: 5,
+            output: 6,
+            fault: 7,
+            fill: 8,
+            move_pages: 9,
+            register: 10,
+            refused: 11,
+            wasted_input: 12,
+        };
+        assert_eq!(Costs::parse(&costs.to_string()), Ok(costs));
+        assert!(costs.to_string().starts_with("copy_mb=1,again=2,"), "{costs}");
+    }
+
+    #[test]
+    fn what_is_not_named_costs_what_it_costs_on_the_reference_machine() {
+        let costs = Costs::parse(" fault=9000, copy_mb=0 ").unwrap();
+        assert_eq!(costs, Costs { fault: 9000, copy_mb: 0, ..Costs::REFERENCE });
+        assert_eq!(Costs::parse(""), Ok(Costs::REFERENCE));
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        let said = |text| Costs::parse(text).unwrap_err().to_string();
+        assert_eq!(said("fault"), "'fault' is not NAME=NS");
+        assert!(said("falt=1").starts_with("no price is called 'falt'; there are copy_mb, again"));
+        assert_eq!(said("fault=1,fault=2"), "fault is given twice");
+        for bad in ["fault=", "fault=-1", "fault=1.5", "fault=1000000001", "fault= 1"] {
+            assert!(said(bad).starts_with(&format!("'{bad}' is not a whole number")), "{bad}");
+        }
+    }
+}

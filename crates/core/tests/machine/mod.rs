@@ -1,0 +1,146 @@
+//! A machine that has pages or not, as the kernel keeps them; it refuses at random if told to.
+
+use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
+use uncopy_core::ranges::Ranges;
+use uncopy_core::span::{PAGE, Span};
+
+/// Where the program's memory begins.
+pub const BASE: usize = 0x1000_0000;
+/// Where the pool begins.
+pub const POOL: usize = 0x8000_0000;
+
+/// splitmix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// Pages that are there or not, as the kernel keeps them.
+pub struct Machine {
+    pub program: Vec<Option<Box<[u8; PAGE]>>>,
+    pub pool: Vec<Option<Box<[u8; PAGE]>>>,
+    pub registered: Ranges,
+    pub random: Random,
+    pub refusals: bool,
+}
+
+/// The number of the page of the program's memory that `addr` lies in.
+pub fn page_of(addr: usize) -> usize {
+    (addr - BASE) / PAGE
+}
+
+impl Machine {
+    /// A machine with `pages` pages for the program and `pool` for the pool, all missing.
+    pub fn new(pages: usize, pool: usize, seed: u64, refusals: bool) -> Self {
+        Self {
+            program: (0..pages).map(|_| None).collect(),
+            pool: (0..pool).map(|_| None).collect(),
+            registered: Ranges::new(),
+            random: Random(seed),
+            refusals,
+        }
+    }
+
+    /// A byte of the pool.
+    pub fn pool_byte(&mut self, addr: usize) -> &mut u8 {
+        let page = self.pool[(addr - POOL) / PAGE].get_or_insert_with(|| Box::new([0; PAGE]));
+        &mut page[addr % PAGE]
+    }
+
+    fn refuse(&mut self) -> bool {
+        self.refusals && self.random.one_in(8)
+    }
+}
+
+impl Memory for Machine {
+    fn pool_span(&self) -> Span {
+        Span::sized(POOL, self.pool.len() * PAGE)
+    }
+
+    fn register(&mut self, span: Span) -> Result<(), ()> {
+        if self.refuse() {
+            return Err(());
+        }
+        self.registered.insert(span);
+        Ok(())
+    }
+
+    fn unregister(&mut self, span: Span) {
+        self.registered.remove(span);
+    }
+
+    fn map_changing(&mut self) -> bool {
+        self.refuse()
+    }
+
+    fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
+        assert!(self.registered.next_gap(from.start, from.end).is_none(), "unregistered move");
+        for i in 0..from.pages() {
+            if self.refuse() {
+                let stop = if self.random.one_in(2) { Stop::Busy } else { Stop::Unsuitable };
+                return Taken { pages: i, stop };
+            }
+            assert!(self.pool[slot + i].is_none(), "pool page {} is not vacant", slot + i);
+            match self.program[page_of(from.start) + i].take() {
+                Some(p) => self.pool[slot + i] = Some(p),
+                None if holes_allowed => {}
+                None => return Taken { pages: i, stop: Stop::Hole },
+            }
+        }
+        Taken { pages: from.pages(), stop: Stop::Done }
+    }
+
+    fn discard(&mut self, slot: usize, pages: usize) -> bool {
+        if self.refuse() {
+            return false;
+        }
+        self.pool[slot..slot + pages].fill_with(|| None);
+        true
+    }
+
+    fn room(&mut self) -> bool {
+        !self.refuse()
+    }
+
+    fn books_have_room(&mut self) -> bool {
+        !self.refuse()
+    }
+
+    fn fill(&mut self, span: Span, pieces: &[Piece]) -> (usize, Result<(), FillError>) {
+        let mut bytes = Vec::new();
+        for p in pieces {
+            match *p {
+                Piece::Bytes { from, len } => {
+                    bytes.extend((0..len).map(|i| *self.pool_byte(from + i)));
+                }
+                Piece::Zero { len } => bytes.resize(bytes.len() + len, 0),
+            }
+        }
+        assert_eq!(bytes.len(), span.len(), "pieces do not tile the pages");
+        for (i, chunk) in bytes.chunks_exact(PAGE).enumerate() {
+            if self.refuse() {
+                return (i, Err(FillError::Again));
+            }
+            let page = &mut self.program[page_of(span.start) + i];
+            if page.is_none() {
+                *page = Some(Box::new(chunk.try_into().unwrap()));
+            }
+        }
+        (span.pages(), Ok(()))
+    }
+}

@@ -1,0 +1,305 @@
+//! The operations. Each means something whatever came before it: an operation on a buffer that is
+//! not there does nothing, ranges are cut to the buffer. So any part of a script is a script.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// Number of a buffer.
+pub type Slot = usize;
+
+macro_rules! words {
+    ($( $(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal, )* } )*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $( $(#[$vdoc])* $variant, )* }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[ $( Self::$variant, )* ];
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $( Self::$variant => $text, )* })
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ();
+            fn from_str(text: &str) -> Result<Self, ()> {
+                match text { $( $text => Ok(Self::$variant), )* _ => Err(()) }
+            }
+        }
+    )* };
+}
+
+words! {
+    /// How a heap block is had.
+    Heap {
+        /// `malloc`.
+        Malloc = "malloc",
+        /// `calloc`.
+        Calloc = "calloc",
+        /// `posix_memalign` to a page.
+        Memalign = "posix_memalign",
+    }
+    /// What a mapping is of.
+    MapOf {
+        /// Private anonymous memory.
+        Anonymous = "anonymous",
+        /// Shared anonymous memory.
+        Shared = "shared",
+        /// A private mapping of a file.
+        File = "file",
+    }
+    /// `madvise`.
+    Advice {
+        /// MADV_DONTNEED.
+        DontNeed = "dontneed",
+        /// MADV_FREE.
+        Free = "free",
+        /// MADV_WILLNEED.
+        WillNeed = "willneed",
+        /// MADV_COLD.
+        Cold = "cold",
+        /// MADV_PAGEOUT.
+        PageOut = "pageout",
+        /// MADV_HUGEPAGE.
+        HugePage = "hugepage",
+        /// MADV_NOHUGEPAGE.
+        NoHugePage = "nohugepage",
+    }
+    /// What is tried with pages that may not be reached.
+    Forbidden {
+        /// `pread` into them: EFAULT, or the bytes before them.
+        Input = "input",
+        /// `pwrite` from them.
+        Output = "output",
+        /// A touch, for which the program's own SIGSEGV handler permits them again.
+        Touch = "touch",
+        /// Pages that may be read are read, and written by `pread`: EFAULT.
+        ReadOnly = "readonly",
+    }
+    /// The call of an input.
+    InputBy {
+        /// `read`.
+        Read = "read",
+        /// `__read_chk`.
+        ReadChk = "read_chk",
+        /// `readv`.
+        Readv = "readv",
+        /// `pread`.
+        Pread = "pread",
+        /// `__pread_chk`.
+        PreadChk = "pread_chk",
+        /// `preadv`.
+        Preadv = "preadv",
+        /// `preadv2`.
+        Preadv2 = "preadv2",
+        /// `recv`.
+        Recv = "recv",
+        /// `__recv_chk`.
+        RecvChk = "recv_chk",
+        /// `recv` with MSG_PEEK, then again without.
+        RecvPeek = "recv_peek",
+        /// `recv` with MSG_WAITALL.
+        RecvAll = "recv_waitall",
+        /// `recvfrom`.
+        Recvfrom = "recvfrom",
+        /// `__recvfrom_chk`.
+        RecvfromChk = "recvfrom_chk",
+        /// `recvmsg`.
+        Recvmsg = "recvmsg",
+        /// `recvmmsg`.
+        Recvmmsg = "recvmmsg",
+        /// `read` by inline assembly.
+        RawRead = "raw_read",
+        /// `readv` by inline assembly.
+        RawReadv = "raw_readv",
+    }
+    /// The call of an output.
+    OutputBy {
+        /// `write`.
+        Write = "write",
+        /// `writev`.
+        Writev = "writev",
+        /// `pwrite`.
+        Pwrite = "pwrite",
+        /// `pwritev`.
+        Pwritev = "pwritev",
+        /// `pwritev2`.
+        Pwritev2 = "pwritev2",
+        /// `send`.
+        Send = "send",
+        /// `sendto`.
+        Sendto = "sendto",
+        /// `sendmsg`.
+        Sendmsg = "sendmsg",
+        /// `sendmmsg`.
+        Sendmmsg = "sendmmsg",
+        /// `write` by inline assembly.
+        RawWrite = "raw_write",
+        /// `vmsplice` into a pipe; the buffer is written to before the pipe is read.
+        Vmsplice = "vmsplice",
+    }
+    /// What an input comes from or an output goes to.
+    Via {
+        /// A file in memory.
+        File = "file",
+        /// A file on a disk.
+        Disk = "disk",
+        /// A pipe that holds all of it.
+        Pipe = "pipe",
+        /// A stream socket that holds all of it.
+        Unix = "unix",
+        /// A datagram socket.
+        Datagram = "datagram",
+        /// A TCP connection, with a thread at its other end: calls wait.
+        Tcp = "tcp",
+        /// A pipe with a thread at its other end: calls wait.
+        SlowPipe = "slow_pipe",
+    }
+    /// How bytes are copied.
+    CopyBy {
+        /// `memcpy` (`memmove` where the ranges overlap).
+        Memcpy = "memcpy",
+        /// `memmove`.
+        Memmove = "memmove",
+        /// `mempcpy` (`memmove` where the ranges overlap).
+        Mempcpy = "mempcpy",
+        /// `bcopy`.
+        Bcopy = "bcopy",
+        /// `__memcpy_chk` (`memmove` where the ranges overlap).
+        MemcpyChk = "memcpy_chk",
+        /// `__memmove_chk`.
+        MemmoveChk = "memmove_chk",
+        /// `__mempcpy_chk` (`memmove` where the ranges overlap).
+        MempcpyChk = "mempcpy_chk",
+        /// Inlined code.
+        Inline = "inline",
+        /// `process_vm_readv` of the program itself.
+        Kernel = "kernel",
+    }
+    /// How bytes are written.
+    WriteBy {
+        /// One by one.
+        Stores = "stores",
+        /// `memset`.
+        Memset = "memset",
+    }
+}
+
+/// What can be a field of an operation.
+trait Field: Sized {
+    fn read(text: &str) -> Option<Self>;
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+impl<T: FromStr + fmt::Display> Field for T {
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+macro_rules! operations {
+    ($( $(#[$doc:meta])* $name:ident = $text:literal { $( $field:ident: $type:ty, )* } )*) => {
+        /// One operation. Offsets and lengths are bytes, `page` and `pages` whole pages inside the
+        /// buffer.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Op { $( $(#[$doc])* $name { $( #[doc = concat!("`", stringify!($field), "=`")] $field: $type, )* }, )* }
+
+        impl fmt::Display for Op {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $( Self::$name { $( $field, )* } => {
+                    f.write_str($text)?;
+                    $( f.write_str(concat!(" ", stringify!($field), "="))?; $field.show(f)?; )*
+                    Ok(())
+                } )* }
+            }
+        }
+
+        impl Op {
+            /// Reads the name of an operation and its fields.
+            ///
+            /// # Errors
+            /// What is wrong with the text.
+            pub fn parse(name: &str, fields: &[(&str, &str)]) -> Result<Self, String> {
+                let find = |name: &str| fields.iter().find(|f| f.0 == name).map(|f| f.1);
+                match name {
+                    $( $text => Ok(Self::$name { $( $field: {
+                        let text = find(stringify!($field))
+                            .ok_or(concat!($text, " needs ", stringify!($field)))?;
+                        Field::read(text).ok_or_else(|| format!("{}={text}?", stringify!($field)))?
+                    }, )* }), )*
+                    _ => Err(format!("no operation is called {name}")),
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    /// The buffer becomes a new heap block (an old one is freed before).
+    Alloc = "alloc" { slot: Slot, size: usize, by: Heap, }
+    /// `realloc` of a heap block.
+    Realloc = "realloc" { slot: Slot, size: usize, }
+    /// `free`, or `munmap`.
+    Free = "free" { slot: Slot, }
+    /// The buffer becomes a new mapping, and begins `skew` bytes into it.
+    Map = "map" { slot: Slot, pages: usize, skew: usize, of: MapOf, }
+    /// `mremap` to another size, wherever it fits.
+    Remap = "remap" { slot: Slot, pages: usize, }
+    /// New private anonymous pages over a part of a mapping.
+    MapOver = "map_over" { slot: Slot, page: usize, pages: usize, }
+    /// `madvise`.
+    Advise = "advise" { slot: Slot, page: usize, pages: usize, how: Advice, }
+    /// `mprotect`, something that is forbidden then, and `mprotect` back.
+    Protect = "protect" { slot: Slot, page: usize, pages: usize, then: Forbidden, }
+    /// `mlock`, then `munlock`.
+    Lock = "lock" { slot: Slot, page: usize, pages: usize, }
+    /// Input of at most `len` bytes where `give` are to be had, with the content that `key` names.
+    Input = "input" { slot: Slot, at: usize, len: usize, by: InputBy, via: Via, give: usize, pieces: usize, key: u64, }
+    /// Output.
+    Output = "output" { slot: Slot, at: usize, len: usize, by: OutputBy, via: Via, pieces: usize, key: u64, }
+    /// A copy; `site` is the call site.
+    Copy = "copy" { dst: Slot, to: usize, src: Slot, from: usize, len: usize, by: CopyBy, site: usize, }
+    /// Bytes written with the content that `key` names.
+    Write = "write" { slot: Slot, at: usize, len: usize, by: WriteBy, key: u64, }
+    /// A digest of bytes.
+    Read = "read" { slot: Slot, at: usize, len: usize, }
+    /// `memcmp`.
+    Compare = "compare" { one: Slot, at: usize, other: Slot, with: usize, len: usize, }
+    /// `fork`; the child carries out the lines marked with its number, then digests the buffers
+    /// that these use.
+    Fork = "fork" { child: usize, }
+    /// Waits for a child.
+    Wait = "wait" { child: usize, }
+}
+
+impl Op {
+    /// The buffers that the operation uses.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        let (a, b) = match *self {
+            Self::Alloc { slot, .. }
+            | Self::Realloc { slot, .. }
+            | Self::Free { slot }
+            | Self::Map { slot, .. }
+            | Self::Remap { slot, .. }
+            | Self::MapOver { slot, .. }
+            | Self::Advise { slot, .. }
+            | Self::Protect { slot, .. }
+            | Self::Lock { slot, .. }
+            | Self::Input { slot, .. }
+            | Self::Output { slot, .. }
+            | Self::Write { slot, .. }
+            | Self::Read { slot, .. } => (Some(slot), None),
+            Self::Copy { dst, src, .. } => (Some(dst), Some(src).filter(|s| *s != dst)),
+            Self::Compare { one, other, .. } => (Some(one), Some(other).filter(|s| *s != one)),
+            Self::Fork { .. } | Self::Wait { .. } => (None, None),
+        };
+        a.into_iter().chain(b)
+    }
+}
