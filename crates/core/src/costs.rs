@@ -11,7 +11,7 @@ pub const MAX: i64 = 1_000_000_000;
 
 type Field = (&'static str, fn(&mut Costs) -> &mut i64);
 
-const FIELDS: [Field; 12] = [
+const FIELDS: [Field; 13] = [
     ("copy_mb", |c| &mut c.copy_mb),
     ("again", |c| &mut c.again),
     ("elide", |c| &mut c.elide),
@@ -20,6 +20,7 @@ const FIELDS: [Field; 12] = [
     ("output", |c| &mut c.output),
     ("fault", |c| &mut c.fault),
     ("fill", |c| &mut c.fill),
+    ("fresh", |c| &mut c.fresh),
     ("move_pages", |c| &mut c.move_pages),
     ("register", |c| &mut c.register),
     ("refused", |c| &mut c.refused),
@@ -115,6 +116,7 @@ mod tests {
             output: 6,
             fault: 7,
             fill: 8,
+            fresh: 13,
             move_pages: 9,
             register: 10,
             refused: 11,

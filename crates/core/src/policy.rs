@@ -54,7 +54,7 @@ impl Costs {
         output: 300,
         fault: 11_000,
         fill: 1_000,
-        fresh: 290,
+        fresh: 1_200,
         move_pages: 2_500,
         register: 1_500,
         refused: 20_000,
