@@ -182,6 +182,10 @@ def counter_names():
     return re.findall(r"^    (\w+),$", block[: block.index("\n}")], re.M)
 
 
+# Bytes before the counters (crates/core/src/shared.rs).
+HEADER = 56
+
+
 class Counters:
     """The library's counters in a running process: plain 64-bit words at a symbol of the library."""
 
@@ -190,10 +194,10 @@ class Counters:
         if not os.path.exists(self.library):
             self.library = os.path.realpath(os.path.join(os.path.dirname(UNCOPY), "../lib/uncopy/libuncopy.so"))
         symbols = subprocess.run(["nm", "-C", self.library], capture_output=True, text=True, check=True).stdout
-        found = re.search(r"^([0-9a-f]+) \w uncopy_vm::space::COUNTERS$", symbols, re.M)
+        found = re.search(r"^([0-9a-f]+) \w uncopy_vm::stats::SHARED$", symbols, re.M)
         if not found:
             sys.exit(f"soak: {self.library} has no symbols: its counters cannot be found")
-        self.offset = int(found[1], 16)
+        self.offset = int(found[1], 16) + HEADER
         self.names = counter_names()
 
     def of(self, pid):

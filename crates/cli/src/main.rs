@@ -7,6 +7,8 @@ mod library;
 mod options_table;
 mod run;
 mod startup;
+mod stat;
+mod top;
 mod units;
 mod variables;
 
@@ -19,6 +21,12 @@ fn command() -> Command {
     let demo = demo::DemoArgs::augment_args(
         Command::new("demo").about("Show in about a minute what uncopy does, in plain words"),
     );
+    let stat = stat::StatArgs::augment_args(
+        Command::new("stat").about("Show what programs under uncopy did, and do"),
+    );
+    let top = top::TopArgs::augment_args(
+        Command::new("top").about("Show all programs under uncopy on the whole screen"),
+    );
     Command::new("uncopy")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Starts unmodified programs without their copies")
@@ -27,6 +35,8 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(run::command())
+        .subcommand(stat)
+        .subcommand(top)
         .subcommand(demo)
         .subcommand(doctor::command())
         .subcommand(bench::command())
@@ -45,6 +55,8 @@ fn main() -> ExitCode {
         "run" => return run::main(matches),
         "options" => options_table::main(),
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
+        "stat" => parsed(matches).and_then(|args| stat::main(&args)),
+        "top" => parsed(matches).and_then(|args| top::main(&args)),
         "doctor" => return doctor::main(matches),
         "bench" => bench::main(matches),
         bench::echo_server::NAME => bench::echo_server::main(matches),

@@ -3,16 +3,19 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
-    ($( $(#[$doc:meta])* $name:ident, )*) => {
+    ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
         /// Counters since the process began (or since its fork). Laid out as plain 64-bit words,
         /// in this order, so that a reader in C or in another process can use it.
         #[repr(C)]
         #[derive(Debug, Default)]
-        pub struct Counters { $( $(#[$doc])* pub $name: AtomicU64, )* }
+        pub struct Counters { $( $(#[doc = $doc])* pub $name: AtomicU64, )* }
 
         /// A copy of [`Counters`] at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Snapshot { $( $(#[$doc])* pub $name: u64, )* }
+        pub struct Snapshot { $( $(#[doc = $doc])* pub $name: u64, )* }
+
+        /// Names and meanings, in the order of the layout.
+        pub const NAMES: &[(&str, &str)] = &[ $( (stringify!($name), concat!($($doc),*)), )* ];
 
         impl Counters {
             /// All at zero.
@@ -29,6 +32,11 @@ macro_rules! counters {
             /// Names and values in the order of the layout.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [ $( (stringify!($name), self.$name), )* ].into_iter()
+            }
+
+            /// From the values in the order of the layout; those that are missing are zero.
+            pub fn from_values(mut values: impl Iterator<Item = u64>) -> Self {
+                Self { $( $name: values.next().unwrap_or(0), )* }
             }
 
             /// What was added since `earlier` (gauges included: they may wrap below zero).
@@ -54,6 +62,8 @@ counters! {
     output_bytes,
     /// Page faults on pages of views that were resolved.
     faults,
+    /// Pages that those faults filled: what the program touched of its views.
+    touched_pages,
     /// Page faults on registered pages that held nothing (freed memory).
     empty_faults,
     /// Pages that were materialized, by faults or otherwise.
@@ -120,6 +130,12 @@ counters! {
     /// No memory for the books themselves.
     exhausted_books,
 
+    // Why a large copy was not even looked at under the lock.
+    /// Copies to or from the running thread's own stack.
+    stack_copies,
+    /// Copies made while a fork was under way.
+    forked_copies,
+
     // Why nothing (more) is elided; 1 where it holds.
     /// userfaultfd is not permitted.
     off_permission,
@@ -134,8 +150,26 @@ counters! {
     /// Our descriptors were closed, or the kernel stopped taking our calls.
     off_descriptors,
 
+    /// Times that the statistics could not be published (1 or more: nobody outside sees them).
+    unpublished,
+
     /// Calls that failed because a test said so (`UNCOPY_INJECT`).
     injected,
+}
+
+/// Whether the counter of this name says how much there is now, rather than how much there was.
+pub fn is_gauge(name: &str) -> bool {
+    const GAUGES: &[&str] = &[
+        "extents",
+        "extent_bytes",
+        "views",
+        "pool_free_bytes",
+        "registered_ranges",
+        "twin_live_bytes",
+        "twin_kept_bytes",
+        "twin_slack_bytes",
+    ];
+    GAUGES.contains(&name) || name.starts_with("off_")
 }
 
 /// Adds to a counter.

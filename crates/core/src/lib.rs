@@ -13,6 +13,7 @@
 //! | [`sorted`] | the map under it |
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
+//! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
@@ -32,6 +33,7 @@ pub mod plan;
 pub mod policy;
 pub mod ranges;
 pub mod runs;
+pub mod shared;
 pub mod sorted;
 pub mod span;
 pub mod sync;

@@ -107,6 +107,15 @@ pub const OPTIONS: &[Spec] = &[
         help: "Stay loaded in programs that the program executes",
     },
     Spec {
+        name: "stats",
+        env: "UNCOPY_STATS",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Let `uncopy stat` and `uncopy top` of the same user (and root) see what is done",
+    },
+    Spec {
         name: "verbose",
         env: "UNCOPY_VERBOSE",
         kind: Kind::Flag,

@@ -1,6 +1,7 @@
 //! What a call must do once the tracker's lock is dropped.
 
 use crate::extents::ExtentId;
+use crate::shared::Reason;
 use arrayvec::ArrayVec;
 
 /// Most pieces that one call is planned with; a call that would need more is executed plainly
@@ -88,6 +89,8 @@ pub struct CopyPlan {
     pub pins: Pins,
     /// The call site.
     pub site: u16,
+    /// Why nothing of it is elided, if nothing is.
+    pub obstacle: Option<Reason>,
 }
 
 /// Where an input call should put its bytes.

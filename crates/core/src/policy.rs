@@ -5,6 +5,7 @@
 //! through extents pay. A site whose credit is used up is left alone for a number of copies that
 //! doubles every time, then tried again. The prices are [`Costs`].
 
+use crate::shared::{CLASS_BITS, RECORDS, Reason, Record, Records, bump};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Names the account of a call site and size class; 0 is nobody's.
@@ -63,7 +64,7 @@ impl Costs {
 
 /// Credit that a site begins with and can hold, in ns: what it may invest in registering and moving
 /// its buffers before they come round again, or waste after its program has turned bad.
-const CREDIT_MAX: i64 = 4_000_000;
+pub const CREDIT_MAX: i64 = 4_000_000;
 /// Credit after a pause.
 const CREDIT_AGAIN: i64 = 1_000_000;
 /// Faults weigh more than they cost: they are mis-speculation, not investment.
@@ -73,12 +74,14 @@ const LONGEST_PAUSE_SHIFT: u8 = 12;
 
 /// Copies that sites are still to be left alone for, readable without the lock: a copy at a resting
 /// site, of memory that is not tracked, must cost next to nothing.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Pauses {
     left: [AtomicU32; PAUSES],
 }
 
-const PAUSES: usize = 4096;
+/// How many there are; sites share them by hash.
+pub const PAUSES: usize = 4096;
 
 impl Default for Pauses {
     fn default() -> Self {
@@ -115,7 +118,7 @@ const CLASS_MAX: u32 = 20;
 #[inline]
 fn key(caller: usize, len: usize) -> usize {
     let class = len.max(1).ilog2().min(CLASS_MAX) as usize;
-    caller << 5 | class
+    caller << CLASS_BITS | class
 }
 
 /// A hash of a key.
@@ -133,6 +136,7 @@ struct Site {
     key: usize,
     credit: i64,
     pause_shift: u8,
+    record: u16,
 }
 
 const SITES: usize = 2048;
@@ -142,6 +146,8 @@ const SITES: usize = 2048;
 pub struct Policy {
     sites: Box<[Site]>,
     pauses: &'static Pauses,
+    records: &'static Records,
+    recorded: u16,
     /// What is charged.
     pub costs: Costs,
     /// Smallest copy that is considered, in bytes.
@@ -153,8 +159,40 @@ pub struct Policy {
 impl Policy {
     /// Every site free to elide copies of `threshold` bytes and more.
     pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
+        static NOBODYS: Records = Records::new();
         let sites = vec![Site::default(); SITES].into_boxed_slice();
-        Self { sites, pauses, costs, threshold, backoff }
+        Self { sites, pauses, records: &NOBODYS, recorded: 0, costs, threshold, backoff }
+    }
+
+    /// Writes down in `records` what is done for each call site.
+    #[must_use]
+    pub fn recording(mut self, records: &'static Records) -> Self {
+        self.records = records;
+        self
+    }
+
+    #[inline]
+    fn record(&self, site: SiteId) -> &'static Record {
+        &self.records.0[self.sites[site as usize].record as usize % RECORDS]
+    }
+
+    /// A record for the account of `key`, while there are any.
+    #[cold]
+    fn open_record(&mut self, key: usize) -> u16 {
+        if self.recorded as usize + 1 >= RECORDS {
+            return 0;
+        }
+        self.recorded += 1;
+        let r = &self.records.0[self.recorded as usize];
+        r.key.store(key as u64, Relaxed);
+        r.credit.store(CREDIT_MAX, Relaxed);
+        r.pause.store(slot(key) as u32, Relaxed);
+        self.recorded
+    }
+
+    /// A copy of `site` was not elided.
+    pub fn missed(&self, site: SiteId, why: Reason) {
+        self.record(site).missed(why);
     }
 
     /// The account of copies of `len` bytes for the call site that returns to `caller`. Sites share
@@ -165,11 +203,11 @@ impl Policy {
         let hash = hash(key);
         for probe in 0..8 {
             let i = (hash + probe) % (SITES - 1) + 1;
-            let s = &mut self.sites[i];
-            if s.key == 0 {
-                *s = Site { key, credit: CREDIT_MAX, pause_shift: 0 };
+            if self.sites[i].key == 0 {
+                let record = self.open_record(key);
+                self.sites[i] = Site { key, credit: CREDIT_MAX, pause_shift: 0, record };
             }
-            if s.key == key {
+            if self.sites[i].key == key {
                 return i as SiteId;
             }
         }
@@ -192,20 +230,29 @@ impl Policy {
     }
 
     /// `bytes` were elided for `site`, at the price of `cost` ns.
+    #[inline]
     pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
         let gain = (bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
         let s = &mut self.sites[site as usize];
+        let r = &self.records.0[s.record as usize % RECORDS];
+        bump(&r.elided, 1);
+        bump(&r.elided_bytes, bytes as u64);
         s.credit += gain;
         if s.credit > CREDIT_MAX {
             s.credit = CREDIT_MAX;
             s.pause_shift = 0;
         }
-        self.charge(site, cost);
+        if site != 0 && self.backoff {
+            Self::pay(s, r, self.pauses, cost);
+        }
     }
 
     /// The program touched what `site` had left unmapped: one fault, which filled `pages`.
     pub fn fault(&mut self, site: SiteId, pages: usize) {
         let cost = self.costs.fault + pages as i64 * self.costs.fill;
+        let r = self.record(site);
+        bump(&r.faults, 1);
+        bump(&r.touched_pages, pages as u64);
         self.charge(site, FAULT_WEIGHT * cost);
     }
 
@@ -213,6 +260,7 @@ impl Policy {
     /// call, and `pages` that the kernel clears as they are touched.
     pub fn taken_back(&mut self, site: SiteId, pages: usize) {
         let c = self.costs;
+        bump(&self.record(site).faults, 1);
         self.charge(site, FAULT_WEIGHT * c.fault + c.register + pages as i64 * c.fresh);
     }
 
@@ -223,12 +271,23 @@ impl Policy {
             return;
         }
         let s = &mut self.sites[site as usize];
+        let r = &self.records.0[s.record as usize % RECORDS];
+        Self::pay(s, r, self.pauses, ns);
+    }
+
+    #[inline]
+    fn pay(s: &mut Site, r: &Record, pauses: &Pauses, ns: i64) {
         s.credit -= ns;
         if s.credit < 0 {
             s.credit = CREDIT_AGAIN;
-            self.pauses.left[slot(s.key)].store(FIRST_PAUSE << s.pause_shift, Relaxed);
+            let pause = FIRST_PAUSE << s.pause_shift;
+            // (What was left of the pause before is not rested through.)
+            let cut = pauses.left[slot(s.key)].swap(pause, Relaxed);
+            let paused = r.paused.load(Relaxed) + u64::from(pause);
+            r.paused.store(paused.saturating_sub(u64::from(cut)), Relaxed);
             s.pause_shift = (s.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
         }
+        r.credit.store(s.credit, Relaxed);
     }
 }
 

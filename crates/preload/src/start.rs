@@ -15,8 +15,8 @@ use uncopy_core::options::{self, OPTIONS, Values, index_of};
 use uncopy_core::policy::Costs;
 use uncopy_vm::inject;
 use uncopy_vm::space::{self, Settings};
-use uncopy_vm::twin;
 use uncopy_vm::uffd::Refusal;
+use uncopy_vm::{stats, twin};
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
@@ -56,7 +56,7 @@ pub fn threshold() -> usize {
 /// server does).
 #[unsafe(no_mangle)]
 pub extern "C" fn uncopy_counters() -> *const Counters {
-    &space::COUNTERS
+    space::COUNTERS
 }
 
 unsafe extern "C" {
@@ -87,15 +87,19 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
             *libc::__errno_location() = errno;
             return;
         }
-        let (values, costs, entry) = read_environment(envp);
-        set_up(&values, costs, entry);
+        let (values, costs, entry, session) = read_environment(envp);
+        set_up(&values, costs, entry, session);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
 }
 
-/// Options and prices from the environment; also the library's own path and what to hand on.
-unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEntry) {
+/// Options and prices from the environment; also the library's own path, what to hand on, and the session's
+/// directory.
+unsafe fn read_environment(
+    envp: *const *const c_char,
+) -> (Values, Costs, ExecEntry, Option<CString>) {
+    let mut session = None;
     let mut values = Values::new();
     let mut costs = Costs::REFERENCE;
     let mut entry = ExecEntry { library: b"", settings: Vec::new() };
@@ -109,6 +113,9 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             let Some((name, value)) = text.split_once('=') else {
                 continue;
             };
+            if name == "XDG_RUNTIME_DIR" && value.starts_with('/') {
+                session = CString::new(value).ok();
+            }
             if !name.starts_with(PREFIX) {
                 continue;
             }
@@ -135,10 +142,10 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             }
         }
     }
-    (values, costs, entry)
+    (values, costs, entry, session)
 }
 
-fn set_up(values: &Values, costs: Costs, entry: ExecEntry) {
+fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CString>) {
     const ELIDE: usize = index_of("elide");
     const ALLOCATOR: usize = index_of("allocator");
     const FOREIGN: usize = index_of("foreign-allocator");
@@ -147,6 +154,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry) {
     const MAX_MAPPINGS: usize = index_of("max-mappings");
     const BACKOFF: usize = index_of("backoff");
     const FOLLOW: usize = index_of("follow-exec");
+    const STATS: usize = index_of("stats");
     const VERBOSE_AT: usize = index_of("verbose");
 
     let verbose = values.get(VERBOSE_AT) != 0;
@@ -180,6 +188,9 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry) {
     };
     match space::init(settings) {
         Ok(()) => {
+            if values.get(STATS) != 0 {
+                stats::allow(session);
+            }
             THRESHOLD.store(threshold, Ordering::Relaxed);
             if !twin {
                 heed_forks();
@@ -250,6 +261,7 @@ fn banner(verbose: bool, values: &Values, state: &str) {
 }
 
 extern "C" fn end() {
+    stats::withdraw();
     if summary_descriptor() < 0 {
         return;
     }

@@ -2,6 +2,7 @@
 //!
 //! unsafe: carries out what the tracker planned, on addresses that the program named.
 
+use uncopy_core::counters::add;
 use uncopy_core::plan::CopyPlan;
 use uncopy_vm::pages::CopyBytes;
 use uncopy_vm::space;
@@ -27,6 +28,8 @@ pub unsafe fn copy(
     if planned.is_none() || plan.bypass {
         if planned.is_some() {
             space::evict_if_wanted();
+        } else if space::running() {
+            add(&space::COUNTERS.forked_copies, 1);
         }
         let split = planned.is_some() && plan.fragmented && len >= 2 * PART_MIN;
         if split {

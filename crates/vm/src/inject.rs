@@ -4,7 +4,7 @@
 //! It is in the library that ships, so that what is tested is what ships. At rest it is one load
 //! before a system call.
 
-use crate::space::COUNTERS;
+use crate::stats::COUNTERS;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
 use uncopy_core::counters::add;

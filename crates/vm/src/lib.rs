@@ -13,6 +13,7 @@
 //! | [`twin`] | the twin allocator's memory |
 //! | [`monitor`] | the fault-handling thread |
 //! | [`inject`] | the calls of all these fail where a test says so |
+//! | [`stats`] | the counters, and the file by which others see them |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 
 pub mod critical;
@@ -26,6 +27,7 @@ pub mod monitor;
 pub mod pages;
 #[cfg(not(all(loom, test)))]
 pub mod space;
+pub mod stats;
 pub mod sync;
 #[cfg(not(all(loom, test)))]
 pub mod twin;

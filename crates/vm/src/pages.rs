@@ -116,7 +116,7 @@ fn unmap(start: usize, pages: usize) {
 
 /// Writes down why the kernel refused.
 fn refused(why: Errno) {
-    let c = &COUNTERS;
+    let c = COUNTERS;
     let counter = match why {
         Errno::BUSY => &c.refused_busy,
         Errno::AGAIN => &c.refused_again,

@@ -7,19 +7,18 @@
 use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
-use crate::{critical, freeze::LIST, inject, monitor};
+use crate::{critical, freeze::LIST, inject, monitor, stats};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
 };
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
 use uncopy_core::inject::{Call, Error};
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
-use uncopy_core::policy::{Costs, Pauses, Policy};
+use uncopy_core::policy::{Costs, Policy};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Detached, Limits, Tracker};
 
@@ -28,10 +27,7 @@ pub type Books = Tracker<Pages>;
 
 /// The lock-free test; see [`Filter`].
 pub static FILTER: Filter = Filter::new();
-/// Call sites that are left alone; see [`Pauses`].
-pub static PAUSES: Pauses = Pauses::new();
-/// What was done.
-pub static COUNTERS: Counters = Counters::new();
+pub use crate::stats::{COUNTERS, PAUSES};
 
 static GATE: Gate = Gate::new();
 /// A word that a child made behind our back (clone without fork) finds zeroed.
@@ -98,6 +94,7 @@ fn off_because(why: Refusal) {
 
 /// Writes down why nothing more is elided.
 fn off(why: &AtomicU64) {
+    heed_unknown_fork();
     why.store(1, Ordering::Relaxed);
 }
 
@@ -243,6 +240,14 @@ fn alive() -> bool {
     word.is_null() || unsafe { (*word).load(Ordering::Relaxed) } == 1
 }
 
+/// A child that was made behind our back must not count in its parent's statistics.
+#[inline]
+pub(crate) fn heed_unknown_fork() {
+    if stats::published() && !alive() {
+        stats::keep_private();
+    }
+}
+
 /// Whether large input should be remembered, so that the first copy of it starts the space.
 #[inline]
 pub fn wanted() -> bool {
@@ -302,6 +307,9 @@ pub fn start() -> bool {
     if claimed {
         let started = ready && monitor::spawn();
         HAS_RUN.fetch_or(started, Ordering::Relaxed);
+        if started {
+            stats::publish();
+        }
         if lives && !started {
             off(if ready { &COUNTERS.off_thread } else { &COUNTERS.off_resources });
             close_books();
@@ -319,6 +327,7 @@ pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
     with_space_after_fork(|_| GATE.stand_down());
     materialize_all();
+    stats::close();
     let page = with_space_after_fork(|space| {
         let tracked = |b: &Books| b.everything().is_some();
         if space.books.as_ref().is_some_and(tracked) {
@@ -373,8 +382,9 @@ impl Space {
             ranges,
             views: VIEWS_MAX,
         };
-        let policy = Policy::new(s.threshold, s.backoff, s.costs, &PAUSES);
-        let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, &COUNTERS);
+        let policy =
+            Policy::new(s.threshold, s.backoff, s.costs, PAUSES).recording(&stats::SHARED.records);
+        let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, COUNTERS);
         self.excluded.drain(..).for_each(|s| books.exclude(s));
         self.books = Some(books);
         true
@@ -467,6 +477,7 @@ struct Hold;
 impl Hold {
     #[inline]
     fn take() -> Self {
+        heed_unknown_fork();
         ground_stack();
         critical::enter();
         GATE.lock();
@@ -498,6 +509,7 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         return None;
     }
     if !alive() {
+        stats::keep_private();
         GATE.set_state(OFF);
         return None;
     }
@@ -520,6 +532,7 @@ pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
 
 #[inline]
 fn with_space_after_fork<R>(f: impl FnOnce(&mut Space) -> R) -> Option<R> {
+    heed_unknown_fork();
     loop {
         ground_stack();
         critical::enter();
@@ -747,12 +760,14 @@ pub fn after_fork_child() {
 /// In a child that was made without fork's handlers, after everything was put in place: it goes on
 /// without us.
 pub fn after_bare_fork_child() {
+    stats::keep_private();
     monitor::is_gone();
     GATE.reset();
     GATE.set_state(OFF);
 }
 
 fn renew_child() {
+    stats::keep_private();
     let state = GATE.reset();
     monitor::is_gone();
     COUNTERS.reset();
@@ -774,6 +789,7 @@ fn renew_child() {
     }
     drop(hold);
     if monitor::spawn() {
+        stats::publish();
         GATE.set_state(if state == SERVING { SERVING } else { RUNNING });
     } else if let Some(space) = Hold::take().space() {
         // Nobody would answer a fault: everything in place, now.

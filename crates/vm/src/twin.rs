@@ -248,7 +248,7 @@ pub fn after_fork_child() {
 
 impl State {
     fn gauges(&self) {
-        let c = &space::COUNTERS;
+        let c = space::COUNTERS;
         c.twin_live_bytes.store((self.arena.live_pages() * PAGE) as u64, Relaxed);
         c.twin_kept_bytes.store((self.arena.kept_pages() * PAGE) as u64, Relaxed);
         c.twin_slack_bytes.store((self.arena.slack_pages() * PAGE) as u64, Relaxed);
@@ -290,6 +290,7 @@ fn page_of(addr: usize) -> Result<usize, NoBlock> {
 
 fn with<R>(f: impl FnOnce(&mut State) -> R) -> R {
     // A handler that forks must not find its own thread holding the lock.
+    space::heed_unknown_fork();
     critical::within(|| {
         LOCK.lock();
         // SAFETY: the lock is held; `f` does not come back here. Whoever comes here has an address

@@ -6,6 +6,7 @@ use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{Assign, Copy, CopyPlan, MAX_PIECES};
 use crate::policy::SiteId;
+use crate::shared::Reason;
 use crate::span::{PAGE, Span};
 use crate::views::Segment;
 use arrayvec::ArrayVec;
@@ -69,31 +70,53 @@ impl<M: Memory> Tracker<M> {
     ) {
         let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
         plan.bypass = true;
-        if from.overlaps(to) || !self.books_have_room() {
-            return;
+        if from.overlaps(to) {
+            self.missed(caller, len, Reason::Overlap);
+        } else if !self.books_have_room() {
+            self.missed(caller, len, Reason::ExhaustedBooks);
+        } else if !self.copy_again(to, src, caller, plan)
+            && let Some(why) = self.copy_anew(from, to, caller, is_input, plan)
+        {
+            self.missed(caller, len, why);
         }
-        if self.copy_again(to, src, caller, plan) {
-            return;
-        }
+    }
+
+    fn missed(&mut self, caller: usize, len: usize, why: Reason) {
+        let site = self.policy.site(caller, len);
+        self.policy.missed(site, why);
+    }
+
+    /// Plans a copy that is not what the last one was. Returns why it is to be executed as it is,
+    /// if it is.
+    fn copy_anew(
+        &mut self,
+        from: Span,
+        to: Span,
+        caller: usize,
+        is_input: bool,
+        plan: &mut CopyPlan,
+    ) -> Option<Reason> {
+        let len = to.len();
         let mut survey = Survey::default();
         plan.fragmented = true;
         if !self.survey(from, to, &mut survey) {
-            return;
+            return Some(Reason::Fragmented);
         }
         if !(survey.viewed() || is_input && len >= self.policy.threshold) {
             plan.fragmented = false;
-            return;
+            return Some(if is_input { Reason::TooSmall } else { Reason::NotInput });
         }
         self.clock += 1;
         let site = self.policy.site(caller, len);
         plan.site = site;
         let elide = self.policy.allows(site, len);
+        let before = self.obstacles();
         let island = ISLAND_PAGES * PAGE;
         let bulk = survey.sources.iter().any(|s| s.view.is_none() && s.span.len() >= island);
         if elide && is_input && bulk {
             self.move_sources(from, site);
             if !self.survey(from, to, &mut survey) {
-                return;
+                return Some(Reason::Fragmented);
             }
         }
         // The steady state has nothing to move: the destination is unmapped but for its fringes.
@@ -112,19 +135,31 @@ impl<M: Memory> Tracker<M> {
         }
         let changed = elide && resident || give_back;
         if changed && !self.survey(from, to, &mut survey) {
-            return;
+            return Some(Reason::Fragmented);
         }
+        let why = if elide {
+            self.met_since(before).unwrap_or(Reason::Resident)
+        } else if len < self.policy.threshold {
+            Reason::TooSmall
+        } else {
+            Reason::Resting
+        };
         if !survey.viewed() {
             plan.fragmented = false;
             self.policy.charge(site, self.policy.costs.look);
-            return;
+            return Some(why);
         }
+        plan.obstacle = Some(why);
         plan.bypass = self.plan_copy(to.start, &survey, plan).is_none();
         if plan.bypass {
             self.abandon(plan);
-        } else if plan.staged.is_empty() {
+            let freed = plan.obstacle.filter(|why| *why == Reason::Freed);
+            return Some(freed.or_else(|| self.met_since(before)).unwrap_or(Reason::Fragmented));
+        }
+        if plan.staged.is_empty() {
             self.commit(plan, false);
         }
+        None
     }
 
     /// The steady state: the whole source is one view, and the destination was just such a copy's
@@ -199,6 +234,8 @@ impl<M: Memory> Tracker<M> {
             self.policy.earn(plan.site, elided, self.policy.costs.elide);
             add(&self.counters.elided_copies, 1);
             add(&self.counters.elided_bytes, elided as u64);
+        } else if let Some(why) = plan.obstacle {
+            self.policy.missed(plan.site, why);
         }
         let copied: usize = plan.copies.iter().chain(plan.staged.iter()).map(|c| c.len).sum();
         add(&self.counters.copied_bytes, copied as u64);
@@ -230,7 +267,10 @@ impl<M: Memory> Tracker<M> {
                 }
                 view => {
                     let from = match view {
-                        Some(v) if v.extent == ExtentId::NONE => return None,
+                        Some(v) if v.extent == ExtentId::NONE => {
+                            plan.obstacle = Some(Reason::Freed);
+                            return None;
+                        }
                         Some(v) => {
                             self.pin(v.extent, &mut plan.pins)?;
                             self.address(v.extent, v.offset)

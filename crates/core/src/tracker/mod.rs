@@ -19,6 +19,7 @@
 //! | `fork` | a forked child takes the books over, or gives them up |
 //! | `holding`, `pool` | extents are made, held, let go; the pages behind them |
 //! | `limits` | least-recently-used views give way |
+//! | `obstacles` | what stood in a copy's way |
 //! | `check` | the invariants, for tests |
 
 mod check;
@@ -29,6 +30,7 @@ mod input;
 mod limits;
 mod mapping;
 mod moving;
+mod obstacles;
 mod output;
 mod pool;
 mod touch;

@@ -49,6 +49,7 @@ impl<M: Memory> Tracker<M> {
             return Fault::Again;
         }
         add(&self.counters.faults, 1);
+        add(&self.counters.touched_pages, ((end - page) / PAGE) as u64);
         self.last_fault_end = end;
         self.policy.fault(v.site, (end - page) / PAGE);
         self.gauges();

@@ -10,6 +10,7 @@ use crate::start::GLIBC_STACK_END;
 use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
+use uncopy_core::counters::add;
 use uncopy_stack::copy::copy;
 use uncopy_vm::{critical, space};
 
@@ -159,7 +160,11 @@ unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> bool {
 
 #[cold]
 unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool) -> bool {
-    if critical::inside() || on_own_stack(dst) || on_own_stack(src) {
+    if critical::inside() {
+        return false;
+    }
+    if on_own_stack(dst) || on_own_stack(src) {
+        add(&space::COUNTERS.stack_copies, 1);
         return false;
     }
     // Starting makes a thread, which takes locks of libc that an interrupted call may hold.

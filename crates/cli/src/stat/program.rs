@@ -1,0 +1,254 @@
+//! The content of a statistics file, read.
+
+use std::mem::offset_of;
+
+use uncopy_core::counters::{NAMES, Snapshot};
+use uncopy_core::policy::{CREDIT_MAX, PAUSES};
+use uncopy_core::shared::{
+    CLASS_BITS, COMMAND, Header, LAYOUT, MAGIC, REASONS, RECORDS, Record, Shared,
+};
+
+/// A program under uncopy at one moment.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub command: String,
+    /// When it started, in clock ticks since boot.
+    pub start_time: u64,
+    /// What was done.
+    pub counters: Snapshot,
+    /// What was done for each call site and size class.
+    pub sites: Vec<Site>,
+}
+
+/// A call site and size class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The return address; 0: all that have no line of their own.
+    pub caller: u64,
+    /// Smallest size in its class, in bytes.
+    pub class: u64,
+    /// Copies elided, wholly or in part.
+    pub elided: u64,
+    /// Bytes that those did not move.
+    pub elided_bytes: u64,
+    /// Faults charged to it.
+    pub faults: u64,
+    /// Pages that those filled.
+    pub touched_pages: u64,
+    /// Credit with the policy, in ns.
+    pub credit: i64,
+    /// Copies that it was left alone for.
+    pub rested: u64,
+    /// Copies that it is still left alone for.
+    pub pause_left: u64,
+    /// Copies that were looked at and not elided, in the order of [`REASONS`].
+    pub reasons: Vec<u64>,
+    /// The number of the last one's reason.
+    pub last: usize,
+}
+
+/// What the policy thinks of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Copies are elided.
+    Elides,
+    /// Copies are elided; it has lost half of its credit, or more.
+    Watched,
+    /// It is left alone.
+    Rests,
+    /// Nothing was elided so far.
+    Copies,
+}
+
+impl Decision {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Elides => "elides",
+            Self::Watched => "watched",
+            Self::Rests => "rests",
+            Self::Copies => "copies",
+        }
+    }
+}
+
+impl Site {
+    /// Copies looked at and not elided.
+    pub fn missed(&self) -> u64 {
+        self.reasons.iter().sum()
+    }
+
+    /// Copies that the site made, as far as anybody counted.
+    pub fn seen(&self) -> u64 {
+        let [resting, ..] = self.reasons[..] else { return self.elided };
+        // Resting copies of tracked data are looked at (and counted down), others only counted down.
+        self.elided + self.missed() - resting + self.rested.max(resting)
+    }
+
+    /// What the policy thinks of it.
+    pub fn decision(&self) -> Decision {
+        if self.pause_left > 0 {
+            Decision::Rests
+        } else if self.elided == 0 {
+            Decision::Copies
+        } else if self.credit > CREDIT_MAX / 2 {
+            Decision::Elides
+        } else {
+            Decision::Watched
+        }
+    }
+
+    /// The reason that most of its copies were not elided for.
+    pub fn main_reason(&self) -> Option<&'static str> {
+        let most = self.reasons.iter().enumerate().max_by_key(|(_, n)| **n)?;
+        (*most.1 > 0).then(|| REASONS[most.0].1)
+    }
+
+    /// The reason of the last one that was not.
+    pub fn last_reason(&self) -> Option<&'static str> {
+        (self.missed() > 0).then(|| REASONS.get(self.last).map(|r| r.1)).flatten()
+    }
+}
+
+/// Why a file was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bad {
+    /// It is cut off.
+    Short,
+    /// It is something else.
+    Magic,
+    /// It is of another version.
+    Layout,
+}
+
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn long(&self, at: usize) -> u64 {
+        self.0[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    }
+
+    fn short(&self, at: usize) -> u64 {
+        self.0[at..].first_chunk().map_or(0, |bytes| u64::from(u32::from_ne_bytes(*bytes)))
+    }
+}
+
+impl Program {
+    /// The PID namespace, as far as there is a header, also of another version.
+    pub fn namespace(bytes: &[u8]) -> Option<u64> {
+        let words = Words(bytes);
+        let ours =
+            bytes.len() >= size_of::<Header>() && words.long(offset_of!(Header, magic)) == MAGIC;
+        ours.then(|| words.long(offset_of!(Header, namespace)))
+    }
+
+    /// Reads a file's content.
+    ///
+    /// # Errors
+    /// [`Bad`].
+    pub fn read(bytes: &[u8]) -> Result<Self, Bad> {
+        let words = Words(bytes);
+        if bytes.len() < size_of::<Header>() {
+            return Err(Bad::Short);
+        }
+        if words.long(offset_of!(Header, magic)) != MAGIC {
+            return Err(Bad::Magic);
+        }
+        if words.long(offset_of!(Header, layout)) != LAYOUT {
+            return Err(Bad::Layout);
+        }
+        if bytes.len() != size_of::<Shared>() {
+            return Err(Bad::Short);
+        }
+        let name = &bytes[offset_of!(Header, command)..][..COMMAND];
+        let name = name.split(|b| *b == 0).next().unwrap_or_default();
+        let counters = offset_of!(Shared, counters);
+        Ok(Self {
+            pid: words.long(offset_of!(Header, pid)) as u32,
+            command: String::from_utf8_lossy(name).into_owned(),
+            start_time: words.long(offset_of!(Header, start_time)),
+            counters: Snapshot::from_values(
+                (0..NAMES.len()).map(|i| words.long(counters + i * size_of::<u64>())),
+            ),
+            sites: (0..RECORDS).filter_map(|i| site(&words, i)).collect(),
+        })
+    }
+}
+
+fn site(words: &Words, number: usize) -> Option<Site> {
+    let at = offset_of!(Shared, records) + number * size_of::<Record>();
+    let long = |field: usize| words.long(at + field);
+    let key = long(offset_of!(Record, key));
+    let pause = words.short(at + offset_of!(Record, pause)) as usize;
+    let left = offset_of!(Shared, pauses) + pause % PAUSES * size_of::<u32>();
+    let paused = long(offset_of!(Record, paused));
+    // (Sites that share a place count each other's down.)
+    let pause_left = if key == 0 { 0 } else { words.short(left).min(paused) };
+    let first = at + offset_of!(Record, reasons);
+    let site = Site {
+        caller: key >> CLASS_BITS,
+        class: if key == 0 { 0 } else { 1 << (key & ((1 << CLASS_BITS) - 1)) },
+        elided: long(offset_of!(Record, elided)),
+        elided_bytes: long(offset_of!(Record, elided_bytes)),
+        faults: long(offset_of!(Record, faults)),
+        touched_pages: long(offset_of!(Record, touched_pages)),
+        credit: long(offset_of!(Record, credit)).cast_signed(),
+        rested: paused - pause_left,
+        pause_left,
+        reasons: (0..REASONS.len()).map(|i| words.short(first + i * size_of::<u32>())).collect(),
+        last: words.short(at + offset_of!(Record, last)) as usize,
+    };
+    let anything = site.seen() + site.faults + site.pause_left > 0;
+    anything.then_some(site)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(bytes: &mut [u8], at: usize, value: u64) {
+        bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn file() -> Vec<u8> {
+        let mut bytes = vec![0; size_of::<Shared>()];
+        put(&mut bytes, offset_of!(Header, magic), MAGIC);
+        put(&mut bytes, offset_of!(Header, layout), LAYOUT);
+        put(&mut bytes, offset_of!(Header, pid), 4711);
+        bytes[offset_of!(Header, command)..][..4].copy_from_slice(b"cat\0");
+        bytes
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let mut bytes = file();
+        put(&mut bytes, offset_of!(Shared, counters), 12);
+        let at = offset_of!(Shared, records) + size_of::<Record>();
+        put(&mut bytes, at + offset_of!(Record, key), 0x1234 << CLASS_BITS | 16);
+        put(&mut bytes, at + offset_of!(Record, elided), 5);
+        put(&mut bytes, at + offset_of!(Record, paused), 256);
+        let pauses = offset_of!(Shared, pauses);
+        bytes[pauses..pauses + 4].copy_from_slice(&56u32.to_ne_bytes());
+        let program = Program::read(&bytes).unwrap();
+        assert_eq!((program.pid, program.command.as_str()), (4711, "cat"));
+        assert_eq!(program.counters.elided_copies, 12);
+        let [site] = &program.sites[..] else { panic!("{:?}", program.sites) };
+        assert_eq!((site.caller, site.class), (0x1234, 65536));
+        assert_eq!((site.rested, site.pause_left, site.seen()), (200, 56, 205));
+        assert_eq!(site.decision(), Decision::Rests);
+    }
+
+    #[test]
+    fn other_files_are_told_apart() {
+        let whole = file();
+        assert_eq!(Program::read(b"short").unwrap_err(), Bad::Short);
+        assert_eq!(Program::read(&whole[..whole.len() - 1]).unwrap_err(), Bad::Short);
+        assert_eq!(Program::read(&vec![0; whole.len()]).unwrap_err(), Bad::Magic);
+        let mut other = whole;
+        put(&mut other, offset_of!(Header, layout), LAYOUT + 1);
+        assert_eq!(Program::read(&other).unwrap_err(), Bad::Layout);
+    }
+}

@@ -1,0 +1,61 @@
+//! `uncopy top`: all programs under uncopy, on the whole screen.
+
+mod history;
+mod state;
+mod view;
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use self::state::{Next, State};
+use crate::Outcome;
+use crate::stat::files;
+
+/// The options of `uncopy top`.
+#[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    delay: f64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    if (0.1..=3600.0).contains(&value) { Ok(value) } else { Err("0.1 to 3600".into()) }
+}
+
+/// Shows them until `q`.
+pub fn main(args: &TopArgs) -> Outcome {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err("top needs a terminal; `uncopy stat` prints the same numbers anywhere".into());
+    }
+    let mut terminal = ratatui::try_init().map_err(|e| format!("cannot use the terminal ({e})"))?;
+    let outcome = run(&mut terminal, Duration::from_secs_f64(args.delay));
+    ratatui::restore();
+    outcome.map_err(|e| format!("the terminal failed ({e})"))
+}
+
+fn run(terminal: &mut DefaultTerminal, delay: Duration) -> std::io::Result<()> {
+    let mut state = State::default();
+    let mut due = Instant::now();
+    loop {
+        if Instant::now() >= due {
+            due = Instant::now() + delay;
+            if !state.paused {
+                state.take(files::all(), Instant::now());
+            }
+        }
+        terminal.draw(|frame| view::draw(frame, &mut state))?;
+        if event::poll(due.saturating_duration_since(Instant::now()))?
+            && let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+            && state.key(key) == Next::Quit
+        {
+            return Ok(());
+        }
+    }
+}
