@@ -70,6 +70,8 @@ counters! {
     materialized_pages,
     /// Pages moved out of the program's buffers (`UFFDIO_MOVE`).
     moved_pages,
+    /// Pages moved back into the program's buffers as they were.
+    returned_pages,
     /// `UFFDIO_MOVE` calls.
     moves,
     /// `UFFDIO_REGISTER` and `UFFDIO_UNREGISTER` calls.

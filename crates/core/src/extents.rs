@@ -27,8 +27,12 @@ pub struct Extent {
     pub filling: bool,
     /// Something was copied or sent from it: it was worth making.
     pub useful: bool,
+    /// Copies that resting call sites made of it.
+    pub rested: u8,
     /// When it was last viewed anew, in tracker operations.
     pub used: u64,
+    /// When it was last filled or sent, in bytes received and sent before.
+    pub warm: u64,
 }
 
 impl Extent {
@@ -74,7 +78,7 @@ impl Extents {
     /// Makes an extent of `pages` pool pages from `page`, with one reference.
     pub fn create(&mut self, page: usize, pages: usize, filled: u32, used: u64) -> ExtentId {
         self.bytes += pages * PAGE;
-        let e = Extent { page, pages, filled, refs: 1, filling: false, useful: false, used };
+        let e = Extent { page, pages, filled, refs: 1, filling: false, useful: false, rested: 0, used, warm: 0 };
         match self.vacant.pop() {
             Some(i) => {
                 self.slots[i as usize] = e;
@@ -130,6 +134,15 @@ impl Extents {
         e.pages = keep;
         self.bytes -= given.1 * PAGE;
         given
+    }
+
+    /// `id` keeps only its first `pages` pages: the others' content has gone elsewhere.
+    pub fn cut(&mut self, id: ExtentId, pages: usize) {
+        let e = self.get_mut(id);
+        let gone = e.pages - pages;
+        e.pages = pages;
+        e.filled = e.filled.min((pages * PAGE) as u32);
+        self.bytes -= gone * PAGE;
     }
 
     /// Whether `id` is alive.

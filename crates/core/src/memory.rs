@@ -71,6 +71,10 @@ pub trait Memory {
     /// Moves the pages of `from` into the vacant pool pages that start at page number `slot`.
     fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken;
 
+    /// Moves the pool pages from page number `slot` on into the missing pages of `to`, and wakes who waits
+    /// there. Returns how many pages were moved, from the start; the others are where they were.
+    fn put_back(&mut self, to: Span, slot: usize) -> usize;
+
     /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still have
     /// memory behind them.
     #[must_use]

@@ -69,9 +69,10 @@ pub const CREDIT_MAX: i64 = 4_000_000;
 const CREDIT_AGAIN: i64 = 1_000_000;
 /// Faults weigh more than they cost: they are mis-speculation, not investment.
 const FAULT_WEIGHT: i64 = 4;
-/// How much of a copy's price an output pays that follows it: Redis, which makes one copy for a GET, gains
-/// nothing from eliding it at 64 KB, and a tenth of its time at 512 KB.
-const COLD_OUTPUT_8THS: i64 = 5;
+/// How much of a copy's price an output pays for bytes that are not in the cache: Redis, which makes one copy
+/// of a value that it has not touched for long, gains nothing from eliding it at 64 KB, and up to a
+/// tenth of its time at 512 KB.
+const COLD_OUTPUT_8THS: i64 = 7;
 const FIRST_PAUSE: u32 = 256;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
 
@@ -259,10 +260,10 @@ impl Policy {
         self.charge(site, FAULT_WEIGHT * cost);
     }
 
-    /// An output of `bytes` was gathered from what `site` elided. The copy would have brought them into the
-    /// cache; now the kernel reads them cold.
-    pub fn gathered(&mut self, site: SiteId, bytes: usize) {
-        let cold = (bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
+    /// An output was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
+    /// cache any more: the copy would have brought them there, now the kernel reads them cold.
+    pub fn gathered(&mut self, site: SiteId, cold_bytes: usize) {
+        let cold = (cold_bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
         self.charge(site, self.costs.output + cold * COLD_OUTPUT_8THS / 8);
     }
 

@@ -13,10 +13,12 @@ use crate::{critical, space};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use uncopy_core::inject::Call;
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Fault;
 
+/// Of the thread, in bytes; the lowest page is its guard.
 const STACK: usize = 512 << 10;
 /// Faults that wait for the memory map to settle. The kernel hands out all faults before the report
 /// that they wait for, so there must be room for those of all threads; beyond it threads fault
@@ -54,6 +56,7 @@ fn create() -> bool {
     if inject::check(Call::Thread).is_err() {
         return false;
     }
+    let Some(stack) = stack() else { return false };
     // SAFETY: plain pthread calls; the thread runs `run` and touches no stack of ours. All signals
     // are blocked while it is made, so it starts (and stays) with all blocked.
     unsafe {
@@ -65,7 +68,7 @@ fn create() -> bool {
         let mut thread = core::mem::zeroed();
         let errno = *libc::__errno_location();
         let made = libc::pthread_attr_init(&mut attr) == 0
-            && libc::pthread_attr_setstacksize(&mut attr, STACK) == 0
+            && libc::pthread_attr_setstack(&mut attr, stack.cast(), STACK - PAGE) == 0
             && libc::pthread_attr_setdetachstate(&mut attr, libc::PTHREAD_CREATE_DETACHED) == 0
             && libc::pthread_create(&mut thread, &attr, run, core::ptr::null_mut()) == 0;
         libc::pthread_attr_destroy(&mut attr);
@@ -73,6 +76,33 @@ fn create() -> bool {
         *libc::__errno_location() = errno;
         made
     }
+}
+
+/// The thread's stack, above its guard. Not libc's: in a forked child that could be the stack of a
+/// thread of the parent's, with unmapped pages that nobody answers for but this thread. Made once, and
+/// used again by the children's threads; never given back, for the kernel writes to it when the
+/// thread has ended.
+fn stack() -> Option<*mut u8> {
+    static STACK_MADE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+    let made = STACK_MADE.load(Ordering::Relaxed);
+    if !made.is_null() {
+        return Some(made);
+    }
+    inject::check(Call::Mmap).ok()?;
+    // SAFETY: fresh memory of our own, of which the lowest page is given up as a guard.
+    let stack = unsafe {
+        let none = ProtFlags::empty();
+        let map = mmap_anonymous(core::ptr::null_mut(), STACK, none, MapFlags::PRIVATE).ok()?;
+        let stack = map.cast::<u8>().add(PAGE);
+        let use_it = MprotectFlags::READ | MprotectFlags::WRITE;
+        if mprotect(stack.cast(), STACK - PAGE, use_it).is_err() {
+            let _ = munmap(map, STACK);
+            return None;
+        }
+        stack
+    };
+    STACK_MADE.store(stack, Ordering::Relaxed);
+    Some(stack)
 }
 
 /// glibc's count of threads. The one that finds itself the last one ends the process as `exit(0)` does,

@@ -433,6 +433,31 @@ impl Memory for Pages {
         }
     }
 
+    fn put_back(&mut self, to: Span, slot: usize) -> usize {
+        let Some(fds) = self.own() else { return 0 };
+        let mut done = 0;
+        let mut tries = 0;
+        let mut step = to.len();
+        while done < to.len() {
+            let part = Span::sized(self.slot(slot) + done, step.min(to.len() - done));
+            let (moved, error) = fds.program.move_in(to.start + done, part);
+            done += moved;
+            match error {
+                None => {}
+                Some(Errno::AGAIN) if moved > 0 || tries < MOVE_TRIES => {
+                    tries += usize::from(moved == 0);
+                }
+                // One call of the kernel's must stay inside one mapping.
+                Some(Errno::INVAL) if part.len() > PAGE => step = half(part.len()),
+                Some(why) => {
+                    refused(why);
+                    break;
+                }
+            }
+        }
+        done / PAGE
+    }
+
     fn discard(&mut self, slot: usize, pages: usize) -> bool {
         if pages == 0 {
             return true;

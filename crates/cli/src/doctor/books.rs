@@ -39,6 +39,10 @@ impl Memory for Nowhere {
         Taken { pages: from.pages(), stop: Stop::Done }
     }
 
+    fn put_back(&mut self, to: Span, _: usize) -> usize {
+        to.pages()
+    }
+
     fn discard(&mut self, _: usize, _: usize) -> bool {
         true
     }

@@ -110,6 +110,11 @@ impl<M: Memory> Tracker<M> {
         let site = self.policy.site(caller, len);
         plan.site = site;
         let elide = self.policy.allows(site, len);
+        if !elide && len >= self.policy.threshold && self.rested_copy(from) {
+            if !self.survey(from, to, &mut survey) {
+                return Some(Reason::Fragmented);
+            }
+        }
         let before = self.obstacles();
         let island = ISLAND_PAGES * PAGE;
         let bulk = survey.sources.iter().any(|s| s.view.is_none() && s.span.len() >= island);

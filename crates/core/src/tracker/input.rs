@@ -144,6 +144,8 @@ impl<M: Memory> Tracker<M> {
             let e = self.extents.get_mut(extent);
             e.filling = false;
             e.filled = offset + got as u32;
+            self.traffic += got as u64;
+            e.warm = self.traffic;
             if got == 0 {
                 continue;
             }

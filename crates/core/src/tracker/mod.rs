@@ -15,6 +15,7 @@
 //! | `moving` | from resident to unmapped, and to ordinary memory again |
 //! | `input`, `output` | what is unmapped is received into, and sent from, extents |
 //! | `touch` | pages are composed from their views |
+//! | `back` | pages of a last view go back as they are |
 //! | `mapping` | the memory map changes: freed, unmapped, dropped, moved |
 //! | `fork` | a forked child takes the books over, or gives them up |
 //! | `holding`, `pool` | extents are made, held, let go; the pages behind them |
@@ -22,6 +23,7 @@
 //! | `obstacles` | what stood in a copy's way |
 //! | `check` | the invariants, for tests |
 
+mod back;
 mod check;
 mod copy;
 mod fork;
@@ -97,6 +99,8 @@ pub struct Tracker<M> {
     open: VecDeque<(ExtentId, usize)>,
     open_pages: usize,
     clock: u64,
+    /// Bytes received into and sent from extents.
+    traffic: u64,
     last_fault_end: usize,
     fault_around: usize,
     wants_eviction: bool,
@@ -131,6 +135,7 @@ impl<M: Memory> Tracker<M> {
             open: VecDeque::with_capacity(OPEN_TAILS + 1),
             open_pages: 0,
             clock: 0,
+            traffic: 0,
             last_fault_end: 0,
             fault_around: 1,
             wants_eviction: false,

@@ -66,7 +66,28 @@ impl<M: Memory> Tracker<M> {
     }
 
     pub(super) fn register(&mut self, span: Span, site: SiteId) -> bool {
-        let mut gaps: ArrayVec<Span, MAX_PIECES> = ArrayVec::new();
+        let mut gaps = ArrayVec::new();
+        let complete = self.register_gaps(span, site, &mut gaps);
+        // New ranges are trusted only when no unmap of the same addresses is still on its way
+        // to us: its event would end the views of the new mapping.
+        if !gaps.is_empty() && self.memory.map_changing() {
+            for gap in gaps {
+                self.memory.unregister(gap);
+                self.registered.remove(gap);
+            }
+            return false;
+        }
+        complete
+    }
+
+    /// Registers what of `span` is not yet; `gaps` is told what it was. Returns false if that is not
+    /// all of it.
+    fn register_gaps(
+        &mut self,
+        span: Span,
+        site: SiteId,
+        gaps: &mut ArrayVec<Span, MAX_PIECES>,
+    ) -> bool {
         while let Some(gap) = self.registered.next_gap(span.start, span.end) {
             if gaps.is_full() {
                 return false;
@@ -85,15 +106,6 @@ impl<M: Memory> Tracker<M> {
             self.registered.insert(gap);
             self.filter.track(gap);
             gaps.push(gap);
-        }
-        // New ranges are trusted only when no unmap of the same addresses is still on its way
-        // to us: its event would end the views of the new mapping.
-        if !gaps.is_empty() && self.memory.map_changing() {
-            for gap in gaps {
-                self.memory.unregister(gap);
-                self.registered.remove(gap);
-            }
-            return false;
         }
         true
     }

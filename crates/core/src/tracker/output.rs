@@ -7,6 +7,9 @@ use crate::memory::Memory;
 use crate::plan::OutputPlan;
 use crate::span::Span;
 
+/// After so many bytes received and sent, what was filled or sent before has left the cache (of one core).
+const WARM_BYTES: u64 = 1 << 20;
+
 impl<M: Memory> Tracker<M> {
     /// Plans an output call from `buffers` (address, length): viewed bytes come from extents.
     pub fn output_begin(
@@ -28,6 +31,7 @@ impl<M: Memory> Tracker<M> {
         plan: &mut OutputPlan,
     ) -> Option<()> {
         let mut payer = None;
+        let mut cold = 0;
         for (addr, len) in buffers {
             let span = Span::sized(addr, len);
             let mut count = 0;
@@ -44,6 +48,7 @@ impl<M: Memory> Tracker<M> {
                             self.pin(v.extent, &mut plan.pins)?;
                         }
                         plan.gathered += s.span.len();
+                        cold += if self.is_warm(v.extent) { 0 } else { s.span.len() };
                         self.address(v.extent, v.offset)
                     }
                     None => s.span.start,
@@ -63,8 +68,17 @@ impl<M: Memory> Tracker<M> {
             plan.per_buffer.try_push(count).ok()?;
         }
         if let Some(site) = payer {
-            self.policy.gathered(site, plan.gathered);
+            self.policy.gathered(site, cold);
+        }
+        self.traffic += plan.gathered as u64;
+        for &extent in &plan.pins {
+            self.extents.get_mut(extent).warm = self.traffic;
         }
         Some(())
+    }
+
+    /// Whether an extent's bytes have passed so recently that they are still in the cache.
+    fn is_warm(&self, extent: ExtentId) -> bool {
+        self.traffic - self.extents.get(extent).warm <= WARM_BYTES
     }
 }

@@ -50,6 +50,15 @@ impl Pool {
         }
     }
 
+    /// Pages whose memory was moved away.
+    pub(super) fn vacate(&mut self, page: usize, pages: usize) {
+        if page < self.boundary {
+            self.vacant.give(page, pages);
+        } else {
+            self.fresh_plain.give(page, pages);
+        }
+    }
+
     pub(super) fn take(&mut self, pages: usize) -> Option<usize> {
         self.recent
             .take(pages)

@@ -39,19 +39,26 @@ impl<M: Memory> Tracker<M> {
         } else {
             1
         };
-        let mut end = page + PAGE;
-        while end < page + self.fault_around * PAGE
+        // Touched in order: all of it is, most likely.
+        let moved = match self.views.at(page) {
+            Some((start, v)) if page == self.last_fault_end => self.move_back(page, start, v),
+            _ => 0,
+        };
+        let mut end = page + moved.max(1) * PAGE;
+        while moved == 0
+            && end < page + self.fault_around * PAGE
             && self.views.at(end).is_some_and(|(_, n)| n.extent != ExtentId::NONE)
         {
             end += PAGE;
         }
-        if self.materialize_pages(Span::new(page, end)).is_err() {
+        if moved == 0 && self.materialize_pages(Span::new(page, end)).is_err() {
             return Fault::Again;
         }
         add(&self.counters.faults, 1);
         add(&self.counters.touched_pages, ((end - page) / PAGE) as u64);
         self.last_fault_end = end;
-        self.policy.fault(v.site, (end - page) / PAGE);
+        let filled = if moved == 0 { (end - page) / PAGE } else { 1 };
+        self.policy.fault(v.site, filled);
         self.gauges();
         Fault::Resolved
     }
@@ -143,6 +150,7 @@ impl<M: Memory> Tracker<M> {
     /// [`FillError::Again`].
     pub fn materialize(&mut self, span: Span, forget: bool) -> Result<(), FillError> {
         let span = span.hull();
+        self.move_back_within(span);
         let mut at = span.start;
         while at < span.end {
             let (run, unmapped) = self.views.covered_run(at, span.end);

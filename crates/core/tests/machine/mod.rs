@@ -105,6 +105,19 @@ impl Memory for Machine {
         Taken { pages: from.pages(), stop: Stop::Done }
     }
 
+    fn put_back(&mut self, to: Span, slot: usize) -> usize {
+        assert!(self.registered.next_gap(to.start, to.end).is_none(), "unregistered move");
+        for i in 0..to.pages() {
+            let there = &self.program[page_of(to.start) + i];
+            assert!(there.is_none(), "moved onto a page of the program's");
+            if self.refuse() || self.pool[slot + i].is_none() {
+                return i;
+            }
+            self.program[page_of(to.start) + i] = self.pool[slot + i].take();
+        }
+        to.pages()
+    }
+
     fn discard(&mut self, slot: usize, pages: usize) -> bool {
         if self.refuse() {
             return false;

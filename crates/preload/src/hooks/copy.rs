@@ -150,7 +150,9 @@ unsafe extern "C" fn large_end(
 unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> bool {
     let tracked = space::running()
         && (space::FILTER.perhaps_tracked(src, n) || space::FILTER.perhaps_tracked(dst, n));
-    let input = n >= crate::start::threshold() && space::FILTER.is_input(src, n);
+    // (What overlaps is not elided; untracked, it needs no more than libc.)
+    let apart = dst.abs_diff(src) >= n;
+    let input = apart && n >= crate::start::threshold() && space::FILTER.is_input(src, n);
     if !(tracked || input && !space::PAUSES.rests(caller, n)) {
         return false;
     }

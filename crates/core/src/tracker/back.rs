@@ -1,0 +1,86 @@
+//! Pages go back to the program as they are: a view that is its extent's last one, congruent with it, needs
+//! no copy (a move costs a fifteenth of one).
+
+use super::Tracker;
+use crate::counters::add;
+use crate::extents::ExtentId;
+use crate::memory::Memory;
+use crate::span::{PAGE, Span};
+use crate::views::View;
+
+/// Fewer pages than these are filled by copying.
+const MOVE_MIN: usize = 4;
+/// Copies that resting call sites make of an extent before its pages go back: what is copied again and
+/// again (a cached value) is cheaper as ordinary memory, what is copied once is about to be freed.
+const RESTED_MAX: u8 = 2;
+
+impl<M: Memory> Tracker<M> {
+    /// Of the unmapped pages in `run`, moves back what can be moved. The rest stays unmapped.
+    pub(super) fn move_back_within(&mut self, run: Span) {
+        let mut at = run.start;
+        while let Some((start, v)) = self.next_view(at, run.end) {
+            at = v.end;
+            if start >= run.start && v.end <= run.end {
+                self.move_back(start, start, v);
+            }
+        }
+    }
+
+    fn next_view(&self, at: usize, end: usize) -> Option<(usize, View)> {
+        let (start, v) = self.views.iter_from(at).next()?;
+        (start < end).then_some((start, *v))
+    }
+
+    /// Moves back the pages from `page` on of the view `v`, which begins at `start`, if it is the last of
+    /// its extent and ends with it. Returns how many pages.
+    pub(super) fn move_back(&mut self, page: usize, start: usize, v: View) -> usize {
+        if v.extent == ExtentId::NONE {
+            return 0;
+        }
+        let span = Span::new(page, v.end);
+        let offset = v.offset as usize + (page - start);
+        let e = *self.extents.get(v.extent);
+        let (first, used) = (offset / PAGE, (e.filled as usize).div_ceil(PAGE));
+        let congruent = span == span.hull() && offset % PAGE == 0;
+        let last = e.refs == 1 && !e.filling && first + span.pages() == used;
+        if !congruent || !last || span.pages() < MOVE_MIN {
+            return 0;
+        }
+        if e.pages > used {
+            let (page, pages) = self.extents.trim(v.extent);
+            self.pool.give(page, pages);
+        }
+        let moved = self.memory.put_back(span, e.page + first);
+        add(&self.counters.moves, 1);
+        add(&self.counters.returned_pages, moved as u64);
+        if moved == span.pages() {
+            self.extents.cut(v.extent, first);
+            self.pool.vacate(e.page + first, moved);
+        }
+        // (What was moved in part leaves holes in the extent, which read as zeros when its pages are used
+        // again.)
+        let there = Span::sized(page, moved * PAGE);
+        self.views.remove(there, &mut self.extents, &mut self.pool);
+        moved
+    }
+
+    /// A copy of `from` was made although it is viewed, because its call site rests: what is copied so
+    /// repeatedly becomes ordinary memory. Returns whether anything has.
+    pub(super) fn rested_copy(&mut self, from: Span) -> bool {
+        let mut back = false;
+        let mut at = from.start;
+        while let Some(s) = self.views.segments(Span::new(at, from.end)).next() {
+            at = s.span.end;
+            let Some(v) = s.view.filter(|v| v.extent != ExtentId::NONE) else { continue };
+            let e = self.extents.get_mut(v.extent);
+            e.rested = e.rested.saturating_add(1);
+            if e.rested < RESTED_MAX {
+                continue;
+            }
+            let Some((start, whole)) = self.views.at(s.span.start) else { continue };
+            let pages = Span::new(start, whole.end).hull();
+            back |= self.materialize(pages, true).is_ok();
+        }
+        back
+    }
+}
