@@ -1,0 +1,134 @@
+//! Pages that go back to the program as they are.
+
+mod machine;
+
+use machine::{BASE, Machine, POOL, page_of};
+use std::sync::atomic::Ordering::Relaxed;
+use uncopy_core::counters::Counters;
+use uncopy_core::filter::Filter;
+use uncopy_core::plan::CopyPlan;
+use uncopy_core::policy::{Costs, Policy};
+use uncopy_core::span::{PAGE, Span};
+use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
+
+const LEN: usize = 16 * PAGE;
+const SOURCE: usize = BASE;
+const COPY: usize = BASE + 32 * PAGE;
+/// The call site that returns here rests from the start.
+const RESTING: usize = 0xbad;
+const CALLER: usize = 0x900d;
+
+struct World {
+    tracker: Tracker<Machine>,
+    counters: &'static Counters,
+}
+
+/// A program with 16 resident pages of input, each full of its own number, and a copy of them that was
+/// elided.
+fn elided() -> World {
+    let mut machine = Machine::new(64, 256, 1, false);
+    for page in 0..16 {
+        machine.program[page] = Some(Box::new([page as u8 + 1; PAGE]));
+    }
+    let mut policy = Policy::new(16 << 10, true, Costs::REFERENCE, Box::leak(Box::default()));
+    let site = policy.site(RESTING, LEN);
+    policy.charge(site, i64::from(u32::MAX));
+    let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
+    let limits = Limits { extent_bytes: 128 * PAGE, ranges: 100, views: 1000 };
+    let shape = PoolShape { boundary: 128, pages: 256 };
+    let filter = Box::leak(Box::new(Filter::new()));
+    let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
+    let mut world = World { tracker, counters };
+    world.copy(COPY, SOURCE, CALLER);
+    assert_eq!(counters.elided_bytes.load(Relaxed), LEN as u64);
+    assert!(!world.resident(SOURCE) && !world.resident(COPY));
+    world
+}
+
+impl World {
+    /// Copies `LEN` bytes as a shim does; returns whether the tracker left it to libc.
+    fn copy(&mut self, dst: usize, src: usize, caller: usize) -> bool {
+        let mut plan = CopyPlan::default();
+        self.tracker.copy_begin(dst, src, LEN, caller, true, &mut plan);
+        for c in plan.copies.iter().filter(|_| !plan.bypass) {
+            assert!(c.from >= POOL && self.resident(c.to), "{c:?}");
+            for i in 0..c.len {
+                let byte = *self.tracker.memory.pool_byte(c.from + i);
+                let page = self.tracker.memory.program[page_of(c.to + i)].as_mut().unwrap();
+                page[(c.to + i) % PAGE] = byte;
+            }
+        }
+        self.tracker.release(&mut plan.pins);
+        self.tracker.check().unwrap();
+        plan.bypass
+    }
+
+    fn resident(&self, addr: usize) -> bool {
+        self.tracker.memory.program[page_of(addr)].is_some()
+    }
+
+    fn assert_holds_the_numbers(&self, at: usize) {
+        for page in 0..16 {
+            let there = self.tracker.memory.program[page_of(at) + page].as_deref();
+            assert_eq!(there, Some(&[page as u8 + 1; PAGE]), "page {page}");
+        }
+    }
+
+    fn returned(&self) -> u64 {
+        self.counters.returned_pages.load(Relaxed)
+    }
+}
+
+#[test]
+fn the_last_view_of_an_extent_is_moved_back_and_its_place_in_the_pool_is_vacant_again() {
+    let mut w = elided();
+    w.tracker.freed(COPY, LEN);
+    w.tracker.materialize(Span::sized(SOURCE, LEN), true).unwrap();
+    w.assert_holds_the_numbers(SOURCE);
+    assert_eq!(w.returned(), 16);
+    assert_eq!(w.counters.extents.load(Relaxed), 0);
+    // (The machine asserts that moves go to vacant pages only.)
+    w.copy(COPY, SOURCE, CALLER);
+    w.tracker.check().unwrap();
+}
+
+#[test]
+fn a_view_that_is_not_the_last_one_is_copied() {
+    let mut w = elided();
+    w.tracker.materialize(Span::sized(SOURCE, LEN), true).unwrap();
+    w.assert_holds_the_numbers(SOURCE);
+    assert_eq!(w.returned(), 0);
+    w.tracker.materialize(Span::sized(COPY, LEN), true).unwrap();
+    w.assert_holds_the_numbers(COPY);
+    assert_eq!(w.returned(), 16);
+}
+
+#[test]
+fn the_second_touch_in_order_moves_back_the_rest_of_a_last_view() {
+    let mut w = elided();
+    w.tracker.freed(COPY, LEN);
+    assert_eq!(w.tracker.fault(SOURCE), Fault::Resolved);
+    assert!(w.resident(SOURCE) && !w.resident(SOURCE + PAGE));
+    assert_eq!(w.tracker.fault(SOURCE + PAGE), Fault::Resolved);
+    w.assert_holds_the_numbers(SOURCE);
+    assert_eq!(w.returned(), 15);
+    assert_eq!(w.counters.extents.load(Relaxed), 0);
+    w.tracker.check().unwrap();
+}
+
+#[test]
+fn what_a_resting_site_copies_twice_is_ordinary_memory_from_then_on() {
+    let mut w = elided();
+    w.tracker.freed(COPY, LEN);
+    let other = BASE + 48 * PAGE;
+    for page in 0..16 {
+        w.tracker.memory.program[page_of(other) + page] = Some(Box::new([0; PAGE]));
+    }
+    assert!(!w.copy(other, SOURCE, RESTING), "the first copy is made from the extent");
+    w.assert_holds_the_numbers(other);
+    assert!(!w.resident(SOURCE));
+    assert!(w.copy(other, SOURCE, RESTING), "the second one is libc's");
+    w.assert_holds_the_numbers(SOURCE);
+    assert_eq!(w.returned(), 16);
+    assert!(w.tracker.memory.registered.next_in(SOURCE, SOURCE + LEN).is_none());
+}
