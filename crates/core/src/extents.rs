@@ -78,7 +78,17 @@ impl Extents {
     /// Makes an extent of `pages` pool pages from `page`, with one reference.
     pub fn create(&mut self, page: usize, pages: usize, filled: u32, used: u64) -> ExtentId {
         self.bytes += pages * PAGE;
-        let e = Extent { page, pages, filled, refs: 1, filling: false, useful: false, rested: 0, used, warm: 0 };
+        let e = Extent {
+            page,
+            pages,
+            filled,
+            refs: 1,
+            filling: false,
+            useful: false,
+            rested: 0,
+            used,
+            warm: 0,
+        };
         match self.vacant.pop() {
             Some(i) => {
                 self.slots[i as usize] = e;

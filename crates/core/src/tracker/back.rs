@@ -41,7 +41,7 @@ impl<M: Memory> Tracker<M> {
         let offset = v.offset as usize + (page - start);
         let e = *self.extents.get(v.extent);
         let (first, used) = (offset / PAGE, (e.filled as usize).div_ceil(PAGE));
-        let congruent = span == span.hull() && offset % PAGE == 0;
+        let congruent = span == span.hull() && offset.is_multiple_of(PAGE);
         let last = e.refs == 1 && !e.filling && first + span.pages() == used;
         if !congruent || !last || span.pages() < MOVE_MIN {
             return 0;

@@ -110,10 +110,9 @@ impl<M: Memory> Tracker<M> {
         let site = self.policy.site(caller, len);
         plan.site = site;
         let elide = self.policy.allows(site, len);
-        if !elide && len >= self.policy.threshold && self.rested_copy(from) {
-            if !self.survey(from, to, &mut survey) {
-                return Some(Reason::Fragmented);
-            }
+        let rested = !elide && len >= self.policy.threshold;
+        if rested && self.rested_copy(from) && !self.survey(from, to, &mut survey) {
+            return Some(Reason::Fragmented);
         }
         let before = self.obstacles();
         let island = ISLAND_PAGES * PAGE;
