@@ -6,13 +6,15 @@
 //! addresses somebody else may get.
 
 use crate::span::Span;
-use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// loom looks at every atomic in every order: there must be few.
 const MODEL: bool = cfg!(all(loom, test));
-/// Tracked addresses are told apart in granules of 64 KB.
+/// Tracked addresses are told apart in granules of 64 KB, as far as 16 GB of them: where all bits are
+/// set, every stack seems to be tracked.
 const GRANULE_SHIFT: u32 = 16;
-const GRANULES: usize = if MODEL { 4 } else { 1 << 15 };
+const GRANULES: usize = if MODEL { 4 } else { 1 << 18 };
+const WORDS: usize = GRANULES.div_ceil(64);
 /// Origins in granules of 16 KB, so that every one of 32 KB or more has a granule to itself.
 const ORIGIN_SHIFT: u32 = 14;
 const ORIGINS: usize = if MODEL { 4 } else { 1 << 16 };
@@ -22,7 +24,9 @@ const WALK_MAX: usize = 512;
 /// Granules that hold registered pages, and ranges that input calls filled (*origins*).
 #[derive(Debug)]
 pub struct Filter {
-    tracked: [AtomicU8; GRANULES],
+    tracked: [AtomicU64; WORDS],
+    /// What stays tracked, while `tracked` is made anew.
+    stays: [AtomicU64; WORDS],
     origin_start: [AtomicUsize; ORIGINS],
     origin_end: [AtomicUsize; ORIGINS],
 }
@@ -33,9 +37,20 @@ impl Default for Filter {
     }
 }
 
+#[inline(always)]
+fn is_set(bits: &[AtomicU64; WORDS], i: usize) -> bool {
+    bits[i / 64].load(Relaxed) >> (i % 64) & 1 != 0
+}
+
+/// (Not at the same time as another change.)
+fn set(bits: &[AtomicU64; WORDS], i: usize) {
+    let word = &bits[i / 64];
+    word.store(word.load(Relaxed) | 1 << (i % 64), Relaxed);
+}
+
 #[inline]
 fn slot(granule: usize, slots: usize) -> usize {
-    (granule ^ (granule >> 15)) & (slots - 1)
+    (granule ^ (granule >> slots.ilog2())) & (slots - 1)
 }
 
 impl Filter {
@@ -43,7 +58,8 @@ impl Filter {
     #[cfg(not(all(loom, test)))]
     pub const fn new() -> Self {
         Self {
-            tracked: [const { AtomicU8::new(0) }; GRANULES],
+            tracked: [const { AtomicU64::new(0) }; WORDS],
+            stays: [const { AtomicU64::new(0) }; WORDS],
             origin_start: [const { AtomicUsize::new(0) }; ORIGINS],
             origin_end: [const { AtomicUsize::new(0) }; ORIGINS],
         }
@@ -53,7 +69,8 @@ impl Filter {
     #[cfg(all(loom, test))]
     pub fn new() -> Self {
         Self {
-            tracked: core::array::from_fn(|_| AtomicU8::new(0)),
+            tracked: core::array::from_fn(|_| AtomicU64::new(0)),
+            stays: core::array::from_fn(|_| AtomicU64::new(0)),
             origin_start: core::array::from_fn(|_| AtomicUsize::new(0)),
             origin_end: core::array::from_fn(|_| AtomicUsize::new(0)),
         }
@@ -69,7 +86,7 @@ impl Filter {
 
     #[inline(always)]
     fn tracked_granule(&self, granule: usize) -> bool {
-        self.tracked[slot(granule, GRANULES)].load(Relaxed) != 0
+        is_set(&self.tracked, slot(granule, GRANULES))
     }
 
     #[cold]
@@ -78,29 +95,30 @@ impl Filter {
         last.wrapping_sub(first) > WALK_MAX || (first + 1..=last).any(|g| self.tracked_granule(g))
     }
 
-    /// `span` holds tracked pages from now on.
+    /// `span` holds tracked pages from now on. One caller at a time (the tracker has a lock), as for
+    /// [`Filter::track_only`].
     pub fn track(&self, span: Span) {
         if span.is_empty() {
             return;
         }
         for g in (span.start >> GRANULE_SHIFT)..=((span.end - 1) >> GRANULE_SHIFT) {
-            self.tracked[slot(g, GRANULES)].store(1, Relaxed);
+            set(&self.tracked, slot(g, GRANULES));
         }
     }
 
     /// Only `spans` hold tracked pages from now on. Others ask meanwhile: what stays tracked is never
     /// denied.
     pub fn track_only(&self, spans: impl Iterator<Item = Span>) {
-        let mut stays = [0u64; GRANULES.div_ceil(64)];
+        self.stays.iter().for_each(|word| word.store(0, Relaxed));
         for span in spans.filter(|s| !s.is_empty()) {
             for g in (span.start >> GRANULE_SHIFT)..=((span.end - 1) >> GRANULE_SHIFT) {
-                let i = slot(g, GRANULES);
-                stays[i / 64] |= 1 << (i % 64);
+                set(&self.stays, slot(g, GRANULES));
             }
         }
-        for (i, t) in self.tracked.iter().enumerate() {
-            if stays[i / 64] >> (i % 64) & 1 == 0 {
-                t.store(0, Relaxed);
+        for (word, stays) in self.tracked.iter().zip(&self.stays) {
+            let (before, after) = (word.load(Relaxed), word.load(Relaxed) & stays.load(Relaxed));
+            if before != after {
+                word.store(after, Relaxed);
             }
         }
     }
