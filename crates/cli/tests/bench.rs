@@ -67,6 +67,62 @@ fn echo_verifies_with_threads_touches_and_every_allocation() {
 }
 
 #[test]
+fn echo_verifies_with_every_checksum_and_with_moving_touches() {
+    for checksum in ["last", "every"] {
+        let words = [
+            "bench",
+            "echo",
+            "--json",
+            "--sizes",
+            "100001",
+            "--copies",
+            "0,2",
+            "--connections",
+            "2",
+            "--checksum",
+            checksum,
+            "--touch-pages",
+            "1",
+            "--touched",
+            "last",
+            "--touch-moving",
+        ];
+        let results = json(&[&words[..], &SHORT].concat());
+        for row in results["rows"].as_array().unwrap() {
+            assert_eq!((&row["checksum"], &row["touched_in"]), (&checksum.into(), &"last".into()));
+            assert_eq!(
+                (&row["touched_moving"], &row["verified_messages"]),
+                (&true.into(), &16.into())
+            );
+        }
+    }
+}
+
+#[test]
+fn the_papers_figures_print_rows_with_spreads() {
+    for (figure, rows) in [("copies", 4), ("threads", 2), ("touch", 4)] {
+        let words =
+            ["bench", figure, "--quick", "--json", "--seconds", "0.05", "--connections", "2"];
+        let results = json(&words);
+        assert_eq!(results["bench"], figure);
+        let series = results["series"].as_array().unwrap();
+        let found: Vec<&Value> =
+            series.iter().flat_map(|s| s["rows"].as_array().unwrap()).collect();
+        assert!(found.len() >= rows, "{figure}: {}", found.len());
+        for row in found {
+            // 2 connections, 2 messages before and 2 after, 2 sides.
+            assert_eq!(row["verified_messages"], 16);
+            for side in ["plain", "uncopy"] {
+                let rate = row[side]["req_per_s"].as_f64().unwrap();
+                let spread = row[side]["req_per_s_spread"].as_array().unwrap();
+                let [low, high] = [0, 1].map(|i| spread[i].as_f64().unwrap());
+                assert!(0.0 < low && low <= rate && rate <= high, "{low} {rate} {high}");
+            }
+        }
+    }
+}
+
+#[test]
 fn memcpy_prints_every_size() {
     let results = json(&["bench", "memcpy", "--json", "--repeats", "1"]);
     let rows = results["rows"].as_array().unwrap();

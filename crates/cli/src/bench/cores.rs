@@ -1,5 +1,7 @@
 //! Which cores the server and the load generator run on.
 
+use std::sync::OnceLock;
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -36,6 +38,16 @@ pub fn available() -> Outcome<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))
         .map_err(|e| format!("cannot tell which cores there are ({})", e.desc()))?;
     Ok((0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect())
+}
+
+/// The cores that this process could use when it was first asked: what [`pin`] bound it to since
+/// does not count.
+pub fn all() -> Outcome<Vec<usize>> {
+    static ALL: OnceLock<Vec<usize>> = OnceLock::new();
+    match ALL.get() {
+        Some(all) => Ok(all.clone()),
+        None => available().map(|now| ALL.get_or_init(|| now).clone()),
+    }
 }
 
 /// The set of `cores` as the kernel wants it.

@@ -26,10 +26,11 @@ use crate::Outcome;
 pub const NAME: &str = "__echo-server";
 
 /// How the copy buffers are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Allocation {
     /// malloc, once for a connection.
+    #[default]
     Malloc,
     /// posix_memalign on a page's boundary, once for a connection.
     Aligned,
@@ -37,8 +38,32 @@ pub enum Allocation {
     Fresh,
 }
 
+/// Which buffers of a message are touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Touched {
+    /// The one received into, before it is copied, and the last copy.
+    #[default]
+    Both,
+    /// The last copy (without copies, the one received into).
+    Last,
+}
+
+/// Which copies are read as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Checksum {
+    /// None.
+    #[default]
+    None,
+    /// The one that is sent back.
+    Last,
+    /// Each, when it has been made.
+    Every,
+}
+
 /// What the server is to do.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Bytes in a message.
     pub size: usize,
@@ -48,6 +73,12 @@ pub struct Plan {
     pub connections: usize,
     /// Pages of every message that are read and written back.
     pub touch_pages: usize,
+    /// In which buffers.
+    pub touched: Touched,
+    /// Whether other ones in each message.
+    pub touch_moving: bool,
+    /// Copies of which every byte is read.
+    pub checksum: Checksum,
     /// How the copy buffers are allocated.
     pub allocation: Allocation,
     /// Core of each thread.
@@ -230,6 +261,8 @@ struct Connection {
     stream: TcpStream,
     received: Buffer,
     copies: Vec<Buffer>,
+    /// Messages so far.
+    turn: usize,
     state: State,
 }
 
@@ -271,7 +304,7 @@ impl Connection {
         let received = allocate(plan)?;
         let kept = if plan.allocation == Allocation::Fresh { 0 } else { plan.copies };
         let copies = (0..kept).map(|_| allocate(plan)).collect::<io::Result<_>>()?;
-        Ok(Self { stream, received, copies, state: State::Receiving(0) })
+        Ok(Self { stream, received, copies, turn: 0, state: State::Receiving(0) })
     }
 
     fn waits_for(&self) -> EpollFlags {
@@ -324,22 +357,36 @@ impl Connection {
         Ok(true)
     }
 
-    /// The application: touches and copies a whole message.
+    /// The application: touches, copies and sums up a whole message.
     fn process(&mut self, plan: &Plan) -> io::Result<()> {
-        touch(self.received, plan);
+        self.turn = self.turn.wrapping_add(1);
+        if plan.touched == Touched::Both {
+            touch(self.received, plan, self.turn);
+        }
         if plan.allocation == Allocation::Fresh {
             self.copies = (0..plan.copies).map(|_| allocate(plan)).collect::<io::Result<_>>()?;
         }
         let mut source = self.received;
-        for copy in &self.copies {
+        let mut seen = None;
+        for (i, copy) in self.copies.iter().enumerate() {
             // Black boxes, so that it stays a call of libc's memcpy from one buffer to the next.
             let (to, from, size) = std::hint::black_box((*copy, source, plan.size));
             // SAFETY: both are buffers of `size` bytes of their own.
             unsafe { libc::memcpy(to.cast(), from.cast(), size) };
             source = *copy;
+            let last = i + 1 == self.copies.len();
+            if plan.checksum == Checksum::Every || last && plan.checksum == Checksum::Last {
+                let sum = sum(source, plan.size);
+                if *seen.get_or_insert(sum) != sum {
+                    return Err(io::Error::other(format!("copy {} has another sum", i + 1)));
+                }
+            }
         }
-        if !self.copies.is_empty() {
-            touch(source, plan);
+        if self.copies.is_empty() && plan.checksum != Checksum::None {
+            std::hint::black_box(sum(source, plan.size));
+        }
+        if !self.copies.is_empty() || plan.touched == Touched::Last {
+            touch(source, plan, self.turn);
         }
         Ok(())
     }
@@ -360,17 +407,29 @@ impl Drop for Connection {
     }
 }
 
-/// Reads one byte of some pages and writes it back: the first page, the last, then spread evenly.
-fn touch(buffer: Buffer, plan: &Plan) {
+/// Reads one byte of some pages and writes it back: the first page, the last, then spread evenly;
+/// moving ones lie a page further in each message.
+fn touch(buffer: Buffer, plan: &Plan, turn: usize) {
     let pages = plan.touch_pages.min(plan.size.div_ceil(4096));
+    let moved = if plan.touch_moving { turn % plan.size.div_ceil(4096) * 4096 } else { 0 };
     for i in 0..pages {
         let offset = if pages == 1 { 0 } else { i * (plan.size - 1) / (pages - 1) };
+        let offset = (offset + moved) % plan.size;
         // SAFETY: the offset is below the buffer's size.
         unsafe {
             let byte = buffer.add(offset);
             byte.write_volatile(byte.read_volatile());
         }
     }
+}
+
+/// The sum of all words of a buffer (and the bytes left over), which reads each once.
+fn sum(buffer: Buffer, size: usize) -> u64 {
+    // SAFETY: the buffer has `size` bytes, and nobody writes to it meanwhile.
+    let bytes = unsafe { std::slice::from_raw_parts(std::hint::black_box(buffer), size) };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    words.chain(rest.iter().map(|b| u64::from(*b))).fold(0, u64::wrapping_add)
 }
 
 #[cfg(test)]
@@ -381,6 +440,17 @@ mod tests {
     fn resident_memory_is_read_from_the_status_file() {
         assert_eq!(resident_kb("VmPeak:\t 9 kB\nVmRSS:\t  1234 kB\n"), Some(1234));
         assert_eq!(resident_kb(""), None);
+    }
+
+    #[test]
+    fn a_sum_takes_in_every_byte() {
+        let mut bytes = vec![1_u8; 19];
+        let before = sum(bytes.as_mut_ptr(), 19);
+        for i in 0..19 {
+            bytes[i] += 1;
+            assert_ne!(sum(bytes.as_mut_ptr(), 19), before, "{i}");
+            bytes[i] -= 1;
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 pub mod cores;
 pub mod echo;
 mod echo_load;
+mod echo_rows;
 pub mod echo_server;
+pub mod figures;
 pub mod memcpy;
 pub mod progress;
 mod server_process;
@@ -14,8 +16,10 @@ use std::path::Path;
 use std::process::Command as Process;
 
 use clap::{ArgMatches, Args, Command};
+use serde::{Deserialize, Serialize};
 use uncopy_core::options::{self, OPTIONS};
 
+use self::figures::Figure;
 use crate::doctor::cache;
 use crate::{Outcome, library, parsed, variables};
 
@@ -31,6 +35,7 @@ pub fn command() -> Command {
                 "An echo server that copies every message before it sends the last copy back",
             ),
         ))
+        .subcommands(Figure::ALL.map(Figure::command))
         .subcommand(memcpy::MemcpyArgs::augment_args(
             Command::new("memcpy")
                 .about("What a copy of ordinary memory costs through the library"),
@@ -43,8 +48,22 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     match matches.subcommand().expect("clap demands a subcommand") {
         ("echo", matches) => echo::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),
-        _ => unreachable!("clap knows only the subcommands above"),
+        (name, matches) => {
+            let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);
+            figures::main(figure.expect("clap knows only these"), &parsed(matches)?)
+        }
     }
+}
+
+/// How long and how often a mode measures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// Whether it was only a look.
+    pub quick: bool,
+    /// Turns.
+    pub repeats: usize,
+    /// Length of a timed window.
+    pub seconds: f64,
 }
 
 /// One of the two things that are compared.

@@ -28,13 +28,21 @@ pub struct ServerProcess {
 
 impl ServerProcess {
     /// Starts a server and waits until it listens.
-    pub fn start(plan: &Plan, side: Side, library: &Path) -> Outcome<Self> {
+    pub fn start(
+        plan: &Plan,
+        side: Side,
+        library: &Path,
+        environment: &[(&str, &str)],
+    ) -> Outcome<Self> {
         let set = cores::set_of(&plan.cores)?;
         let mut command = super::own_command(echo_server::NAME, side, library)?;
         command
             .arg(serde_json::to_string(plan).expect("a plan can be written"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
+        if side == Side::Uncopy {
+            command.envs(environment.iter().copied());
+        }
         // SAFETY: between fork and exec it makes one system call and touches nothing else.
         unsafe {
             command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?));
