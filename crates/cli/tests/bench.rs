@@ -123,6 +123,26 @@ fn the_papers_figures_print_rows_with_spreads() {
 }
 
 #[test]
+fn views_prints_the_books_and_the_processes() {
+    let words =
+        ["bench", "views", "--json", "--repeats", "1", "--views", "3,40", "--sizes", "16K,100001"];
+    let results = json(&words);
+    let names = |key: &str| -> Vec<_> {
+        let rows = results[key].as_array().unwrap().iter();
+        rows.map(|r| (r["views"].as_u64().unwrap(), r["size"].as_u64().unwrap())).collect()
+    };
+    let expected = [(3, 16384), (3, 100_001), (40, 16384), (40, 100_001)];
+    assert_eq!((names("books"), names("processes")), (expected.to_vec(), expected.to_vec()));
+    for row in results["processes"].as_array().unwrap() {
+        assert!(
+            row["plain_ns"].as_f64().unwrap() > 0.0 && row["uncopy_ns"].as_f64().unwrap() > 0.0
+        );
+        // 2 copies before and 4 after, on both sides.
+        assert!(row["verified_bytes"].as_u64().unwrap() >= 12 * row["size"].as_u64().unwrap());
+    }
+}
+
+#[test]
 fn memcpy_prints_every_size() {
     let results = json(&["bench", "memcpy", "--json", "--repeats", "1"]);
     let rows = results["rows"].as_array().unwrap();

@@ -229,7 +229,7 @@ fn resident_kb(status: &str) -> Option<u64> {
 }
 
 /// The counters of the library, if it is loaded in this process.
-fn library_counters() -> Option<Snapshot> {
+pub fn library_counters() -> Option<Snapshot> {
     // SAFETY: the name is a C string; looking it up has no other effect.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"uncopy_counters".as_ptr()) };
     if symbol.is_null() {

@@ -10,6 +10,9 @@ pub mod memcpy;
 pub mod progress;
 mod server_process;
 pub mod stats;
+pub mod views;
+mod views_books;
+pub mod views_loop;
 
 use std::fmt;
 use std::path::Path;
@@ -36,6 +39,10 @@ pub fn command() -> Command {
             ),
         ))
         .subcommands(Figure::ALL.map(Figure::command))
+        .subcommand(views::ViewsArgs::augment_args(
+            Command::new("views")
+                .about("What an elided copy costs over its size, among up to 100,000 live views"),
+        ))
         .subcommand(memcpy::MemcpyArgs::augment_args(
             Command::new("memcpy")
                 .about("What a copy of ordinary memory costs through the library"),
@@ -47,6 +54,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     variables::report(|_| false);
     match matches.subcommand().expect("clap demands a subcommand") {
         ("echo", matches) => echo::main(&parsed(matches)?),
+        ("views", matches) => views::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),
         (name, matches) => {
             let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);
