@@ -11,7 +11,7 @@ use super::stats::{median, quotient, round, spread};
 use crate::{Outcome, units};
 
 /// What `--json` prints.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     /// The mode's name.
     pub bench: String,
@@ -20,7 +20,7 @@ pub struct Results {
 }
 
 /// One combination of parameters.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Bytes in a message.
     pub size: usize,
@@ -78,7 +78,7 @@ pub struct Numbers {
 }
 
 /// What is measured under uncopy: of counters, what the timed window added.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UncopyNumbers {
     /// What is measured on both sides.
     #[serde(flatten)]

@@ -7,7 +7,9 @@ mod echo_rows;
 pub mod echo_server;
 pub mod figures;
 pub mod memcpy;
+pub mod plot;
 pub mod progress;
+mod report;
 mod server_process;
 pub mod stats;
 pub mod views;
@@ -43,6 +45,9 @@ pub fn command() -> Command {
             Command::new("views")
                 .about("What an elided copy costs over its size, among up to 100,000 live views"),
         ))
+        .subcommand(report::ReportArgs::augment_args(
+            Command::new("report").about("All of these as a page with pictures, beside the paper"),
+        ))
         .subcommand(memcpy::MemcpyArgs::augment_args(
             Command::new("memcpy")
                 .about("What a copy of ordinary memory costs through the library"),
@@ -55,6 +60,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     match matches.subcommand().expect("clap demands a subcommand") {
         ("echo", matches) => echo::main(&parsed(matches)?),
         ("views", matches) => views::main(&parsed(matches)?),
+        ("report", matches) => report::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),
         (name, matches) => {
             let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);

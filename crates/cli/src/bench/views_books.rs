@@ -23,7 +23,8 @@ pub fn measure(views: usize, sizes: &[usize]) -> Outcome<Vec<Vec<f64>>> {
     let mut results = Vec::new();
     for (nth, &size) in sizes.iter().enumerate() {
         let before = books.elided();
-        let place = |kind: usize| BASE + (1 + nth) * FAR + kind * 2 * size;
+        let apart = (2 * size).next_multiple_of(4096);
+        let place = |kind: usize| BASE + (1 + nth) * FAR + kind * apart;
         let mut turn = 0;
         let mut copies = 0;
         let mut round = |books: &mut Books| {

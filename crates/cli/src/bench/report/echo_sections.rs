@@ -1,0 +1,528 @@
+//! The paper's figures: pictures of rows of the echo bench, and what the paper says of them.
+//!
+//! What is known of the paper's figures is what its text says: the extracted text has no points.
+
+use super::section::{Fact, Section, line, times, with_spread};
+use crate::bench::echo::Row;
+use crate::bench::figures::{
+    Figure, FigureResults, LOW_THRESHOLD, MOVING, NO_COPY, NO_POLICY, POLICY, SAME,
+};
+use crate::bench::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Stroke, Unit, short};
+use crate::bench::stats::quotient;
+use crate::units;
+
+/// The section of `figure`.
+pub fn section(figure: Figure, results: &FigureResults) -> Section {
+    let rows = |label: &str| -> &[Row] {
+        results.series.iter().find(|s| s.label == label).map_or(&[], |s| &s.rows)
+    };
+    let base = Section {
+        name: figure.name(),
+        title: "",
+        text: String::new(),
+        plots: Vec::new(),
+        facts: Vec::new(),
+        table: table(results),
+    };
+    match figure {
+        Figure::Copies => copies(base, rows("")),
+        Figure::Sizes => sizes(base, rows(""), rows(LOW_THRESHOLD)),
+        Figure::Threads => threads(base, rows("")),
+        Figure::Faults => faults(base, rows(POLICY), rows(NO_POLICY), rows(NO_COPY)),
+        Figure::Misspeculation => misspeculation(base, rows(SAME), rows(MOVING)),
+        Figure::Touch => touch(base, results),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Rate,
+    Bandwidth,
+    Cpu,
+}
+
+/// A point of one side of a row.
+fn point(row: &Row, x: f64, uncopy: bool, what: What) -> Point {
+    let numbers = if uncopy { &row.uncopy.common } else { &row.plain };
+    let (y, spread, unit) = match what {
+        What::Rate => (numbers.req_per_s, numbers.req_per_s_spread, "messages/s"),
+        What::Bandwidth => {
+            let gb = |rate: f64| rate * row.size as f64 / 1e9;
+            (gb(numbers.req_per_s), numbers.req_per_s_spread.map(gb), "GB/s")
+        }
+        What::Cpu => (numbers.cpu_us_per_req, numbers.cpu_us_per_req_spread, "µs of CPU"),
+    };
+    let side = if uncopy { "uncopy" } else { "plain" };
+    Point {
+        x,
+        y,
+        spread,
+        note: format!("{side}, {}: {} {unit}", named(row), with_spread(y, spread)),
+    }
+}
+
+fn named(row: &Row) -> String {
+    let mut text = format!("{}, {} copies", units::size(row.size as u64), row.copies);
+    if row.threads > 1 {
+        text += &format!(", {} threads", row.threads);
+    }
+    if row.touched_pages > 0 {
+        text += &format!(", {} pages touched", row.touched_pages);
+    }
+    text
+}
+
+fn points(rows: &[Row], x: fn(&Row) -> f64, uncopy: bool, what: What) -> Vec<Point> {
+    rows.iter().map(|row| point(row, x(row), uncopy, what)).collect()
+}
+
+fn axis(label: &'static str, scale: Scale, unit: Unit) -> Axis {
+    Axis { label, scale, unit }
+}
+
+fn rate_axis() -> Axis {
+    axis("messages/s", Scale::Linear, Unit::Number)
+}
+
+fn cpu_axis() -> Axis {
+    axis("µs of server CPU a message", Scale::Linear, Unit::Number)
+}
+
+fn plot(name: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Plot {
+    Plot { name: name.to_owned(), title: title.to_owned(), x, y, lines, rules: Vec::new() }
+}
+
+const UNKNOWN: &str = "points of the curves: only drawn, not in the text";
+
+fn copies(mut section: Section, rows: &[Row]) -> Section {
+    section.title = "Copies (figure 4)";
+    section.text =
+        "An echo server receives messages of 512 KB on 16 connections, copies each from \
+        buffer to buffer and sends the last copy back. Plain Linux beside uncopy; the dashed line \
+        is the plain server without copies, which no elision of copies can beat by itself."
+            .to_owned();
+    let x = |row: &Row| row.copies as f64;
+    let bound = |what| -> Vec<Point> {
+        let none = rows.iter().find(|row| row.copies == 0);
+        let ends = none.iter().flat_map(|none| {
+            let p = point(none, 0.0, false, what);
+            rows.iter().map(move |r| Point {
+                x: r.copies as f64,
+                spread: [p.y; 2],
+                note: p.note.clone(),
+                ..p
+            })
+        });
+        ends.collect()
+    };
+    let lines = |what| {
+        let mut lines = vec![
+            line("plain", 0, points(rows, x, false, what)),
+            line("uncopy", 1, points(rows, x, true, what)),
+        ];
+        let name = "plain without copies".to_owned();
+        lines.push(Line { name, color: 3, stroke: Stroke::Dashed, points: bound(what) });
+        lines
+    };
+    let copies = || axis("copies of each message", Scale::Linear, Unit::Number);
+    section.plots = vec![
+        plot(
+            "copies-rate",
+            "Throughput over copies, 512 KB",
+            copies(),
+            rate_axis(),
+            lines(What::Rate),
+        ),
+        plot("copies-cpu", "CPU over copies, 512 KB", copies(), cpu_axis(), lines(What::Cpu)),
+    ];
+    let none = rows.iter().find(|row| row.copies == 0);
+    if let (Some(row), Some(none)) = (rows.iter().find(|r| r.copies == 12), none) {
+        section.facts = vec![
+            Fact::new(
+                "512 KB, 12 copies, over plain Linux",
+                "3.8×",
+                format!(
+                    "{} throughput, {} CPU",
+                    times(row.ratio, row.ratio_spread),
+                    times(row.cpu_ratio, row.cpu_ratio_spread)
+                ),
+            ),
+            Fact::new(
+                "12 copies against plain without any",
+                "“close to the configuration without copies”",
+                format!(
+                    "{} of its throughput, {} of its CPU",
+                    percent(quotient(row.uncopy.common.req_per_s, none.plain.req_per_s)),
+                    percent(quotient(row.uncopy.common.cpu_us_per_req, none.plain.cpu_us_per_req))
+                ),
+            ),
+            Fact::new("1 to 11 copies", UNKNOWN, "see the picture"),
+        ];
+    }
+    section
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
+    section.title = "Sizes (figure 6)";
+    section.text = "The same server with 0 and 5 copies of messages of 8 KB to 1 MB. The paper \
+        switched its threshold off here; uncopy runs as anyone gets it (copies below 16 KB are left \
+        alone), and once more with a threshold of 8 KB where that makes a difference."
+        .to_owned();
+    let with = |copies: usize| -> Vec<Row> {
+        rows.iter().filter(|r| r.copies == copies).cloned().collect()
+    };
+    let (none, five) = (with(0), with(5));
+    let x = |row: &Row| row.size as f64;
+    let size = || axis("bytes in a message", Scale::Log2, Unit::Bytes);
+    let ratios = |rows: &[Row], cpu: bool| -> Vec<Point> {
+        rows.iter().map(|row| ratio_point(row, row.size as f64, cpu)).collect()
+    };
+    let mut cpu =
+        vec![line("5 copies", 1, ratios(&five, true)), line("0 copies", 3, ratios(&none, true))];
+    let mut rate =
+        vec![line("5 copies", 1, ratios(&five, false)), line("0 copies", 3, ratios(&none, false))];
+    if !low.is_empty() {
+        cpu.push(line("5 copies, threshold 8 KB", 2, ratios(low, true)));
+        rate.push(line("5 copies, threshold 8 KB", 2, ratios(low, false)));
+    }
+    let times_axis = |label| axis(label, Scale::Linear, Unit::Times);
+    let ruled = |plot: Plot| Plot { rules: vec![Rule { at: At::Y(1.0), text: "" }], ..plot };
+    section.plots = vec![
+        plot(
+            "sizes-rate",
+            "Throughput over size",
+            size(),
+            axis("GB/s echoed", Scale::Linear, Unit::Number),
+            vec![
+                line("plain, 0 copies", 3, points(&none, x, false, What::Bandwidth)),
+                line("plain, 5 copies", 0, points(&five, x, false, What::Bandwidth)),
+                line("uncopy, 0 copies", 2, points(&none, x, true, What::Bandwidth)),
+                line("uncopy, 5 copies", 1, points(&five, x, true, What::Bandwidth)),
+            ],
+        ),
+        ruled(plot(
+            "sizes-ratio",
+            "Throughput, uncopy over plain",
+            size(),
+            times_axis("above 1: uncopy serves more"),
+            rate,
+        )),
+        ruled(plot(
+            "sizes-cpu",
+            "CPU a message, plain over uncopy",
+            size(),
+            times_axis("above 1: uncopy needs less"),
+            cpu,
+        )),
+    ];
+    let best = five.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    if let Some(best) = best {
+        let at = units::size(best.size as u64);
+        section.facts.push(Fact::new(
+            "Largest gain with 5 copies",
+            "2.9×",
+            format!("{} throughput at {at}", times(best.ratio, best.ratio_spread)),
+        ));
+    }
+    for (rows, about) in [
+        (&five[..], "8 KB, 5 copies"),
+        (low, "8 KB, 5 copies, elided all the same (threshold 8 KB)"),
+    ] {
+        if let Some(row) = rows.iter().find(|r| r.size == 8 << 10) {
+            section.facts.push(Fact::new(
+                about,
+                "down to 0.7× below 16 KB (threshold off)",
+                times(row.ratio, row.ratio_spread),
+            ));
+        }
+    }
+    let reached: Vec<String> = five
+        .iter()
+        .filter(|r| r.size >= 512 << 10)
+        .filter_map(|r| {
+            let zero = none.iter().find(|n| n.size == r.size)?;
+            let share = quotient(r.uncopy.common.req_per_s, zero.plain.req_per_s);
+            Some(format!("{} at {}", percent(share), units::size(r.size as u64)))
+        })
+        .collect();
+    section.facts.push(Fact::new(
+        "5 copies against plain without any",
+        "reached above 512 KB",
+        reached.join(", "),
+    ));
+    section.facts.push(Fact::new("Each size", UNKNOWN, "see the pictures"));
+    section
+}
+
+/// The ratio of a row that is more than 1 where uncopy is better.
+fn ratio_point(row: &Row, x: f64, cpu: bool) -> Point {
+    let (y, spread, what) = if cpu {
+        (row.cpu_ratio, row.cpu_ratio_spread, "CPU, plain over uncopy")
+    } else {
+        (row.ratio, row.ratio_spread, "throughput, uncopy over plain")
+    };
+    Point { x, y, spread, note: format!("{}: {what} {}", named(row), times(y, spread)) }
+}
+
+fn threads(mut section: Section, rows: &[Row]) -> Section {
+    section.title = "Threads (figure 8)";
+    section.text = "512 KB, 1 copy, a growing number of server threads with connections of their \
+        own. The load generator is one thread on the last core: where the server's threads have to \
+        share it, throughput is bounded by that, and the CPU of a message tells more."
+        .to_owned();
+    let x = |row: &Row| row.threads as f64;
+    let sides = |what| {
+        vec![
+            line("plain", 0, points(rows, x, false, what)),
+            line("uncopy", 1, points(rows, x, true, what)),
+        ]
+    };
+    let threads = || axis("threads of the server", Scale::Log2, Unit::Number);
+    section.plots = vec![
+        plot("threads-rate", "Throughput over threads", threads(), rate_axis(), sides(What::Rate)),
+        plot("threads-cpu", "CPU over threads", threads(), cpu_axis(), sides(What::Cpu)),
+    ];
+    for row in rows {
+        let noun = if row.threads == 1 { "thread" } else { "threads" };
+        section.facts.push(Fact::new(
+            format!("{} {noun}, 1 copy of 512 KB", row.threads),
+            "up to 1.19× (at which number is only drawn)",
+            format!(
+                "{} throughput, {} CPU",
+                times(row.ratio, row.ratio_spread),
+                times(row.cpu_ratio, row.cpu_ratio_spread)
+            ),
+        ));
+    }
+    section
+}
+
+fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: &[Row]) -> Section {
+    section.title = "Page faults across threads (figure 9)";
+    section.text = "The server touches pages of each 512 KB message, in the buffer that was \
+        received into and in the copy. The paper makes no copy and unmaps the receive buffer for each \
+        message; uncopy unmaps nothing that is not copied (“no copy” in the table), so here one copy \
+        is made, and other pages are touched in each message, so that none is known beforehand. Once \
+        as anyone gets it, where the call site is left alone when touches cost more than copies, and \
+        once with that switched off, which shows what the faults cost."
+        .to_owned();
+    let x = |row: &Row| row.touched_pages as f64;
+    let lines = |rows: &[Row], what| -> Vec<Line> {
+        let mut counts: Vec<usize> = rows.iter().map(|row| row.threads).collect();
+        counts.dedup();
+        let mut lines = Vec::new();
+        for (i, &threads) in counts.iter().enumerate() {
+            let own: Vec<Row> = rows.iter().filter(|r| r.threads == threads).cloned().collect();
+            let noun = if threads == 1 { "thread" } else { "threads" };
+            let plain = points(&own, x, false, what);
+            let uncopy = points(&own, x, true, what);
+            lines.push(line(format!("plain, {threads} {noun}"), [0, 4, 5][i % 3], plain));
+            lines.push(line(format!("uncopy, {threads} {noun}"), [1, 2, 3][i % 3], uncopy));
+        }
+        lines
+    };
+    let pages = || axis("pages touched in each buffer", Scale::Log, Unit::Number);
+    section.plots = vec![
+        plot("faults-cpu", "CPU, as anyone gets it", pages(), cpu_axis(), lines(policy, What::Cpu)),
+        plot(
+            "faults-all-cpu",
+            "CPU, never backing off",
+            pages(),
+            cpu_axis(),
+            lines(stubborn, What::Cpu),
+        ),
+        plot(
+            "faults-rate",
+            "Throughput, as anyone gets it",
+            pages(),
+            rate_axis(),
+            lines(policy, What::Rate),
+        ),
+        plot(
+            "faults-all-rate",
+            "Throughput, never backing off",
+            pages(),
+            rate_axis(),
+            lines(stubborn, What::Rate),
+        ),
+    ];
+    for (rows, how) in [(policy, "as anyone gets it"), (stubborn, "never backing off")] {
+        for row in rows.iter().filter(|row| row.touched_pages == 2) {
+            section.facts.push(Fact::new(
+                format!("2 pages touched, {} thread(s), {how}", row.threads),
+                "“still scales well”; beyond 2, TLB shootdowns limit it (no numbers in the text)",
+                format!(
+                    "{} throughput, {} CPU, {:.2} faults a message",
+                    times(row.ratio, row.ratio_spread),
+                    times(row.cpu_ratio, row.cpu_ratio_spread),
+                    row.uncopy.faults_per_req
+                ),
+            ));
+        }
+    }
+    if let Some(row) = uncopied.iter().find(|row| row.touched_pages == 2) {
+        section.facts.push(Fact::new(
+            "2 pages touched, no copy (the paper's set-up)",
+            "the same",
+            format!(
+                "{} throughput, {:.2} faults a message",
+                times(row.ratio, row.ratio_spread),
+                row.uncopy.faults_per_req
+            ),
+        ));
+    }
+    section
+}
+
+fn misspeculation(mut section: Section, same: &[Row], moving: &[Row]) -> Section {
+    section.title = "Mis-speculation (figure 10)";
+    section.text = "64 KB, 256 KB and 1 MB, copied 1, 3 and 6 times; pages of the last copy are \
+        read and written before it is sent. Each point is a combination; x is the bytes of the pages \
+        that were touched over the bytes copied. The same pages in each message (a program that \
+        looks at headers), and other pages in each (nothing can be known beforehand)."
+        .to_owned();
+    let touched = |row: &Row| {
+        (row.touched_pages * 4096).min(row.size) as f64 / (row.size * row.copies) as f64
+    };
+    let dots = |rows: &[Row], cpu: bool| -> Vec<Line> {
+        [64 << 10, 256 << 10, 1 << 20]
+            .into_iter()
+            .zip([3, 2, 1])
+            .map(|(size, color)| Line {
+                name: units::size(size as u64),
+                color,
+                stroke: Stroke::Dots,
+                points: rows
+                    .iter()
+                    .filter(|row| row.size == size)
+                    .map(|row| ratio_point(row, touched(row), cpu))
+                    .collect(),
+            })
+            .collect()
+    };
+    let scatter = |name: &str, title: &str, rows: &[Row], cpu: bool| Plot {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        x: axis("bytes touched over bytes copied", Scale::Log, Unit::Percent),
+        y: axis("above 1: a gain", Scale::Linear, Unit::Times),
+        lines: dots(rows, cpu),
+        rules: vec![
+            Rule { at: At::Y(1.0), text: "" },
+            Rule { at: At::X(0.06), text: "6%: the paper's end of gain" },
+        ],
+    };
+    section.plots = vec![
+        scatter("misspeculation-cpu", "CPU, plain over uncopy: the same pages", same, true),
+        scatter("misspeculation-moving-cpu", "CPU, plain over uncopy: other pages", moving, true),
+        scatter("misspeculation", "Throughput, uncopy over plain: the same pages", same, false),
+        scatter(
+            "misspeculation-moving",
+            "Throughput, uncopy over plain: other pages",
+            moving,
+            false,
+        ),
+    ];
+    for (rows, how) in [(same, "the same pages"), (moving, "other pages each time")] {
+        let above: Vec<&Row> = rows.iter().filter(|row| touched(row) > 0.06).collect();
+        let worst = |cpu: bool| {
+            above
+                .iter()
+                .map(|row| ratio_point(row, touched(row), cpu))
+                .min_by(|a, b| a.y.total_cmp(&b.y))
+        };
+        if let (Some(rate), Some(cpu)) = (worst(false), worst(true)) {
+            let gains = above.iter().filter(|row| row.cpu_ratio >= 1.0).count();
+            section.facts.push(Fact::new(
+                format!("More than 6% touched, {how}"),
+                "a loss",
+                format!(
+                    "{gains} of {} combinations need no more CPU; worst: CPU {:.2}×, throughput {:.2}×",
+                    above.len(),
+                    cpu.y,
+                    rate.y
+                ),
+            ));
+        }
+        let all = rows.iter().map(|row| row.cpu_ratio);
+        if !rows.is_empty() {
+            section.facts.push(Fact::new(
+                format!("The whole grid, {how}"),
+                "points only drawn",
+                format!("CPU {:.2}× at worst", all.fold(f64::INFINITY, f64::min)),
+            ));
+        }
+    }
+    section
+}
+
+fn touch(mut section: Section, results: &FigureResults) -> Section {
+    section.title = "Headers, trailers, checksums (not in the paper)";
+    section.text = "Programs that look at what they copied: a byte of the first and of the last page \
+        read and written in the received buffer and in the last copy; every byte of the last copy, or \
+        of every copy, read for a sum."
+        .to_owned();
+    for series in &results.series {
+        for row in &series.rows {
+            section.facts.push(Fact::new(
+                format!("{}, {}", units::size(row.size as u64), series.label),
+                "not measured",
+                format!(
+                    "{} throughput, {} CPU, {} faults a message",
+                    times(row.ratio, row.ratio_spread),
+                    times(row.cpu_ratio, row.cpu_ratio_spread),
+                    row.uncopy.faults_per_req
+                ),
+            ));
+        }
+    }
+    section
+}
+
+fn table(results: &FigureResults) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let header = vec![
+        "series",
+        "size",
+        "copies",
+        "threads",
+        "pages touched",
+        "plain msg/s",
+        "uncopy msg/s",
+        "ratio",
+        "ideal",
+        "plain CPU µs",
+        "uncopy CPU µs",
+        "CPU ratio",
+        "faults/msg",
+        "elided/msg",
+        "messages verified",
+    ];
+    let mut rows = Vec::new();
+    for series in &results.series {
+        for row in &series.rows {
+            let (plain, uncopy) = (&row.plain, &row.uncopy.common);
+            let ideal = if row.ideal_ratio > 0.0 { short(row.ideal_ratio) } else { "–".into() };
+            rows.push(vec![
+                series.label.clone(),
+                units::size(row.size as u64),
+                row.copies.to_string(),
+                row.threads.to_string(),
+                row.touched_pages.to_string(),
+                with_spread(plain.req_per_s, plain.req_per_s_spread),
+                with_spread(uncopy.req_per_s, uncopy.req_per_s_spread),
+                times(row.ratio, row.ratio_spread),
+                ideal,
+                with_spread(plain.cpu_us_per_req, plain.cpu_us_per_req_spread),
+                with_spread(uncopy.cpu_us_per_req, uncopy.cpu_us_per_req_spread),
+                times(row.cpu_ratio, row.cpu_ratio_spread),
+                short(row.uncopy.faults_per_req),
+                units::rough_size(row.uncopy.elided_bytes_per_req),
+                row.verified_messages.to_string(),
+            ]);
+        }
+    }
+    (header, rows)
+}
