@@ -178,7 +178,8 @@ impl Plot {
             );
             x += width;
         }
-        (svg, y - TITLE + 12.0)
+        // Below it, the y axis is named.
+        (svg, y - TITLE + 28.0)
     }
 
     fn axes(&self, area: &Area, svg: &mut String) {
@@ -212,7 +213,7 @@ impl Plot {
             f64::midpoint(LEFT, right),
             bottom + 34.0,
             escape(self.x.label),
-            area.top - 7.0 + 1.0,
+            area.top - 8.0,
             escape(self.y.label)
         );
     }

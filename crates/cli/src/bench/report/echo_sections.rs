@@ -2,7 +2,7 @@
 //!
 //! What is known of the paper's figures is what its text says: the extracted text has no points.
 
-use super::section::{Fact, Section, line, times, with_spread};
+use super::section::{Fact, Section, dashed, line, times, with_spread};
 use crate::bench::echo::Row;
 use crate::bench::figures::{
     Figure, FigureResults, LOW_THRESHOLD, MOVING, NO_COPY, NO_POLICY, POLICY, SAME,
@@ -142,7 +142,7 @@ fn copies(mut section: Section, rows: &[Row]) -> Section {
                 "512 KB, 12 copies, over plain Linux",
                 "3.8×",
                 format!(
-                    "{} throughput, {} CPU",
+                    "throughput {}, CPU {}",
                     times(row.ratio, row.ratio_spread),
                     times(row.cpu_ratio, row.cpu_ratio_spread)
                 ),
@@ -182,9 +182,11 @@ fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
         rows.iter().map(|row| ratio_point(row, row.size as f64, cpu)).collect()
     };
     let mut cpu =
-        vec![line("5 copies", 1, ratios(&five, true)), line("0 copies", 3, ratios(&none, true))];
-    let mut rate =
-        vec![line("5 copies", 1, ratios(&five, false)), line("0 copies", 3, ratios(&none, false))];
+        vec![line("5 copies", 1, ratios(&five, true)), dashed("0 copies", 1, ratios(&none, true))];
+    let mut rate = vec![
+        line("5 copies", 1, ratios(&five, false)),
+        dashed("0 copies", 1, ratios(&none, false)),
+    ];
     if !low.is_empty() {
         cpu.push(line("5 copies, threshold 8 KB", 2, ratios(low, true)));
         rate.push(line("5 copies, threshold 8 KB", 2, ratios(low, false)));
@@ -198,9 +200,9 @@ fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
             size(),
             axis("GB/s echoed", Scale::Linear, Unit::Number),
             vec![
-                line("plain, 0 copies", 3, points(&none, x, false, What::Bandwidth)),
+                dashed("plain, 0 copies", 0, points(&none, x, false, What::Bandwidth)),
                 line("plain, 5 copies", 0, points(&five, x, false, What::Bandwidth)),
-                line("uncopy, 0 copies", 2, points(&none, x, true, What::Bandwidth)),
+                dashed("uncopy, 0 copies", 1, points(&none, x, true, What::Bandwidth)),
                 line("uncopy, 5 copies", 1, points(&five, x, true, What::Bandwidth)),
             ],
         ),
@@ -225,7 +227,7 @@ fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
         section.facts.push(Fact::new(
             "Largest gain with 5 copies",
             "2.9×",
-            format!("{} throughput at {at}", times(best.ratio, best.ratio_spread)),
+            format!("throughput {} at {at}", times(best.ratio, best.ratio_spread)),
         ));
     }
     for (rows, about) in [
@@ -236,7 +238,7 @@ fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
             section.facts.push(Fact::new(
                 about,
                 "down to 0.7× below 16 KB (threshold off)",
-                times(row.ratio, row.ratio_spread),
+                format!("throughput {}", times(row.ratio, row.ratio_spread)),
             ));
         }
     }
@@ -292,7 +294,7 @@ fn threads(mut section: Section, rows: &[Row]) -> Section {
             format!("{} {noun}, 1 copy of 512 KB", row.threads),
             "up to 1.19× (at which number is only drawn)",
             format!(
-                "{} throughput, {} CPU",
+                "throughput {}, CPU {}",
                 times(row.ratio, row.ratio_spread),
                 times(row.cpu_ratio, row.cpu_ratio_spread)
             ),
@@ -320,8 +322,10 @@ fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: &[Ro
             let noun = if threads == 1 { "thread" } else { "threads" };
             let plain = points(&own, x, false, what);
             let uncopy = points(&own, x, true, what);
-            lines.push(line(format!("plain, {threads} {noun}"), [0, 4, 5][i % 3], plain));
-            lines.push(line(format!("uncopy, {threads} {noun}"), [1, 2, 3][i % 3], uncopy));
+            let draw = if i % 2 == 0 { line } else { dashed };
+            let color = i / 2 * 2;
+            lines.push(draw(format!("plain, {threads} {noun}"), color, plain));
+            lines.push(draw(format!("uncopy, {threads} {noun}"), color + 1, uncopy));
         }
         lines
     };
@@ -352,11 +356,17 @@ fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: &[Ro
     ];
     for (rows, how) in [(policy, "as anyone gets it"), (stubborn, "never backing off")] {
         for row in rows.iter().filter(|row| row.touched_pages == 2) {
+            let paper = if section.facts.is_empty() {
+                "“still scales well”; beyond 2, TLB shootdowns limit it (no numbers in the text)"
+            } else {
+                "the same"
+            };
+            let noun = if row.threads == 1 { "thread" } else { "threads" };
             section.facts.push(Fact::new(
-                format!("2 pages touched, {} thread(s), {how}", row.threads),
-                "“still scales well”; beyond 2, TLB shootdowns limit it (no numbers in the text)",
+                format!("2 pages touched, {} {noun}, {how}", row.threads),
+                paper,
                 format!(
-                    "{} throughput, {} CPU, {:.2} faults a message",
+                    "throughput {}, CPU {}, {:.2} faults a message",
                     times(row.ratio, row.ratio_spread),
                     times(row.cpu_ratio, row.cpu_ratio_spread),
                     row.uncopy.faults_per_req
@@ -369,7 +379,7 @@ fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: &[Ro
             "2 pages touched, no copy (the paper's set-up)",
             "the same",
             format!(
-                "{} throughput, {:.2} faults a message",
+                "throughput {}, {:.2} faults a message",
                 times(row.ratio, row.ratio_spread),
                 row.uncopy.faults_per_req
             ),
@@ -471,7 +481,7 @@ fn touch(mut section: Section, results: &FigureResults) -> Section {
                 format!("{}, {}", units::size(row.size as u64), series.label),
                 "not measured",
                 format!(
-                    "{} throughput, {} CPU, {} faults a message",
+                    "throughput {}, CPU {}, {} faults a message",
                     times(row.ratio, row.ratio_spread),
                     times(row.cpu_ratio, row.cpu_ratio_spread),
                     row.uncopy.faults_per_req

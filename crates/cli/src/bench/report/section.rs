@@ -42,6 +42,11 @@ pub fn line(name: impl Into<String>, color: usize, points: Vec<Point>) -> Line {
     Line { name: name.into(), color, stroke: Stroke::Solid, points }
 }
 
+/// The same, dashed.
+pub fn dashed(name: impl Into<String>, color: usize, points: Vec<Point>) -> Line {
+    Line { stroke: Stroke::Dashed, ..line(name, color, points) }
+}
+
 /// `1.50 (1.40 to 1.61)`.
 pub fn with_spread(value: f64, spread: [f64; 2]) -> String {
     if spread[0] == spread[1] {
