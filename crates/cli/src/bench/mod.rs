@@ -1,5 +1,6 @@
 //! `uncopy bench`: measurements of this machine, plain and under uncopy in turns.
 
+mod content;
 pub mod cores;
 pub mod echo;
 mod echo_load;
@@ -9,12 +10,17 @@ pub mod figures;
 pub mod memcpy;
 pub mod plot;
 pub mod progress;
+mod receiver;
 mod report;
+pub mod send;
+pub mod sender;
+mod sender_ways;
 mod server_process;
 pub mod stats;
 pub mod views;
 mod views_books;
 pub mod views_loop;
+mod warm;
 
 use std::fmt;
 use std::path::Path;
@@ -45,6 +51,9 @@ pub fn command() -> Command {
             Command::new("views")
                 .about("What an elided copy costs over its size, among up to 100,000 live views"),
         ))
+        .subcommand(send::SendArgs::augment_args(
+            Command::new("send").about("What sending costs the sender: send, uncopy, zero copy"),
+        ))
         .subcommand(report::ReportArgs::augment_args(
             Command::new("report").about("All of these as a page with pictures, beside the paper"),
         ))
@@ -61,6 +70,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         ("echo", matches) => echo::main(&parsed(matches)?),
         ("views", matches) => views::main(&parsed(matches)?),
         ("report", matches) => report::main(&parsed(matches)?),
+        ("send", matches) => send::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),
         (name, matches) => {
             let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);
