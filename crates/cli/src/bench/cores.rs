@@ -65,6 +65,12 @@ pub fn pin(core: usize) -> Outcome {
         .map_err(|e| format!("cannot run on core {core} ({})", e.desc()))
 }
 
+/// Lets the calling thread run where it could before [`pin`].
+pub fn unpin() -> Outcome {
+    sched_setaffinity(Pid::from_raw(0), &set_of(&all()?)?)
+        .map_err(|e| format!("cannot run on all cores ({})", e.desc()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ mod echo_load;
 mod echo_rows;
 pub mod echo_server;
 pub mod figures;
+pub mod file;
 pub mod memcpy;
 pub mod plot;
 pub mod progress;
@@ -54,6 +55,10 @@ pub fn command() -> Command {
         .subcommand(send::SendArgs::augment_args(
             Command::new("send").about("What sending costs the sender: send, uncopy, zero copy"),
         ))
+        .subcommand(file::FileArgs::augment_args(
+            Command::new("file")
+                .about("What copying a file costs: to a socket, to a file, in Java"),
+        ))
         .subcommand(report::ReportArgs::augment_args(
             Command::new("report").about("All of these as a page with pictures, beside the paper"),
         ))
@@ -71,6 +76,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         ("views", matches) => views::main(&parsed(matches)?),
         ("report", matches) => report::main(&parsed(matches)?),
         ("send", matches) => send::main(&parsed(matches)?),
+        ("file", matches) => file::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),
         (name, matches) => {
             let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);
@@ -126,6 +132,12 @@ fn own_command(name: &str, side: Side, library: &Path) -> Outcome<Process> {
         std::env::current_exe().map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
     let mut command = Process::new(program);
     command.arg(name);
+    on_side(&mut command, side, library);
+    Ok(command)
+}
+
+/// Has `command` run plainly or with `library` in front.
+fn on_side(command: &mut Process, side: Side, library: &Path) {
     let preloaded = std::env::var_os(library::PRELOAD);
     match side {
         Side::Uncopy => {
@@ -150,5 +162,4 @@ fn own_command(name: &str, side: Side, library: &Path) -> Outcome<Process> {
             }
         }
     }
-    Ok(command)
 }

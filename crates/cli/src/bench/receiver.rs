@@ -153,7 +153,6 @@ pub struct Receiver {
     size: u64,
     got: u64,
     scratch: Vec<u8>,
-    expected: Expected,
     /// Messages of which every byte was compared.
     pub verified: u64,
 }
@@ -161,28 +160,29 @@ pub struct Receiver {
 impl Receiver {
     /// Of messages of `size` bytes.
     pub fn new(stream: Stream, size: usize) -> Self {
-        let expected = Expected::new(size);
         let scratch = vec![0; SCRATCH];
-        Self { stream, size: size as u64, got: 0, scratch, expected, verified: 0 }
+        Self { stream, size: size as u64, got: 0, scratch, verified: 0 }
     }
 
-    /// Has the sender send, reads it all, and returns the sender's answer. `ids` is the content of
-    /// each message, where it is to be compared.
+    /// Has the sender send, reads it all, and returns the sender's answer. Where it is to be compared,
+    /// `content` is the bytes of each piece of content, and which content piece number n of this order
+    /// has.
     pub fn carry_out(
         &mut self,
         sender: &mut ServerProcess,
         order: Order,
-        ids: Option<&dyn Fn(u64) -> u64>,
+        content: Option<(usize, &dyn Fn(u64) -> u64)>,
     ) -> Outcome<Done> {
         sender.tell(&serde_json::to_string(&order).expect("an order can be written"))?;
         let begin = self.got;
+        let mut expected = content.map(|(unit, id)| (Expected::new(unit), id));
         let mut done: Option<Done> = None;
         let mut closed = false;
         loop {
             if let Some(done) = &done {
                 let until = begin + done.messages * self.size;
                 if self.got == until {
-                    if ids.is_some() {
+                    if content.is_some() {
                         self.verified += done.messages;
                     }
                     return Ok(done.clone());
@@ -194,7 +194,7 @@ impl Receiver {
             }
             let [data, said] = self.wait(sender, done.is_none(), !closed)?;
             if data {
-                closed = !self.read(ids)?;
+                closed = !self.read(begin, &mut expected)?;
             }
             if said && done.is_none() {
                 done = Some(sender.answer()?);
@@ -217,13 +217,17 @@ impl Receiver {
     }
 
     /// Reads what is there; `false` at its end.
-    fn read(&mut self, ids: Option<&dyn Fn(u64) -> u64>) -> Outcome<bool> {
+    fn read(
+        &mut self,
+        begin: u64,
+        expected: &mut Option<(Expected, &dyn Fn(u64) -> u64)>,
+    ) -> Outcome<bool> {
         let count = match self.stream.read(&mut self.scratch) {
             Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(true),
             count => count.map_err(|e| format!("the connection broke ({e})"))?,
         };
-        if let Some(ids) = ids {
-            self.expected.compare(self.got, &self.scratch[..count], ids)?;
+        if let Some((expected, id)) = expected {
+            expected.compare(self.got - begin, &self.scratch[..count], *id)?;
         }
         self.got += count as u64;
         Ok(count > 0)

@@ -213,20 +213,28 @@ fn windows(
     sender: &mut ServerProcess,
     receiver: &mut Receiver,
 ) -> Outcome<Done> {
-    let content = |n: u64| plan.content(n);
+    // Messages so far, which the content goes on from.
+    let mut sent = 0;
     let verify = Order { messages: args.verify, nanos: 0 };
     let window = |time: Duration| Order {
         messages: 0,
         nanos: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
     };
     // Also where nothing is to be compared: it tells whether this way works at all.
-    let first = receiver.carry_out(sender, verify, Some(&content))?;
+    let mut run = |order, compare: bool| {
+        let content = |n: u64| plan.content(sent + n);
+        let compared = compare.then_some((plan.size, &content as &dyn Fn(u64) -> u64));
+        let done = receiver.carry_out(sender, order, compared)?;
+        sent += done.messages;
+        Outcome::Ok(done)
+    };
+    let first = run(verify, true)?;
     if first.refused.is_some() {
         return Ok(first);
     }
-    receiver.carry_out(sender, window(args.seconds / 4), None)?;
-    let timed = receiver.carry_out(sender, window(args.seconds), None)?;
-    receiver.carry_out(sender, verify, Some(&content))?;
+    run(window(args.seconds / 4), false)?;
+    let timed = run(window(args.seconds), false)?;
+    run(verify, true)?;
     Ok(timed)
 }
 
