@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, FromArgMatches};
 use indicatif::ProgressBar;
 
 use super::echo_load::Load;
@@ -83,8 +82,7 @@ pub struct EchoArgs {
 
 impl Default for EchoArgs {
     fn default() -> Self {
-        let command = Self::augment_args(clap::Command::new("echo"));
-        Self::from_arg_matches(&command.get_matches_from(["echo"])).expect("defaults are valid")
+        super::defaults()
     }
 }
 

@@ -27,7 +27,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command as Process;
 
-use clap::{ArgMatches, Args, Command};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::{Deserialize, Serialize};
 use uncopy_core::options::{self, OPTIONS};
 
@@ -134,6 +134,12 @@ fn own_command(name: &str, side: Side, library: &Path) -> Outcome<Process> {
     command.arg(name);
     on_side(&mut command, side, library);
     Ok(command)
+}
+
+/// Options of a mode as they are when none is given.
+fn defaults<T: Args + FromArgMatches>() -> T {
+    let command = T::augment_args(Command::new("bench"));
+    T::from_arg_matches(&command.get_matches_from(["bench"])).expect("the defaults are valid")
 }
 
 /// Has `command` run plainly or with `library` in front.

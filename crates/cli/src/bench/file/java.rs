@@ -18,9 +18,6 @@ const SOURCE: &str = include_str!("ArticleCopy.java");
 pub const METHODS: [(&str, Option<f64>); 3] =
     [("buffered", None), ("mmap", Some(0.81)), ("sendfile", Some(0.91))];
 
-/// The article's file.
-pub const SIZE: usize = 880 << 20;
-
 /// What came of it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Java {

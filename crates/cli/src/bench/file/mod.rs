@@ -58,6 +58,9 @@ pub struct FileArgs {
     /// Size of the file that Java copies
     #[arg(long, value_name = "SIZE", default_value = "880M", value_parser = size)]
     pub java_size: usize,
+    /// Times that each Java method is run on each side
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    pub java_repeats: usize,
     /// The preload library [default: as for 'uncopy run']
     #[arg(long, value_name = "PATH")]
     pub library: Option<PathBuf>,
@@ -182,7 +185,7 @@ pub fn measure(args: &FileArgs, library: &Path) -> Outcome<FileResults> {
     bar.finish_and_clear();
     let java = if args.java {
         cores::unpin()?;
-        Some(java::measure(args.java_size, args.repeats, &place, library)?)
+        Some(java::measure(args.java_size, args.java_repeats, &place, library)?)
     } else {
         None
     };

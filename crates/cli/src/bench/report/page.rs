@@ -65,8 +65,8 @@ fn head(about: &About, page: &mut String) {
 }
 
 fn summary(sections: &[Section], page: &mut String) {
-    *page += "<h2>Beside the paper</h2><p>Throughput is uncopy over plain, CPU is the server’s               for a message, plain over uncopy: above 1× uncopy is better in both.</p><div class=\"wide\"><table class=\"facts\"><thead><tr>\
-              <th></th><th>zIO</th><th>uncopy, here</th></tr></thead>";
+    *page += "<h2>Beside what was published</h2><p>Throughput is uncopy over plain, CPU is the server’s               for a message, plain over uncopy: above 1× uncopy is better in both.</p><div class=\"wide\"><table class=\"facts\"><thead><tr>\
+              <th></th><th>published</th><th>here</th></tr></thead>";
     for section in sections.iter().filter(|s| !s.facts.is_empty()) {
         let _ = write!(
             page,
