@@ -20,8 +20,11 @@ const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 42.0;
 const TITLE: f64 = 34.0;
 const LEGEND_LINE: f64 = 17.0;
-/// Width of a character of the legend's text, on the average.
-const CHARACTER: f64 = 5.9;
+/// Width of `text` as large as the legend's, about.
+fn width(text: &str) -> f64 {
+    let wide = |c: char| c.is_uppercase() || "_%@".contains(c);
+    text.chars().map(|c| if wide(c) { 8.0 } else { 6.0 }).sum()
+}
 
 /// An axis.
 #[derive(Clone, Debug)]
@@ -158,7 +161,7 @@ impl Plot {
     fn legend(&self) -> (String, f64) {
         let (mut svg, mut x, mut y) = (String::new(), 4.0, TITLE);
         for line in &self.lines {
-            let width = 28.0 + line.name.chars().count() as f64 * CHARACTER + 12.0;
+            let width = 28.0 + width(&line.name) + 14.0;
             if x > 4.0 && x + width > WIDTH {
                 x = 4.0;
                 y += LEGEND_LINE;
@@ -218,12 +221,15 @@ impl Plot {
         );
     }
 
-    /// Where the x values are few, they are the ticks themselves.
+    /// Where the x values are few and their labels fit, they are the ticks themselves.
     fn x_ticks(&self, area: &Area) -> Vec<f64> {
         let mut own: Vec<f64> = self.lines.iter().flat_map(|l| &l.points).map(|p| p.x).collect();
         own.sort_by(f64::total_cmp);
         own.dedup();
-        let apart = own.windows(2).all(|w| area.x_of(w[1]) - area.x_of(w[0]) > 24.0);
+        let half = |value: f64| width(&self.x.unit.text(value)) / 2.0;
+        let apart = own
+            .windows(2)
+            .all(|w| area.x_of(w[1]) - area.x_of(w[0]) > half(w[0]) + half(w[1]) + 6.0);
         if own.len() <= 9 && apart { own } else { area.x.ticks(7) }
     }
 

@@ -91,15 +91,30 @@ fn summary(sections: &[Section], page: &mut String) {
 fn body(section: &Section, page: &mut String) {
     let _ = write!(
         page,
-        "<section id=\"{}\"><h2>{}</h2><p>{}</p><div class=\"plots\">",
+        "<section id=\"{}\"><h2>{}</h2><p>{}</p>",
         section.name,
         escape(section.title),
         escape(&section.text)
     );
-    for plot in &section.plots {
-        let _ = write!(page, "<figure>{}</figure>", plot.svg());
+    if section.plots.is_empty() {
+        *page += "<table class=\"facts\"><tbody>";
+        for fact in &section.facts {
+            let _ = write!(
+                page,
+                "<tr><td>{}</td><td colspan=\"2\">{}</td></tr>",
+                escape(&fact.about),
+                escape(&fact.here)
+            );
+        }
+        *page += "</tbody></table>";
+    } else {
+        *page += "<div class=\"plots\">";
+        for plot in &section.plots {
+            let _ = write!(page, "<figure>{}</figure>", plot.svg());
+        }
+        *page += "</div>";
     }
-    *page += "</div><details><summary>All numbers</summary><div class=\"wide\"><table class=\"numbers\"><thead><tr>";
+    *page += "<details><summary>All numbers</summary><div class=\"wide\"><table class=\"numbers\"><thead><tr>";
     for cell in &section.table.0 {
         let _ = write!(page, "<th>{}</th>", escape(cell));
     }

@@ -18,6 +18,18 @@ struct Cell {
     base: f64,
 }
 
+/// The same colour for a way in every picture.
+fn color(name: &str) -> usize {
+    match name {
+        "send, uncopy" | "read, write, uncopy" => 1,
+        "MSG_ZEROCOPY" | "mmap" => 2,
+        "sendfile" => 3,
+        "splice" => 4,
+        "copy_file_range" => 5,
+        _ => 6,
+    }
+}
+
 /// CPU over that of the first way, a line for each other way.
 fn plot(name: &str, title: &str, label: &'static str, cells: &[Cell]) -> Plot {
     let mut names: Vec<&str> = Vec::new();
@@ -26,7 +38,7 @@ fn plot(name: &str, title: &str, label: &'static str, cells: &[Cell]) -> Plot {
             names.push(cell.name);
         }
     }
-    let lines = names.iter().zip([1, 2, 3, 4, 5]).map(|(name, color)| {
+    let lines = names.iter().map(|name| {
         let own = cells.iter().filter(|c| c.name == *name);
         let points = own.map(|c| {
             let y = quotient(c.cpu, c.base);
@@ -40,7 +52,7 @@ fn plot(name: &str, title: &str, label: &'static str, cells: &[Cell]) -> Plot {
                 note: format!("{name}, {size}: {cpu} µs, {}", times(y, [y; 2])),
             }
         });
-        line(*name, color, points.collect())
+        line(*name, color(name), points.collect())
     });
     let lines: Vec<Line> = lines.collect();
     Plot {

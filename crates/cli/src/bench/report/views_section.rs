@@ -93,7 +93,7 @@ pub fn section(results: &ViewsResults) -> Section {
                 "views-count",
                 "ns an elided copy, over live views",
                 ns("live views", Scale::Log),
-                ns("ns a copy", Scale::Linear),
+                ns("ns a copy", Scale::Log),
                 over_views,
             ),
         ],
