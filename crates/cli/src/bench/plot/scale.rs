@@ -72,7 +72,9 @@ impl Range {
     /// Over all of `values`, and a little more.
     pub fn over(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let finite = values.filter(|v| v.is_finite());
-        let high = finite.clone().fold(f64::MIN_POSITIVE, f64::max);
+        // Of nothing, or of zeros alone, anything will do.
+        let high = finite.clone().fold(0.0, f64::max);
+        let high = if high > 1e-12 { high } else { 1.0 };
         match scale {
             Scale::Linear => {
                 let low = finite.fold(0.0, f64::min);
