@@ -22,7 +22,7 @@ pub struct FigureArgs {
     /// Times that plain and uncopy are measured in turns [default: 3; quick: 1]
     #[arg(long, value_name = "N", value_parser = echo::positive)]
     pub repeats: Option<usize>,
-    /// Length of each timed window [default: 0.5; quick: 0.12]
+    /// Length of each timed window [default: 0.45; quick: 0.12]
     #[arg(long, value_name = "SECONDS", value_parser = echo::seconds)]
     pub seconds: Option<Duration>,
     /// Connections [default: 16]
@@ -228,7 +228,7 @@ pub fn main(figure: Figure, args: &FigureArgs) -> Outcome {
 
 /// Measures.
 pub fn measure(figure: Figure, args: &FigureArgs, library: &Path) -> Outcome<FigureResults> {
-    let (repeats, seconds, warmup) = if args.quick { (1, 120, 80) } else { (3, 500, 250) };
+    let (repeats, seconds, warmup) = if args.quick { (1, 120, 80) } else { (3, 450, 200) };
     let repeats = args.repeats.unwrap_or(repeats);
     let seconds = args.seconds.unwrap_or(Duration::from_millis(seconds));
     let warmup = Duration::from_millis(warmup).min(seconds);

@@ -3,6 +3,7 @@
 mod content;
 pub mod cores;
 pub mod echo;
+mod echo_connection;
 mod echo_load;
 mod echo_rows;
 pub mod echo_server;

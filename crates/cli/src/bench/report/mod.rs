@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `about` | the machine, the commit, the time |
 //! | `modes` | what is run, and how its results become a section |
-//! | `echo_sections`, `views_section`, `transfer_sections` | pictures and sentences of the modes |
+//! | `echo_sections`, `touch_sections`, `views_section`, `transfer_sections` | pictures and sentences of the modes |
 //! | `page` | HTML |
 
 mod about;
@@ -12,6 +12,7 @@ mod echo_sections;
 mod modes;
 mod page;
 mod section;
+mod touch_sections;
 mod transfer_sections;
 mod views_section;
 
