@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, FromArgMatches};
-
 use crate::bench::echo::{self, EchoArgs, Row};
 use crate::run::userfaultfd;
 use crate::{Outcome, library, units};
@@ -33,7 +31,7 @@ pub fn main(args: &DemoArgs) -> Outcome {
             .map_err(|e| format!("--seconds: {e}"))?,
         warmup: Duration::from_millis(300),
         verify: 2,
-        ..defaults()
+        ..EchoArgs::default()
     };
     crate::print(
         "\
@@ -54,11 +52,6 @@ uncopy: the same program, without its copies
     let results = echo::measure(&echo, &library)?;
     let verdict = verdict(&results.rows, refused.is_some());
     crate::print(&format!("{}{verdict}", chart(&results.rows)))
-}
-
-fn defaults() -> EchoArgs {
-    let command = EchoArgs::augment_args(clap::Command::new("echo"));
-    EchoArgs::from_arg_matches(&command.get_matches_from(["echo"])).expect("the defaults are valid")
 }
 
 /// Requests a second as bars, a pair for each row.
@@ -141,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_demo_shows_the_four_numbers_of_copies() {
-        assert_eq!(defaults().copies, [0, 1, 4, 12]);
-        assert_eq!(defaults().sizes, [512 << 10]);
+        assert_eq!(EchoArgs::default().copies, [0, 1, 4, 12]);
+        assert_eq!(EchoArgs::default().sizes, [512 << 10]);
     }
 }

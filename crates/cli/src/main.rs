@@ -46,6 +46,9 @@ fn command() -> Command {
         )
         .subcommand(bench::echo_server::command())
         .subcommand(bench::memcpy::loop_command())
+        .subcommand(bench::sender::command())
+        .subcommand(bench::file::copier::command())
+        .subcommand(bench::views_loop::command())
 }
 
 fn main() -> ExitCode {
@@ -60,6 +63,9 @@ fn main() -> ExitCode {
         "doctor" => return doctor::main(matches),
         "bench" => bench::main(matches),
         bench::echo_server::NAME => bench::echo_server::main(matches),
+        bench::sender::NAME => bench::sender::main(matches),
+        bench::file::copier::NAME => bench::file::copier::main(matches),
+        bench::views_loop::NAME => bench::views_loop::main(matches),
         bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),
         _ => unreachable!("clap knows only the subcommands above"),
     };

@@ -67,6 +67,82 @@ fn echo_verifies_with_threads_touches_and_every_allocation() {
 }
 
 #[test]
+fn echo_verifies_with_every_checksum_and_with_moving_touches() {
+    for checksum in ["last", "every"] {
+        let words = [
+            "bench",
+            "echo",
+            "--json",
+            "--sizes",
+            "100001",
+            "--copies",
+            "0,2",
+            "--connections",
+            "2",
+            "--checksum",
+            checksum,
+            "--touch-pages",
+            "1",
+            "--touched",
+            "last",
+            "--touch-moving",
+        ];
+        let results = json(&[&words[..], &SHORT].concat());
+        for row in results["rows"].as_array().unwrap() {
+            assert_eq!((&row["checksum"], &row["touched_in"]), (&checksum.into(), &"last".into()));
+            assert_eq!(
+                (&row["touched_moving"], &row["verified_messages"]),
+                (&true.into(), &16.into())
+            );
+        }
+    }
+}
+
+#[test]
+fn the_papers_figures_print_rows_with_spreads() {
+    for (figure, rows) in [("copies", 4), ("threads", 2), ("touch", 4)] {
+        let words =
+            ["bench", figure, "--quick", "--json", "--seconds", "0.05", "--connections", "2"];
+        let results = json(&words);
+        assert_eq!(results["bench"], figure);
+        let series = results["series"].as_array().unwrap();
+        let found: Vec<&Value> =
+            series.iter().flat_map(|s| s["rows"].as_array().unwrap()).collect();
+        assert!(found.len() >= rows, "{figure}: {}", found.len());
+        for row in found {
+            // 2 connections, 2 messages before and 2 after, 2 sides.
+            assert_eq!(row["verified_messages"], 16);
+            for side in ["plain", "uncopy"] {
+                let rate = row[side]["req_per_s"].as_f64().unwrap();
+                let spread = row[side]["req_per_s_spread"].as_array().unwrap();
+                let [low, high] = [0, 1].map(|i| spread[i].as_f64().unwrap());
+                assert!(0.0 < low && low <= rate && rate <= high, "{low} {rate} {high}");
+            }
+        }
+    }
+}
+
+#[test]
+fn views_prints_the_books_and_the_processes() {
+    let words =
+        ["bench", "views", "--json", "--repeats", "1", "--views", "3,40", "--sizes", "16K,100001"];
+    let results = json(&words);
+    let names = |key: &str| -> Vec<_> {
+        let rows = results[key].as_array().unwrap().iter();
+        rows.map(|r| (r["views"].as_u64().unwrap(), r["size"].as_u64().unwrap())).collect()
+    };
+    let expected = [(3, 16384), (3, 100_001), (40, 16384), (40, 100_001)];
+    assert_eq!((names("books"), names("processes")), (expected.to_vec(), expected.to_vec()));
+    for row in results["processes"].as_array().unwrap() {
+        assert!(
+            row["plain_ns"].as_f64().unwrap() > 0.0 && row["uncopy_ns"].as_f64().unwrap() > 0.0
+        );
+        // 2 copies before and 4 after, on both sides.
+        assert!(row["verified_bytes"].as_u64().unwrap() >= 12 * row["size"].as_u64().unwrap());
+    }
+}
+
+#[test]
 fn memcpy_prints_every_size() {
     let results = json(&["bench", "memcpy", "--json", "--repeats", "1"]);
     let rows = results["rows"].as_array().unwrap();
@@ -101,4 +177,118 @@ fn options_lists_the_whole_table() {
     for spec in uncopy_core::options::OPTIONS {
         assert!(said.contains(spec.name) && said.contains(spec.env), "{}", spec.name);
     }
+}
+
+#[test]
+fn send_prints_every_way_with_numbers_or_the_errno() {
+    let words = [
+        "bench",
+        "send",
+        "--json",
+        "--sizes",
+        "64K,100001",
+        "--buffers",
+        "3",
+        "--sockets",
+        "tcp,unix",
+        "--repeats",
+        "1",
+        "--seconds",
+        "0.05",
+        "--verify",
+        "7",
+        "--warm",
+        "1M",
+    ];
+    let results = json(&words);
+    let rows = results["rows"].as_array().unwrap();
+    // Sizes, times, sockets.
+    assert_eq!(rows.len(), 8);
+    for row in rows {
+        let columns = row["columns"].as_array().unwrap();
+        let ways: Vec<_> =
+            columns.iter().map(|c| (c["way"].as_str().unwrap(), c["uncopy"] == true)).collect();
+        let expected = [
+            ("send", false),
+            ("send", true),
+            ("zerocopy", false),
+            ("sendfile", false),
+            ("uring", false),
+        ];
+        assert_eq!(ways, expected);
+        for (i, column) in columns.iter().enumerate() {
+            if let Some(why) = column["refused"].as_str() {
+                // Plain send works everywhere; other ways say what the kernel answered, or why not.
+                assert!(i > 1 && !why.is_empty(), "{row}");
+                assert!(why.starts_with('E') || row["times"] == "once", "{why}");
+                continue;
+            }
+            assert!(column["cpu_us"].as_f64().unwrap() >= 0.0);
+            assert!(column["messages_per_s"].as_f64().unwrap() > 0.0);
+            assert_eq!(column["verified_messages"], 14);
+        }
+        if row["socket"] == "unix" {
+            assert!(columns[2]["refused"].as_str().unwrap().starts_with("EOPNOTSUPP"));
+        } else if columns[2]["refused"].is_null() {
+            assert!((0.0..=1.0).contains(&columns[2]["copied_share"].as_f64().unwrap()));
+        }
+    }
+}
+
+#[test]
+fn file_prints_every_way_and_compares_every_copy() {
+    let words = [
+        "bench",
+        "file",
+        "--json",
+        "--sizes",
+        "100001,2M",
+        "--repeats",
+        "1",
+        "--seconds",
+        "0.05",
+        "--piece",
+        "70001",
+    ];
+    let results = json(&words);
+    let rows = results["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let columns = row["columns"].as_array().unwrap();
+        assert_eq!(columns.len(), 6);
+        for column in columns {
+            if column["refused"].is_null() {
+                assert!(column["files_per_s"].as_f64().unwrap() > 0.0, "{column}");
+                let size = row["size"].as_u64().unwrap();
+                assert_eq!(column["verified_bytes"].as_u64().unwrap(), 2 * size);
+            } else {
+                // The kernel has none between a file and a socket.
+                assert_eq!((&column["way"], &row["to"]), (&"range".into(), &"socket".into()));
+            }
+        }
+    }
+    assert!(results["java"].is_null());
+}
+
+#[test]
+fn a_report_is_one_page_with_its_pictures_and_results() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let run = |words: &[&str]| {
+        let words = [&["bench", "report", "--out", out], words].concat();
+        let output = uncopy().args(words).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        std::fs::read_to_string(directory.path().join("index.html")).unwrap()
+    };
+    let page = run(&["--quick", "--only", "copies,threads"]);
+    for expected in ["<!doctype html>", "id=\"copies\"", "id=\"threads\"", "3.8×", "commit "] {
+        assert!(page.contains(expected), "{expected}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("<script") && !page.contains("id=\"views\""));
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    for file in ["copies.json", "threads.json", "about.json", "copies-rate.svg"] {
+        let text = std::fs::read_to_string(directory.path().join(file)).unwrap();
+        assert!(file.ends_with(".svg") || serde_json::from_str::<Value>(&text).is_ok());
+    }
+    assert_eq!(run(&["--redraw"]), page);
 }

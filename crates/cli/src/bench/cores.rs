@@ -1,5 +1,7 @@
 //! Which cores the server and the load generator run on.
 
+use std::sync::OnceLock;
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -38,6 +40,16 @@ pub fn available() -> Outcome<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect())
 }
 
+/// The cores that this process could use when it was first asked: what [`pin`] bound it to since
+/// does not count.
+pub fn all() -> Outcome<Vec<usize>> {
+    static ALL: OnceLock<Vec<usize>> = OnceLock::new();
+    match ALL.get() {
+        Some(all) => Ok(all.clone()),
+        None => available().map(|now| ALL.get_or_init(|| now).clone()),
+    }
+}
+
 /// The set of `cores` as the kernel wants it.
 pub fn set_of(cores: &[usize]) -> Outcome<CpuSet> {
     let mut set = CpuSet::new();
@@ -51,6 +63,12 @@ pub fn set_of(cores: &[usize]) -> Outcome<CpuSet> {
 pub fn pin(core: usize) -> Outcome {
     sched_setaffinity(Pid::from_raw(0), &set_of(&[core])?)
         .map_err(|e| format!("cannot run on core {core} ({})", e.desc()))
+}
+
+/// Lets the calling thread run where it could before [`pin`].
+pub fn unpin() -> Outcome {
+    sched_setaffinity(Pid::from_raw(0), &set_of(&all()?)?)
+        .map_err(|e| format!("cannot run on all cores ({})", e.desc()))
 }
 
 #[cfg(test)]

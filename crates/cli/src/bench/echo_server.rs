@@ -2,15 +2,14 @@
 //! it sends the last copy back (zIO, section 5.1).
 //!
 //! It knows nothing of uncopy, except that it reports the library's counters if they are there.
-//! `recv`, `memcpy` and `send` are libc's, called as any program calls them, so that the
-//! preloaded library takes their place when it is in front.
+//! The library takes the place of libc's `recv`, `memcpy` and `send` when it is in front.
 
 // Unsafe: the calls and buffers under test are C's own, by intention.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::BorrowedFd;
 
 use clap::{Arg, ArgMatches, Command};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -20,16 +19,18 @@ use serde::{Deserialize, Serialize};
 use uncopy_core::counters::{Counters, Snapshot};
 
 use super::cores;
+use super::echo_connection::Connection;
 use crate::Outcome;
 
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__echo-server";
 
 /// How the copy buffers are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Allocation {
     /// malloc, once for a connection.
+    #[default]
     Malloc,
     /// posix_memalign on a page's boundary, once for a connection.
     Aligned,
@@ -37,8 +38,32 @@ pub enum Allocation {
     Fresh,
 }
 
+/// Which buffers of a message are touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Touched {
+    /// The one received into, before it is copied, and the last copy.
+    #[default]
+    Both,
+    /// The last copy (without copies, the one received into).
+    Last,
+}
+
+/// Which copies are read as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Checksum {
+    /// None.
+    #[default]
+    None,
+    /// The one that is sent back.
+    Last,
+    /// Each, when it has been made.
+    Every,
+}
+
 /// What the server is to do.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Bytes in a message.
     pub size: usize,
@@ -48,6 +73,12 @@ pub struct Plan {
     pub connections: usize,
     /// Pages of every message that are read and written back.
     pub touch_pages: usize,
+    /// In which buffers.
+    pub touched: Touched,
+    /// Whether other ones in each message.
+    pub touch_moving: bool,
+    /// Copies of which every byte is read.
+    pub checksum: Checksum,
     /// How the copy buffers are allocated.
     pub allocation: Allocation,
     /// Core of each thread.
@@ -198,7 +229,7 @@ fn resident_kb(status: &str) -> Option<u64> {
 }
 
 /// The counters of the library, if it is loaded in this process.
-fn library_counters() -> Option<Snapshot> {
+pub fn library_counters() -> Option<Snapshot> {
     // SAFETY: the name is a C string; looking it up has no other effect.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"uncopy_counters".as_ptr()) };
     if symbol.is_null() {
@@ -208,169 +239,6 @@ fn library_counters() -> Option<Snapshot> {
     let counters: extern "C" fn() -> *const Counters = unsafe { std::mem::transmute(symbol) };
     // SAFETY: what it returns is null or lives as long as the library, which is never unloaded.
     unsafe { counters().as_ref() }.map(Counters::snapshot)
-}
-
-/// A buffer of C's allocator; the connection that made it frees it.
-type Buffer = *mut u8;
-
-fn allocate(plan: &Plan) -> io::Result<Buffer> {
-    let buffer: Buffer = if plan.allocation == Allocation::Aligned {
-        let mut buffer = std::ptr::null_mut();
-        // SAFETY: `buffer` is ours to be written; 4096 is a valid alignment.
-        unsafe { libc::posix_memalign(&raw mut buffer, 4096, plan.size) };
-        buffer.cast()
-    } else {
-        // SAFETY: any size may be asked for.
-        unsafe { libc::malloc(plan.size) }.cast()
-    };
-    if buffer.is_null() { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(buffer) }
-}
-
-struct Connection {
-    stream: TcpStream,
-    received: Buffer,
-    copies: Vec<Buffer>,
-    state: State,
-}
-
-// SAFETY: the buffers belong to the connection alone; it is handed to one thread and stays there.
-unsafe impl Send for Connection {}
-
-#[derive(Clone, Copy)]
-enum State {
-    /// So many bytes of the message are here.
-    Receiving(usize),
-    /// So many bytes of the last copy are gone.
-    Sending(usize),
-}
-
-/// What a call on a non-blocking socket came to.
-enum Transfer {
-    Moved(usize),
-    Later,
-    Closed,
-}
-
-fn transfer(result: isize) -> io::Result<Transfer> {
-    match usize::try_from(result) {
-        Ok(0) => Ok(Transfer::Closed),
-        Ok(n) => Ok(Transfer::Moved(n)),
-        Err(_) => match io::Error::last_os_error() {
-            e if e.kind() == io::ErrorKind::WouldBlock => Ok(Transfer::Later),
-            e if e.kind() == io::ErrorKind::Interrupted => Ok(Transfer::Moved(0)),
-            e if e.kind() == io::ErrorKind::ConnectionReset => Ok(Transfer::Closed),
-            e => Err(e),
-        },
-    }
-}
-
-impl Connection {
-    fn new(stream: TcpStream, plan: &Plan) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        let received = allocate(plan)?;
-        let kept = if plan.allocation == Allocation::Fresh { 0 } else { plan.copies };
-        let copies = (0..kept).map(|_| allocate(plan)).collect::<io::Result<_>>()?;
-        Ok(Self { stream, received, copies, state: State::Receiving(0) })
-    }
-
-    fn waits_for(&self) -> EpollFlags {
-        match self.state {
-            State::Receiving(_) => EpollFlags::EPOLLIN,
-            State::Sending(_) => EpollFlags::EPOLLOUT,
-        }
-    }
-
-    /// Does what can be done now; `false` when the peer is gone.
-    fn advance(&mut self, plan: &Plan) -> io::Result<bool> {
-        let fd = self.stream.as_raw_fd();
-        while let State::Receiving(have) = self.state {
-            let wanted = plan.size - have;
-            // SAFETY: the buffer has `plan.size` bytes, of which `wanted` follow `have`.
-            let result = unsafe { libc::recv(fd, self.received.add(have).cast(), wanted, 0) };
-            match transfer(result)? {
-                Transfer::Moved(n) if n == wanted => {
-                    self.process(plan)?;
-                    self.state = State::Sending(0);
-                }
-                Transfer::Moved(0) => {}
-                Transfer::Moved(n) => {
-                    // Less than asked for: the socket is empty now.
-                    self.state = State::Receiving(have + n);
-                    return Ok(true);
-                }
-                Transfer::Later => return Ok(true),
-                Transfer::Closed => return Ok(false),
-            }
-        }
-        let answer = self.copies.last().copied().unwrap_or(self.received);
-        while let State::Sending(sent) = self.state {
-            let wanted = plan.size - sent;
-            // SAFETY: the buffer has `plan.size` bytes, of which `wanted` follow `sent`.
-            let result =
-                unsafe { libc::send(fd, answer.add(sent).cast(), wanted, libc::MSG_NOSIGNAL) };
-            match transfer(result)? {
-                Transfer::Moved(n) if n == wanted => {
-                    if plan.allocation == Allocation::Fresh {
-                        self.release();
-                    }
-                    self.state = State::Receiving(0);
-                }
-                Transfer::Moved(n) => self.state = State::Sending(sent + n),
-                Transfer::Later => return Ok(true),
-                Transfer::Closed => return Ok(false),
-            }
-        }
-        Ok(true)
-    }
-
-    /// The application: touches and copies a whole message.
-    fn process(&mut self, plan: &Plan) -> io::Result<()> {
-        touch(self.received, plan);
-        if plan.allocation == Allocation::Fresh {
-            self.copies = (0..plan.copies).map(|_| allocate(plan)).collect::<io::Result<_>>()?;
-        }
-        let mut source = self.received;
-        for copy in &self.copies {
-            // Black boxes, so that it stays a call of libc's memcpy from one buffer to the next.
-            let (to, from, size) = std::hint::black_box((*copy, source, plan.size));
-            // SAFETY: both are buffers of `size` bytes of their own.
-            unsafe { libc::memcpy(to.cast(), from.cast(), size) };
-            source = *copy;
-        }
-        if !self.copies.is_empty() {
-            touch(source, plan);
-        }
-        Ok(())
-    }
-
-    fn release(&mut self) {
-        for copy in self.copies.drain(..) {
-            // SAFETY: it came from the allocator and is not used again.
-            unsafe { libc::free(copy.cast()) };
-        }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.release();
-        // SAFETY: as in `release`.
-        unsafe { libc::free(self.received.cast()) };
-    }
-}
-
-/// Reads one byte of some pages and writes it back: the first page, the last, then spread evenly.
-fn touch(buffer: Buffer, plan: &Plan) {
-    let pages = plan.touch_pages.min(plan.size.div_ceil(4096));
-    for i in 0..pages {
-        let offset = if pages == 1 { 0 } else { i * (plan.size - 1) / (pages - 1) };
-        // SAFETY: the offset is below the buffer's size.
-        unsafe {
-            let byte = buffer.add(offset);
-            byte.write_volatile(byte.read_volatile());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,38 @@
 //! `uncopy bench`: measurements of this machine, plain and under uncopy in turns.
 
+mod content;
 pub mod cores;
 pub mod echo;
+mod echo_connection;
 mod echo_load;
+mod echo_rows;
 pub mod echo_server;
+pub mod figures;
+pub mod file;
 pub mod memcpy;
+pub mod plot;
 pub mod progress;
+mod receiver;
+mod report;
+pub mod send;
+pub mod sender;
+mod sender_ways;
 mod server_process;
 pub mod stats;
+pub mod views;
+mod views_books;
+pub mod views_loop;
+mod warm;
 
 use std::fmt;
 use std::path::Path;
 use std::process::Command as Process;
 
-use clap::{ArgMatches, Args, Command};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use serde::{Deserialize, Serialize};
 use uncopy_core::options::{self, OPTIONS};
 
+use self::figures::Figure;
 use crate::doctor::cache;
 use crate::{Outcome, library, parsed, variables};
 
@@ -31,6 +48,21 @@ pub fn command() -> Command {
                 "An echo server that copies every message before it sends the last copy back",
             ),
         ))
+        .subcommands(Figure::ALL.map(Figure::command))
+        .subcommand(views::ViewsArgs::augment_args(
+            Command::new("views")
+                .about("What an elided copy costs over its size, among up to 100,000 live views"),
+        ))
+        .subcommand(send::SendArgs::augment_args(
+            Command::new("send").about("What sending costs the sender: send, uncopy, zero copy"),
+        ))
+        .subcommand(file::FileArgs::augment_args(
+            Command::new("file")
+                .about("What copying a file costs: to a socket, to a file, in Java"),
+        ))
+        .subcommand(report::ReportArgs::augment_args(
+            Command::new("report").about("All of these as a page with pictures, beside the paper"),
+        ))
         .subcommand(memcpy::MemcpyArgs::augment_args(
             Command::new("memcpy")
                 .about("What a copy of ordinary memory costs through the library"),
@@ -42,9 +74,27 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     variables::report(|_| false);
     match matches.subcommand().expect("clap demands a subcommand") {
         ("echo", matches) => echo::main(&parsed(matches)?),
+        ("views", matches) => views::main(&parsed(matches)?),
+        ("report", matches) => report::main(&parsed(matches)?),
+        ("send", matches) => send::main(&parsed(matches)?),
+        ("file", matches) => file::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),
-        _ => unreachable!("clap knows only the subcommands above"),
+        (name, matches) => {
+            let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);
+            figures::main(figure.expect("clap knows only these"), &parsed(matches)?)
+        }
     }
+}
+
+/// How long and how often a mode measures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// Whether it was only a look.
+    pub quick: bool,
+    /// Turns.
+    pub repeats: usize,
+    /// Length of a timed window.
+    pub seconds: f64,
 }
 
 /// One of the two things that are compared.
@@ -83,6 +133,18 @@ fn own_command(name: &str, side: Side, library: &Path) -> Outcome<Process> {
         std::env::current_exe().map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
     let mut command = Process::new(program);
     command.arg(name);
+    on_side(&mut command, side, library);
+    Ok(command)
+}
+
+/// Options of a mode as they are when none is given.
+fn defaults<T: Args + FromArgMatches>() -> T {
+    let command = T::augment_args(Command::new("bench"));
+    T::from_arg_matches(&command.get_matches_from(["bench"])).expect("the defaults are valid")
+}
+
+/// Has `command` run plainly or with `library` in front.
+fn on_side(command: &mut Process, side: Side, library: &Path) {
     let preloaded = std::env::var_os(library::PRELOAD);
     match side {
         Side::Uncopy => {
@@ -107,5 +169,4 @@ fn own_command(name: &str, side: Side, library: &Path) -> Outcome<Process> {
             }
         }
     }
-    Ok(command)
 }

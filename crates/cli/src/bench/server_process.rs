@@ -1,9 +1,10 @@
-//! The echo server as a child process, seen from the load generator.
+//! A server or sender as a child process, seen from the other end.
 
 // Unsafe: the child's cores are set between fork and exec, so that threads which the preloaded
 // library starts before the server's `main` run on them too.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -22,50 +23,73 @@ pub struct ServerProcess {
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     side: Side,
+    what: &'static str,
     /// The port of 127.0.0.1 on which it listens.
     pub port: u16,
 }
 
 impl ServerProcess {
     /// Starts a server and waits until it listens.
-    pub fn start(plan: &Plan, side: Side, library: &Path) -> Outcome<Self> {
-        let set = cores::set_of(&plan.cores)?;
+    pub fn start(
+        plan: &Plan,
+        side: Side,
+        library: &Path,
+        environment: &[(&str, &str)],
+    ) -> Outcome<Self> {
+        let plan_of_it = serde_json::to_string(plan).expect("a plan can be written");
         let mut command = super::own_command(echo_server::NAME, side, library)?;
-        command
-            .arg(serde_json::to_string(plan).expect("a plan can be written"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        // SAFETY: between fork and exec it makes one system call and touches nothing else.
-        unsafe {
-            command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?));
+        command.arg(plan_of_it);
+        if side == Side::Uncopy {
+            command.envs(environment.iter().copied());
         }
-        Self::launch(command, side)
-    }
-
-    fn launch(mut command: Command, side: Side) -> Outcome<Self> {
-        let mut child =
-            command.spawn().map_err(|e| format!("cannot start the echo server ({e})"))?;
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
-        let mut server = Self { child, input, output, side, port: 0 };
+        let mut server = Self::launch(command, side, "echo server", &plan.cores)?;
         server.port = server.answer::<Hello>()?.port;
         Ok(server)
     }
 
+    /// Starts `command` on `cores`, to be told and asked.
+    pub fn launch(
+        mut command: Command,
+        side: Side,
+        what: &'static str,
+        cores: &[usize],
+    ) -> Outcome<Self> {
+        let set = cores::set_of(cores)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // SAFETY: between fork and exec it makes one system call and touches nothing else.
+        unsafe {
+            command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?));
+        }
+        let mut child = command.spawn().map_err(|e| format!("cannot start the {what} ({e})"))?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
+        Ok(Self { child, input, output, side, what, port: 0 })
+    }
+
     /// What it used and did up to now.
     pub fn report(&mut self) -> Outcome<Report> {
-        let asked = self.input.as_mut().map(|input| input.write_all(b"snapshot\n"));
-        if !matches!(asked, Some(Ok(()))) {
-            return Err(self.gone());
-        }
+        self.tell("snapshot")?;
         self.answer()
     }
 
-    fn answer<T: DeserializeOwned>(&mut self) -> Outcome<T> {
+    /// Writes a line to it.
+    pub fn tell(&mut self, line: &str) -> Outcome {
+        let line = format!("{line}\n");
+        let told = self.input.as_mut().map(|input| input.write_all(line.as_bytes()));
+        if matches!(told, Some(Ok(()))) { Ok(()) } else { Err(self.gone()) }
+    }
+
+    /// Where its answers come from.
+    pub fn output(&self) -> BorrowedFd<'_> {
+        self.output.get_ref().as_fd()
+    }
+
+    /// Its next line.
+    pub fn answer<T: DeserializeOwned>(&mut self) -> Outcome<T> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
             Ok(n) if n > 0 => serde_json::from_str(&line).map_err(|e| {
-                format!("the {} echo server answered nonsense ({e}): {line}", self.side)
+                format!("the {} {} answered nonsense ({e}): {line}", self.side, self.what)
             }),
             _ => Err(self.gone()),
         }
@@ -76,8 +100,8 @@ impl ServerProcess {
         drop(self.input.take());
         match self.child.wait() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("the {} echo server ended with {status}", self.side)),
-            Err(e) => Err(format!("lost the {} echo server ({e})", self.side)),
+            Ok(status) => Err(format!("the {} {} ended with {status}", self.side, self.what)),
+            Err(e) => Err(format!("lost the {} {} ({e})", self.side, self.what)),
         }
     }
 
@@ -86,8 +110,8 @@ impl ServerProcess {
         // A moment for a process that is just being killed.
         std::thread::sleep(std::time::Duration::from_millis(100));
         match self.child.try_wait() {
-            Ok(Some(status)) => format!("the {} echo server died ({status}): {error}", self.side),
-            _ => format!("with the {} echo server: {error}", self.side),
+            Ok(Some(status)) => format!("the {} {} died ({status}): {error}", self.side, self.what),
+            _ => format!("with the {} {}: {error}", self.side, self.what),
         }
     }
 

@@ -11,6 +11,18 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// The smallest and the largest of `values`, rounded to `digits` behind the point; zeros of none.
+pub fn spread(values: impl IntoIterator<Item = f64>, digits: i32) -> [f64; 2] {
+    let both = values
+        .into_iter()
+        .fold(None, |both: Option<[f64; 2]>, v| {
+            let [low, high] = both.unwrap_or([v, v]);
+            Some([low.min(v), high.max(v)])
+        })
+        .unwrap_or_default();
+    both.map(|v| round(v, digits))
+}
+
 /// `numerator / denominator`, or 0 where that has no meaning.
 pub fn quotient(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 { numerator / denominator } else { 0.0 }
@@ -31,6 +43,8 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(median([]), 0.0);
+        assert_eq!(spread([2.04, 1.0, 3.0], 1), [1.0, 3.0]);
+        assert_eq!(spread([], 1), [0.0, 0.0]);
     }
 
     #[test]

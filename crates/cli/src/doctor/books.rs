@@ -65,7 +65,7 @@ const COPIED: usize = 1;
 const UNSUITABLE: usize = 2;
 
 /// The tracker and its plans.
-struct Books {
+pub struct Books {
     tracker: Tracker<Nowhere>,
     copy: CopyPlan,
     input: InputPlan,
@@ -74,7 +74,8 @@ struct Books {
 }
 
 impl Books {
-    fn new() -> Self {
+    /// A tracker with nothing in it.
+    pub fn new() -> Self {
         // Once in the life of the process.
         let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
         let pauses: &'static Pauses = Box::leak(Box::new(Pauses::new()));
@@ -91,7 +92,8 @@ impl Books {
         Self { tracker, copy, input, output, counters }
     }
 
-    fn copy(&mut self, to: usize, from: usize, len: usize) {
+    /// What the tracker does for a copy, outside of the lock included.
+    pub fn copy(&mut self, to: usize, from: usize, len: usize) {
         self.copy = CopyPlan::default();
         self.tracker.copy_begin(to, from, len, 0x1234_5678, true, &mut self.copy);
         self.tracker.release(&mut self.copy.pins);
@@ -115,7 +117,8 @@ impl Books {
         time(|| (0..BUFFERS).for_each(|i| work(self, i))) / BUFFERS as f64
     }
 
-    fn elided(&self) -> u64 {
+    /// Copies elided so far.
+    pub fn elided(&self) -> u64 {
         self.counters.snapshot().elided_copies
     }
 }

@@ -12,7 +12,7 @@
 //! | `machine` | whose prices they are |
 //! | `report` | tables and JSON |
 
-mod books;
+pub mod books;
 pub mod cache;
 mod checks;
 mod derive;

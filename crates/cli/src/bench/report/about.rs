@@ -1,0 +1,147 @@
+//! Where, when and with what a report was made.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use uncopy_core::policy::Costs;
+
+use super::modes::Mode;
+use crate::Outcome;
+use crate::bench::cores;
+use crate::doctor::cache::{self, Found};
+use crate::doctor::machine::{self, Machine};
+
+/// All of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct About {
+    /// The processor's name.
+    pub cpu: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Cores that could be used.
+    pub cores: usize,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Runnable threads for each core before it began, and at the end.
+    pub load: [f64; 2],
+    /// uncopy's version.
+    pub version: String,
+    /// The commit that uncopy was built from.
+    pub commit: String,
+    /// When it began, in seconds since 1970.
+    pub began: u64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// What makes it again.
+    pub command: String,
+    /// Whether it was only a look.
+    pub quick: bool,
+    /// The prices in use: name, here, and the reference machine's; nanoseconds.
+    pub costs: Vec<(String, u64, u64)>,
+    /// Whether the prices were measured here.
+    pub costs_measured: bool,
+    /// Modes that could not be measured, and why.
+    #[serde(default)]
+    pub failed: Vec<String>,
+}
+
+impl About {
+    /// Here and now.
+    pub fn now(quick: bool, only: &[Mode]) -> Outcome<Self> {
+        let machine = Machine::own();
+        let cores = cores::all()?.len();
+        let kept = cache::path().map(|path| cache::read(&path, || machine.clone()));
+        let (costs, costs_measured) = match kept {
+            Some(Found::Costs(costs)) => (costs, true),
+            _ => (Costs::REFERENCE, false),
+        };
+        let mut command = "uncopy bench report".to_owned();
+        if quick {
+            command += " --quick";
+        }
+        if !only.is_empty() {
+            let names: Vec<&str> = only.iter().map(|m| m.name()).collect();
+            command += &format!(" --only {}", names.join(","));
+        }
+        let load = machine::load_per_core(cores);
+        Ok(Self {
+            cpu: machine.cpu,
+            kernel: machine.kernel,
+            cores,
+            memory: memory(),
+            load: [load, load],
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: env!("UNCOPY_COMMIT").to_owned(),
+            began: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            seconds: 0.0,
+            command,
+            quick,
+            costs: costs
+                .iter()
+                .zip(Costs::REFERENCE.iter())
+                .map(|((name, here), (_, reference))| {
+                    (name.to_owned(), here.cast_unsigned(), reference.cast_unsigned())
+                })
+                .collect(),
+            costs_measured,
+            failed: Vec::new(),
+        })
+    }
+
+    /// What a report in `out` says of itself.
+    pub fn read(out: &Path) -> Outcome<Self> {
+        let path = out.join("about.json");
+        let bad = |e: &dyn std::fmt::Display| format!("cannot read {} ({e})", path.display());
+        let json = fs::read_to_string(&path).map_err(|e| bad(&e))?;
+        serde_json::from_str(&json).map_err(|e| bad(&e))
+    }
+
+    /// It has taken so long by now.
+    pub fn took(&mut self, elapsed: Duration) {
+        self.seconds = elapsed.as_secs_f64().round();
+        self.load[1] = machine::load_per_core(self.cores);
+    }
+
+    /// When it began, in UTC.
+    pub fn date(&self) -> String {
+        let (days, rest) = (self.began / 86_400, self.began % 86_400);
+        let (year, month, day) = civil(days);
+        format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest % 3600 / 60)
+    }
+}
+
+/// Year, month and day of a day since 1970-01-01 (years of 365.2425 days, counted from March, so
+/// that the leap day is the last).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+fn memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kb = line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kb.unwrap_or(0) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(59), (1970, 3, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_819), (2027, 1, 1));
+    }
+}
