@@ -71,7 +71,7 @@ const CREDIT_AGAIN: i64 = 1_000_000;
 const FAULT_WEIGHT: i64 = 4;
 /// How much of a copy's price an output pays that follows it: Redis, which makes one copy for a GET, gains
 /// nothing from eliding it at 64 KB, and a tenth of its time at 512 KB.
-const COLD_OUTPUT_8THS: i64 = 5;
+pub const COLD_OUTPUT_8THS: i64 = 5;
 const FIRST_PAUSE: u32 = 256;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
 
