@@ -80,9 +80,9 @@ pub mod header {
         IN_BYTES
         /// Bytes that left by output calls.
         OUT_BYTES
-        /// Copies of at least the bound, of whatever.
+        /// Copies in which tagged bytes were.
         COPIES
-        /// Their bytes.
+        /// Those bytes.
         COPIED_BYTES
         /// Tagged bytes that were found to be rewritten.
         REWRITTEN

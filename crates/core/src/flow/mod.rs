@@ -98,6 +98,11 @@ impl<'a> Follower<'a> {
         self.tags.len()
     }
 
+    /// All runs.
+    pub fn all(&self) -> impl Iterator<Item = Piece> + '_ {
+        self.tags.iter()
+    }
+
     /// What is known of `span`.
     pub fn known(&self, span: Span) -> Vec<Piece> {
         self.tags.within(span).collect()
@@ -234,11 +239,40 @@ impl<'a> Follower<'a> {
 
     /// The same bytes, by the same page-table entries, are elsewhere now (`mremap`).
     pub fn moved(&mut self, from: Span, to: usize) {
-        let pieces = self.tags.take(from);
-        self.ended(Span::sized(to, from.len()));
-        for p in pieces {
-            let span = Span::sized(to + (p.span.start - from.start), p.span.len());
-            self.tags.put(Piece { span, tag: p.tag });
+        let lifted = self.lift(from);
+        self.put_down(lifted, from.start, Span::sized(to, from.len()), None);
+    }
+
+    /// Takes up what is known of `span` before a call that resizes it, perhaps elsewhere.
+    pub fn lift(&mut self, span: Span) -> Vec<Piece> {
+        self.tags.take(span)
+    }
+
+    /// Puts down what was lifted: what began at `from` begins at `to.start` now, as far as `to` goes. With a
+    /// `site` it was copied there.
+    pub fn put_down(&mut self, lifted: Vec<Piece>, from: usize, to: Span, site: Option<u32>) {
+        for piece in self.tags.take(to) {
+            self.less(piece.tag.input, piece.span.len());
+        }
+        let mut by_node: BTreeMap<u32, usize> = BTreeMap::new();
+        for p in lifted {
+            let span = Span::sized(to.start + (p.span.start - from), p.span.len());
+            let fits = span.intersect(to);
+            let mut tag = p.tag;
+            if let Some(site) = site {
+                let before = self.rested(p.tag);
+                tag = Tag { node: self.child(before, site, Step::Copy), time: self.now, ..tag };
+                *by_node.entry(tag.node).or_default() += fits.len();
+            }
+            if !fits.is_empty() {
+                self.tags.put(Piece { span: fits, tag });
+            }
+            if fits.len() < span.len() {
+                self.less(p.tag.input, span.len() - fits.len());
+            }
+        }
+        for (node, bytes) in by_node {
+            self.count(node, bytes);
         }
     }
 
@@ -278,8 +312,6 @@ impl<'a> Follower<'a> {
 
     /// `len` bytes were copied, or are about to be (the source must still hold them).
     pub fn copied(&mut self, dst: usize, src: usize, len: usize, site: u32, memory: &impl Memory) {
-        self.book.add_head(header::COPIES, 1);
-        self.book.add_head(header::COPIED_BYTES, len as u64);
         if dst == src {
             return;
         }
@@ -300,7 +332,9 @@ impl<'a> Follower<'a> {
             self.put(Piece { span, tag: Tag { node, time: self.now, ..p.tag } });
             self.less(p.tag.input, p.span.len());
         }
+        self.book.add_head(header::COPIES, u64::from(!by_node.is_empty()));
         for (node, bytes) in by_node {
+            self.book.add_head(header::COPIED_BYTES, bytes as u64);
             self.count(node, bytes);
         }
         self.keep_bounds();

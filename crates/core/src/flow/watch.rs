@@ -29,6 +29,24 @@ impl Follower<'_> {
         self.watched = None;
     }
 
+    /// How many inputs have come from the site of `input`, which is the last of them.
+    pub fn arrivals(&mut self, input: u32) -> u64 {
+        let Some(i) = self.inputs.get(input) else { return 0 };
+        self.book.get(NODES, i.root as usize, node::OPS)
+    }
+
+    /// Whether every byte of the watched input has left.
+    pub fn watched_has_left(&mut self) -> bool {
+        let Some(id) = self.watched else { return true };
+        self.inputs.get(id).is_none_or(|i| i.left.total() == i.len)
+    }
+
+    /// Where bytes of the watched input lie.
+    pub fn watched_places(&self) -> Vec<Span> {
+        let mine = |p: &super::Piece| Some(p.tag.input) == self.watched;
+        self.tags.iter().filter(mine).map(|p| p.span).collect()
+    }
+
     /// The pages in `span` on which bytes of the watched input lie.
     pub fn watchable(&self, span: Span) -> Vec<Span> {
         let mut pages: Vec<Span> = Vec::new();

@@ -1,0 +1,62 @@
+//! The file that holds this process's words, mapped: whatever ends the process, the command finds them.
+//!
+//! unsafe: maps a file of the command's directory, which holds nothing but atomics.
+
+use core::sync::atomic::AtomicU64;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::CString;
+use uncopy_core::flow::layout::{Book, LAYOUT, MAGIC, WORDS, header};
+
+/// A fresh book for this process in `directory`.
+pub fn open(directory: &str) -> Option<Book<'static>> {
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let now = now_ns();
+    // A process may execute several programs, one after the other.
+    let name = CString::new(format!("{directory}/{pid}.{now}")).ok()?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    // Whoever the process becomes, the command reads it: it made the directory, and its user owns this file, or
+    // it is root.
+    let fd = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).ok()?;
+    let size = WORDS * size_of::<u64>();
+    rustix::fs::ftruncate(&fd, size as u64).ok()?;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice, never unmapped; a hole that finds no memory
+    // would be a SIGBUS, so all of it gets its memory now.
+    let words: &'static [AtomicU64] = unsafe {
+        let _ = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, size as u64);
+        let at = rustix::mm::mmap(core::ptr::null_mut(), size, access, MapFlags::SHARED, &fd, 0);
+        core::slice::from_raw_parts(at.ok()?.cast(), WORDS)
+    };
+    let book = Book::new(words);
+    let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    book.set_path(None, path.as_os_str().as_encoded_bytes());
+    book.set_head(header::PID, pid as u64);
+    let parent = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get());
+    book.set_head(header::PARENT, parent as u64);
+    book.set_head(header::BEGAN, now);
+    book.set_head(header::LAYOUT, LAYOUT);
+    book.set_head(header::MAGIC, MAGIC);
+    Some(book)
+}
+
+/// CLOCK_MONOTONIC, ns.
+pub fn now_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Writes down how much CPU time the process has taken.
+pub fn note_cpu(book: Book<'_>) {
+    let usage = {
+        // SAFETY: all zeros is a valid one; the kernel fills it.
+        unsafe {
+            let mut usage: libc::rusage = core::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            usage
+        }
+    };
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    book.set_head(header::USER_NS, ns(usage.ru_utime));
+    book.set_head(header::SYSTEM_NS, ns(usage.ru_stime));
+}
