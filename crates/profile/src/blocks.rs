@@ -116,7 +116,7 @@ unsafe fn reallocated(p: usize, n: usize, caller: usize, real: impl FnOnce() -> 
 }
 
 mod tables {
-    #![allow(missing_docs)]
+    #![allow(missing_docs, non_snake_case)]
     use super::*;
 
     hooks! {

@@ -46,6 +46,12 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// CPU time of the calling thread, ns.
+pub fn thread_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 /// Writes down how much CPU time the process has taken.
 pub fn note_cpu(book: Book<'_>) {
     let usage = {

@@ -33,6 +33,8 @@ pub struct State {
     pub watch: watch::Watch,
     /// When the CPU time was noted, ns.
     noted: u64,
+    /// CPU time of the threads that watch, as far as it is counted, ns.
+    helped: u64,
     /// Questions that the filter let through for nothing.
     vain: u32,
 }
@@ -79,13 +81,13 @@ pub fn with<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
     if idle() || PID.load(Relaxed) != rustix::process::getpid().as_raw_pid() {
         return None;
     }
-    let began = book::now_ns();
+    let began = book::thread_ns();
     let mask = block_signals();
     INSIDE.with(|i| i.set(true));
     LOCK.lock();
     // SAFETY: the lock is held.
     let result = unsafe { &mut *GLOBAL.0.get() }.as_mut().map(|state| {
-        state.begin(began);
+        state.begin();
         let result = f(state);
         state.end(began);
         result
@@ -97,8 +99,8 @@ pub fn with<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
 }
 
 impl State {
-    fn begin(&mut self, now: u64) {
-        self.follower.now = (now / 1_000_000) as u32;
+    fn begin(&mut self) {
+        self.follower.now = (book::now_ns() / 1_000_000) as u32;
         self.watch.notice(&mut self.follower);
     }
 
@@ -106,7 +108,10 @@ impl State {
         let book = self.follower.book();
         let now = book::now_ns();
         book.set_head(header::SEEN, now);
-        book.add_head(header::FOLLOW_NS, now - began);
+        let helped = watch::helped_ns();
+        let took = book::thread_ns().saturating_sub(began) + helped - self.helped;
+        self.helped = helped;
+        book.add_head(header::FOLLOW_NS, took);
         const EVERY: u64 = 20_000_000;
         if now - self.noted > EVERY {
             self.noted = now;
@@ -199,6 +204,7 @@ unsafe fn begin_anew(least: usize, touch: bool) -> bool {
         modules: BTreeMap::new(),
         watch: watch::Watch::new(touch),
         noted: 0,
+        helped: watch::helped_ns(),
         vain: 0,
     };
     // SAFETY: nobody else is here. (What a child inherited is left as it is: it is the parent's.)

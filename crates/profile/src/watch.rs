@@ -10,6 +10,7 @@
 //!
 //! unsafe: starts threads; moves pages of the program, whole and with their content.
 
+use crate::book::thread_ns;
 use crate::state;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
@@ -64,6 +65,14 @@ static HELPER: AtomicU32 = AtomicU32::new(0);
 const RUNS: u32 = 2;
 const FAILED: u32 = 3;
 
+/// CPU time that each of the two threads has taken, ns.
+static HELPED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Both together.
+pub fn helped_ns() -> u64 {
+    HELPED.iter().map(|ns| ns.load(SeqCst) as u64).sum()
+}
+
 /// Whether pages may be away.
 pub fn active() -> bool {
     ACTIVE.load(SeqCst)
@@ -99,6 +108,7 @@ pub fn forked() {
     // (The shadow is copied memory now; pages that nobody wanted back would be in the way.)
     PAGES.iter().for_each(|p| p.store(0, SeqCst));
     SHADOW.store(0, SeqCst);
+    HELPED.iter().for_each(|ns| ns.store(0, SeqCst));
 }
 
 /// What is watched.
@@ -335,6 +345,7 @@ extern "C" fn answer_faults(_: *mut c_void) -> *mut c_void {
     let mut messages = [Msg::default(); 32];
     loop {
         let mut fds = [PollFd::from_borrowed_fd(uffd.fd(), PollFlags::IN)];
+        HELPED[0].store(thread_ns() as usize, SeqCst);
         let _ = poll(&mut fds, None);
         for message in uffd.read(&mut messages) {
             match message.event() {
@@ -401,6 +412,7 @@ extern "C" fn carry_out(_: *mut c_void) -> *mut c_void {
             GIVE => give(&uffd, span),
             _ => drop(uffd.unregister(span)),
         }
+        HELPED[1].store(thread_ns() as usize, SeqCst);
         tell(&COMMAND, 2);
     }
 }

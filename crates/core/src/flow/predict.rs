@@ -14,8 +14,10 @@ use crate::span::PAGE;
 pub struct Copy {
     /// Bytes of the path that it copies.
     pub bytes: f64,
-    /// Copies by size class, of this path and others that share the site.
+    /// Copies by size class, of this path and others that share the sequence so far.
     pub sizes: Sizes,
+    /// Bytes of all those.
+    pub total: f64,
 }
 
 /// What of a path is known.
@@ -42,18 +44,16 @@ pub struct Saving {
     pub ns: f64,
 }
 
-/// The mean size of a class's copies, as far as it is known.
-fn mean(class: usize) -> f64 {
-    class_start(class) as f64 * 1.4
-}
-
 /// Elided calls and bytes of `copy`, of those of `threshold` bytes and more. A page is lost at the ends.
 fn elided(copy: &Copy, threshold: usize) -> (f64, f64) {
-    let all: f64 = copy.sizes.iter().enumerate().map(|(c, n)| mean(c) * *n as f64).sum();
-    if all == 0.0 {
+    let least: f64 =
+        copy.sizes.iter().enumerate().map(|(c, n)| class_start(c) as f64 * *n as f64).sum();
+    if least == 0.0 || copy.total == 0.0 {
         return (0.0, 0.0);
     }
-    let share = copy.bytes / all;
+    // Within their classes all are taken to be larger than the smallest alike.
+    let mean = |class| class_start(class) as f64 * copy.total / least;
+    let share = copy.bytes / copy.total;
     let large = copy.sizes.iter().enumerate().filter(|(c, _)| class_start(*c) >= threshold as u64);
     large.fold((0.0, 0.0), |(calls, bytes), (c, n)| {
         let n = *n as f64 * share;
@@ -92,7 +92,7 @@ mod tests {
         let mut sizes = [0; CLASSES];
         sizes[class(size)] = 1000;
         let bytes = 1000.0 * size as f64;
-        let copies = vec![Copy { bytes, sizes }; copies];
+        let copies = vec![Copy { bytes, sizes, total: bytes }; copies];
         Path { copies, inputs: 1000.0, outputs: 1000.0, bytes, touches }
     }
 

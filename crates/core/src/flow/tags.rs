@@ -160,6 +160,18 @@ impl Offsets {
         }
     }
 
+    /// Takes what of `start..end` is not in `other` out.
+    pub fn remove_but(&mut self, start: usize, end: usize, other: &Self) {
+        let before = other.0.range(..start).next_back().filter(|(_, e)| **e > start);
+        let kept = before.into_iter().chain(other.0.range(start..end.max(start)));
+        let mut from = start;
+        for (s, e) in kept {
+            self.remove(from, (*s).max(from));
+            from = (*e).min(end);
+        }
+        self.remove(from, end);
+    }
+
     /// How many bytes of `start..end` are in the set.
     pub fn count(&self, start: usize, end: usize) -> usize {
         let before = self.0.range(..start).next_back().filter(|(_, e)| **e > start);
@@ -214,5 +226,10 @@ mod tests {
         assert_eq!((set.add(0, 100), set.total()), (70, 100));
         set.remove(10, 20);
         assert_eq!((set.total(), set.count(5, 25)), (90, 10));
+        let mut other = Offsets::default();
+        other.add(0, 5);
+        other.add(90, 200);
+        set.remove_but(2, 95, &other);
+        assert_eq!((set.total(), set.count(0, 5), set.count(90, 100)), (15, 5, 10));
     }
 }

@@ -77,7 +77,7 @@ impl Follower<'_> {
         } else {
             // A neighbour on the page; what happens to ours there is no longer known.
             self.each(page, |watch, start, end| {
-                watch.watched.remove(start, end);
+                watch.watched.remove_but(start, end, &watch.touched);
                 0
             });
         }
