@@ -29,8 +29,7 @@ pub fn open(directory: &str) -> Option<Book<'static>> {
         core::slice::from_raw_parts(at.ok()?.cast(), WORDS)
     };
     let book = Book::new(words);
-    let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    book.set_path(None, path.as_os_str().as_encoded_bytes());
+    book.set_path(None, &name_of_program());
     book.set_head(header::PID, pid as u64);
     let parent = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get());
     book.set_head(header::PARENT, parent as u64);
@@ -38,6 +37,28 @@ pub fn open(directory: &str) -> Option<Book<'static>> {
     book.set_head(header::LAYOUT, LAYOUT);
     book.set_head(header::MAGIC, MAGIC);
     Some(book)
+}
+
+/// The program's file.
+pub fn executable() -> Vec<u8> {
+    let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    path.into_os_string().into_encoded_bytes()
+}
+
+/// The path by which it was executed, which may be a link that tells more than the file (`redis-server` is
+/// `redis-check-rdb`); a script's interpreter is itself.
+fn name_of_program() -> Vec<u8> {
+    let file = executable();
+    // SAFETY: the kernel put the path there, for the life of the process.
+    let given = unsafe {
+        let at = libc::getauxval(libc::AT_EXECFN) as *const core::ffi::c_char;
+        if at.is_null() { c"" } else { core::ffi::CStr::from_ptr(at) }
+    };
+    use std::os::unix::ffi::OsStrExt;
+    let given = std::path::Path::new(std::ffi::OsStr::from_bytes(given.to_bytes()));
+    let leads = given.is_absolute()
+        && std::fs::canonicalize(given).is_ok_and(|p| p.as_os_str().as_bytes() == file);
+    if leads { given.as_os_str().as_bytes().to_vec() } else { file }
 }
 
 /// CLOCK_MONOTONIC, ns.

@@ -115,7 +115,7 @@ impl state::State {
         let book = self.follower.book();
         let Some(id) = book.open(MODULES) else { return 0 };
         if path.is_empty() {
-            book.set_path(Some(id), book.path(None).as_bytes());
+            book.set_path(Some(id), &crate::book::executable());
         } else {
             book.set_path(Some(id), &path);
         }

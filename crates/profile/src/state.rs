@@ -184,6 +184,9 @@ pub unsafe fn start(envp: *const *const c_char) {
         if !begin_anew(least.max(16), touch) {
             return;
         }
+        if touch {
+            watch::prepare();
+        }
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     }
     copy::follow_from(least.max(16));

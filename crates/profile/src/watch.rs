@@ -318,25 +318,71 @@ fn uncounted() {
     }
 }
 
+/// Opened at the start, because a process that has changed its user may not: descriptor and device number.
+static DEVICE: AtomicI32 = AtomicI32::new(-1);
+static DEVICE_NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// Opens the device while that is permitted, at a number where programs do not look.
+pub fn prepare() {
+    use rustix::fd::IntoRawFd;
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let Ok(device) = rustix::fs::open(c"/dev/userfaultfd", flags, Mode::empty()) else { return };
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let floor = limit.unwrap_or(1024).min(1024).saturating_sub(8) as i32;
+    let (Ok(high), Ok(stat)) =
+        (uncopy_vm::uffd::duplicate(&device, floor), rustix::fs::fstat(&device))
+    else {
+        return;
+    };
+    DEVICE_NUMBER.store(stat.st_rdev as usize, SeqCst);
+    DEVICE.store(high.into_raw_fd(), SeqCst);
+}
+
+/// Makes a userfaultfd in a descriptor table of this thread's own, which holds nothing else.
+fn make() -> Option<Uffd> {
+    use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+    // SAFETY: this thread has a table of its own from here on, in which nobody else uses anything.
+    unsafe {
+        if libc::unshare(libc::CLONE_FILES) != 0 {
+            return None;
+        }
+        let device = DEVICE.load(SeqCst);
+        let is_ours = |fd: &OwnedFd| {
+            rustix::fs::fstat(fd).is_ok_and(|s| s.st_rdev as usize == DEVICE_NUMBER.load(SeqCst))
+        };
+        // (The program may have closed it, or opened something else at its number.)
+        let device = (device >= 0).then(|| OwnedFd::from_raw_fd(device));
+        let maker = match device {
+            Some(fd) if is_ours(&fd) => Maker::Device(fd),
+            other => {
+                core::mem::forget(other);
+                Maker::open()
+            }
+        };
+        let features = FEATURE_MOVE | FEATURE_EVENTS | FEATURE_EXACT_ADDRESS;
+        let uffd = maker.make(features).ok()?;
+        core::mem::forget(maker);
+        let only = uffd.fd().as_raw_fd() as u32;
+        if only > 0 {
+            libc::syscall(libc::SYS_close_range, 0, only - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, only + 1, u32::MAX, 0);
+        Some(uffd)
+    }
+}
+
 extern "C" fn answer_faults(_: *mut c_void) -> *mut c_void {
     state::ours();
-    // SAFETY: this thread's own table from here on.
-    let alone = unsafe {
-        libc::unshare(libc::CLONE_FILES) == 0
-            && libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) == 0
-    };
-    let features = FEATURE_MOVE | FEATURE_EVENTS | FEATURE_EXACT_ADDRESS;
-    let made = if alone { Maker::open().make(features).ok() } else { None };
     let shadow = Span::sized(SHADOW.load(SeqCst), SLOTS * PAGE);
-    let Some(uffd) = made.filter(|u| u.register(shadow).is_ok()) else {
-        uncounted();
+    let Some(uffd) = make().filter(|u| u.register(shadow).is_ok()) else {
+        // (It stays counted: libc will count it out.)
         tell(&HELPER, FAILED);
         return core::ptr::null_mut();
     };
     use rustix::fd::AsRawFd;
     FD.store(uffd.fd().as_raw_fd(), SeqCst);
     if !spawn(carry_out) {
-        uncounted();
         tell(&HELPER, FAILED);
         return core::ptr::null_mut();
     }

@@ -66,10 +66,13 @@ pub struct Steps {
     pub bytes: u64,
     /// Calls by class.
     pub sizes: Sizes,
+    /// Bytes that left by these copies, on all paths: more than were copied, where a store is read often.
+    pub sent: u64,
 }
 
 impl Steps {
-    fn add(&mut self, node: &Node) {
+    fn add(&mut self, node: &Node, sent: u64) {
+        self.sent += sent;
         self.ops += node.ops;
         self.bytes += node.bytes;
         (0..CLASSES).for_each(|c| self.sizes[c] += node.sizes[c]);
@@ -241,6 +244,10 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
             let end = End { kind: node.kind, place: at(node.site) };
             inputs.entry(end).or_default().add(node);
         }
+        let mut sent = vec![0; part.nodes.len()];
+        for row in &part.rows {
+            part.chain(row.node).into_iter().for_each(|n| sent[n] += row.bytes);
+        }
         for row in &part.rows {
             let chain = part.chain(row.node);
             let root = &part.nodes[chain[0]];
@@ -254,8 +261,9 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
                 Step::Rest => Way::Rest,
                 _ => Way::Copy(at(n.site)),
             };
-            let nodes: Vec<&Node> = chain[1..].iter().map(|n| &part.nodes[*n]).collect();
-            let ways: Vec<Way> = nodes.iter().map(|n| way(n)).collect();
+            let nodes: Vec<(&Node, u64)> =
+                chain[1..].iter().map(|n| (&part.nodes[*n], sent[*n])).collect();
+            let ways: Vec<Way> = nodes.iter().map(|(n, _)| way(n)).collect();
             let sink = End { kind: row.kind, place: at(row.site) };
             let key = (source.clone(), ways.clone(), sink.clone());
             let path = paths.entry(key).or_insert_with(|| Path {
@@ -317,15 +325,15 @@ impl Input {
 }
 
 impl Path {
-    fn add(&mut self, row: &Row, nodes: &[&Node], root: &Node) {
+    fn add(&mut self, row: &Row, nodes: &[(&Node, u64)], root: &Node) {
         self.ops += row.ops;
         self.bytes += row.bytes;
         self.watched += row.watched;
         self.touched += row.touched;
         (0..CLASSES).for_each(|c| self.sizes[c] += row.sizes[c]);
         self.inputs += root.ops as f64 * row.bytes as f64 / root.bytes.max(1) as f64;
-        for ((_, steps), node) in self.way.iter_mut().zip(nodes) {
-            steps.add(node);
+        for ((_, steps), (node, sent)) in self.way.iter_mut().zip(nodes) {
+            steps.add(node, *sent);
         }
     }
 }
@@ -334,7 +342,8 @@ fn saving(path: &Path, costs: &Costs, threshold: usize) -> Saving {
     let copies = path.way.iter().filter(|(w, _)| matches!(w, Way::Copy(_)));
     let copies = copies
         .map(|(_, s)| predict::Copy {
-            bytes: path.bytes as f64,
+            // A path's share of copies that it shares; those into a store are made once.
+            bytes: path.bytes as f64 * (s.bytes as f64 / s.sent.max(1) as f64).min(1.0),
             sizes: s.sizes,
             total: s.bytes as f64,
         })

@@ -7,7 +7,11 @@ use super::html::escaped;
 use super::model::{Path, Program, Source, Way};
 use crate::units::rough_size;
 
-const WIDTH: f64 = 1080.0;
+const WIDTH: f64 = 1100.0;
+/// What of it is for the names of the sinks.
+const MARGIN: f64 = 200.0;
+/// Width of a letter, about.
+const LETTER: f64 = 6.9;
 const BAR: f64 = 14.0;
 /// Height of all bytes together.
 const TALL: f64 = 300.0;
@@ -31,6 +35,8 @@ struct Stop {
 struct Flow {
     into: u64,
     out: u64,
+    /// The mean height of what it comes from.
+    from: f64,
     y: f64,
     left: f64,
     right: f64,
@@ -115,18 +121,30 @@ pub fn picture(program: &Program, shown: &[Path]) -> String {
 
     let mut bottom: f64 = 0.0;
     for column in 0..=last {
-        // The thickest on top, so that the main flow is a straight band.
-        let mut here: Vec<(&Stop, &mut Flow)> =
-            flows.iter_mut().filter(|(s, _)| s.column == column).collect();
-        here.sort_by_key(|(s, f)| (s.class == "gone", std::cmp::Reverse(f.into.max(f.out))));
+        // In the order of what they come from, so that bands cross little; the thickest on top.
+        let mut here: Vec<(u8, f64, u64, Stop)> = flows
+            .iter()
+            .filter(|(s, _)| s.column == column)
+            .map(|(s, f)| (u8::from(s.class == "gone"), f.from, f.into.max(f.out), s.clone()))
+            .collect();
+        here.sort_by(|a, b| {
+            (a.0, a.1, b.2).partial_cmp(&(b.0, b.1, a.2)).expect("numbers").then(a.3.cmp(&b.3))
+        });
         let mut y = TOP;
-        for (_, flow) in here {
+        for (_, _, bytes, stop) in here {
+            let flow = flows.get_mut(&stop).expect("it is there");
             (flow.y, flow.left, flow.right) = (y, y, y);
-            y += high(flow.into.max(flow.out)) + GAP;
+            let middle = y + high(bytes) / 2.0;
+            y += high(bytes) + GAP;
+            for ((_, to), bytes) in links.iter().filter(|((from, _), _)| *from == stop) {
+                let to = flows.get_mut(to).expect("both ends are there");
+                to.from += middle * *bytes as f64 / to.into.max(1) as f64;
+            }
         }
         bottom = bottom.max(y);
     }
-    let x = |column: usize| (WIDTH - BAR) * column as f64 / last as f64;
+    let step = (WIDTH - MARGIN - BAR) / last as f64;
+    let x = |column: usize| step * column as f64;
 
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"Flow of data\">\n",
@@ -164,31 +182,36 @@ pub fn picture(program: &Program, shown: &[Path]) -> String {
     for (stop, flow) in &flows {
         let bytes = flow.into.max(flow.out);
         let (x, tall) = (x(stop.column), high(bytes));
-        let (anchor, at) = if stop.column == last { ("end", x + BAR) } else { ("start", x) };
+        // Names stand above the bars; those of the sinks beside them.
+        let (at, y, room) = if stop.column == last {
+            (x + BAR + 8.0, flow.y + (tall / 2.0).max(4.0), MARGIN - 10.0)
+        } else {
+            (x, flow.y - 17.0, step - 6.0)
+        };
+        let size = rough_size(bytes as f64);
+        let letters = (room / LETTER) as usize;
         let _ = writeln!(
             svg,
             "<rect class=\"stop {}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{BAR}\" height=\"{tall:.1}\">\
              <title>{} {}</title></rect>\
-             <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{} <tspan class=\"size\">{}</tspan></text>\
-             <text class=\"detail\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+             <text x=\"{at:.1}\" y=\"{y:.1}\">{} <tspan class=\"size\">{size}</tspan></text>\
+             <text class=\"detail\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
             stop.class,
             flow.y,
             escaped(&stop.title),
             escaped(&stop.detail),
-            flow.y - 17.0,
-            escaped(&short(&stop.title)),
-            rough_size(bytes as f64),
-            flow.y - 5.0,
-            escaped(&short(&stop.detail)),
+            escaped(&short(&stop.title, letters.saturating_sub(size.len() + 1))),
+            y + 12.0,
+            escaped(&short(&stop.detail, letters * 6 / 5)),
         );
     }
     svg + "</svg>\n"
 }
 
-fn short(text: &str) -> String {
-    const MOST: usize = 30;
-    if text.chars().count() <= MOST {
+fn short(text: &str, most: usize) -> String {
+    let most = most.max(4);
+    if text.chars().count() <= most {
         return text.to_owned();
     }
-    text.chars().take(MOST - 1).chain(['…']).collect()
+    text.chars().take(most - 1).chain(['…']).collect()
 }
