@@ -13,6 +13,7 @@ WiredTiger: the wheel that pip builds from PyPI's source package is a debug buil
 """
 
 import argparse
+import atexit
 import json
 import os
 import shutil
@@ -58,6 +59,17 @@ def wait_port(port, process):
     raise RuntimeError(f"does not listen on port {port}")
 
 
+STARTED = []
+
+
+@atexit.register
+def end_all():
+    for process in STARTED:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
+
+
 class Profiled:
     """A program under `uncopy profile`; `programs` once it has ended."""
 
@@ -67,6 +79,7 @@ class Profiled:
         profile = [args.uncopy, "profile", "--json", "-o", self.report, *html, "--", *map(str, command)]
         self.log = open(f"{name}.log", "wb")
         self.process = subprocess.Popen(profile, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, **how)
+        STARTED.append(self.process)
 
     def wait_port(self, port):
         wait_port(port, self.process)

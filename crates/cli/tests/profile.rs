@@ -103,11 +103,14 @@ fn the_copies_sizes_sites_and_touches_of_a_known_program_are_exactly_what_they_a
         p["inputs"].as_array().unwrap().iter().map(|i| i[field].as_u64().unwrap()).sum()
     };
     assert_eq!((sum("bytes"), sum("sent_bytes"), sum("held_bytes")), (6 * MB, 5 * MB, MB));
-    // Where pages can be taken away, all were (the first inputs of a site always are).
+    // Where pages can be taken away, all are (the first inputs of a site always), but for what the kernel
+    // refuses at the moment; then the rest is known.
     if p["touches_visible"] == true {
-        let seen = (relayed["watched_bytes"].as_u64(), relayed["touched_bytes"].as_u64());
-        assert_eq!(seen, (Some(5 * MB), Some(5 * 4096)));
-        assert_eq!(sum("touches"), 5);
+        let watched = relayed["watched_bytes"].as_u64().unwrap();
+        let touched = relayed["touched_bytes"].as_u64().unwrap();
+        assert!(watched > 4 * MB && touched <= 5 * 4096 && touched > 0, "{relayed:#}");
+        assert!(watched < 5 * MB || touched == 5 * 4096, "{relayed:#}");
+        assert_eq!(sum("touches"), touched / 4096);
     }
 }
 

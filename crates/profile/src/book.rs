@@ -19,12 +19,21 @@ pub fn open(directory: &str) -> Option<Book<'static>> {
     // it is root.
     let fd = rustix::fs::openat(CWD, &*name, flags, Mode::RUSR | Mode::WUSR).ok()?;
     let size = WORDS * size_of::<u64>();
+    // Writing beyond that limit would raise a signal; a hole that finds no memory later, too. (Holes they are, because
+    // a program may have thousands of children that use next to nothing of it.)
+    const SPARE: u64 = 64 << 20;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if limit.is_some_and(|most| most < size as u64) {
+        return None;
+    }
+    let free = rustix::fs::fstatfs(&fd).ok()?;
+    if free.f_bavail.saturating_mul(free.f_bsize as u64) < SPARE {
+        return None;
+    }
     rustix::fs::ftruncate(&fd, size as u64).ok()?;
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice, never unmapped; a hole that finds no memory
-    // would be a SIGBUS, so all of it gets its memory now.
+    // SAFETY: a new mapping at an address of the kernel's choice, never unmapped.
     let words: &'static [AtomicU64] = unsafe {
-        let _ = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, size as u64);
         let at = rustix::mm::mmap(core::ptr::null_mut(), size, access, MapFlags::SHARED, &fd, 0);
         core::slice::from_raw_parts(at.ok()?.cast(), WORDS)
     };

@@ -19,7 +19,6 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use uncopy_core::flow::Follower;
-use uncopy_core::flow::REST_MS;
 use uncopy_core::flow::layout::header;
 use uncopy_core::span::{PAGE, Span, page_down};
 use uncopy_vm::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
@@ -33,6 +32,10 @@ const SMALLEST: usize = 2048;
 /// Of the inputs of one site the first ones are watched, then every so many.
 const FIRST: u64 = 32;
 const EVERY: u64 = 16;
+/// How often a page is tried to be taken.
+const TRIES: usize = 50;
+/// For so long an input is watched, in ms.
+const WATCH_MS: u32 = 2000;
 /// Around the stack pointer lies the calling thread's stack: below it what it will use, above what it has used.
 const STACK_BELOW: usize = 1 << 20;
 const STACK_ABOVE: usize = 8 << 20;
@@ -137,7 +140,7 @@ impl Watch {
             return;
         }
         self.tell(follower);
-        let over = follower.now.wrapping_sub(self.began) > REST_MS;
+        let over = follower.now.wrapping_sub(self.began) > WATCH_MS;
         if over || follower.watching().is_none() {
             self.end(follower);
         }
@@ -229,8 +232,11 @@ impl Watch {
                 command(TAKE, pages);
                 self.registered.push(pages);
                 for page in (pages.start..pages.end).step_by(PAGE) {
-                    if PAGES.iter().any(|p| p.load(SeqCst) == page) {
+                    let away = PAGES.iter().any(|p| p.load(SeqCst) == page);
+                    if away {
                         follower.shows(Span::sized(page, PAGE));
+                    } else {
+                        follower.hides(Span::sized(page, PAGE));
                     }
                 }
             }
@@ -475,9 +481,17 @@ fn take(uffd: &Uffd, span: Span) {
         let Some((slot, entry)) = free.next() else { return };
         // Before it is away, so that whoever touches it finds it.
         entry.store(page, SeqCst);
-        let (moved, why) = uffd.move_pages(shadow(slot).start, Span::sized(page, PAGE), false);
-        if moved != PAGE {
-            entry.store(if why == Some(Errno::EXIST) { RETIRED } else { 0 }, SeqCst);
+        let mut result = (0, None);
+        for _ in 0..TRIES {
+            result = uffd.move_pages(shadow(slot).start, Span::sized(page, PAGE), false);
+            // (Somebody in the kernel holds the page, or the memory map is changing: mostly not for long.)
+            if !matches!(result.1, Some(Errno::AGAIN | Errno::BUSY)) {
+                break;
+            }
+            rustix::thread::sched_yield();
+        }
+        if result.0 != PAGE {
+            entry.store(if result.1 == Some(Errno::EXIST) { RETIRED } else { 0 }, SeqCst);
         }
     }
 }

@@ -190,15 +190,16 @@ impl Drop for Directory {
     }
 }
 
-/// Makes the directory for the parts, in memory where that is possible. Processes that change their user
-/// write there too, so everybody may make files in it who knows its name, which nobody can guess or list.
+/// Makes the directory for the parts, in memory where that is possible. Processes of root's may change their
+/// user and start others, so then everybody may make files in it (but not list it, or touch those of others).
 fn directory() -> Outcome<Directory> {
+    // SAFETY: asks for a number.
+    let mode = if unsafe { libc::geteuid() } == 0 { 0o1733 } else { 0o700 };
     let mut why = String::new();
     for base in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
         let path = base.join(format!("uncopy-profile-{:016x}", fastrand::u64(..)));
-        let made = std::fs::create_dir(&path).and_then(|()| {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o1733))
-        });
+        let made = std::fs::create_dir(&path)
+            .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)));
         match made {
             Ok(()) => return Ok(Directory(path)),
             Err(e) => why = format!("{} cannot be made ({e})", path.display()),
@@ -209,7 +210,8 @@ fn directory() -> Outcome<Directory> {
 
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut files: Vec<PathBuf> = entries.map(|e| e.path()).collect();
+    let regular = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_file()));
+    let mut files: Vec<PathBuf> = regular.map(|e| e.path()).collect();
     files.sort();
     files
 }

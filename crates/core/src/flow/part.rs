@@ -137,10 +137,13 @@ impl Part {
             }
         });
         let nodes: Vec<Node> = nodes.collect();
+        if nodes.is_empty() {
+            return None;
+        }
         let rows = (0..book.used(ROWS)).map(|i| {
             let get = |field| book.get(ROWS, i, field);
             Row {
-                node: (get(row::NODE) as usize).min(nodes.len().saturating_sub(1)),
+                node: (get(row::NODE) as usize).min(nodes.len() - 1),
                 site: get(row::SITE) as usize,
                 kind: Kind::of(get(row::KIND)),
                 ops: get(row::OPS),

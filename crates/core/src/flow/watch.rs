@@ -75,12 +75,17 @@ impl Follower<'_> {
             self.book.add(NODES, root as usize, node::FAULTS, 1);
             self.each(page, |watch, start, end| watch.touched.add(start, end));
         } else {
-            // A neighbour on the page; what happens to ours there is no longer known.
-            self.each(page, |watch, start, end| {
-                watch.watched.remove_but(start, end, &watch.touched);
-                0
-            });
+            // A neighbour on the page.
+            self.hides(page);
         }
+    }
+
+    /// What happens on `pages` is not known any more.
+    pub fn hides(&mut self, pages: Span) {
+        self.each(pages, |watch, start, end| {
+            watch.watched.remove_but(start, end, &watch.touched);
+            0
+        });
     }
 
     /// Does something for the bytes of the watched input in `span`, and writes down how much there is.
