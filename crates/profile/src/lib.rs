@@ -19,6 +19,8 @@
 //! | [`watch`] | takes pages away to see whether they are touched |
 //! | [`heap`] | our own allocator: the program's is not ours to call |
 
+// The one macro that does so defines functions that are unsafe as a whole.
+#![allow(clippy::macro_metavars_in_unsafe)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
 pub mod blocks;

@@ -37,12 +37,12 @@ fn program(p: &Program) -> String {
     );
     let lines = head(p);
     let saving = p.saving();
-    let _ = write!(
+    let _ = writeln!(
         html,
         "<dl><div><dt>in</dt><dd>{}</dd></div><div><dt>out</dt><dd>{}</dd></div>\
          <div><dt>copied in the program</dt><dd>{}</dd></div>\
          <div><dt>CPU</dt><dd>{}</dd></div>\
-         <div class=\"save\"><dt>uncopy would save</dt><dd>{}</dd></div></dl>\n",
+         <div class=\"save\"><dt>uncopy would save</dt><dd>{}</dd></div></dl>",
         rough_size(p.bytes_in as f64),
         rough_size(p.bytes_out as f64),
         rough_size(p.copied_bytes as f64),
