@@ -85,11 +85,11 @@ class Profiled:
         wait_port(port, self.process)
         return self
 
-    def end(self):
-        """SIGTERM goes on to the program."""
-        if self.process.poll() is None:
+    def end(self, by_itself=False):
+        """SIGTERM goes on to the program, if that does not end by itself."""
+        if not by_itself and self.process.poll() is None:
             self.process.terminate()
-        self.process.wait(60)
+        self.process.wait(300)
         with open(self.report) as f:
             return [json.loads(line) for line in f]
 
@@ -269,7 +269,7 @@ def wiredtiger(args):
     os.mkdir("wt")
     for what in ("insert", "read"):
         profiled = Profiled(args, f"wiredtiger-{what}", python, WIREDTIGER, what, "wt", args.size, args.times)
-        programs = profiled.end()
+        programs = profiled.end(by_itself=True)
         assert profiled.process.returncode == 0, f"wiredtiger_rows.py {what} failed"
         # The client of the paper's MongoDB is at the other end of a socket; here it is the same process, with a socket
         # pair for its values.

@@ -10,7 +10,7 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`entry`] | entry points that hand the return address on |
-//! | [`hooks`] | what each call means for the data |
+//! | [`mod@hooks`] | what each call means for the data |
 //! | [`copy`] | memcpy and its kin |
 //! | [`blocks`] | free, realloc, munmap and whatever else ends or moves data |
 //! | [`state`] | the one follower, its lock, start and fork |
