@@ -6,7 +6,7 @@ UNCOPY = target/release/uncopy
 .PHONY: build demo test lint unit loom tsan soak programs torture mutations install uninstall clean
 
 build:
-	$(CARGO) build --release --locked -p uncopy -p uncopy-preload
+	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile
 
 # Builds, then shows the main job on bundled software; nothing else is installed.
 demo: build
@@ -63,9 +63,10 @@ mutations:
 install: build
 	install -D -m 755 $(UNCOPY) $(DESTDIR)$(PREFIX)/bin/uncopy
 	install -D -m 755 target/release/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so
+	install -D -m 755 target/release/libuncopy_profile.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/uncopy $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so
+	rm -f $(DESTDIR)$(PREFIX)/bin/uncopy $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so
 	-rmdir $(DESTDIR)$(PREFIX)/lib/uncopy
 
 clean:

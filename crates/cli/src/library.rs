@@ -8,6 +8,8 @@ use crate::run::elf::{self, Machine};
 
 /// The preload library's file name.
 pub const FILE_NAME: &str = "libuncopy.so";
+/// The file name of the library for `uncopy profile`.
+const PROFILER: &str = "libuncopy_profile.so";
 /// Names the library for `uncopy` and tells programs under it where it is.
 pub const VARIABLE: &str = "UNCOPY_LIBRARY";
 /// The loader's list of libraries that come first.
@@ -24,17 +26,31 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, String> {
         return usable(Path::new(&path))
             .map_err(|why| format!("{why}; set or unset {VARIABLE}, which names it"));
     }
+    beside(FILE_NAME)
+}
+
+/// The library called `name` next to this program, or where `make install` puts it.
+fn beside(name: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe()
         .map_err(|e| format!("cannot tell where uncopy itself is ({e}); give --library PATH"))?;
     let directory = program.parent().unwrap_or(Path::new("/"));
-    let candidates = [directory.join(FILE_NAME), directory.join("../lib/uncopy").join(FILE_NAME)];
+    let candidates = [directory.join(name), directory.join("../lib/uncopy").join(name)];
     match candidates.iter().find(|c| c.exists()) {
         Some(path) => usable(path),
         None => Err(format!(
-            "{FILE_NAME} is neither in {} nor in {}; build or install it, or give --library PATH",
+            "{name} is neither in {} nor in {}; build or install it, or give --library PATH",
             directory.display(),
             directory.with_file_name("lib/uncopy").display(),
         )),
+    }
+}
+
+/// The library that follows a program's data, for `uncopy profile`: it lies beside the other one.
+pub fn find_profiler() -> Result<PathBuf, String> {
+    match std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
+        Some(other) => usable(&Path::new(&other).with_file_name(PROFILER))
+            .map_err(|why| format!("{why}; {VARIABLE} names the library that it must lie beside")),
+        None => beside(PROFILER),
     }
 }
 

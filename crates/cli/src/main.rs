@@ -5,6 +5,7 @@ mod demo;
 mod doctor;
 mod library;
 mod options_table;
+mod profile;
 mod run;
 mod startup;
 mod stat;
@@ -35,6 +36,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(run::command())
+        .subcommand(profile::command())
         .subcommand(stat)
         .subcommand(top)
         .subcommand(demo)
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     let (name, matches) = matches.subcommand().expect("clap demands a subcommand");
     let outcome = match name {
         "run" => return run::main(matches),
+        "profile" => return profile::main(matches),
         "options" => options_table::main(),
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
         "stat" => parsed(matches).and_then(|args| stat::main(&args)),

@@ -18,6 +18,7 @@
 //! | [`arena`] | the twin allocator's book of blocks |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
+//! | [`flow`] | follows I/O data through a program that copies it |
 //! | [`sync`] | its atomics, which the tests exchange for loom's |
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ pub mod costs;
 pub mod counters;
 pub mod extents;
 pub mod filter;
+pub mod flow;
 pub mod inject;
 pub mod memory;
 pub mod options;

@@ -127,7 +127,17 @@ pub const OPTIONS: &[Spec] = &[
 ];
 
 /// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
-pub const RESERVED: &[&str] = &["UNCOPY_LIBRARY", INJECT, COSTS];
+pub const RESERVED: &[&str] =
+    &["UNCOPY_LIBRARY", INJECT, COSTS, PROFILE, PROFILE_LEAST, PROFILE_TOUCH];
+
+/// The directory in which processes that are profiled leave their parts; set by `uncopy profile`.
+pub const PROFILE: &str = "UNCOPY_PROFILE";
+
+/// Smallest copy that `uncopy profile` follows, in bytes.
+pub const PROFILE_LEAST: &str = "UNCOPY_PROFILE_LEAST";
+
+/// `0`: `uncopy profile` does not look for touches.
+pub const PROFILE_TOUCH: &str = "UNCOPY_PROFILE_TOUCH";
 
 /// Makes calls of the library's fail, for tests: see [`crate::inject`].
 pub const INJECT: &str = "UNCOPY_INJECT";

@@ -72,7 +72,7 @@ const FAULT_WEIGHT: i64 = 4;
 /// How much of a copy's price an output pays for bytes that are not in the cache: Redis, which makes one copy
 /// of a value that it has not touched for long, gains nothing from eliding it at 64 KB, and up to a
 /// tenth of its time at 512 KB.
-const COLD_OUTPUT_8THS: i64 = 7;
+pub const COLD_OUTPUT_8THS: i64 = 7;
 const FIRST_PAUSE: u32 = 256;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
 

@@ -2,9 +2,9 @@
 
 pub mod checks;
 pub mod elf;
-mod environment;
-mod exec;
-mod program;
+pub mod environment;
+pub mod exec;
+pub mod program;
 pub mod userfaultfd;
 
 use std::ffi::OsString;

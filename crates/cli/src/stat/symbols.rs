@@ -77,11 +77,32 @@ impl Symbols {
     }
 }
 
+/// The symbols of files, by their own addresses: for processes that are gone.
+#[derive(Debug, Default)]
+pub struct Files(HashMap<String, Option<Functions>>);
+
+impl Files {
+    /// Where the call that returns to `address` of the file was made.
+    pub fn place(&mut self, path: &str, address: u64) -> Place {
+        if path.is_empty() {
+            return Place { function: format!("{address:#x}"), library: "no file".into() };
+        }
+        let library = path.rsplit('/').next().unwrap_or(path).to_owned();
+        let found = self.0.entry(path.to_owned()).or_insert_with(|| functions(path));
+        let named = found.as_ref().and_then(|f| f.named(address.saturating_sub(1)));
+        Place { function: named.unwrap_or_else(|| format!("+{address:#x}")), library }
+    }
+}
+
 impl Functions {
     fn name(&self, offset: u64) -> Option<String> {
         let inside = |s: &&(u64, u64, u64)| s.0 <= offset && offset < s.0 + s.1;
         let segment = self.segments.iter().find(inside)?;
-        let address = offset - segment.0 + segment.2;
+        self.named(offset - segment.0 + segment.2)
+    }
+
+    /// The function at an address of the file's own.
+    fn named(&self, address: u64) -> Option<String> {
         let behind = self.names.partition_point(|(start, ..)| *start <= address);
         let (start, size, name) = self.names[..behind].last()?;
         // Between two functions: a static one without a name.

@@ -1,0 +1,101 @@
+//! The report as JSON: an object a line, one for each program.
+
+use serde_json::{Map, Value, json};
+use uncopy_core::flow::Sizes;
+use uncopy_core::flow::layout::class_start;
+use uncopy_core::flow::predict::Saving;
+
+use super::model::{End, Input, Path, Place, Program, Source, Steps, Way};
+
+/// All of them.
+pub fn lines(programs: &[Program]) -> String {
+    programs.iter().map(|p| format!("{}\n", program(p))).collect()
+}
+
+fn program(p: &Program) -> Value {
+    json!({
+        "program": p.path,
+        "pids": p.pids,
+        "bytes_in": p.bytes_in,
+        "bytes_out": p.bytes_out,
+        "wall_ns": p.wall_ns,
+        "cpu_ns": p.cpu_ns,
+        "follow_ns": p.follow_ns,
+        "copies": p.copies,
+        "copied_bytes": p.copied_bytes,
+        "rewritten_bytes": p.rewritten,
+        "bounds_met": p.forgot,
+        "touches_visible": !p.no_watch,
+        "predicted": saving(p.saving()),
+        "inputs": p.inputs.iter().map(|(e, i)| input(e, i)).collect::<Vec<Value>>(),
+        "paths": p.paths.iter().map(path).collect::<Vec<Value>>(),
+    })
+}
+
+fn saving(s: Saving) -> Value {
+    json!({ "bytes": s.bytes.round(), "cpu_ns": s.ns.round() })
+}
+
+/// Calls by size: the smallest size of each class, in bytes.
+fn sizes(sizes: &Sizes) -> Value {
+    let some = sizes.iter().enumerate().filter(|(_, n)| **n > 0);
+    some.map(|(c, n)| (class_start(c).to_string(), Value::from(*n))).collect::<Map<_, _>>().into()
+}
+
+fn place(p: &Place) -> Value {
+    json!({ "call": p.call, "function": p.function, "library": p.library })
+}
+
+fn end(e: &End) -> Value {
+    json!({ "kind": e.kind.name(), "site": place(&e.place) })
+}
+
+fn input(e: &End, i: &Input) -> Value {
+    json!({
+        "from": end(e),
+        "calls": i.ops,
+        "bytes": i.bytes,
+        "sent_bytes": i.forwarded,
+        "ended_bytes": i.consumed,
+        "held_bytes": i.held(),
+        "not_followed_bytes": i.lost,
+        "watched": i.probes,
+        "watched_bytes": i.watched,
+        "touched_bytes": i.touched,
+        "touches": i.faults,
+    })
+}
+
+fn steps(way: &(Way, Steps)) -> Value {
+    match &way.0 {
+        Way::Rest => json!({ "step": "rest" }),
+        Way::Copy(p) => json!({
+            "step": "copy",
+            "site": place(p),
+            "calls": way.1.ops,
+            "bytes": way.1.bytes,
+            "sizes": sizes(&way.1.sizes),
+        }),
+    }
+}
+
+fn path(p: &Path) -> Value {
+    json!({
+        "from": match &p.source {
+            Source::Program => Value::Null,
+            Source::Input(e) => end(e),
+            Source::Pass(kind) => json!({ "kind": kind.name(), "by_the_kernel": true }),
+        },
+        "way": p.way.iter().map(steps).collect::<Vec<Value>>(),
+        "to": end(&p.sink),
+        "calls": p.ops,
+        "bytes": p.bytes,
+        "sizes": sizes(&p.sizes),
+        "copies": p.copies(),
+        "copies_after_rest": p.copies_after_rest(),
+        "kernel_copies": p.kernel_copies(),
+        "watched_bytes": p.watched,
+        "touched_bytes": p.touched,
+        "predicted": saving(p.saving),
+    })
+}

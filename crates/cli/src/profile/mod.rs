@@ -1,0 +1,227 @@
+//! `uncopy profile`: runs a program as it is, follows its data, and says where it is copied.
+
+mod html;
+mod json;
+mod model;
+mod picture;
+mod process;
+mod text;
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use uncopy_core::flow::part::Part;
+use uncopy_core::options::{self, OPTIONS, index_of};
+use uncopy_core::policy::Costs;
+
+use crate::doctor::cache;
+use crate::run::environment::Environment;
+use crate::run::{checks, program};
+use crate::{Outcome, library, units};
+
+/// Exit status when the program cannot be followed.
+const REFUSED: u8 = 125;
+
+/// The subcommand.
+pub fn command() -> Command {
+    Command::new("profile")
+        .about("Show where a program copies its I/O data, and what uncopy would save")
+        .override_usage("uncopy profile [OPTIONS] -- CMD [ARGS]...")
+        .after_help(
+            "The program runs as it is: no copy is elided. The report goes to standard error, or where -o says. \
+             Exit status: the program's own; 127 and 126 if CMD cannot be executed, 125 if it cannot be followed.",
+        )
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Write the report to FILE"),
+        )
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Report as JSON: an object a line, one for each program"),
+        )
+        .arg(
+            Arg::new("html")
+                .long("html")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Also write a page with a picture of the flow"),
+        )
+        .arg(
+            Arg::new("duration")
+                .long("duration")
+                .value_name("SECONDS")
+                .value_parser(value_parser!(f64))
+                .help("End the program (SIGTERM) after so long, with all that it started"),
+        )
+        .arg(
+            Arg::new("min")
+                .long("min")
+                .value_name("BYTES")
+                .default_value("512")
+                .value_parser(|text: &str| units::parse_size(text).and_then(in_range))
+                .help("Follow inputs and copies of at least so many bytes (16..64K)"),
+        )
+        .arg(
+            Arg::new("touch")
+                .long("touch")
+                .value_name("yes|no")
+                .default_value("yes")
+                .value_parser(["yes", "no"])
+                .help("Take pages of some inputs away to see which the program touches"),
+        )
+        .arg(
+            Arg::new("command")
+                .value_name("CMD")
+                .value_parser(value_parser!(OsString))
+                .num_args(1..)
+                .required(true)
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true)
+                .help("The program and its arguments"),
+        )
+}
+
+fn in_range(least: usize) -> Result<usize, String> {
+    if (16..=64 << 10).contains(&least) {
+        Ok(least)
+    } else {
+        Err("it must be in 16..64K".to_owned())
+    }
+}
+
+/// Runs the program, reports, and ends as it did.
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    let words: Vec<OsString> =
+        matches.get_many("command").expect("clap demands a command").cloned().collect();
+    let mut environment = Environment::own();
+    let name = Path::new(&words[0]).display();
+    let found = program::find(&words[0], environment.get("PATH"));
+    let found = found.and_then(|file| program::loaded(&file).map(|loaded| (file, loaded)));
+    let (file, loaded) = match found {
+        Ok(files) => files,
+        Err(why) => {
+            eprintln!("uncopy: {name}: {}", why.text);
+            return ExitCode::from(why.status);
+        }
+    };
+    let prepared = checks::obstacle(&loaded).map_or_else(library::find_profiler, Err);
+    let prepared = prepared.and_then(|library| Ok((library, directory()?)));
+    let (library, parts) = match prepared {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            eprintln!("uncopy: cannot profile: {why}");
+            return ExitCode::from(REFUSED);
+        }
+    };
+    let preload = library::preload_value(&library, environment.get(library::PRELOAD));
+    environment.set(library::PRELOAD, preload);
+    environment.set(options::PROFILE, parts.path());
+    let least = matches.get_one::<usize>("min").copied().unwrap_or(512);
+    environment.set(options::PROFILE_LEAST, least.to_string());
+    let touch = matches.get_one::<String>("touch").is_none_or(|t| t == "yes");
+    environment.set(options::PROFILE_TOUCH, if touch { "1" } else { "0" });
+
+    let seconds = matches.get_one::<f64>("duration").copied();
+    let duration =
+        seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::from_secs(0)));
+    let ended = process::run(&file, &words, &environment, duration, || pids(parts.path()));
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(why) => {
+            eprintln!("uncopy: {name}: {why}");
+            return ExitCode::from(126);
+        }
+    };
+    if let Err(why) = report(matches, &read(parts.path())) {
+        eprintln!("uncopy: {why}");
+    }
+    drop(parts);
+    ended.like_it()
+}
+
+/// What the policy would go by.
+fn costs() -> Costs {
+    let given = std::env::var(options::COSTS).ok();
+    let text = given.or_else(|| cache::handed_on().map(|t| t.to_string()));
+    text.and_then(|t| Costs::parse(&t).ok()).unwrap_or(Costs::REFERENCE)
+}
+
+fn report(matches: &ArgMatches, parts: &[Part]) -> Outcome {
+    let threshold = OPTIONS[index_of("threshold")].default as usize;
+    let programs = model::programs(parts, &costs(), threshold);
+    let text =
+        if matches.get_flag("json") { json::lines(&programs) } else { text::report(&programs) };
+    match matches.get_one::<PathBuf>("output") {
+        Some(path) => write(path, &text)?,
+        None => eprint!("{text}"),
+    }
+    match matches.get_one::<PathBuf>("html") {
+        Some(path) => write(path, &html::page(&programs)),
+        None => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Outcome {
+    std::fs::write(path, text).map_err(|e| format!("{} cannot be written ({e})", path.display()))
+}
+
+/// A directory that is removed in the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Makes the directory for the parts, in memory where that is possible. Processes of root's may change their
+/// user and start others, so then everybody may make files in it (but not list it, or touch those of others).
+fn directory() -> Outcome<Directory> {
+    // SAFETY: asks for a number.
+    let mode = if unsafe { libc::geteuid() } == 0 { 0o1733 } else { 0o700 };
+    let mut why = String::new();
+    for base in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
+        let path = base.join(format!("uncopy-profile-{:016x}", fastrand::u64(..)));
+        let made = std::fs::create_dir(&path)
+            .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)));
+        match made {
+            Ok(()) => return Ok(Directory(path)),
+            Err(e) => why = format!("{} cannot be made ({e})", path.display()),
+        }
+    }
+    Err(why)
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let regular = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_file()));
+    let mut files: Vec<PathBuf> = regular.map(|e| e.path()).collect();
+    files.sort();
+    files
+}
+
+fn read(directory: &Path) -> Vec<Part> {
+    files(directory).iter().filter_map(|path| Part::read(&std::fs::read(path).ok()?)).collect()
+}
+
+/// The processes that have left parts so far.
+fn pids(directory: &Path) -> Vec<i32> {
+    let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse().ok();
+    files(directory).iter().filter_map(number).collect()
+}

@@ -1,0 +1,360 @@
+//! What the processes left, merged by program, with names in place of addresses.
+
+use std::collections::BTreeMap;
+
+use uncopy_core::flow::Sizes;
+use uncopy_core::flow::layout::{CLASSES, Kind, Step, header};
+use uncopy_core::flow::part::{Node, Part, Row, Site};
+use uncopy_core::flow::predict::{self, Saving};
+use uncopy_core::policy::Costs;
+use uncopy_core::span::PAGE;
+
+use crate::stat::symbols::Files;
+
+/// Where a call is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The call.
+    pub call: String,
+    /// The function that makes it, and where in it.
+    pub function: String,
+    /// The file that the function is in.
+    pub library: String,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}  {} ({})", self.call, self.function, self.library)
+    }
+}
+
+/// One end of a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct End {
+    /// What its descriptor is.
+    pub kind: Kind,
+    /// The call.
+    pub place: Place,
+}
+
+/// Where a path begins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Nobody knows: what the program made, or copied by code of its own.
+    Program,
+    /// An input call.
+    Input(End),
+    /// The kernel passed it on by itself.
+    Pass(Kind),
+}
+
+/// What happens on the way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// A copy.
+    Copy(Place),
+    /// The data lay for a while.
+    Rest,
+}
+
+/// How often each step of a path is made; those of the paths that share it together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steps {
+    /// Calls.
+    pub ops: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Calls by class.
+    pub sizes: Sizes,
+    /// Bytes that left by these copies, on all paths: more than were copied, where a store is read often.
+    pub sent: u64,
+}
+
+impl Steps {
+    fn add(&mut self, node: &Node, sent: u64) {
+        self.sent += sent;
+        self.ops += node.ops;
+        self.bytes += node.bytes;
+        (0..CLASSES).for_each(|c| self.sizes[c] += node.sizes[c]);
+    }
+}
+
+/// From an input to an output.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// Where it begins.
+    pub source: Source,
+    /// What happens on the way, and how often.
+    pub way: Vec<(Way, Steps)>,
+    /// Where it ends.
+    pub sink: End,
+    /// Output calls.
+    pub ops: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Output calls by class.
+    pub sizes: Sizes,
+    /// Bytes of it that were watched for touches.
+    pub watched: u64,
+    /// Bytes of touched pages among them.
+    pub touched: u64,
+    /// Input calls, as far as they are this path's.
+    pub inputs: f64,
+    /// What uncopy is predicted to save.
+    pub saving: Saving,
+}
+
+impl Path {
+    /// Copies in the application.
+    pub fn copies(&self) -> usize {
+        self.way.iter().filter(|(w, _)| matches!(w, Way::Copy(_))).count()
+    }
+
+    /// Copies since the data last lay for a while.
+    pub fn copies_after_rest(&self) -> usize {
+        let after = self.way.iter().rposition(|(w, _)| *w == Way::Rest).map_or(0, |at| at + 1);
+        self.way[after..].len()
+    }
+
+    /// Copies between the kernel and the program.
+    pub fn kernel_copies(&self) -> usize {
+        let output = usize::from(self.sink.place.call != "vmsplice");
+        match self.source {
+            Source::Program => output,
+            Source::Input(_) => 1 + output,
+            Source::Pass(_) => 0,
+        }
+    }
+
+    /// Share of the bytes whose pages are touched; `None`: not watched.
+    pub fn touched_share(&self) -> Option<f64> {
+        (self.watched > 0).then(|| self.touched as f64 / self.watched as f64)
+    }
+}
+
+/// An input site, and what became of its bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Input {
+    /// Input calls.
+    pub ops: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes that left at least once.
+    pub forwarded: u64,
+    /// Bytes that ended without having left.
+    pub consumed: u64,
+    /// Bytes that were too few, or forgotten.
+    pub lost: u64,
+    /// Inputs that were watched.
+    pub probes: u64,
+    /// Bytes of them.
+    pub watched: u64,
+    /// Bytes of touched pages among them.
+    pub touched: u64,
+    /// Touches.
+    pub faults: u64,
+}
+
+impl Input {
+    /// Bytes that were there still in the end.
+    pub fn held(&self) -> u64 {
+        self.bytes.saturating_sub(self.forwarded + self.consumed + self.lost)
+    }
+}
+
+/// One program: all processes that executed it.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Its path.
+    pub path: String,
+    /// Its processes.
+    pub pids: Vec<u64>,
+    /// Bytes in.
+    pub bytes_in: u64,
+    /// Bytes out.
+    pub bytes_out: u64,
+    /// CPU time, ns, without what following took.
+    pub cpu_ns: u64,
+    /// What following took, ns.
+    pub follow_ns: u64,
+    /// From the first sight to the last, ns.
+    pub wall_ns: u64,
+    /// Copies that carried input data.
+    pub copies: u64,
+    /// Bytes of input data in them.
+    pub copied_bytes: u64,
+    /// Bytes that were rewritten.
+    pub rewritten: u64,
+    /// Times that a bound made the follower forget.
+    pub forgot: u64,
+    /// Whether touches could not be looked for.
+    pub no_watch: bool,
+    /// Input sites, most bytes first.
+    pub inputs: Vec<(End, Input)>,
+    /// Paths, most bytes first.
+    pub paths: Vec<Path>,
+}
+
+impl Program {
+    /// What all paths together would save.
+    pub fn saving(&self) -> Saving {
+        self.paths.iter().fold(Saving::default(), |sum, p| Saving {
+            bytes: sum.bytes + p.saving.bytes,
+            ns: sum.ns + p.saving.ns,
+        })
+    }
+}
+
+/// The mean of sizes that are known by class and together.
+pub fn mean(bytes: u64, ops: u64) -> f64 {
+    bytes as f64 / ops.max(1) as f64
+}
+
+/// Merges the parts; programs that moved no data are left out.
+pub fn programs(parts: &[Part], costs: &Costs, threshold: usize) -> Vec<Program> {
+    let mut files = Files::default();
+    let mut by_path: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
+    for part in parts {
+        by_path.entry(&part.program).or_default().push(part);
+    }
+    let merged = by_path.into_iter().map(|(path, parts)| {
+        let mut program = merge(path, &parts, &mut files);
+        program.paths.iter_mut().for_each(|p| p.saving = saving(p, costs, threshold));
+        program
+    });
+    let mut all: Vec<Program> = merged.filter(|p| p.bytes_in + p.bytes_out > 0).collect();
+    all.sort_by_key(|p| std::cmp::Reverse(p.bytes_in + p.bytes_out));
+    all
+}
+
+type Key = (Source, Vec<Way>, End);
+
+fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
+    let mut program = Program { path: path.to_owned(), ..Program::default() };
+    let mut inputs: BTreeMap<End, Input> = BTreeMap::new();
+    let mut paths: BTreeMap<Key, Path> = BTreeMap::new();
+    let (mut first, mut last) = (u64::MAX, 0);
+    for part in parts {
+        program.add_totals(part);
+        first = first.min(part.head(header::BEGAN));
+        last = last.max(part.head(header::SEEN));
+        let places: Vec<Place> = part.sites.iter().map(|s| place(s, files)).collect();
+        let at = |site: usize| places.get(site).cloned().unwrap_or_default();
+        for node in part.nodes.iter().filter(|n| matches!(n.step, Step::Input | Step::Pass)) {
+            let end = End { kind: node.kind, place: at(node.site) };
+            inputs.entry(end).or_default().add(node);
+        }
+        let mut sent = vec![0; part.nodes.len()];
+        for row in &part.rows {
+            part.chain(row.node).into_iter().for_each(|n| sent[n] += row.bytes);
+        }
+        for row in &part.rows {
+            let chain = part.chain(row.node);
+            let root = &part.nodes[chain[0]];
+            let end = End { kind: root.kind, place: at(root.site) };
+            let source = match root.step {
+                Step::Input => Source::Input(end),
+                Step::Pass => Source::Pass(root.kind),
+                _ => Source::Program,
+            };
+            let way = |n: &Node| match n.step {
+                Step::Rest => Way::Rest,
+                _ => Way::Copy(at(n.site)),
+            };
+            let nodes: Vec<(&Node, u64)> =
+                chain[1..].iter().map(|n| (&part.nodes[*n], sent[*n])).collect();
+            let ways: Vec<Way> = nodes.iter().map(|(n, _)| way(n)).collect();
+            let sink = End { kind: row.kind, place: at(row.site) };
+            let key = (source.clone(), ways.clone(), sink.clone());
+            let path = paths.entry(key).or_insert_with(|| Path {
+                source,
+                way: ways.into_iter().map(|w| (w, Steps::default())).collect(),
+                sink,
+                ops: 0,
+                bytes: 0,
+                sizes: [0; CLASSES],
+                watched: 0,
+                touched: 0,
+                inputs: 0.0,
+                saving: Saving::default(),
+            });
+            path.add(row, &nodes, root);
+        }
+    }
+    program.wall_ns = last.saturating_sub(first);
+    program.inputs = inputs.into_iter().filter(|(_, i)| i.bytes > 0).collect();
+    program.inputs.sort_by_key(|(_, i)| std::cmp::Reverse(i.bytes));
+    program.paths = paths.into_values().filter(|p| p.bytes > 0).collect();
+    program.paths.sort_by_key(|p| std::cmp::Reverse(p.bytes));
+    program
+}
+
+fn place(site: &Site, files: &mut Files) -> Place {
+    let found = files.place(&site.module, site.address);
+    Place { call: site.call.to_owned(), function: found.function, library: found.library }
+}
+
+impl Program {
+    fn add_totals(&mut self, part: &Part) {
+        self.pids.push(part.head(header::PID));
+        self.bytes_in += part.head(header::IN_BYTES);
+        self.bytes_out += part.head(header::OUT_BYTES);
+        let cpu = part.head(header::USER_NS) + part.head(header::SYSTEM_NS);
+        self.cpu_ns += cpu.saturating_sub(part.head(header::FOLLOW_NS));
+        self.follow_ns += part.head(header::FOLLOW_NS);
+        self.copies += part.head(header::COPIES);
+        self.copied_bytes += part.head(header::COPIED_BYTES);
+        self.rewritten += part.head(header::REWRITTEN);
+        self.forgot += part.head(header::EVICTIONS) + part.head(header::FULL);
+        self.no_watch |= part.head(header::NO_WATCH) != 0;
+    }
+}
+
+impl Input {
+    fn add(&mut self, node: &Node) {
+        self.ops += node.ops;
+        self.bytes += node.bytes;
+        self.forwarded += node.forwarded;
+        self.consumed += node.consumed;
+        self.lost += node.lost;
+        self.probes += node.probes;
+        self.watched += node.watched;
+        self.touched += node.touched;
+        self.faults += node.faults;
+    }
+}
+
+impl Path {
+    fn add(&mut self, row: &Row, nodes: &[(&Node, u64)], root: &Node) {
+        self.ops += row.ops;
+        self.bytes += row.bytes;
+        self.watched += row.watched;
+        self.touched += row.touched;
+        (0..CLASSES).for_each(|c| self.sizes[c] += row.sizes[c]);
+        self.inputs += root.ops as f64 * row.bytes as f64 / root.bytes.max(1) as f64;
+        for ((_, steps), (node, sent)) in self.way.iter_mut().zip(nodes) {
+            steps.add(node, *sent);
+        }
+    }
+}
+
+fn saving(path: &Path, costs: &Costs, threshold: usize) -> Saving {
+    let copies = path.way.iter().filter(|(w, _)| matches!(w, Way::Copy(_)));
+    let copies = copies
+        .map(|(_, s)| predict::Copy {
+            // A path's share of copies that it shares; those into a store are made once.
+            bytes: path.bytes as f64 * (s.bytes as f64 / s.sent.max(1) as f64).min(1.0),
+            sizes: s.sizes,
+            total: s.bytes as f64,
+        })
+        .collect();
+    let touches = path.touched_share().unwrap_or(0.0) * path.bytes as f64 / PAGE as f64;
+    let known = predict::Path {
+        copies,
+        inputs: path.inputs,
+        outputs: path.ops as f64,
+        bytes: path.bytes as f64,
+        touches,
+    };
+    predict::predict(&known, costs, threshold)
+}

@@ -1,0 +1,216 @@
+//! The report for people, as text.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ColumnConstraint, Table};
+
+use super::model::{End, Path, Program, Source, Steps, Way, mean};
+use crate::units::{TABLE_STYLE, grouped, rough_size};
+
+/// Paths with a smaller share of the bytes are summed up, if there are more than so many.
+const SMALL: f64 = 0.005;
+const ALWAYS: usize = 3;
+
+/// All programs.
+pub fn report(programs: &[Program]) -> String {
+    if programs.is_empty() {
+        return "uncopy: the program moved no data by calls that can be followed\n".to_owned();
+    }
+    programs.iter().map(program).collect()
+}
+
+/// Milliseconds or seconds.
+pub fn time(ns: f64) -> String {
+    if ns >= 1e9 { format!("{:.2} s", ns / 1e9) } else { format!("{:.1} ms", ns / 1e6) }
+}
+
+/// A share of 1.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 1.0 { format!("{percent:.2}%") } else { format!("{percent:.1}%") }
+}
+
+/// What part `part` is of `whole`.
+pub fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+/// Where a path begins, in short.
+pub fn source(path: &Path) -> String {
+    match &path.source {
+        Source::Program => "the program itself".to_owned(),
+        Source::Input(end) => end.kind.name().to_owned(),
+        Source::Pass(kind) => format!("{} (by the kernel)", kind.name()),
+    }
+}
+
+/// The paths that are shown one by one, and those that are summed up.
+pub fn split(program: &Program) -> (&[Path], &[Path]) {
+    let least = program.bytes_out as f64 * SMALL;
+    let shown = program.paths.iter().take_while(|p| p.bytes as f64 >= least).count();
+    program.paths.split_at(shown.max(ALWAYS.min(program.paths.len())))
+}
+
+/// A few sentences about the whole.
+pub fn head(p: &Program) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} in, {} out in {}; {} of CPU; input data copied {} times, {} in all",
+        rough_size(p.bytes_in as f64),
+        rough_size(p.bytes_out as f64),
+        time(p.wall_ns as f64),
+        time(p.cpu_ns as f64),
+        grouped(p.copies),
+        rough_size(p.copied_bytes as f64),
+    )];
+    let saving = p.saving();
+    lines.push(if saving.ns > 0.0 {
+        format!(
+            "predicted under uncopy: {} not copied, {} of CPU saved ({} of this run's)",
+            rough_size(saving.bytes),
+            time(saving.ns),
+            percent(saving.ns / (p.cpu_ns.max(1)) as f64),
+        )
+    } else {
+        "predicted under uncopy: nothing to be saved; it would leave these copies alone".to_owned()
+    });
+    if p.rewritten > 0 {
+        lines.push(format!(
+            "{} of input data were changed in place, and are the program's own from then on",
+            rough_size(p.rewritten as f64)
+        ));
+    }
+    if p.forgot > 0 {
+        lines.push("a bound on what is followed was met: the oldest data was forgotten".to_owned());
+    }
+    if p.no_watch {
+        lines
+            .push("touches could not be looked for (userfaultfd is not permitted here)".to_owned());
+    }
+    lines
+}
+
+fn program(p: &Program) -> String {
+    let mut text = String::new();
+    let count =
+        if p.pids.len() > 1 { format!(", {} processes", p.pids.len()) } else { String::new() };
+    let _ = writeln!(text, "uncopy profile: {}{count}", p.path);
+    for line in head(p) {
+        let _ = writeln!(text, "  {line}");
+    }
+    let (shown, rest) = split(p);
+    let _ = writeln!(text, "{}", table(p, shown, rest));
+    for (i, path) in shown.iter().enumerate() {
+        let _ = write!(text, "{}", way(i + 1, path));
+    }
+    let inputs = inputs(p);
+    if !inputs.is_empty() {
+        let _ = writeln!(text, "  where the input went:\n{inputs}");
+    }
+    text.push('\n');
+    text
+}
+
+fn table(p: &Program, shown: &[Path], rest: &[Path]) -> Table {
+    let mut table = Table::new();
+    table.load_style(TABLE_STYLE).set_header([
+        "path", "from", "to", "bytes", "share", "calls", "of", "copies", "kernel", "touched",
+        "saves", "CPU",
+    ]);
+    for (i, path) in shown.iter().enumerate() {
+        let saved = |text: String| if path.saving.ns > 0.0 { text } else { "-".to_owned() };
+        table.add_row([
+            (i + 1).to_string(),
+            source(path),
+            path.sink.kind.name().to_owned(),
+            rough_size(path.bytes as f64),
+            percent(share(path.bytes, p.bytes_out)),
+            grouped(path.ops),
+            rough_size(mean(path.bytes, path.ops)),
+            path.copies().to_string(),
+            path.kernel_copies().to_string(),
+            path.touched_share().map_or("?".to_owned(), percent),
+            saved(rough_size(path.saving.bytes)),
+            saved(time(path.saving.ns)),
+        ]);
+    }
+    if !rest.is_empty() {
+        let bytes: u64 = rest.iter().map(|p| p.bytes).sum();
+        let calls: u64 = rest.iter().map(|p| p.ops).sum();
+        let mut row = vec!["rest".to_owned(), format!("{} paths", rest.len()), String::new()];
+        row.push(rough_size(bytes as f64));
+        row.push(percent(share(bytes, p.bytes_out)));
+        row.push(grouped(calls));
+        row.push(rough_size(mean(bytes, calls)));
+        table.add_row(row);
+    }
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+        if i > 2 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn way(number: usize, path: &Path) -> String {
+    let mut text = format!("  path {number}\n");
+    let line = |what: &str, place: &dyn std::fmt::Display, more: String| {
+        format!("    {what:<8} {place}{more}\n")
+    };
+    match &path.source {
+        Source::Program => {
+            text += "    made by the program, or copied by code that cannot be followed\n"
+        }
+        Source::Input(end) => text += &line(end.kind.name(), &end.place, String::new()),
+        Source::Pass(_) => {}
+    }
+    let mut same = 0;
+    for (i, (step, steps)) in path.way.iter().enumerate() {
+        if path.way.get(i + 1).is_some_and(|(next, _)| next == step) {
+            same += 1;
+            continue;
+        }
+        match step {
+            Way::Rest => text += "    ...      lay there for a while\n",
+            Way::Copy(place) => {
+                let times = if same > 0 { format!("{} times, ", same + 1) } else { String::new() };
+                text += &line("copy", place, format!("  {times}{}", sizes(steps)));
+            }
+        }
+        same = 0;
+    }
+    text + &line(path.sink.kind.name(), &path.sink.place, String::new())
+}
+
+fn sizes(steps: &Steps) -> String {
+    format!("{} of {}", grouped(steps.ops), rough_size(mean(steps.bytes, steps.ops)))
+}
+
+fn inputs(p: &Program) -> String {
+    let mut text = String::new();
+    let least = p.bytes_in as f64 * SMALL;
+    for (end, i) in p.inputs.iter().filter(|(_, i)| i.bytes as f64 >= least) {
+        let part = |bytes| percent(share(bytes, i.bytes));
+        let End { kind, place } = end;
+        let _ = writeln!(text, "    {:<8} {place}: {}", kind.name(), rough_size(i.bytes as f64));
+        let _ = write!(
+            text,
+            "             sent {}, ended {}, held at the end {}, not followed {}",
+            part(i.forwarded),
+            part(i.consumed),
+            part(i.held()),
+            part(i.lost)
+        );
+        if i.watched > 0 {
+            let _ = write!(
+                text,
+                "; of {} inputs watched ({}), {} touched",
+                grouped(i.probes),
+                rough_size(i.watched as f64),
+                percent(share(i.touched, i.watched))
+            );
+        }
+        text.push('\n');
+    }
+    text.trim_end().to_owned()
+}

@@ -1,0 +1,34 @@
+//! `libuncopy_profile.so`: runs a program as it is and follows its I/O data, for `uncopy profile`.
+//!
+//! A library of its own, apart from `libuncopy.so`: nothing is elided, no call is made otherwise than the program
+//! makes it, and every call's return address is wanted; what programs run under in production pays
+//! nothing for that.
+//!
+//! unsafe, everywhere in this crate: these functions *are* the C ABI, and pass on what their callers
+//! promise; a file's own reasons stand at its head.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`entry`] | entry points that hand the return address on |
+//! | [`mod@hooks`] | what each call means for the data |
+//! | [`copy`] | memcpy and its kin |
+//! | [`blocks`] | free, realloc, munmap and whatever else ends or moves data |
+//! | [`state`] | the one follower, its lock, start and fork |
+//! | [`sites`] | which file a return address lies in |
+//! | [`book`] | the file that the command reads |
+//! | [`watch`] | takes pages away to see whether they are touched |
+//! | [`heap`] | our own allocator: the program's is not ours to call |
+
+// The one macro that does so defines functions that are unsafe as a whole.
+#![allow(clippy::macro_metavars_in_unsafe)]
+#![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+
+pub mod blocks;
+pub mod book;
+pub mod copy;
+pub mod entry;
+pub mod heap;
+pub mod hooks;
+pub mod sites;
+pub mod state;
+pub mod watch;
