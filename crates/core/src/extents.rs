@@ -29,6 +29,14 @@ pub struct Extent {
     pub useful: bool,
     /// When it was last viewed anew, in tracker operations.
     pub used: u64,
+    /// Bytes of it were handed to the kernel by reference: its pages are never recycled.
+    pub lent: bool,
+    /// The call site that lent it; it pays for the pages.
+    pub lender: u16,
+    /// How often it was sent from its beginning again, as far as is counted.
+    pub passes: u8,
+    /// Where the last send of it ended: an offset in bytes.
+    pub mark: u32,
 }
 
 impl Extent {
@@ -74,7 +82,19 @@ impl Extents {
     /// Makes an extent of `pages` pool pages from `page`, with one reference.
     pub fn create(&mut self, page: usize, pages: usize, filled: u32, used: u64) -> ExtentId {
         self.bytes += pages * PAGE;
-        let e = Extent { page, pages, filled, refs: 1, filling: false, useful: false, used };
+        let e = Extent {
+            page,
+            pages,
+            filled,
+            refs: 1,
+            filling: false,
+            useful: false,
+            used,
+            lent: false,
+            lender: 0,
+            passes: 0,
+            mark: 0,
+        };
         match self.vacant.pop() {
             Some(i) => {
                 self.slots[i as usize] = e;

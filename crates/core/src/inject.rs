@@ -131,6 +131,14 @@ calls! {
     Futex "futex" [patient]: Intr Again;
     /// `rt_tgsigqueueinfo`.
     Sigqueue "sigqueue": Again Perm NoSys;
+    /// `pipe2`, or opening one of ours anew.
+    Pipe "pipe": MFile NoMem Perm NoSys;
+    /// `fcntl(F_SETPIPE_SZ)`.
+    PipeSize "pipe_size": Perm Busy NoMem;
+    /// `vmsplice`, and writing beside it, into a pipe of ours.
+    Vmsplice "vmsplice": Again NoMem Perm NoSys Short;
+    /// `splice` from it to the program's socket.
+    Splice "splice": Intr Again NoMem Inval Perm NoSys Short;
     /// Not a call: room for an extent.
     Extent "extent": NoMem;
 }

@@ -98,6 +98,15 @@ pub const OPTIONS: &[Spec] = &[
         help: "Stop eliding at a call site whose data the program keeps touching",
     },
     Spec {
+        name: "lend",
+        env: "UNCOPY_LEND",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Send by reference what is sent again and again, to stream sockets and pipes",
+    },
+    Spec {
         name: "follow-exec",
         env: "UNCOPY_FOLLOW_EXEC",
         kind: Kind::Flag,

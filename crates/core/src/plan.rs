@@ -128,6 +128,14 @@ pub struct OutputPlan {
     pub pieces: ArrayVec<(usize, usize), MAX_PIECES>,
     /// For each buffer of the call, how many of the pieces are its.
     pub per_buffer: ArrayVec<usize, MAX_PIECES>,
+    /// The extent that each piece is of; none: program memory.
+    pub extents: ArrayVec<ExtentId, MAX_PIECES>,
+    /// A bit for each piece that goes by reference; 0: nothing does.
+    pub lent: u64,
+    /// Bytes that go by reference.
+    pub lent_bytes: usize,
+    /// The call site that lends.
+    pub lender: u16,
     /// Bytes that come from extents.
     pub gathered: usize,
     /// Extents held until release.

@@ -154,6 +154,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     const MAX_MAPPINGS: usize = index_of("max-mappings");
     const BACKOFF: usize = index_of("backoff");
     const FOLLOW: usize = index_of("follow-exec");
+    const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
     const VERBOSE_AT: usize = index_of("verbose");
 
@@ -192,6 +193,9 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
                 stats::allow(session);
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
+            if values.get(LEND) != 0 {
+                uncopy_vm::lend::allow();
+            }
             if !twin {
                 heed_forks();
             }

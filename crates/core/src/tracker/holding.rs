@@ -1,6 +1,7 @@
 //! Extents are made, held, found, viewed and let go.
 
 use super::limits::Lack;
+use super::pool::LENT_PAGES;
 use super::{EXTENT_MAX_PAGES, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
@@ -15,7 +16,13 @@ impl<M: Memory> Tracker<M> {
         if !self.extent_allowed(pages) {
             return None;
         }
-        let Some(page) = self.pool.take(pages) else {
+        self.sweep_lent(LENT_PAGES);
+        let mut page = self.pool.take(pages);
+        if page.is_none() && self.pool.lent_pages > 0 {
+            self.sweep_lent(0);
+            page = self.pool.take(pages);
+        }
+        let Some(page) = page else {
             self.exhausted(Lack::Extents);
             return None;
         };

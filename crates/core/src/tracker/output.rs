@@ -35,6 +35,7 @@ impl<M: Memory> Tracker<M> {
             let mut at = span.start;
             while let Some(s) = self.views.segments(Span::new(at, span.end)).next() {
                 at = s.span.end;
+                let mut extent = ExtentId::NONE;
                 let from = match s.view {
                     // Empty memory is sent by nobody who means it: let the faults answer.
                     Some(v) if v.extent == ExtentId::NONE => return None,
@@ -44,20 +45,23 @@ impl<M: Memory> Tracker<M> {
                             self.pin(v.extent, &mut plan.pins)?;
                         }
                         plan.gathered += s.span.len();
+                        extent = v.extent;
                         self.address(v.extent, v.offset)
                     }
                     None => s.span.start,
                 };
-                if count > 0 && last_end == from {
+                if count > 0 && last_end == from && plan.extents.last() == Some(&extent) {
                     plan.pieces.last_mut()?.1 += s.span.len();
                 } else {
                     plan.pieces.try_push((from, s.span.len())).ok()?;
+                    plan.extents.push(extent);
                     count += 1;
                 }
                 last_end = from + s.span.len();
             }
             if len == 0 {
                 plan.pieces.try_push((addr, 0)).ok()?;
+                plan.extents.push(ExtentId::NONE);
                 count = 1;
             }
             plan.per_buffer.try_push(count).ok()?;
