@@ -31,6 +31,8 @@ pub struct Extent {
     pub used: u64,
     /// Bytes of it were handed to the kernel by reference: its pages are never recycled.
     pub lent: bool,
+    /// It was made of memory that was sent again and again, not of a copy's source.
+    pub adopted: bool,
     /// The call site that lent it; it pays for the pages.
     pub lender: u16,
     /// How often it was sent from its beginning again, as far as is counted.
@@ -91,6 +93,7 @@ impl Extents {
             useful: false,
             used,
             lent: false,
+            adopted: false,
             lender: 0,
             passes: 0,
             mark: 0,

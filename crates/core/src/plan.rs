@@ -138,6 +138,8 @@ pub struct OutputPlan {
     pub lender: u16,
     /// Bytes that come from extents.
     pub gathered: usize,
+    /// The call site whose elided copy makes the kernel read them cold; 0: nobody's.
+    pub payer: u16,
     /// Extents held until release.
     pub pins: Pins,
 }

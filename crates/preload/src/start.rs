@@ -59,6 +59,18 @@ pub extern "C" fn uncopy_counters() -> *const Counters {
     space::COUNTERS
 }
 
+/// The counter called `name`, for such a program; 0 where there is none.
+///
+/// # Safety
+/// `name` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uncopy_counter(name: *const c_char) -> u64 {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let found = space::COUNTERS.snapshot().iter().find(|(n, _)| n.as_bytes() == name);
+    found.map_or(0, |(_, value)| value)
+}
+
 unsafe extern "C" {
     static __libc_stack_end: usize;
 }

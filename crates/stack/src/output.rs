@@ -96,12 +96,8 @@ fn output_tracked(
             Some((sent as isize) + rest.max(0))
         }
     };
-    if stream.is_some() || plan.lent != 0 {
-        let bytes = sent.unwrap_or(0).max(0) as usize;
-        space::with_after_fork(|b| b.output_done(&mut plan, bytes, lent != Lent::No));
-    } else {
-        space::release(&mut plan.pins);
-    }
+    let bytes = sent.unwrap_or(0).max(0) as usize;
+    space::with_after_fork(|b| b.output_done(&mut plan, bytes, lent != Lent::No));
     match sent {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
         // buffer is not memory: the plain call knows the right answer.

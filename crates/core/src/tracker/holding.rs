@@ -1,7 +1,6 @@
 //! Extents are made, held, found, viewed and let go.
 
 use super::limits::Lack;
-use super::pool::LENT_PAGES;
 use super::{EXTENT_MAX_PAGES, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
@@ -16,7 +15,7 @@ impl<M: Memory> Tracker<M> {
         if !self.extent_allowed(pages) {
             return None;
         }
-        self.sweep_lent(LENT_PAGES);
+        self.sweep_if_many();
         let mut page = self.pool.take(pages);
         if page.is_none() && self.pool.lent_pages > 0 {
             self.sweep_lent(0);

@@ -19,8 +19,9 @@ use crate::span::{PAGE, Span};
 const PIECE_MIN: usize = 2 * PAGE;
 /// Least that one call must lend, in bytes.
 pub const LEND_MIN: usize = 32 << 10;
-/// Most that is copied beside what is lent, in bytes.
+/// Most that is copied beside what is lent: so many bytes, or one for so many lent ones.
 const BESIDE_MAX: usize = 16 << 10;
+const BESIDE_SHARE: usize = 4;
 /// Shortest range that is adopted, in bytes.
 pub const ADOPT_MIN: usize = 48 << 10;
 /// Adopted when it is sent for the third time.
@@ -58,7 +59,7 @@ impl<M: Memory> Tracker<M> {
                 once = true;
             }
         }
-        if bytes < LEND_MIN || total - bytes > BESIDE_MAX {
+        if bytes < LEND_MIN || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
             return add(if once { &c.kept_sent_once } else { &c.kept_small }, 1);
         }
         for (i, &id) in plan.extents.iter().enumerate() {
@@ -93,6 +94,9 @@ impl<M: Memory> Tracker<M> {
                 bytes += part;
                 pages += Span::sized(at, part).hull().pages();
             }
+        }
+        if !lent && plan.gathered > 0 {
+            self.policy.gathered(plan.payer, plan.gathered);
         }
         if bytes > 0 {
             self.policy.lent(plan.lender, bytes, pages);
@@ -175,7 +179,7 @@ impl<M: Memory> Tracker<M> {
             let extent = self.extents.create(slot, moved.pages(), filled, self.clock);
             // It was sent before.
             let e = self.extents.get_mut(extent);
-            (e.useful, e.passes) = (true, 1);
+            (e.useful, e.adopted, e.passes) = (true, true, 1);
             self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.pool);
             self.drop_extent(extent);
             adopted += moved.len();

@@ -27,7 +27,6 @@ impl<M: Memory> Tracker<M> {
         buffers: impl Iterator<Item = (usize, usize)>,
         plan: &mut OutputPlan,
     ) -> Option<()> {
-        let mut payer = None;
         for (addr, len) in buffers {
             let span = Span::sized(addr, len);
             let mut count = 0;
@@ -40,7 +39,9 @@ impl<M: Memory> Tracker<M> {
                     // Empty memory is sent by nobody who means it: let the faults answer.
                     Some(v) if v.extent == ExtentId::NONE => return None,
                     Some(v) => {
-                        payer.get_or_insert(v.site);
+                        if plan.payer == 0 && !self.extents.get(v.extent).adopted {
+                            plan.payer = v.site;
+                        }
                         if plan.pins.last() != Some(&v.extent) {
                             self.pin(v.extent, &mut plan.pins)?;
                         }
@@ -65,9 +66,6 @@ impl<M: Memory> Tracker<M> {
                 count = 1;
             }
             plan.per_buffer.try_push(count).ok()?;
-        }
-        if let Some(site) = payer {
-            self.policy.gathered(site, plan.gathered);
         }
         Some(())
     }

@@ -12,7 +12,7 @@ use crate::views::Reclaim;
 const READY_PAGES: usize = (16 << 20) / PAGE;
 
 /// Lent pages whose extents are gone that wait to be dropped together.
-pub(super) const LENT_PAGES: usize = (2 << 20) / PAGE;
+const LENT_PAGES: usize = (2 << 20) / PAGE;
 
 /// The pool's page numbers: `0..boundary` are targets of moves, `boundary..pages` are ordinary
 /// fresh memory for extents when no page is ready.
@@ -82,8 +82,13 @@ impl Reclaim for Pool {
 }
 
 impl<M: Memory> Tracker<M> {
+    /// Drops what was lent, if much of it waits.
+    pub(super) fn sweep_if_many(&mut self) {
+        self.sweep_lent(LENT_PAGES.min(self.pool.boundary / 16));
+    }
+
     pub(super) fn trim_pool(&mut self) {
-        self.sweep_lent(LENT_PAGES);
+        self.sweep_if_many();
         if self.pool.ready_pages() <= 2 * READY_PAGES {
             return;
         }
