@@ -181,7 +181,6 @@ static void run(struct channel *c, int here, size_t bytes) {
     }
     for (int k = 0; k < KEYS; k++) free(value[k]);
     if (eager() && counter("lent_bytes") == lent) say("%s: NOTHING ELIDED by reference", c->name);
-    if (eager() && counter("dropped_pages") == 0) say("%s: NOTHING ELIDED: no page was dropped", c->name);
     say("right: %s, %s", c->name, here ? "the peer in this process" : "the peer in another");
 }
 
@@ -201,5 +200,6 @@ int main(int argc, char **argv) {
         p.in = pair[0], p.out = pair[1];
         run(&p, here, megabytes * (1 << 20) / 6);
     }
+    if (eager() && counter("dropped_pages") == 0) say("NOTHING ELIDED: no page was dropped");
     return finish();
 }

@@ -137,8 +137,8 @@ calls! {
     PipeSize "pipe_size": Perm Busy NoMem;
     /// `vmsplice`, and writing beside it, into a pipe of ours.
     Vmsplice "vmsplice": Again NoMem Perm NoSys Short;
-    /// `splice` from it to the program's socket.
-    Splice "splice": Intr Again NoMem Inval Perm NoSys Short;
+    /// `splice` from it to the program's socket. (EAGAIN or EINTR would be a lie about the socket.)
+    Splice "splice": NoMem Inval Perm NoSys;
     /// Not a call: room for an extent.
     Extent "extent": NoMem;
 }

@@ -130,6 +130,8 @@ pub struct OutputPlan {
     pub per_buffer: ArrayVec<usize, MAX_PIECES>,
     /// The extent that each piece is of; none: program memory.
     pub extents: ArrayVec<ExtentId, MAX_PIECES>,
+    /// Bytes of these extents were sent before.
+    pub again: bool,
     /// A bit for each piece that goes by reference; 0: nothing does.
     pub lent: u64,
     /// Bytes that go by reference.

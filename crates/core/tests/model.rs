@@ -219,7 +219,9 @@ impl World {
     /// The same bytes are sent again and again: they become views, and are lent.
     fn send_again(&mut self) {
         let buffer = self.range();
-        self.read(buffer);
+        if self.random.one_in(4) {
+            self.read(buffer);
+        }
         self.tracker.adopt(buffer, 6400, buffer.len());
         for _ in 0..3 {
             let mut plan = OutputPlan::default();
@@ -304,8 +306,8 @@ impl World {
         match self.random.below(40) {
             0..8 => self.input(),
             8..22 => self.copy(),
-            22..25 => self.output(),
-            25..27 => self.send_again(),
+            22..26 => self.output(),
+            26 => self.send_again(),
             27..29 => {
                 let s = self.range();
                 self.read(s);

@@ -8,7 +8,7 @@ use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan};
 use uncopy_core::span::Span;
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN, LEND_MIN};
-use uncopy_vm::lend::{self, Kind, Lent, Target};
+use uncopy_vm::lend::{self, Lent, Target};
 use uncopy_vm::{critical, space};
 
 /// What is known of a call that writes to a stream.
@@ -126,6 +126,14 @@ fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent
     if plan.gathered < LEND_MIN {
         return Lent::No;
     }
+    if !plan.again {
+        add(&space::COUNTERS.kept_sent_once, 1);
+        return Lent::No;
+    }
+    if space::PAUSES.rests(stream.caller, bytes(pieces)) {
+        add(&space::COUNTERS.kept_resting, 1);
+        return Lent::No;
+    }
     let kind = if stream.plain { lend::kind(stream.target.fd) } else { None };
     let Some(kind) = kind else {
         add(&space::COUNTERS.kept_peer, 1);
@@ -158,7 +166,8 @@ fn adopt(span: Span, total: usize, stream: &Stream) -> bool {
     if critical::inside()
         || !(stream.movable)(span.start)
         || !(stream.movable)(span.end - 1)
-        || !matches!(lend::kind(stream.target.fd), Some(Kind::Socket | Kind::Pipe))
+        || space::PAUSES.rests(stream.caller, total)
+        || lend::kind(stream.target.fd).is_none()
     {
         return false;
     }

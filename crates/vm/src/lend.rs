@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use uncopy_core::counters::add;
 use uncopy_core::inject::{Call, Error};
 use uncopy_core::plan::MAX_PIECES;
-use uncopy_core::span::PAGE;
+use uncopy_core::span::{PAGE, Span};
 
 /// The libc functions behind ours: where the program's own call could wait, and could be cancelled, so can
 /// these.
@@ -31,13 +31,17 @@ pub struct Calls {
     pub splice: unsafe fn(c_int, *mut i64, c_int, *mut i64, usize, c_uint) -> isize,
     /// `vmsplice(2)`.
     pub vmsplice: unsafe fn(c_int, *const iovec, usize, c_uint) -> isize,
+    /// `sendmsg(2)`.
+    pub sendmsg: unsafe fn(c_int, *const libc::msghdr, c_int) -> isize,
 }
 
 /// What takes pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A TCP or UNIX stream socket.
-    Socket,
+    /// A TCP socket.
+    Tcp,
+    /// A UNIX stream socket.
+    Unix,
     /// A pipe.
     Pipe,
 }
@@ -82,8 +86,11 @@ pub fn allowed() -> bool {
 
 /// Pipes at once: one for each call under way.
 pub const PIPES: usize = 8;
-/// Bytes that a pipe should hold; what the kernel allows to all (`pipe-max-size`).
-const ROOM: usize = 1 << 20;
+/// Bytes that a pipe should hold, best first; 1 MB is what the kernel allows to all (`pipe-max-size`). With
+/// less than the last it is of no use.
+const ROOM: [usize; 4] = [2 << 20, 1 << 20, 256 << 10, 64 << 10];
+/// Pages that the kernel hands from a pipe to a socket at once.
+const BATCH: usize = 16;
 /// After a pipe was refused, so many calls go plainly.
 const REST: u32 = 1024;
 
@@ -163,12 +170,14 @@ impl Slot {
         inject::check(Call::Pipe)?;
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
         let (_read, write) = rustix::pipe::pipe_with(flags)?;
-        for room in [ROOM, ROOM / 4] {
-            let set = inject::check(Call::PipeSize)
-                .and_then(|()| rustix::pipe::fcntl_setpipe_size(&write, room));
-            if set.is_ok() {
-                break;
-            }
+        let set = |room: &usize| {
+            inject::check(Call::PipeSize)
+                .and_then(|()| rustix::pipe::fcntl_setpipe_size(&write, *room))
+                .is_ok()
+        };
+        if !ROOM.iter().any(set) && rustix::pipe::fcntl_getpipe_size(&write)? < ROOM[ROOM.len() - 1]
+        {
+            return Err(Errno::NOMEM);
         }
         let mut path = [0u8; 32];
         let name = {
@@ -217,14 +226,15 @@ impl Pipe {
         Some(Self { slot, fd: slot.fd.load(Ordering::Relaxed), used: false })
     }
 
-    /// Puts bytes in, from `at` on, as many as there is room for. Returns how many; 0: refused.
-    fn load(&mut self, pieces: &Pieces<'_>, at: usize) -> usize {
+    /// Puts bytes in, from `at` on, as many as there is room for (or those of one sort). Returns how many;
+    /// 0: refused.
+    fn load(&mut self, pieces: &Pieces<'_>, at: usize, one_sort: bool) -> usize {
         let mut loaded = 0;
         self.used = true;
         while let Some((run, lent)) = pieces.run(at + loaded) {
             let n = put(self.fd, &run, lent).max(0) as usize;
             loaded += n;
-            if n < run.bytes() {
+            if one_sort || n < run.bytes() {
                 break;
             }
         }
@@ -309,6 +319,23 @@ impl Pieces<'_> {
         (list.count > 0).then_some((list, lent))
     }
 
+    /// If what goes by reference lies together and is one batch, but with the rest would be two: the bytes
+    /// before it, and its own.
+    fn single_batch(&self) -> Option<(usize, usize)> {
+        let first = self.lent.trailing_zeros() as usize;
+        let count = self.lent.count_ones() as usize;
+        if count == 0 || self.lent >> first != (1 << count) - 1 {
+            return None;
+        }
+        let pages = |p: &iovec| Span::sized(p.iov_base as usize, p.iov_len).hull().pages();
+        let body = &self.all[first..first + count];
+        let body_pages: usize = body.iter().map(pages).sum();
+        let bytes = |list: &[iovec]| list.iter().map(|p| p.iov_len).sum::<usize>();
+        let (head, tail) = (bytes(&self.all[..first]), bytes(&self.all[first + count..]));
+        let all_pages = body_pages + head.div_ceil(PAGE) + tail.div_ceil(PAGE);
+        (body_pages <= BATCH && all_pages > BATCH).then(|| (head, bytes(body)))
+    }
+
     fn bytes(&self) -> usize {
         self.all.iter().map(|p| p.iov_len).sum()
     }
@@ -324,17 +351,24 @@ pub fn kind(fd: i32) -> Option<Kind> {
         FileType::Fifo => Some(Kind::Pipe),
         FileType::Socket => {
             let known = &SOCKETS[fd as usize % REMEMBERED];
-            if known.load(Ordering::Relaxed) >> 1 != inode {
-                known.store(inode << 1 | u64::from(takes_pages(fd)), Ordering::Relaxed);
+            let mut value = known.load(Ordering::Relaxed);
+            if value >> 2 != inode {
+                let what = match takes_pages(fd) {
+                    Some(Kind::Tcp) => 1,
+                    Some(Kind::Unix) => 2,
+                    _ => 0,
+                };
+                value = inode << 2 | what;
+                known.store(value, Ordering::Relaxed);
             }
-            (known.load(Ordering::Relaxed) & 1 != 0).then_some(Kind::Socket)
+            [None, Some(Kind::Tcp), Some(Kind::Unix), None][value as usize & 3]
         }
         _ => None,
     }
 }
 
 /// Whether the socket is a stream over TCP (not MPTCP, no TLS in the kernel) or UNIX.
-fn takes_pages(fd: i32) -> bool {
+fn takes_pages(fd: i32) -> Option<Kind> {
     let ask = |level: c_int, name: c_int| {
         let (mut value, mut len) = (0u32, 4u32);
         let to = core::ptr::from_mut(&mut value) as usize;
@@ -350,15 +384,14 @@ fn takes_pages(fd: i32) -> bool {
     };
     let is = |name, what| ask(libc::SOL_SOCKET, name).is_some_and(|(v, _)| v == what);
     if !is(libc::SO_TYPE, libc::SOCK_STREAM) {
-        return false;
+        return None;
     }
     match ask(libc::SOL_SOCKET, libc::SO_DOMAIN) {
-        Some((libc::AF_UNIX, _)) => true,
-        Some((libc::AF_INET | libc::AF_INET6, _)) => {
-            is(libc::SO_PROTOCOL, libc::IPPROTO_TCP)
-                && ask(libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0)
-        }
-        _ => false,
+        Some((libc::AF_UNIX, _)) => Some(Kind::Unix),
+        Some((libc::AF_INET | libc::AF_INET6, _)) => (is(libc::SO_PROTOCOL, libc::IPPROTO_TCP)
+            && ask(libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0))
+        .then_some(Kind::Tcp),
+        _ => None,
     }
 }
 
@@ -385,7 +418,8 @@ pub fn send(kind: Kind, target: &Target, pieces: &[iovec], lent: u64) -> Lent {
     let before = errno();
     let pieces = Pieces { all: pieces, lent };
     let outcome = match kind {
-        Kind::Socket => to_socket(target, &pieces),
+        Kind::Tcp => to_tcp(target, &pieces),
+        Kind::Unix => to_socket(target, &pieces),
         Kind::Pipe => to_pipe(target, &pieces),
     };
     if outcome != Lent::Done(-1) {
@@ -407,12 +441,48 @@ fn plainly(sent: usize) -> Lent {
     if sent > 0 { Lent::Rest(sent) } else { Lent::No }
 }
 
+/// One batch of pages between a head and a tail is one burst of segments, with one waking of the receiver, if
+/// these two are sent beside it rather than through the pipe.
+fn to_tcp(target: &Target, pieces: &Pieces<'_>) -> Lent {
+    let Some((head, body)) = pieces.single_batch() else { return to_socket(target, pieces) };
+    let Some(mut pipe) = Pipe::claim() else { return Lent::No };
+    let total = pieces.bytes();
+    if pipe.load(pieces, head, true) != body {
+        return Lent::No;
+    }
+    if head > 0 {
+        let (list, _) = pieces.run(0).unwrap_or_else(|| pieces.collect(0, true));
+        let no_signal = if target.no_signal { libc::MSG_NOSIGNAL } else { 0 };
+        let msg = message(list.get());
+        // SAFETY: pieces of the program's call.
+        let n = unsafe { (target.calls.sendmsg)(target.fd, &msg, libc::MSG_MORE | no_signal) };
+        if n != head as isize {
+            return Lent::Done(n);
+        }
+    }
+    let more = target.more || head + body < total;
+    let n = splice(target, pipe.fd, body, more, head > 0);
+    if n != body as isize {
+        return stopped(target, &pipe, pieces, Stopped { sent: head, left: body, n, more });
+    }
+    pipe.used = false;
+    if head + body == total { done(total) } else { Lent::Rest(head + body) }
+}
+
+fn message(pieces: &[iovec]) -> libc::msghdr {
+    // SAFETY: all zeros is an empty header.
+    let mut msg: libc::msghdr = unsafe { core::mem::zeroed() };
+    msg.msg_iov = pieces.as_ptr().cast_mut();
+    msg.msg_iovlen = pieces.len();
+    msg
+}
+
 fn to_socket(target: &Target, pieces: &Pieces<'_>) -> Lent {
     let total = pieces.bytes();
     let Some(mut pipe) = Pipe::claim() else { return Lent::No };
     let mut sent = 0;
     loop {
-        let loaded = pipe.load(pieces, sent);
+        let loaded = pipe.load(pieces, sent, false);
         if loaded == 0 {
             return plainly(sent);
         }
@@ -544,10 +614,7 @@ fn writable(fd: i32) -> bool {
 
 /// Sends without waiting, plainly.
 fn send_now(target: &Target, pieces: &[iovec], more: bool) -> isize {
-    // SAFETY: all zeros is an empty header.
-    let mut msg: libc::msghdr = unsafe { core::mem::zeroed() };
-    msg.msg_iov = pieces.as_ptr().cast_mut();
-    msg.msg_iovlen = pieces.len();
+    let msg = message(pieces);
     let more = if more { libc::MSG_MORE } else { 0 };
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
     let msg = core::ptr::from_ref(&msg) as usize;

@@ -39,7 +39,9 @@ impl<M: Memory> Tracker<M> {
                     // Empty memory is sent by nobody who means it: let the faults answer.
                     Some(v) if v.extent == ExtentId::NONE => return None,
                     Some(v) => {
-                        if plan.payer == 0 && !self.extents.get(v.extent).adopted {
+                        let e = self.extents.get(v.extent);
+                        plan.again |= e.passes > 0 || v.offset < e.mark;
+                        if plan.payer == 0 && !e.adopted {
                             plan.payer = v.site;
                         }
                         if plan.pins.last() != Some(&v.extent) {

@@ -11,6 +11,7 @@ use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uncopy_core::counters::add;
+use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_stack::copy::copy;
 use uncopy_vm::{critical, space};
 
@@ -130,6 +131,9 @@ unsafe extern "C" fn large(
     unsafe {
         if elided(dst as usize, src as usize, n, caller) {
             return dst;
+        }
+        if n >= ADOPT_MIN {
+            space::REPEATS.changed(dst as usize, n);
         }
         real::copy_bytes(dst.cast(), src.cast(), n).cast()
     }

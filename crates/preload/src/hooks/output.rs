@@ -68,7 +68,7 @@ fn stream(fd: c_int, flags: c_int, plain: bool, caller: usize) -> Option<Stream>
             fd,
             more: flags & MSG_MORE != 0,
             no_signal: flags & MSG_NOSIGNAL != 0,
-            calls: Calls { splice: real::splice, vmsplice: real::vmsplice },
+            calls: Calls { splice: real::splice, vmsplice: real::vmsplice, sendmsg: real::sendmsg },
         },
         plain: plain && flags & !KNOWN == 0,
         caller,
@@ -252,9 +252,9 @@ pub unsafe extern "C" fn sendto(
     addr: *const sockaddr,
     len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: as in `write`.
     // (All six registers are taken: its call sites share an account.)
     let caller = sendto as *const () as usize;
+    // SAFETY: as in `write`.
     unsafe {
         transmit(fd, buf, n, flags, (addr, len), caller, || {
             real::sendto(fd, buf, n, flags, addr, len)
