@@ -6,6 +6,7 @@
 //! doubles every time, then tried again. The prices are [`Costs`].
 
 use crate::shared::{CLASS_BITS, RECORDS, Reason, Record, Records, bump};
+use crate::span::PAGE;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Names the account of a call site and size class; 0 is nobody's.
@@ -68,11 +69,23 @@ impl Costs {
         refused: 20_000,
         wasted_input: 10_000,
         send_mb: 60_000,
-        lend: 1_500,
-        lend_page: 80,
+        lend: 4_000,
+        lend_page: 60,
         drop_page: 1_300,
     };
 }
+
+impl Costs {
+    /// From how many bytes on a send by reference costs less than the kernel's copying.
+    pub fn lend_from(&self) -> usize {
+        let gain = self.send_mb * PAGE as i64 / (1 << 20) - self.lend_page;
+        let pages = if gain > 0 { self.lend / gain + 1 } else { i64::from(u32::MAX) };
+        (pages as usize * PAGE).max(LEND_MIN)
+    }
+}
+
+/// Least that one call lends, in bytes, whatever the prices are.
+pub const LEND_MIN: usize = 32 << 10;
 
 /// Credit that a site begins with and can hold, in ns: what it may invest in registering and moving
 /// its buffers before they come round again, or waste after its program has turned bad.

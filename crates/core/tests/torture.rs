@@ -84,7 +84,12 @@ impl World {
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            Policy::new(8 << 10, refusals, Costs::REFERENCE, Box::leak(Box::default())),
+            Policy::new(
+                8 << 10,
+                refusals,
+                Costs { lend: 0, ..Costs::REFERENCE },
+                Box::leak(Box::default()),
+            ),
             Box::leak(Box::new(Filter::new())),
             counters,
         );

@@ -7,7 +7,7 @@ use uncopy_core::counters::add;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan};
 use uncopy_core::span::Span;
-use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN, LEND_MIN};
+use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_vm::lend::{self, Lent, Target};
 use uncopy_vm::{critical, space};
 
@@ -35,7 +35,7 @@ pub fn output(
     as_it_is: impl FnOnce() -> isize,
     gathered: impl Fn(&Pieces) -> Option<isize>,
 ) -> isize {
-    let stream = stream.filter(|_| bytes(buffers) >= LEND_MIN && lend::allowed());
+    let stream = stream.filter(|_| bytes(buffers) >= lend::from());
     if !perhaps_tracked(buffers) {
         // (Most calls end here.)
         let adopted = stream.is_some_and(|s| adopt_repeats(buffers, &s));
@@ -123,7 +123,7 @@ fn behind(pieces: &Pieces, sent: usize) -> Pieces {
 
 /// Sends what of the plan may go by reference so, and the rest with it.
 fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent {
-    if plan.gathered < LEND_MIN {
+    if plan.gathered < lend::from() {
         return Lent::No;
     }
     if !plan.again {

@@ -13,7 +13,7 @@ use crate::sigpipe::WithoutSigpipe;
 use crate::space::lift;
 use crate::stats::COUNTERS;
 use core::ffi::{c_int, c_uint};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::iovec;
 use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use rustix::fs::{FileType, OFlags};
@@ -70,18 +70,17 @@ pub enum Lent {
     Rest(usize),
 }
 
-/// Whether anything is to be lent.
-static ALLOWED: AtomicBool = AtomicBool::new(false);
+static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Lending is wanted. For the constructor.
-pub fn allow() {
-    ALLOWED.store(true, Ordering::Relaxed);
+/// Calls of so many bytes and more may go by reference. For the constructor.
+pub fn allow(from: usize) {
+    FROM.store(from, Ordering::Relaxed);
 }
 
-/// Whether anything is to be lent.
+/// From how many bytes on a call may go by reference.
 #[inline]
-pub fn allowed() -> bool {
-    ALLOWED.load(Ordering::Relaxed)
+pub fn from() -> usize {
+    FROM.load(Ordering::Relaxed)
 }
 
 /// Pipes at once: one for each call under way.

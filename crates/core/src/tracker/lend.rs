@@ -12,13 +12,11 @@ use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::OutputPlan;
-use crate::policy::SiteId;
+use crate::policy::{LEND_MIN, SiteId};
 use crate::span::{PAGE, Span};
 
 /// Shortest piece that is lent, in bytes; shorter ones are copied beside the lent ones.
 const PIECE_MIN: usize = 2 * PAGE;
-/// Least that one call must lend, in bytes.
-pub const LEND_MIN: usize = 32 << 10;
 /// Most that is copied beside what is lent: so many bytes, or one for so many lent ones.
 const BESIDE_MAX: usize = 16 << 10;
 const BESIDE_SHARE: usize = 4;
@@ -36,7 +34,8 @@ impl<M: Memory> Tracker<M> {
     pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize) {
         let c = self.counters;
         let total: usize = plan.pieces.iter().map(|p| p.1).sum();
-        if plan.gathered < LEND_MIN {
+        let least = self.policy.costs.lend_from();
+        if plan.gathered < least {
             return add(&c.kept_small, 1);
         }
         let site = self.policy.site(caller, total);
@@ -59,7 +58,7 @@ impl<M: Memory> Tracker<M> {
                 once = true;
             }
         }
-        if bytes < LEND_MIN || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
+        if bytes < least || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
             return add(if once { &c.kept_sent_once } else { &c.kept_small }, 1);
         }
         for (i, &id) in plan.extents.iter().enumerate() {
@@ -134,7 +133,8 @@ impl<M: Memory> Tracker<M> {
     /// pages become a view. Returns whether any did.
     pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
         let core = span.core();
-        if core.len() < LEND_MIN || !self.books_have_room() {
+        if core.len() < LEND_MIN || total < self.policy.costs.lend_from() || !self.books_have_room()
+        {
             return false;
         }
         let site = self.policy.site(caller, total);

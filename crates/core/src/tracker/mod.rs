@@ -37,7 +37,7 @@ mod output;
 mod pool;
 mod touch;
 
-pub use self::lend::{ADOPT_AFTER, ADOPT_MIN, LEND_MIN};
+pub use self::lend::{ADOPT_AFTER, ADOPT_MIN};
 pub use self::mapping::Detached;
 pub use self::pool::PoolShape;
 
