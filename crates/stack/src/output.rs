@@ -135,7 +135,7 @@ fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent
         return Lent::No;
     }
     let kind = if stream.plain { lend::kind(stream.target.fd) } else { None };
-    let Some(kind) = kind else {
+    let Some(kind) = kind.filter(|k| lend::fits(*k, pieces)) else {
         add(&space::COUNTERS.kept_peer, 1);
         return Lent::No;
     };
@@ -161,13 +161,18 @@ fn adopt_repeats(buffers: &[iovec], stream: &Stream) -> bool {
     adopted
 }
 
+/// Whether the descriptor takes pages, these among them.
+fn takes(span: Span, stream: &Stream) -> bool {
+    lend::kind(stream.target.fd).is_some_and(|k| lend::fits(k, &[piece(span.start, span.len())]))
+}
+
 #[cold]
 fn adopt(span: Span, total: usize, stream: &Stream) -> bool {
     if critical::inside()
         || !(stream.movable)(span.start)
         || !(stream.movable)(span.end - 1)
         || space::PAUSES.rests(stream.caller, total)
-        || lend::kind(stream.target.fd).is_none()
+        || !takes(span, stream)
     {
         return false;
     }

@@ -498,13 +498,17 @@ fn to_socket(target: &Target, pieces: &Pieces<'_>) -> Lent {
     }
 }
 
-/// A pipe of the program's: what its reader, and how much fits, can tell of a write is the number of pages,
-/// so only whole pages go there.
+/// Whether these pieces may go by reference to what is of this kind. Of a pipe, its reader, and how much fits, can
+/// tell how many pages a write took: so only whole ones go there.
+pub fn fits(kind: Kind, pieces: &[iovec]) -> bool {
+    let whole = |p: &iovec| (p.iov_base as usize | p.iov_len).is_multiple_of(PAGE);
+    kind != Kind::Pipe || pieces.iter().all(whole)
+}
+
 fn to_pipe(target: &Target, pieces: &Pieces<'_>) -> Lent {
     let flags = status_flags(target.fd);
-    let whole = |p: &iovec| (p.iov_base as usize | p.iov_len).is_multiple_of(PAGE);
     let all = pieces.lent.count_ones() as usize == pieces.all.len();
-    if flags < 0 || flags & libc::O_DIRECT != 0 || !all || !pieces.all.iter().all(whole) {
+    if flags < 0 || flags & libc::O_DIRECT != 0 || !all || !fits(Kind::Pipe, pieces.all) {
         return Lent::No;
     }
     let wait = if flags & libc::O_NONBLOCK != 0 { libc::SPLICE_F_NONBLOCK } else { 0 };
