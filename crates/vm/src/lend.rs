@@ -7,7 +7,7 @@
 //!
 //! unsafe: system calls on descriptors that are ours, or that the program named.
 
-use crate::critical::syscall4;
+use crate::critical::{syscall4, syscall6};
 use crate::inject;
 use crate::sigpipe::WithoutSigpipe;
 use crate::space::lift;
@@ -368,30 +368,28 @@ pub fn kind(fd: i32) -> Option<Kind> {
 
 /// Whether the socket is a stream over TCP (not MPTCP, no TLS in the kernel) or UNIX.
 fn takes_pages(fd: i32) -> Option<Kind> {
-    let ask = |level: c_int, name: c_int| {
-        let (mut value, mut len) = (0u32, 4u32);
-        let to = core::ptr::from_mut(&mut value) as usize;
-        let length = core::ptr::from_mut(&mut len) as usize;
-        // SAFETY: the kernel writes at most four bytes, and how many.
-        let r = unsafe {
-            crate::critical::syscall6(
-                libc::SYS_getsockopt as usize,
-                [fd as usize, level as usize, name as usize, to, length, 0],
-            )
-        };
-        (r == 0).then_some((value as c_int, len))
-    };
-    let is = |name, what| ask(libc::SOL_SOCKET, name).is_some_and(|(v, _)| v == what);
+    let is = |name, what| ask(fd, libc::SOL_SOCKET, name).is_some_and(|(v, _)| v == what);
     if !is(libc::SO_TYPE, libc::SOCK_STREAM) {
         return None;
     }
-    match ask(libc::SOL_SOCKET, libc::SO_DOMAIN) {
+    match ask(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
         Some((libc::AF_UNIX, _)) => Some(Kind::Unix),
         Some((libc::AF_INET | libc::AF_INET6, _)) => (is(libc::SO_PROTOCOL, libc::IPPROTO_TCP)
-            && ask(libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0))
+            && ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0))
         .then_some(Kind::Tcp),
         _ => None,
     }
+}
+
+/// An option of a socket, and its length.
+fn ask(fd: i32, level: c_int, name: c_int) -> Option<(c_int, u32)> {
+    let (mut value, mut len) = (0u32, 4u32);
+    let to = core::ptr::from_mut(&mut value) as usize;
+    let length = core::ptr::from_mut(&mut len) as usize;
+    let call = libc::SYS_getsockopt as usize;
+    // SAFETY: the kernel writes at most four bytes, and how many.
+    let r = unsafe { syscall6(call, [fd as usize, level as usize, name as usize, to, length, 0]) };
+    (r == 0).then_some((value as c_int, len))
 }
 
 fn status_flags(fd: i32) -> c_int {
@@ -443,7 +441,10 @@ fn plainly(sent: usize) -> Lent {
 /// One batch of pages between a head and a tail is one burst of segments, with one waking of the receiver, if
 /// these two are sent beside it rather than through the pipe.
 fn to_tcp(target: &Target, pieces: &Pieces<'_>) -> Lent {
-    let Some((head, body)) = pieces.single_batch() else { return to_socket(target, pieces) };
+    let Some((head, body)) = pieces.single_batch() else {
+        let _corked = Corked::begin(target);
+        return to_socket(target, pieces);
+    };
     let Some(mut pipe) = Pipe::claim() else { return Lent::No };
     let total = pieces.bytes();
     if pipe.load(pieces, head, true) != body {
@@ -465,7 +466,51 @@ fn to_tcp(target: &Target, pieces: &Pieces<'_>) -> Lent {
         return stopped(target, &pipe, pieces, Stopped { sent: head, left: body, n, more });
     }
     pipe.used = false;
-    if head + body == total { done(total) } else { Lent::Rest(head + body) }
+    if head + body == total { done(total) } else { finish(target, pieces, head + body) }
+}
+
+/// Bytes behind the last piece that goes by reference.
+fn tail(pieces: &Pieces<'_>) -> usize {
+    let last = 64 - pieces.lent.leading_zeros() as usize;
+    pieces.all[last.min(pieces.all.len())..].iter().map(|p| p.iov_len).sum()
+}
+
+/// Sends what is left, none of it by reference, as the plain call would have gone on.
+fn finish(target: &Target, pieces: &Pieces<'_>, sent: usize) -> Lent {
+    let (rest, _) = pieces.collect(sent, false);
+    let more = if target.more { libc::MSG_MORE } else { 0 };
+    let msg = message(rest.get());
+    // SAFETY: pieces of the program's call.
+    let n = unsafe { (target.calls.sendmsg)(target.fd, &msg, libc::MSG_NOSIGNAL | more) };
+    done(sent + n.max(0) as usize)
+}
+
+/// Between two batches the kernel lets go of the socket, and timers and acknowledgements send what does not fill a
+/// segment yet (53 bytes of each 64 KB on loopback), MSG_MORE or not. A cork holds that back until the end.
+struct Corked(Option<i32>);
+
+impl Corked {
+    fn begin(target: &Target) -> Self {
+        // (What the program holds back itself stays so.)
+        let free = !target.more && ask(target.fd, libc::SOL_TCP, libc::TCP_CORK) == Some((0, 4));
+        Self((free && cork(target.fd, 1)).then_some(target.fd))
+    }
+}
+
+impl Drop for Corked {
+    fn drop(&mut self) {
+        if let Some(fd) = self.0 {
+            cork(fd, 0);
+        }
+    }
+}
+
+fn cork(fd: i32, value: u32) -> bool {
+    let at = core::ptr::from_ref(&value) as usize;
+    let (level, name) = (libc::SOL_TCP as usize, libc::TCP_CORK as usize);
+    let call = libc::SYS_setsockopt as usize;
+    // SAFETY: the kernel reads four bytes.
+    unsafe { syscall6(call, [fd as usize, level, name, at, 4, 0]) == 0 }
 }
 
 fn message(pieces: &[iovec]) -> libc::msghdr {
@@ -494,6 +539,9 @@ fn to_socket(target: &Target, pieces: &Pieces<'_>) -> Lent {
         sent += loaded;
         if sent == total {
             return done(sent);
+        }
+        if total - sent <= tail(pieces) {
+            return finish(target, pieces, sent);
         }
     }
 }
