@@ -126,7 +126,7 @@ def varnish(port, directory):
     helper = ["taskset", "-c", str(apps.OPTIONS.load_core), sys.executable, os.path.join(HERE, "servers", "origin.py"), str(origin)]
     where = os.path.join(directory, "varnish")
     listen = ["-a", f"127.0.0.1:{port}", "-b", f"127.0.0.1:{origin}"]
-    return ["varnishd", "-F", "-n", where, *listen, "-t", "36000", "-j", "none", "-s", "malloc,512m", "-p", "thread_pools=1"], helper
+    return ["varnishd", "-F", "-n", where, *listen, "-t", "36000", "-j", "none", "-s", "malloc,512m", "-p", "thread_pools=1", "-p", "timeout_idle=3600"], helper
 
 
 SERVERS = {
