@@ -100,11 +100,11 @@ pub const OPTIONS: &[Spec] = &[
     Spec {
         name: "lend",
         env: "UNCOPY_LEND",
-        kind: Kind::Flag,
+        kind: Kind::Count,
         default: 1,
         min: 0,
-        max: 1,
-        help: "Send by reference what is sent again and again, to stream sockets and pipes",
+        max: 2,
+        help: "Send by reference what is sent again and again to stream sockets and pipes: 0 never, 1 but for paced (BBR) connections within this host, 2 always",
     },
     Spec {
         name: "follow-exec",

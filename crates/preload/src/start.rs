@@ -206,7 +206,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
             if values.get(LEND) != 0 {
-                uncopy_vm::lend::allow(costs.lend_from());
+                uncopy_vm::lend::allow(costs.lend_from(), values.get(LEND) > 1);
             }
             if !twin {
                 heed_forks();

@@ -72,8 +72,13 @@ pub enum Lent {
 
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Calls of so many bytes and more may go by reference. For the constructor.
-pub fn allow(from: usize) {
+/// Whether they may go over paced connections within this host.
+static PACED: AtomicBool = AtomicBool::new(false);
+
+/// Calls of so many bytes and more may go by reference, also over paced connections within this host or not. For
+/// the constructor.
+pub fn allow(from: usize, paced: bool) {
+    PACED.store(paced, Ordering::Relaxed);
     FROM.store(from, Ordering::Relaxed);
 }
 
@@ -375,10 +380,31 @@ fn takes_pages(fd: i32) -> Option<Kind> {
     match ask(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
         Some((libc::AF_UNIX, _)) => Some(Kind::Unix),
         Some((libc::AF_INET | libc::AF_INET6, _)) => (is(libc::SO_PROTOCOL, libc::IPPROTO_TCP)
-            && ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0))
+            && ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0)
+            && (PACED.load(Ordering::Relaxed) || !paced_within_host(fd)))
         .then_some(Kind::Tcp),
         _ => None,
     }
+}
+
+/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it leaves no host. The faster
+/// its sender, the more timers: on a virtual machine these cost more than the copies did.
+fn paced_within_host(fd: i32) -> bool {
+    let name = ask(fd, libc::SOL_TCP, libc::TCP_CONGESTION).map(|(v, _)| v.to_le_bytes());
+    if name.is_none_or(|n| !n.starts_with(b"bbr")) {
+        return false;
+    }
+    let address = |call: libc::c_long| {
+        let (mut name, mut len) = ([0u8; 28], 28u32);
+        let (to, length) = (name.as_mut_ptr() as usize, core::ptr::from_mut(&mut len) as usize);
+        // SAFETY: the kernel writes at most the 28 bytes of a sockaddr_in6, and how many.
+        let r = unsafe { syscall4(call as usize, fd as usize, to, length, 0) };
+        // Family, then (behind the port) the address.
+        (r == 0).then(|| if len > 16 { name[8..24].to_vec() } else { name[4..8].to_vec() })
+    };
+    let (ours, theirs) = (address(libc::SYS_getsockname), address(libc::SYS_getpeername));
+    let loopback = |a: &Vec<u8>| a.len() == 4 && a[0] == 127;
+    ours == theirs || theirs.as_ref().is_some_and(loopback)
 }
 
 /// An option of a socket, and its length.
