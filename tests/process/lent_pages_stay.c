@@ -130,7 +130,6 @@ static void change(int k) {
 static void run(struct channel *c, int here, size_t bytes) {
     uint64_t lent = counter("lent_bytes");
     seed = 99;
-    for (int k = 0; k < KEYS; k++) allocate(k);
     if (!here) {
         c->reader = fork();
         MUST(c->reader >= 0);
@@ -146,6 +145,8 @@ static void run(struct channel *c, int here, size_t bytes) {
         }
         close(c->in);
     }
+    /* After the fork: pages that a child shares are never moved. */
+    for (int k = 0; k < KEYS; k++) allocate(k);
     MUST(fcntl(c->out, F_SETFL, O_NONBLOCK) == 0);
     pid_t me = getpid();
     for (size_t sent = 0; sent < bytes;) {
