@@ -371,10 +371,10 @@ def size_of(text):
     return int(text.rstrip("kKmM")) * unit
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(sizes="64K,1M", about=__doc__):
+    p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="servers whose names contain one of these")
-    p.add_argument("--sizes", default="64K,1M", help="sizes of bodies and messages (64K,1M)")
+    p.add_argument("--sizes", default=sizes, help=f"sizes of bodies and messages ({sizes})")
     p.add_argument("--turns", type=int, default=7, help="turns of each process (7)")
     p.add_argument("--seconds", type=float, default=1.0, help="about so much CPU of the plain server in a turn (1)")
     p.add_argument("--warm", type=int, default=200, help="requests before timing (200)")
@@ -393,6 +393,10 @@ def main():
     if OPTIONS.install:
         subprocess.run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES.values()], check=True)
     prepare()
+    return rows()
+
+
+def rows():
     os.sched_setaffinity(0, {int(OPTIONS.load_core)})
     print(f"{'server':32} {'size':>6} {'plain us':>9} {'untrimmed':>9} {'uncopy':>9} {'gain':>6} {'(range)':>13} {'elision':>8}")
     bad = False

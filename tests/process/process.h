@@ -194,6 +194,11 @@ static inline uint64_t elided_copies(void) {
     const volatile uint64_t *c = counters();
     return c ? c[0] : 0;
 }
+/* The counter of this name; 0 without the library. */
+static inline uint64_t counter(const char *name) {
+    uint64_t (*ask)(const char *) = (uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "uncopy_counter");
+    return ask ? ask(name) : 0;
+}
 /* Under uncopy with options that leave no call site alone. */
 static inline int eager(void) {
     const char *backoff = getenv("UNCOPY_BACKOFF");

@@ -103,7 +103,7 @@ for name in "${names[@]}"; do
         case $way in
         plain) command=() ;;
         default) command=("$uncopy" run --) ;;
-        eager) command=("$uncopy" run --backoff=no --threshold=8K --) ;;
+        eager) command=("$uncopy" run --backoff=no --threshold=8K --lend=2 --) ;;
         esac
         once "$dir/$name.$way" "$name" "${command[@]}" "$dir/$name"
         wrong=$(problem "$name" "$way" "${status:-0}")

@@ -42,7 +42,7 @@ while read -r name pattern; do
     [[ $name != allocator_without_usable_size ]] || preload=(env "LD_PRELOAD=$dir/libtoy.so")
     status=0
     said=$(R=20 bounded "${preload[@]}" \
-        "$uncopy" run --backoff=no --threshold=8K -- "$dir/$name" 2>"$dir/err" | tail -n1) || status=$?
+        "$uncopy" run --backoff=no --threshold=8K --lend=2 -- "$dir/$name" 2>"$dir/err" | tail -n1) || status=$?
     if [[ $status -eq 0 && $said =~ $pattern ]]; then
         ok "$name: $said"
     else

@@ -11,7 +11,7 @@ pub const MAX: i64 = 1_000_000_000;
 
 type Field = (&'static str, fn(&mut Costs) -> &mut i64);
 
-const FIELDS: [Field; 13] = [
+const FIELDS: [Field; 17] = [
     ("copy_mb", |c| &mut c.copy_mb),
     ("again", |c| &mut c.again),
     ("elide", |c| &mut c.elide),
@@ -25,6 +25,10 @@ const FIELDS: [Field; 13] = [
     ("register", |c| &mut c.register),
     ("refused", |c| &mut c.refused),
     ("wasted_input", |c| &mut c.wasted_input),
+    ("send_mb", |c| &mut c.send_mb),
+    ("lend", |c| &mut c.lend),
+    ("lend_page", |c| &mut c.lend_page),
+    ("drop_page", |c| &mut c.drop_page),
 ];
 
 /// What is wrong with a text, and the part of it that is.
@@ -121,6 +125,10 @@ mod tests {
             register: 10,
             refused: 11,
             wasted_input: 12,
+            send_mb: 14,
+            lend: 15,
+            lend_page: 16,
+            drop_page: 17,
         };
         assert_eq!(Costs::parse(&costs.to_string()), Ok(costs));
         assert!(costs.to_string().starts_with("copy_mb=1,again=2,"), "{costs}");

@@ -104,6 +104,28 @@ counters! {
     /// costs memory only as far as a block was larger before.
     twin_slack_bytes,
 
+    // Output by reference.
+    /// Bytes that output calls handed to the kernel by reference.
+    lent_bytes,
+    /// Output calls that did.
+    lent_sends,
+    /// Bytes of program memory that became views because they were sent again and again.
+    adopted_bytes,
+    /// Pages dropped, rather than recycled, because they had been lent.
+    dropped_pages,
+    /// Outputs from extents not lent: too few bytes, or too many beside them.
+    kept_small,
+    /// Outputs from extents not lent: the first time that these bytes were sent.
+    kept_sent_once,
+    /// Outputs not lent, or ranges not adopted: the policy leaves the call site alone for a while.
+    kept_resting,
+    /// Outputs not lent: not a stream socket or pipe that takes pages, or the call's flags.
+    kept_peer,
+    /// Outputs not lent: no pipe of ours was free, or the kernel refused.
+    kept_refused,
+    /// Repeated ranges not adopted: the caps on extent memory, mappings or views, or the kernel refused.
+    kept_resident,
+
     // Why: the kernel's answers to registering, moving and filling that were not "done".
     /// EBUSY: pinned by a device, shared after fork, or of another userfaultfd.
     refused_busy,

@@ -33,6 +33,16 @@ pub struct Extent {
     pub used: u64,
     /// When it was last filled or sent, in bytes received and sent before.
     pub warm: u64,
+    /// Bytes of it were handed to the kernel by reference: its pages are never recycled.
+    pub lent: bool,
+    /// It was made of memory that was sent again and again, not of a copy's source.
+    pub adopted: bool,
+    /// The call site that lent it; it pays for the pages.
+    pub lender: u16,
+    /// How often it was sent from its beginning again, as far as is counted.
+    pub passes: u8,
+    /// Where the last send of it ended: an offset in bytes.
+    pub mark: u32,
 }
 
 impl Extent {
@@ -88,6 +98,11 @@ impl Extents {
             rested: 0,
             used,
             warm: 0,
+            lent: false,
+            adopted: false,
+            lender: 0,
+            passes: 0,
+            mark: 0,
         };
         match self.vacant.pop() {
             Some(i) => {

@@ -131,6 +131,14 @@ calls! {
     Futex "futex" [patient]: Intr Again;
     /// `rt_tgsigqueueinfo`.
     Sigqueue "sigqueue": Again Perm NoSys;
+    /// `pipe2`, or opening one of ours anew.
+    Pipe "pipe": MFile NoMem Perm NoSys;
+    /// `fcntl(F_SETPIPE_SZ)`.
+    PipeSize "pipe_size": Perm Busy NoMem;
+    /// `vmsplice`, and writing beside it, into a pipe of ours.
+    Vmsplice "vmsplice": Again NoMem Perm NoSys Short;
+    /// `splice` from it to the program's socket. (EAGAIN or EINTR would be a lie about the socket.)
+    Splice "splice": NoMem Inval Perm NoSys;
     /// Not a call: room for an extent.
     Extent "extent": NoMem;
 }

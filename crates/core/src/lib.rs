@@ -17,6 +17,7 @@
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
+//! | [`repeats`] | which large ranges are sent again and again |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
 //! | [`flow`] | follows I/O data through a program that copies it |
 //! | [`sync`] | its atomics, which the tests exchange for loom's |
@@ -34,6 +35,7 @@ pub mod options;
 pub mod plan;
 pub mod policy;
 pub mod ranges;
+pub mod repeats;
 pub mod runs;
 pub mod shared;
 pub mod sorted;

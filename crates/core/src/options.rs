@@ -98,6 +98,15 @@ pub const OPTIONS: &[Spec] = &[
         help: "Stop eliding at a call site whose data the program keeps touching",
     },
     Spec {
+        name: "lend",
+        env: "UNCOPY_LEND",
+        kind: Kind::Count,
+        default: 1,
+        min: 0,
+        max: 2,
+        help: "Send by reference what is sent again and again to stream sockets and pipes: 0 never, 1 but for paced (BBR) connections within this host, 2 always",
+    },
+    Spec {
         name: "follow-exec",
         env: "UNCOPY_FOLLOW_EXEC",
         kind: Kind::Flag,

@@ -128,8 +128,22 @@ pub struct OutputPlan {
     pub pieces: ArrayVec<(usize, usize), MAX_PIECES>,
     /// For each buffer of the call, how many of the pieces are its.
     pub per_buffer: ArrayVec<usize, MAX_PIECES>,
+    /// The extent that each piece is of; none: program memory.
+    pub extents: ArrayVec<ExtentId, MAX_PIECES>,
+    /// Bytes of these extents were sent before.
+    pub again: bool,
+    /// A bit for each piece that goes by reference; 0: nothing does.
+    pub lent: u64,
+    /// Bytes that go by reference.
+    pub lent_bytes: usize,
+    /// The call site that lends.
+    pub lender: u16,
     /// Bytes that come from extents.
     pub gathered: usize,
+    /// Those of them that have hardly stayed in the cache.
+    pub cold: usize,
+    /// The call site whose elided copy makes the kernel read them cold; 0: nobody's.
+    pub payer: u16,
     /// Extents held until release.
     pub pins: Pins,
 }

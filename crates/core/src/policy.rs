@@ -6,6 +6,7 @@
 //! doubles every time, then tried again. The prices are [`Costs`].
 
 use crate::shared::{CLASS_BITS, RECORDS, Reason, Record, Records, bump};
+use crate::span::PAGE;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Names the account of a call site and size class; 0 is nobody's.
@@ -41,6 +42,14 @@ pub struct Costs {
     pub refused: i64,
     /// Receiving into an extent what is then freed without having been copied or sent.
     pub wasted_input: i64,
+    /// The kernel's copying of 1 MB from memory into a socket.
+    pub send_mb: i64,
+    /// Handing pages to the kernel: each call.
+    pub lend: i64,
+    /// The same: each page.
+    pub lend_page: i64,
+    /// Dropping a page that was lent and getting another.
+    pub drop_page: i64,
 }
 
 impl Costs {
@@ -59,8 +68,24 @@ impl Costs {
         register: 1_500,
         refused: 20_000,
         wasted_input: 10_000,
+        send_mb: 60_000,
+        lend: 4_000,
+        lend_page: 60,
+        drop_page: 1_300,
     };
 }
+
+impl Costs {
+    /// From how many bytes on a send by reference costs less than the kernel's copying.
+    pub fn lend_from(&self) -> usize {
+        let gain = self.send_mb * PAGE as i64 / (1 << 20) - self.lend_page;
+        let pages = if gain > 0 { self.lend / gain + 1 } else { i64::from(u32::MAX) };
+        (pages as usize * PAGE).max(LEND_MIN)
+    }
+}
+
+/// Least that one call lends, in bytes, whatever the prices are.
+pub const LEND_MIN: usize = 32 << 10;
 
 /// Credit that a site begins with and can hold, in ns: what it may invest in registering and moving
 /// its buffers before they come round again, or waste after its program has turned bad.
@@ -265,6 +290,27 @@ impl Policy {
     pub fn gathered(&mut self, site: SiteId, cold_bytes: usize) {
         let cold = (cold_bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
         self.charge(site, self.costs.output + cold * COLD_OUTPUT_8THS / 8);
+    }
+
+    /// `bytes` in `pages` pages were sent by reference for `site`.
+    pub fn lent(&mut self, site: SiteId, bytes: usize, pages: usize) {
+        let c = self.costs;
+        let saved = (bytes as i64).saturating_mul(c.send_mb) >> 20;
+        let s = &mut self.sites[site as usize];
+        let r = &self.records.0[s.record as usize % RECORDS];
+        bump(&r.elided, 1);
+        bump(&r.elided_bytes, bytes as u64);
+        s.credit += saved;
+        if s.credit > CREDIT_MAX {
+            s.credit = CREDIT_MAX;
+            s.pause_shift = 0;
+        }
+        self.charge(site, c.lend + c.lend_page * pages as i64);
+    }
+
+    /// `pages` that `site` had lent were dropped.
+    pub fn dropped(&mut self, site: SiteId, pages: usize) {
+        self.charge(site, self.costs.drop_page * pages as i64);
     }
 
     /// The program uses memory again that was freed while unmapped because of `site`: one fault, a page-table

@@ -38,7 +38,12 @@ impl World {
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            Policy::new(8 << 10, refusals, Costs::REFERENCE, Box::leak(Box::default())),
+            Policy::new(
+                8 << 10,
+                refusals,
+                Costs { lend: 0, ..Costs::REFERENCE },
+                Box::leak(Box::default()),
+            ),
             Box::leak(Box::new(Filter::new())),
             counters,
         );
@@ -198,7 +203,47 @@ impl World {
             }
         }
         assert_eq!(addr, buffer.end, "the pieces are not the buffer");
-        self.tracker.release(&mut plan.pins);
+        let sent =
+            if self.random.one_in(4) { self.random.below(buffer.len() + 1) } else { buffer.len() };
+        if self.random.one_in(4) {
+            return self.tracker.release(&mut plan.pins);
+        }
+        let site = self.random.below(3) * 64 + 6400;
+        self.tracker.lend(&mut plan, site);
+        self.stray_touch();
+        for (i, &(at, len)) in plan.pieces.iter().enumerate() {
+            if plan.lent >> i & 1 != 0 {
+                assert!(at >= POOL, "program memory is lent");
+                self.tracker.memory.lend(at, len);
+            }
+        }
+        let lent = plan.lent != 0;
+        self.tracker.output_done(&mut plan, sent, lent);
+    }
+
+    /// The same bytes are sent again and again: they become views, and are lent.
+    fn send_again(&mut self) {
+        let buffer = self.range();
+        if self.random.one_in(4) {
+            self.read(buffer);
+        }
+        self.tracker.adopt(buffer, 6400, buffer.len());
+        for _ in 0..3 {
+            let mut plan = OutputPlan::default();
+            self.tracker.output_begin([(buffer.start, buffer.len())].into_iter(), &mut plan);
+            if plan.bypass {
+                return;
+            }
+            self.tracker.lend(&mut plan, 6400);
+            for (i, &(at, len)) in plan.pieces.clone().iter().enumerate() {
+                if plan.lent >> i & 1 != 0 {
+                    self.tracker.memory.lend(at, len);
+                }
+            }
+            self.stray_touch();
+            let lent = plan.lent != 0;
+            self.tracker.output_done(&mut plan, buffer.len(), lent);
+        }
     }
 
     fn read(&mut self, span: Span) {
@@ -266,7 +311,8 @@ impl World {
         match self.random.below(40) {
             0..8 => self.input(),
             8..22 => self.copy(),
-            22..27 => self.output(),
+            22..26 => self.output(),
+            26 => self.send_again(),
             27..29 => {
                 let s = self.range();
                 self.read(s);
@@ -313,16 +359,18 @@ impl World {
         }
         while self.tracker.wants_eviction() && self.tracker.evict(8) != Ok(false) {}
         self.tracker.check().unwrap();
+        self.tracker.memory.check_lent();
     }
 }
 
-fn run(seed: u64, refusals: bool, tiny: bool) -> u64 {
+fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 3] {
     let mut w = World::new(seed, refusals, tiny);
     for _ in 0..300 {
         w.step();
     }
     w.read(Span::sized(BASE, PAGES * PAGE));
-    w.counters.snapshot().elided_copies
+    let c = w.counters.snapshot();
+    [c.elided_copies, c.lent_sends, c.dropped_pages]
 }
 
 fn run_seeds(refusals: bool, tiny: bool) {
@@ -332,18 +380,21 @@ fn run_seeds(refusals: bool, tiny: bool) {
         Some(s) => s..s + 1,
         None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(60),
     };
-    let mut elided = 0;
+    let mut done = [0; 3];
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed, refusals, tiny));
         match result {
-            Ok(n) => elided += n,
+            Ok(n) => (0..3).for_each(|i| done[i] += n[i]),
             Err(e) => {
                 eprintln!("repeat with UNCOPY_MODEL_SEED={seed}");
                 std::panic::resume_unwind(e);
             }
         }
     }
+    let [elided, lent, dropped] = done;
     assert!(one.is_some() || elided > 100, "only {elided} copies were elided: nothing was tested");
+    let some = lent > 100 && dropped > 100 || tiny || refusals;
+    assert!(one.is_some() || some, "{lent} sends by reference, {dropped} pages dropped: too few");
 }
 
 #[test]

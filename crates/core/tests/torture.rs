@@ -84,7 +84,12 @@ impl World {
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            Policy::new(8 << 10, refusals, Costs::REFERENCE, Box::leak(Box::default())),
+            Policy::new(
+                8 << 10,
+                refusals,
+                Costs { lend: 0, ..Costs::REFERENCE },
+                Box::leak(Box::default()),
+            ),
             Box::leak(Box::new(Filter::new())),
             counters,
         );
@@ -427,7 +432,15 @@ impl World {
             self.compare(slot, range.start + offset, &sent[at..at + len], "output");
             at += len;
         }
-        self.tracker.release(&mut plan.pins);
+        self.tracker.lend(&mut plan, 6400);
+        for (i, &(at, len)) in plan.pieces.iter().enumerate() {
+            if plan.lent >> i & 1 != 0 {
+                self.tracker.memory.lend(at, len);
+            }
+        }
+        let lent = plan.lent != 0;
+        self.tracker.output_done(&mut plan, range.len(), lent);
+        self.tracker.memory.check_lent();
     }
 
     #[allow(clippy::too_many_arguments)]

@@ -108,6 +108,7 @@ real! {
     sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
     sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     vmsplice(fd: c_int, iov: *const iovec, count: size_t, flags: c_uint) -> ssize_t;
+    splice(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, n: size_t, flags: c_uint) -> ssize_t;
 
     mmap(addr: *mut c_void, n: size_t, prot: c_int, flags: c_int, fd: c_int, at: off_t) -> *mut c_void;
     munmap(addr: *mut c_void, n: size_t) -> c_int;

@@ -59,6 +59,18 @@ pub extern "C" fn uncopy_counters() -> *const Counters {
     space::COUNTERS
 }
 
+/// The counter called `name`, for such a program; 0 where there is none.
+///
+/// # Safety
+/// `name` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uncopy_counter(name: *const c_char) -> u64 {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let found = space::COUNTERS.snapshot().iter().find(|(n, _)| n.as_bytes() == name);
+    found.map_or(0, |(_, value)| value)
+}
+
 unsafe extern "C" {
     static __libc_stack_end: usize;
 }
@@ -154,6 +166,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     const MAX_MAPPINGS: usize = index_of("max-mappings");
     const BACKOFF: usize = index_of("backoff");
     const FOLLOW: usize = index_of("follow-exec");
+    const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
     const VERBOSE_AT: usize = index_of("verbose");
 
@@ -192,6 +205,9 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
                 stats::allow(session);
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
+            if values.get(LEND) != 0 {
+                uncopy_vm::lend::allow(costs.lend_from(), values.get(LEND) > 1);
+            }
             if !twin {
                 heed_forks();
             }

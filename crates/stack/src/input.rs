@@ -62,6 +62,7 @@ pub fn remember(buffers: &[iovec], received: isize) {
     for (addr, len) in spans(buffers) {
         let got = len.min(left);
         space::FILTER.input(addr, got);
+        space::REPEATS.changed(addr, got);
         left -= got;
         if left == 0 {
             break;

@@ -1,35 +1,184 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
-//! page.
+//! page; what is sent again and again goes by reference.
 
 use crate::buffers::{Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
 use libc::iovec;
-use uncopy_core::plan::OutputPlan;
-use uncopy_vm::space;
+use uncopy_core::counters::add;
+use uncopy_core::extents::ExtentId;
+use uncopy_core::plan::{MAX_PIECES, OutputPlan};
+use uncopy_core::span::Span;
+use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
+use uncopy_vm::lend::{self, Lent, Target};
+use uncopy_vm::{critical, space};
+
+/// What is known of a call that writes to a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// Where to, and how.
+    pub target: Target,
+    /// It asks for nothing that a call by reference could not do.
+    pub plain: bool,
+    /// Where the call returns to.
+    pub caller: usize,
+    /// Whether an address may be unmapped: it is not the running thread's stack.
+    pub movable: fn(usize) -> bool,
+}
 
 /// Makes an output call from `buffers`. `gathered` makes it with other pieces in place of the
 /// buffers; it is told how many pieces stand for each buffer, and returns `None` if this
 /// descriptor cannot take them (the call is then made as it is, and faults supply the bytes).
+/// `stream` tells more of it, where it is one that may go by reference.
+#[inline]
 pub fn output(
     buffers: &[iovec],
+    stream: Option<Stream>,
     as_it_is: impl FnOnce() -> isize,
-    gathered: impl FnOnce(&Pieces) -> Option<isize>,
+    gathered: impl Fn(&Pieces) -> Option<isize>,
 ) -> isize {
+    let stream = stream.filter(|_| bytes(buffers) >= lend::from());
     if !perhaps_tracked(buffers) {
-        return as_it_is();
+        // (Most calls end here.)
+        let adopted = stream.is_some_and(|s| adopt_repeats(buffers, &s));
+        if !adopted {
+            return as_it_is();
+        }
     }
+    output_tracked(buffers, stream, as_it_is, gathered)
+}
+
+#[inline]
+fn bytes(buffers: &[iovec]) -> usize {
+    match buffers {
+        [one] => one.iov_len,
+        many => many.iter().fold(0, |n, b| n.saturating_add(b.iov_len)),
+    }
+}
+
+fn output_tracked(
+    buffers: &[iovec],
+    stream: Option<Stream>,
+    as_it_is: impl FnOnce() -> isize,
+    gathered: impl Fn(&Pieces) -> Option<isize>,
+) -> isize {
     let mut plan = OutputPlan::default();
-    let planned = space::with(|b| b.output_begin(spans(buffers), &mut plan));
-    if planned.is_none() || plan.bypass {
+    let plan_it = |plan: &mut OutputPlan| {
+        *plan = OutputPlan::default();
+        space::with(|b| b.output_begin(spans(buffers), plan)).is_some() && !plan.bypass
+    };
+    let mut planned = plan_it(&mut plan);
+    if let Some(s) = &stream {
+        let again = if planned {
+            let mut resident: Pieces = Pieces::new();
+            for (&(at, len), &id) in plan.pieces.iter().zip(&plan.extents) {
+                if id == ExtentId::NONE {
+                    resident.push(piece(at, len));
+                }
+            }
+            adopt_repeats(&resident, s)
+        } else {
+            adopt_repeats(buffers, s)
+        };
+        if again {
+            space::release(&mut plan.pins);
+            planned = plan_it(&mut plan);
+        }
+    }
+    if !planned {
         return as_it_is();
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
-    let sent = gathered(&pieces);
-    space::release(&mut plan.pins);
+    let lent = stream.map_or(Lent::No, |s| by_reference(&mut plan, &pieces, &s));
+    let sent = match lent {
+        Lent::No => gathered(&pieces),
+        Lent::Done(sent) => Some(sent),
+        Lent::Rest(sent) => {
+            let rest = gathered(&behind(&pieces, sent)).unwrap_or(0);
+            Some((sent as isize) + rest.max(0))
+        }
+    };
+    let bytes = sent.unwrap_or(0).max(0) as usize;
+    space::with_after_fork(|b| b.output_done(&mut plan, bytes, lent != Lent::No));
     match sent {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
         // buffer is not memory: the plain call knows the right answer.
-        Some(-1) if refused_for_pieces() => as_it_is(),
+        Some(-1) if lent == Lent::No && refused_for_pieces() => as_it_is(),
         Some(sent) => sent,
         None => as_it_is(),
     }
+}
+
+/// What is left of `pieces` after `sent` bytes.
+fn behind(pieces: &Pieces, sent: usize) -> Pieces {
+    let mut before = 0;
+    let mut rest = Pieces::new();
+    for p in pieces {
+        let skip = sent.saturating_sub(before).min(p.iov_len);
+        before += p.iov_len;
+        if skip < p.iov_len {
+            rest.push(piece(p.iov_base as usize + skip, p.iov_len - skip));
+        }
+    }
+    rest
+}
+
+/// Sends what of the plan may go by reference so, and the rest with it.
+fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent {
+    if plan.gathered < lend::from() {
+        return Lent::No;
+    }
+    if !plan.again {
+        add(&space::COUNTERS.kept_sent_once, 1);
+        return Lent::No;
+    }
+    if space::PAUSES.rests(stream.caller, bytes(pieces)) {
+        add(&space::COUNTERS.kept_resting, 1);
+        return Lent::No;
+    }
+    let kind = if stream.plain { lend::kind(stream.target.fd) } else { None };
+    let Some(kind) = kind.filter(|k| lend::fits(*k, pieces)) else {
+        add(&space::COUNTERS.kept_peer, 1);
+        return Lent::No;
+    };
+    space::with(|b| b.lend(plan, stream.caller));
+    if plan.lent == 0 {
+        return Lent::No;
+    }
+    lend::send(kind, &stream.target, pieces, plan.lent)
+}
+
+/// Large resident buffers that were sent just like this some times already become views. Returns whether
+/// any did.
+fn adopt_repeats(buffers: &[iovec], stream: &Stream) -> bool {
+    if buffers.len() > MAX_PIECES || !space::wanted() || !stream.plain {
+        return false;
+    }
+    let mut adopted = false;
+    for (addr, len) in spans(buffers) {
+        if len >= ADOPT_MIN && space::REPEATS.sent(addr, len) >= ADOPT_AFTER {
+            adopted |= adopt(Span::sized(addr, len), bytes(buffers), stream);
+        }
+    }
+    adopted
+}
+
+/// Whether the descriptor takes pages, these among them.
+fn takes(span: Span, stream: &Stream) -> bool {
+    lend::kind(stream.target.fd).is_some_and(|k| lend::fits(k, &[piece(span.start, span.len())]))
+}
+
+#[cold]
+fn adopt(span: Span, total: usize, stream: &Stream) -> bool {
+    if critical::inside()
+        || !(stream.movable)(span.start)
+        || !(stream.movable)(span.end - 1)
+        || space::PAUSES.rests(stream.caller, total)
+        || !takes(span, stream)
+    {
+        return false;
+    }
+    // (As for the first elided copy: starting makes a thread.)
+    if !space::running() && (critical::in_handler() || !space::start()) {
+        return false;
+    }
+    space::with(|b| b.adopt(span, stream.caller, total)) == Some(true)
 }

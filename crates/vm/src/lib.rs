@@ -12,6 +12,8 @@
 //! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
 //! | [`twin`] | the twin allocator's memory |
 //! | [`monitor`] | the fault-handling thread |
+//! | [`lend`] | sending pool pages by reference |
+//! | [`sigpipe`] | calls that must not raise SIGPIPE |
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`stats`] | the counters, and the file by which others see them |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
@@ -20,11 +22,15 @@ pub mod critical;
 pub mod freeze;
 pub mod gate;
 pub mod inject;
+#[cfg(not(all(loom, test)))]
+pub mod lend;
 pub mod lock;
 #[cfg(not(all(loom, test)))]
 pub mod monitor;
 #[cfg(not(all(loom, test)))]
 pub mod pages;
+#[cfg(not(all(loom, test)))]
+pub mod sigpipe;
 #[cfg(not(all(loom, test)))]
 pub mod space;
 pub mod stats;

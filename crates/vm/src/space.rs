@@ -7,7 +7,7 @@
 use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
-use crate::{critical, freeze::LIST, inject, monitor, stats};
+use crate::{critical, freeze::LIST, inject, lend, monitor, stats};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
@@ -19,6 +19,7 @@ use uncopy_core::inject::{Call, Error};
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::policy::{Costs, Policy};
+use uncopy_core::repeats::Repeats;
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Detached, Limits, Tracker};
 
@@ -27,6 +28,8 @@ pub type Books = Tracker<Pages>;
 
 /// The lock-free test; see [`Filter`].
 pub static FILTER: Filter = Filter::new();
+/// What is sent again and again; see [`Repeats`].
+pub static REPEATS: Repeats = Repeats::new();
 pub use crate::stats::{COUNTERS, PAUSES};
 
 static GATE: Gate = Gate::new();
@@ -138,7 +141,7 @@ fn pid() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
-fn in_own_process() -> bool {
+pub(crate) fn in_own_process() -> bool {
     PID.load(Ordering::Relaxed) == pid()
 }
 
@@ -325,6 +328,7 @@ pub fn start() -> bool {
 /// then on.
 pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
+    lend::close();
     with_space_after_fork(|_| GATE.stand_down());
     materialize_all();
     stats::close();
@@ -771,6 +775,7 @@ fn renew_child() {
     let state = GATE.reset();
     monitor::is_gone();
     COUNTERS.reset();
+    lend::after_fork_child();
     // (The word is there: it was planted before anything else.)
     let _ = plant_alive();
     if state == OFF {

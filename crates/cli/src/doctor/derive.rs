@@ -8,7 +8,7 @@ const PAGE: usize = 4 << 10;
 const MB: usize = 1 << 20;
 
 /// How each price comes about, in the order of the fields.
-pub const HOW: [(&str, &str); 13] = [
+pub const HOW: [(&str, &str); 17] = [
     ("copy_mb", "1 MB: half hot, half cold"),
     ("again", "the reference's, as much dearer as the books are here"),
     ("elide", "the same"),
@@ -22,6 +22,10 @@ pub const HOW: [(&str, &str); 13] = [
     ("register", "UFFDIO_REGISTER"),
     ("refused", "the reference's: not measured"),
     ("wasted_input", "the reference's: not measured"),
+    ("send_mb", "the reference's, as much dearer as copying 1 MB is here"),
+    ("lend", "the reference's: not measured"),
+    ("lend_page", "the reference's: not measured"),
+    ("drop_page", "first touch of 64K, each page, and a little"),
 ];
 
 /// How cold a program's copies are. An elided MB saves the echo server of the README 55 to 75 us where
@@ -56,6 +60,17 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
         register: plausible(found(Work::Register, 64 << 10)?, reference.register),
         refused: reference.refused,
         wasted_input: reference.wasted_input,
+        send_mb: plausible(
+            reference.send_mb as f64 * ((1.0 - COLD) * hot + COLD * cold)
+                / reference.copy_mb as f64,
+            reference.send_mb,
+        ),
+        lend: reference.lend,
+        lend_page: reference.lend_page,
+        drop_page: plausible(
+            found(Work::FirstTouch, 64 << 10)? / 16.0 + 100.0,
+            reference.drop_page,
+        ),
     })
 }
 

@@ -41,8 +41,9 @@ impl<M: Memory> Tracker<M> {
         let offset = v.offset as usize + (page - start);
         let e = *self.extents.get(v.extent);
         let (first, used) = (offset / PAGE, (e.filled as usize).div_ceil(PAGE));
+        // (What was lent must never be written to.)
         let congruent = span == span.hull() && offset.is_multiple_of(PAGE);
-        let last = e.refs == 1 && !e.filling && first + span.pages() == used;
+        let last = e.refs == 1 && !e.filling && !e.lent && first + span.pages() == used;
         if !congruent || !last || span.pages() < MOVE_MIN {
             return 0;
         }
@@ -74,7 +75,7 @@ impl<M: Memory> Tracker<M> {
             let Some(v) = s.view.filter(|v| v.extent != ExtentId::NONE) else { continue };
             let e = self.extents.get_mut(v.extent);
             e.rested = e.rested.saturating_add(1);
-            if e.rested < RESTED_MAX {
+            if e.rested < RESTED_MAX || e.lent {
                 continue;
             }
             let Some((start, whole)) = self.views.at(s.span.start) else { continue };

@@ -15,7 +15,13 @@ impl<M: Memory> Tracker<M> {
         if !self.extent_allowed(pages) {
             return None;
         }
-        let Some(page) = self.pool.take(pages) else {
+        self.sweep_if_many();
+        let mut page = self.pool.take(pages);
+        if page.is_none() && self.pool.lent_pages > 0 {
+            self.sweep_lent(0);
+            page = self.pool.take(pages);
+        }
+        let Some(page) = page else {
             self.exhausted(Lack::Extents);
             return None;
         };

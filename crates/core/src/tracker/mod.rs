@@ -14,6 +14,7 @@
 //! | `copy` | which destination bytes become views, which are staged, which are copied |
 //! | `moving` | from resident to unmapped, and to ordinary memory again |
 //! | `input`, `output` | what is unmapped is received into, and sent from, extents |
+//! | `lend` | what of an output goes by reference; ranges sent repeatedly become views |
 //! | `touch` | pages are composed from their views |
 //! | `back` | pages of a last view go back as they are |
 //! | `mapping` | the memory map changes: freed, unmapped, dropped, moved |
@@ -29,6 +30,7 @@ mod copy;
 mod fork;
 mod holding;
 mod input;
+mod lend;
 mod limits;
 mod mapping;
 mod moving;
@@ -37,6 +39,7 @@ mod output;
 mod pool;
 mod touch;
 
+pub use self::lend::{ADOPT_AFTER, ADOPT_MIN};
 pub use self::mapping::Detached;
 pub use self::pool::PoolShape;
 

@@ -26,7 +26,12 @@ impl<M: Memory> Tracker<M> {
             return None;
         }
         let pages = span.pages();
-        let Some(slot) = self.pool.vacant.take(pages) else {
+        let mut slot = self.pool.vacant.take(pages);
+        if slot.is_none() && self.pool.lent_pages > 0 {
+            self.sweep_lent(0);
+            slot = self.pool.vacant.take(pages);
+        }
+        let Some(slot) = slot else {
             self.exhausted(Lack::Extents);
             return None;
         };

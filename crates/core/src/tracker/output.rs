@@ -30,8 +30,6 @@ impl<M: Memory> Tracker<M> {
         buffers: impl Iterator<Item = (usize, usize)>,
         plan: &mut OutputPlan,
     ) -> Option<()> {
-        let mut payer = None;
-        let mut cold = 0;
         for (addr, len) in buffers {
             let span = Span::sized(addr, len);
             let mut count = 0;
@@ -39,40 +37,41 @@ impl<M: Memory> Tracker<M> {
             let mut at = span.start;
             while let Some(s) = self.views.segments(Span::new(at, span.end)).next() {
                 at = s.span.end;
+                let mut extent = ExtentId::NONE;
                 let from = match s.view {
                     // Empty memory is sent by nobody who means it: let the faults answer.
                     Some(v) if v.extent == ExtentId::NONE => return None,
                     Some(v) => {
-                        payer.get_or_insert(v.site);
+                        let e = self.extents.get(v.extent);
+                        plan.again |= e.passes > 0 || v.offset < e.mark;
+                        if plan.payer == 0 && !e.adopted {
+                            plan.payer = v.site;
+                        }
                         if plan.pins.last() != Some(&v.extent) {
                             self.pin(v.extent, &mut plan.pins)?;
                         }
                         plan.gathered += s.span.len();
-                        cold += if self.is_warm(v.extent) { 0 } else { s.span.len() };
+                        plan.cold += if self.is_warm(v.extent) { 0 } else { s.span.len() };
+                        extent = v.extent;
                         self.address(v.extent, v.offset)
                     }
                     None => s.span.start,
                 };
-                if count > 0 && last_end == from {
+                if count > 0 && last_end == from && plan.extents.last() == Some(&extent) {
                     plan.pieces.last_mut()?.1 += s.span.len();
                 } else {
                     plan.pieces.try_push((from, s.span.len())).ok()?;
+                    plan.extents.push(extent);
                     count += 1;
                 }
                 last_end = from + s.span.len();
             }
             if len == 0 {
                 plan.pieces.try_push((addr, 0)).ok()?;
+                plan.extents.push(ExtentId::NONE);
                 count = 1;
             }
             plan.per_buffer.try_push(count).ok()?;
-        }
-        if let Some(site) = payer {
-            self.policy.gathered(site, cold);
-        }
-        self.traffic += plan.gathered as u64;
-        for &extent in &plan.pins {
-            self.extents.get_mut(extent).warm = self.traffic;
         }
         Some(())
     }

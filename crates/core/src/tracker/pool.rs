@@ -3,12 +3,16 @@
 use super::Tracker;
 use crate::extents::Extent;
 use crate::memory::Memory;
+use crate::policy::SiteId;
 use crate::runs::{FreeRuns, RecentRuns};
 use crate::span::PAGE;
 use crate::views::Reclaim;
 
 /// Free pages that the pool keeps ready, in pages; from twice as many on they are given back.
 const READY_PAGES: usize = (16 << 20) / PAGE;
+
+/// Lent pages whose extents are gone that wait to be dropped together.
+const LENT_PAGES: usize = (2 << 20) / PAGE;
 
 /// The pool's page numbers: `0..boundary` are targets of moves, `boundary..pages` are ordinary
 /// fresh memory for extents when no page is ready.
@@ -33,6 +37,9 @@ pub(super) struct Pool {
     pub(super) ready_plain: FreeRuns,
     /// Pages of the ordinary part, never used or given back.
     pub(super) fresh_plain: FreeRuns,
+    /// Runs that the kernel may still refer to, and who lent them: never handed out as they are.
+    pub(super) lent: Vec<(usize, usize, SiteId)>,
+    pub(super) lent_pages: usize,
 }
 
 impl Pool {
@@ -74,12 +81,23 @@ impl Pool {
 
 impl Reclaim for Pool {
     fn reclaim(&mut self, e: Extent) {
-        self.give(e.page, e.pages);
+        if e.lent {
+            self.lent.push((e.page, e.pages, e.lender));
+            self.lent_pages += e.pages;
+        } else {
+            self.give(e.page, e.pages);
+        }
     }
 }
 
 impl<M: Memory> Tracker<M> {
+    /// Drops what was lent, if much of it waits.
+    pub(super) fn sweep_if_many(&mut self) {
+        self.sweep_lent(LENT_PAGES.min(self.pool.boundary / 16));
+    }
+
     pub(super) fn trim_pool(&mut self) {
+        self.sweep_if_many();
         if self.pool.ready_pages() <= 2 * READY_PAGES {
             return;
         }

@@ -37,6 +37,8 @@ pub struct Machine {
     pub registered: Ranges,
     pub random: Random,
     pub refusals: bool,
+    /// Pool bytes that somebody outside refers to, and what they must be: address and content.
+    pub lent: Vec<(usize, Vec<u8>)>,
 }
 
 /// The number of the page of the program's memory that `addr` lies in.
@@ -53,6 +55,24 @@ impl Machine {
             registered: Ranges::new(),
             random: Random(seed),
             refusals,
+            lent: Vec::new(),
+        }
+    }
+
+    /// The kernel refers to these pool bytes from now on.
+    pub fn lend(&mut self, at: usize, len: usize) {
+        let bytes = (at..at + len).map(|a| *self.pool_byte(a)).collect();
+        self.lent.push((at, bytes));
+    }
+
+    /// What is lent is what it was, as long as the pages behind it are the same.
+    pub fn check_lent(&self) {
+        for (at, bytes) in &self.lent {
+            for (i, byte) in bytes.iter().enumerate() {
+                let (page, offset) = ((at + i - POOL) / PAGE, (at + i) % PAGE);
+                let there = self.pool[page].as_ref().map(|p| p[offset]);
+                assert_eq!(there, Some(*byte), "a lent byte at {:#x} has changed", at + i);
+            }
         }
     }
 
@@ -121,6 +141,17 @@ impl Memory for Machine {
     fn discard(&mut self, slot: usize, pages: usize) -> bool {
         if self.refuse() {
             return false;
+        }
+        self.check_lent();
+        // Who refers to the old pages keeps them.
+        let gone = Span::sized(POOL + slot * PAGE, pages * PAGE);
+        for (at, bytes) in std::mem::take(&mut self.lent) {
+            let end = at + bytes.len();
+            let left = at..gone.start.clamp(at, end);
+            let right = gone.end.clamp(at, end)..end;
+            for part in [left, right].into_iter().filter(|p| !p.is_empty()) {
+                self.lent.push((part.start, bytes[part.start - at..part.end - at].to_vec()));
+            }
         }
         self.pool[slot..slot + pages].fill_with(|| None);
         true

@@ -11,6 +11,7 @@ use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uncopy_core::counters::add;
+use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_stack::copy::copy;
 use uncopy_vm::{critical, space};
 
@@ -131,6 +132,9 @@ unsafe extern "C" fn large(
         if elided(dst as usize, src as usize, n, caller) {
             return dst;
         }
+        if n >= ADOPT_MIN {
+            space::REPEATS.changed(dst as usize, n);
+        }
         real::copy_bytes(dst.cast(), src.cast(), n).cast()
     }
 }
@@ -179,7 +183,7 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
 
 /// Whether `addr` is on the running thread's stack, which is never unmapped. A thread's stack ends
 /// below its thread pointer, the first thread's at libc's mark.
-fn on_own_stack(addr: usize) -> bool {
+pub fn on_own_stack(addr: usize) -> bool {
     let (sp, tp): (usize, usize);
     // SAFETY: reads the stack pointer and the thread control block's own address.
     unsafe {

@@ -6,11 +6,14 @@
 use crate::{real, start};
 use core::ffi::{c_int, c_uint};
 use libc::EBADF;
-use uncopy_vm::space;
+use uncopy_vm::{lend, space};
 
-fn all_ours() -> [c_int; 4] {
-    let [program, pool, device] = space::descriptors();
-    [program, pool, device, start::summary_descriptor()]
+fn all_ours() -> [c_int; 4 + lend::PIPES] {
+    let mut all = [-1; 4 + lend::PIPES];
+    all[..3].copy_from_slice(&space::descriptors());
+    all[3] = start::summary_descriptor();
+    all[4..].copy_from_slice(&lend::descriptors());
+    all
 }
 
 fn ours(fd: c_int) -> bool {
@@ -81,6 +84,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     if ours(new) {
         space::make_way(new);
+        lend::make_way(new);
     }
     // SAFETY: the program's own arguments.
     unsafe { real::dup2(old, new) }
@@ -94,6 +98,7 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if ours(new) {
         space::make_way(new);
+        lend::make_way(new);
     }
     // SAFETY: the program's own arguments.
     unsafe { real::dup3(old, new, flags) }

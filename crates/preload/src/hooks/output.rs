@@ -3,13 +3,19 @@
 //! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
 //! place of its buffers.
 
+use super::copy::on_own_stack;
 use super::memory::before_positioned;
 use crate::real;
+use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
-use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    MSG_MORE, MSG_NOSIGNAL, MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr,
+    socklen_t, ssize_t,
+};
 use uncopy_core::span::Span;
 use uncopy_stack::buffers::{IOV_MAX, Pieces, list, piece, plausible, spans, takes_pieces};
-use uncopy_stack::output::output;
+use uncopy_stack::output::{Stream, output};
+use uncopy_vm::lend::{Calls, Target};
 use uncopy_vm::space;
 
 /// The kernel will read these buffers after the call: their pages must stay where they are.
@@ -24,15 +30,62 @@ fn held_by_kernel(buffers: &[iovec]) {
     }
 }
 
-/// `write(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
+/// Defines a function that is told, in the register behind its arguments, where its call returns to: that
+/// names the call site.
+macro_rules! with_caller {
+    ($name:ident($($arg:ident: $type:ty),*) in $register:literal, $body:ident, $doc:literal) => {
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> ssize_t {
+            naked_asm!(
+                concat!("mov ", $register, ", qword ptr [rsp]"),
+                "jmp {body}",
+                body = sym $body,
+            )
+        }
+    };
+}
+
+with_caller!(write(fd: c_int, buf: *const c_void, n: size_t) in "rcx", write_from, "`write(2)`.");
+with_caller!(writev(fd: c_int, iov: *const iovec, count: c_int) in "rcx", writev_from, "`writev(2)`.");
+with_caller!(
+    send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) in "r8", send_from, "`send(2)`."
+);
+with_caller!(
+    sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) in "rcx", sendmsg_from, "`sendmsg(2)`."
+);
+
+/// What of a call may go by reference: `plain` where it has no address and no ancillary data.
+#[inline]
+fn stream(fd: c_int, flags: c_int, plain: bool, caller: usize) -> Option<Stream> {
+    const KNOWN: c_int = MSG_MORE | MSG_NOSIGNAL;
+    Some(Stream {
+        target: Target {
+            fd,
+            more: flags & MSG_MORE != 0,
+            no_signal: flags & MSG_NOSIGNAL != 0,
+            calls: Calls { splice: real::splice, vmsplice: real::vmsplice, sendmsg: real::sendmsg },
+        },
+        plain: plain && flags & !KNOWN == 0,
+        caller,
+        movable: |addr| !on_own_stack(addr),
+    })
+}
+
+unsafe extern "C" fn write_from(
+    fd: c_int,
+    buf: *const c_void,
+    n: size_t,
+    caller: usize,
+) -> ssize_t {
     // SAFETY: the program's own arguments, or the same bytes from where they are.
     output(
         &[piece(buf as usize, n)],
+        stream(fd, 0, true, caller),
         || unsafe { real::write(fd, buf, n) },
         |p| unsafe {
             match p.as_slice() {
@@ -45,16 +98,17 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: size_t) -> ssiz
     )
 }
 
-/// `writev(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+unsafe extern "C" fn writev_from(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    caller: usize,
+) -> ssize_t {
     // SAFETY: as in `write`.
     unsafe {
         output(
             list(iov, count as usize),
+            stream(fd, 0, true, caller),
             || real::writev(fd, iov, count),
             |p| takes_pieces(fd).then(|| real::writev(fd, p.as_ptr(), p.len() as c_int)),
         )
@@ -71,6 +125,7 @@ pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: of
     // SAFETY: as in `write`.
     output(
         &[piece(buf as usize, n)],
+        None,
         || unsafe { real::pwrite(fd, buf, n, at) },
         |p| unsafe {
             match p.as_slice() {
@@ -104,6 +159,7 @@ pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at:
     unsafe {
         output(
             list(iov, count as usize),
+            None,
             || real::pwritev(fd, iov, count, at),
             |p| takes_pieces(fd).then(|| real::pwritev(fd, p.as_ptr(), p.len() as c_int, at)),
         )
@@ -143,6 +199,7 @@ pub unsafe extern "C" fn pwritev2(
     unsafe {
         output(
             list(iov, count as usize),
+            None,
             || real::pwritev2(fd, iov, count, at, flags),
             |p| {
                 takes_pieces(fd)
@@ -168,14 +225,18 @@ pub unsafe extern "C" fn pwritev64v2(
     unsafe { pwritev2(fd, iov, count, at, flags) }
 }
 
-/// `send(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t {
+unsafe extern "C" fn send_from(
+    fd: c_int,
+    buf: *const c_void,
+    n: size_t,
+    flags: c_int,
+    caller: usize,
+) -> ssize_t {
     // SAFETY: as in `write`; send is sendto without an address.
-    unsafe { transmit(fd, buf, n, flags, core::ptr::null(), 0, || real::send(fd, buf, n, flags)) }
+    unsafe {
+        let to = (core::ptr::null(), 0);
+        transmit(fd, buf, n, flags, to, caller, || real::send(fd, buf, n, flags))
+    }
 }
 
 /// `sendto(2)`.
@@ -191,8 +252,14 @@ pub unsafe extern "C" fn sendto(
     addr: *const sockaddr,
     len: socklen_t,
 ) -> ssize_t {
+    // (All six registers are taken: its call sites share an account.)
+    let caller = sendto as *const () as usize;
     // SAFETY: as in `write`.
-    unsafe { transmit(fd, buf, n, flags, addr, len, || real::sendto(fd, buf, n, flags, addr, len)) }
+    unsafe {
+        transmit(fd, buf, n, flags, (addr, len), caller, || {
+            real::sendto(fd, buf, n, flags, addr, len)
+        })
+    }
 }
 
 #[inline]
@@ -201,8 +268,8 @@ unsafe fn transmit(
     buf: *const c_void,
     n: size_t,
     flags: c_int,
-    addr: *const sockaddr,
-    len: socklen_t,
+    (addr, len): (*const sockaddr, socklen_t),
+    caller: usize,
     as_it_is: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     let buffers = [piece(buf as usize, n)];
@@ -210,8 +277,9 @@ unsafe fn transmit(
         held_by_kernel(&buffers);
         return as_it_is();
     }
+    let stream = stream(fd, flags, addr.is_null() && len == 0, caller);
     // SAFETY: as in `write`.
-    output(&buffers, as_it_is, |p| unsafe {
+    output(&buffers, stream, as_it_is, |p| unsafe {
         match p.as_slice() {
             [one] if addr.is_null() && len == 0 => {
                 Some(real::send(fd, one.iov_base, one.iov_len, flags))
@@ -235,12 +303,12 @@ unsafe fn send_pieces(fd: c_int, like: &msghdr, pieces: &[iovec], flags: c_int) 
     unsafe { real::sendmsg(fd, &msg, flags) }
 }
 
-/// `sendmsg(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+unsafe extern "C" fn sendmsg_from(
+    fd: c_int,
+    msg: *const msghdr,
+    flags: c_int,
+    caller: usize,
+) -> ssize_t {
     // SAFETY: as in `write`; everything of the header but the buffers is the program's.
     unsafe {
         if !plausible(msg) {
@@ -251,8 +319,10 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) ->
             held_by_kernel(buffers);
             return real::sendmsg(fd, msg, flags);
         }
+        let plain = (*msg).msg_name.is_null() && (*msg).msg_controllen == 0;
         output(
             buffers,
+            stream(fd, flags, plain, caller),
             || real::sendmsg(fd, msg, flags),
             |p: &Pieces| Some(send_pieces(fd, &*msg, p, flags)),
         )

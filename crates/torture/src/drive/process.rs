@@ -46,6 +46,10 @@ impl Runner {
             Some(way) => {
                 let mut c = Command::new(&self.uncopy);
                 c.arg("run").arg("--require").arg("--verbose").args(&way.options);
+                // The eager ways send by reference what is hardly worth it.
+                if way.options.iter().any(|o| o == "--backoff=no") {
+                    c.env("UNCOPY_COSTS", "lend=0");
+                }
                 c.arg("--").arg(own).envs(self.environment.iter().cloned());
                 c
             }

@@ -10,6 +10,7 @@ mod memory;
 mod ops;
 mod raw;
 mod signals;
+mod unread;
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -117,6 +118,7 @@ impl World {
         for (child, pid) in children {
             wait(child, pid);
         }
+        unread::read();
     }
 
     fn line(&self, i: usize, line: &Line, process: Process, children: &mut Vec<(usize, i32)>) {
@@ -144,7 +146,10 @@ impl World {
             }
             op if line.fresh => {
                 std::thread::scope(|scope| {
-                    scope.spawn(|| self.operation(i, op, process));
+                    scope.spawn(|| {
+                        self.operation(i, op, process);
+                        unread::read();
+                    });
                 });
             }
             op => self.operation(i, op, process),
@@ -152,6 +157,7 @@ impl World {
     }
 
     fn child(&self, process: Process) -> ! {
+        unread::forget();
         if self.script.signals {
             signals::prepare();
             signals::timer(true);

@@ -1,0 +1,98 @@
+//! Which large ranges the program sends again and again: a small lossy table in front of the tracker, as
+//! lock-free as the filter. What it forgets, or takes for another range, costs a copy or a move, never
+//! a byte.
+
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Ranges begin in granules of 16 KB.
+const SHIFT: u32 = 14;
+const SLOTS: usize = if cfg!(all(loom, test)) { 4 } else { 1 << 13 };
+/// Lengths and counts share a word.
+const COUNT_BITS: u32 = 8;
+/// Longer inputs are not walked granule by granule.
+const WALK_MAX: usize = 1024;
+
+/// The table.
+#[derive(Debug)]
+pub struct Repeats {
+    start: [AtomicUsize; SLOTS],
+    sends: [AtomicUsize; SLOTS],
+}
+
+#[cfg(not(all(loom, test)))]
+impl Default for Repeats {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[inline]
+fn slot(granule: usize) -> usize {
+    (granule ^ (granule >> 13)) % SLOTS
+}
+
+impl Repeats {
+    /// Nothing sent.
+    #[cfg(not(all(loom, test)))]
+    pub const fn new() -> Self {
+        Self {
+            start: [const { AtomicUsize::new(0) }; SLOTS],
+            sends: [const { AtomicUsize::new(0) }; SLOTS],
+        }
+    }
+
+    /// `len` bytes at `addr` are sent. Returns how often just these were before, as far as is known.
+    pub fn sent(&self, addr: usize, len: usize) -> usize {
+        let i = slot(addr >> SHIFT);
+        let sends = self.sends[i].load(Relaxed);
+        if self.start[i].load(Relaxed) != addr || sends >> COUNT_BITS != len {
+            self.start[i].store(addr, Relaxed);
+            self.sends[i].store(len << COUNT_BITS | 1, Relaxed);
+            return 0;
+        }
+        let count = sends & ((1 << COUNT_BITS) - 1);
+        if count + 1 < 1 << COUNT_BITS {
+            self.sends[i].store(sends + 1, Relaxed);
+        }
+        count
+    }
+
+    /// These bytes were overwritten by an input call: what begins there is something else.
+    #[inline]
+    pub fn changed(&self, addr: usize, len: usize) {
+        if len == 0 {
+            return;
+        }
+        let (first, last) = (addr >> SHIFT, addr.wrapping_add(len - 1) >> SHIFT);
+        for g in first..=last.min(first + WALK_MAX) {
+            let i = slot(g);
+            if self.start[i].load(Relaxed) >> SHIFT == g {
+                self.start[i].store(0, Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_range_counts_as_sent_again() {
+        let r = Box::leak(Box::new(Repeats::new()));
+        assert_eq!([0, 1, 2].map(|_| r.sent(0x7f00_0000_0040, 1 << 20)), [0, 1, 2]);
+        assert_eq!(r.sent(0x7f00_0000_0040, 1 << 19), 0);
+        assert_eq!(r.sent(0x7f00_0000_0040, 1 << 20), 0);
+        assert_eq!((0..1000).map(|_| r.sent(0x7f00_0010_0000, 65_536)).max(), Some(255));
+    }
+
+    #[test]
+    fn what_an_input_overwrites_begins_anew() {
+        let r = Box::leak(Box::new(Repeats::new()));
+        r.sent(0x7f00_0000_0040, 1 << 20);
+        r.changed(0x7f00_0000_0000, 100);
+        assert_eq!(r.sent(0x7f00_0000_0040, 1 << 20), 0);
+        r.changed(0x7f00_0000_4000, 1 << 20);
+        assert_eq!(r.sent(0x7f00_0000_0040, 1 << 20), 1);
+    }
+}

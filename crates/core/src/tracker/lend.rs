@@ -1,0 +1,190 @@
+//! Output by reference: which pieces of an output are lent to the kernel, what becomes of lent pages,
+//! and ranges that are sent again and again.
+//!
+//! What is filled of an extent is never written again, so the kernel, or a peer on this host, may hold
+//! its pages for as long as it likes. The one thing to be kept from it is recycling: pages of an extent
+//! that was lent are dropped (`MADV_DONTNEED`) when it ends. Whoever refers to them keeps them; our
+//! addresses get others.
+
+use super::Tracker;
+use super::limits::Lack;
+use crate::counters::add;
+use crate::extents::ExtentId;
+use crate::memory::Memory;
+use crate::plan::OutputPlan;
+use crate::policy::{LEND_MIN, SiteId};
+use crate::span::{PAGE, Span};
+
+/// Shortest piece that is lent, in bytes; shorter ones are copied beside the lent ones.
+const PIECE_MIN: usize = 2 * PAGE;
+/// Most that is copied beside what is lent: so many bytes, or one for so many lent ones.
+const BESIDE_MAX: usize = 16 << 10;
+const BESIDE_SHARE: usize = 4;
+/// Shortest range that is adopted, in bytes.
+pub const ADOPT_MIN: usize = 48 << 10;
+/// Adopted when it is sent for the third time.
+pub const ADOPT_AFTER: usize = 2;
+/// A site that has not proved itself lends only what was sent this often before: by then copying has cost
+/// as much as dropping the pages will.
+const PASSES_UNPROVED: u8 = 6;
+
+impl<M: Memory> Tracker<M> {
+    /// Decides what of a planned output goes by reference, for a descriptor that takes pages, on behalf of
+    /// the call site that returns to `caller`. From here on those extents count as lent.
+    pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize) {
+        let c = self.counters;
+        let total: usize = plan.pieces.iter().map(|p| p.1).sum();
+        let least = self.policy.costs.lend_from();
+        if plan.gathered < least {
+            return add(&c.kept_small, 1);
+        }
+        let site = self.policy.site(caller, total);
+        if !self.policy.allows(site, self.policy.threshold.max(total)) {
+            return add(&c.kept_resting, 1);
+        }
+        let enough = if self.policy.trusts(site) { 1 } else { PASSES_UNPROVED };
+        let base = self.memory.pool_span().start;
+        let (mut lent, mut bytes, mut once) = (0u64, 0, false);
+        for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
+            if id == ExtentId::NONE || len < PIECE_MIN {
+                continue;
+            }
+            let e = self.extents.get(id);
+            let begins_anew = ((at - base - e.page * PAGE) as u32) < e.mark;
+            if e.lent || e.passes + u8::from(begins_anew) >= enough {
+                lent |= 1 << i;
+                bytes += len;
+            } else {
+                once = true;
+            }
+        }
+        if bytes < least || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
+            return add(if once { &c.kept_sent_once } else { &c.kept_small }, 1);
+        }
+        for (i, &id) in plan.extents.iter().enumerate() {
+            if lent >> i & 1 != 0 {
+                let e = self.extents.get_mut(id);
+                (e.lent, e.lender) = (true, site);
+            }
+        }
+        (plan.lent, plan.lent_bytes, plan.lender) = (lent, bytes, site);
+    }
+
+    /// An output was made: `sent` bytes went out, by reference where that was planned and `lent` says that
+    /// it came about. Lets go of the extents.
+    pub fn output_done(&mut self, plan: &mut OutputPlan, sent: usize, lent: bool) {
+        let base = self.memory.pool_span().start;
+        let mut left = sent;
+        let (mut bytes, mut pages) = (0, 0);
+        for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
+            let part = len.min(left);
+            left -= part;
+            if id == ExtentId::NONE || part == 0 {
+                continue;
+            }
+            let e = self.extents.get_mut(id);
+            let offset = (at - base - e.page * PAGE) as u32;
+            if offset < e.mark {
+                e.passes = e.passes.saturating_add(1);
+            }
+            e.mark = offset + part as u32;
+            e.used = self.clock;
+            self.traffic += part as u64;
+            e.warm = self.traffic;
+            if lent && plan.lent >> i & 1 != 0 {
+                bytes += part;
+                pages += Span::sized(at, part).hull().pages();
+            }
+        }
+        if !lent && plan.gathered > 0 {
+            self.policy.gathered(plan.payer, plan.cold);
+        }
+        if bytes > 0 {
+            self.policy.lent(plan.lender, bytes, pages);
+            add(&self.counters.lent_bytes, bytes as u64);
+            add(&self.counters.lent_sends, 1);
+        }
+        self.release(&mut plan.pins);
+    }
+
+    /// Drops what was lent and is not viewed any more, if it is more than `most` pages.
+    pub(super) fn sweep_lent(&mut self, most: usize) {
+        if self.pool.lent_pages <= most {
+            return;
+        }
+        let mut kept = Vec::new();
+        for (page, pages, lender) in std::mem::take(&mut self.pool.lent) {
+            // Where the kernel refuses, nobody uses them again.
+            if !self.memory.discard(page, pages) {
+                kept.push((page, pages, lender));
+                continue;
+            }
+            self.pool.lent_pages -= pages;
+            self.policy.dropped(lender, pages);
+            add(&self.counters.dropped_pages, pages as u64);
+            self.pool.vacate(page, pages);
+        }
+        self.pool.lent = kept;
+    }
+
+    /// The program keeps sending `span`, which is resident, by the call that returns to `caller`: its whole
+    /// pages become a view. Returns whether any did.
+    pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
+        let core = span.core();
+        if core.len() < LEND_MIN || total < self.policy.costs.lend_from() || !self.books_have_room()
+        {
+            return false;
+        }
+        let site = self.policy.site(caller, total);
+        if !self.policy.allows(site, self.policy.threshold.max(total)) {
+            add(&self.counters.kept_resting, 1);
+            return false;
+        }
+        let moved = self.adopt_pages(core, site);
+        if moved == 0 {
+            add(&self.counters.kept_resident, 1);
+        }
+        add(&self.counters.adopted_bytes, moved as u64);
+        self.gauges();
+        moved > 0
+    }
+
+    fn adopt_pages(&mut self, core: Span, site: SiteId) -> usize {
+        // (No eviction for its sake: what does not fit is sent as always.)
+        let room = self.limits.extent_bytes / 2;
+        if self.extents.bytes() + core.len() > room
+            || self.registered.count() >= self.limits.ranges / 2
+            || self.views.count() >= self.limits.views / 2
+            || !self.extent_allowed(core.pages())
+        {
+            return 0;
+        }
+        let mut adopted = 0;
+        let mut at = core.start;
+        while at < core.end {
+            let (run, unmapped) = self.views.covered_run(at, core.end);
+            at = run.end;
+            if unmapped || run.len() < LEND_MIN {
+                continue;
+            }
+            if !self.extents.reserve() {
+                self.exhausted(Lack::Books);
+                break;
+            }
+            let Some((slot, moved)) = self.move_out(run, false, site) else { break };
+            self.clock += 1;
+            let filled = moved.len() as u32;
+            let extent = self.extents.create(slot, moved.pages(), filled, self.clock);
+            // It was sent before.
+            let e = self.extents.get_mut(extent);
+            (e.useful, e.adopted, e.passes) = (true, true, 1);
+            self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.pool);
+            self.drop_extent(extent);
+            adopted += moved.len();
+            if moved != run {
+                break;
+            }
+        }
+        adopted
+    }
+}
