@@ -150,6 +150,33 @@ counters! {
     /// Our descriptors were closed, or the kernel stopped taking our calls.
     off_descriptors,
 
+    /// Reads that were answered from a kept file.
+    kept_reads,
+    /// Bytes that those reads did not read.
+    kept_read_bytes,
+    /// Bytes that were read to keep them.
+    kept_fill_bytes,
+    /// Files kept now.
+    kept_files,
+    /// Bytes of files kept now.
+    kept_bytes,
+    /// Leases that were taken on files.
+    leases,
+    /// Leases that another's opening for writing or truncation ended.
+    lease_breaks,
+    /// Longest time between hearing of that and giving the lease up, in ns.
+    lease_answer_ns_max,
+
+    // Why a file that is read again and again is not kept.
+    /// Somebody has it open for writing.
+    no_lease_writer,
+    /// It is another user's.
+    no_lease_owner,
+    /// Its file system is none that is known to keep leases, or its mount counts every access.
+    no_lease_file_system,
+    /// It could not be opened again, or it changed meanwhile, or the kernel refused otherwise.
+    no_lease_other,
+
     /// Times that the statistics could not be published (1 or more: nobody outside sees them).
     unpublished,
 
@@ -168,6 +195,9 @@ pub fn is_gauge(name: &str) -> bool {
         "twin_live_bytes",
         "twin_kept_bytes",
         "twin_slack_bytes",
+        "kept_files",
+        "kept_bytes",
+        "lease_answer_ns_max",
     ];
     GAUGES.contains(&name) || name.starts_with("off_")
 }

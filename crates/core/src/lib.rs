@@ -16,6 +16,7 @@
 //! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
+//! | [`shelf`] | files that are kept: which, since when, who uses them |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
 //! | [`sync`] | its atomics, which the tests exchange for loom's |
@@ -34,6 +35,7 @@ pub mod policy;
 pub mod ranges;
 pub mod runs;
 pub mod shared;
+pub mod shelf;
 pub mod sorted;
 pub mod span;
 pub mod sync;

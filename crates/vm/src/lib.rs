@@ -12,14 +12,19 @@
 //! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
 //! | [`twin`] | the twin allocator's memory |
 //! | [`monitor`] | the fault-handling thread |
+//! | [`files`], [`leases`] | files that are kept, and what holds their changes off |
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`stats`] | the counters, and the file by which others see them |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 
 pub mod critical;
+#[cfg(not(all(loom, test)))]
+pub mod files;
 pub mod freeze;
 pub mod gate;
 pub mod inject;
+#[cfg(not(all(loom, test)))]
+pub mod leases;
 pub mod lock;
 #[cfg(not(all(loom, test)))]
 pub mod monitor;

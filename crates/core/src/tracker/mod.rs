@@ -15,6 +15,7 @@
 //! | `moving` | from resident to unmapped, and to ordinary memory again |
 //! | `input`, `output` | what is unmapped is received into, and sent from, extents |
 //! | `touch` | pages are composed from their views |
+//! | `vacant` | memory of our own that is empty from the beginning |
 //! | `mapping` | the memory map changes: freed, unmapped, dropped, moved |
 //! | `fork` | a forked child takes the books over, or gives them up |
 //! | `holding`, `pool` | extents are made, held, let go; the pages behind them |
@@ -34,6 +35,7 @@ mod obstacles;
 mod output;
 mod pool;
 mod touch;
+mod vacant;
 
 pub use self::mapping::Detached;
 pub use self::pool::PoolShape;

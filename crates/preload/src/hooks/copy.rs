@@ -177,7 +177,7 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
 
 /// Whether `addr` is on the running thread's stack, which is never unmapped. A thread's stack ends
 /// below its thread pointer, the first thread's at libc's mark.
-fn on_own_stack(addr: usize) -> bool {
+pub(super) fn on_own_stack(addr: usize) -> bool {
     let (sp, tp): (usize, usize);
     // SAFETY: reads the stack pointer and the thread control block's own address.
     unsafe {

@@ -1,0 +1,599 @@
+//! Kept files: read once while a lease holds every change off, and answered from memory from then on.
+//!
+//! The book of them: which file is read often enough, which is kept, who is using it, which is to
+//! go. Nothing here makes a system call; everything has a fixed size, because reads come from signal
+//! handlers too. What is kept never changes: a lease that ends takes a file out of the book, and
+//! who got bytes of it before has them.
+
+use crate::span::{PAGE, Span, page_up};
+
+/// Files that can be kept at once.
+pub const FILES: usize = 64;
+/// Bytes of a file that are read into memory at once.
+pub const CHUNK: usize = 1 << 20;
+/// Largest file that is kept, in bytes: one bit for each chunk.
+pub const FILE_MAX: u64 = (CHUNK * 64 * WORDS) as u64;
+/// Smallest read that is answered from a kept file, in bytes; and the smallest file.
+pub const READ_MIN: usize = 32 << 10;
+/// A file is worth keeping once it was read so many times over.
+const TIMES_OVER: u64 = 3;
+/// Reads of it that must have been seen, at least.
+const SEEN_MIN: u32 = 3;
+/// What has not been used for so long goes, in ns.
+pub const IDLE: u64 = 5_000_000_000;
+/// What was used within this makes no room for another, in ns.
+const BUSY: u64 = 1_000_000_000;
+/// After a refusal or a change, a file is left alone for so long, then twice as long, ..., in ns.
+const FIRST_PAUSE: u64 = 1_000_000_000;
+const LONGEST_PAUSE_SHIFT: u8 = 12;
+/// Kept for so long, it is forgiven its changes, in ns.
+const FORGIVEN: u64 = 60_000_000_000;
+const CANDIDATES: usize = 64;
+const WORDS: usize = 4;
+
+/// A file, and which content it has: as far as `stat` tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Last change of the content: seconds and ns.
+    pub mtime: (i64, i64),
+    /// Last change of anything.
+    pub ctime: (i64, i64),
+}
+
+impl Stamp {
+    fn same_file(&self, other: &Self) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Vacant,
+    /// Wanted: somebody is to get a lease.
+    Wanted,
+    /// Kept: the content is that of `stamp`.
+    Kept,
+    /// No longer: goes once nobody uses it.
+    Leaving,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct File {
+    state: State,
+    stamp: Stamp,
+    /// Where its bytes are, once read.
+    base: usize,
+    filled: [u64; WORDS],
+    filling: bool,
+    users: u32,
+    /// A descriptor of the program's, by which it can be found while it is wanted.
+    fd: i32,
+    since: u64,
+    used: u64,
+}
+
+impl File {
+    fn span(&self) -> Span {
+        Span::sized(self.base, page_up(self.stamp.size as usize))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidate {
+    stamp: Stamp,
+    bytes: u64,
+    seen: u32,
+    used: u64,
+    pause_shift: u8,
+    paused_until: u64,
+}
+
+/// What to do with a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Read it.
+    Plain,
+    /// Read it; the keeper of leases has something to do.
+    PlainAndWake,
+    /// It is kept; [`Shelf::done`] must follow.
+    Kept(Hit),
+}
+
+/// A kept file in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Its place on the shelf.
+    pub file: usize,
+    /// Where its first byte is.
+    pub base: usize,
+    /// Its length in bytes.
+    pub size: u64,
+}
+
+/// What became of a chunk that is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// It is there.
+    There,
+    /// The caller reads it, then says so: [`Shelf::filled`].
+    Yours,
+    /// Somebody else reads it now, or the file is no longer kept.
+    NotNow,
+}
+
+/// The book.
+#[derive(Debug)]
+pub struct Shelf {
+    files: [File; FILES],
+    candidates: [Candidate; CANDIDATES],
+    space: Span,
+    most: usize,
+    kept: usize,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shelf {
+    /// Empty, and without room.
+    pub const fn new() -> Self {
+        const FILE: File = File {
+            state: State::Vacant,
+            stamp: NO_STAMP,
+            base: 0,
+            filled: [0; WORDS],
+            filling: false,
+            users: 0,
+            fd: -1,
+            since: 0,
+            used: 0,
+        };
+        const CANDIDATE: Candidate = Candidate {
+            stamp: NO_STAMP,
+            bytes: 0,
+            seen: 0,
+            used: 0,
+            pause_shift: 0,
+            paused_until: 0,
+        };
+        const NO_STAMP: Stamp = Stamp { dev: 0, ino: 0, size: 0, mtime: (0, 0), ctime: (0, 0) };
+        Self {
+            files: [FILE; FILES],
+            candidates: [CANDIDATE; CANDIDATES],
+            space: Span { start: 0, end: 0 },
+            most: 0,
+            kept: 0,
+        }
+    }
+
+    /// Files may take `most` bytes in `space`, which is empty memory.
+    pub fn furnish(&mut self, space: Span, most: usize) {
+        (self.space, self.most) = (space, most);
+    }
+
+    /// Whether it has room at all.
+    pub fn furnished(&self) -> bool {
+        !self.space.is_empty()
+    }
+
+    /// The largest file that fits, in bytes.
+    pub fn largest(&self) -> u64 {
+        FILE_MAX.min(self.most as u64 / 2)
+    }
+
+    /// `fd`, which is at `stamp`, is read; `weight` is how many reads of `len` bytes this one stands
+    /// for. `now` is any clock, in ns.
+    pub fn ask(&mut self, stamp: &Stamp, fd: i32, len: usize, weight: u32, now: u64) -> Answer {
+        if let Some(i) = self.find(stamp) {
+            let f = &mut self.files[i];
+            return match f.state {
+                State::Kept if f.stamp == *stamp => {
+                    f.users += 1;
+                    f.used = now;
+                    Answer::Kept(Hit { file: i, base: f.base, size: f.stamp.size })
+                }
+                // It changed, whatever became of the lease: a stopped process cannot answer for it.
+                State::Kept => {
+                    self.leave(i, now);
+                    Answer::PlainAndWake
+                }
+                _ => Answer::Plain,
+            };
+        }
+        if stamp.size < READ_MIN as u64 || stamp.size > self.largest() {
+            return Answer::Plain;
+        }
+        let c = self.candidate(stamp, now);
+        c.bytes += len as u64 * u64::from(weight);
+        c.seen += 1;
+        let worth = c.seen >= SEEN_MIN && c.bytes >= TIMES_OVER * stamp.size;
+        if !worth || now < c.paused_until {
+            return Answer::Plain;
+        }
+        (c.bytes, c.seen) = (0, 0);
+        match self.make_room(page_up(stamp.size as usize), now) {
+            Room::At(file, base) => {
+                self.kept += page_up(stamp.size as usize);
+                self.files[file] = File {
+                    state: State::Wanted,
+                    stamp: *stamp,
+                    base,
+                    fd,
+                    since: now,
+                    used: now,
+                    ..File::default()
+                };
+                Answer::PlainAndWake
+            }
+            Room::Soon => Answer::PlainAndWake,
+            Room::None => {
+                self.pause(stamp, now);
+                Answer::Plain
+            }
+        }
+    }
+
+    fn find(&self, stamp: &Stamp) -> Option<usize> {
+        self.files.iter().position(|f| f.state != State::Vacant && f.stamp.same_file(stamp))
+    }
+
+    fn candidate(&mut self, stamp: &Stamp, now: u64) -> &mut Candidate {
+        let hash = (stamp.ino ^ stamp.dev << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        let first = hash as usize % CANDIDATES;
+        let places = [first, (first + 1) % CANDIDATES];
+        let known = places.into_iter().find(|i| self.candidates[*i].stamp.same_file(stamp));
+        let i = known.unwrap_or_else(|| {
+            let [a, b] = places;
+            if self.candidates[a].used <= self.candidates[b].used { a } else { b }
+        });
+        let c = &mut self.candidates[i];
+        if known.is_none() {
+            *c = Candidate::default();
+        }
+        if c.stamp != *stamp {
+            (c.stamp, c.bytes, c.seen) = (*stamp, 0, 0);
+        }
+        c.used = now;
+        c
+    }
+
+    fn pause(&mut self, stamp: &Stamp, now: u64) {
+        let c = self.candidate(stamp, now);
+        c.paused_until = now + (FIRST_PAUSE << c.pause_shift);
+        c.pause_shift = (c.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
+    }
+
+    fn make_room(&mut self, bytes: usize, now: u64) -> Room {
+        let place = self.files.iter().position(|f| f.state == State::Vacant);
+        if let Some(place) = place
+            && self.kept + bytes <= self.most
+            && let Some(base) = self.gap(bytes)
+        {
+            return Room::At(place, base);
+        }
+        if self.files.iter().any(|f| f.state == State::Leaving) {
+            return Room::Soon;
+        }
+        let oldest = (0..FILES)
+            .filter(|i| self.files[*i].state == State::Kept && self.files[*i].users == 0)
+            .min_by_key(|i| self.files[*i].used);
+        match oldest {
+            Some(i) if now.saturating_sub(self.files[i].used) >= BUSY => {
+                self.files[i].state = State::Leaving;
+                Room::Soon
+            }
+            _ => Room::None,
+        }
+    }
+
+    fn gap(&self, bytes: usize) -> Option<usize> {
+        let mut taken = [Span::new(0, 0); FILES];
+        let mut n = 0;
+        for f in self.files.iter().filter(|f| f.state != State::Vacant) {
+            taken[n] = f.span();
+            n += 1;
+        }
+        taken[..n].sort_unstable_by_key(|s| s.start);
+        first_gap(self.space, &taken[..n], bytes)
+    }
+
+    /// A file for which a lease is wanted: its place, the program's descriptor, what it was, where its
+    /// bytes are to be.
+    pub fn wanted(&self) -> Option<(usize, i32, Stamp, Span)> {
+        let i = self.files.iter().position(|f| f.state == State::Wanted)?;
+        let f = &self.files[i];
+        Some((i, f.fd, f.stamp, f.span()))
+    }
+
+    /// The wanted file has its lease, and is what it was when it was asked for; or not.
+    pub fn settle(&mut self, file: usize, leased: bool, now: u64) {
+        let f = &mut self.files[file];
+        if f.state != State::Wanted {
+            return;
+        }
+        if leased {
+            f.state = State::Kept;
+            (f.since, f.used) = (now, now);
+        } else {
+            let stamp = f.stamp;
+            f.state = State::Leaving;
+            self.pause(&stamp, now);
+        }
+    }
+
+    /// The file's lease is being broken, or it has changed: no longer kept.
+    pub fn leave(&mut self, file: usize, now: u64) {
+        let f = &mut self.files[file];
+        if !matches!(f.state, State::Kept | State::Wanted) {
+            return;
+        }
+        let (stamp, since) = (f.stamp, f.since);
+        f.state = State::Leaving;
+        if now.saturating_sub(since) >= FORGIVEN {
+            self.candidate(&stamp, now).pause_shift = 0;
+        }
+        self.pause(&stamp, now);
+    }
+
+    /// What nobody has used for long goes.
+    pub fn leave_idle(&mut self, now: u64) {
+        for f in self.files.iter_mut().filter(|f| f.state == State::Kept && f.users == 0) {
+            if now.saturating_sub(f.used) >= IDLE {
+                f.state = State::Leaving;
+            }
+        }
+    }
+
+    /// Everything goes.
+    pub fn leave_all(&mut self) {
+        for f in &mut self.files {
+            if matches!(f.state, State::Kept | State::Wanted) {
+                f.state = State::Leaving;
+            }
+        }
+    }
+
+    /// Whether the file at this place is kept.
+    pub fn is_kept(&self, file: usize) -> bool {
+        self.files[file].state == State::Kept
+    }
+
+    /// Whether anything is kept or on its way.
+    pub fn is_empty(&self) -> bool {
+        self.files.iter().all(|f| f.state == State::Vacant)
+    }
+
+    /// Files and bytes that are kept.
+    pub fn totals(&self) -> (usize, usize) {
+        let kept = self.files.iter().filter(|f| f.state == State::Kept);
+        (kept.count(), self.kept)
+    }
+
+    /// A file that is to go and that nobody uses: its memory may go. [`Shelf::gone`] follows.
+    pub fn leaving(&self) -> Option<(usize, Span)> {
+        let free = |f: &&File| f.state == State::Leaving && f.users == 0;
+        let i = self.files.iter().position(|f| free(&f))?;
+        Some((i, self.files[i].span()))
+    }
+
+    /// Its memory is gone.
+    pub fn gone(&mut self, file: usize) {
+        self.kept -= self.files[file].span().len();
+        self.files[file] = File::default();
+    }
+
+    /// In a forked child, whose leases are its parent's and whose other threads are gone.
+    pub fn disown(&mut self) {
+        self.leave_all();
+        for f in &mut self.files {
+            (f.users, f.filling) = (0, false);
+        }
+    }
+
+    /// The chunk at number `chunk` of a file in use is needed.
+    pub fn need(&mut self, file: usize, chunk: usize) -> Chunk {
+        let f = &mut self.files[file];
+        if f.filled[chunk / 64] >> (chunk % 64) & 1 != 0 {
+            return Chunk::There;
+        }
+        if f.filling || f.state != State::Kept {
+            return Chunk::NotNow;
+        }
+        f.filling = true;
+        Chunk::Yours
+    }
+
+    /// The caller has read the chunk, or could not. Returns whether it is good: the lease held all the
+    /// while.
+    pub fn filled(&mut self, file: usize, chunk: usize, read: bool) -> bool {
+        let f = &mut self.files[file];
+        f.filling = false;
+        let good = read && f.state == State::Kept;
+        if good {
+            f.filled[chunk / 64] |= 1 << (chunk % 64);
+        }
+        good
+    }
+
+    /// The caller has what it wanted. Returns whether the file waits for that to go.
+    pub fn done(&mut self, hit: &Hit) -> bool {
+        let f = &mut self.files[hit.file];
+        f.users -= 1;
+        f.state == State::Leaving && f.users == 0
+    }
+}
+
+enum Room {
+    At(usize, usize),
+    Soon,
+    None,
+}
+
+/// The lowest `bytes` of `space` that none of `taken`, which are in order, takes.
+fn first_gap(space: Span, taken: &[Span], bytes: usize) -> Option<usize> {
+    let mut at = space.start;
+    for t in taken {
+        if t.start.saturating_sub(at) >= bytes {
+            return Some(at);
+        }
+        at = at.max(t.end);
+    }
+    (space.end.saturating_sub(at) >= bytes).then_some(at)
+}
+
+/// Numbers of the chunks that `len` bytes (at least one) from `at` on touch.
+pub fn chunks(at: u64, len: usize) -> std::ops::RangeInclusive<usize> {
+    at as usize / CHUNK..=(at as usize + len - 1) / CHUNK
+}
+
+/// How much address space is needed for `most` bytes of files: twice as much, because they leave gaps.
+pub fn address_space(most: usize) -> usize {
+    2 * page_up(most).max(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+
+    fn shelf() -> Shelf {
+        let mut s = Shelf::new();
+        s.furnish(Span::sized(PAGE, address_space(8 << 20)), 8 << 20);
+        s
+    }
+
+    fn stamp(ino: u64, size: u64) -> Stamp {
+        Stamp { dev: 1, ino, size, mtime: (7, 0), ctime: (7, 0) }
+    }
+
+    /// Reads the file over and over until somebody is to be woken; returns how often.
+    fn read_until_wanted(s: &mut Shelf, st: &Stamp, now: u64) -> usize {
+        (1..100)
+            .find(|_| s.ask(st, 3, st.size as usize, 1, now) == Answer::PlainAndWake)
+            .expect("wanted")
+    }
+
+    fn keep(s: &mut Shelf, st: &Stamp, now: u64) -> usize {
+        read_until_wanted(s, st, now);
+        let (file, ..) = s.wanted().expect("a wanted file");
+        s.settle(file, true, now);
+        file
+    }
+
+    #[test]
+    fn a_file_is_wanted_when_it_was_read_three_times_over() {
+        let mut s = shelf();
+        assert_eq!(read_until_wanted(&mut s, &stamp(1, MB), 0), 3);
+        // One pass in small reads is no repetition, however many there are; nor is one weighty read.
+        let st = stamp(2, MB);
+        assert!((0..32).all(|_| s.ask(&st, 3, 32 << 10, 1, 0) == Answer::Plain));
+        assert_eq!(s.ask(&stamp(3, MB), 3, 1 << 20, 8, 0), Answer::Plain);
+    }
+
+    #[test]
+    fn what_changed_is_not_answered_even_where_the_lease_was_lost() {
+        let mut s = shelf();
+        let st = stamp(1, MB);
+        keep(&mut s, &st, 0);
+        assert!(matches!(s.ask(&st, 3, 4096, 1, 0), Answer::Kept(_)));
+        let changed = Stamp { ctime: (7, 1), ..st };
+        assert_eq!(s.ask(&changed, 3, 4096, 1, 0), Answer::PlainAndWake);
+        assert_eq!(s.ask(&st, 3, 4096, 1, 0), Answer::Plain);
+        assert_eq!(s.leaving(), None, "somebody still uses it");
+    }
+
+    #[test]
+    fn a_chunk_read_while_the_lease_ended_is_not_good() {
+        let mut s = shelf();
+        let st = stamp(1, 2 * MB);
+        let file = keep(&mut s, &st, 0);
+        let Answer::Kept(hit) = s.ask(&st, 3, 1 << 20, 1, 0) else { panic!() };
+        assert_eq!(s.need(file, 1), Chunk::Yours);
+        assert_eq!(s.need(file, 0), Chunk::NotNow, "one at a time");
+        assert!(s.filled(file, 1, true));
+        assert_eq!((s.need(file, 1), s.need(file, 0)), (Chunk::There, Chunk::Yours));
+        s.leave(file, 0);
+        assert!(!s.filled(file, 0, true));
+        assert_eq!(s.need(file, 1), Chunk::There, "what was good is what it was");
+        assert!(s.done(&hit));
+        assert_eq!(s.leaving().map(|l| l.0), Some(file));
+        s.gone(file);
+        assert!(s.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_rewritten_is_left_alone_for_longer_and_longer() {
+        let mut s = shelf();
+        let st = stamp(1, MB);
+        let mut now = 0;
+        let mut waits = Vec::new();
+        for _ in 0..3 {
+            let file = keep(&mut s, &st, now);
+            s.leave(file, now);
+            s.gone(file);
+            let from = now;
+            while s.ask(&st, 3, 1 << 20, 1, now) != Answer::PlainAndWake {
+                now += FIRST_PAUSE / 2;
+            }
+            waits.push(now - from);
+            let (file, ..) = s.wanted().unwrap();
+            s.settle(file, false, now);
+            s.gone(file);
+            now += FIRST_PAUSE << LONGEST_PAUSE_SHIFT;
+        }
+        assert!(waits.windows(2).all(|w| w[1] > w[0]), "{waits:?}");
+    }
+
+    #[test]
+    fn what_is_not_used_makes_room_and_what_is_used_does_not() {
+        let mut s = shelf();
+        let a = keep(&mut s, &stamp(1, 4 * MB), 0);
+        keep(&mut s, &stamp(2, 4 * MB), 10 * BUSY);
+        let third = stamp(3, 4 * MB);
+        read_until_wanted(&mut s, &third, 10 * BUSY);
+        assert_eq!(s.leaving().map(|l| l.0), Some(a));
+        s.gone(a);
+        keep(&mut s, &third, 10 * BUSY);
+        let fourth = stamp(4, 4 * MB);
+        assert!((0..9).all(|_| s.ask(&fourth, 3, 4 << 20, 1, 10 * BUSY) == Answer::Plain));
+        assert_eq!(s.totals(), (2, 8 << 20));
+    }
+
+    #[test]
+    fn files_do_not_overlap_and_idle_ones_go() {
+        let mut s = shelf();
+        let spans: Vec<Span> = (1..6)
+            .map(|ino| {
+                let file = keep(&mut s, &stamp(ino, MB + ino), 0);
+                s.files[file].span()
+            })
+            .collect();
+        for (i, a) in spans.iter().enumerate() {
+            assert!(spans[i + 1..].iter().all(|b| !a.overlaps(*b)));
+        }
+        s.leave_idle(IDLE - 1);
+        assert_eq!(s.leaving(), None);
+        s.leave_idle(IDLE);
+        while let Some((file, _)) = s.leaving() {
+            s.gone(file);
+        }
+        assert!(s.is_empty() && s.totals() == (0, 0));
+    }
+
+    #[test]
+    fn chunks_are_counted_from_the_first_byte_to_the_last() {
+        assert_eq!(chunks(0, CHUNK), 0..=0);
+        assert_eq!(chunks(CHUNK as u64 - 1, 2), 0..=1);
+    }
+}
