@@ -25,6 +25,8 @@ pub const IDLE: u64 = 5_000_000_000;
 const BUSY: u64 = 1_000_000_000;
 /// After a refusal or a change, a file is left alone for so long, then twice as long, ..., in ns.
 const FIRST_PAUSE: u64 = 1_000_000_000;
+/// The same where its descriptor was gone too soon.
+const SHORT_PAUSE: u64 = 50_000_000;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
 /// Kept for so long, it is forgiven its changes, in ns.
 const FORGIVEN: u64 = 60_000_000_000;
@@ -115,6 +117,17 @@ pub struct Hit {
     pub base: usize,
     /// Its length in bytes.
     pub size: u64,
+}
+
+/// What came of getting a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is held, and the file is what it was when it was asked for.
+    Leased,
+    /// It is not to be had.
+    Refused,
+    /// The descriptor was another's by then, or the file had changed.
+    Missed,
 }
 
 /// What became of a chunk that is needed.
@@ -315,19 +328,21 @@ impl Shelf {
         Some((i, f.fd, f.stamp, f.span()))
     }
 
-    /// The wanted file has its lease, and is what it was when it was asked for; or not.
-    pub fn settle(&mut self, file: usize, leased: bool, now: u64) {
+    /// What came of it for a wanted file.
+    pub fn settle(&mut self, file: usize, outcome: Outcome, now: u64) {
         let f = &mut self.files[file];
         if f.state != State::Wanted {
             return;
         }
-        if leased {
-            f.state = State::Kept;
-            (f.since, f.used) = (now, now);
-        } else {
-            let stamp = f.stamp;
-            f.state = State::Leaving;
-            self.pause(&stamp, now);
+        let stamp = f.stamp;
+        f.state = State::Leaving;
+        match outcome {
+            Outcome::Leased => {
+                f.state = State::Kept;
+                (f.since, f.used) = (now, now);
+            }
+            Outcome::Refused => self.pause(&stamp, now),
+            Outcome::Missed => self.candidate(&stamp, now).paused_until = now + SHORT_PAUSE,
         }
     }
 
@@ -487,7 +502,7 @@ mod tests {
     fn keep(s: &mut Shelf, st: &Stamp, now: u64) -> usize {
         read_until_wanted(s, st, now);
         let (file, ..) = s.wanted().expect("a wanted file");
-        s.settle(file, true, now);
+        s.settle(file, Outcome::Leased, now);
         file
     }
 
@@ -548,7 +563,7 @@ mod tests {
             }
             waits.push(now - from);
             let (file, ..) = s.wanted().unwrap();
-            s.settle(file, false, now);
+            s.settle(file, Outcome::Refused, now);
             s.gone(file);
             now += FIRST_PAUSE << LONGEST_PAUSE_SHIFT;
         }

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use std::io::Write;
 use uncopy_core::counters::add;
 use uncopy_core::inject::Call;
-use uncopy_core::shelf::{FILES, Stamp};
+use uncopy_core::shelf::{FILES, Outcome, Stamp};
 
 const NONE: u8 = 0;
 const STARTING: u8 = 1;
@@ -153,6 +153,7 @@ enum Refusal {
     Writer,
     Owner,
     FileSystem,
+    Missed,
     Other,
 }
 
@@ -189,13 +190,14 @@ impl Keeper {
         }
         files::with(|s| s.leave_idle(now));
         while let Some(Some((i, fd, stamp, span))) = files::with(|s| s.wanted()) {
-            let leased = self.fds.is_some() && self.obtain(i, fd, &stamp);
-            if leased {
+            let usable = self.fds.is_some();
+            let outcome = if usable { self.obtain(i, fd, &stamp) } else { Outcome::Refused };
+            if outcome == Outcome::Leased {
                 // (Where it is not granted the memory is ordinary: slower, not wrong.)
                 let _ = self.with_books(|b| b.take_over(span));
             }
             let now = files::now();
-            files::with(|s| s.settle(i, leased, now));
+            files::with(|s| s.settle(i, outcome, now));
         }
         while let Some(Some((i, span))) = files::with(|s| s.leaving()) {
             self.give_up(i);
@@ -219,25 +221,25 @@ impl Keeper {
     }
 
     /// Opens the program's file `fd` anew and takes a lease on it, if it is still at `stamp`.
-    fn obtain(&mut self, i: usize, fd: i32, stamp: &Stamp) -> bool {
-        match lease(fd, stamp) {
+    fn obtain(&mut self, i: usize, fd: i32, stamp: &Stamp) -> Outcome {
+        let c = COUNTERS;
+        let counter = match lease(fd, stamp) {
             Ok(file) => {
-                add(&COUNTERS.leases, 1);
+                add(&c.leases, 1);
                 self.held[i] = Some(file);
-                true
+                return Outcome::Leased;
             }
-            Err(why) => {
-                let c = COUNTERS;
-                let counter = match why {
-                    Refusal::Writer => &c.no_lease_writer,
-                    Refusal::Owner => &c.no_lease_owner,
-                    Refusal::FileSystem => &c.no_lease_file_system,
-                    Refusal::Other => &c.no_lease_other,
-                };
-                add(counter, 1);
-                false
+            Err(Refusal::Missed) => {
+                add(&c.no_lease_other, 1);
+                return Outcome::Missed;
             }
-        }
+            Err(Refusal::Writer) => &c.no_lease_writer,
+            Err(Refusal::Owner) => &c.no_lease_owner,
+            Err(Refusal::FileSystem) => &c.no_lease_file_system,
+            Err(Refusal::Other) => &c.no_lease_other,
+        };
+        add(counter, 1);
+        Outcome::Refused
     }
 }
 
@@ -277,10 +279,11 @@ fn lease(fd: i32, stamp: &Stamp) -> Result<OwnedFd, Refusal> {
     let other = |_| Refusal::Other;
     // Looked at before it is opened: another file may have got the number, and opening some does
     // something.
-    let seen = open("/proc/self/fd", fd, OFlags::PATH).map_err(other)?;
-    if !stamped(&seen, stamp) {
-        return Err(Refusal::Other);
-    }
+    let seen = match open("/proc/self/fd", fd, OFlags::PATH) {
+        Ok(seen) if stamped(&seen, stamp) => seen,
+        Ok(_) | Err(Errno::NOENT) => return Err(Refusal::Missed),
+        Err(_) => return Err(Refusal::Other),
+    };
     let system = rustix::fs::fstatvfs(&seen).map_err(other)?;
     let kind = rustix::fs::fstatfs(&seen).map_err(other)?;
     use rustix::fs::StatVfsMountFlags as Mount;
@@ -298,7 +301,7 @@ fn lease(fd: i32, stamp: &Stamp) -> Result<OwnedFd, Refusal> {
     match taken {
         // Only now is it certain that nothing changes.
         Ok(_) if stamped(&file, stamp) => Ok(file),
-        Ok(_) => Err(Refusal::Other),
+        Ok(_) => Err(Refusal::Missed),
         Err(Errno::AGAIN) => Err(Refusal::Writer),
         Err(Errno::ACCESS) => Err(Refusal::Owner),
         Err(Errno::INVAL) => Err(Refusal::FileSystem),
