@@ -127,7 +127,7 @@ static void changer(const char *path, int in, int out) {
 }
 
 static void changes(const char *dir, int rounds, uint64_t seed) {
-    enum { ROUNDS_BACK = 80 };
+    enum { ROUNDS_BACK = 200 };
     char path[256], gone[256];
     int order[2], done[2], sockets[2];
     state = seed;

@@ -14,7 +14,7 @@ pub const CHUNK: usize = 1 << 20;
 /// Largest file that is kept, in bytes: one bit for each chunk.
 pub const FILE_MAX: u64 = (CHUNK * 64 * WORDS) as u64;
 /// Smallest read that is answered from a kept file, in bytes; and the smallest file.
-pub const READ_MIN: usize = 32 << 10;
+pub const READ_MIN: usize = 64 << 10;
 /// A file is worth keeping once it was read so many times over.
 const TIMES_OVER: u64 = 3;
 /// Reads of it that must have been seen, at least.
@@ -75,6 +75,8 @@ struct File {
     filled: [u64; WORDS],
     filling: bool,
     users: u32,
+    /// Whether reads set its time of access.
+    timed: bool,
     /// A descriptor of the program's, by which it can be found while it is wanted.
     fd: i32,
     since: u64,
@@ -117,13 +119,18 @@ pub struct Hit {
     pub base: usize,
     /// Its length in bytes.
     pub size: u64,
+    /// Whether a plain read may set its time of access.
+    pub timed: bool,
 }
 
 /// What came of getting a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is held, and the file is what it was when it was asked for.
-    Leased,
+    Leased {
+        /// Whether reads set its time of access.
+        timed: bool,
+    },
     /// It is not to be had.
     Refused,
     /// The descriptor was another's by then, or the file had changed.
@@ -167,6 +174,7 @@ impl Shelf {
             filled: [0; WORDS],
             filling: false,
             users: 0,
+            timed: false,
             fd: -1,
             since: 0,
             used: 0,
@@ -213,7 +221,7 @@ impl Shelf {
                 State::Kept if f.stamp == *stamp => {
                     f.users += 1;
                     f.used = now;
-                    Answer::Kept(Hit { file: i, base: f.base, size: f.stamp.size })
+                    Answer::Kept(Hit { file: i, base: f.base, size: f.stamp.size, timed: f.timed })
                 }
                 // It changed, whatever became of the lease: a stopped process cannot answer for it.
                 State::Kept => {
@@ -337,9 +345,9 @@ impl Shelf {
         let stamp = f.stamp;
         f.state = State::Leaving;
         match outcome {
-            Outcome::Leased => {
+            Outcome::Leased { timed } => {
                 f.state = State::Kept;
-                (f.since, f.used) = (now, now);
+                (f.since, f.used, f.timed) = (now, now, timed);
             }
             Outcome::Refused => self.pause(&stamp, now),
             Outcome::Missed => self.candidate(&stamp, now).paused_until = now + SHORT_PAUSE,
@@ -428,12 +436,12 @@ impl Shelf {
         Chunk::Yours
     }
 
-    /// The caller has read the chunk, or could not. Returns whether it is good: the lease held all the
-    /// while.
-    pub fn filled(&mut self, file: usize, chunk: usize, read: bool) -> bool {
+    /// The caller has read the chunk, and then found the file at the stamp; or could not. Returns
+    /// whether it is good: the lease held all the while.
+    pub fn filled(&mut self, file: usize, chunk: usize, found: Option<Stamp>) -> bool {
         let f = &mut self.files[file];
         f.filling = false;
-        let good = read && f.state == State::Kept;
+        let good = f.state == State::Kept && found == Some(f.stamp);
         if good {
             f.filled[chunk / 64] |= 1 << (chunk % 64);
         }
@@ -502,7 +510,7 @@ mod tests {
     fn keep(s: &mut Shelf, st: &Stamp, now: u64) -> usize {
         read_until_wanted(s, st, now);
         let (file, ..) = s.wanted().expect("a wanted file");
-        s.settle(file, Outcome::Leased, now);
+        s.settle(file, Outcome::Leased { timed: true }, now);
         file
     }
 
@@ -536,10 +544,12 @@ mod tests {
         let Answer::Kept(hit) = s.ask(&st, 3, 1 << 20, 1, 0) else { panic!() };
         assert_eq!(s.need(file, 1), Chunk::Yours);
         assert_eq!(s.need(file, 0), Chunk::NotNow, "one at a time");
-        assert!(s.filled(file, 1, true));
+        assert!(!s.filled(file, 1, Some(stamp(1, MB))), "not at another stamp");
+        assert_eq!(s.need(file, 1), Chunk::Yours);
+        assert!(s.filled(file, 1, Some(st)));
         assert_eq!((s.need(file, 1), s.need(file, 0)), (Chunk::There, Chunk::Yours));
         s.leave(file, 0);
-        assert!(!s.filled(file, 0, true));
+        assert!(!s.filled(file, 0, Some(st)));
         assert_eq!(s.need(file, 1), Chunk::There, "what was good is what it was");
         assert!(s.done(&hit));
         assert_eq!(s.leaving().map(|l| l.0), Some(file));

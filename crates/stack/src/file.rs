@@ -54,7 +54,7 @@ pub unsafe fn read(
         None => seek(file, 0)?,
     };
     let want = (kept.size().checked_sub(from)?).min(n as u64) as usize;
-    if want < READ_MIN || !fill(&kept, from, want, copy_bytes, &read) {
+    if want < READ_MIN || !fill(&kept, file, from, want, copy_bytes, &read) {
         return None;
     }
     if at.is_some() {
@@ -87,6 +87,7 @@ fn seek(file: BorrowedFd<'_>, by: i64) -> Option<u64> {
 /// Has the chunks of `len` bytes from `from` read, where they are not there. Returns whether all are.
 fn fill(
     kept: &Kept,
+    file: BorrowedFd<'_>,
     from: u64,
     len: usize,
     copy_bytes: CopyBytes,
@@ -98,7 +99,7 @@ fn fill(
             Chunk::NotNow => return false,
             Chunk::Yours => {
                 let there = fill_chunk(kept, chunk, copy_bytes, &read);
-                if !kept.filled(chunk, there) {
+                if !kept.filled(chunk, file, there) {
                     return false;
                 }
             }

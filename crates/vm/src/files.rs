@@ -98,7 +98,7 @@ pub(crate) fn stamp_of(s: &rustix::fs::Stat) -> Option<Stamp> {
 }
 
 /// Whether a read now would set the file's time of access, as mounts do unless told otherwise
-/// (`relatime`). (On mounts that do not set it at all, a plain read now and then is no loss.)
+/// (`relatime`).
 fn access_counts(s: &rustix::fs::Stat, now: u64) -> bool {
     const DAY: i64 = 24 * 60 * 60;
     let accessed = (s.st_atime, s.st_atime_nsec as i64);
@@ -134,9 +134,13 @@ impl Kept {
         with(|s| s.need(self.0.file, chunk)).unwrap_or(Chunk::NotNow)
     }
 
-    /// After [`Chunk::Yours`]: it was read, or not. Returns whether it is good.
-    pub fn filled(&self, chunk: usize, read: bool) -> bool {
-        with(|s| s.filled(self.0.file, chunk, read)) == Some(true)
+    /// After [`Chunk::Yours`]: it was read from `fd`, or not. Returns whether it is good.
+    pub fn filled(&self, chunk: usize, fd: impl AsFd, read: bool) -> bool {
+        // (A process that was stopped for longer than the kernel waits for an answer has lost its lease
+        // without having been told yet.)
+        let stat = || inject::check(Call::Fstat).and_then(|()| rustix::fs::fstat(fd)).ok();
+        let found = if read { stat().and_then(|s| stamp_of(&s)) } else { None };
+        with(|s| s.filled(self.0.file, chunk, found)) == Some(true)
     }
 }
 
@@ -180,7 +184,8 @@ pub fn ask(fd: impl AsFd, number: i32, len: usize) -> Option<Kept> {
             let flags = rustix::fs::fcntl_getfl(&fd).ok()?;
             let unusual = OFlags::DIRECT | OFlags::PATH;
             let readable = !flags.contains(OFlags::WRONLY) && !flags.intersects(unusual);
-            (readable && !access_counts(&stat, now) && space::running()).then_some(kept)
+            let counts = hit.timed && access_counts(&stat, now);
+            (readable && !counts && space::running()).then_some(kept)
         }
     }
 }

@@ -192,7 +192,7 @@ impl Keeper {
         while let Some(Some((i, fd, stamp, span))) = files::with(|s| s.wanted()) {
             let usable = self.fds.is_some();
             let outcome = if usable { self.obtain(i, fd, &stamp) } else { Outcome::Refused };
-            if outcome == Outcome::Leased {
+            if matches!(outcome, Outcome::Leased { .. }) {
                 // (Where it is not granted the memory is ordinary: slower, not wrong.)
                 let _ = self.with_books(|b| b.take_over(span));
             }
@@ -224,10 +224,10 @@ impl Keeper {
     fn obtain(&mut self, i: usize, fd: i32, stamp: &Stamp) -> Outcome {
         let c = COUNTERS;
         let counter = match lease(fd, stamp) {
-            Ok(file) => {
+            Ok((file, timed)) => {
                 add(&c.leases, 1);
                 self.held[i] = Some(file);
-                return Outcome::Leased;
+                return Outcome::Leased { timed };
             }
             Err(Refusal::Missed) => {
                 add(&c.no_lease_other, 1);
@@ -275,7 +275,8 @@ fn stamped(file: &OwnedFd, stamp: &Stamp) -> bool {
 /// File systems whose leases hold off every change: those of one machine, in the kernel.
 const FILE_SYSTEMS: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
-fn lease(fd: i32, stamp: &Stamp) -> Result<OwnedFd, Refusal> {
+/// The file, opened anew and leased, and whether reads set its time of access.
+fn lease(fd: i32, stamp: &Stamp) -> Result<(OwnedFd, bool), Refusal> {
     let other = |_| Refusal::Other;
     // Looked at before it is opened: another file may have got the number, and opening some does
     // something.
@@ -287,8 +288,9 @@ fn lease(fd: i32, stamp: &Stamp) -> Result<OwnedFd, Refusal> {
     let system = rustix::fs::fstatvfs(&seen).map_err(other)?;
     let kind = rustix::fs::fstatfs(&seen).map_err(other)?;
     use rustix::fs::StatVfsMountFlags as Mount;
-    let quiet = Mount::RELATIME | Mount::NOATIME | Mount::RDONLY;
-    if !FILE_SYSTEMS.contains(&(kind.f_type as i64)) || !system.f_flag.intersects(quiet) {
+    let timed = !system.f_flag.intersects(Mount::NOATIME | Mount::RDONLY);
+    let always = timed && !system.f_flag.contains(Mount::RELATIME);
+    if !FILE_SYSTEMS.contains(&(kind.f_type as i64)) || always {
         return Err(Refusal::FileSystem);
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -300,7 +302,7 @@ fn lease(fd: i32, stamp: &Stamp) -> Result<OwnedFd, Refusal> {
         .and_then(|_| fcntl(&file, F_SETLEASE, libc::F_RDLCK as usize));
     match taken {
         // Only now is it certain that nothing changes.
-        Ok(_) if stamped(&file, stamp) => Ok(file),
+        Ok(_) if stamped(&file, stamp) => Ok((file, timed)),
         Ok(_) => Err(Refusal::Missed),
         Err(Errno::AGAIN) => Err(Refusal::Writer),
         Err(Errno::ACCESS) => Err(Refusal::Owner),
