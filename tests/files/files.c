@@ -352,7 +352,7 @@ static void edges(const char *dir) {
     SAY(ftruncate(w, 50000));
     SAY(pread(fd, b, SIZE, 0));
     close(w);
-    for (uint32_t v = 7; v < 12; v++) {
+    for (uint32_t v = 7; v < 13; v++) {
         snprintf(path, sizeof path, "%s/edges%u", dir, v);
         fill_file(path, v, O_CREAT | O_TRUNC);
         int f = open(path, O_RDONLY);
@@ -365,6 +365,7 @@ static void edges(const char *dir) {
         case 7: SAY(truncate(path, 0)); break;
         case 8: SAY(unlink(path)); break;
         case 9: SAY(chmod(path, 0600)); break;
+        case 12: SAY(close(open(path, O_RDONLY | O_TRUNC))); break; // no lease stands in its way
         case 10: {
             int m = open(path, O_RDWR);
             uint32_t *p = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, m, 0);

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`input`] | receive into extents where the buffer is already a view |
 //! | [`output`] | gather from extents where the bytes are views |
-//! | [`file`] | reads that are answered from kept files |
+//! | [`mod@file`] | reads that are answered from kept files |
 //! | [`copy`] | carry out a planned copy |
 //! | [`buffers`] | the `iovec` list of a call |
 

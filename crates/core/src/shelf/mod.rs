@@ -5,6 +5,9 @@
 //! handlers too. What is kept never changes: a lease that ends takes a file out of the book, and
 //! who got bytes of it before has them.
 
+mod candidates;
+
+use self::candidates::Candidates;
 use crate::span::{PAGE, Span, page_up};
 
 /// Files that can be kept at once.
@@ -15,22 +18,12 @@ pub const CHUNK: usize = 1 << 20;
 pub const FILE_MAX: u64 = (CHUNK * 64 * WORDS) as u64;
 /// Smallest read that is answered from a kept file, in bytes; and the smallest file.
 pub const READ_MIN: usize = 64 << 10;
-/// A file is worth keeping once it was read so many times over.
-const TIMES_OVER: u64 = 3;
-/// Reads of it that must have been seen, at least.
-const SEEN_MIN: u32 = 3;
 /// What has not been used for so long goes, in ns.
 pub const IDLE: u64 = 5_000_000_000;
 /// What was used within this makes no room for another, in ns.
 const BUSY: u64 = 1_000_000_000;
-/// After a refusal or a change, a file is left alone for so long, then twice as long, ..., in ns.
-const FIRST_PAUSE: u64 = 1_000_000_000;
-/// The same where its descriptor was gone too soon.
-const SHORT_PAUSE: u64 = 50_000_000;
-const LONGEST_PAUSE_SHIFT: u8 = 12;
 /// Kept for so long, it is forgiven its changes, in ns.
 const FORGIVEN: u64 = 60_000_000_000;
-const CANDIDATES: usize = 64;
 const WORDS: usize = 4;
 
 /// A file, and which content it has: as far as `stat` tells.
@@ -49,6 +42,8 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    const NONE: Self = Self { dev: 0, ino: 0, size: 0, mtime: (0, 0), ctime: (0, 0) };
+
     fn same_file(&self, other: &Self) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
     }
@@ -87,16 +82,6 @@ impl File {
     fn span(&self) -> Span {
         Span::sized(self.base, page_up(self.stamp.size as usize))
     }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Candidate {
-    stamp: Stamp,
-    bytes: u64,
-    seen: u32,
-    used: u64,
-    pause_shift: u8,
-    paused_until: u64,
 }
 
 /// What to do with a read.
@@ -152,7 +137,7 @@ pub enum Chunk {
 #[derive(Debug)]
 pub struct Shelf {
     files: [File; FILES],
-    candidates: [Candidate; CANDIDATES],
+    candidates: Candidates,
     space: Span,
     most: usize,
     kept: usize,
@@ -169,7 +154,7 @@ impl Shelf {
     pub const fn new() -> Self {
         const FILE: File = File {
             state: State::Vacant,
-            stamp: NO_STAMP,
+            stamp: Stamp::NONE,
             base: 0,
             filled: [0; WORDS],
             filling: false,
@@ -179,18 +164,9 @@ impl Shelf {
             since: 0,
             used: 0,
         };
-        const CANDIDATE: Candidate = Candidate {
-            stamp: NO_STAMP,
-            bytes: 0,
-            seen: 0,
-            used: 0,
-            pause_shift: 0,
-            paused_until: 0,
-        };
-        const NO_STAMP: Stamp = Stamp { dev: 0, ino: 0, size: 0, mtime: (0, 0), ctime: (0, 0) };
         Self {
             files: [FILE; FILES],
-            candidates: [CANDIDATE; CANDIDATES],
+            candidates: Candidates::new(),
             space: Span { start: 0, end: 0 },
             most: 0,
             kept: 0,
@@ -234,14 +210,9 @@ impl Shelf {
         if stamp.size < READ_MIN as u64 || stamp.size > self.largest() {
             return Answer::Plain;
         }
-        let c = self.candidate(stamp, now);
-        c.bytes += len as u64 * u64::from(weight);
-        c.seen += 1;
-        let worth = c.seen >= SEEN_MIN && c.bytes >= TIMES_OVER * stamp.size;
-        if !worth || now < c.paused_until {
+        if !self.candidates.worth_keeping(stamp, len as u64 * u64::from(weight), now) {
             return Answer::Plain;
         }
-        (c.bytes, c.seen) = (0, 0);
         match self.make_room(page_up(stamp.size as usize), now) {
             Room::At(file, base) => {
                 self.kept += page_up(stamp.size as usize);
@@ -258,7 +229,7 @@ impl Shelf {
             }
             Room::Soon => Answer::PlainAndWake,
             Room::None => {
-                self.pause(stamp, now);
+                self.candidates.pause(stamp, now);
                 Answer::Plain
             }
         }
@@ -266,32 +237,6 @@ impl Shelf {
 
     fn find(&self, stamp: &Stamp) -> Option<usize> {
         self.files.iter().position(|f| f.state != State::Vacant && f.stamp.same_file(stamp))
-    }
-
-    fn candidate(&mut self, stamp: &Stamp, now: u64) -> &mut Candidate {
-        let hash = (stamp.ino ^ stamp.dev << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
-        let first = hash as usize % CANDIDATES;
-        let places = [first, (first + 1) % CANDIDATES];
-        let known = places.into_iter().find(|i| self.candidates[*i].stamp.same_file(stamp));
-        let i = known.unwrap_or_else(|| {
-            let [a, b] = places;
-            if self.candidates[a].used <= self.candidates[b].used { a } else { b }
-        });
-        let c = &mut self.candidates[i];
-        if known.is_none() {
-            *c = Candidate::default();
-        }
-        if c.stamp != *stamp {
-            (c.stamp, c.bytes, c.seen) = (*stamp, 0, 0);
-        }
-        c.used = now;
-        c
-    }
-
-    fn pause(&mut self, stamp: &Stamp, now: u64) {
-        let c = self.candidate(stamp, now);
-        c.paused_until = now + (FIRST_PAUSE << c.pause_shift);
-        c.pause_shift = (c.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
     }
 
     fn make_room(&mut self, bytes: usize, now: u64) -> Room {
@@ -349,8 +294,8 @@ impl Shelf {
                 f.state = State::Kept;
                 (f.since, f.used, f.timed) = (now, now, timed);
             }
-            Outcome::Refused => self.pause(&stamp, now),
-            Outcome::Missed => self.candidate(&stamp, now).paused_until = now + SHORT_PAUSE,
+            Outcome::Refused => self.candidates.pause(&stamp, now),
+            Outcome::Missed => self.candidates.pause_briefly(&stamp, now),
         }
     }
 
@@ -363,9 +308,9 @@ impl Shelf {
         let (stamp, since) = (f.stamp, f.since);
         f.state = State::Leaving;
         if now.saturating_sub(since) >= FORGIVEN {
-            self.candidate(&stamp, now).pause_shift = 0;
+            self.candidates.forgive(&stamp, now);
         }
-        self.pause(&stamp, now);
+        self.candidates.pause(&stamp, now);
     }
 
     /// What nobody has used for long goes.
@@ -485,140 +430,4 @@ pub fn address_space(most: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MB: u64 = 1 << 20;
-
-    fn shelf() -> Shelf {
-        let mut s = Shelf::new();
-        s.furnish(Span::sized(PAGE, address_space(8 << 20)), 8 << 20);
-        s
-    }
-
-    fn stamp(ino: u64, size: u64) -> Stamp {
-        Stamp { dev: 1, ino, size, mtime: (7, 0), ctime: (7, 0) }
-    }
-
-    /// Reads the file over and over until somebody is to be woken; returns how often.
-    fn read_until_wanted(s: &mut Shelf, st: &Stamp, now: u64) -> usize {
-        (1..100)
-            .find(|_| s.ask(st, 3, st.size as usize, 1, now) == Answer::PlainAndWake)
-            .expect("wanted")
-    }
-
-    fn keep(s: &mut Shelf, st: &Stamp, now: u64) -> usize {
-        read_until_wanted(s, st, now);
-        let (file, ..) = s.wanted().expect("a wanted file");
-        s.settle(file, Outcome::Leased { timed: true }, now);
-        file
-    }
-
-    #[test]
-    fn a_file_is_wanted_when_it_was_read_three_times_over() {
-        let mut s = shelf();
-        assert_eq!(read_until_wanted(&mut s, &stamp(1, MB), 0), 3);
-        // One pass in small reads is no repetition, however many there are; nor is one weighty read.
-        let st = stamp(2, MB);
-        assert!((0..32).all(|_| s.ask(&st, 3, 32 << 10, 1, 0) == Answer::Plain));
-        assert_eq!(s.ask(&stamp(3, MB), 3, 1 << 20, 8, 0), Answer::Plain);
-    }
-
-    #[test]
-    fn what_changed_is_not_answered_even_where_the_lease_was_lost() {
-        let mut s = shelf();
-        let st = stamp(1, MB);
-        keep(&mut s, &st, 0);
-        assert!(matches!(s.ask(&st, 3, 4096, 1, 0), Answer::Kept(_)));
-        let changed = Stamp { ctime: (7, 1), ..st };
-        assert_eq!(s.ask(&changed, 3, 4096, 1, 0), Answer::PlainAndWake);
-        assert_eq!(s.ask(&st, 3, 4096, 1, 0), Answer::Plain);
-        assert_eq!(s.leaving(), None, "somebody still uses it");
-    }
-
-    #[test]
-    fn a_chunk_read_while_the_lease_ended_is_not_good() {
-        let mut s = shelf();
-        let st = stamp(1, 2 * MB);
-        let file = keep(&mut s, &st, 0);
-        let Answer::Kept(hit) = s.ask(&st, 3, 1 << 20, 1, 0) else { panic!() };
-        assert_eq!(s.need(file, 1), Chunk::Yours);
-        assert_eq!(s.need(file, 0), Chunk::NotNow, "one at a time");
-        assert!(!s.filled(file, 1, Some(stamp(1, MB))), "not at another stamp");
-        assert_eq!(s.need(file, 1), Chunk::Yours);
-        assert!(s.filled(file, 1, Some(st)));
-        assert_eq!((s.need(file, 1), s.need(file, 0)), (Chunk::There, Chunk::Yours));
-        s.leave(file, 0);
-        assert!(!s.filled(file, 0, Some(st)));
-        assert_eq!(s.need(file, 1), Chunk::There, "what was good is what it was");
-        assert!(s.done(&hit));
-        assert_eq!(s.leaving().map(|l| l.0), Some(file));
-        s.gone(file);
-        assert!(s.is_empty());
-    }
-
-    #[test]
-    fn a_file_that_is_rewritten_is_left_alone_for_longer_and_longer() {
-        let mut s = shelf();
-        let st = stamp(1, MB);
-        let mut now = 0;
-        let mut waits = Vec::new();
-        for _ in 0..3 {
-            let file = keep(&mut s, &st, now);
-            s.leave(file, now);
-            s.gone(file);
-            let from = now;
-            while s.ask(&st, 3, 1 << 20, 1, now) != Answer::PlainAndWake {
-                now += FIRST_PAUSE / 2;
-            }
-            waits.push(now - from);
-            let (file, ..) = s.wanted().unwrap();
-            s.settle(file, Outcome::Refused, now);
-            s.gone(file);
-            now += FIRST_PAUSE << LONGEST_PAUSE_SHIFT;
-        }
-        assert!(waits.windows(2).all(|w| w[1] > w[0]), "{waits:?}");
-    }
-
-    #[test]
-    fn what_is_not_used_makes_room_and_what_is_used_does_not() {
-        let mut s = shelf();
-        let a = keep(&mut s, &stamp(1, 4 * MB), 0);
-        keep(&mut s, &stamp(2, 4 * MB), 10 * BUSY);
-        let third = stamp(3, 4 * MB);
-        read_until_wanted(&mut s, &third, 10 * BUSY);
-        assert_eq!(s.leaving().map(|l| l.0), Some(a));
-        s.gone(a);
-        keep(&mut s, &third, 10 * BUSY);
-        let fourth = stamp(4, 4 * MB);
-        assert!((0..9).all(|_| s.ask(&fourth, 3, 4 << 20, 1, 10 * BUSY) == Answer::Plain));
-        assert_eq!(s.totals(), (2, 8 << 20));
-    }
-
-    #[test]
-    fn files_do_not_overlap_and_idle_ones_go() {
-        let mut s = shelf();
-        let spans: Vec<Span> = (1..6)
-            .map(|ino| {
-                let file = keep(&mut s, &stamp(ino, MB + ino), 0);
-                s.files[file].span()
-            })
-            .collect();
-        for (i, a) in spans.iter().enumerate() {
-            assert!(spans[i + 1..].iter().all(|b| !a.overlaps(*b)));
-        }
-        s.leave_idle(IDLE - 1);
-        assert_eq!(s.leaving(), None);
-        s.leave_idle(IDLE);
-        while let Some((file, _)) = s.leaving() {
-            s.gone(file);
-        }
-        assert!(s.is_empty() && s.totals() == (0, 0));
-    }
-
-    #[test]
-    fn chunks_are_counted_from_the_first_byte_to_the_last() {
-        assert_eq!(chunks(0, CHUNK), 0..=0);
-        assert_eq!(chunks(CHUNK as u64 - 1, 2), 0..=1);
-    }
-}
+mod tests;
