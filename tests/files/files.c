@@ -5,6 +5,7 @@
 //   files positions             threads share one descriptor's position
 //   files edges                 ends, holes, bad pointers, unusual descriptors, changes by the program itself
 //   files locks                 the program's own locks on the file
+//   files process               namespaces, closed descriptors, the end of the first thread, other users, daemons, locked memory
 //   files forks                 children that inherit the descriptor and the buffers
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -478,6 +479,110 @@ static void forks(const char *dir) {
     }
 }
 
+// ---- what programs do to a process, while a file is kept
+
+static char *the_path;
+static void *reads_on(void *unused) {
+    (void)unused;
+    char *b = malloc(SIZE);
+    usleep(20000); // the first thread has ended
+    int fd = open(the_path, O_RDONLY);
+    for (int i = 0; i < 100; i++) {
+        if (pread(fd, b, SIZE, 0) != SIZE) DIE("pread");
+        expect(b, 3, SIZE, "after the end of the first thread");
+    }
+    printf("the last thread ends\n");
+    return NULL;
+}
+static int threads(void) {
+    char line[200];
+    int n = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) sscanf(line, "Threads: %d", &n);
+    if (f) fclose(f);
+    return n;
+}
+static void in_child(const char *what, void (*f)(int fd, char *b), const char *path) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        char *b = malloc(SIZE);
+        int fd = open(path, O_RDONLY);
+        heat(fd, b, SIZE);
+        expect(b, 3, SIZE, what);
+        f(fd, b);
+        fflush(stdout);
+        exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    if (status) DIE("%s: status %x", what, status);
+}
+static void alone(int fd, char *b) {
+    SAY(unshare(CLONE_NEWUSER));
+    SAY(threads());
+    if (pread(fd, b, SIZE, 0) != SIZE) DIE("pread");
+    expect(b, 3, SIZE, "in a namespace");
+}
+static void closes(int fd, char *b) {
+    (void)fd;
+    SAY(close_range(3, ~0u, 0));
+    fd = open(the_path, O_RDONLY);
+    heat(fd, b, SIZE);
+    expect(b, 3, SIZE, "all closed");
+}
+static void ends_first(int fd, char *b) {
+    (void)fd, (void)b;
+    pthread_t t;
+    pthread_create(&t, NULL, reads_on, NULL);
+    pthread_exit(NULL);
+}
+static void becomes_nobody(int fd, char *b) {
+    SAY(setgid(65534));
+    SAY(setuid(65534));
+    for (int i = 0; i < 20; i++)
+        if (pread(fd, b, SIZE, 0) != SIZE) DIE("pread");
+    expect(b, 3, SIZE, "as nobody");
+    SAY(open("/proc/self/task", O_RDONLY) >= 0);
+}
+static void becomes_a_daemon(int fd, char *b) {
+    if (daemon(1, 1) != 0) DIE("daemon");
+    heat(fd, b, SIZE);
+    expect(b, 3, SIZE, "as a daemon");
+    printf("the daemon ends\n");
+}
+static void is_locked(int fd, char *b) {
+    SAY(mlockall(MCL_CURRENT));
+    if (pread(fd, b, SIZE, 0) != SIZE) DIE("pread");
+    expect(b, 3, SIZE, "locked in memory");
+}
+
+static void process(const char *dir) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/process", dir);
+    the_path = path;
+    fill_file(path, 3, O_CREAT | O_TRUNC);
+    in_child("alone", alone, path);
+    in_child("closes", closes, path);
+    in_child("ends first", ends_first, path);
+    in_child("becomes nobody", becomes_nobody, path);
+    int lives[2];
+    char end;
+    MUST(pipe(lives));
+    in_child("becomes a daemon", becomes_a_daemon, path);
+    close(lives[1]);
+    SAY(read(lives[0], &end, 1)); // the daemon has ended
+    in_child("is locked", is_locked, path);
+    char *b = malloc(SIZE);
+    int fd = open(path, O_RDONLY);
+    heat(fd, b, SIZE);
+    double from = now();
+    fill_file(path, 4, 0);
+    if (now() - from > 5) DIE("a lease was not given up for %.1f s", now() - from);
+    SAY(pread(fd, b, SIZE, 0));
+    expect(b, 4, SIZE, "at last");
+}
+
 int main(int n, char **v) {
     if (n < 3) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -487,6 +592,7 @@ int main(int n, char **v) {
     if (!strcmp(what, "edges")) edges(dir);
     if (!strcmp(what, "locks")) locks(dir);
     if (!strcmp(what, "forks")) forks(dir);
+    if (!strcmp(what, "process")) process(dir);
     printf("end\n");
     return 0;
 }

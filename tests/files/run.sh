@@ -25,7 +25,7 @@ trap 'rm -rf "$dir"' EXIT
 "${CC:-cc}" -O2 -pthread -fno-builtin -Wno-stringop-overflow -o "$dir/files" "$here/files.c" -ldl
 keep=("$uncopy" run --verbose --file-memory=64M --)
 # The counter's place: the summary has them in the order of the layout.
-KEPT_READS=$("${keep[@]}" "$dir/files" none "$dir" 2>&1 >/dev/null | grep '=' | grep -n '^uncopy: kept_reads=' | cut -d: -f1)
+KEPT_READS=$("${keep[@]}" "$dir/files" none "$dir" 2>&1 >/dev/null | grep '^uncopy: [a-z_]*=' | grep -n '^uncopy: kept_reads=' | cut -d: -f1)
 export KEPT_READS=$((KEPT_READS - 1))
 
 fail() {
@@ -46,7 +46,7 @@ run() { # how what arguments...: in a directory of its own
 }
 count() { awk -F= -v name="uncopy: $1" '$1 == name && $2 > most { most = $2 } END { print most + 0 }' "$dir/kept.err"; }
 
-for what in edges positions locks forks; do
+for what in edges positions locks forks process; do
     run plain $what
     run kept $what
     [[ $(count kept_reads) -gt 3 && $(count leases) -gt 0 ]] || fail "$what: nothing was kept"
