@@ -23,7 +23,8 @@ done
 dir=$(mktemp -d "${TMPDIR:-/tmp}/uncopy-files.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 "${CC:-cc}" -O2 -pthread -fno-builtin -Wno-stringop-overflow -o "$dir/files" "$here/files.c" -ldl
-keep=("$uncopy" run --verbose --file-memory=64M --)
+# (What the program touches would make its reads rest.)
+keep=("$uncopy" run --verbose --file-memory=64M --backoff=no --)
 # The counter's place: the summary has them in the order of the layout.
 KEPT_READS=$("${keep[@]}" "$dir/files" none "$dir" 2>&1 >/dev/null | grep '^uncopy: [a-z_]*=' | grep -n '^uncopy: kept_reads=' | cut -d: -f1)
 export KEPT_READS=$((KEPT_READS - 1))
