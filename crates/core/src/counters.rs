@@ -114,17 +114,17 @@ counters! {
     /// Pages dropped, rather than recycled, because they had been lent.
     dropped_pages,
     /// Outputs from extents not lent: too few bytes, or too many beside them.
-    kept_small,
+    unlent_small,
     /// Outputs from extents not lent: the first time that these bytes were sent.
-    kept_sent_once,
+    unlent_sent_once,
     /// Outputs not lent, or ranges not adopted: the policy leaves the call site alone for a while.
-    kept_resting,
+    unlent_resting,
     /// Outputs not lent: not a stream socket or pipe that takes pages, or the call's flags.
-    kept_peer,
+    unlent_peer,
     /// Outputs not lent: no pipe of ours was free, or the kernel refused.
-    kept_refused,
+    unlent_refused,
     /// Repeated ranges not adopted: the caps on extent memory, mappings or views, or the kernel refused.
-    kept_resident,
+    unlent_resident,
 
     // Why: the kernel's answers to registering, moving and filling that were not "done".
     /// EBUSY: pinned by a device, shared after fork, or of another userfaultfd.
@@ -174,6 +174,33 @@ counters! {
     /// Our descriptors were closed, or the kernel stopped taking our calls.
     off_descriptors,
 
+    /// Reads that were answered from a kept file.
+    kept_reads,
+    /// Bytes that those reads did not read.
+    kept_read_bytes,
+    /// Bytes that were read to keep them.
+    kept_fill_bytes,
+    /// Files kept now.
+    kept_files,
+    /// Bytes of files kept now.
+    kept_bytes,
+    /// Leases that were taken on files.
+    leases,
+    /// Leases that another's opening for writing or truncation ended.
+    lease_breaks,
+    /// Longest time between hearing of that and giving the lease up, in ns.
+    lease_answer_ns_max,
+
+    // Why a file that is read again and again is not kept.
+    /// Somebody has it open for writing.
+    no_lease_writer,
+    /// It is another user's.
+    no_lease_owner,
+    /// Its file system is none that is known to keep leases, or its mount counts every access.
+    no_lease_file_system,
+    /// It could not be opened again, or it changed meanwhile, or the kernel refused otherwise.
+    no_lease_other,
+
     /// Times that the statistics could not be published (1 or more: nobody outside sees them).
     unpublished,
 
@@ -192,6 +219,9 @@ pub fn is_gauge(name: &str) -> bool {
         "twin_live_bytes",
         "twin_kept_bytes",
         "twin_slack_bytes",
+        "kept_files",
+        "kept_bytes",
+        "lease_answer_ns_max",
     ];
     GAUGES.contains(&name) || name.starts_with("off_")
 }

@@ -139,6 +139,20 @@ calls! {
     Vmsplice "vmsplice": Again NoMem Perm NoSys Short;
     /// `splice` from it to the program's socket. (EAGAIN or EINTR would be a lie about the socket.)
     Splice "splice": NoMem Inval Perm NoSys;
+    /// Opening a file again to keep it.
+    Reopen "reopen": Acces NoEnt MFile NoMem Perm NoSys;
+    /// `fcntl` that says who hears of a lease, and takes it.
+    Lease "lease": Again Acces Inval NoMem Perm NoSys;
+    /// `fcntl` that looks whether a lease still holds.
+    LeaseHeld "lease_held": NoMem Perm NoSys;
+    /// Waiting to hear of leases.
+    Hear "hear" [patient]: Again Intr Perm NoSys;
+    /// Reading a file to keep it.
+    Refill "refill": NoMem Perm NoSys Short;
+    /// Moving a file's position past what was not read.
+    Seek "seek": Perm NoSys;
+    /// `process_vm_readv` of our own memory into the program's buffer.
+    Deliver "deliver": NoMem Perm NoSys Short;
     /// Not a call: room for an extent.
     Extent "extent": NoMem;
 }

@@ -16,6 +16,7 @@
 //! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
+//! | [`shelf`] | files that are kept: which, since when, who uses them |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
 //! | [`repeats`] | which large ranges are sent again and again |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
@@ -38,6 +39,7 @@ pub mod ranges;
 pub mod repeats;
 pub mod runs;
 pub mod shared;
+pub mod shelf;
 pub mod sorted;
 pub mod span;
 pub mod sync;

@@ -80,6 +80,15 @@ pub const OPTIONS: &[Spec] = &[
         help: "Cap on memory held in extents, in bytes; 0 means an eighth of the machine's memory",
     },
     Spec {
+        name: "file-memory",
+        env: "UNCOPY_FILE_MEMORY",
+        kind: Kind::Bytes,
+        default: 0,
+        min: 0,
+        max: 1 << 40,
+        help: "Keep files that are read again and again, in so many bytes, and hold others' writing off until they are let go; 0 means not",
+    },
+    Spec {
         name: "max-mappings",
         env: "UNCOPY_MAX_MAPPINGS",
         kind: Kind::Count,

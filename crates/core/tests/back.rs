@@ -6,7 +6,7 @@ use machine::{BASE, Machine, POOL, page_of};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
-use uncopy_core::plan::CopyPlan;
+use uncopy_core::plan::{CopyPlan, OutputPlan};
 use uncopy_core::policy::{Costs, Policy};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
@@ -17,6 +17,8 @@ const COPY: usize = BASE + 32 * PAGE;
 /// The call site that returns here rests from the start.
 const RESTING: usize = 0xbad;
 const CALLER: usize = 0x900d;
+/// Lending pays at once.
+const COSTS: Costs = Costs { lend: 0, ..Costs::REFERENCE };
 
 struct World {
     tracker: Tracker<Machine>,
@@ -30,7 +32,7 @@ fn elided() -> World {
     for page in 0..16 {
         machine.program[page] = Some(Box::new([page as u8 + 1; PAGE]));
     }
-    let mut policy = Policy::new(16 << 10, true, Costs::REFERENCE, Box::leak(Box::default()));
+    let mut policy = Policy::new(16 << 10, true, COSTS, Box::leak(Box::default()));
     let site = policy.site(RESTING, LEN);
     policy.charge(site, i64::from(u32::MAX));
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
@@ -131,4 +133,26 @@ fn what_a_resting_site_copies_twice_is_ordinary_memory_from_then_on() {
     w.assert_holds_the_numbers(SOURCE);
     assert_eq!(w.returned(), 16);
     assert!(w.tracker.memory.registered.next_in(SOURCE, SOURCE + LEN).is_none());
+}
+
+#[test]
+fn what_was_lent_is_copied_back_never_moved() {
+    let mut w = elided();
+    w.tracker.freed(COPY, LEN);
+    let mut plan = OutputPlan::default();
+    w.tracker.output_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+    w.tracker.output_done(&mut plan, LEN, false);
+    // The second time it may be lent.
+    plan = OutputPlan::default();
+    w.tracker.output_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+    w.tracker.lend(&mut plan, CALLER);
+    assert_ne!(plan.lent, 0);
+    for &(at, len) in &plan.pieces {
+        w.tracker.memory.lend(at, len);
+    }
+    w.tracker.output_done(&mut plan, LEN, true);
+    w.tracker.materialize(Span::sized(SOURCE, LEN), true).unwrap();
+    w.assert_holds_the_numbers(SOURCE);
+    assert_eq!(w.returned(), 0);
+    w.tracker.memory.check_lent();
 }

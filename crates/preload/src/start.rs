@@ -16,7 +16,7 @@ use uncopy_core::policy::Costs;
 use uncopy_vm::inject;
 use uncopy_vm::space::{self, Settings};
 use uncopy_vm::uffd::Refusal;
-use uncopy_vm::{stats, twin};
+use uncopy_vm::{files, stats, twin};
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
@@ -163,6 +163,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     const FOREIGN: usize = index_of("foreign-allocator");
     const THRESHOLD_AT: usize = index_of("threshold");
     const EXTENT_MEMORY: usize = index_of("extent-memory");
+    const FILE_MEMORY: usize = index_of("file-memory");
     const MAX_MAPPINGS: usize = index_of("max-mappings");
     const BACKOFF: usize = index_of("backoff");
     const FOLLOW: usize = index_of("follow-exec");
@@ -208,6 +209,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
             if values.get(LEND) != 0 {
                 uncopy_vm::lend::allow(costs.lend_from(), values.get(LEND) > 1);
             }
+            files::allow(values.get(FILE_MEMORY) as usize);
             if !twin {
                 heed_forks();
             }
@@ -228,6 +230,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
 /// Before fork.
 pub extern "C" fn before_fork() {
     space::before_fork();
+    files::before_fork();
     // Before the heap: whoever holds the twin allocator's lock may be waiting for the heap's.
     twin::before_fork();
     HEAP.before_fork();
@@ -237,6 +240,7 @@ pub extern "C" fn before_fork() {
 pub extern "C" fn after_fork_parent() {
     HEAP.after_fork_parent();
     twin::after_fork_parent();
+    files::after_fork_parent();
     space::after_fork_parent();
 }
 
@@ -244,7 +248,9 @@ pub extern "C" fn after_fork_parent() {
 pub extern "C" fn after_fork_child() {
     HEAP.after_fork_child();
     twin::after_fork_child();
+    files::disown();
     space::after_fork_child();
+    files::after_fork_child();
 }
 
 /// The descriptor of the banner and the summary, or -1.

@@ -9,10 +9,12 @@
 //! | --- | --- |
 //! | [`input`] | receive into extents where the buffer is already a view |
 //! | [`output`] | gather from extents where the bytes are views |
+//! | [`mod@file`] | reads that are answered from kept files |
 //! | [`copy`] | carry out a planned copy |
 //! | [`buffers`] | the `iovec` list of a call |
 
 pub mod buffers;
 pub mod copy;
+pub mod file;
 pub mod input;
 pub mod output;

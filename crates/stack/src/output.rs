@@ -127,16 +127,16 @@ fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent
         return Lent::No;
     }
     if !plan.again {
-        add(&space::COUNTERS.kept_sent_once, 1);
+        add(&space::COUNTERS.unlent_sent_once, 1);
         return Lent::No;
     }
     if space::PAUSES.rests(stream.caller, bytes(pieces)) {
-        add(&space::COUNTERS.kept_resting, 1);
+        add(&space::COUNTERS.unlent_resting, 1);
         return Lent::No;
     }
     let kind = if stream.plain { lend::kind(stream.target.fd) } else { None };
     let Some(kind) = kind.filter(|k| lend::fits(*k, pieces)) else {
-        add(&space::COUNTERS.kept_peer, 1);
+        add(&space::COUNTERS.unlent_peer, 1);
         return Lent::No;
     };
     space::with(|b| b.lend(plan, stream.caller));

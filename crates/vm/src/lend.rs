@@ -449,7 +449,7 @@ pub fn send(kind: Kind, target: &Target, pieces: &[iovec], lent: u64) -> Lent {
         set_errno(before);
     }
     if outcome == Lent::No {
-        add(&COUNTERS.kept_refused, 1);
+        add(&COUNTERS.unlent_refused, 1);
     }
     outcome
 }

@@ -14,14 +14,18 @@
 //! | [`monitor`] | the fault-handling thread |
 //! | [`lend`] | sending pool pages by reference |
 //! | [`sigpipe`] | calls that must not raise SIGPIPE |
+//! | [`files`], [`leases`] | files that are kept, and what holds their changes off |
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`stats`] | the counters, and the file by which others see them |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 
 pub mod critical;
+#[cfg(not(all(loom, test)))]
+pub mod files;
 pub mod freeze;
 pub mod gate;
 pub mod inject;
+pub mod leases;
 #[cfg(not(all(loom, test)))]
 pub mod lend;
 pub mod lock;

@@ -38,7 +38,7 @@ const FAILED: u32 = 2;
 /// that worked.
 pub(crate) fn spawn() -> bool {
     READY.store(STARTING, Ordering::Relaxed);
-    if !create() {
+    if !create(run) {
         return false;
     }
     while READY.load(Ordering::Acquire) == STARTING {
@@ -52,7 +52,8 @@ fn tell(ready: u32) {
     READY.wake_one();
 }
 
-fn create() -> bool {
+/// Makes a thread of ours that runs `run`, with all signals blocked.
+pub(crate) fn create(run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) -> bool {
     if inject::check(Call::Thread).is_err() {
         return false;
     }
@@ -117,7 +118,7 @@ pub(crate) fn prepare() {
     COUNTED.store(found.cast(), Ordering::Relaxed);
 }
 
-fn count_of_threads() -> Option<&'static AtomicU32> {
+pub(crate) fn count_of_threads() -> Option<&'static AtomicU32> {
     // SAFETY: an `unsigned int` of libc's data, which is never unmapped, changed only atomically.
     unsafe { COUNTED.load(Ordering::Relaxed).as_ref() }
 }
@@ -245,9 +246,14 @@ pub(crate) fn is_gone() {
     MAIN_THREAD_ENDED.store(false, Ordering::Relaxed);
 }
 
-/// Whether only the first thread, which has ended, and this one are left.
+/// How many threads are ours.
+fn ours() -> usize {
+    1 + usize::from(crate::leases::running())
+}
+
+/// Whether only the first thread, which has ended, and ours are left.
 fn last_thread() -> bool {
-    threads() == Some(2) && first_thread_is_dead()
+    threads() == Some(1 + ours()) && first_thread_is_dead()
 }
 
 /// How many threads the process has; one that has ended counts if it is the first.
@@ -284,7 +290,7 @@ fn first_thread_is_dead() -> bool {
 /// Whether the program has no thread but the calling one.
 pub fn alone_with_program() -> bool {
     match threads() {
-        Some(n) => n == 2,
+        Some(n) => n == 1 + ours(),
         // In a chroot without /proc.
         None => count_of_threads().is_some_and(|c| c.load(Ordering::Relaxed) == 1),
     }
@@ -313,7 +319,7 @@ pub(crate) fn dismiss(pool_page: usize) {
 /// closes is closed, and what it closes of ours stays open here. Returns false where that is not to be
 /// had: then the thread must end (a file of the program's would stay open as long as it lives, or the
 /// program could put another file at our number).
-fn keep_only(ours: [i32; 2]) -> bool {
+pub(crate) fn keep_only(ours: [i32; 2]) -> bool {
     let (low, high) = (ours[0].min(ours[1]) as u32, ours[0].max(ours[1]) as u32);
     // SAFETY: from the first call on the table is this thread's alone (CLOSE_RANGE_UNSHARE).
     unsafe {

@@ -7,7 +7,7 @@
 use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
-use crate::{critical, freeze::LIST, inject, lend, monitor, stats};
+use crate::{critical, files, freeze::LIST, inject, lend, monitor, stats};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
@@ -237,7 +237,7 @@ fn plant_alive() -> Result<(), Errno> {
     Ok(())
 }
 
-fn alive() -> bool {
+pub(crate) fn alive() -> bool {
     let word = ALIVE.load(Ordering::Relaxed);
     // SAFETY: planted once, never unmapped.
     word.is_null() || unsafe { (*word).load(Ordering::Relaxed) } == 1
@@ -329,6 +329,7 @@ pub fn start() -> bool {
 pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
     lend::close();
+    files::stop();
     with_space_after_fork(|_| GATE.stand_down());
     materialize_all();
     stats::close();
@@ -534,6 +535,17 @@ pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
     with_space_after_fork(|space| space.books.as_mut().map(f)).flatten()
 }
 
+/// As [`with_after_fork`], for a thread with a descriptor table of its own, in which our descriptors
+/// are `fds`.
+pub(crate) fn with_fds<R>(fds: &mut Option<Fds>, f: impl FnOnce(&mut Books) -> R) -> Option<R> {
+    with_after_fork(|b| {
+        core::mem::swap(&mut b.memory.fds, fds);
+        let result = f(b);
+        core::mem::swap(&mut b.memory.fds, fds);
+        result
+    })
+}
+
 #[inline]
 fn with_space_after_fork<R>(f: impl FnOnce(&mut Space) -> R) -> Option<R> {
     heed_unknown_fork();
@@ -724,6 +736,7 @@ pub fn after_fork_parent() {
 
 /// As [`freeze_books`], and no page of the program is missing meanwhile.
 pub fn freeze_with_everything_in_place() {
+    files::let_go();
     loop {
         while materialize_all() {}
         freeze_books();
@@ -766,6 +779,7 @@ pub fn after_fork_child() {
 pub fn after_bare_fork_child() {
     stats::keep_private();
     monitor::is_gone();
+    files::after_bare_fork_child();
     GATE.reset();
     GATE.set_state(OFF);
 }
@@ -915,6 +929,15 @@ fn write_out(c: uncopy_core::plan::Copy, copy_bytes: CopyBytes) {
             }
         };
     }
+}
+
+/// Copies within this process through the kernel. Returns how much of it, or an error's number below
+/// zero.
+pub fn copy_within(from: &libc::iovec, to: &libc::iovec) -> isize {
+    let address = |v: &libc::iovec| core::ptr::from_ref(v) as usize;
+    let call = libc::SYS_process_vm_readv as usize;
+    // SAFETY: whatever is not there is answered with EFAULT; the callers may overwrite what is.
+    unsafe { critical::syscall6(call, [pid() as usize, address(to), 1, address(from), 1, 0]) }
 }
 
 /// Copies within this process through the kernel, as much of it as is there.

@@ -36,11 +36,11 @@ impl<M: Memory> Tracker<M> {
         let total: usize = plan.pieces.iter().map(|p| p.1).sum();
         let least = self.policy.costs.lend_from();
         if plan.gathered < least {
-            return add(&c.kept_small, 1);
+            return add(&c.unlent_small, 1);
         }
         let site = self.policy.site(caller, total);
         if !self.policy.allows(site, self.policy.threshold.max(total)) {
-            return add(&c.kept_resting, 1);
+            return add(&c.unlent_resting, 1);
         }
         let enough = if self.policy.trusts(site) { 1 } else { PASSES_UNPROVED };
         let base = self.memory.pool_span().start;
@@ -59,7 +59,7 @@ impl<M: Memory> Tracker<M> {
             }
         }
         if bytes < least || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
-            return add(if once { &c.kept_sent_once } else { &c.kept_small }, 1);
+            return add(if once { &c.unlent_sent_once } else { &c.unlent_small }, 1);
         }
         for (i, &id) in plan.extents.iter().enumerate() {
             if lent >> i & 1 != 0 {
@@ -137,12 +137,12 @@ impl<M: Memory> Tracker<M> {
         }
         let site = self.policy.site(caller, total);
         if !self.policy.allows(site, self.policy.threshold.max(total)) {
-            add(&self.counters.kept_resting, 1);
+            add(&self.counters.unlent_resting, 1);
             return false;
         }
         let moved = self.adopt_pages(core, site);
         if moved == 0 {
-            add(&self.counters.kept_resident, 1);
+            add(&self.counters.unlent_resident, 1);
         }
         add(&self.counters.adopted_bytes, moved as u64);
         self.gauges();

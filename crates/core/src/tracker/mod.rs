@@ -17,6 +17,7 @@
 //! | `lend` | what of an output goes by reference; ranges sent repeatedly become views |
 //! | `touch` | pages are composed from their views |
 //! | `back` | pages of a last view go back as they are |
+//! | `vacant` | memory of our own that is empty from the beginning |
 //! | `mapping` | the memory map changes: freed, unmapped, dropped, moved |
 //! | `fork` | a forked child takes the books over, or gives them up |
 //! | `holding`, `pool` | extents are made, held, let go; the pages behind them |
@@ -38,6 +39,7 @@ mod obstacles;
 mod output;
 mod pool;
 mod touch;
+mod vacant;
 
 pub use self::lend::{ADOPT_AFTER, ADOPT_MIN};
 pub use self::mapping::Detached;

@@ -3,22 +3,73 @@
 //! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
 //! place of its buffer.
 
+use super::copy::on_own_stack;
 use super::memory::before_positioned;
 use crate::real;
+use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use uncopy_stack::buffers::{list, piece, plausible, spans, takes_pieces};
+use uncopy_stack::file;
 use uncopy_stack::input::{input, remember};
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.
 const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
 
-/// `read(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
+/// Defines an input function of up to four arguments that hands on, as its last, where it returns to.
+macro_rules! with_caller {
+    ($name:ident($($arg:ident: $type:ty),*) => $inner:ident, $register:literal, $doc:literal) => {
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> ssize_t {
+            naked_asm!(
+                concat!("mov ", $register, ", [rsp]"),
+                "jmp {inner}",
+                inner = sym $inner,
+            )
+        }
+    };
+}
+
+with_caller!(read(fd: c_int, buf: *mut c_void, n: size_t) => read_for, "rcx", "`read(2)`.");
+with_caller!(
+    pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) => pread_for, "r8", "`pread(2)`."
+);
+with_caller!(
+    pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) => pread_for,
+    "r8",
+    "`pread64`: on x86-64 the same as [`pread`]."
+);
+
+/// A large read of a regular file may be answered from memory; see [`uncopy_stack::file`].
+#[inline]
+unsafe fn from_kept_file(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    at: Option<off_t>,
+    caller: usize,
+) -> Option<ssize_t> {
+    if !file::perhaps(n) || on_own_stack(buf as usize) {
+        return None;
+    }
+    // SAFETY: the program's own arguments; the pieces are its buffer, or memory of ours.
+    unsafe {
+        file::read(fd, buf as usize, n, at, caller, real::copy_bytes, |p, at| {
+            real::preadv(fd, p.as_ptr(), p.len() as c_int, at)
+        })
+    }
+}
+
+unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    if let Some(n) = unsafe { from_kept_file(fd, buf, n, None, caller) } {
+        return n;
+    }
     let buffers = [piece(buf as usize, n)];
     // SAFETY: the program's own arguments, or pieces of extents in place of its buffer.
     input(
@@ -31,6 +82,34 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t
                 many => {
                     takes_pieces(fd).then(|| real::readv(fd, many.as_ptr(), many.len() as c_int))
                 }
+            }
+        },
+    )
+}
+
+unsafe extern "C" fn pread_for(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    at: off_t,
+    caller: usize,
+) -> ssize_t {
+    before_positioned(at, n);
+    // SAFETY: the program's own arguments.
+    if let Some(n) = unsafe { from_kept_file(fd, buf, n, Some(at), caller) } {
+        return n;
+    }
+    let buffers = [piece(buf as usize, n)];
+    // SAFETY: as in `read`.
+    input(
+        &buffers,
+        real::copy_bytes,
+        || unsafe { real::pread(fd, buf, n, at) },
+        |p| unsafe {
+            match p.as_slice() {
+                [one] => Some(real::pread(fd, one.iov_base, one.iov_len, at)),
+                many => takes_pieces(fd)
+                    .then(|| real::preadv(fd, many.as_ptr(), many.len() as c_int, at)),
             }
         },
     )
@@ -66,39 +145,6 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
             |p| takes_pieces(fd).then(|| real::readv(fd, p.as_ptr(), p.len() as c_int)),
         )
     }
-}
-
-/// `pread(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
-    before_positioned(at, n);
-    let buffers = [piece(buf as usize, n)];
-    // SAFETY: as in `read`.
-    input(
-        &buffers,
-        real::copy_bytes,
-        || unsafe { real::pread(fd, buf, n, at) },
-        |p| unsafe {
-            match p.as_slice() {
-                [one] => Some(real::pread(fd, one.iov_base, one.iov_len, at)),
-                many => takes_pieces(fd)
-                    .then(|| real::preadv(fd, many.as_ptr(), many.len() as c_int, at)),
-            }
-        },
-    )
-}
-
-/// `pread64`: on x86-64 the same.
-///
-/// # Safety
-/// As for [`pread`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
-    // SAFETY: the same function.
-    unsafe { pread(fd, buf, n, at) }
 }
 
 /// `pread(2)` with a known buffer size.

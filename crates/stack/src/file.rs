@@ -1,0 +1,171 @@
+//! Reads that are answered from kept files: the buffer becomes a view of what was read once.
+//!
+//! Whether a file is kept, and that it cannot change while it is, is [`uncopy_vm::files`]'s business.
+//! Its bytes lie in memory of ours that consists of views; so a read of it is an elided copy like any
+//! other: the policy decides, by the place that the program called from.
+//!
+//! unsafe: has the tracker copy into the program's buffer. What it leaves to be copied by hand goes
+//! through the kernel, because a program may pass a pointer into nowhere.
+
+use crate::buffers::{Pieces, piece};
+use crate::copy::copy;
+use crate::input::{input, remember};
+use core::cell::Cell;
+use libc::iovec;
+use rustix::fd::BorrowedFd;
+use rustix::fs::SeekFrom;
+use uncopy_core::counters::add;
+use uncopy_core::inject::{Call, Error};
+use uncopy_core::shelf::Chunk;
+use uncopy_vm::files::{self, CHUNK, Kept, READ_MIN, chunks};
+use uncopy_vm::pages::CopyBytes;
+use uncopy_vm::{inject, space};
+
+/// Whether a read of `n` bytes may be answered from a kept file.
+#[inline]
+pub fn perhaps(n: usize) -> bool {
+    n >= READ_MIN && files::allowed()
+}
+
+/// Answers a read of `n` bytes of `fd` at `at` (`None`: at its position, which moves) into the buffer at
+/// `dst`, for the call site that returns to `caller`. `read` is the plain positioned read, as
+/// `preadv(2)` answers. `None`: nothing was done, the call is to be made as it is.
+///
+/// # Safety
+/// As for `read(2)`: what is valid of the buffer may be overwritten.
+pub unsafe fn read(
+    fd: i32,
+    dst: usize,
+    n: usize,
+    at: Option<i64>,
+    caller: usize,
+    copy_bytes: CopyBytes,
+    read: impl Fn(&[iovec], i64) -> isize,
+) -> Option<isize> {
+    // (What a site that rests would have to be copied, the plain read copies faster.)
+    if fd < 0 || at.is_some_and(|at| at < 0) || space::PAUSES.rests(caller, n) {
+        return None;
+    }
+    // SAFETY: used for calls that answer EBADF if it is not open.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let kept = files::ask(file, fd, n)?;
+    let from = match at {
+        Some(at) => at as u64,
+        None => seek(file, 0)?,
+    };
+    let want = (kept.size().checked_sub(from)?).min(n as u64) as usize;
+    if want < READ_MIN || n / 2 >= want && space::PAUSES.rests(caller, want) {
+        return None;
+    }
+    if !fill(&kept, file, from, want, copy_bytes, &read) {
+        return None;
+    }
+    if at.is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { deliver(&kept, dst, from, want, caller) }.then_some(want as isize);
+    }
+    // The position moves first: another thread that reads here now gets what follows, as it does when
+    // the kernel makes one read wait for the other.
+    let start = seek(file, want as i64)?.checked_sub(want as u64)?;
+    if start == from {
+        // SAFETY: the caller's promise.
+        if unsafe { deliver(&kept, dst, from, want, caller) } {
+            return Some(want as isize);
+        }
+    }
+    let got = read(&[piece(dst, want)], start as i64);
+    let short = want as i64 - got.max(0) as i64;
+    if short > 0 {
+        let _ = rustix::fs::seek(file, SeekFrom::Current(-short));
+    }
+    Some(got)
+}
+
+/// Moves the position by `by`; returns where it is then.
+fn seek(file: BorrowedFd<'_>, by: i64) -> Option<u64> {
+    inject::check(Call::Seek).ok()?;
+    rustix::fs::seek(file, SeekFrom::Current(by)).ok()
+}
+
+/// Has the chunks of `len` bytes from `from` read, where they are not there. Returns whether all are.
+fn fill(
+    kept: &Kept,
+    file: BorrowedFd<'_>,
+    from: u64,
+    len: usize,
+    copy_bytes: CopyBytes,
+    read: impl Fn(&[iovec], i64) -> isize,
+) -> bool {
+    for chunk in chunks(from, len) {
+        match kept.need(chunk) {
+            Chunk::There => {}
+            Chunk::NotNow => return false,
+            Chunk::Yours => {
+                let there = fill_chunk(kept, chunk, copy_bytes, &read);
+                if !kept.filled(chunk, file, there) {
+                    return false;
+                }
+            }
+        }
+    }
+    true
+}
+
+/// Reads a chunk into extents.
+fn fill_chunk(
+    kept: &Kept,
+    chunk: usize,
+    copy_bytes: CopyBytes,
+    read: impl Fn(&[iovec], i64) -> isize,
+) -> bool {
+    let span = kept.chunk(chunk);
+    if inject::draw(Call::Refill, false).is_some() {
+        return false;
+    }
+    let buffer = [piece(span.start, span.len())];
+    let offset = (chunk * CHUNK) as i64;
+    let got = input(
+        &buffer,
+        copy_bytes,
+        || read(&buffer, offset),
+        |p: &mut Pieces| Some(read(p, offset)),
+    );
+    add(&space::COUNTERS.kept_fill_bytes, got.max(0) as u64);
+    got == span.len() as isize
+}
+
+/// Makes the buffer a view of the file's bytes. Returns false where that was not to be (some of them may
+/// be there all the same: they are what a plain read puts there).
+unsafe fn deliver(kept: &Kept, dst: usize, from: u64, len: usize, caller: usize) -> bool {
+    FAILED.with(|f| f.set(false));
+    // SAFETY: the source is ours; the buffer is the caller's to be overwritten, and reached through
+    // the kernel only, or through the tracker, which knows it.
+    let done = unsafe { copy(dst, kept.address(from), len, caller, true, through_kernel) };
+    if !done || FAILED.with(Cell::get) {
+        return false;
+    }
+    add(&space::COUNTERS.kept_reads, 1);
+    add(&space::COUNTERS.kept_read_bytes, len as u64);
+    remember(&[piece(dst, len)], len as isize);
+    true
+}
+
+thread_local! {
+    static FAILED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Copies through the kernel, which answers EFAULT where we would crash.
+unsafe extern "C" fn through_kernel(dst: *mut u8, src: *const u8, n: usize) -> *mut u8 {
+    let most = match inject::draw(Call::Deliver, false) {
+        None => n,
+        Some(Error::Short) => n / 2,
+        Some(_) => 0,
+    };
+    let to = iovec { iov_base: dst.cast(), iov_len: most };
+    let from = iovec { iov_base: src.cast_mut().cast(), iov_len: most };
+    let done = space::copy_within(&from, &to);
+    if done != n as isize {
+        FAILED.with(|f| f.set(true));
+    }
+    dst
+}
