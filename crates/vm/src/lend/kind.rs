@@ -1,0 +1,101 @@
+//! What a descriptor of the program's is: whether it takes pages.
+//!
+//! unsafe: asks the kernel about a descriptor, into variables of ours.
+
+use super::PACED;
+use super::pipes::status;
+use crate::critical::{syscall4, syscall6};
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU64, Ordering};
+use rustix::fs::FileType;
+
+/// What takes pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A TCP socket.
+    Tcp,
+    /// A UNIX stream socket.
+    Unix,
+    /// A pipe.
+    Pipe,
+}
+
+/// What `fd` is, if it takes pages: looked up again at every call, because numbers are closed and opened past
+/// us; what costs more is remembered with the socket's own number.
+pub fn kind(fd: i32) -> Option<Kind> {
+    const REMEMBERED: usize = 1024;
+    static SOCKETS: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
+    let (file, inode) = status(fd)?;
+    match file {
+        FileType::Fifo => Some(Kind::Pipe),
+        FileType::Socket => {
+            let known = &SOCKETS[fd as usize % REMEMBERED];
+            let mut value = known.load(Ordering::Relaxed);
+            if value >> 2 != inode {
+                let what = match takes_pages(fd) {
+                    Some(Kind::Tcp) => 1,
+                    Some(Kind::Unix) => 2,
+                    _ => 0,
+                };
+                value = inode << 2 | what;
+                known.store(value, Ordering::Relaxed);
+            }
+            [None, Some(Kind::Tcp), Some(Kind::Unix), None][value as usize & 3]
+        }
+        _ => None,
+    }
+}
+
+/// Whether the socket is a stream over TCP (not MPTCP, no TLS in the kernel) or UNIX.
+pub(super) fn takes_pages(fd: i32) -> Option<Kind> {
+    let is = |name, what| ask(fd, libc::SOL_SOCKET, name).is_some_and(|(v, _)| v == what);
+    if !is(libc::SO_TYPE, libc::SOCK_STREAM) {
+        return None;
+    }
+    match ask(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+        Some((libc::AF_UNIX, _)) => Some(Kind::Unix),
+        Some((libc::AF_INET | libc::AF_INET6, _)) => (is(libc::SO_PROTOCOL, libc::IPPROTO_TCP)
+            && ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0)
+            && (PACED.load(Ordering::Relaxed) || !paced_within_host(fd)))
+        .then_some(Kind::Tcp),
+        _ => None,
+    }
+}
+
+/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it leaves no host. The faster
+/// its sender, the more timers: on a virtual machine these cost more than the copies did.
+pub(super) fn paced_within_host(fd: i32) -> bool {
+    let name = ask(fd, libc::SOL_TCP, libc::TCP_CONGESTION).map(|(v, _)| v.to_le_bytes());
+    if name.is_none_or(|n| !n.starts_with(b"bbr")) {
+        return false;
+    }
+    let address = |call: libc::c_long| {
+        let (mut name, mut len) = ([0u8; 28], 28u32);
+        let (to, length) = (name.as_mut_ptr() as usize, core::ptr::from_mut(&mut len) as usize);
+        // SAFETY: the kernel writes at most the 28 bytes of a sockaddr_in6, and how many.
+        let r = unsafe { syscall4(call as usize, fd as usize, to, length, 0) };
+        // Family, then (behind the port) the address.
+        (r == 0).then(|| if len > 16 { name[8..24].to_vec() } else { name[4..8].to_vec() })
+    };
+    let (ours, theirs) = (address(libc::SYS_getsockname), address(libc::SYS_getpeername));
+    let loopback = |a: &Vec<u8>| a.len() == 4 && a[0] == 127;
+    ours == theirs || theirs.as_ref().is_some_and(loopback)
+}
+
+/// An option of a socket, and its length.
+pub(super) fn ask(fd: i32, level: c_int, name: c_int) -> Option<(c_int, u32)> {
+    let (mut value, mut len) = (0u32, 4u32);
+    let to = core::ptr::from_mut(&mut value) as usize;
+    let length = core::ptr::from_mut(&mut len) as usize;
+    let call = libc::SYS_getsockopt as usize;
+    // SAFETY: the kernel writes at most four bytes, and how many.
+    let r = unsafe { syscall6(call, [fd as usize, level as usize, name as usize, to, length, 0]) };
+    (r == 0).then_some((value as c_int, len))
+}
+
+pub(super) fn status_flags(fd: i32) -> c_int {
+    // SAFETY: a question.
+    unsafe {
+        syscall4(libc::SYS_fcntl as usize, fd as usize, libc::F_GETFL as usize, 0, 0) as c_int
+    }
+}

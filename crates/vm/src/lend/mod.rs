@@ -1,0 +1,355 @@
+//! Sending by reference: `vmsplice` of pool pages into a pipe of ours, `splice` from there to the program's
+//! socket. (A pipe of the program's takes the pages itself.)
+//!
+//! The result must be what the plain call would have had. So whatever is not clear (a short count on a
+//! blocking socket, a refusal) ends in the plain call for what is left. What stays in our pipe is thrown
+//! away with it.
+//!
+//! unsafe: system calls on descriptors that are ours, or that the program named.
+
+mod kind;
+mod pipes;
+
+pub use self::kind::{Kind, kind};
+pub use self::pipes::{PIPES, after_fork_child, close, descriptors, make_way};
+
+use self::kind::{ask, status_flags};
+use self::pipes::{Pieces, Pipe};
+use crate::critical::{syscall4, syscall6};
+use crate::inject;
+use crate::sigpipe::WithoutSigpipe;
+use crate::stats::COUNTERS;
+use core::ffi::{c_int, c_uint};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use libc::iovec;
+use uncopy_core::counters::add;
+use uncopy_core::inject::{Call, Error};
+use uncopy_core::span::PAGE;
+
+/// The libc functions behind ours: where the program's own call could wait, and could be cancelled, so can
+/// these.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    /// `splice(2)`.
+    pub splice: unsafe fn(c_int, *mut i64, c_int, *mut i64, usize, c_uint) -> isize,
+    /// `vmsplice(2)`.
+    pub vmsplice: unsafe fn(c_int, *const iovec, usize, c_uint) -> isize,
+    /// `sendmsg(2)`.
+    pub sendmsg: unsafe fn(c_int, *const libc::msghdr, c_int) -> isize,
+}
+
+/// A call that may go by reference.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The program's descriptor.
+    pub fd: i32,
+    /// `MSG_MORE` was said.
+    pub more: bool,
+    /// `MSG_NOSIGNAL` was said.
+    pub no_signal: bool,
+    /// How to call.
+    pub calls: Calls,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lent {
+    /// Nothing was sent: the plain call is to be made.
+    No,
+    /// It is done: what the call returns (with errno set where that is -1).
+    Done(isize),
+    /// So many bytes were sent; the plain call is to be made for the rest.
+    Rest(usize),
+}
+
+static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Whether they may go over paced connections within this host.
+static PACED: AtomicBool = AtomicBool::new(false);
+
+/// Calls of so many bytes and more may go by reference, also over paced connections within this host or not. For
+/// the constructor.
+pub fn allow(from: usize, paced: bool) {
+    PACED.store(paced, Ordering::Relaxed);
+    FROM.store(from, Ordering::Relaxed);
+}
+
+/// From how many bytes on a call may go by reference.
+#[inline]
+pub fn from() -> usize {
+    FROM.load(Ordering::Relaxed)
+}
+
+/// Sends `pieces`, of which those with a bit in `lent` are pool pages that stay as they are for ever, to what
+/// [`kind`] said of the descriptor.
+pub fn send(kind: Kind, target: &Target, pieces: &[iovec], lent: u64) -> Lent {
+    let before = errno();
+    let pieces = Pieces { all: pieces, lent };
+    let outcome = match kind {
+        Kind::Tcp => to_tcp(target, &pieces),
+        Kind::Unix => to_socket(target, &pieces),
+        Kind::Pipe => to_pipe(target, &pieces),
+    };
+    if outcome != Lent::Done(-1) {
+        set_errno(before);
+    }
+    if outcome == Lent::No {
+        add(&COUNTERS.unlent_refused, 1);
+    }
+    outcome
+}
+
+/// What the plain call would return: what was sent, or its error.
+fn done(sent: usize) -> Lent {
+    Lent::Done(if sent > 0 { sent as isize } else { -1 })
+}
+
+/// What is left (or all of it) is for the plain call.
+fn plainly(sent: usize) -> Lent {
+    if sent > 0 { Lent::Rest(sent) } else { Lent::No }
+}
+
+/// One batch of pages between a head and a tail is one burst of segments, with one waking of the receiver, if
+/// these two are sent beside it rather than through the pipe.
+fn to_tcp(target: &Target, pieces: &Pieces<'_>) -> Lent {
+    let Some((head, body)) = pieces.single_batch() else {
+        let _corked = Corked::begin(target);
+        return to_socket(target, pieces);
+    };
+    let Some(mut pipe) = Pipe::claim() else { return Lent::No };
+    let total = pieces.bytes();
+    if pipe.load(pieces, head, true) != body {
+        return Lent::No;
+    }
+    if head > 0 {
+        let (list, _) = pieces.run(0).unwrap_or_else(|| pieces.collect(0, true));
+        let no_signal = if target.no_signal { libc::MSG_NOSIGNAL } else { 0 };
+        let msg = message(list.get());
+        // SAFETY: pieces of the program's call.
+        let n = unsafe { (target.calls.sendmsg)(target.fd, &msg, libc::MSG_MORE | no_signal) };
+        if n != head as isize {
+            return Lent::Done(n);
+        }
+    }
+    let more = target.more || head + body < total;
+    let n = splice(target, pipe.fd, body, more, head > 0);
+    if n != body as isize {
+        return stopped(target, &pipe, pieces, Stopped { sent: head, left: body, n, more });
+    }
+    pipe.used = false;
+    if head + body == total { done(total) } else { finish(target, pieces, head + body) }
+}
+
+/// Bytes behind the last piece that goes by reference.
+fn tail(pieces: &Pieces<'_>) -> usize {
+    let last = 64 - pieces.lent.leading_zeros() as usize;
+    pieces.all[last.min(pieces.all.len())..].iter().map(|p| p.iov_len).sum()
+}
+
+/// Sends what is left, none of it by reference, as the plain call would have gone on.
+fn finish(target: &Target, pieces: &Pieces<'_>, sent: usize) -> Lent {
+    let (rest, _) = pieces.collect(sent, false);
+    let more = if target.more { libc::MSG_MORE } else { 0 };
+    let msg = message(rest.get());
+    // SAFETY: pieces of the program's call.
+    let n = unsafe { (target.calls.sendmsg)(target.fd, &msg, libc::MSG_NOSIGNAL | more) };
+    done(sent + n.max(0) as usize)
+}
+
+/// Between two batches the kernel lets go of the socket, and timers and acknowledgements send what does not fill a
+/// segment yet (53 bytes of each 64 KB on loopback), MSG_MORE or not. A cork holds that back until the end.
+struct Corked(Option<i32>);
+
+impl Corked {
+    fn begin(target: &Target) -> Self {
+        // (What the program holds back itself stays so.)
+        let free = !target.more && ask(target.fd, libc::SOL_TCP, libc::TCP_CORK) == Some((0, 4));
+        Self((free && cork(target.fd, 1)).then_some(target.fd))
+    }
+}
+
+impl Drop for Corked {
+    fn drop(&mut self) {
+        if let Some(fd) = self.0 {
+            cork(fd, 0);
+        }
+    }
+}
+
+fn cork(fd: i32, value: u32) -> bool {
+    let at = core::ptr::from_ref(&value) as usize;
+    let (level, name) = (libc::SOL_TCP as usize, libc::TCP_CORK as usize);
+    let call = libc::SYS_setsockopt as usize;
+    // SAFETY: the kernel reads four bytes.
+    unsafe { syscall6(call, [fd as usize, level, name, at, 4, 0]) == 0 }
+}
+
+fn message(pieces: &[iovec]) -> libc::msghdr {
+    // SAFETY: all zeros is an empty header.
+    let mut msg: libc::msghdr = unsafe { core::mem::zeroed() };
+    msg.msg_iov = pieces.as_ptr().cast_mut();
+    msg.msg_iovlen = pieces.len();
+    msg
+}
+
+fn to_socket(target: &Target, pieces: &Pieces<'_>) -> Lent {
+    let total = pieces.bytes();
+    let Some(mut pipe) = Pipe::claim() else { return Lent::No };
+    let mut sent = 0;
+    loop {
+        let loaded = pipe.load(pieces, sent, false);
+        if loaded == 0 {
+            return plainly(sent);
+        }
+        let more = target.more || sent + loaded < total;
+        let n = splice(target, pipe.fd, loaded, more, sent > 0);
+        if n != loaded as isize {
+            return stopped(target, &pipe, pieces, Stopped { sent, left: loaded, n, more });
+        }
+        pipe.used = false;
+        sent += loaded;
+        if sent == total {
+            return done(sent);
+        }
+        if total - sent <= tail(pieces) {
+            return finish(target, pieces, sent);
+        }
+    }
+}
+
+/// Whether these pieces may go by reference to what is of this kind. Of a pipe, its reader, and how much fits, can
+/// tell how many pages a write took: so only whole ones go there.
+pub fn fits(kind: Kind, pieces: &[iovec]) -> bool {
+    let whole = |p: &iovec| (p.iov_base as usize | p.iov_len).is_multiple_of(PAGE);
+    kind != Kind::Pipe || pieces.iter().all(whole)
+}
+
+fn to_pipe(target: &Target, pieces: &Pieces<'_>) -> Lent {
+    let flags = status_flags(target.fd);
+    let all = pieces.lent.count_ones() as usize == pieces.all.len();
+    if flags < 0 || flags & libc::O_DIRECT != 0 || !all || !fits(Kind::Pipe, pieces.all) {
+        return Lent::No;
+    }
+    let wait = if flags & libc::O_NONBLOCK != 0 { libc::SPLICE_F_NONBLOCK } else { 0 };
+    let total = pieces.bytes();
+    let mut sent = 0;
+    while let Some((run, _)) = pieces.run(sent) {
+        let most = match inject::draw(Call::Vmsplice, run.count == 1) {
+            None => run.count,
+            Some(Error::Short) => run.count / 2,
+            Some(_) => return plainly(sent),
+        };
+        // SAFETY: pinned pool pages; the program's descriptor.
+        let n = unsafe { (target.calls.vmsplice)(target.fd, run.get().as_ptr(), most, wait) };
+        match (n, errno()) {
+            (1.., _) => sent += n as usize,
+            (_, libc::EAGAIN | libc::EINTR | libc::EPIPE) => return done(sent),
+            _ => return plainly(sent),
+        }
+    }
+    debug_assert_eq!(sent, total);
+    done(sent)
+}
+
+/// Sends from our pipe. `quietly`: without a SIGPIPE, as where the plain call has sent something already.
+fn splice(target: &Target, pipe: i32, len: usize, more: bool, quietly: bool) -> isize {
+    if let Some(error) = inject::draw(Call::Splice, true) {
+        set_errno(error.errno());
+        return -1;
+    }
+    let flags = if more { libc::SPLICE_F_MORE } else { 0 };
+    let null = core::ptr::null_mut();
+    // SAFETY: from a pipe of ours to the descriptor that the program named.
+    let make = || unsafe { (target.calls.splice)(pipe, null, target.fd, null, len, flags) };
+    if target.no_signal || quietly {
+        let without = WithoutSigpipe::begin();
+        let n = make();
+        let why = errno();
+        without.end(n < 0 && why == libc::EPIPE);
+        set_errno(why);
+        n
+    } else {
+        make()
+    }
+}
+
+/// How far it got: `sent` before, then `n` (or -1) of the `left` bytes in the pipe.
+struct Stopped {
+    sent: usize,
+    left: usize,
+    n: isize,
+    more: bool,
+}
+
+/// Not all went out: tells what the plain call would have said.
+fn stopped(target: &Target, pipe: &Pipe, pieces: &Pieces<'_>, s: Stopped) -> Lent {
+    let Stopped { mut sent, mut left, mut n, more } = s;
+    let blocking = status_flags(target.fd) & libc::O_NONBLOCK == 0;
+    loop {
+        let why = if n < 0 { errno() } else { libc::EINTR };
+        sent += n.max(0) as usize;
+        left -= n.max(0) as usize;
+        match why {
+            libc::EINTR => {}
+            // The socket takes no pages, or this process may not splice.
+            libc::EINVAL
+            | libc::EPERM
+            | libc::EACCES
+            | libc::ENOSYS
+            | libc::ENOMEM
+            | libc::ENOBUFS
+            | libc::EBADF
+            | libc::EOPNOTSUPP
+            | libc::ENOTCONN
+            | libc::EFAULT => return plainly(sent),
+            // The plain call would have met it too: no room, the time is over, a reset.
+            _ => return done(sent),
+        }
+        if blocking {
+            // A signal has come, or the time was over. What the plain call would have sent without waiting goes
+            // out all the same.
+            let (rest, _) = pieces.collect(sent, false);
+            sent += send_now(target, rest.get(), target.more).max(0) as usize;
+            set_errno(why);
+            return done(sent);
+        }
+        // The plain call would have stopped only where there is no room. (Asking makes the kernel tell when
+        // there is some again; an error stays for the next call.)
+        if sent > 0 && !writable(target.fd) {
+            return done(sent);
+        }
+        n = splice(target, pipe.fd, left, more, sent > 0);
+        if n == left as isize {
+            sent += left;
+            return if sent == pieces.bytes() { done(sent) } else { Lent::Rest(sent) };
+        }
+    }
+}
+
+fn writable(fd: i32) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    let at = core::ptr::from_mut(&mut poll) as usize;
+    // SAFETY: one entry, which the kernel writes to; it does not wait.
+    let n = unsafe { syscall4(libc::SYS_poll as usize, at, 1, 0, 0) };
+    n == 1 && poll.revents & (libc::POLLERR | libc::POLLHUP) == 0
+}
+
+/// Sends without waiting, plainly.
+fn send_now(target: &Target, pieces: &[iovec], more: bool) -> isize {
+    let msg = message(pieces);
+    let more = if more { libc::MSG_MORE } else { 0 };
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
+    let msg = core::ptr::from_ref(&msg) as usize;
+    // SAFETY: pieces of the program's call.
+    unsafe { syscall4(libc::SYS_sendmsg as usize, target.fd as usize, msg, flags as usize, 0) }
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: errno's address is always valid.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn errno() -> c_int {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
