@@ -10,7 +10,7 @@ pub use scale::{Scale, Unit, short};
 
 use scale::Range;
 
-/// Colours, lines and text; in a page once, in a file of its own as [`standalone`] puts it.
+/// Colours, lines and text; in a page once, in a file of its own as `standalone` puts it.
 pub const STYLE: &str = include_str!("plot.css");
 
 const WIDTH: f64 = 440.0;
