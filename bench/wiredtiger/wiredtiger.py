@@ -5,16 +5,18 @@ server/insert.py stands for mongod: it receives BSON documents over loopback int
 element into a document, and inserts that into a collection and its key into an index, in one transaction, with mongod's settings
 for tables, transactions and eviction threads; keys are YCSB's ("user" and a hash), fields are random bytes. What of MongoDB is not
 there: its own copies and validation (one copy of each element stands for them), replication and its log, block compression (the bytes
-are random). Each turn fills a new collection and ends with a checkpoint, whose CPU counts as well. Databases are in /dev/shm:
-writes to files are copies into the page cache of a memory file system, and no disk is measured.
+are random). Each turn inserts so many more documents and ends with a checkpoint, whose CPU counts as well; the turns before timing
+fill WiredTiger's cache, so that eviction keeps pace, as it does in a long load. Databases are in /dev/shm, about a gigabyte each: writes
+to files are copies into the page cache of a memory file system, and no disk is measured.
 
 For each of checksums on and off, journal on and off, three servers live side by side on one core, the load on the other: plainly,
-plainly with glibc told not to trim, and under uncopy. They take turns. CPU is the process's own clock, of all its threads, by document; figures
-are medians of the turns; `gain` (plain over uncopy) and `elision` (untrimmed over uncopy) are medians of the turns' own ratios.
+plainly with glibc told not to trim, and under uncopy. They take turns. CPU is the process's own clock, of all its threads, by document;
+figures are medians of the turns; `gain` (plain over uncopy) and `elision` (untrimmed over uncopy) are medians of the turns' own ratios.
 With the journal on and checksums off, the journal still has a checksum of each record: WiredTiger has no setting for it.
 
-Every byte is verified: all documents of the turns before and after timing, read back through the server; then, after a further load and
-a checkpoint, from the closed database by a plain server; and with the journal on, after a server was killed without a checkpoint.
+Every byte is verified: all documents are read back through the server that inserted them; then all from the closed database, by a plain
+server; and with the journal on, further ones after a server was killed without a checkpoint. `elided` and `faults` by document are
+uncopy's counters before any of that reading.
 
     bench/wiredtiger/wiredtiger.py --install        builds the release of WiredTiger into target/, about five minutes
     bench/wiredtiger/wiredtiger.py                  all four rows
@@ -28,7 +30,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import shutil
 import socket
 import statistics
@@ -47,11 +48,11 @@ PACKAGE = "wiredtiger==11.3.1"
 UNTRIMMED = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
 MODES = ("plain", "untrimmed", "uncopy")
 ROWS = [(checksum, journal) for journal in ("off", "on") for checksum in ("on", "off")]
-INSERT, READ, CREATE, CHECKPOINT, DROP, FLUSH, CLOSE = range(1, 8)
+INSERT, READ, CREATE, CHECKPOINT, FLUSH, CLOSE = range(1, 7)
 HEADER = struct.Struct("<IIII")
 COUNTERS = ("elided_copies", "elided_bytes", "faults", "moves")
 FIELDS = 10
-REOPEN, KILL = 1_000_000, 1_000_001  # tables of their own
+LOADED, KILLED = 0, 1  # tables
 
 
 class Failure(Exception):
@@ -157,15 +158,13 @@ class Server:
         """Seconds of CPU, all threads, also those that have ended: the kernel's clock of the process, in nanoseconds."""
         return time.clock_gettime(~self.pid << 3 | 2)
 
-    def load(self, table, count):
-        """Creates and fills a collection; CPU seconds by document, the checkpoint among them."""
-        self.call(CREATE, table)
-        documents, used = 0, self.cpu()
-        for number in range(count):
+    def load(self, table, numbers):
+        """Inserts documents and ends with a checkpoint; CPU seconds by document."""
+        used = self.cpu()
+        for number in numbers:
             self.call(INSERT, table, number, document(table, number))
-            documents += 1
         self.call(CHECKPOINT)
-        return (self.cpu() - used) / documents
+        return (self.cpu() - used) / len(numbers)
 
     def verify(self, table, count, when):
         for number in random.Random(OPTIONS.seed + table).sample(range(count), count):
@@ -177,13 +176,19 @@ class Server:
                     f"table {table} {when} has {len(got)} bytes of {len(want)}, different from {at} on"
                 )
 
+    def counters(self):
+        """What `uncopy stat` says of the server."""
+        p = subprocess.run([OPTIONS.uncopy, "stat", "--json", "-p", str(self.pid)], capture_output=True, text=True)
+        if p.returncode or not p.stdout:
+            raise Failure(f"`uncopy stat` of the server under uncopy failed: {p.stderr.strip()}")
+        return json.loads(p.stdout.splitlines()[0])["counters"]
+
     def close(self):
-        """Closes the database; the counters that the preload library printed."""
+        """Closes the database; all must end well."""
         self.call(CLOSE)
-        self.process.wait(60)
-        lines = [line for line in self.heard().splitlines() if line.startswith("uncopy:")]
+        if self.process.wait(60):
+            raise Failure(f"the {self.mode} server ended with {self.process.returncode}:\n{self.heard()}")
         self.end()
-        return {name: int(value) for line in lines for name, value in re.findall(r"(\w+)=(-?\d+)\b", line)}
 
     def end(self):
         if self.process.poll() is None:
@@ -196,62 +201,56 @@ class Server:
 # ---- a row ----
 
 
-def reopened(server):
+def reopened(server, stack):
     """A plain server over the database of one that has ended."""
-    return Server("plain", server.checksum, server.journal, server.directory)
+    plain = Server("plain", server.checksum, server.journal, server.directory)
+    stack.callback(plain.end)
+    return plain
 
 
-def check_on_disk(server, stack):
-    """Whether what the server leaves behind is right, read by a plain one; closes it."""
-    count = OPTIONS.verify
-    server.load(REOPEN, count)
-    said = server.close()
-    after = reopened(server)
-    stack.callback(after.end)
-    after.verify(REOPEN, count, "read from the closed database")
+def check(server, count, stack):
+    """Whether the server holds what was inserted, and leaves it behind; closes it."""
+    server.verify(LOADED, count, "after timing")
+    server.close()
+    after = reopened(server, stack)
+    after.verify(LOADED, count, "read from the closed database")
     after.close()
     if server.journal == "off":
-        return said
+        return
     victim = Server(server.mode, server.checksum, server.journal, server.directory)
     stack.callback(victim.end)
-    victim.call(CREATE, KILL)
-    for number in range(count):
-        victim.call(INSERT, KILL, number, document(KILL, number))
+    victim.call(CREATE, KILLED)
+    for number in range(OPTIONS.killed):
+        victim.call(INSERT, KILLED, number, document(KILLED, number))
     victim.call(FLUSH)
     os.kill(victim.pid, 9)
     victim.end()
-    after = reopened(server)
-    stack.callback(after.end)
-    after.verify(KILL, count, "brought back by the journal")
-    after.verify(REOPEN, count, "read after the journal was replayed")
+    after = reopened(server, stack)
+    after.verify(KILLED, OPTIONS.killed, "brought back by the journal")
+    after.verify(LOADED, count, "read after the journal was replayed")
     after.close()
-    return said
 
 
 def measure(checksum, journal):
     with contextlib.ExitStack() as stack:
-        servers = {}
+        servers, turns, count = {}, [], 0
         for mode in MODES:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"uncopy-wt-{mode}-", dir=OPTIONS.dir))
             servers[mode] = Server(mode, checksum, journal, directory)
             stack.callback(servers[mode].end)
-        turns, loaded = [], OPTIONS.verify
-        for server in servers.values():
-            for table in range(OPTIONS.warm):
-                server.load(table, OPTIONS.documents)
-                server.verify(table, OPTIONS.documents, "before timing")
-                server.call(DROP, table)
-        loaded += OPTIONS.warm * OPTIONS.documents
-        for turn in range(OPTIONS.turns):
-            table, took = OPTIONS.warm + turn, {}
+            servers[mode].call(CREATE, LOADED)
+        for turn in range(OPTIONS.warm + OPTIONS.turns):
+            numbers, took = range(count, count + OPTIONS.documents), {}
             for mode in MODES if turn % 2 == 0 else MODES[::-1]:
-                took[mode] = servers[mode].load(table, OPTIONS.documents)
-                if turn == OPTIONS.turns - 1:
-                    servers[mode].verify(table, OPTIONS.documents, "after timing")
-                servers[mode].call(DROP, table)  # its memory is what the next turn writes into
-            turns.append(took)
-            loaded += OPTIONS.documents
-        counters = {mode: check_on_disk(server, stack) for mode, server in servers.items()}["uncopy"]
+                took[mode] = servers[mode].load(LOADED, numbers)
+            count += len(numbers)
+            if turn >= OPTIONS.warm:
+                turns.append(took)
+        counters = servers["uncopy"].counters()
+        for server in servers.values():
+            check(server, count, stack)
+            shutil.rmtree(server.directory)
+            os.mkdir(server.directory)
     ratios = sorted(t["plain"] / t["uncopy"] for t in turns)
     return {
         "checksums": checksum,
@@ -260,7 +259,7 @@ def measure(checksum, journal):
         "gain": statistics.median(ratios),
         "gain_range": [ratios[0], ratios[-1]],
         "elision": statistics.median(t["untrimmed"] / t["uncopy"] for t in turns),
-        "counters_per_document": {name: counters.get(name, 0) / loaded for name in COUNTERS},
+        "counters_per_document": {name: counters.get(name, 0) / count for name in COUNTERS},
         "turns": turns,
     }
 
@@ -305,7 +304,7 @@ def settle(directory):
     """Memory that a virtual machine never touched costs several times as much the first time: touch it now."""
     with tempfile.NamedTemporaryFile(dir=directory) as f:
         block = b"\1" * (1 << 20)
-        for _ in range(OPTIONS.documents * len(MODES) * 3):
+        for _ in range(OPTIONS.documents * (OPTIONS.warm + OPTIONS.turns + 2) * len(MODES) * 3 // 2):
             f.write(block)
 
 
@@ -314,10 +313,10 @@ def arguments():
     p.add_argument("--checksum", choices=("on", "off"), help="only these rows")
     p.add_argument("--journal", choices=("on", "off"), help="only these rows")
     p.add_argument("--turns", type=int, default=7, help="turns of each server (7)")
-    p.add_argument("--documents", type=int, default=150, help="documents of a turn (150)")
+    p.add_argument("--documents", type=int, default=100, help="documents of a turn (100)")
     p.add_argument("--size", type=int, default=1 << 20, help="bytes of a document, all fields together (1 MB)")
-    p.add_argument("--warm", type=int, default=2, help="turns before timing (2)")
-    p.add_argument("--verify", type=int, default=40, help="documents looked at after closing and killing (40)")
+    p.add_argument("--warm", type=int, default=4, help="turns before timing (4)")
+    p.add_argument("--killed", type=int, default=40, help="documents that the journal must bring back (40)")
     p.add_argument("--cache", type=int, default=256, help="WiredTiger's cache, MB (256)")
     p.add_argument("--seed", type=int, default=None, help="of the documents (random, printed)")
     p.add_argument("--dir", default="/dev/shm", help="where the databases are (/dev/shm)")

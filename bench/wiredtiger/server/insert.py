@@ -15,7 +15,7 @@ import sys
 
 import wiredtiger
 
-INSERT, READ, CREATE, CHECKPOINT, DROP, FLUSH, CLOSE = range(1, 8)
+INSERT, READ, CREATE, CHECKPOINT, FLUSH, CLOSE = range(1, 7)
 HEADER = struct.Struct("<IIII")
 INT32 = struct.Struct("<i")
 
@@ -104,12 +104,6 @@ class Store:
         index.reset()
         return found
 
-    def drop(self, table):
-        for cursor in self.cursors.pop(table, ()):
-            cursor.close()
-        for name in (f"table:collection-{table}", f"table:index-{table}"):
-            self.session.drop(name, "force")
-
 
 def main():
     port, directory, checksum, journal, cache = sys.argv[1:]
@@ -131,8 +125,6 @@ def main():
             store.create(table)
         elif operation == CHECKPOINT:
             store.session.checkpoint()
-        elif operation == DROP:
-            store.drop(table)
         elif operation == FLUSH:
             store.session.log_flush("sync=on")
         elif operation == CLOSE:
