@@ -11,8 +11,8 @@ to files are copies into the page cache of a memory file system, and no disk is 
 
 For each of checksums on and off, journal on and off, three servers live side by side on one core, the load on the other: plainly,
 plainly with glibc told not to trim, and under uncopy. They take turns. CPU is the process's own clock, of all its threads, by document;
-figures are medians of the turns; `gain` (plain over uncopy) and `elision` (untrimmed over uncopy) are medians of the turns' own ratios, of which the quartiles are
-shown: single turns differ by factors, because eviction comes in bursts and its threads work by the clock.
+figures are medians of the turns; `gain` (plain over uncopy) and `elision` (untrimmed over uncopy) are medians of the turns' own ratios, of
+which the quartiles are shown: single turns differ by factors, because eviction comes in bursts and its threads work by the clock.
 With the journal on and checksums off, the journal still has a checksum of each record: WiredTiger has no setting for it.
 
 Every byte is verified: all documents are read back through the server that inserted them; then all from the closed database, by a plain
