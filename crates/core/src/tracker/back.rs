@@ -34,19 +34,13 @@ impl<M: Memory> Tracker<M> {
     /// Moves back the pages from `page` on of the view `v`, which begins at `start`, if it is the last of
     /// its extent and ends with it. Returns how many pages.
     pub(super) fn move_back(&mut self, page: usize, start: usize, v: View) -> usize {
-        if v.extent == ExtentId::NONE {
+        if !self.may_move_back(page, start, v) {
             return 0;
         }
         let span = Span::new(page, v.end);
         let offset = v.offset as usize + (page - start);
         let e = *self.extents.get(v.extent);
         let (first, used) = (offset / PAGE, (e.filled as usize).div_ceil(PAGE));
-        // (What was lent must never be written to.)
-        let congruent = span == span.hull() && offset.is_multiple_of(PAGE);
-        let last = e.refs == 1 && !e.filling && !e.lent && first + span.pages() == used;
-        if !congruent || !last || span.pages() < MOVE_MIN {
-            return 0;
-        }
         if e.pages > used {
             let (page, pages) = self.extents.trim(v.extent);
             self.pool.give(page, pages);
@@ -65,8 +59,24 @@ impl<M: Memory> Tracker<M> {
         moved
     }
 
+    fn may_move_back(&self, page: usize, start: usize, v: View) -> bool {
+        if v.extent == ExtentId::NONE {
+            return false;
+        }
+        let span = Span::new(page, v.end);
+        let offset = v.offset as usize + (page - start);
+        let e = self.extents.get(v.extent);
+        // (What was lent must never be written to.)
+        let last = e.refs == 1 && !e.filling && !e.lent;
+        let congruent = span == span.hull() && offset.is_multiple_of(PAGE);
+        let ends_it = offset / PAGE + span.pages() == (e.filled as usize).div_ceil(PAGE);
+        last && congruent && ends_it && span.pages() >= MOVE_MIN
+    }
+
     /// A copy of `from` was made although it is viewed, because its call site rests: what is copied so
-    /// repeatedly becomes ordinary memory. Returns whether anything has.
+    /// repeatedly becomes ordinary memory, if its pages need only be moved. (Copied back, it would cost what
+    /// eliding has saved: WiredTiger's log and block manager read each document once more.) Returns whether
+    /// anything has.
     pub(super) fn rested_copy(&mut self, from: Span) -> bool {
         let mut back = false;
         let mut at = from.start;
@@ -75,12 +85,15 @@ impl<M: Memory> Tracker<M> {
             let Some(v) = s.view.filter(|v| v.extent != ExtentId::NONE) else { continue };
             let e = self.extents.get_mut(v.extent);
             e.rested = e.rested.saturating_add(1);
-            if e.rested < RESTED_MAX || e.lent {
+            let often = e.rested >= RESTED_MAX;
+            let Some((start, whole)) = self.views.at(s.span.start).filter(|_| often) else {
                 continue;
+            };
+            if self.may_move_back(start, start, whole) {
+                let c = self.policy.costs;
+                self.policy.charge(whole.site, c.move_pages + c.register);
+                back |= self.materialize(Span::new(start, whole.end), true).is_ok();
             }
-            let Some((start, whole)) = self.views.at(s.span.start) else { continue };
-            let pages = Span::new(start, whole.end).hull();
-            back |= self.materialize(pages, true).is_ok();
         }
         back
     }
