@@ -14,7 +14,7 @@ fn main() {
         let clean = changed.is_some_and(|files| files.is_empty());
         if clean { commit } else { format!("{commit} with changes") }
     });
-    println!("cargo::rustc-env=UNCOPY_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    println!("cargo::rustc-env=BUILT_FROM_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
     println!("cargo::rerun-if-changed=build.rs");
     for watched in ["src", "../core/src", "../vm/src", "../stack/src", "../preload/src"] {
         println!("cargo::rerun-if-changed={watched}");

@@ -73,7 +73,7 @@ impl About {
             memory: memory(),
             load: [load, load],
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: env!("UNCOPY_COMMIT").to_owned(),
+            commit: env!("BUILT_FROM_COMMIT").to_owned(),
             began: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             seconds: 0.0,
             command,
