@@ -44,7 +44,8 @@ pub(crate) fn start() -> bool {
     if STATE.compare_exchange(NONE, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return true;
     }
-    let made = monitor::create(run);
+    static STACK: monitor::Stack = monitor::Stack::new();
+    let made = monitor::create(run, &STACK);
     if !made {
         STATE.store(NONE, Ordering::Release);
     }

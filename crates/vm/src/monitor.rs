@@ -38,7 +38,8 @@ const FAILED: u32 = 2;
 /// that worked.
 pub(crate) fn spawn() -> bool {
     READY.store(STARTING, Ordering::Relaxed);
-    if !create(run) {
+    static OWN: Stack = Stack::new();
+    if !create(run, &OWN) {
         return false;
     }
     while READY.load(Ordering::Acquire) == STARTING {
@@ -53,11 +54,14 @@ fn tell(ready: u32) {
 }
 
 /// Makes a thread of ours that runs `run`, with all signals blocked.
-pub(crate) fn create(run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) -> bool {
+pub(crate) fn create(
+    run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
+    stack: &'static Stack,
+) -> bool {
     if inject::check(Call::Thread).is_err() {
         return false;
     }
-    let Some(stack) = stack() else { return false };
+    let Some(stack) = stack.get() else { return false };
     // SAFETY: plain pthread calls; the thread runs `run` and touches no stack of ours. All signals
     // are blocked while it is made, so it starts (and stays) with all blocked.
     unsafe {
@@ -79,31 +83,38 @@ pub(crate) fn create(run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void)
     }
 }
 
-/// The thread's stack, above its guard. Not libc's: in a forked child that could be the stack of a
-/// thread of the parent's, with unmapped pages that nobody answers for but this thread. Made once, and
-/// used again by the children's threads; never given back, for the kernel writes to it when the
-/// thread has ended.
-fn stack() -> Option<*mut u8> {
-    static STACK_MADE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-    let made = STACK_MADE.load(Ordering::Relaxed);
-    if !made.is_null() {
-        return Some(made);
+/// The stack of a thread of ours, above its guard: one for each that can be there at a time. Not libc's: in a
+/// forked child that could be the stack of a thread of the parent's, with unmapped pages that nobody
+/// answers for but our thread. Made once, and used again by the children's threads; never given back,
+/// for the kernel writes to it when the thread has ended.
+pub(crate) struct Stack(AtomicPtr<u8>);
+
+impl Stack {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
     }
-    inject::check(Call::Mmap).ok()?;
-    // SAFETY: fresh memory of our own, of which the lowest page is given up as a guard.
-    let stack = unsafe {
-        let none = ProtFlags::empty();
-        let map = mmap_anonymous(core::ptr::null_mut(), STACK, none, MapFlags::PRIVATE).ok()?;
-        let stack = map.cast::<u8>().add(PAGE);
-        let use_it = MprotectFlags::READ | MprotectFlags::WRITE;
-        if mprotect(stack.cast(), STACK - PAGE, use_it).is_err() {
-            let _ = munmap(map, STACK);
-            return None;
+
+    fn get(&self) -> Option<*mut u8> {
+        let made = self.0.load(Ordering::Relaxed);
+        if !made.is_null() {
+            return Some(made);
         }
-        stack
-    };
-    STACK_MADE.store(stack, Ordering::Relaxed);
-    Some(stack)
+        inject::check(Call::Mmap).ok()?;
+        // SAFETY: fresh memory of our own, of which the lowest page is given up as a guard.
+        let stack = unsafe {
+            let none = ProtFlags::empty();
+            let map = mmap_anonymous(core::ptr::null_mut(), STACK, none, MapFlags::PRIVATE).ok()?;
+            let stack = map.cast::<u8>().add(PAGE);
+            let use_it = MprotectFlags::READ | MprotectFlags::WRITE;
+            if mprotect(stack.cast(), STACK - PAGE, use_it).is_err() {
+                let _ = munmap(map, STACK);
+                return None;
+            }
+            stack
+        };
+        self.0.store(stack, Ordering::Relaxed);
+        Some(stack)
+    }
 }
 
 /// glibc's count of threads. The one that finds itself the last one ends the process as `exit(0)` does,
