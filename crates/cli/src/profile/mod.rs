@@ -79,16 +79,7 @@ pub fn command() -> Command {
                 .value_parser(["yes", "no"])
                 .help("Take pages of some inputs away to see which the program touches"),
         )
-        .arg(
-            Arg::new("command")
-                .value_name("CMD")
-                .value_parser(value_parser!(OsString))
-                .num_args(1..)
-                .required(true)
-                .trailing_var_arg(true)
-                .allow_hyphen_values(true)
-                .help("The program and its arguments"),
-        )
+        .arg(crate::run::command_words())
 }
 
 fn in_range(least: usize) -> Result<usize, String> {

@@ -43,16 +43,7 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Refuse with status 125 where the program could only be run plainly"),
         )
-        .arg(
-            Arg::new("command")
-                .value_name("CMD")
-                .value_parser(value_parser!(OsString))
-                .num_args(1..)
-                .required(true)
-                .trailing_var_arg(true)
-                .allow_hyphen_values(true)
-                .help("The program and its arguments"),
-        );
+        .arg(command_words());
     OPTIONS.iter().fold(command, |command, spec| {
         let arg = Arg::new(spec.name)
             .long(spec.name)
@@ -75,6 +66,18 @@ pub fn command() -> Command {
             Kind::Count => arg.value_name("N"),
         })
     })
+}
+
+/// The program to be started and its arguments.
+pub(crate) fn command_words() -> Arg {
+    Arg::new("command")
+        .value_name("CMD")
+        .value_parser(value_parser!(OsString))
+        .num_args(1..)
+        .required(true)
+        .trailing_var_arg(true)
+        .allow_hyphen_values(true)
+        .help("The program and its arguments")
 }
 
 /// Executes the program; comes back only if that cannot be done.
