@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::model::{Path, Place, Program, Source, Way, mean};
 use super::picture::picture;
-use super::text::{head, percent, share, source, split, time};
+use super::text::{cells, head, percent, share, source, split, time};
 use crate::units::{grouped, rough_size};
 
 const STYLE: &str = include_str!("page.css");
@@ -91,22 +91,7 @@ fn table(p: &Program, shown: &[Path], rest: &[Path]) -> String {
         "CPU saved",
     ]);
     for (i, path) in shown.iter().enumerate() {
-        let saved = |text: String| if path.saving.ns > 0.0 { text } else { "–".to_owned() };
-        let cells = [
-            (i + 1).to_string(),
-            source(path),
-            path.sink.kind.name().to_owned(),
-            rough_size(path.bytes as f64),
-            percent(share(path.bytes, p.bytes_out)),
-            grouped(path.ops),
-            rough_size(mean(path.bytes, path.ops)),
-            path.copies().to_string(),
-            path.kernel_copies().to_string(),
-            path.touched_share().map_or("not seen".to_owned(), percent),
-            saved(rough_size(path.saving.bytes)),
-            saved(time(path.saving.ns)),
-        ];
-        html += &row(&cells, "td");
+        html += &row(&cells(p, i, path, "not seen", "–"), "td");
     }
     if !rest.is_empty() {
         let bytes = rest.iter().map(|p| p.bytes).sum();

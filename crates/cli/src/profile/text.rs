@@ -110,6 +110,32 @@ fn program(p: &Program) -> String {
     text
 }
 
+/// What the tables say of path number `i`; `unseen` where touches are not known, `nothing` where nothing
+/// would be saved.
+pub(super) fn cells(
+    p: &Program,
+    i: usize,
+    path: &Path,
+    unseen: &str,
+    nothing: &str,
+) -> [String; 12] {
+    let saved = |text: String| if path.saving.ns > 0.0 { text } else { nothing.to_owned() };
+    [
+        (i + 1).to_string(),
+        source(path),
+        path.sink.kind.name().to_owned(),
+        rough_size(path.bytes as f64),
+        percent(share(path.bytes, p.bytes_out)),
+        grouped(path.ops),
+        rough_size(mean(path.bytes, path.ops)),
+        path.copies().to_string(),
+        path.kernel_copies().to_string(),
+        path.touched_share().map_or(unseen.to_owned(), percent),
+        saved(rough_size(path.saving.bytes)),
+        saved(time(path.saving.ns)),
+    ]
+}
+
 fn table(p: &Program, shown: &[Path], rest: &[Path]) -> Table {
     let mut table = Table::new();
     table.load_style(TABLE_STYLE).set_header([
@@ -117,21 +143,7 @@ fn table(p: &Program, shown: &[Path], rest: &[Path]) -> Table {
         "saves", "CPU",
     ]);
     for (i, path) in shown.iter().enumerate() {
-        let saved = |text: String| if path.saving.ns > 0.0 { text } else { "-".to_owned() };
-        table.add_row([
-            (i + 1).to_string(),
-            source(path),
-            path.sink.kind.name().to_owned(),
-            rough_size(path.bytes as f64),
-            percent(share(path.bytes, p.bytes_out)),
-            grouped(path.ops),
-            rough_size(mean(path.bytes, path.ops)),
-            path.copies().to_string(),
-            path.kernel_copies().to_string(),
-            path.touched_share().map_or("?".to_owned(), percent),
-            saved(rough_size(path.saving.bytes)),
-            saved(time(path.saving.ns)),
-        ]);
+        table.add_row(cells(p, i, path, "?", "-"));
     }
     if !rest.is_empty() {
         let bytes: u64 = rest.iter().map(|p| p.bytes).sum();
