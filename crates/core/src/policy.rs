@@ -87,17 +87,26 @@ impl Costs {
 /// Least that one call lends, in bytes, whatever the prices are.
 pub const LEND_MIN: usize = 32 << 10;
 
-/// Credit that a site begins with and can hold, in ns: what it may invest in registering and moving
-/// its buffers before they come round again, or waste after its program has turned bad.
-pub const CREDIT_MAX: i64 = 4_000_000;
-/// Credit after a pause.
-const CREDIT_AGAIN: i64 = 1_000_000;
+/// Most credit that a site can hold, in ns, and begins with where no other has fallen into debt: what it may
+/// invest in registering and moving its buffers before they come round again, or waste after its
+/// program has turned bad.
+const CREDIT_MAX: i64 = 4_000_000;
+/// A site of small copies holds no more than so many of them can earn: it has less to gain.
+const CREDIT_COPIES: i64 = 1024;
+/// Credit after a pause: this part of the most.
+const CREDIT_AGAIN_SHARE: i64 = 8;
+/// Each site in debt halves what a new one begins with, so many times at most: a program where elision does not pay
+/// has many call sites, and each would find that out for itself.
+const HALVED_MAX: u32 = 4;
 /// Faults weigh more than they cost: they are mis-speculation, not investment.
 const FAULT_WEIGHT: i64 = 4;
-/// How much of a copy's price an output pays for bytes that are not in the cache: Redis, which makes one copy
-/// of a value that it has not touched for long, gains nothing from eliding it at 64 KB, and up to a
-/// tenth of its time at 512 KB.
-pub const COLD_OUTPUT_8THS: i64 = 7;
+/// How much of a copy's price an output pays for bytes that are not in the cache, besides [`COLD_OUTPUT`]:
+/// Redis, which makes one copy of a value that it has not touched for long, loses by eliding it at 64 KB
+/// and gains a tenth of its time at 512 KB.
+pub const COLD_OUTPUT_8THS: i64 = 6;
+/// What an output of bytes that are not in the cache costs more than one of others, in ns: short pieces are
+/// over before the processor fetches ahead.
+pub const COLD_OUTPUT: i64 = 2_000;
 const FIRST_PAUSE: u32 = 256;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
 
@@ -150,6 +159,13 @@ fn key(caller: usize, len: usize) -> usize {
     caller << CLASS_BITS | class
 }
 
+/// The most credit that a site can hold.
+fn most(key: usize, costs: &Costs) -> i64 {
+    let class = key & ((1 << CLASS_BITS) - 1);
+    let one = (costs.copy_mb << class) >> 20;
+    (one * CREDIT_COPIES).clamp(1, CREDIT_MAX)
+}
+
 /// A hash of a key.
 #[inline]
 fn hash(key: usize) -> usize {
@@ -177,6 +193,8 @@ pub struct Policy {
     pauses: &'static Pauses,
     records: &'static Records,
     recorded: u16,
+    /// How many sites have fallen into debt and not earned their way out of it.
+    in_debt: u32,
     /// What is charged.
     pub costs: Costs,
     /// Smallest copy that is considered, in bytes.
@@ -190,7 +208,7 @@ impl Policy {
     pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
         static NOBODYS: Records = Records::new();
         let sites = vec![Site::default(); SITES].into_boxed_slice();
-        Self { sites, pauses, records: &NOBODYS, recorded: 0, costs, threshold, backoff }
+        Self { sites, pauses, records: &NOBODYS, recorded: 0, in_debt: 0, costs, threshold, backoff }
     }
 
     /// Writes down in `records` what is done for each call site.
@@ -214,9 +232,13 @@ impl Policy {
         self.recorded += 1;
         let r = &self.records.0[self.recorded as usize];
         r.key.store(key as u64, Relaxed);
-        r.credit.store(CREDIT_MAX, Relaxed);
+        r.credit.store(1000 >> self.in_debt.min(HALVED_MAX), Relaxed);
         r.pause.store(slot(key) as u32, Relaxed);
         self.recorded
+    }
+
+    fn first_credit(&self, key: usize) -> i64 {
+        most(key, &self.costs) >> self.in_debt.min(HALVED_MAX)
     }
 
     /// A copy of `site` was not elided.
@@ -234,7 +256,8 @@ impl Policy {
             let i = (hash + probe) % (SITES - 1) + 1;
             if self.sites[i].key == 0 {
                 let record = self.open_record(key);
-                self.sites[i] = Site { key, credit: CREDIT_MAX, pause_shift: 0, record };
+                let credit = self.first_credit(key);
+                self.sites[i] = Site { key, credit, pause_shift: 0, record };
             }
             if self.sites[i].key == key {
                 return i as SiteId;
@@ -255,7 +278,8 @@ impl Policy {
 
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
-        !self.paused(site) && self.sites[site as usize].credit > CREDIT_MAX / 2
+        let s = &self.sites[site as usize];
+        !self.paused(site) && s.credit > most(s.key, &self.costs) / 2
     }
 
     /// `bytes` were elided for `site`, at the price of `cost` ns.
@@ -266,13 +290,10 @@ impl Policy {
         let r = &self.records.0[s.record as usize % RECORDS];
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
-        s.credit += gain;
-        if s.credit > CREDIT_MAX {
-            s.credit = CREDIT_MAX;
-            s.pause_shift = 0;
-        }
+        let max = most(s.key, &self.costs);
+        Self::gain(s, max, &mut self.in_debt, gain);
         if site != 0 && self.backoff {
-            Self::pay(s, r, self.pauses, cost);
+            Self::pay(s, r, self.pauses, max, &mut self.in_debt, cost);
         }
     }
 
@@ -289,7 +310,8 @@ impl Policy {
     /// cache any more: the copy would have brought them there, now the kernel reads them cold.
     pub fn gathered(&mut self, site: SiteId, cold_bytes: usize) {
         let cold = (cold_bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
-        self.charge(site, self.costs.output + cold * COLD_OUTPUT_8THS / 8);
+        let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
+        self.charge(site, self.costs.output + start + cold * COLD_OUTPUT_8THS / 8);
     }
 
     /// `bytes` in `pages` pages were sent by reference for `site`.
@@ -300,11 +322,7 @@ impl Policy {
         let r = &self.records.0[s.record as usize % RECORDS];
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
-        s.credit += saved;
-        if s.credit > CREDIT_MAX {
-            s.credit = CREDIT_MAX;
-            s.pause_shift = 0;
-        }
+        Self::gain(s, most(s.key, &c), &mut self.in_debt, saved);
         self.charge(site, c.lend + c.lend_page * pages as i64);
     }
 
@@ -329,22 +347,34 @@ impl Policy {
         }
         let s = &mut self.sites[site as usize];
         let r = &self.records.0[s.record as usize % RECORDS];
-        Self::pay(s, r, self.pauses, ns);
+        let max = most(s.key, &self.costs);
+        Self::pay(s, r, self.pauses, max, &mut self.in_debt, ns);
     }
 
     #[inline]
-    fn pay(s: &mut Site, r: &Record, pauses: &Pauses, ns: i64) {
+    fn gain(s: &mut Site, max: i64, in_debt: &mut u32, ns: i64) {
+        s.credit += ns;
+        if s.credit > max {
+            s.credit = max;
+            *in_debt -= u32::from(s.pause_shift > 0);
+            s.pause_shift = 0;
+        }
+    }
+
+    #[inline]
+    fn pay(s: &mut Site, r: &Record, pauses: &Pauses, max: i64, in_debt: &mut u32, ns: i64) {
         s.credit -= ns;
         if s.credit < 0 {
-            s.credit = CREDIT_AGAIN;
+            s.credit = max / CREDIT_AGAIN_SHARE;
             let pause = FIRST_PAUSE << s.pause_shift;
             // (What was left of the pause before is not rested through.)
             let cut = pauses.left[slot(s.key)].swap(pause, Relaxed);
             let paused = r.paused.load(Relaxed) + u64::from(pause);
             r.paused.store(paused.saturating_sub(u64::from(cut)), Relaxed);
+            *in_debt += u32::from(s.pause_shift == 0);
             s.pause_shift = (s.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
         }
-        r.credit.store(s.credit, Relaxed);
+        r.credit.store(s.credit * 1000 / max, Relaxed);
     }
 }
 
@@ -394,6 +424,24 @@ mod tests {
         assert_eq!(p.site(0x1234, 1 << 20), a);
         p.charge(a, i64::from(u32::MAX));
         assert!(!p.allows(a, 1 << 20) && p.allows(b, 1 << 20));
+    }
+
+    #[test]
+    fn a_new_site_begins_with_less_where_others_fell_into_debt_until_they_earn_again() {
+        let mut p = policy();
+        let bad = p.site(0x1234, 1 << 20);
+        p.charge(bad, CREDIT_MAX + 1);
+        let (new, used) = (p.site(0x5678, 1 << 20), CREDIT_MAX / 2);
+        p.charge(new, used);
+        assert!(p.allows(new, 1 << 20));
+        p.charge(new, 1);
+        assert!(!p.allows(new, 1 << 20));
+        for site in [bad, new] {
+            p.earn(site, 1 << 30, 0);
+        }
+        let later = p.site(0x9abc, 1 << 20);
+        p.charge(later, CREDIT_MAX);
+        assert!(p.allows(later, 1 << 20));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::Sizes;
 use super::layout::class_start;
-use crate::policy::{COLD_OUTPUT_8THS, Costs};
+use crate::policy::{COLD_OUTPUT, COLD_OUTPUT_8THS, Costs};
 use crate::span::PAGE;
 
 /// One copy of a path.
@@ -76,7 +76,7 @@ pub fn predict(path: &Path, costs: &Costs, threshold: usize) -> Saving {
     let gathered = path.copies.last().map_or(0.0, |c| elided(c, threshold).1);
     let pays = calls * costs.elide as f64
         + path.inputs * costs.input as f64
-        + path.outputs * costs.output as f64
+        + path.outputs * (costs.output + COLD_OUTPUT) as f64
         + gathered * per_byte * COLD_OUTPUT_8THS as f64 / 8.0
         + path.touches * (costs.fault + costs.fill) as f64;
     let ns = bytes * per_byte - pays;

@@ -13,6 +13,8 @@ const MOVE_MIN: usize = 4;
 /// Copies that resting call sites make of an extent before its pages go back: what is copied again and
 /// again (a cached value) is cheaper as ordinary memory, what is copied once is about to be freed.
 const RESTED_MAX: u8 = 2;
+/// So many until what cannot be moved back is copied back: by then looking at it has cost as much.
+const RESTED_LONG: u8 = 16;
 
 impl<M: Memory> Tracker<M> {
     /// Of the unmapped pages in `run`, moves back what can be moved. The rest stays unmapped.
@@ -75,8 +77,8 @@ impl<M: Memory> Tracker<M> {
 
     /// A copy of `from` was made although it is viewed, because its call site rests: what is copied so
     /// repeatedly becomes ordinary memory, if its pages need only be moved. (Copied back, it would cost what
-    /// eliding has saved: WiredTiger's log and block manager read each document once more.) Returns whether
-    /// anything has.
+    /// eliding has saved: WiredTiger's log and block manager read each document once more. But what goes on being
+    /// copied for long is copied back in the end.) Returns whether anything has.
     pub(super) fn rested_copy(&mut self, from: Span) -> bool {
         let mut back = false;
         let mut at = from.start;
@@ -85,7 +87,7 @@ impl<M: Memory> Tracker<M> {
             let Some(v) = s.view.filter(|v| v.extent != ExtentId::NONE) else { continue };
             let e = self.extents.get_mut(v.extent);
             e.rested = e.rested.saturating_add(1);
-            let often = e.rested >= RESTED_MAX;
+            let (often, long) = (e.rested >= RESTED_MAX, e.rested >= RESTED_LONG);
             let Some((start, whole)) = self.views.at(s.span.start).filter(|_| often) else {
                 continue;
             };
@@ -93,6 +95,8 @@ impl<M: Memory> Tracker<M> {
                 let c = self.policy.costs;
                 self.policy.charge(whole.site, c.move_pages + c.register);
                 back |= self.materialize(Span::new(start, whole.end), true).is_ok();
+            } else if long {
+                back |= self.materialize(s.span, true).is_ok();
             }
         }
         back

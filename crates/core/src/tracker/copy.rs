@@ -74,11 +74,37 @@ impl<M: Memory> Tracker<M> {
             self.missed(caller, len, Reason::Overlap);
         } else if !self.books_have_room() {
             self.missed(caller, len, Reason::ExhaustedBooks);
-        } else if !self.copy_again(to, src, caller, plan)
-            && let Some(why) = self.copy_anew(from, to, caller, is_input, plan)
-        {
-            self.missed(caller, len, why);
+        } else if !self.copy_again(to, src, caller, plan) {
+            let why = self
+                .unconcerned(from, to, caller, is_input)
+                .or_else(|| self.copy_anew(from, to, caller, is_input, plan));
+            if let Some(why) = why {
+                self.missed(caller, len, why);
+            }
         }
+    }
+
+    /// Why a copy without any view on either side is left to the program at once, if it is: in a program
+    /// whose sites rest, most are so.
+    fn unconcerned(
+        &mut self,
+        from: Span,
+        to: Span,
+        caller: usize,
+        is_input: bool,
+    ) -> Option<Reason> {
+        let len = to.len();
+        if self.views.touches(from) || self.views.touches(to) {
+            return None;
+        }
+        if !is_input {
+            return Some(Reason::NotInput);
+        }
+        if len < self.policy.threshold {
+            return Some(Reason::TooSmall);
+        }
+        let site = self.policy.site(caller, len);
+        (!self.policy.allows(site, len)).then_some(Reason::Resting)
     }
 
     fn missed(&mut self, caller: usize, len: usize, why: Reason) {
