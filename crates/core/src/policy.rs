@@ -88,13 +88,11 @@ impl Costs {
 pub const LEND_MIN: usize = 32 << 10;
 
 /// Most credit that a site can hold, in ns, and begins with where no other has fallen into debt: what it may
-/// invest in registering and moving its buffers before they come round again, or waste after its
-/// program has turned bad.
-const CREDIT_MAX: i64 = 4_000_000;
-/// A site of small copies holds no more than so many of them can earn: it has less to gain.
-const CREDIT_COPIES: i64 = 1024;
-/// Credit after a pause: this part of the most.
-const CREDIT_AGAIN_SHARE: i64 = 8;
+/// invest in registering and moving its buffers before they come round again (which costs the same whatever
+/// their size), or waste after its program has turned bad.
+pub const CREDIT_MAX: i64 = 4_000_000;
+/// Credit after a pause.
+const CREDIT_AGAIN: i64 = 1_000_000;
 /// Each site in debt halves what a new one begins with, so many times at most: a program where elision does not pay
 /// has many call sites, and each would find that out for itself.
 const HALVED_MAX: u32 = 4;
@@ -159,13 +157,6 @@ fn key(caller: usize, len: usize) -> usize {
     caller << CLASS_BITS | class
 }
 
-/// The most credit that a site can hold.
-fn most(key: usize, costs: &Costs) -> i64 {
-    let class = key & ((1 << CLASS_BITS) - 1);
-    let one = (costs.copy_mb << class) >> 20;
-    (one * CREDIT_COPIES).clamp(1, CREDIT_MAX)
-}
-
 /// A hash of a key.
 #[inline]
 fn hash(key: usize) -> usize {
@@ -208,7 +199,16 @@ impl Policy {
     pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
         static NOBODYS: Records = Records::new();
         let sites = vec![Site::default(); SITES].into_boxed_slice();
-        Self { sites, pauses, records: &NOBODYS, recorded: 0, in_debt: 0, costs, threshold, backoff }
+        Self {
+            sites,
+            pauses,
+            records: &NOBODYS,
+            recorded: 0,
+            in_debt: 0,
+            costs,
+            threshold,
+            backoff,
+        }
     }
 
     /// Writes down in `records` what is done for each call site.
@@ -232,13 +232,13 @@ impl Policy {
         self.recorded += 1;
         let r = &self.records.0[self.recorded as usize];
         r.key.store(key as u64, Relaxed);
-        r.credit.store(1000 >> self.in_debt.min(HALVED_MAX), Relaxed);
+        r.credit.store(self.first_credit(), Relaxed);
         r.pause.store(slot(key) as u32, Relaxed);
         self.recorded
     }
 
-    fn first_credit(&self, key: usize) -> i64 {
-        most(key, &self.costs) >> self.in_debt.min(HALVED_MAX)
+    fn first_credit(&self) -> i64 {
+        CREDIT_MAX >> self.in_debt.min(HALVED_MAX)
     }
 
     /// A copy of `site` was not elided.
@@ -256,7 +256,7 @@ impl Policy {
             let i = (hash + probe) % (SITES - 1) + 1;
             if self.sites[i].key == 0 {
                 let record = self.open_record(key);
-                let credit = self.first_credit(key);
+                let credit = self.first_credit();
                 self.sites[i] = Site { key, credit, pause_shift: 0, record };
             }
             if self.sites[i].key == key {
@@ -279,7 +279,7 @@ impl Policy {
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
         let s = &self.sites[site as usize];
-        !self.paused(site) && s.credit > most(s.key, &self.costs) / 2
+        !self.paused(site) && s.credit > CREDIT_MAX / 2
     }
 
     /// `bytes` were elided for `site`, at the price of `cost` ns.
@@ -290,10 +290,9 @@ impl Policy {
         let r = &self.records.0[s.record as usize % RECORDS];
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
-        let max = most(s.key, &self.costs);
-        Self::gain(s, max, &mut self.in_debt, gain);
+        Self::gain(s, &mut self.in_debt, gain);
         if site != 0 && self.backoff {
-            Self::pay(s, r, self.pauses, max, &mut self.in_debt, cost);
+            Self::pay(s, r, self.pauses, &mut self.in_debt, cost);
         }
     }
 
@@ -322,7 +321,7 @@ impl Policy {
         let r = &self.records.0[s.record as usize % RECORDS];
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
-        Self::gain(s, most(s.key, &c), &mut self.in_debt, saved);
+        Self::gain(s, &mut self.in_debt, saved);
         self.charge(site, c.lend + c.lend_page * pages as i64);
     }
 
@@ -347,25 +346,24 @@ impl Policy {
         }
         let s = &mut self.sites[site as usize];
         let r = &self.records.0[s.record as usize % RECORDS];
-        let max = most(s.key, &self.costs);
-        Self::pay(s, r, self.pauses, max, &mut self.in_debt, ns);
+        Self::pay(s, r, self.pauses, &mut self.in_debt, ns);
     }
 
     #[inline]
-    fn gain(s: &mut Site, max: i64, in_debt: &mut u32, ns: i64) {
+    fn gain(s: &mut Site, in_debt: &mut u32, ns: i64) {
         s.credit += ns;
-        if s.credit > max {
-            s.credit = max;
+        if s.credit > CREDIT_MAX {
+            s.credit = CREDIT_MAX;
             *in_debt -= u32::from(s.pause_shift > 0);
             s.pause_shift = 0;
         }
     }
 
     #[inline]
-    fn pay(s: &mut Site, r: &Record, pauses: &Pauses, max: i64, in_debt: &mut u32, ns: i64) {
+    fn pay(s: &mut Site, r: &Record, pauses: &Pauses, in_debt: &mut u32, ns: i64) {
         s.credit -= ns;
         if s.credit < 0 {
-            s.credit = max / CREDIT_AGAIN_SHARE;
+            s.credit = CREDIT_AGAIN;
             let pause = FIRST_PAUSE << s.pause_shift;
             // (What was left of the pause before is not rested through.)
             let cut = pauses.left[slot(s.key)].swap(pause, Relaxed);
@@ -374,7 +372,7 @@ impl Policy {
             *in_debt += u32::from(s.pause_shift == 0);
             s.pause_shift = (s.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
         }
-        r.credit.store(s.credit * 1000 / max, Relaxed);
+        r.credit.store(s.credit, Relaxed);
     }
 }
 

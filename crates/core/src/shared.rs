@@ -46,12 +46,9 @@ pub struct Shared {
     pub records: Records,
 }
 
-/// Raised when a word's meaning changes and nothing else.
-const REVISION: u64 = 1;
-
 /// A number that differs wherever the layout or the meaning of a word does.
 pub const LAYOUT: u64 = {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ REVISION ^ size_of::<Shared>() as u64;
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ size_of::<Shared>() as u64;
     let mut i = 0;
     while i < NAMES.len() {
         hash = hashed(hash, NAMES[i].0);
@@ -136,7 +133,7 @@ pub struct Record {
     pub faults: AtomicU64,
     /// Pages that those filled.
     pub touched_pages: AtomicU64,
-    /// Credit with the policy, in thousandths of the most that it can hold.
+    /// Credit with the policy, in ns.
     pub credit: AtomicI64,
     /// Copies that it was to be left alone for, all pauses together; what of the last one is left
     /// stands in [`Shared::pauses`].

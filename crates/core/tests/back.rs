@@ -6,7 +6,7 @@ use machine::{BASE, Machine, POOL, page_of};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
-use uncopy_core::plan::{CopyPlan, OutputPlan};
+use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::policy::{Costs, Policy};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
@@ -151,6 +151,26 @@ fn what_a_resting_site_goes_on_copying_is_copied_back_where_it_cannot_be_moved()
     w.assert_holds_the_numbers(other);
     assert_eq!(w.returned(), 0);
     assert!(!w.resident(COPY), "the other view stays");
+}
+
+#[test]
+fn what_is_received_into_is_ordinary_memory_first_where_its_call_site_rests() {
+    let mut w = elided();
+    // The program keeps touching the copy, from its end on, until the site rests.
+    while !w.resident(COPY) {
+        for page in (0..16).rev().map(|i| COPY + i * PAGE) {
+            if !w.resident(page) {
+                assert_eq!(w.tracker.fault(page), Fault::Resolved);
+            }
+        }
+        w.copy(COPY, SOURCE, CALLER);
+    }
+    assert!(!w.resident(SOURCE));
+    let mut plan = InputPlan::default();
+    w.tracker.input_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+    assert!(plan.bypass, "it is received in place");
+    w.assert_holds_the_numbers(SOURCE);
+    w.tracker.check().unwrap();
 }
 
 #[test]

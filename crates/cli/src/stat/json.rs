@@ -47,7 +47,7 @@ fn site(s: &Site, symbols: Option<&mut Symbols>) -> Value {
         "elided_bytes": s.elided_bytes,
         "touched_pages": s.touched_pages,
         "faults": s.faults,
-        "credit_thousandths": s.credit,
+        "credit_ns": s.credit,
         "pause_left": s.pause_left,
         "main_reason": s.main_reason(),
         "last_reason": s.last_reason(),

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use uncopy_core::counters::{NAMES, Snapshot};
-use uncopy_core::policy::PAUSES;
+use uncopy_core::policy::{CREDIT_MAX, PAUSES};
 use uncopy_core::shared::{
     CLASS_BITS, COMMAND, Header, LAYOUT, MAGIC, REASONS, RECORDS, Record, Shared,
 };
@@ -38,7 +38,7 @@ pub struct Site {
     pub faults: u64,
     /// Pages that those filled.
     pub touched_pages: u64,
-    /// Credit with the policy, in thousandths of the most that it can hold.
+    /// Credit with the policy, in ns.
     pub credit: i64,
     /// Copies that it was left alone for.
     pub rested: u64,
@@ -94,7 +94,7 @@ impl Site {
             Decision::Rests
         } else if self.elided == 0 {
             Decision::Copies
-        } else if self.credit > 500 {
+        } else if self.credit > CREDIT_MAX / 2 {
             Decision::Elides
         } else {
             Decision::Watched

@@ -51,20 +51,22 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Memory that was freed, and whose call site is being left alone because the program
-    /// touches what it gets there: ordinary again before it is received into.
+    /// What a call site that is being left alone had unmapped is ordinary memory again before it is received
+    /// into: a buffer that comes round would be received into extents for as long as the site rests.
     fn give_back_paused(&mut self, run: Span) -> bool {
         let mut given = false;
         let mut at = run.start;
         while let Some(s) = self.views.segments(Span::new(at, run.end)).next() {
             at = s.span.end;
             let core = s.span.core();
-            let empty = s.view.is_some_and(|v| {
-                v.extent == ExtentId::NONE && self.policy.backoff && self.policy.paused(v.site)
-            });
-            if empty && core.pages() >= ISLAND_PAGES {
+            let paused = s.view.filter(|v| self.policy.backoff && self.policy.paused(v.site));
+            let Some(v) = paused.filter(|_| core.pages() >= ISLAND_PAGES) else { continue };
+            if v.extent == ExtentId::NONE {
                 self.give_back(core);
                 given = true;
+            } else {
+                // (Not all of it need be overwritten: what it holds stays.)
+                given |= self.materialize(core, true).is_ok();
             }
         }
         given
