@@ -142,9 +142,12 @@ def main():
     if profiles:
         requests = base.requests * base.turns * base.restarts * len(base.ops)
         a, b = profiles[plain], profiles[last]
-        print(f"us a request more in {last.name!r} than in plain:")
-        for symbol in sorted(a.keys() | b.keys(), key=lambda s: a.get(s, 0) - b.get(s, 0))[:16]:
-            print(f"  {(b.get(symbol, 0) - a.get(symbol, 0)) / requests:7.2f}  {symbol}")
+        print(f"us a request in {last.name!r} more than in plain, and less:")
+        more = {symbol: (b.get(symbol, 0) - a.get(symbol, 0)) / requests for symbol in a.keys() | b.keys()}
+        order = sorted(more, key=more.get, reverse=True)
+        for symbol in order[:20] + order[-8:]:
+            print(f"  {more[symbol]:7.2f}  {symbol}")
+        print(f"  {sum(more.values()):7.2f}  in all")
     return 0
 
 

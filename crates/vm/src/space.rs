@@ -8,7 +8,7 @@ use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
 use crate::{critical, files, freeze::LIST, inject, lend, monitor, stats};
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
 };
@@ -441,8 +441,32 @@ fn ground_stack() {
     let here = 0u8;
     let below = core::ptr::from_ref(&here) as usize - STACK_UNDER_LOCK;
     if FILTER.perhaps_tracked(below, STACK_UNDER_LOCK) {
-        touch(Span::sized(below, STACK_UNDER_LOCK));
+        ground_tracked_stack(Span::sized(below, STACK_UNDER_LOCK).hull());
     }
+}
+
+thread_local! {
+    /// What this thread touched of its stack last, and what [`taken_away`] was then.
+    static GROUNDED: Cell<(Span, u64)> = const { Cell::new((Span::new(0, 0), 0)) };
+}
+
+/// Grows whenever pages may have become unmapped that were not before.
+fn taken_away() -> u64 {
+    let c = &COUNTERS;
+    [&c.moves, &c.registrations, &c.events].iter().map(|n| n.load(Ordering::Relaxed)).sum()
+}
+
+/// (The filter errs, and a stack that it takes for tracked is so in every call: what was touched already is not
+/// asked for again.)
+#[cold]
+fn ground_tracked_stack(stack: Span) {
+    let now = taken_away();
+    let (grounded, then) = GROUNDED.get();
+    if then == now && grounded.contains(stack.start) && grounded.contains(stack.end - 1) {
+        return;
+    }
+    touch(stack);
+    GROUNDED.set((stack, now));
 }
 
 /// Touches every page of `span`, without crashing where there is none.
