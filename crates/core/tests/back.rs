@@ -33,8 +33,10 @@ fn elided() -> World {
         machine.program[page] = Some(Box::new([page as u8 + 1; PAGE]));
     }
     let mut policy = Policy::new(16 << 10, true, COSTS, Box::leak(Box::default()));
-    let site = policy.site(RESTING, LEN);
-    policy.charge(site, i64::from(u32::MAX));
+    for len in [LEN, LEN / 2] {
+        let site = policy.site(RESTING, len);
+        policy.charge(site, i64::from(u32::MAX));
+    }
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
     let limits = Limits { extent_bytes: 128 * PAGE, ranges: 100, views: 1000 };
     let shape = PoolShape { boundary: 128, pages: 256 };
@@ -50,19 +52,50 @@ fn elided() -> World {
 impl World {
     /// Copies `LEN` bytes as a shim does; returns whether the tracker left it to libc.
     fn copy(&mut self, dst: usize, src: usize, caller: usize) -> bool {
+        self.copy_bytes(dst, src, LEN, caller)
+    }
+
+    fn copy_bytes(&mut self, dst: usize, src: usize, len: usize, caller: usize) -> bool {
         let mut plan = CopyPlan::default();
-        self.tracker.copy_begin(dst, src, LEN, caller, true, &mut plan);
-        for c in plan.copies.iter().filter(|_| !plan.bypass) {
-            assert!(c.from >= POOL && self.resident(c.to), "{c:?}");
-            for i in 0..c.len {
-                let byte = *self.tracker.memory.pool_byte(c.from + i);
-                let page = self.tracker.memory.program[page_of(c.to + i)].as_mut().unwrap();
-                page[(c.to + i) % PAGE] = byte;
+        self.tracker.copy_begin(dst, src, len, caller, true, &mut plan);
+        if plan.bypass {
+            self.move_bytes(dst, src, len);
+        } else {
+            let staged = std::mem::take(&mut plan.staged);
+            staged.iter().for_each(|c| self.move_bytes(c.to, c.from, c.len));
+            if !staged.is_empty() {
+                plan.staged = staged;
+                self.tracker.copy_commit(&mut plan);
             }
+            plan.copies.iter().for_each(|c| self.move_bytes(c.to, c.from, c.len));
         }
         self.tracker.release(&mut plan.pins);
         self.tracker.check().unwrap();
         plan.bypass
+    }
+
+    fn move_bytes(&mut self, to: usize, from: usize, len: usize) {
+        let bytes: Vec<u8> = (0..len).map(|i| self.load(from + i)).collect();
+        bytes.into_iter().enumerate().for_each(|(i, b)| *self.byte(to + i) = b);
+    }
+
+    fn load(&mut self, addr: usize) -> u8 {
+        *self.byte(addr)
+    }
+
+    /// Where the byte at `addr` is, which the program touches.
+    fn byte(&mut self, addr: usize) -> &mut u8 {
+        if addr >= POOL {
+            return self.tracker.memory.pool_byte(addr);
+        }
+        let page = page_of(addr);
+        while self.tracker.memory.program[page].is_none() {
+            let ours = self.tracker.memory.registered.touches(Span::sized(addr, 1));
+            if !ours || self.tracker.fault(addr) == Fault::Unknown {
+                self.tracker.memory.program[page] = Some(Box::new([0; PAGE]));
+            }
+        }
+        &mut self.tracker.memory.program[page].as_mut().unwrap()[addr % PAGE]
     }
 
     /// 16 resident pages that are nobody's view.
@@ -151,6 +184,28 @@ fn what_a_resting_site_goes_on_copying_is_copied_back_where_it_cannot_be_moved()
     w.assert_holds_the_numbers(other);
     assert_eq!(w.returned(), 0);
     assert!(!w.resident(COPY), "the other view stays");
+}
+
+#[test]
+fn what_is_copied_back_in_part_only_is_looked_at_anew_where_the_destination_shares_a_page() {
+    for seed in 0..40 {
+        let mut w = elided();
+        let len = LEN - 100;
+        let before = COPY + 100 - len;
+        for page in page_of(before)..page_of(COPY) {
+            w.tracker.memory.program[page] = Some(Box::new([0; PAGE]));
+        }
+        w.tracker.memory.random = machine::Random(seed);
+        w.tracker.memory.refusals = true;
+        for _ in 0..20 {
+            w.copy_bytes(before, COPY + 100, len, RESTING);
+        }
+        // (The destination's last bytes lie in the source's first page.)
+        for i in 0..100 {
+            let at = len - 100 + i;
+            assert_eq!(w.load(COPY + i), (1 + (100 + at) / PAGE) as u8, "seed {seed}, byte {at}");
+        }
+    }
 }
 
 #[test]

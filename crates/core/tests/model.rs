@@ -16,6 +16,8 @@ use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 
 const PAGES: usize = 96;
 const POOL_PAGES: usize = 512;
+/// The call site that returns here rests, where sites may.
+const RESTING: usize = 0xbad;
 
 struct World {
     tracker: Tracker<Machine>,
@@ -34,16 +36,17 @@ impl World {
             Limits { extent_bytes: POOL_PAGES / 2 * PAGE, ranges: 1000, views: 10_000 }
         };
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
+        let costs = Costs { lend: 0, ..Costs::REFERENCE };
+        let mut policy = Policy::new(8 << 10, refusals, costs, Box::leak(Box::default()));
+        for class in 13..18 {
+            let site = policy.site(RESTING, 1 << class);
+            policy.charge(site, i64::from(u32::MAX));
+        }
         let tracker = Tracker::new(
             machine,
             PoolShape { boundary: POOL_PAGES / 2, pages: POOL_PAGES },
             limits,
-            Policy::new(
-                8 << 10,
-                refusals,
-                Costs { lend: 0, ..Costs::REFERENCE },
-                Box::leak(Box::default()),
-            ),
+            policy,
             Box::leak(Box::new(Filter::new())),
             counters,
         );
@@ -151,16 +154,36 @@ impl World {
         let from = self.range();
         let to = self.range();
         let len = from.len().min(to.len());
-        let (src, dst) = (from.start, to.start);
         let site = self.random.below(5) * 64 + 64;
+        self.copy_bytes(to.start, from.start, len, site);
+    }
+
+    /// Bytes that were copied before are copied again and again by a site that rests, also to just before and
+    /// behind them.
+    fn copy_often(&mut self) {
+        let from = self.range();
+        let elsewhere = self.range();
+        self.copy_bytes(elsewhere.start, from.start, from.len().min(elsewhere.len()), 64);
+        let to = match self.random.below(3) {
+            0 => from.end,
+            1 => from.start.saturating_sub(from.len()).max(BASE),
+            _ => elsewhere.start,
+        };
+        let len = from.len().min(BASE + PAGES * PAGE - to);
+        for _ in 0..20 {
+            self.copy_bytes(to, from.start, len, RESTING);
+        }
+    }
+
+    fn copy_bytes(&mut self, dst: usize, src: usize, len: usize, site: usize) {
+        if len == 0 {
+            return;
+        }
         let mut plan = CopyPlan::default();
         let input = self.random.one_in(2);
         self.tracker.copy_begin(dst, src, len, site, input, &mut plan);
         if plan.bypass {
-            assert!(
-                !plan.fragmented || from.start >= dst + len || dst >= src + len,
-                "overlapping parts"
-            );
+            assert!(!plan.fragmented || src >= dst + len || dst >= src + len, "overlapping parts");
             self.move_bytes(dst, src, len);
         } else {
             if !plan.staged.is_empty() {
@@ -310,7 +333,8 @@ impl World {
     fn step(&mut self) {
         match self.random.below(40) {
             0..8 => self.input(),
-            8..22 => self.copy(),
+            8..20 => self.copy(),
+            20..22 => self.copy_often(),
             22..26 => self.output(),
             26 => self.send_again(),
             27..29 => {
@@ -378,7 +402,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
     let one = number("UNCOPY_MODEL_SEED");
     let seeds = match one {
         Some(s) => s..s + 1,
-        None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(60),
+        None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(80),
     };
     let mut done = [0; 3];
     for seed in seeds {

@@ -8,7 +8,7 @@ use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
 use crate::{critical, files, freeze::LIST, inject, lend, monitor, stats};
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
 };
@@ -441,57 +441,46 @@ fn ground_stack() {
     let here = 0u8;
     let below = core::ptr::from_ref(&here) as usize - STACK_UNDER_LOCK;
     if FILTER.perhaps_tracked(below, STACK_UNDER_LOCK) {
-        ground_tracked_stack(Span::sized(below, STACK_UNDER_LOCK).hull());
+        touch(Span::sized(below, STACK_UNDER_LOCK));
     }
 }
 
-thread_local! {
-    /// What this thread touched of its stack last, and what [`taken_away`] was then.
-    static GROUNDED: Cell<(Span, u64)> = const { Cell::new((Span::new(0, 0), 0)) };
-}
-
-/// Grows whenever pages may have become unmapped that were not before.
-fn taken_away() -> u64 {
-    let c = &COUNTERS;
-    [&c.moves, &c.registrations, &c.events].iter().map(|n| n.load(Ordering::Relaxed)).sum()
-}
-
-/// (The filter errs, and a stack that it takes for tracked is so in every call: what was touched already is not
-/// asked for again.)
-#[cold]
-fn ground_tracked_stack(stack: Span) {
-    let now = taken_away();
-    let (grounded, then) = GROUNDED.get();
-    if then == now && grounded.contains(stack.start) && grounded.contains(stack.end - 1) {
-        return;
-    }
-    touch(stack);
-    GROUNDED.set((stack, now));
-}
-
-/// Touches every page of `span`, without crashing where there is none.
+/// Touches every page of `span`, which is a stack's, without crashing where there is none. (In one system
+/// call: the filter errs, and a stack that it takes for tracked is so in every call.)
 #[cold]
 fn touch(span: Span) {
-    for page in (span.hull().start..span.hull().end).step_by(PAGE) {
-        if !peek(page) {
+    const PAGES: usize = STACK_UNDER_LOCK / PAGE + 2;
+    let pages = span.hull();
+    let mut there = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 1 }; PAGES];
+    let mut bytes = [0u8; PAGES];
+    let count = pages.pages().min(PAGES);
+    for (i, place) in there[..count].iter_mut().enumerate() {
+        place.iov_base = (pages.start + i * PAGE) as *mut _;
+    }
+    if peek(&there[..count], &mut bytes) {
+        return;
+    }
+    for i in 0..count {
+        if !peek(&there[i..=i], &mut bytes) {
             // A sandbox forbids that; this asks for the page too.
-            let _ = populate(page, Advice::LinuxPopulateRead);
+            let _ = populate(pages.start + i * PAGE, Advice::LinuxPopulateRead);
         }
     }
 }
 
-/// Reads a byte of this process. Returns false where that is forbidden.
-fn peek(addr: usize) -> bool {
-    let mut byte = 0u8;
-    let from = libc::iovec { iov_base: addr as *mut _, iov_len: 1 };
-    let to = libc::iovec { iov_base: core::ptr::from_mut(&mut byte).cast(), iov_len: 1 };
-    // SAFETY: reads a byte of this process into a byte of ours, or answers EFAULT.
+/// Reads a byte of this process from each of the places. Returns false where that is forbidden, or where one of
+/// several is no memory.
+fn peek(places: &[libc::iovec], bytes: &mut [u8]) -> bool {
+    let to = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: places.len() };
+    // SAFETY: reads bytes of this process into bytes of ours, or answers EFAULT.
     let result = inject::check(Call::Peek).is_ok().then(|| unsafe {
-        let (from, to) = (core::ptr::from_ref(&from), core::ptr::from_ref(&to));
+        let (from, to) = (places.as_ptr(), core::ptr::from_ref(&to));
         let call = libc::SYS_process_vm_readv as usize;
-        critical::syscall6(call, [pid() as usize, to as usize, 1, from as usize, 1, 0])
+        let arguments = [pid() as usize, to as usize, 1, from as usize, places.len(), 0];
+        critical::syscall6(call, arguments)
     });
-    result.is_some_and(|r| r == 1 || r == -(libc::EFAULT as isize))
+    let nowhere = -(libc::EFAULT as isize);
+    result.is_some_and(|r| r == places.len() as isize || r == nowhere && places.len() == 1)
 }
 
 /// Has the kernel make the page at `addr` present.

@@ -78,15 +78,18 @@ impl<M: Memory> Tracker<M> {
     /// A copy of `from` was made although it is viewed, because its call site rests: what is copied so
     /// repeatedly becomes ordinary memory, if its pages need only be moved. (Copied back, it would cost what
     /// eliding has saved: WiredTiger's log and block manager read each document once more. But what goes on being
-    /// copied for long is copied back in the end.) Returns whether anything has.
+    /// copied for long is copied back in the end.) Returns whether anything may have: also what failed midway
+    /// has filled pages, of which the destination may have a part.
     pub(super) fn rested_copy(&mut self, from: Span) -> bool {
         let mut back = false;
+        let mut last = ExtentId::NONE;
         let mut at = from.start;
         while let Some(s) = self.views.segments(Span::new(at, from.end)).next() {
             at = s.span.end;
             let Some(v) = s.view.filter(|v| v.extent != ExtentId::NONE) else { continue };
             let e = self.extents.get_mut(v.extent);
-            e.rested = e.rested.saturating_add(1);
+            e.rested = e.rested.saturating_add(u8::from(last != v.extent));
+            last = v.extent;
             let (often, long) = (e.rested >= RESTED_MAX, e.rested >= RESTED_LONG);
             let Some((start, whole)) = self.views.at(s.span.start).filter(|_| often) else {
                 continue;
@@ -94,9 +97,11 @@ impl<M: Memory> Tracker<M> {
             if self.may_move_back(start, start, whole) {
                 let c = self.policy.costs;
                 self.policy.charge(whole.site, c.move_pages + c.register);
-                back |= self.materialize(Span::new(start, whole.end), true).is_ok();
+                back = true;
+                let _ = self.materialize(Span::new(start, whole.end), true);
             } else if long {
-                back |= self.materialize(s.span, true).is_ok();
+                back = true;
+                let _ = self.materialize(s.span, true);
             }
         }
         back

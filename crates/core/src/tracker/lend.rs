@@ -96,8 +96,8 @@ impl<M: Memory> Tracker<M> {
                 pages += Span::sized(at, part).hull().pages();
             }
         }
-        if !lent && plan.gathered > 0 {
-            self.policy.gathered(plan.payer, plan.cold);
+        if !lent && sent > 0 && plan.gathered > 0 {
+            self.policy.gathered(plan.payer, plan.cold.min(sent));
         }
         if bytes > 0 {
             self.policy.lent(plan.lender, bytes, pages);

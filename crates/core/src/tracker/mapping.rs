@@ -32,7 +32,8 @@ impl<M: Memory> Tracker<M> {
                     |v: &View| v.extent != ExtentId::NONE && !self.extents.get(v.extent).useful;
                 if first.as_ref().is_some_and(wasted) {
                     let c = self.policy.costs;
-                    let cold = (run.len() as i64).saturating_mul(c.copy_mb) >> 20;
+                    let end = first.map_or(run.start, |v| v.end.min(run.end));
+                    let cold = ((end - run.start) as i64).saturating_mul(c.copy_mb) >> 20;
                     self.policy.charge(site, c.wasted_input + cold);
                 }
                 self.views.assign(run, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
