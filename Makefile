@@ -16,7 +16,7 @@ demo: build
 test:
 	scripts/install-test-deps
 	tests/matrix/run --ci --install
-	$(MAKE) --no-print-directory lint build unit
+	$(MAKE) --no-print-directory lint build unit loom
 	tests/run-programs --ci
 
 # Every order of the steps of threads that share a structure.

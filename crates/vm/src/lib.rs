@@ -25,6 +25,7 @@ pub mod files;
 pub mod freeze;
 pub mod gate;
 pub mod inject;
+#[cfg(not(all(loom, test)))]
 pub mod leases;
 #[cfg(not(all(loom, test)))]
 pub mod lend;
