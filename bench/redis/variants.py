@@ -34,7 +34,6 @@ class Variant:
         self.name = name
         self.options = options
         self.cpu = {}
-        self.samples = {}
 
     def server(self, base, stack):
         options = argparse.Namespace(**vars(base))

@@ -100,7 +100,7 @@ const HALVED_MAX: u32 = 4;
 const FAULT_WEIGHT: i64 = 4;
 /// How much of a copy's price an output pays for bytes that are not in the cache, besides [`COLD_OUTPUT`]:
 /// Redis, which makes one copy of a value that it has not touched for long, loses by eliding it at 64 KB
-/// and gains a tenth of its time at 512 KB.
+/// and gains a tenth of its time at most at 512 KB.
 pub const COLD_OUTPUT_8THS: i64 = 6;
 /// What an output of bytes that are not in the cache costs more than one of others, in ns: short pieces are
 /// over before the processor fetches ahead.
@@ -278,8 +278,7 @@ impl Policy {
 
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
-        let s = &self.sites[site as usize];
-        !self.paused(site) && s.credit > CREDIT_MAX / 2
+        !self.paused(site) && self.sites[site as usize].credit > CREDIT_MAX / 2
     }
 
     /// `bytes` were elided for `site`, at the price of `cost` ns.
