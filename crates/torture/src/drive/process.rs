@@ -3,7 +3,7 @@
 use super::way::Way;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -121,12 +121,26 @@ fn end_group(child: &Child) {
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
 }
 
-/// The stacks of a process that hangs, where there is a debugger.
+/// The stacks of a process that hangs and of its children, where there is a debugger.
 fn write_stacks(pid: u32, file: &Path) {
-    let Ok(out) = fs::File::create(file) else { return };
-    let mut gdb = Command::new("gdb");
-    gdb.args(["-p", &pid.to_string(), "-batch", "-ex", "thread apply all bt 30"]);
-    let _ = gdb.stdin(Stdio::null()).stdout(out).stderr(Stdio::null()).status();
+    let Ok(mut out) = fs::File::create(file) else { return };
+    for pid in family(pid) {
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-p", &pid.to_string(), "-batch", "-ex", "thread apply all bt 30"]);
+        gdb.stdin(Stdio::null()).stderr(Stdio::null());
+        let Ok(stacks) = gdb.output() else { return };
+        let _ = writeln!(out, "\n== process {pid}").and_then(|()| out.write_all(&stacks.stdout));
+    }
+}
+
+/// A process and all that descends from it.
+fn family(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = tasks.flat_map(|task| {
+        let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        list.split_ascii_whitespace().filter_map(|c| c.parse().ok()).collect::<Vec<u32>>()
+    });
+    std::iter::once(pid).chain(children.flat_map(family)).collect()
 }
 
 /// What each thread of a process and of its children waits for.

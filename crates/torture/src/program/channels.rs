@@ -2,8 +2,8 @@
 //! depends on another, and no child shares one with its parent.
 
 use super::raw;
+use super::threads::{self, Thread};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::thread::JoinHandle;
 use uncopy_torture::bytes::{self, Digest};
 use uncopy_torture::op::Via;
 
@@ -72,7 +72,7 @@ impl Channel {
     }
 
     /// Puts bytes `0..len` of the content of `key` in, and ends it.
-    pub fn feed(&mut self, key: u64, len: usize) -> Option<JoinHandle<()>> {
+    pub fn feed(&mut self, key: u64, len: usize) -> Option<Thread<()>> {
         if matches!(self.via, Via::File | Via::Disk) {
             put(self.raw(), key, len);
             // SAFETY: moves the file's position only.
@@ -110,7 +110,7 @@ impl Channel {
     }
 
     /// Begins to take what the program writes, where somebody must.
-    pub fn drain(&mut self) -> Option<JoinHandle<(usize, u64)>> {
+    pub fn drain(&mut self) -> Option<Thread<(usize, u64)>> {
         if !self.waits() {
             return None;
         }
@@ -119,11 +119,11 @@ impl Channel {
     }
 
     /// What the program has written: length and digest. It writes no more.
-    pub fn drained(self, drain: Option<JoinHandle<(usize, u64)>>) -> (usize, u64) {
+    pub fn drained(self, drain: Option<Thread<(usize, u64)>>) -> (usize, u64) {
         match (drain, self.other) {
             (Some(thread), _) => {
                 drop(self.fd);
-                thread.join().expect("a draining thread panicked")
+                thread.join()
             }
             (None, None) => {
                 // SAFETY: moves the file's position only.
@@ -155,8 +155,8 @@ impl Channel {
 }
 
 /// Runs `f` in a thread that takes no signals.
-fn apart<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    super::signals::blocked(|| std::thread::spawn(f))
+fn apart<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Thread<T> {
+    super::signals::blocked(|| threads::spawn(f))
 }
 
 fn put(fd: i32, key: u64, len: usize) {

@@ -10,6 +10,7 @@ mod memory;
 mod ops;
 mod raw;
 mod signals;
+mod threads;
 mod unread;
 
 use core::cell::UnsafeCell;
@@ -145,11 +146,9 @@ impl World {
                 }
             }
             op if line.fresh => {
-                std::thread::scope(|scope| {
-                    scope.spawn(|| {
-                        self.operation(i, op, process);
-                        unread::read();
-                    });
+                threads::run(|| {
+                    self.operation(i, op, process);
+                    unread::read();
                 });
             }
             op => self.operation(i, op, process),

@@ -303,7 +303,7 @@ impl Input {
         }
         drop(channel);
         if let Some(thread) = feeding {
-            thread.join().expect("a feeding thread panicked");
+            thread.join();
         }
     }
 

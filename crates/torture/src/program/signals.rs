@@ -10,8 +10,9 @@ use uncopy_torture::bytes;
 use uncopy_torture::op::Via;
 
 const SIZE: usize = 40 << 10;
-/// The timer's period, in microseconds.
-const PERIOD: i64 = 1500;
+/// From the end of a handler to the timer's next signal, in microseconds. (A period would, on a machine with
+/// other work, leave no time for anything but the handler.)
+const PAUSE: i64 = 1000;
 
 struct Own {
     process: isize,
@@ -45,10 +46,19 @@ pub fn install() {
     }
 }
 
+/// Whether the timer is to go on.
+static ON: AtomicBool = AtomicBool::new(false);
+
 /// Starts the timer of this process, or stops it.
 pub fn timer(on: bool) {
-    let every = libc::timeval { tv_sec: 0, tv_usec: if on { PERIOD } else { 0 } };
-    let value = libc::itimerval { it_interval: every, it_value: every };
+    ON.store(on, Relaxed);
+    set_timer(if on { PAUSE } else { 0 });
+}
+
+fn set_timer(pause: i64) {
+    let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let once = libc::timeval { tv_sec: 0, tv_usec: pause };
+    let value = libc::itimerval { it_interval: never, it_value: once };
     // SAFETY: a timer of this process.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &value, core::ptr::null_mut()) };
 }
@@ -92,6 +102,9 @@ extern "C" fn on_timer(_: c_int) {
         let own = OWN.get();
         if !own.is_null() && (*own).process == raw::pid() {
             work(&mut *own);
+        }
+        if ON.load(Relaxed) {
+            set_timer(PAUSE);
         }
         *libc::__errno_location() = errno;
     }
