@@ -23,6 +23,13 @@ static void feeds(int signal) { /* ends the blocking call that it interrupts */
     fill(bytes, sizeof bytes, 50, 0);
     MUST(RAW(SYS_write, pair[1], bytes, sizeof bytes) == (long)sizeof bytes);
 }
+static size_t drained;
+static void drains(int signal) { /* makes room for what the interrupted call has not sent */
+    (void)signal;
+    char bytes[4096];
+    long n;
+    while ((n = raw(SYS_recvfrom, pair[0], (long)bytes, sizeof bytes, MSG_DONTWAIT, 0, 0)) > 0) drained += (size_t)n;
+}
 static void ticks_on(int signal) {
     (void)signal;
     ticks++;
@@ -81,6 +88,15 @@ int main(void) {
     say("as much received as sent: %d", received == sent);
     for (size_t at = 0; at < received; at += SIZE)
         MUST(is_input(got + at, received - at < SIZE ? received - at : SIZE, 4, 0));
+    /* Of several messages, the one that was sent in part is the last. */
+    struct iovec parts[2] = {{VIEW(5), SIZE}, {VIEW(6), 1000}};
+    struct mmsghdr messages[2] = {{{.msg_iov = &parts[0], .msg_iovlen = 1}, 0}, {{.msg_iov = &parts[1], .msg_iovlen = 1}, 0}};
+    handle(SIGALRM, drains, 0);
+    soon();
+    n = sendmmsg(pair[1], messages, 2, 0);
+    say("sendmmsg: %zd, the first in part: %d, of the second: %u", n, messages[0].msg_len < SIZE, messages[1].msg_len);
+    drains(0);
+    say("as much received as sent: %d", drained == messages[0].msg_len);
     /* Children that end at any moment. */
     handle(SIGCHLD, works, SA_RESTART | SA_NOCLDSTOP);
     for (unsigned i = 0; i < 30; i++) {

@@ -357,12 +357,18 @@ pub unsafe extern "C" fn sendmmsg(
         let mut sent = 0;
         for i in 0..count_taken {
             let m = &mut *msgs.add(i);
-            match sendmsg(fd, &m.msg_hdr, flags) {
-                n if n >= 0 => m.msg_len = n as c_uint,
+            let n = sendmsg(fd, &m.msg_hdr, flags);
+            match n {
+                0.. => m.msg_len = n as c_uint,
                 _ if sent > 0 => break,
                 _ => return -1,
             }
             sent += 1;
+            // What was sent in part is the last, or a stream would have a hole (net/socket.c, `__sys_sendmmsg`).
+            let whole = list(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen);
+            if (n as usize) < whole.iter().map(|p| p.iov_len).sum() {
+                break;
+            }
         }
         sent
     }
