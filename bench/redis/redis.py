@@ -38,10 +38,15 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import memory  # noqa: E402
+
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TICK = os.sysconf("SC_CLK_TCK")
 MODES = ("plain", "uncopy")
 COUNTERS = ("elided_copies", "elided_bytes", "faults", "moves")
+# Memory that is kept from the host, in bytes: what two servers and their files use.
+HOLD = 3 << 30
 
 
 class Failure(Exception):
@@ -541,16 +546,10 @@ def verify(options):
 
 
 def warm(options):
-    """Memory that this machine has never touched costs several times as much at first: touch it before measuring."""
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    free = os.statvfs(where)
+    """Memory that this machine's host does not take back while we measure (see bench/memory.py)."""
     with open("/proc/meminfo") as f:
         available = int(re.search(r"MemAvailable:\s+(\d+)", f.read())[1]) * 1024
-    size = min(2 << 30, available // 4, free.f_bavail * free.f_frsize // 2)
-    with tempfile.NamedTemporaryFile(dir=where, prefix="uncopy-warm-") as f:
-        block = b"\xa5" * (8 << 20)
-        for _ in range(size // len(block)):
-            f.write(block)
+    options.held = memory.hold(min(HOLD, available // 4))
 
 
 def keys_for(size):
@@ -778,7 +777,7 @@ def arguments():
     p.add_argument("--server-core", type=int, default=0, help="core of the servers (0)")
     p.add_argument("--load-core", type=int, default=1, help="core of redis-benchmark (1)")
     p.add_argument("--dir", help="where measured servers keep their files (/dev/shm with 8 GB free, else the temp directory)")
-    p.add_argument("--no-warm", action="store_true", help="do not touch 2 GB of memory first")
+    p.add_argument("--no-warm", action="store_true", help="do not touch 3 GB of memory first")
     p.add_argument("--fail-below", type=float, metavar="RATIO", help="exit 1 when a ratio of requests is below")
     p.add_argument("--uncopy", default=os.path.join(REPO, "target/release/uncopy"), help="the command (target/release/uncopy)")
     p.add_argument("--uncopy-option", action="append", default=[], metavar="OPTION", help="for `uncopy run`, repeatable")

@@ -101,6 +101,7 @@ def arguments():
     p.add_argument("--warm", type=int, default=3, help="that do not count (3)")
     p.add_argument("--restarts", type=int, default=2, help="of all servers (2)")
     p.add_argument("--clients", type=int, default=16, help="connections of redis-benchmark (16)")
+    p.add_argument("--each", action="store_true", help="the ratio of each turn, median of the restarts: how learning goes on")
     p.add_argument("--profile", action="store_true", help="where the last variant differs from plain (needs perf)")
     p.add_argument("--dir", help="for the servers' files (/dev/shm)")
     p.add_argument("--uncopy", help="the command (target/release/uncopy)")
@@ -138,6 +139,9 @@ def main():
             low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
             median = statistics.median(ratios)
             print(f"{op:4} {v.name:14} {statistics.median(cpu):9.2f} us  {median:6.3f} ({low:.2f} to {high:.2f})")
+            if base.each:
+                by_turn = [[p / x for p, x in list(zip(plain.cpu[op], cpu))[t :: base.turns]] for t in range(base.turns)]
+                print("     " + " ".join(f"{statistics.median(r):.2f}" for r in by_turn))
     if profiles:
         requests = base.requests * base.turns * base.restarts * len(base.ops)
         a, b = profiles[plain], profiles[last]

@@ -11,7 +11,7 @@ pub const MAX: i64 = 1_000_000_000;
 
 type Field = (&'static str, fn(&mut Costs) -> &mut i64);
 
-const FIELDS: [Field; 17] = [
+const FIELDS: [Field; 18] = [
     ("copy_mb", |c| &mut c.copy_mb),
     ("again", |c| &mut c.again),
     ("elide", |c| &mut c.elide),
@@ -22,6 +22,7 @@ const FIELDS: [Field; 17] = [
     ("fill", |c| &mut c.fill),
     ("fresh", |c| &mut c.fresh),
     ("move_pages", |c| &mut c.move_pages),
+    ("move_page", |c| &mut c.move_page),
     ("register", |c| &mut c.register),
     ("refused", |c| &mut c.refused),
     ("wasted_input", |c| &mut c.wasted_input),
@@ -122,6 +123,7 @@ mod tests {
             fill: 8,
             fresh: 13,
             move_pages: 9,
+            move_page: 18,
             register: 10,
             refused: 11,
             wasted_input: 12,

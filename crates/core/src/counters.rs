@@ -72,6 +72,8 @@ counters! {
     moved_pages,
     /// Pages moved back into the program's buffers as they were.
     returned_pages,
+    /// Pages of the pool that the program got for others of which it was owed nothing.
+    recycled_pages,
     /// `UFFDIO_MOVE` calls.
     moves,
     /// `UFFDIO_REGISTER` and `UFFDIO_UNREGISTER` calls.

@@ -75,6 +75,10 @@ pub trait Memory {
     /// there. Returns how many pages were moved, from the start; the others are where they were.
     fn put_back(&mut self, to: Span, slot: usize) -> usize;
 
+    /// Writes zeros to `pages` pool pages from page number `slot` on, as far as there is memory behind them (what was
+    /// never written to has none). Returns how many, from the start.
+    fn clear(&mut self, slot: usize, pages: usize) -> usize;
+
     /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still have
     /// memory behind them.
     #[must_use]

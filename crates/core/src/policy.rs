@@ -34,8 +34,10 @@ pub struct Costs {
     pub fill: i64,
     /// Each page that the kernel provides anew, cleared.
     pub fresh: i64,
-    /// One `UFFDIO_MOVE` call; its pages are nearly free.
+    /// One `UFFDIO_MOVE` call.
     pub move_pages: i64,
+    /// Each page of it.
+    pub move_page: i64,
     /// One `UFFDIO_REGISTER` call.
     pub register: i64,
     /// A refusal by the kernel: the call, and what follows because of it.
@@ -64,7 +66,8 @@ impl Costs {
         fault: 11_000,
         fill: 1_000,
         fresh: 1_200,
-        move_pages: 2_500,
+        move_pages: 2_000,
+        move_page: 60,
         register: 1_500,
         refused: 20_000,
         wasted_input: 10_000,
@@ -329,12 +332,40 @@ impl Policy {
         self.charge(site, self.costs.drop_page * pages as i64);
     }
 
-    /// The program uses memory again that was freed while unmapped because of `site`: one fault, a page-table
-    /// call, and `pages` that the kernel clears as they are touched.
-    pub fn taken_back(&mut self, site: SiteId, pages: usize) {
+    /// `pages` were moved for `site` in `calls` system calls.
+    pub fn moved(&mut self, site: SiteId, calls: u64, pages: usize) {
         let c = self.costs;
+        self.charge(site, c.move_pages * calls as i64 + c.move_page * pages as i64);
+    }
+
+    /// The program uses memory again that was freed while unmapped because of `site`: one fault.
+    pub fn taken_back(&mut self, site: SiteId) {
         bump(&self.record(site).faults, 1);
-        self.charge(site, FAULT_WEIGHT * c.fault + c.register + pages as i64 * c.fresh);
+        self.charge(site, FAULT_WEIGHT * self.costs.fault);
+    }
+
+    /// What was unmapped because of `site` is ordinary memory again: a page-table call, and `pages` that the
+    /// kernel clears as they are touched.
+    pub fn fresh(&mut self, site: SiteId, pages: usize) {
+        self.clean_up(site, self.costs.register + pages as i64 * self.costs.fresh);
+    }
+
+    /// `pages` of the pool were cleared (half a copy) and moved where `site` had unmapped others.
+    pub fn recycled(&mut self, site: SiteId, pages: usize) {
+        let c = self.costs;
+        let clearing = ((pages * PAGE) as i64).saturating_mul(c.copy_mb / 2) >> 20;
+        self.clean_up(site, c.move_pages + c.move_page * pages as i64 + clearing);
+    }
+
+    /// Undoing what `site` did costs `ns`. While it rests that leaves it less for the next try, but lengthens no
+    /// pause: how much there is to undo says nothing about how the next try will go.
+    fn clean_up(&mut self, site: SiteId, ns: i64) {
+        if self.paused(site) {
+            let s = &mut self.sites[site as usize];
+            s.credit = s.credit.min((s.credit - ns).max(CREDIT_AGAIN / 2));
+        } else {
+            self.charge(site, ns);
+        }
     }
 
     /// `site`'s decision cost `ns`.

@@ -251,3 +251,58 @@ fn what_was_lent_is_copied_back_never_moved() {
     assert_eq!(w.returned(), 0);
     w.tracker.memory.check_lent();
 }
+
+/// A program that has freed both buffers: their 16 pages are the pool's now.
+fn freed() -> World {
+    let mut w = elided();
+    w.tracker.freed(COPY, LEN);
+    w.tracker.freed(SOURCE, LEN);
+    assert_eq!(w.counters.pool_free_bytes.load(Relaxed), LEN as u64);
+    w
+}
+
+impl World {
+    fn recycled(&self) -> u64 {
+        self.counters.recycled_pages.load(Relaxed)
+    }
+}
+
+#[test]
+fn freed_memory_that_is_in_use_again_gets_the_pages_that_were_moved_out() {
+    let mut w = freed();
+    *w.byte(COPY + 5) = 7;
+    assert!((0..16).all(|page| w.resident(COPY + page * PAGE)));
+    assert_eq!((w.recycled(), w.counters.pool_free_bytes.load(Relaxed)), (16, 0));
+    assert!(!w.tracker.tracks(Span::sized(COPY, LEN)));
+    // The other buffer's are the kernel's: the pool has no more.
+    *w.byte(SOURCE) = 7;
+    assert!(!w.resident(SOURCE + PAGE) && !w.tracker.tracks(Span::sized(SOURCE, LEN)));
+    w.tracker.check().unwrap();
+}
+
+#[test]
+fn memory_that_is_in_use_again_reads_as_zeros_whatever_its_pages_held() {
+    let mut w = freed();
+    assert!((0..LEN).all(|at| w.load(COPY + at) == 0));
+    assert_eq!(w.recycled(), 16);
+}
+
+#[test]
+fn the_destination_of_a_resting_copy_gets_pages_of_the_pool() {
+    let mut w = freed();
+    let from = w.another_buffer();
+    assert!(w.copy(COPY, from, RESTING));
+    assert_eq!(w.recycled(), 16);
+    assert!((0..LEN).all(|at| w.load(COPY + at) == 0));
+}
+
+#[test]
+fn pages_of_the_pool_without_memory_behind_them_are_not_handed_out() {
+    let mut w = freed();
+    // (Holes, as a move that was made in part leaves them.)
+    w.tracker.memory.pool.fill_with(|| None);
+    *w.byte(COPY + 5) = 7;
+    assert_eq!((w.recycled(), w.counters.pool_free_bytes.load(Relaxed)), (0, 0));
+    assert!(!w.tracker.tracks(Span::sized(COPY, LEN)));
+    w.tracker.check().unwrap();
+}

@@ -387,14 +387,14 @@ impl World {
     }
 }
 
-fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 3] {
+fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 4] {
     let mut w = World::new(seed, refusals, tiny);
     for _ in 0..300 {
         w.step();
     }
     w.read(Span::sized(BASE, PAGES * PAGE));
     let c = w.counters.snapshot();
-    [c.elided_copies, c.lent_sends, c.dropped_pages]
+    [c.elided_copies, c.lent_sends, c.dropped_pages, c.recycled_pages]
 }
 
 fn run_seeds(refusals: bool, tiny: bool) {
@@ -404,21 +404,22 @@ fn run_seeds(refusals: bool, tiny: bool) {
         Some(s) => s..s + 1,
         None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(80),
     };
-    let mut done = [0; 3];
+    let mut done = [0; 4];
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed, refusals, tiny));
         match result {
-            Ok(n) => (0..3).for_each(|i| done[i] += n[i]),
+            Ok(n) => (0..4).for_each(|i| done[i] += n[i]),
             Err(e) => {
                 eprintln!("repeat with UNCOPY_MODEL_SEED={seed}");
                 std::panic::resume_unwind(e);
             }
         }
     }
-    let [elided, lent, dropped] = done;
+    let [elided, lent, dropped, recycled] = done;
     assert!(one.is_some() || elided > 100, "only {elided} copies were elided: nothing was tested");
     let some = lent > 100 && dropped > 100 || tiny || refusals;
     assert!(one.is_some() || some, "{lent} sends by reference, {dropped} pages dropped: too few");
+    assert!(one.is_some() || recycled > 10, "only {recycled} pages were recycled");
 }
 
 #[test]

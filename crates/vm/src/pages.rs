@@ -4,6 +4,7 @@
 //! unsafe: reserves the pool and composes pages in a staging buffer; both are this module's own
 //! mappings, reached only through addresses that it handed out.
 
+use crate::critical;
 use crate::inject;
 use crate::space::COUNTERS;
 use crate::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal, Uffd};
@@ -25,6 +26,8 @@ const POOL_MIN: usize = (8 << 20) / PAGE;
 const POOL_OF_LIMIT: usize = 32;
 /// How often a contended move is tried again before it counts as refused.
 const MOVE_TRIES: usize = 4;
+/// Pages that are looked at, and cleared, at once.
+const CLEAR_AT_ONCE: usize = 512;
 /// The same for waking, where nobody looks again.
 pub(crate) const WAKE_TRIES: usize = 100;
 
@@ -443,7 +446,7 @@ impl Memory for Pages {
             let (moved, error) = fds.program.move_in(to.start + done, part);
             done += moved;
             match error {
-                None => {}
+                None => step = to.len(),
                 Some(Errno::AGAIN) if moved > 0 || tries < MOVE_TRIES => {
                     tries += usize::from(moved == 0);
                 }
@@ -456,6 +459,33 @@ impl Memory for Pages {
             }
         }
         done / PAGE
+    }
+
+    fn clear(&mut self, slot: usize, pages: usize) -> usize {
+        let mut done = 0;
+        while done < pages {
+            let at = self.slot(slot + done);
+            let mut there = [0u8; CLEAR_AT_ONCE];
+            let n = (pages - done).min(CLEAR_AT_ONCE);
+            // (This may be the thread that would answer the fault of touching a page that is missing. In a sandbox
+            // the call may be the end.)
+            let asked = crate::space::running() && inject::check(Call::Mincore).is_ok() && {
+                let list = there.as_mut_ptr() as usize;
+                // SAFETY: asks about pages of the pool, a byte for each.
+                unsafe {
+                    critical::syscall4(libc::SYS_mincore as usize, at, n * PAGE, list, 0) == 0
+                }
+            };
+            let present = there[..n].iter().take_while(|b| **b & 1 != 0).count();
+            let clean = if asked { present } else { 0 };
+            // SAFETY: pool pages that no extent holds; they are present, and only we drop them.
+            unsafe { core::ptr::write_bytes(at as *mut u8, 0, clean * PAGE) };
+            done += clean;
+            if clean < n {
+                break;
+            }
+        }
+        done
     }
 
     fn discard(&mut self, slot: usize, pages: usize) -> bool {

@@ -11,7 +11,7 @@ use super::machine::Machine;
 use crate::Outcome;
 
 /// First line of the file; another number is another form.
-const FORM: &str = "uncopy costs 1";
+const FORM: &str = "uncopy costs 2";
 
 /// Where the costs of this machine are kept for this user.
 pub fn path() -> Option<PathBuf> {
@@ -141,7 +141,7 @@ mod tests {
         let newer = || Machine { kernel: "6.18.2".into(), ..machine() };
         assert_eq!(read(&path, newer), Found::Foreign);
         let text = fs::read_to_string(&path).unwrap();
-        for other in [text.replace("costs 1", "costs 2"), String::new(), "\u{fe}".repeat(9000)] {
+        for other in [text.replace(FORM, "uncopy costs 0"), String::new(), "\u{fe}".repeat(9000)] {
             fs::write(&path, other).unwrap();
             assert_eq!(read(&path, machine), Found::Foreign);
         }

@@ -50,6 +50,7 @@ impl<M: Memory> Tracker<M> {
         let moved = self.memory.put_back(span, e.page + first);
         add(&self.counters.moves, 1);
         add(&self.counters.returned_pages, moved as u64);
+        self.policy.moved(v.site, 1, moved);
         if moved == span.pages() {
             self.extents.cut(v.extent, first);
             self.pool.vacate(e.page + first, moved);
@@ -95,8 +96,7 @@ impl<M: Memory> Tracker<M> {
                 continue;
             };
             if self.may_move_back(start, start, whole) {
-                let c = self.policy.costs;
-                self.policy.charge(whole.site, c.move_pages + c.register);
+                self.policy.charge(whole.site, self.policy.costs.register);
                 back = true;
                 let _ = self.materialize(Span::new(start, whole.end), true);
             } else if long {

@@ -97,6 +97,7 @@ impl<M: Memory> Tracker<M> {
         if self.views.touches(from) || self.views.touches(to) {
             return None;
         }
+        self.misled(from, to);
         if !is_input {
             return Some(Reason::NotInput);
         }
@@ -318,7 +319,14 @@ impl<M: Memory> Tracker<M> {
                 }
             }
         }
-        self.flush_staging(&mut staging, plan)
+        self.flush_staging(&mut staging, plan)?;
+        // While parts are staged the destination may be touched: what is to read as zeros there has no copy to
+        // fall back on.
+        if !plan.staged.is_empty() && plan.assigns.iter().any(|a| a.extent == ExtentId::NONE) {
+            plan.obstacle = Some(Reason::Freed);
+            return None;
+        }
+        Some(())
     }
 
     /// Whether the short view `parts[i]` lies beside bytes that must be staged anyway (perhaps with
@@ -411,7 +419,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Where the source is not a view (or must not be spread further), unmapped pages of the
-    /// destination that the copy overwrites become ordinary fresh memory again.
+    /// destination that the copy overwrites become ordinary memory again.
     fn give_back_destinations(&mut self, from: Span, to: Span, viewed_too: bool) {
         let distance = from.start.wrapping_sub(to.start);
         let mut at = to.start;
@@ -420,11 +428,11 @@ impl<M: Memory> Tracker<M> {
             at = s.span.end;
             let core = s.span.core();
             let source = Span::sized(core.start.wrapping_add(distance), core.len());
-            if s.view.is_some()
+            if let Some(v) = s.view
                 && core.pages() >= ISLAND_PAGES
                 && (viewed_too || !self.views.touches(source))
             {
-                self.give_back(core);
+                self.repopulate(core, v.site);
             }
         }
     }

@@ -62,7 +62,7 @@ impl<M: Memory> Tracker<M> {
             let paused = s.view.filter(|v| self.policy.backoff && self.policy.paused(v.site));
             let Some(v) = paused.filter(|_| core.pages() >= ISLAND_PAGES) else { continue };
             if v.extent == ExtentId::NONE {
-                self.give_back(core);
+                self.repopulate(core, v.site);
                 given = true;
             } else {
                 // (Not all of it need be overwritten: what it holds stays.)

@@ -143,6 +143,8 @@ impl<M: Memory> Tracker<M> {
     pub fn reattach(&mut self, detached: Detached) {
         for r in detached.registered {
             self.registered.insert(r);
+            // (It may have been made anew meanwhile.)
+            self.filter.track(r);
         }
         for (start, v) in detached.views {
             let span = Span::new(start, v.end);

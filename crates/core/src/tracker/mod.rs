@@ -110,6 +110,7 @@ pub struct Tracker<M> {
     fault_around: usize,
     wants_eviction: bool,
     unregistered: usize,
+    misled: usize,
     pieces: Vec<Piece>,
 }
 
@@ -145,6 +146,7 @@ impl<M: Memory> Tracker<M> {
             fault_around: 1,
             wants_eviction: false,
             unregistered: 0,
+            misled: 0,
             pieces: Vec::with_capacity(PIECES),
         }
     }

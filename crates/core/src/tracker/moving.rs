@@ -1,7 +1,7 @@
 //! From resident to unmapped, and to ordinary memory again: registering, moving out, giving back.
 
-use super::Tracker;
 use super::limits::Lack;
+use super::{ISLAND_PAGES, Tracker};
 use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::{Memory, Stop};
@@ -10,8 +10,12 @@ use crate::policy::SiteId;
 use crate::span::{PAGE, Span};
 use arrayvec::ArrayVec;
 
+/// Runs of the pool without memory behind them that are tried for one range.
+const HOLES_MAX: usize = 4;
 /// After so many ranges were unregistered the filter is made anew.
 const FILTER_RENEWAL: usize = 32;
+/// As it is after so many copies that it let through for nothing, while any range was unregistered.
+const MISLED_MAX: usize = 256;
 
 impl<M: Memory> Tracker<M> {
     /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and
@@ -57,7 +61,7 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.refusals, 1);
             self.policy.charge(site, self.policy.costs.refused);
         }
-        self.policy.charge(site, self.policy.costs.move_pages * calls as i64);
+        self.policy.moved(site, calls, gone);
         self.pool.vacant.give(slot + vacant, pages - vacant);
         let unmapped = Span::sized(span.start, gone * PAGE);
         self.views.assign(unmapped, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
@@ -115,6 +119,52 @@ impl<M: Memory> Tracker<M> {
         true
     }
 
+    /// Whole pages, whose content nobody is owed, become ordinary memory that reads as zeros: pages of the pool
+    /// are cleared and moved there, as far as it has any. (128 pages fresh from the kernel, with a fault each,
+    /// cost more than copying them four times; so much less do those that were moved out.) `site` pays.
+    pub(super) fn repopulate(&mut self, pages: Span, site: SiteId) {
+        self.views.remove(pages, &mut self.extents, &mut self.pool);
+        let mut at = pages.start;
+        let mut holes = 0;
+        while at < pages.end && holes < HOLES_MAX {
+            let wanted = (pages.end - at) / PAGE;
+            let Some((slot, count)) = self.pool.take_ready(wanted, wanted.min(ISLAND_PAGES)) else {
+                break;
+            };
+            let clean = self.memory.clear(slot, count);
+            if clean < count {
+                // What was never written to has no memory behind it, and is no use as it is.
+                holes += 1;
+                self.drop_run(slot + clean, count - clean);
+            }
+            let moved = if clean > 0 {
+                self.memory.put_back(Span::sized(at, clean * PAGE), slot)
+            } else {
+                0
+            };
+            add(&self.counters.moves, u64::from(clean > 0));
+            add(&self.counters.recycled_pages, moved as u64);
+            self.policy.recycled(site, moved);
+            self.pool.vacate(slot, moved);
+            self.pool.give(slot + moved, clean - moved);
+            at += moved * PAGE;
+            if moved < clean {
+                break;
+            }
+        }
+        self.policy.fresh(site, (pages.end - at) / PAGE);
+        self.give_back(pages);
+    }
+
+    /// Gives the memory behind free pages of the pool back.
+    fn drop_run(&mut self, slot: usize, pages: usize) {
+        if self.memory.discard(slot, pages) {
+            self.pool.vacate(slot, pages);
+        } else {
+            self.pool.give(slot, pages);
+        }
+    }
+
     /// Ends the views of whole pages and lets the kernel provide fresh ones when they are touched.
     pub(super) fn give_back(&mut self, pages: Span) {
         self.views.remove(pages, &mut self.extents, &mut self.pool);
@@ -124,14 +174,33 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// `span` is not registered any more. The filter, which only ever adds, is made anew now and then:
-    /// else calls on memory that was tracked once would take the lock for ever. (While it is being
-    /// made it may deny what is tracked: then faults answer.)
+    /// else calls on memory that was tracked once would take the lock for ever.
     pub(super) fn forget_registration(&mut self, span: Span) {
         self.registered.remove(span);
         self.unregistered += 1;
         if self.unregistered >= FILTER_RENEWAL {
-            self.unregistered = 0;
-            self.filter.track_only(self.registered.iter());
+            self.renew_filter();
+        }
+    }
+
+    fn renew_filter(&mut self) {
+        (self.unregistered, self.misled) = (0, 0);
+        self.filter.track_only(self.registered.iter());
+    }
+
+    /// A copy without views came here; perhaps because the filter takes its memory for tracked.
+    pub(super) fn misled(&mut self, from: Span, to: Span) {
+        let for_tracked = |s: Span| self.filter.perhaps_tracked(s.start, s.len());
+        if self.unregistered == 0
+            || self.registered.touches(from)
+            || self.registered.touches(to)
+            || !(for_tracked(from) || for_tracked(to))
+        {
+            return;
+        }
+        self.misled += 1;
+        if self.misled >= MISLED_MAX {
+            self.renew_filter();
         }
     }
 }

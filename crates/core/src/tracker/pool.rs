@@ -31,7 +31,7 @@ pub(super) struct Pool {
     pub(super) vacant: FreeRuns,
     /// Runs given back last, of few different lengths: taken again first, while in the cache.
     pub(super) recent: RecentRuns,
-    /// Pages with memory behind them, moved in.
+    /// Pages that were moved in or used before.
     pub(super) ready: FreeRuns,
     /// Pages of the ordinary part, used before.
     pub(super) ready_plain: FreeRuns,
@@ -72,6 +72,24 @@ impl Pool {
             .or_else(|| self.ready.take(pages))
             .or_else(|| self.ready_plain.take(pages))
             .or_else(|| self.fresh_plain.take(pages))
+    }
+
+    /// Up to `pages` consecutive pages that were used before, `least` at least: the first, and how many. (Some may
+    /// have no memory behind them: see [`Memory::clear`].)
+    pub(super) fn take_ready(&mut self, pages: usize, least: usize) -> Option<(usize, usize)> {
+        let whole = self
+            .recent
+            .take(pages)
+            .or_else(|| self.ready.take(pages))
+            .or_else(|| self.ready_plain.take(pages));
+        if let Some(page) = whole {
+            return Some((page, pages));
+        }
+        let part = self.ready.take_longest().or_else(|| self.ready_plain.take_longest());
+        let (page, len) = part.or_else(|| self.recent.take_any())?;
+        let taken = if len < least { 0 } else { len.min(pages) };
+        self.settle(page + taken, len - taken);
+        (taken > 0).then_some((page, taken))
     }
 
     pub(super) fn ready_pages(&self) -> usize {

@@ -8,7 +8,7 @@ use crate::span::{PAGE, Span, page_down};
 
 /// Sequential faults fill twice as many pages each time, up to this many.
 const FAULT_AROUND_MAX: usize = 64;
-/// Pages of freed memory that one touch gives back to the kernel's own care.
+/// Pages of freed memory that one touch makes ordinary again.
 const EMPTY_AROUND: usize = 512;
 /// Pieces that one call to [`Memory::fill`] describes at most.
 pub(super) const PIECES: usize = 2 * PAGE;
@@ -29,8 +29,8 @@ impl<M: Memory> Tracker<M> {
             while end < reach.end && self.empty_page(end) {
                 end += PAGE;
             }
-            self.policy.taken_back(v.site, (end - page) / PAGE);
-            self.give_back(Span::new(page, end));
+            self.policy.taken_back(v.site);
+            self.repopulate(Span::new(page, end), v.site);
             self.gauges();
             return Fault::Resolved;
         }

@@ -138,6 +138,19 @@ impl Memory for Machine {
         to.pages()
     }
 
+    fn clear(&mut self, slot: usize, pages: usize) -> usize {
+        self.check_lent();
+        for i in 0..pages {
+            if self.refuse() {
+                return i;
+            }
+            let Some(page) = &mut self.pool[slot + i] else { return i };
+            page.fill(0);
+        }
+        self.check_lent();
+        pages
+    }
+
     fn discard(&mut self, slot: usize, pages: usize) -> bool {
         if self.refuse() {
             return false;

@@ -357,7 +357,8 @@ pub unsafe extern "C" fn sendmmsg(
         let mut sent = 0;
         for i in 0..count_taken {
             let m = &mut *msgs.add(i);
-            let n = sendmsg(fd, &m.msg_hdr, flags);
+            // (The kernel heeds a record's end in the header here, but not in `sendmsg`.)
+            let n = sendmsg(fd, &m.msg_hdr, flags | m.msg_hdr.msg_flags & libc::MSG_EOR);
             match n {
                 0.. => m.msg_len = n as c_uint,
                 _ if sent > 0 => break,
