@@ -192,6 +192,7 @@ impl<M: Memory> Tracker<M> {
     pub(super) fn misled(&mut self, from: Span, to: Span) {
         let for_tracked = |s: Span| self.filter.perhaps_tracked(s.start, s.len());
         if self.unregistered == 0
+            || to.is_empty()
             || self.registered.touches(from)
             || self.registered.touches(to)
             || !(for_tracked(from) || for_tracked(to))
