@@ -24,6 +24,15 @@ pub struct Taken {
     pub stop: Stop,
 }
 
+/// What [`Memory::clear`] did and found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Pages that are zeros now, from the start.
+    pub clean: usize,
+    /// Pages behind those that have no memory, if they were looked at.
+    pub missing: usize,
+}
+
 /// A piece of the content of pages to be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
@@ -76,8 +85,8 @@ pub trait Memory {
     fn put_back(&mut self, to: Span, slot: usize) -> usize;
 
     /// Writes zeros to `pages` pool pages from page number `slot` on, as far as there is memory behind them (what was
-    /// never written to has none). Returns how many, from the start.
-    fn clear(&mut self, slot: usize, pages: usize) -> usize;
+    /// never written to has none). `None`: nobody can say whether there is.
+    fn clear(&mut self, slot: usize, pages: usize) -> Option<Cleared>;
 
     /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still have
     /// memory behind them.

@@ -335,7 +335,7 @@ impl Policy {
     /// `pages` were moved for `site` in `calls` system calls.
     pub fn moved(&mut self, site: SiteId, calls: u64, pages: usize) {
         let c = self.costs;
-        self.charge(site, c.move_pages * calls as i64 + c.move_page * pages as i64);
+        self.clean_up(site, c.move_pages * calls as i64 + c.move_page * pages as i64);
     }
 
     /// The program uses memory again that was freed while unmapped because of `site`: one fault.
@@ -357,8 +357,8 @@ impl Policy {
         self.clean_up(site, c.move_pages + c.move_page * pages as i64 + clearing);
     }
 
-    /// Undoing what `site` did costs `ns`. While it rests that leaves it less for the next try, but lengthens no
-    /// pause: how much there is to undo says nothing about how the next try will go.
+    /// Undoing what `site` did costs `ns`. While it rests that leaves it less for its next try, but lengthens no
+    /// pause by itself: how much there is to undo says nothing about how the next try will go.
     fn clean_up(&mut self, site: SiteId, ns: i64) {
         if self.paused(site) {
             let s = &mut self.sites[site as usize];

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use uncopy_core::counters::add;
 use uncopy_core::inject::Call;
-use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
+use uncopy_core::memory::{Cleared, FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::PoolShape;
 
@@ -461,7 +461,7 @@ impl Memory for Pages {
         done / PAGE
     }
 
-    fn clear(&mut self, slot: usize, pages: usize) -> usize {
+    fn clear(&mut self, slot: usize, pages: usize) -> Option<Cleared> {
         let mut done = 0;
         while done < pages {
             let at = self.slot(slot + done);
@@ -469,28 +469,36 @@ impl Memory for Pages {
             let n = (pages - done).min(CLEAR_AT_ONCE);
             // (This may be the thread that would answer the fault of touching a page that is missing. In a sandbox
             // the call may be the end.)
-            let asked = crate::space::running() && inject::check(Call::Mincore).is_ok() && {
-                let list = there.as_mut_ptr() as usize;
-                // SAFETY: asks about pages of the pool, a byte for each.
-                unsafe {
-                    critical::syscall4(libc::SYS_mincore as usize, at, n * PAGE, list, 0) == 0
-                }
-            };
-            let present = there[..n].iter().take_while(|b| **b & 1 != 0).count();
-            let clean = if asked { present } else { 0 };
+            let asked = self.shape.pages > 0
+                && crate::space::running()
+                && inject::check(Call::Mincore).is_ok()
+                && {
+                    let list = there.as_mut_ptr() as usize;
+                    let call = libc::SYS_mincore as usize;
+                    // SAFETY: asks about pages of the pool, a byte for each.
+                    unsafe { critical::syscall4(call, at, n * PAGE, list, 0) == 0 }
+                };
+            if !asked {
+                return None;
+            }
+            let clean = there[..n].iter().take_while(|b| **b & 1 != 0).count();
             // SAFETY: pool pages that no extent holds; they are present, and only we drop them.
             unsafe { core::ptr::write_bytes(at as *mut u8, 0, clean * PAGE) };
             done += clean;
             if clean < n {
-                break;
+                let missing = there[clean..n].iter().take_while(|b| **b & 1 == 0).count();
+                return Some(Cleared { clean: done, missing });
             }
         }
-        done
+        Some(Cleared { clean: done, missing: 0 })
     }
 
     fn discard(&mut self, slot: usize, pages: usize) -> bool {
         if pages == 0 {
             return true;
+        }
+        if self.shape.pages == 0 {
+            return false;
         }
         // SAFETY: pool pages that no extent holds; the program never had their addresses.
         unsafe {

@@ -445,26 +445,27 @@ fn ground_stack() {
     }
 }
 
-/// Touches every page of `span`, which is a stack's, without crashing where there is none. (In one system
-/// call: the filter errs, and a stack that it takes for tracked is so in every call.)
+/// Touches every page of `span`, without crashing where there is none. (As many as a stack has under the lock in one
+/// system call: the filter errs, and a stack that it takes for tracked is so in every call.)
 #[cold]
 fn touch(span: Span) {
     const PAGES: usize = STACK_UNDER_LOCK / PAGE + 2;
-    let pages = span.hull();
-    let mut there = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 1 }; PAGES];
-    let mut bytes = [0u8; PAGES];
-    let count = pages.pages().min(PAGES);
-    for (i, place) in there[..count].iter_mut().enumerate() {
-        place.iov_base = (pages.start + i * PAGE) as *mut _;
-    }
-    if peek(&there[..count], &mut bytes) {
-        return;
-    }
-    for i in 0..count {
-        if !peek(&there[i..=i], &mut bytes) {
-            // A sandbox forbids that; this asks for the page too.
-            let _ = populate(pages.start + i * PAGE, Advice::LinuxPopulateRead);
+    let mut pages = span.hull();
+    while !pages.is_empty() {
+        let mut there = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 1 }; PAGES];
+        let mut bytes = [0u8; PAGES];
+        let count = pages.pages().min(PAGES);
+        for (i, place) in there[..count].iter_mut().enumerate() {
+            place.iov_base = (pages.start + i * PAGE) as *mut _;
         }
+        let all = peek(&there[..count], &mut bytes);
+        for i in 0..if all { 0 } else { count } {
+            if !peek(&there[i..=i], &mut bytes) {
+                // A sandbox forbids that; this asks for the page too.
+                let _ = populate(pages.start + i * PAGE, Advice::LinuxPopulateRead);
+            }
+        }
+        pages = Span::new(pages.start + count * PAGE, pages.end);
     }
 }
 

@@ -96,7 +96,7 @@ impl<M: Memory> Tracker<M> {
                 continue;
             };
             if self.may_move_back(start, start, whole) {
-                self.policy.charge(whole.site, self.policy.costs.register);
+                self.policy.fresh(whole.site, 0);
                 back = true;
                 let _ = self.materialize(Span::new(start, whole.end), true);
             } else if long {

@@ -4,12 +4,14 @@ use super::limits::Lack;
 use super::{ISLAND_PAGES, Tracker};
 use crate::counters::add;
 use crate::extents::ExtentId;
-use crate::memory::{Memory, Stop};
+use crate::memory::{Cleared, Memory, Stop};
 use crate::plan::MAX_PIECES;
 use crate::policy::SiteId;
 use crate::span::{PAGE, Span};
 use arrayvec::ArrayVec;
 
+/// Pages that are put back at once: the lock is held meanwhile.
+const REPOPULATE_MAX: usize = 512;
 /// Runs of the pool without memory behind them that are tried for one range.
 const HOLES_MAX: usize = 4;
 /// After so many ranges were unregistered the filter is made anew.
@@ -120,29 +122,33 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Whole pages, whose content nobody is owed, become ordinary memory that reads as zeros: pages of the pool
-    /// are cleared and moved there, as far as it has any. (128 pages fresh from the kernel, with a fault each,
+    /// are cleared and moved there, the first 2 MB as far as it has any. (128 pages fresh from the kernel, with a fault each,
     /// cost more than copying them four times; so much less do those that were moved out.) `site` pays.
     pub(super) fn repopulate(&mut self, pages: Span, site: SiteId) {
         self.views.remove(pages, &mut self.extents, &mut self.pool);
         let mut at = pages.start;
+        let end = pages.end.min(pages.start + REPOPULATE_MAX * PAGE);
         let mut holes = 0;
-        while at < pages.end && holes < HOLES_MAX {
-            let wanted = (pages.end - at) / PAGE;
+        while at < end && holes < HOLES_MAX {
+            let wanted = (end - at) / PAGE;
             let Some((slot, count)) = self.pool.take_ready(wanted, wanted.min(ISLAND_PAGES)) else {
                 break;
             };
-            let clean = self.memory.clear(slot, count);
-            if clean < count {
-                // What was never written to has no memory behind it, and is no use as it is.
-                holes += 1;
-                self.drop_run(slot + clean, count - clean);
-            }
-            let moved = if clean > 0 {
-                self.memory.put_back(Span::sized(at, clean * PAGE), slot)
-            } else {
-                0
+            let Some(Cleared { clean, missing }) = self.memory.clear(slot, count) else {
+                self.pool.give(slot, count);
+                break;
             };
-            add(&self.counters.moves, u64::from(clean > 0));
+            if missing > 0 {
+                // What was never written to is no use as it is.
+                holes += 1;
+                self.drop_run(slot + clean, missing);
+            }
+            self.pool.give(slot + clean + missing, count - clean - missing);
+            if clean == 0 {
+                continue;
+            }
+            let moved = self.memory.put_back(Span::sized(at, clean * PAGE), slot);
+            add(&self.counters.moves, 1);
             add(&self.counters.recycled_pages, moved as u64);
             self.policy.recycled(site, moved);
             self.pool.vacate(slot, moved);

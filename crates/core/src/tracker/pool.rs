@@ -85,11 +85,22 @@ impl Pool {
         if let Some(page) = whole {
             return Some((page, pages));
         }
-        let part = self.ready.take_longest().or_else(|| self.ready_plain.take_longest());
-        let (page, len) = part.or_else(|| self.recent.take_any())?;
-        let taken = if len < least { 0 } else { len.min(pages) };
-        self.settle(page + taken, len - taken);
-        (taken > 0).then_some((page, taken))
+        for runs in [&mut self.ready, &mut self.ready_plain] {
+            match runs.take_longest() {
+                Some((page, len)) if len >= least => return Some((page, len)),
+                Some((page, len)) => runs.give(page, len),
+                None => {}
+            }
+        }
+        // (Each is settled or handed out: it ends.)
+        while let Some((page, len)) = self.recent.take_any() {
+            let taken = if len < least { 0 } else { len.min(pages) };
+            self.settle(page + taken, len - taken);
+            if taken > 0 {
+                return Some((page, taken));
+            }
+        }
+        None
     }
 
     pub(super) fn ready_pages(&self) -> usize {

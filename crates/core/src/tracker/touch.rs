@@ -22,7 +22,7 @@ impl<M: Memory> Tracker<M> {
             return self.untracked_fault(page);
         };
         if v.extent == ExtentId::NONE && self.empty_page(page) {
-            // Freed memory is in use again: the kernel's own faults are ten times cheaper.
+            // Freed memory is in use again: most likely all of it.
             add(&self.counters.empty_faults, 1);
             let reach = Span::new(page, page.saturating_add(EMPTY_AROUND * PAGE));
             let mut end = page + PAGE;

@@ -1,6 +1,6 @@
 //! A machine that has pages or not, as the kernel keeps them; it refuses at random if told to.
 
-use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
+use uncopy_core::memory::{Cleared, FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::ranges::Ranges;
 use uncopy_core::span::{PAGE, Span};
 
@@ -138,17 +138,16 @@ impl Memory for Machine {
         to.pages()
     }
 
-    fn clear(&mut self, slot: usize, pages: usize) -> usize {
-        self.check_lent();
-        for i in 0..pages {
-            if self.refuse() {
-                return i;
-            }
-            let Some(page) = &mut self.pool[slot + i] else { return i };
-            page.fill(0);
+    fn clear(&mut self, slot: usize, pages: usize) -> Option<Cleared> {
+        if self.refuse() {
+            return None;
         }
+        let there = &mut self.pool[slot..slot + pages];
+        let clean = there.iter().take_while(|p| p.is_some()).count();
+        there[..clean].iter_mut().flatten().for_each(|page| page.fill(0));
+        let missing = there[clean..].iter().take_while(|p| p.is_none()).count();
         self.check_lent();
-        pages
+        Some(Cleared { clean, missing })
     }
 
     fn discard(&mut self, slot: usize, pages: usize) -> bool {
