@@ -125,8 +125,10 @@ fn end_group(child: &Child) {
 fn write_stacks(pid: u32, file: &Path) {
     let Ok(mut out) = fs::File::create(file) else { return };
     for pid in family(pid) {
-        let mut gdb = Command::new("gdb");
-        gdb.args(["-p", &pid.to_string(), "-batch", "-ex", "thread apply all bt 30"]);
+        // (It waits for ever for a thread that the kernel does not stop.)
+        let mut gdb = Command::new("timeout");
+        gdb.args(["-k", "1", "20", "gdb", "-p", &pid.to_string()]);
+        gdb.args(["-batch", "-ex", "thread apply all bt 30"]);
         gdb.stdin(Stdio::null()).stderr(Stdio::null());
         let Ok(stacks) = gdb.output() else { return };
         let _ = writeln!(out, "\n== process {pid}").and_then(|()| out.write_all(&stacks.stdout));
