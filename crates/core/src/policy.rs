@@ -334,8 +334,11 @@ impl Policy {
 
     /// `pages` were moved for `site` in `calls` system calls.
     pub fn moved(&mut self, site: SiteId, calls: u64, pages: usize) {
-        let c = self.costs;
-        self.clean_up(site, c.move_pages * calls as i64 + c.move_page * pages as i64);
+        self.clean_up(site, self.price_of_moves(calls, pages));
+    }
+
+    fn price_of_moves(&self, calls: u64, pages: usize) -> i64 {
+        self.costs.move_pages * calls as i64 + self.costs.move_page * pages as i64
     }
 
     /// The program uses memory again that was freed while unmapped because of `site`: one fault.
@@ -352,9 +355,8 @@ impl Policy {
 
     /// `pages` of the pool were cleared (half a copy) and moved where `site` had unmapped others.
     pub fn recycled(&mut self, site: SiteId, pages: usize) {
-        let c = self.costs;
-        let clearing = ((pages * PAGE) as i64).saturating_mul(c.copy_mb / 2) >> 20;
-        self.clean_up(site, c.move_pages + c.move_page * pages as i64 + clearing);
+        let clearing = ((pages * PAGE) as i64).saturating_mul(self.costs.copy_mb / 2) >> 20;
+        self.clean_up(site, self.price_of_moves(1, pages) + clearing);
     }
 
     /// Undoing what `site` did costs `ns`. While it rests that leaves it less for its next try, but lengthens no
