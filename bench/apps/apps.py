@@ -2,8 +2,9 @@
 """CPU that today's servers need for a request: plainly, plainly with glibc told not to trim, and under uncopy.
 
 For each server and size three processes live side by side on one core, the load on the other; they take turns, so that what
-else the machine does meets all alike. Figures are medians of the turns' own CPU per request (from /proc/PID/stat); `gain` is
-plain over uncopy, `elision` is the untrimmed plain one over uncopy: what is left when the allocator's share is taken away.
+else the machine does meets all alike. Figures are medians of the turns' own CPU per request (schedstat of all threads); `gain` is
+plain over uncopy (range: the medians of the rounds), `elision` is the untrimmed plain one over uncopy: what is left when the
+allocator's share is taken away.
 Before timing, and after it, every answer is verified against what was sent.
 
     bench/apps/apps.py                      all servers at 64 KB and 1 MB
@@ -28,6 +29,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import memory  # noqa: E402
+
 STATE = os.path.join(ROOT, "target", "bench-apps")
 VENV = os.path.join(STATE, "venv")
 PYTHON = os.path.join(VENV, "bin", "python")
@@ -36,7 +40,7 @@ PACKAGES = {"nginx": "nginx-light", "node": "nodejs"}
 UNTRIMMED = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
 MODES = ("plain", "untrimmed", "uncopy")
 CONNECTIONS = 4
-TICK = os.sysconf("SC_CLK_TCK")
+HOLD = 3 << 30
 
 
 class Failure(Exception):
@@ -271,6 +275,7 @@ class Process:
         with open(self.said, "ab") as said:
             if helper:
                 self.children.append(subprocess.Popen(helper, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
+                connect(int(helper[-1])).close()
             command = ["taskset", "-c", str(OPTIONS.server_core), *command]
             self.main = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env)
         self.children.append(self.main)
@@ -282,12 +287,13 @@ class Process:
             self.open = [self.load.open() for _ in range(CONNECTIONS)]
 
     def cpu(self):
+        """CPU seconds of all living threads, in ns (the ticks of /proc/PID/stat are too coarse for short turns)."""
         total = 0
         for pid in descendants(self.main.pid):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
-                fields = f.read().rpartition(")")[2].split()
-                total += int(fields[11]) + int(fields[12])
-        return total / TICK
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat") as f:
+                    total += int(f.read().split()[0])
+        return total / 1e9
 
     def run(self, requests):
         """CPU seconds of the server for so many requests."""
@@ -319,9 +325,8 @@ class Process:
         if hasattr(getattr(self, "load", None), "close"):
             self.load.close()
         if OPTIONS.show and getattr(self, "mode", "") == "uncopy":
-            self.main.terminate()
-            self.main.wait(20)
-            print(open(self.said, errors="replace").read())
+            for pid in descendants(self.main.pid):
+                subprocess.run([OPTIONS.uncopy, "stat", "-p", str(pid)], check=False)
         for child in self.children[::-1]:
             child.terminate()
             try:
@@ -331,7 +336,8 @@ class Process:
                 child.wait()
 
 
-def measure(name, size):
+def round_of_turns(name, size):
+    """Fresh processes; what each needed for a request in each turn (CPU seconds)."""
     with contextlib.ExitStack() as stack:
         processes = {mode: Process(name, mode, size, stack) for mode in MODES}
         try:
@@ -339,7 +345,7 @@ def measure(name, size):
                 p.load.verify()
                 p.run(OPTIONS.warm)
             once = max(1e-6, processes["plain"].run(64))
-            requests = max(32, min(20_000, int(OPTIONS.seconds / once)))
+            requests = max(16, min(20_000, int(OPTIONS.seconds / once)))
             turns = []
             for turn in range(OPTIONS.turns):
                 order = MODES if turn % 2 == 0 else MODES[::-1]
@@ -349,13 +355,22 @@ def measure(name, size):
         except Failure as why:
             heard = "".join(open(p.said, errors="replace").read()[-800:] for p in processes.values())
             raise Failure(f"{name}, {size} bytes: {why}\n{heard}") from None
-        row = {mode: statistics.median(t[mode] for t in turns) * 1e6 for mode in MODES}
-        ratios = sorted(t["plain"] / max(t["uncopy"], 1e-9) for t in turns)
-        row["gain"] = statistics.median(ratios)
-        row["elision"] = statistics.median(t["untrimmed"] / max(t["uncopy"], 1e-9) for t in turns)
-        row["low"], row["high"] = ratios[0], ratios[-1]
-        row["requests"] = requests
-        return row
+        return turns
+
+
+def measure(name, size):
+    """Two processes of one program differ by what memory they happen to have: fresh ones in each round show that as spread."""
+    rounds = [round_of_turns(name, size) for _ in range(OPTIONS.rounds)]
+    turns = [turn for turns in rounds for turn in turns]
+
+    def gain(over, turns):
+        return statistics.median(t[over] / max(t["uncopy"], 1e-9) for t in turns)
+
+    row = {mode: statistics.median(t[mode] for t in turns) * 1e6 for mode in MODES}
+    row["gain"], row["elision"] = gain("plain", turns), gain("untrimmed", turns)
+    of_rounds = sorted(gain("plain", turns) for turns in rounds)
+    row["low"], row["high"] = of_rounds[0], of_rounds[-1]
+    return row
 
 
 def prepare():
@@ -375,15 +390,16 @@ def arguments(sizes="64K,1M", about=__doc__):
     p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="servers whose names contain one of these")
     p.add_argument("--sizes", default=sizes, help=f"sizes of bodies and messages ({sizes})")
-    p.add_argument("--turns", type=int, default=7, help="turns of each process (7)")
-    p.add_argument("--seconds", type=float, default=1.0, help="about so much CPU of the plain server in a turn (1)")
+    p.add_argument("--rounds", type=int, default=3, help="times that the processes are started (3)")
+    p.add_argument("--turns", type=int, default=15, help="turns of each process in a round (15)")
+    p.add_argument("--seconds", type=float, default=0.2, help="about so much CPU of the plain server in a turn (0.2)")
     p.add_argument("--warm", type=int, default=200, help="requests before timing (200)")
     p.add_argument("--server-core", default=0)
     p.add_argument("--load-core", default=1)
     p.add_argument("--uncopy", default=os.path.join(ROOT, "target", "release", "uncopy"))
     p.add_argument("--uncopy-option", action="append", default=[], metavar="OPTION", help="handed to `uncopy run`")
     p.add_argument("--fail-below", type=float, metavar="GAIN", help="exit status 1 where a gain is lower")
-    p.add_argument("--show", action="store_true", help="print what the server under uncopy wrote, its counters among it")
+    p.add_argument("--show", action="store_true", help="print the counters and call sites of the server under uncopy (`uncopy stat -p`)")
     p.add_argument("--install", action="store_true", help="install nginx and node (Debian) first")
     return p.parse_args()
 
@@ -397,6 +413,8 @@ def main():
 
 
 def rows():
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    held = memory.hold(min(HOLD, available // 4))
     os.sched_setaffinity(0, {int(OPTIONS.load_core)})
     print(f"{'server':32} {'size':>6} {'plain us':>9} {'untrimmed':>9} {'uncopy':>9} {'gain':>6} {'(range)':>13} {'elision':>8}")
     bad = False
@@ -411,6 +429,7 @@ def rows():
                 flush=True,
             )
             bad |= OPTIONS.fail_below is not None and r["gain"] < OPTIONS.fail_below
+    held.close()
     return 1 if bad else 0
 
 

@@ -7,7 +7,6 @@ nothing is kept. After the timing the file is written to in place, and the next 
     bench/apps/files.py                     all servers at 64 KB and 1 MB
     bench/apps/files.py --only nginx"""
 
-import contextlib
 import os
 import pwd
 import random
@@ -89,17 +88,6 @@ def python(script):
     return start
 
 
-def precise_cpu(process):
-    """CPU seconds of all threads, in ns (the ticks of /proc/PID/stat are too coarse for short turns)."""
-    total = 0
-    for pid in apps.descendants(process.main.pid):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat") as f:
-                total += int(f.read().split()[0])
-    return total / 1e9
-
-
-apps.Process.cpu = precise_cpu
 apps.SERVERS = {
     "nginx, sendfile off": (nginx("sendfile off;"), Files),
     "nginx, sendfile off, buffers of 1m": (nginx("sendfile off; output_buffers 2 1m;"), Files),
