@@ -18,6 +18,7 @@
 //! | [`arena`] | the twin allocator's book of blocks |
 //! | [`shelf`] | files that are kept: which, since when, who uses them |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
+//! | [`prices`] | what copies and our own calls cost in this very program |
 //! | [`repeats`] | which large ranges are sent again and again |
 //! | [`filter`] | the lock-free "surely untracked" test in front of it all |
 //! | [`flow`] | follows I/O data through a program that copies it |
@@ -35,6 +36,7 @@ pub mod memory;
 pub mod options;
 pub mod plan;
 pub mod policy;
+pub mod prices;
 pub mod ranges;
 pub mod repeats;
 pub mod runs;

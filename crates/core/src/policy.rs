@@ -3,8 +3,10 @@
 //! An account for each call site and size class, in nanoseconds: elided bytes earn what copying them
 //! would have cost; keeping the books, page-table calls, faults, and the detours of input and output
 //! through extents pay. A site whose credit is used up is left alone for a number of copies that
-//! doubles every time, then tried again. The prices are [`Costs`].
+//! grows fourfold every time, then tried again. The prices are [`Costs`], corrected by what is measured in the program
+//! itself ([`crate::prices`]).
 
+use crate::prices::{Charged, CopyPrices, Scales};
 use crate::shared::{CLASS_BITS, RECORDS, Reason, Record, Records, bump};
 use crate::span::PAGE;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -93,9 +95,9 @@ pub const LEND_MIN: usize = 32 << 10;
 /// Most credit that a site can hold, in ns, and begins with where no other has fallen into debt: what it may
 /// invest in registering and moving its buffers before they come round again (which costs the same whatever
 /// their size), or waste after its program has turned bad.
-pub const CREDIT_MAX: i64 = 4_000_000;
+pub const CREDIT_MAX: i64 = 2_000_000;
 /// Credit after a pause.
-const CREDIT_AGAIN: i64 = 1_000_000;
+const CREDIT_AGAIN: i64 = 500_000;
 /// Each site in debt halves what a new one begins with, so many times at most: a program where elision does not pay
 /// has many call sites, and each would find that out for itself.
 const HALVED_MAX: u32 = 4;
@@ -110,6 +112,8 @@ pub const COLD_OUTPUT_8THS: i64 = 6;
 pub const COLD_OUTPUT: i64 = 2_000;
 const FIRST_PAUSE: u32 = 256;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
+/// Each pause is so many powers of two longer than the one before: a try costs its credit, whatever comes of it.
+const PAUSE_GROWS: u8 = 2;
 
 /// Copies that sites are still to be left alone for, readable without the lock: a copy at a resting
 /// site, of memory that is not tracked, must cost next to nothing.
@@ -152,12 +156,19 @@ impl Pauses {
 
 /// Largest size class told apart: copies of 1 MB and more are one.
 const CLASS_MAX: u32 = 20;
+/// How many there are.
+pub(crate) const CLASSES: usize = CLASS_MAX as usize + 1;
 
 /// Call site and size class (powers of two) in one word.
 #[inline]
-fn key(caller: usize, len: usize) -> usize {
+pub(crate) fn key(caller: usize, len: usize) -> usize {
     let class = len.max(1).ilog2().min(CLASS_MAX) as usize;
     caller << CLASS_BITS | class
+}
+
+/// The size class in a key.
+pub(crate) fn class(key: usize) -> usize {
+    (key & ((1 << CLASS_BITS) - 1)).min(CLASSES - 1)
 }
 
 /// A hash of a key.
@@ -166,7 +177,7 @@ fn hash(key: usize) -> usize {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
 
-fn slot(key: usize) -> usize {
+pub(crate) fn slot(key: usize) -> usize {
     hash(key) % PAUSES
 }
 
@@ -186,6 +197,10 @@ pub struct Policy {
     sites: Box<[Site]>,
     pauses: &'static Pauses,
     records: &'static Records,
+    /// What copies cost in this program.
+    copies: &'static CopyPrices,
+    /// How much dearer our own calls are in it.
+    scales: Scales,
     recorded: u16,
     /// How many sites have fallen into debt and not earned their way out of it.
     in_debt: u32,
@@ -201,11 +216,14 @@ impl Policy {
     /// Every site free to elide copies of `threshold` bytes and more.
     pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
         static NOBODYS: Records = Records::new();
+        static UNKNOWN: CopyPrices = CopyPrices::new();
         let sites = vec![Site::default(); SITES].into_boxed_slice();
         Self {
             sites,
             pauses,
             records: &NOBODYS,
+            copies: &UNKNOWN,
+            scales: Scales::default(),
             recorded: 0,
             in_debt: 0,
             costs,
@@ -219,6 +237,27 @@ impl Policy {
     pub fn recording(mut self, records: &'static Records) -> Self {
         self.records = records;
         self
+    }
+
+    /// Takes what copies cost here from `copies`.
+    #[must_use]
+    pub fn priced_by(mut self, copies: &'static CopyPrices) -> Self {
+        self.copies = copies;
+        self
+    }
+
+    /// What our own calls have been charged at modelled prices since this was asked last.
+    #[inline]
+    pub fn charged(&mut self) -> Charged {
+        self.scales.restart()
+    }
+
+    /// What was `charged` took `ns`, the copying of `copied` bytes included. Returns what the books, and what
+    /// page-table calls cost here, in percent of what is modelled.
+    pub fn took(&mut self, charged: Charged, ns: u64, copied: usize) -> (u64, u64) {
+        let copying = (copied as i64).saturating_mul(self.costs.copy_mb) >> 20;
+        self.scales.took(charged, ns.min(i64::MAX as u64) as i64 - copying);
+        self.scales.percent()
     }
 
     #[inline]
@@ -284,11 +323,13 @@ impl Policy {
         !self.paused(site) && self.sites[site as usize].credit > CREDIT_MAX / 2
     }
 
-    /// `bytes` were elided for `site`, at the price of `cost` ns.
+    /// `bytes` were elided for `site`; the books of it took `cost` ns.
     #[inline]
     pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
-        let gain = (bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
+        let cost = self.scales.books(cost);
         let s = &mut self.sites[site as usize];
+        let copy_mb = self.copies.of(s.key).unwrap_or(self.costs.copy_mb);
+        let gain = (bytes as i64).saturating_mul(copy_mb) >> 20;
         let r = &self.records.0[s.record as usize % RECORDS];
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
@@ -312,7 +353,8 @@ impl Policy {
     pub fn gathered(&mut self, site: SiteId, cold_bytes: usize) {
         let cold = (cold_bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
         let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
-        self.charge(site, self.costs.output + start + cold * COLD_OUTPUT_8THS / 8);
+        let output = self.scales.books(self.costs.output);
+        self.charge(site, output + start + cold * COLD_OUTPUT_8THS / 8);
     }
 
     /// `bytes` in `pages` pages were sent by reference for `site`.
@@ -332,9 +374,24 @@ impl Policy {
         self.charge(site, self.costs.drop_page * pages as i64);
     }
 
+    /// The books of a call of `site`: [`Costs::look`] or [`Costs::input`].
+    #[inline]
+    pub fn booked(&mut self, site: SiteId, ns: i64) {
+        let ns = self.scales.books(ns);
+        self.charge(site, ns);
+    }
+
+    /// A range was registered for `site`.
+    pub fn registered(&mut self, site: SiteId) {
+        let ns = self.scales.tables(self.costs.register);
+        self.charge(site, ns);
+    }
+
     /// `pages` were moved for `site` in `calls` system calls.
     pub fn moved(&mut self, site: SiteId, calls: u64, pages: usize) {
-        self.clean_up(site, self.price_of_moves(calls, pages));
+        let moves = self.price_of_moves(calls, pages);
+        let ns = self.scales.tables(moves);
+        self.clean_up(site, ns);
     }
 
     fn price_of_moves(&self, calls: u64, pages: usize) -> i64 {
@@ -350,13 +407,17 @@ impl Policy {
     /// What was unmapped because of `site` is ordinary memory again: a page-table call, and `pages` that the
     /// kernel clears as they are touched.
     pub fn fresh(&mut self, site: SiteId, pages: usize) {
-        self.clean_up(site, self.costs.register + pages as i64 * self.costs.fresh);
+        let pages = pages as i64 * self.costs.fresh;
+        let call = self.scales.tables(self.costs.register);
+        self.clean_up(site, call + pages);
     }
 
     /// `pages` of the pool were cleared (half a copy) and moved where `site` had unmapped others.
     pub fn recycled(&mut self, site: SiteId, pages: usize) {
         let clearing = ((pages * PAGE) as i64).saturating_mul(self.costs.copy_mb / 2) >> 20;
-        self.clean_up(site, self.price_of_moves(1, pages) + clearing);
+        let moves = self.price_of_moves(1, pages);
+        let ns = self.scales.tables(moves + clearing);
+        self.clean_up(site, ns);
     }
 
     /// Undoing what `site` did costs `ns`. While it rests that leaves it less for its next try, but lengthens no
@@ -402,7 +463,7 @@ impl Policy {
             let paused = r.paused.load(Relaxed) + u64::from(pause);
             r.paused.store(paused.saturating_sub(u64::from(cut)), Relaxed);
             *in_debt += u32::from(s.pause_shift == 0);
-            s.pause_shift = (s.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
+            s.pause_shift = (s.pause_shift + PAUSE_GROWS).min(LONGEST_PAUSE_SHIFT);
         }
         r.credit.store(s.credit, Relaxed);
     }

@@ -5,6 +5,7 @@
 
 use crate::counters::{Counters, NAMES};
 use crate::policy::Pauses;
+use crate::prices::CopyPrices;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What the file begins with: "uncopy" and two zeros.
@@ -42,6 +43,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Call sites that are left alone.
     pub pauses: Pauses,
+    /// What copies cost here.
+    pub copies: CopyPrices,
     /// What was done for each call site.
     pub records: Records,
 }
@@ -226,6 +229,7 @@ impl Shared {
             },
             counters: Counters::new(),
             pauses: Pauses::new(),
+            copies: CopyPrices::new(),
             records: Records::new(),
         }
     }

@@ -4,11 +4,14 @@
 
 use uncopy_core::counters::add;
 use uncopy_core::plan::CopyPlan;
+use uncopy_vm::clock::{Sampler, since};
 use uncopy_vm::pages::CopyBytes;
 use uncopy_vm::space;
 
 /// Copies that are too fragmented are halved down to this many bytes.
 const PART_MIN: usize = 16 << 10;
+
+static TIMED: Sampler = Sampler::new();
 
 /// Copies `len` bytes from `src` to `dst`, as views where that is possible. Returns false if
 /// nothing of it is tracked: the caller executes the copy as it is.
@@ -23,10 +26,22 @@ pub unsafe fn copy(
     is_input: bool,
     copy_bytes: CopyBytes,
 ) -> bool {
+    let started = TIMED.begin();
     let mut plan = CopyPlan::default();
-    let planned = space::with(|b| b.copy_begin(dst, src, len, caller, is_input, &mut plan));
+    let planned = space::with(|b| {
+        b.charged(); // (by others)
+        b.copy_begin(dst, src, len, caller, is_input, &mut plan);
+        b.charged()
+    });
+    let settle = |copied: usize| {
+        if let (Some(at), Some(charged)) = (started, planned) {
+            let ns = since(at);
+            space::with(|b| b.took(charged, ns, copied));
+        }
+    };
     if planned.is_none() || plan.bypass {
         if planned.is_some() {
+            settle(0);
             space::evict_if_wanted();
         } else if space::running() {
             add(&space::COUNTERS.forked_copies, 1);
@@ -54,5 +69,8 @@ pub unsafe fn copy(
     // extents.
     unsafe { space::execute(&plan.copies, copy_bytes) };
     space::release(&mut plan.pins);
+    if plan.staged.is_empty() {
+        settle(plan.copies.iter().map(|c| c.len).sum());
+    }
     true
 }

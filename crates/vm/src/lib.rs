@@ -16,9 +16,12 @@
 //! | [`sigpipe`] | calls that must not raise SIGPIPE |
 //! | [`files`], [`leases`] | files that are kept, and what holds their changes off |
 //! | [`inject`] | the calls of all these fail where a test says so |
+//! | [`clock`] | which calls are timed, and how long they take |
 //! | [`stats`] | the counters, and the file by which others see them |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 
+#[cfg(not(all(loom, test)))]
+pub mod clock;
 pub mod critical;
 #[cfg(not(all(loom, test)))]
 pub mod files;

@@ -30,7 +30,7 @@ pub type Books = Tracker<Pages>;
 pub static FILTER: Filter = Filter::new();
 /// What is sent again and again; see [`Repeats`].
 pub static REPEATS: Repeats = Repeats::new();
-pub use crate::stats::{COUNTERS, PAUSES};
+pub use crate::stats::{COPY_PRICES, COUNTERS, PAUSES};
 
 static GATE: Gate = Gate::new();
 /// A word that a child made behind our back (clone without fork) finds zeroed.
@@ -387,8 +387,9 @@ impl Space {
             ranges,
             views: VIEWS_MAX,
         };
-        let policy =
-            Policy::new(s.threshold, s.backoff, s.costs, PAUSES).recording(&stats::SHARED.records);
+        let policy = Policy::new(s.threshold, s.backoff, s.costs, PAUSES)
+            .recording(&stats::SHARED.records)
+            .priced_by(COPY_PRICES);
         let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, COUNTERS);
         self.excluded.drain(..).for_each(|s| books.exclude(s));
         self.books = Some(books);

@@ -21,6 +21,7 @@ use std::sync::OnceLock;
 use uncopy_core::counters::{Counters, add};
 use uncopy_core::inject::Call;
 use uncopy_core::policy::Pauses;
+use uncopy_core::prices::CopyPrices;
 use uncopy_core::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
 
 /// All of them.
@@ -29,6 +30,8 @@ pub static SHARED: Shared = Shared::new();
 pub static COUNTERS: &Counters = &SHARED.counters;
 /// Call sites that are left alone; see [`Pauses`].
 pub static PAUSES: &Pauses = &SHARED.pauses;
+/// What copies cost in this program.
+pub static COPY_PRICES: &CopyPrices = &SHARED.copies;
 
 const SIZE: usize = size_of::<Shared>();
 /// Where directories are made when the session has none of its own.

@@ -6,10 +6,12 @@ use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{Assign, Copy, CopyPlan, MAX_PIECES};
 use crate::policy::SiteId;
+use crate::prices::Charged;
 use crate::shared::Reason;
 use crate::span::{PAGE, Span};
 use crate::views::Segment;
 use arrayvec::ArrayVec;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Segments of one side of a copy that are looked at: together they make no more parts than a plan
 /// has room for. (These lists lie on the program's stack.)
@@ -82,6 +84,19 @@ impl<M: Memory> Tracker<M> {
                 self.missed(caller, len, why);
             }
         }
+    }
+
+    /// What has been charged since this was asked last: by the copy that was just planned.
+    #[inline]
+    pub fn charged(&mut self) -> Charged {
+        self.policy.charged()
+    }
+
+    /// A copy for which so much was `charged` took `ns`, the lock and the copying of `copied` bytes included.
+    pub fn took(&mut self, charged: Charged, ns: u64, copied: usize) {
+        let (books, tables) = self.policy.took(charged, ns, copied);
+        self.counters.books_percent.store(books, Relaxed);
+        self.counters.tables_percent.store(tables, Relaxed);
     }
 
     /// Why a copy without any view on either side is left to the program at once, if it is: in a program
@@ -177,7 +192,7 @@ impl<M: Memory> Tracker<M> {
         };
         if !survey.viewed() {
             plan.fragmented = false;
-            self.policy.charge(site, self.policy.costs.look);
+            self.policy.booked(site, self.policy.costs.look);
             return Some(why);
         }
         plan.obstacle = Some(why);

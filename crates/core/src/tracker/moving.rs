@@ -108,7 +108,7 @@ impl<M: Memory> Tracker<M> {
                 return false;
             }
             add(&self.counters.registrations, 1);
-            self.policy.charge(site, self.policy.costs.register);
+            self.policy.registered(site);
             if self.memory.register(gap).is_err() {
                 add(&self.counters.refusals, 1);
                 self.policy.charge(site, self.policy.costs.refused);

@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering;
 use uncopy_core::counters::add;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_stack::copy::copy;
+use uncopy_vm::clock::{Sampler, since};
 use uncopy_vm::{critical, space};
 
 /// Copies below this many bytes are never looked at.
@@ -129,13 +130,20 @@ unsafe extern "C" fn large(
     // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both, and returns
     // the destination as they do.
     unsafe {
-        if elided(dst as usize, src as usize, n, caller) {
+        let done = elided(dst as usize, src as usize, n, caller);
+        if done == Done::Elided {
             return dst;
         }
         if n >= ADOPT_MIN {
             space::REPEATS.changed(dst as usize, n);
         }
-        real::copy_bytes(dst.cast(), src.cast(), n).cast()
+        // What it costs where its site rests is what eliding it would save.
+        let started = if done == Done::Rests { RESTING.begin() } else { None };
+        let dst = real::copy_bytes(dst.cast(), src.cast(), n);
+        if let Some(at) = started {
+            space::COPY_PRICES.took(caller, n, since(at));
+        }
+        dst.cast()
     }
 }
 
@@ -149,19 +157,30 @@ unsafe extern "C" fn large_end(
     unsafe { large(dst, src, n, caller).byte_add(n) }
 }
 
-/// Whether the copy was done as views.
+static RESTING: Sampler = Sampler::new();
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Done {
+    /// The copy was done as views.
+    Elided,
+    /// It is to be executed: of input, untracked, and its site rests.
+    Rests,
+    /// It is to be executed.
+    Not,
+}
+
 #[inline(always)]
-unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> bool {
+unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> Done {
     let tracked = space::running()
         && (space::FILTER.perhaps_tracked(src, n) || space::FILTER.perhaps_tracked(dst, n));
     // (What overlaps is not elided; untracked, it needs no more than libc.)
     let apart = dst.abs_diff(src) >= n;
     let input = apart && n >= crate::start::threshold() && space::FILTER.is_input(src, n);
-    if !(tracked || input && !space::PAUSES.rests(caller, n)) {
-        return false;
+    if !tracked && (!input || space::PAUSES.rests(caller, n)) {
+        return if input { Done::Rests } else { Done::Not };
     }
     // SAFETY: the caller's promise.
-    unsafe { try_elide(dst, src, n, caller, input) }
+    if unsafe { try_elide(dst, src, n, caller, input) } { Done::Elided } else { Done::Not }
 }
 
 #[cold]

@@ -1,0 +1,214 @@
+//! What copies and our own calls cost *in this program*, measured while it runs.
+//!
+//! `uncopy doctor` measures in a loop, where our code is in the cache and the branches are known. In a program that
+//! runs a quarter of a millisecond of Python between two copies the books take four to ten times as long, and the copy that
+//! is saved may be of data in the second-level cache: half the price. So calls are timed now and then, and the prices
+//! of [`Costs`](crate::policy::Costs) are corrected by what is found.
+//!
+//! Estimates are medians that follow slowly (a sixteenth a sample, up or down): a thread that loses its processor in
+//! the middle of a sample, or a copy that takes a page fault, counts as one sample among others.
+
+use crate::policy::{CLASSES, PAUSES, class, key, slot};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// What no estimate goes beyond, in ns for 1 MB.
+const COPY_MB: core::ops::RangeInclusive<u64> = 5_000..=400_000;
+/// How much of itself an estimate moves with each sample: a 16th.
+const STEP: u32 = 16;
+
+/// What copies cost that were made while their call sites rested, in ns for 1 MB; 0: not known. Written without a lock.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CopyPrices {
+    sites: [AtomicU32; PAUSES],
+    classes: [AtomicU32; CLASSES],
+}
+
+impl Default for CopyPrices {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CopyPrices {
+    /// Nothing known.
+    pub const fn new() -> Self {
+        Self {
+            sites: [const { AtomicU32::new(0) }; PAUSES],
+            classes: [const { AtomicU32::new(0) }; CLASSES],
+        }
+    }
+
+    /// A copy of `len` bytes for the call site that returns to `caller` took `ns`.
+    pub fn took(&self, caller: usize, len: usize, ns: u64) {
+        let key = key(caller, len);
+        let sample = (ns << 20) / len.max(1) as u64;
+        let sample = sample.clamp(*COPY_MB.start(), *COPY_MB.end()) as u32;
+        // (A site's first sample is no better than what its class is known to cost.)
+        let of_class = &self.classes[class(key)];
+        let of_site = &self.sites[slot(key)];
+        follow(of_class, sample, sample);
+        follow(of_site, sample, of_class.load(Relaxed));
+    }
+
+    /// What a copy of the account `key` costs, in ns for 1 MB.
+    #[inline]
+    pub(crate) fn of(&self, key: usize) -> Option<i64> {
+        let known = |cell: &AtomicU32| match cell.load(Relaxed) {
+            0 => None,
+            ns => Some(i64::from(ns)),
+        };
+        known(&self.sites[slot(key)]).or_else(|| known(&self.classes[class(key)]))
+    }
+}
+
+/// (Two threads may lose a sample: no harm.)
+fn follow(cell: &AtomicU32, sample: u32, first: u32) {
+    let old = cell.load(Relaxed);
+    cell.store(if old == 0 { first } else { nearer(old, sample) }, Relaxed);
+}
+
+fn nearer(estimate: u32, sample: u32) -> u32 {
+    if sample > estimate { estimate + estimate / STEP } else { estimate - estimate / STEP }
+}
+
+/// What was charged for our own calls at modelled prices, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charged {
+    /// Keeping the books.
+    books: i64,
+    /// Calls that change page tables.
+    tables: i64,
+}
+
+/// How much dearer a kind of call is here than modelled, in 256ths.
+#[derive(Clone, Copy, Debug)]
+struct Scale(u32);
+
+impl Scale {
+    const ONE: u32 = 256;
+    const LEAST: u32 = Self::ONE / 2;
+    const MOST: u32 = Self::ONE * 16;
+
+    #[inline]
+    fn real(self, ns: i64) -> i64 {
+        ns.saturating_mul(i64::from(self.0)) / i64::from(Self::ONE)
+    }
+
+    fn observe(&mut self, ns: i64, modelled: i64) {
+        let sample = ns.saturating_mul(i64::from(Self::ONE)) / modelled.max(1);
+        let sample = sample.clamp(0, i64::from(u32::MAX)) as u32;
+        self.0 = nearer(self.0, sample).clamp(Self::LEAST, Self::MOST);
+    }
+
+    fn percent(self) -> u64 {
+        u64::from(self.0) * 100 / u64::from(Self::ONE)
+    }
+}
+
+/// The two kinds of our own calls, each with its scale.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scales {
+    books: Scale,
+    tables: Scale,
+    charged: Charged,
+}
+
+impl Default for Scales {
+    fn default() -> Self {
+        let one = Scale(Scale::ONE);
+        Self { books: one, tables: one, charged: Charged::default() }
+    }
+}
+
+impl Scales {
+    /// What the books of a call cost for which `ns` are modelled.
+    #[inline]
+    pub(crate) fn books(&mut self, ns: i64) -> i64 {
+        self.charged.books += ns;
+        self.books.real(ns)
+    }
+
+    /// What calls that change page tables cost for which `ns` are modelled.
+    #[inline]
+    pub(crate) fn tables(&mut self, ns: i64) -> i64 {
+        self.charged.tables += ns;
+        self.tables.real(ns)
+    }
+
+    /// What was charged since the last time.
+    #[inline]
+    pub(crate) fn restart(&mut self) -> Charged {
+        core::mem::take(&mut self.charged)
+    }
+
+    /// What was `charged` took `ns`.
+    pub(crate) fn took(&mut self, charged: Charged, ns: i64) {
+        if charged.tables > 0 {
+            self.tables.observe(ns - self.books.real(charged.books), charged.tables);
+        } else if charged.books > 0 {
+            self.books.observe(ns, charged.books);
+        }
+    }
+
+    /// Both, in percent of what is modelled.
+    pub(crate) fn percent(&self) -> (u64, u64) {
+        (self.books.percent(), self.tables.percent())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLER: usize = 0x1234;
+
+    #[test]
+    fn a_sites_price_follows_its_own_copies_and_a_site_not_yet_timed_has_that_of_its_class() {
+        let prices = Box::new(CopyPrices::new());
+        assert_eq!(prices.of(key(CALLER, 64 << 10)), None);
+        for _ in 0..100 {
+            prices.took(CALLER, 64 << 10, 1_250); // 20 us for 1 MB
+        }
+        for site in [CALLER, 0x5678] {
+            let price = prices.of(key(site, 64 << 10)).unwrap();
+            assert!((18_000..22_000).contains(&price), "{price}");
+        }
+        assert_eq!(prices.of(key(CALLER, 1 << 20)), None);
+    }
+
+    #[test]
+    fn a_copy_that_was_interrupted_counts_as_one_sample_among_others() {
+        let prices = Box::new(CopyPrices::new());
+        for i in 0..1_000 {
+            prices.took(CALLER, 64 << 10, if i % 10 == 0 { 10_000_000 } else { 1_250 });
+        }
+        let price = prices.of(key(CALLER, 64 << 10)).unwrap();
+        assert!((17_000..25_000).contains(&price), "{price}");
+    }
+
+    #[test]
+    fn books_and_page_table_calls_find_their_own_scales_within_some_dozens_of_samples() {
+        let mut s = Scales::default();
+        for i in 0..100 {
+            s.books(500);
+            let mut ns = 2_000;
+            if i % 2 == 0 {
+                s.tables(4_000);
+                ns += 6_000;
+            }
+            let charged = s.restart();
+            s.took(charged, ns);
+        }
+        let (books, tables) = s.percent();
+        assert!((360..440).contains(&books) && (135..165).contains(&tables), "{books} {tables}");
+        assert!((1_800..2_200).contains(&s.books(500)));
+    }
+
+    #[test]
+    fn a_call_that_was_charged_nothing_is_no_sample() {
+        let mut s = Scales::default();
+        s.took(Charged::default(), 1_000_000);
+        assert_eq!(s.percent(), (100, 100));
+    }
+}
