@@ -96,10 +96,9 @@ counters! {
     pool_free_bytes,
     /// Address ranges registered now.
     registered_ranges,
-    /// What keeping the books costs in this program, in percent of what `uncopy doctor` measured; 0: not timed yet.
+    /// What keeping the books costs in this program, in percent of its price (`uncopy doctor`'s, or the reference
+    /// machine's); 0: not timed yet.
     books_percent,
-    /// The same of calls that change page tables.
-    tables_percent,
     /// Blocks that the twin allocator handed out.
     twin_blocks,
     /// Bytes in live blocks of the twin allocator now.
@@ -226,7 +225,6 @@ pub fn is_gauge(name: &str) -> bool {
         "twin_kept_bytes",
         "twin_slack_bytes",
         "books_percent",
-        "tables_percent",
         "kept_files",
         "kept_bytes",
         "lease_answer_ns_max",

@@ -6,7 +6,7 @@
 //! grows fourfold every time, then tried again. The prices are [`Costs`], corrected by what is measured in the program
 //! itself ([`crate::prices`]).
 
-use crate::prices::{Charged, CopyPrices, Scales};
+use crate::prices::{Charged, CopyPrices, Scale};
 use crate::shared::{CLASS_BITS, RECORDS, Reason, Record, Records, bump};
 use crate::span::PAGE;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -95,9 +95,9 @@ pub const LEND_MIN: usize = 32 << 10;
 /// Most credit that a site can hold, in ns, and begins with where no other has fallen into debt: what it may
 /// invest in registering and moving its buffers before they come round again (which costs the same whatever
 /// their size), or waste after its program has turned bad.
-pub const CREDIT_MAX: i64 = 2_000_000;
+pub const CREDIT_MAX: i64 = 4_000_000;
 /// Credit after a pause.
-const CREDIT_AGAIN: i64 = 500_000;
+const CREDIT_AGAIN: i64 = 1_000_000;
 /// Each site in debt halves what a new one begins with, so many times at most: a program where elision does not pay
 /// has many call sites, and each would find that out for itself.
 const HALVED_MAX: u32 = 4;
@@ -107,6 +107,9 @@ const FAULT_WEIGHT: i64 = 4;
 /// Redis, which makes one copy of a value that it has not touched for long, loses by eliding it at 64 KB
 /// and gains a tenth of its time at most at 512 KB.
 pub const COLD_OUTPUT_8THS: i64 = 6;
+/// The same for bytes that are: the copy would have left them one level nearer to the processor, and whoever reads them next
+/// waits for what the copy waited for. So of several copies of the same bytes the first saves least.
+const WARM_8THS: i64 = 2;
 /// What an output of bytes that are not in the cache costs more than one of others, in ns: short pieces are
 /// over before the processor fetches ahead.
 pub const COLD_OUTPUT: i64 = 2_000;
@@ -114,6 +117,12 @@ const FIRST_PAUSE: u32 = 256;
 const LONGEST_PAUSE_SHIFT: u8 = 12;
 /// Each pause is so many powers of two longer than the one before: a try costs its credit, whatever comes of it.
 const PAUSE_GROWS: u8 = 2;
+
+/// After so many elided copies a site whose copies were never timed rests for [`AUDIT`] copies: what they cost is not known
+/// until it does.
+const AUDIT_AFTER: u32 = 256;
+/// Every second of the last so many copies of a rest is timed.
+pub const AUDIT: u32 = 128;
 
 /// Copies that sites are still to be left alone for, readable without the lock: a copy at a resting
 /// site, of memory that is not tracked, must cost next to nothing.
@@ -141,16 +150,22 @@ impl Pauses {
     /// Whether the copies of `len` bytes for `caller` rest; counts this one.
     #[inline]
     pub fn rests(&self, caller: usize, len: usize) -> bool {
+        self.left(caller, len) > 0
+    }
+
+    /// How many copies of `len` bytes for `caller`, this one among them, are still to be left alone; counts it.
+    #[inline]
+    pub fn left(&self, caller: usize, len: usize) -> u32 {
         self.tick(slot(key(caller, len)))
     }
 
-    fn tick(&self, slot: usize) -> bool {
+    fn tick(&self, slot: usize) -> u32 {
         let left = self.left[slot].load(Relaxed);
         if left > 0 {
             // Two threads may count one copy: no harm.
             self.left[slot].store(left - 1, Relaxed);
         }
-        left > 0
+        left
     }
 }
 
@@ -187,6 +202,8 @@ struct Site {
     credit: i64,
     pause_shift: u8,
     record: u16,
+    /// Copies elided until it is audited; 0: it was.
+    unaudited: u32,
 }
 
 const SITES: usize = 2048;
@@ -199,8 +216,8 @@ pub struct Policy {
     records: &'static Records,
     /// What copies cost in this program.
     copies: &'static CopyPrices,
-    /// How much dearer our own calls are in it.
-    scales: Scales,
+    /// How much dearer our own books are in it.
+    scale: Scale,
     recorded: u16,
     /// How many sites have fallen into debt and not earned their way out of it.
     in_debt: u32,
@@ -223,7 +240,7 @@ impl Policy {
             pauses,
             records: &NOBODYS,
             copies: &UNKNOWN,
-            scales: Scales::default(),
+            scale: Scale::default(),
             recorded: 0,
             in_debt: 0,
             costs,
@@ -246,18 +263,24 @@ impl Policy {
         self
     }
 
+    /// What copying 1 MB costs `site`, in ns.
+    #[inline]
+    fn copy_mb(&self, site: SiteId) -> i64 {
+        self.copies.of(self.sites[site as usize].key, self.costs.copy_mb)
+    }
+
     /// What our own calls have been charged at modelled prices since this was asked last.
     #[inline]
     pub fn charged(&mut self) -> Charged {
-        self.scales.restart()
+        self.scale.restart()
     }
 
-    /// What was `charged` took `ns`, the copying of `copied` bytes included. Returns what the books, and what
-    /// page-table calls cost here, in percent of what is modelled.
-    pub fn took(&mut self, charged: Charged, ns: u64, copied: usize) -> (u64, u64) {
-        let copying = (copied as i64).saturating_mul(self.costs.copy_mb) >> 20;
-        self.scales.took(charged, ns.min(i64::MAX as u64) as i64 - copying);
-        self.scales.percent()
+    /// What was `charged` for a copy of `site` took `ns`, the copying of `copied` bytes included. Returns what the books
+    /// cost here, in percent of what is modelled; 0: not known.
+    pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) -> u64 {
+        let copying = (copied as i64).saturating_mul(self.copy_mb(site)) >> 20;
+        self.scale.took(charged, ns.min(i64::MAX as u64) as i64 - copying);
+        self.scale.percent()
     }
 
     #[inline]
@@ -299,7 +322,8 @@ impl Policy {
             if self.sites[i].key == 0 {
                 let record = self.open_record(key);
                 let credit = self.first_credit();
-                self.sites[i] = Site { key, credit, pause_shift: 0, record };
+                self.sites[i] =
+                    Site { key, credit, pause_shift: 0, record, unaudited: AUDIT_AFTER };
             }
             if self.sites[i].key == key {
                 return i as SiteId;
@@ -310,7 +334,7 @@ impl Policy {
 
     /// Whether this copy of `len` bytes should be elided; counts down a pause.
     pub fn allows(&mut self, site: SiteId, len: usize) -> bool {
-        len >= self.threshold && !self.pauses.tick(slot(self.sites[site as usize].key))
+        len >= self.threshold && self.pauses.tick(slot(self.sites[site as usize].key)) == 0
     }
 
     /// Whether `site` is left alone at present.
@@ -326,17 +350,35 @@ impl Policy {
     /// `bytes` were elided for `site`; the books of it took `cost` ns.
     #[inline]
     pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
-        let cost = self.scales.books(cost);
+        let cost = self.scale.books(cost);
+        let gain = (bytes as i64).saturating_mul(self.copy_mb(site)) >> 20;
         let s = &mut self.sites[site as usize];
-        let copy_mb = self.copies.of(s.key).unwrap_or(self.costs.copy_mb);
-        let gain = (bytes as i64).saturating_mul(copy_mb) >> 20;
         let r = &self.records.0[s.record as usize % RECORDS];
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
         Self::gain(s, &mut self.in_debt, gain);
         if site != 0 && self.backoff {
             Self::pay(s, r, self.pauses, &mut self.in_debt, cost);
+            if s.unaudited > 0 {
+                s.unaudited -= 1;
+                if s.unaudited == 0 {
+                    self.audit(site);
+                }
+            }
         }
+    }
+
+    /// Lets a site rest whose copies were never timed.
+    #[cold]
+    fn audit(&mut self, site: SiteId) {
+        let s = &self.sites[site as usize];
+        let left = &self.pauses.left[slot(s.key)];
+        if self.copies.timed(s.key) || left.load(Relaxed) > 0 {
+            return;
+        }
+        left.store(AUDIT, Relaxed);
+        let r = &self.records.0[s.record as usize % RECORDS];
+        r.paused.store(r.paused.load(Relaxed) + u64::from(AUDIT), Relaxed);
     }
 
     /// The program touched what `site` had left unmapped: one fault, which filled `pages`.
@@ -348,13 +390,21 @@ impl Policy {
         self.charge(site, FAULT_WEIGHT * cost);
     }
 
-    /// An output was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
+    /// An output of `bytes` was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
     /// cache any more: the copy would have brought them there, now the kernel reads them cold.
-    pub fn gathered(&mut self, site: SiteId, cold_bytes: usize) {
-        let cold = (cold_bytes as i64).saturating_mul(self.costs.copy_mb) >> 20;
+    pub fn gathered(&mut self, site: SiteId, bytes: usize, cold_bytes: usize) {
+        let warm_bytes = bytes.saturating_sub(cold_bytes) as i64;
+        let eighths = warm_bytes * WARM_8THS + cold_bytes as i64 * COLD_OUTPUT_8THS;
+        let reading = eighths.saturating_mul(self.copy_mb(site)) >> 23;
         let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
-        let output = self.scales.books(self.costs.output);
-        self.charge(site, output + start + cold * COLD_OUTPUT_8THS / 8);
+        self.charge(site, self.costs.output + start + reading);
+    }
+
+    /// Another call site's copy of `bytes` that `site` had elided was executed: it reads what the copy that was elided
+    /// would have brought nearer.
+    pub fn copied_out(&mut self, site: SiteId, bytes: usize) {
+        let reading = (bytes as i64 * WARM_8THS).saturating_mul(self.copy_mb(site)) >> 23;
+        self.charge(site, reading);
     }
 
     /// `bytes` in `pages` pages were sent by reference for `site`.
@@ -374,23 +424,22 @@ impl Policy {
         self.charge(site, self.costs.drop_page * pages as i64);
     }
 
-    /// The books of a call of `site`: [`Costs::look`] or [`Costs::input`].
-    #[inline]
-    pub fn booked(&mut self, site: SiteId, ns: i64) {
-        let ns = self.scales.books(ns);
+    /// A copy of `site` was looked at in vain.
+    pub fn looked(&mut self, site: SiteId) {
+        let ns = self.scale.books(self.costs.look);
         self.charge(site, ns);
     }
 
     /// A range was registered for `site`.
     pub fn registered(&mut self, site: SiteId) {
-        let ns = self.scales.tables(self.costs.register);
+        let ns = self.scale.pages(self.costs.register);
         self.charge(site, ns);
     }
 
     /// `pages` were moved for `site` in `calls` system calls.
     pub fn moved(&mut self, site: SiteId, calls: u64, pages: usize) {
         let moves = self.price_of_moves(calls, pages);
-        let ns = self.scales.tables(moves);
+        let ns = self.scale.pages(moves);
         self.clean_up(site, ns);
     }
 
@@ -408,7 +457,7 @@ impl Policy {
     /// kernel clears as they are touched.
     pub fn fresh(&mut self, site: SiteId, pages: usize) {
         let pages = pages as i64 * self.costs.fresh;
-        let call = self.scales.tables(self.costs.register);
+        let call = self.scale.pages(self.costs.register);
         self.clean_up(site, call + pages);
     }
 
@@ -416,7 +465,7 @@ impl Policy {
     pub fn recycled(&mut self, site: SiteId, pages: usize) {
         let clearing = ((pages * PAGE) as i64).saturating_mul(self.costs.copy_mb / 2) >> 20;
         let moves = self.price_of_moves(1, pages);
-        let ns = self.scales.tables(moves + clearing);
+        let ns = self.scale.pages(moves) + self.scale.pages(clearing);
         self.clean_up(site, ns);
     }
 
@@ -500,11 +549,16 @@ mod tests {
     fn a_site_that_earns_survives_a_fault_now_and_then() {
         let mut p = policy();
         let site = p.site(0x1234, 1 << 20);
+        let mut rested = 0;
         for _ in 0..10_000 {
-            assert!(p.allows(site, 512 << 10));
+            if !p.allows(site, 512 << 10) {
+                rested += 1;
+                continue;
+            }
             p.earn(site, 512 << 10, p.costs.elide);
             p.charge(site, p.costs.fault);
         }
+        assert_eq!(rested, AUDIT, "nothing but its audit");
     }
 
     #[test]
@@ -536,12 +590,40 @@ mod tests {
     }
 
     #[test]
+    fn a_site_that_was_never_timed_rests_once_to_be_timed_and_goes_on_with_its_own_price() {
+        let copies: &'static CopyPrices = Box::leak(Box::new(CopyPrices::new()));
+        let mut p = policy().priced_by(copies);
+        let (caller, len) = (0x1234, 64 << 10);
+        let site = p.site(caller, len);
+        let mut elided = 0;
+        while p.allows(site, len) {
+            p.earn(site, len, p.costs.again);
+            elided += 1;
+        }
+        assert_eq!(elided, AUDIT_AFTER);
+        let mut rested = 1;
+        while p.pauses.rests(caller, len) {
+            copies.took(caller, len, 500);
+            rested += 1;
+        }
+        assert_eq!(rested, AUDIT);
+        assert!(p.copy_mb(site) < p.costs.copy_mb / 3);
+        for _ in 0..10 * AUDIT_AFTER {
+            assert!(p.allows(site, len));
+            p.earn(site, len, p.costs.again);
+        }
+    }
+
+    #[test]
     fn small_copies_that_cost_more_than_they_save_rest_and_large_ones_of_the_same_site_do_not() {
         let mut p = policy();
         let (small, large) = (p.site(0x1234, 16 << 10), p.site(0x1234, 1 << 20));
         for _ in 0..20_000 {
             p.earn(small, 8 << 10, p.costs.elide + p.costs.input);
             p.earn(large, 1 << 20, p.costs.elide + p.costs.input);
+        }
+        for len in [16 << 10, 1 << 20] {
+            (0..AUDIT).for_each(|_| assert!(p.pauses.rests(0x1234, len)));
         }
         assert!(p.pauses.rests(0x1234, 16 << 10) && p.pauses.rests(0x1234, 20_000));
         assert!(!p.pauses.rests(0x1234, 1 << 20));

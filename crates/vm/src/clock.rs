@@ -6,11 +6,17 @@
 use crate::space;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::time::{ClockId, clock_gettime};
+use uncopy_core::policy::AUDIT;
 
 /// The first so many calls are all timed.
 const ALL_OF: u32 = 64;
 /// Of later ones one in so many (a power of two).
 const ONE_IN: u32 = 8;
+/// A clock that takes longer to read than this, in ns, is not one that the processor keeps: nothing is timed.
+const SLOW: u64 = 150;
+
+/// What reading the clock takes, in ns, and 1 more; 0: not known yet.
+static READING: AtomicU32 = AtomicU32::new(0);
 
 /// Chooses which calls are timed. (Threads that use one may lose a count: no harm.)
 #[derive(Debug, Default)]
@@ -24,25 +30,46 @@ impl Sampler {
         Self { calls: AtomicU32::new(0) }
     }
 
-    /// The time (monotonic, in ns), if the call that begins is to be timed.
+    /// The time, if the call that begins is to be timed; for [`since`].
     #[inline]
     pub fn begin(&self) -> Option<u64> {
         let n = self.calls.load(Relaxed);
         self.calls.store(n.wrapping_add(1), Relaxed);
-        (chosen(n) && space::running()).then(now)
+        if n < ALL_OF || chosen(n) { begin() } else { None }
     }
+}
+
+/// The time, if the copy of a site that rests for `left` copies more is to be timed; for [`since`].
+#[inline]
+pub fn begin_resting(left: u32) -> Option<u64> {
+    if chosen(left) || left <= AUDIT && left.is_multiple_of(2) { begin() } else { None }
+}
+
+fn begin() -> Option<u64> {
+    (space::running() && reading() <= SLOW).then(now)
+}
+
+fn reading() -> u64 {
+    let known = READING.load(Relaxed);
+    if known > 0 {
+        return u64::from(known - 1);
+    }
+    let least = (0..8).map(|_| (now(), now())).map(|(a, b)| b.saturating_sub(a)).min();
+    let least = least.unwrap_or(0).min(1 << 20);
+    READING.store(least as u32 + 1, Relaxed);
+    least
 }
 
 /// A program that makes the same few copies for each request must not have always the same of them timed.
 #[inline]
 fn chosen(n: u32) -> bool {
-    n < ALL_OF || n.wrapping_mul(0x9e37_79b9) < u32::MAX / ONE_IN
+    n.wrapping_mul(0x9e37_79b9) < u32::MAX / ONE_IN
 }
 
-/// ns since `start`.
+/// ns since `start`, without what reading the clock takes.
 #[inline]
 pub fn since(start: u64) -> u64 {
-    now().saturating_sub(start)
+    now().saturating_sub(start + reading())
 }
 
 #[inline]
@@ -59,7 +86,7 @@ mod tests {
     fn one_call_in_eight_is_chosen_whatever_period_the_calls_have() {
         for period in 1..=32 {
             for phase in 0..period {
-                let count = (0..4_000).filter(|i| chosen(ALL_OF + phase + i * period)).count();
+                let count = (0..4_000).filter(|i| chosen(phase + i * period)).count();
                 assert!((300..=700).contains(&count), "period {period}, phase {phase}: {count}");
             }
         }

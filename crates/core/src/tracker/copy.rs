@@ -92,11 +92,11 @@ impl<M: Memory> Tracker<M> {
         self.policy.charged()
     }
 
-    /// A copy for which so much was `charged` took `ns`, the lock and the copying of `copied` bytes included.
-    pub fn took(&mut self, charged: Charged, ns: u64, copied: usize) {
-        let (books, tables) = self.policy.took(charged, ns, copied);
-        self.counters.books_percent.store(books, Relaxed);
-        self.counters.tables_percent.store(tables, Relaxed);
+    /// An elided copy of `site`, for which so much was `charged`, took `ns`: the lock, and the copying of `copied` bytes
+    /// (parts of pages) included.
+    pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) {
+        let percent = self.policy.took(site, charged, ns, copied);
+        self.counters.books_percent.store(percent, Relaxed);
     }
 
     /// Why a copy without any view on either side is left to the program at once, if it is: in a program
@@ -192,7 +192,7 @@ impl<M: Memory> Tracker<M> {
         };
         if !survey.viewed() {
             plan.fragmented = false;
-            self.policy.booked(site, self.policy.costs.look);
+            self.policy.looked(site);
             return Some(why);
         }
         plan.obstacle = Some(why);
@@ -319,6 +319,9 @@ impl<M: Memory> Tracker<M> {
                         }
                         Some(v) => {
                             self.pin(v.extent, &mut plan.pins)?;
+                            if !unmapped && len >= self.policy.threshold {
+                                self.policy.copied_out(v.site, len);
+                            }
                             self.address(v.extent, v.offset)
                         }
                         None => source.span.start,

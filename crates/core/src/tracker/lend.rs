@@ -97,7 +97,7 @@ impl<M: Memory> Tracker<M> {
             }
         }
         if !lent && sent > 0 && plan.gathered > 0 {
-            self.policy.gathered(plan.payer, plan.cold.min(sent));
+            self.policy.gathered(plan.payer, plan.gathered.min(sent), plan.cold.min(sent));
         }
         if bytes > 0 {
             self.policy.lent(plan.lender, bytes, pages);

@@ -13,8 +13,7 @@ use core::sync::atomic::Ordering;
 use uncopy_core::counters::add;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_stack::copy::copy;
-use uncopy_vm::clock::{Sampler, since};
-use uncopy_vm::{critical, space};
+use uncopy_vm::{clock, critical, space};
 
 /// Copies below this many bytes are never looked at.
 const LOOK: usize = 4096;
@@ -138,10 +137,13 @@ unsafe extern "C" fn large(
             space::REPEATS.changed(dst as usize, n);
         }
         // What it costs where its site rests is what eliding it would save.
-        let started = if done == Done::Rests { RESTING.begin() } else { None };
+        let started = match done {
+            Done::Rests(left) => clock::begin_resting(left),
+            _ => None,
+        };
         let dst = real::copy_bytes(dst.cast(), src.cast(), n);
         if let Some(at) = started {
-            space::COPY_PRICES.took(caller, n, since(at));
+            space::COPY_PRICES.took(caller, n, clock::since(at));
         }
         dst.cast()
     }
@@ -157,14 +159,12 @@ unsafe extern "C" fn large_end(
     unsafe { large(dst, src, n, caller).byte_add(n) }
 }
 
-static RESTING: Sampler = Sampler::new();
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
     /// The copy was done as views.
     Elided,
-    /// It is to be executed: of input, untracked, and its site rests.
-    Rests,
+    /// It is to be executed: of input, untracked, and its site rests for so many copies more.
+    Rests(u32),
     /// It is to be executed.
     Not,
 }
@@ -176,8 +176,14 @@ unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> Done {
     // (What overlaps is not elided; untracked, it needs no more than libc.)
     let apart = dst.abs_diff(src) >= n;
     let input = apart && n >= crate::start::threshold() && space::FILTER.is_input(src, n);
-    if !tracked && (!input || space::PAUSES.rests(caller, n)) {
-        return if input { Done::Rests } else { Done::Not };
+    if !tracked {
+        if !input {
+            return Done::Not;
+        }
+        let left = space::PAUSES.left(caller, n);
+        if left > 0 {
+            return Done::Rests(left);
+        }
     }
     // SAFETY: the caller's promise.
     if unsafe { try_elide(dst, src, n, caller, input) } { Done::Elided } else { Done::Not }
