@@ -89,6 +89,8 @@ pub struct CopyPlan {
     pub pins: Pins,
     /// The call site.
     pub site: u16,
+    /// Bytes of `copies` that other copies had elided, and the call site of the first such.
+    pub read_out: (u16, usize),
     /// Why nothing of it is elided, if nothing is.
     pub obstacle: Option<Reason>,
 }

@@ -202,8 +202,10 @@ struct Site {
     credit: i64,
     pause_shift: u8,
     record: u16,
-    /// Copies elided until it is audited; 0: it was.
+    /// Copies to be elided until it is audited; 0: it will not be.
     unaudited: u32,
+    /// It rests to be timed: undoing what it did is not its own fault.
+    audited: bool,
 }
 
 const SITES: usize = 2048;
@@ -322,8 +324,8 @@ impl Policy {
             if self.sites[i].key == 0 {
                 let record = self.open_record(key);
                 let credit = self.first_credit();
-                self.sites[i] =
-                    Site { key, credit, pause_shift: 0, record, unaudited: AUDIT_AFTER };
+                let unaudited = AUDIT_AFTER;
+                self.sites[i] = Site { key, credit, record, unaudited, ..Site::default() };
             }
             if self.sites[i].key == key {
                 return i as SiteId;
@@ -358,6 +360,7 @@ impl Policy {
         bump(&r.elided_bytes, bytes as u64);
         Self::gain(s, &mut self.in_debt, gain);
         if site != 0 && self.backoff {
+            s.audited = false;
             Self::pay(s, r, self.pauses, &mut self.in_debt, cost);
             if s.unaudited > 0 {
                 s.unaudited -= 1;
@@ -368,14 +371,21 @@ impl Policy {
         }
     }
 
+    /// The copies of `len` bytes for `caller` are not made by the processor: nobody times them.
+    pub fn never_audit(&mut self, caller: usize, len: usize) {
+        let site = self.site(caller, len);
+        self.sites[site as usize].unaudited = 0;
+    }
+
     /// Lets a site rest whose copies were never timed.
     #[cold]
     fn audit(&mut self, site: SiteId) {
-        let s = &self.sites[site as usize];
+        let s = &mut self.sites[site as usize];
         let left = &self.pauses.left[slot(s.key)];
         if self.copies.timed(s.key) || left.load(Relaxed) > 0 {
             return;
         }
+        s.audited = true;
         left.store(AUDIT, Relaxed);
         let r = &self.records.0[s.record as usize % RECORDS];
         r.paused.store(r.paused.load(Relaxed) + u64::from(AUDIT), Relaxed);
@@ -400,11 +410,11 @@ impl Policy {
         self.charge(site, self.costs.output + start + reading);
     }
 
-    /// Another call site's copy of `bytes` that `site` had elided was executed: it reads what the copy that was elided
-    /// would have brought nearer.
+    /// A copy of `bytes` that `site` had elided was executed: it reads what the copy that was elided would have brought
+    /// nearer.
     pub fn copied_out(&mut self, site: SiteId, bytes: usize) {
         let reading = (bytes as i64 * WARM_8THS).saturating_mul(self.copy_mb(site)) >> 23;
-        self.charge(site, reading);
+        self.clean_up(site, reading);
     }
 
     /// `bytes` in `pages` pages were sent by reference for `site`.
@@ -472,6 +482,9 @@ impl Policy {
     /// Undoing what `site` did costs `ns`. While it rests that leaves it less for its next try, but lengthens no
     /// pause by itself: how much there is to undo says nothing about how the next try will go.
     fn clean_up(&mut self, site: SiteId, ns: i64) {
+        if self.sites[site as usize].audited {
+            return;
+        }
         if self.paused(site) {
             let s = &mut self.sites[site as usize];
             s.credit = s.credit.min((s.credit - ns).max(CREDIT_AGAIN / 2));

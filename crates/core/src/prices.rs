@@ -12,7 +12,7 @@ use crate::policy::{CLASSES, PAUSES, class, key, slot};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What no estimate goes beyond, in ns for 1 MB.
-const COPY_MB: core::ops::RangeInclusive<u64> = 5_000..=200_000;
+const COPY_MB: core::ops::RangeInclusive<u64> = 5_000..=150_000;
 /// How much of itself an estimate moves with each sample: a 16th.
 const STEP: u32 = 16;
 

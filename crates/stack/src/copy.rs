@@ -15,6 +15,17 @@ const PART_MIN: usize = 16 << 10;
 /// The parts of pages at both ends of a copy are less than this together, in bytes.
 const FRINGES: usize = 2 * PAGE;
 
+/// What is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// What an input call brought, or a copy of it, as far as the filter knows.
+    Input,
+    /// Anything else.
+    Other,
+    /// A kept file, which the kernel copies: what that takes says nothing about copies.
+    KeptFile,
+}
+
 static TIMED: Sampler = Sampler::new();
 
 /// Copies `len` bytes from `src` to `dst`, as views where that is possible. Returns false if
@@ -27,14 +38,18 @@ pub unsafe fn copy(
     src: usize,
     len: usize,
     caller: usize,
-    is_input: bool,
+    source: Source,
     copy_bytes: CopyBytes,
 ) -> bool {
-    let started = TIMED.begin();
+    let kept = source == Source::KeptFile;
+    let started = if kept { None } else { TIMED.begin() };
     let mut plan = CopyPlan::default();
     let planned = space::with(|b| {
+        if kept {
+            b.never_audit(caller, len);
+        }
         b.charged(); // (by others)
-        b.copy_begin(dst, src, len, caller, is_input, &mut plan);
+        b.copy_begin(dst, src, len, caller, source != Source::Other, &mut plan);
         b.charged()
     });
     if planned.is_none() || plan.bypass {
@@ -49,7 +64,7 @@ pub unsafe fn copy(
                 // SAFETY: parts of what the caller vouches for; they do not overlap, or the copy
                 // would not be called fragmented.
                 unsafe {
-                    if !copy(dst + at, src + at, len, caller, is_input, copy_bytes) {
+                    if !copy(dst + at, src + at, len, caller, source, copy_bytes) {
                         copy_bytes((dst + at) as *mut u8, (src + at) as *const u8, len);
                     }
                 }

@@ -8,7 +8,7 @@
 //! through the kernel, because a program may pass a pointer into nowhere.
 
 use crate::buffers::{Pieces, piece};
-use crate::copy::copy;
+use crate::copy::{Source, copy};
 use crate::input::{input, remember};
 use core::cell::Cell;
 use libc::iovec;
@@ -140,7 +140,8 @@ unsafe fn deliver(kept: &Kept, dst: usize, from: u64, len: usize, caller: usize)
     FAILED.with(|f| f.set(false));
     // SAFETY: the source is ours; the buffer is the caller's to be overwritten, and reached through
     // the kernel only, or through the tracker, which knows it.
-    let done = unsafe { copy(dst, kept.address(from), len, caller, true, through_kernel) };
+    let done =
+        unsafe { copy(dst, kept.address(from), len, caller, Source::KeptFile, through_kernel) };
     if !done || FAILED.with(Cell::get) {
         return false;
     }

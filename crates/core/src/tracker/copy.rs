@@ -86,6 +86,11 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
+    /// Copies of `len` bytes for `caller` are made by the kernel, from a kept file.
+    pub fn never_audit(&mut self, caller: usize, len: usize) {
+        self.policy.never_audit(caller, len);
+    }
+
     /// What has been charged since this was asked last: by the copy that was just planned.
     #[inline]
     pub fn charged(&mut self) -> Charged {
@@ -283,6 +288,10 @@ impl<M: Memory> Tracker<M> {
         } else if let Some(why) = plan.obstacle {
             self.policy.missed(plan.site, why);
         }
+        let (payer, read_out) = plan.read_out;
+        if read_out > 0 {
+            self.policy.copied_out(payer, read_out);
+        }
         let copied: usize = plan.copies.iter().chain(plan.staged.iter()).map(|c| c.len).sum();
         add(&self.counters.copied_bytes, copied as u64);
         self.gauges();
@@ -319,8 +328,12 @@ impl<M: Memory> Tracker<M> {
                         }
                         Some(v) => {
                             self.pin(v.extent, &mut plan.pins)?;
-                            if !unmapped && len >= self.policy.threshold {
-                                self.policy.copied_out(v.site, len);
+                            // (What was copied out before is as near as a copy would be.)
+                            let first = self.extents.get(v.extent).rested <= 1;
+                            if !unmapped && first && len >= self.policy.threshold {
+                                let (site, bytes) = plan.read_out;
+                                let site = if bytes == 0 { v.site } else { site };
+                                plan.read_out = (site, bytes + len);
                             }
                             self.address(v.extent, v.offset)
                         }

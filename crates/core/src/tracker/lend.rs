@@ -97,7 +97,10 @@ impl<M: Memory> Tracker<M> {
             }
         }
         if !lent && sent > 0 && plan.gathered > 0 {
-            self.policy.gathered(plan.payer, plan.gathered.min(sent), plan.cold.min(sent));
+            let cold = plan.cold.min(sent);
+            // (What was sent before is as near as a copy would be.)
+            let read = if plan.again { cold } else { plan.gathered.min(sent) };
+            self.policy.gathered(plan.payer, read, cold);
         }
         if bytes > 0 {
             self.policy.lent(plan.lender, bytes, pages);

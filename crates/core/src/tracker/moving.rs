@@ -17,7 +17,7 @@ const HOLES_MAX: usize = 4;
 /// After so many ranges were unregistered the filter is made anew.
 const FILTER_RENEWAL: usize = 32;
 /// As it is after so many copies that it let through for nothing, while any range was unregistered.
-const MISLED_MAX: usize = 256;
+const MISLED_MAX: usize = 32;
 
 impl<M: Memory> Tracker<M> {
     /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and

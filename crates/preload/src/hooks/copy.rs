@@ -12,7 +12,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uncopy_core::counters::add;
 use uncopy_core::tracker::ADOPT_MIN;
-use uncopy_stack::copy::copy;
+use uncopy_stack::copy::{Source, copy};
 use uncopy_vm::{clock, critical, space};
 
 /// Copies below this many bytes are never looked at.
@@ -202,8 +202,9 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
     if !space::running() && (critical::in_handler() || !space::start()) {
         return false;
     }
+    let source = if input { Source::Input } else { Source::Other };
     // SAFETY: the caller's promise to memcpy.
-    unsafe { copy(dst, src, n, caller, input, real::copy_bytes) }
+    unsafe { copy(dst, src, n, caller, source, real::copy_bytes) }
 }
 
 /// Whether `addr` is on the running thread's stack, which is never unmapped. A thread's stack ends
