@@ -92,6 +92,14 @@ pub struct Charged {
     pages: i64,
 }
 
+impl Charged {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { books: self.books + other.books, pages: self.pages + other.pages }
+    }
+}
+
 /// How much dearer keeping the books is here than modelled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scale {

@@ -44,7 +44,7 @@ pub unsafe fn copy(
     let kept = source == Source::KeptFile;
     let started = if kept { None } else { TIMED.begin() };
     let mut plan = CopyPlan::default();
-    let planned = space::with(|b| {
+    let mut planned = space::with(|b| {
         if kept {
             b.never_audit(caller, len);
         }
@@ -75,7 +75,12 @@ pub unsafe fn copy(
     if !plan.staged.is_empty() {
         // SAFETY: from the source that the caller vouches for into a pinned, private extent.
         unsafe { space::execute(&plan.staged, copy_bytes) };
-        space::with_after_fork(|b| b.copy_commit(&mut plan));
+        let committed = space::with_after_fork(|b| {
+            b.charged(); // (by others)
+            b.copy_commit(&mut plan);
+            b.charged()
+        });
+        planned = planned.zip(committed).map(|(a, b)| a.and(b));
     }
     // SAFETY: into the destination that the caller vouches for, from the source or from pinned
     // extents.
@@ -83,9 +88,9 @@ pub unsafe fn copy(
     space::release(&mut plan.pins);
     if let (Some(at), Some(charged)) = (started, planned) {
         let ns = since(at);
-        let copied = plan.copies.iter().map(|c| c.len).sum();
+        let copied = plan.copies.iter().chain(plan.staged.iter()).map(|c| c.len).sum();
         // (What copies more may have met page faults that nobody charged it for.)
-        if plan.staged.is_empty() && copied <= FRINGES {
+        if copied <= FRINGES {
             space::with(|b| b.took(plan.site, charged, ns, copied));
         }
     }
