@@ -8,7 +8,8 @@
  * every byte is where it belongs (a counting pattern).
  *
  * Both ways are as an interposer sees them: the program waits in epoll, calls recv(PIECE) once, then send of what came, and waits again. What a relay in
- * uncopy would add (books, a pipe for each piece, bringing touched pieces into memory) is not in it: this is the bound.
+ * uncopy would add (books, a pipe for each piece, bringing touched pieces into memory) is not in it: this is the bound. On the reference
+ * machine, once: 4 KB 1.01, 16 KB 1.39, 32 KB 1.28, 64 KB 1.11, 256 KB 1.45, 1 MB 1.28.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
