@@ -160,7 +160,7 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     let mut waiting = Waiting { pages: [0; WAITING_MAX], count: 0 };
     loop {
         let mut fds = [PollFd::new(&program, PollFlags::IN), PollFd::new(&pool, PollFlags::IN)];
-        let patience = if waiting.count > 0 {
+        let patience = if waiting.count > 0 || DISMISSED.load(Ordering::Acquire) {
             Some(SOON)
         } else if MAIN_THREAD_ENDED.load(Ordering::Relaxed) {
             Some(rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 })
@@ -216,7 +216,7 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
             // SAFETY: no other thread is left to be surprised.
             unsafe { libc::exit(0) };
         }
-        if DISMISSED.load(Ordering::Relaxed) {
+        if TOUCHED.load(Ordering::Acquire) {
             // libc takes this thread off its count now.
             if let Some(count) = count_of_threads() {
                 count.fetch_add(1, Ordering::Relaxed);
@@ -307,17 +307,20 @@ pub fn alone_with_program() -> bool {
     }
 }
 
-/// The thread is to end.
+/// The thread is to end, as soon as it is no longer needed to answer the fault that tells it so.
 static DISMISSED: AtomicBool = AtomicBool::new(false);
+/// That fault was answered. (The thread may have woken by itself just before it.)
+static TOUCHED: AtomicBool = AtomicBool::new(false);
 static THREAD: AtomicI32 = AtomicI32::new(0);
 
 /// Ends the thread and waits until it is gone. Nothing is tracked any more, and the caller is the
 /// only other thread; `pool_page` is one that nobody uses.
 pub(crate) fn dismiss(pool_page: usize) {
-    DISMISSED.store(true, Ordering::Relaxed);
+    DISMISSED.store(true, Ordering::Release);
     // SAFETY: a page of the pool; touching it for the first time wakes the thread. Signal 0 is none.
     unsafe {
         core::ptr::read_volatile(pool_page as *const u8);
+        TOUCHED.store(true, Ordering::Release);
         let (pid, tid) = (libc::getpid() as usize, THREAD.load(Ordering::Relaxed) as usize);
         while critical::syscall4(libc::SYS_tgkill as usize, pid, tid, 0, 0) == 0 {
             rustix::thread::sched_yield();
