@@ -124,7 +124,7 @@ impl Scale {
         ns.saturating_mul(i64::from(self.factor())) / i64::from(Self::ONE)
     }
 
-    /// What calls that change page tables cost for which `ns` are modelled: just that. In programs they take up to five times as
+    /// What calls that change page tables cost for which `ns` are modelled: just that. In programs they take two to five times as
     /// long, but they are what a site invests before it can gain, and a price that grows with what was measured while it did
     /// would end each try before the last of its buffers.
     #[inline]
