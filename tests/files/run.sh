@@ -52,7 +52,7 @@ for what in edges positions locks forks process; do
     run kept $what
     [[ $(count kept_reads) -gt 3 && $(count leases) -gt 0 ]] || fail "$what: nothing was kept"
     for rule in reopen lease lease:EAGAIN:1/2 lease_held:1/5 hear:1/2 refill refill:1/2 seek:1/3 deliver deliver:short:1/2 deliver:1/3 fstat:1/3 \
-        extent:1/3 mmap:1/5 register:1/3 unregister:1/3 madvise:1/2 thread:1/2 close_range:1/2 all:1/30; do
+        extent:1/3 mmap:1/5 munmap unregister register:1/3 unregister:1/3 madvise:1/2 thread:1/2 close_range:1/2 all:1/30; do
         UNCOPY_INJECT="$rule,seed=$seed" run kept $what
     done
     echo "files: $what"

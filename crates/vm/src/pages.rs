@@ -10,7 +10,7 @@ use crate::space::COUNTERS;
 use crate::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal, Uffd};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, mprotect};
 use uncopy_core::counters::add;
 use uncopy_core::inject::Call;
 use uncopy_core::memory::{Cleared, FillError, Memory, Piece, Stop, Taken};
@@ -107,14 +107,13 @@ fn reserve(pages: usize) -> Result<usize, Errno> {
     .map(|p| p as usize)
 }
 
-/// Unmaps pages of ours that nothing refers to.
-fn unmap(start: usize, pages: usize) {
+/// Unmaps pages of ours that nothing refers to; returns whether that worked.
+fn unmap(start: usize, pages: usize) -> bool {
     // SAFETY: our own mapping; the callers say that nothing refers to it. Where the kernel refuses,
     // addresses are lost, not memory: most of it was never touched.
-    unsafe {
-        let _ = inject::check(Call::Munmap)
-            .and_then(|()| rustix::mm::munmap(start as *mut _, pages * PAGE));
-    }
+    inject::check(Call::Munmap)
+        .and_then(|()| unsafe { rustix::mm::munmap(start as *mut _, pages * PAGE) })
+        .is_ok()
 }
 
 /// Writes down why the kernel refused.
@@ -203,7 +202,7 @@ impl Pages {
     /// If our numbers in the program's table are not ours any more: they are the program's, not to
     /// be used or closed. Returns whether that is so.
     pub fn forget_descriptors_if_gone(&mut self) -> bool {
-        let gone = self.fds.as_ref().is_some_and(|f| f.program.map_changing().is_none());
+        let gone = self.fds.as_ref().is_some_and(|f| f.program.is_gone());
         if gone {
             core::mem::forget(self.fds.take());
         }
@@ -233,7 +232,12 @@ impl Pages {
 
     /// Unmaps the pool, for good: no extent may be left, and none be made.
     pub fn abandon_pool(&mut self) {
-        unmap(self.base, self.shape.pages);
+        if !unmap(self.base, self.shape.pages) {
+            // (`mlockall` would fill it.)
+            let len = self.shape.pages * PAGE;
+            // SAFETY: our own mapping, which nothing refers to.
+            let _ = unsafe { mprotect(self.base as *mut _, len, MprotectFlags::empty()) };
+        }
         self.shape = PoolShape { boundary: 0, pages: 0 };
     }
 

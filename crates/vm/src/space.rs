@@ -347,6 +347,22 @@ pub fn stand_down() {
     {
         monitor::dismiss(page);
     }
+    if page.flatten().is_some() && !monitor::runs() {
+        close_userfaultfds();
+    }
+}
+
+/// Nothing is tracked and nobody answers: closing them ends all registrations, also those that could not
+/// be ended one by one and that of the pool. A touch of such memory would wait for ever.
+fn close_userfaultfds() {
+    let mut hold = Hold::take();
+    let Some(space) = hold.space() else { return };
+    publish_descriptors(None, &space.maker);
+    if let Some(books) = &mut space.books
+        && !books.memory.forget_descriptors_if_gone()
+    {
+        books.memory.fds = None;
+    }
 }
 
 /// [`stand_down`] before a call that the kernel refuses to, or makes otherwise in, a process of several

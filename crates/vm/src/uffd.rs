@@ -340,6 +340,11 @@ impl Uffd {
         }
     }
 
+    /// Whether the descriptor is closed, or another file's: the program did that past us.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.plain_zero(Span::new(0, 0)).1, Some(Errno::BADF | Errno::NOTTY))
+    }
+
     /// Reads reports without waiting; returns those that were read.
     pub fn read<'a>(&self, buffer: &'a mut [Msg; 32]) -> &'a [Msg] {
         let size = size_of::<Msg>();
