@@ -330,7 +330,11 @@ pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
     lend::close();
     files::stop();
-    with_space_after_fork(|_| GATE.stand_down());
+    let starting = with_space_after_fork(|_| {
+        let starting = GATE.starting();
+        GATE.stand_down();
+        starting
+    });
     materialize_all();
     stats::close();
     let page = with_space_after_fork(|space| {
@@ -347,7 +351,8 @@ pub fn stand_down() {
     {
         monitor::dismiss(page);
     }
-    if page.flatten().is_some() && !monitor::runs() {
+    // (A thread of ours that is being made by another thread has the descriptors still to take.)
+    if page.flatten().is_some() && !monitor::runs() && starting == Some(false) {
         close_userfaultfds();
     }
 }
