@@ -46,6 +46,11 @@ pub struct Arena {
     idle: usize,
 }
 
+/// `pages`, or up to an eighth more: blocks of nearly the same size can have each other's memory.
+fn of_few_lengths(pages: usize) -> usize {
+    pages.next_multiple_of(1 << pages.max(8).ilog2().saturating_sub(3))
+}
+
 impl Arena {
     /// All pages beyond the frontier. `blocks` has an entry for each page, all zero.
     pub fn new(blocks: &'static mut [Block]) -> Self {
@@ -98,7 +103,7 @@ impl Arena {
         if pages == 0 || u32::try_from(room.max(pages)).is_err() {
             return None;
         }
-        let room = room.max(pages);
+        let room = of_few_lengths(room.max(pages));
         // Memory that was used before costs no faults, wherever it is.
         let (page, reserved, fresh) = match self.take_used(room) {
             Some(page) => (page, room, false),
@@ -139,9 +144,8 @@ impl Arena {
         self.blocks[page] = Block::default();
         self.live -= reserved;
         self.slack -= reserved - used;
-        if let Some((page, pages)) = self.recent.give(page, reserved) {
-            self.used.give(page, pages);
-        }
+        let used = &mut self.used;
+        self.recent.give(page, reserved, |page, pages| used.give(page, pages));
         Ok(())
     }
 

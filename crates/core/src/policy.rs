@@ -118,6 +118,9 @@ const LONGEST_PAUSE_SHIFT: u8 = 12;
 /// Each pause is so many powers of two longer than the one before: a try costs its credit, whatever comes of it.
 const PAUSE_GROWS: u8 = 2;
 
+/// A rest of so many copies is long enough for registering the site's buffers once more after it.
+const LONG_REST: u32 = 512;
+
 /// After so many elided copies a site whose copies were never timed rests for [`AUDIT`] copies: what they cost is not known
 /// until it does.
 const AUDIT_AFTER: u32 = 256;
@@ -344,6 +347,11 @@ impl Policy {
         self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed) > 0
     }
 
+    /// Whether `site` is left alone for long: what it has registered is better let go.
+    pub fn rests_long(&self, site: SiteId) -> bool {
+        self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed) >= LONG_REST
+    }
+
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
         !self.paused(site) && self.sites[site as usize].credit > CREDIT_MAX / 2
@@ -410,11 +418,12 @@ impl Policy {
         self.charge(site, self.costs.output + start + reading);
     }
 
-    /// A copy of `bytes` that `site` had elided was executed: it reads what the copy that was elided would have brought
-    /// nearer.
+    /// A copy of `bytes` that `site` had elided was executed: it has to find them, and reads what the copy that was elided would
+    /// have brought nearer.
     pub fn copied_out(&mut self, site: SiteId, bytes: usize) {
         let reading = (bytes as i64 * WARM_8THS).saturating_mul(self.copy_mb(site)) >> 23;
-        self.clean_up(site, reading);
+        let books = self.scale.books(self.costs.elide);
+        self.clean_up(site, books + reading);
     }
 
     /// `bytes` in `pages` pages were sent by reference for `site`.

@@ -92,7 +92,7 @@ impl FreeRuns {
 }
 
 /// Lengths that are remembered at once.
-const LENGTHS: usize = 8;
+const LENGTHS: usize = 16;
 /// Runs of one length that are remembered.
 const OF_A_LENGTH: usize = 32;
 
@@ -100,8 +100,11 @@ const OF_A_LENGTH: usize = 32;
 /// what was just given back is still in the cache. Not merged with neighbours.
 #[derive(Debug, Default)]
 pub struct RecentRuns {
-    lengths: [(usize, ArrayVec<usize, OF_A_LENGTH>); LENGTHS],
-    next: usize,
+    lengths: [usize; LENGTHS],
+    /// When a run of that length was asked for or given back last.
+    used: [u64; LENGTHS],
+    runs: [ArrayVec<usize, OF_A_LENGTH>; LENGTHS],
+    clock: u64,
     pages: usize,
 }
 
@@ -111,46 +114,59 @@ impl RecentRuns {
         self.pages
     }
 
+    #[inline]
+    fn place(&mut self, len: usize) -> Option<usize> {
+        let place = self.lengths.iter().position(|l| *l == len)?;
+        self.clock += 1;
+        self.used[place] = self.clock;
+        Some(place)
+    }
+
+    fn pop(&mut self, place: usize) -> Option<usize> {
+        let start = self.runs[place].pop()?;
+        self.pages -= self.lengths[place];
+        Some(start)
+    }
+
     /// A run of exactly `len` pages, if one was given back lately.
     #[inline]
     pub fn take(&mut self, len: usize) -> Option<usize> {
-        let start = self.lengths.iter_mut().find(|l| l.0 == len)?.1.pop()?;
-        self.pages -= len;
-        Some(start)
+        let place = self.place(len)?;
+        self.pop(place)
     }
 
     /// Any run: its first page and length.
     pub fn take_any(&mut self) -> Option<(usize, usize)> {
-        let (len, runs) = self.lengths.iter_mut().find(|l| !l.1.is_empty())?;
-        self.pages -= *len;
-        runs.pop().map(|start| (start, *len))
+        let place = self.runs.iter().position(|r| !r.is_empty())?;
+        self.pop(place).map(|start| (start, self.lengths[place]))
     }
 
-    /// Remembers a run, or returns one that must go elsewhere.
+    /// Remembers a run. `elsewhere` is told (first page and length) of those that are not remembered any more, or not at all.
     #[inline]
-    pub fn give(&mut self, start: usize, len: usize) -> Option<(usize, usize)> {
+    pub fn give(&mut self, start: usize, len: usize, mut elsewhere: impl FnMut(usize, usize)) {
         if len == 0 {
-            return None;
+            return;
         }
-        let known = self.lengths.iter_mut().position(|l| l.0 == len);
-        let at = known.unwrap_or_else(|| {
-            self.next = (self.next + 1) % LENGTHS;
-            self.next
-        });
-        let (length, runs) = &mut self.lengths[at];
-        if *length != len {
-            // Another length takes the place once its own runs are used up.
-            if !runs.is_empty() {
-                return Some((start, len));
-            }
-            *length = len;
+        let place = self.place(len).unwrap_or_else(|| self.forget_oldest(len, &mut elsewhere));
+        if self.runs[place].is_full() {
+            elsewhere(start, len);
+        } else {
+            self.runs[place].push(start);
+            self.pages += len;
         }
-        if runs.is_full() {
-            return Some((start, len));
+    }
+
+    /// The place of the length that was of no use for longest becomes that of `len`.
+    #[cold]
+    fn forget_oldest(&mut self, len: usize, elsewhere: &mut impl FnMut(usize, usize)) -> usize {
+        let place = (0..LENGTHS).min_by_key(|&i| self.used[i]).unwrap_or(0);
+        while let Some(start) = self.pop(place) {
+            elsewhere(start, self.lengths[place]);
         }
-        runs.push(start);
-        self.pages += len;
-        None
+        self.lengths[place] = len;
+        self.clock += 1;
+        self.used[place] = self.clock;
+        place
     }
 }
 
@@ -158,17 +174,39 @@ impl RecentRuns {
 mod tests {
     use super::*;
 
+    fn none(start: usize, len: usize) {
+        panic!("the run of {len} pages at {start} was not remembered");
+    }
+
     #[test]
     fn the_run_given_back_last_is_taken_first() {
         let mut r = RecentRuns::default();
-        assert_eq!((r.give(10, 3), r.give(20, 3), r.give(30, 1)), (None, None, None));
+        for (start, len) in [(10, 3), (20, 3), (30, 1)] {
+            r.give(start, len, none);
+        }
         assert_eq!((r.take(3), r.pages()), (Some(20), 4));
         assert_eq!((r.take(2), r.take(1), r.take(3), r.take(3)), (None, Some(30), Some(10), None));
-        for start in 0..OF_A_LENGTH {
-            assert_eq!(r.give(start * 9, 9), None);
+        for i in 0..OF_A_LENGTH {
+            r.give(i * 9, 9, none);
         }
-        assert_eq!(r.give(7000, 9), Some((7000, 9)));
+        let mut others = Vec::new();
+        r.give(7000, 9, |start, len| others.push((start, len)));
+        assert_eq!(others, [(7000, 9)]);
         assert_eq!((r.take_any(), r.pages()), (Some((31 * 9, 9)), 31 * 9));
+    }
+
+    #[test]
+    fn a_new_length_takes_the_place_of_the_one_that_nobody_has_asked_for_longest() {
+        let mut r = RecentRuns::default();
+        for len in 1..=LENGTHS {
+            r.give(100 * len, len, none);
+            r.give(100 * len + 50, len, none);
+        }
+        assert_eq!(r.take(1), Some(150));
+        let mut others = Vec::new();
+        r.give(5000, 77, |start, len| others.push((start, len)));
+        assert_eq!(others, [(250, 2), (200, 2)]);
+        assert_eq!((r.take(77), r.take(2), r.take(1)), (Some(5000), None, Some(100)));
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn elided() -> World {
     for len in [LEN, LEN / 2] {
         let site = policy.site(RESTING, len);
         policy.charge(site, i64::from(u32::MAX));
+        policy.charge(site, i64::from(u32::MAX)); // for long
     }
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
     let limits = Limits { extent_bytes: 128 * PAGE, ranges: 100, views: 1000 };
@@ -184,6 +185,25 @@ fn what_a_resting_site_goes_on_copying_is_copied_back_where_it_cannot_be_moved()
     w.assert_holds_the_numbers(other);
     assert_eq!(w.returned(), 0);
     assert!(!w.resident(COPY), "the other view stays");
+}
+
+#[test]
+fn what_resting_sites_go_on_copying_is_not_registered_for_ever() {
+    let mut w = elided();
+    for page in 0..16 {
+        w.load(SOURCE + page * PAGE);
+        w.load(COPY + page * PAGE);
+    }
+    let other = w.another_buffer();
+    let registered = |w: &World, at| w.tracker.memory.registered.touches(Span::sized(at, LEN));
+    assert!(registered(&w, SOURCE) && w.copy(other, SOURCE, RESTING));
+    assert!(registered(&w, SOURCE), "another site may be using it");
+    (0..20).for_each(|_| assert!(w.copy(other, SOURCE, RESTING)));
+    assert!(!registered(&w, SOURCE) && registered(&w, COPY));
+    w.assert_holds_the_numbers(other);
+    assert!(w.copy(other, SOURCE + 1, RESTING), "nor is it registered again");
+    assert!(!registered(&w, SOURCE));
+    w.tracker.check().unwrap();
 }
 
 #[test]

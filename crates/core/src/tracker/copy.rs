@@ -125,7 +125,13 @@ impl<M: Memory> Tracker<M> {
             return Some(Reason::TooSmall);
         }
         let site = self.policy.site(caller, len);
-        (!self.policy.allows(site, len)).then_some(Reason::Resting)
+        if self.policy.allows(site, len) {
+            return None;
+        }
+        if self.policy.rests_long(site) {
+            self.came_in_vain(from, to, site);
+        }
+        Some(Reason::Resting)
     }
 
     fn missed(&mut self, caller: usize, len: usize, why: Reason) {

@@ -111,6 +111,7 @@ pub struct Tracker<M> {
     wants_eviction: bool,
     unregistered: usize,
     misled: usize,
+    in_vain: usize,
     pieces: Vec<Piece>,
 }
 
@@ -147,6 +148,7 @@ impl<M: Memory> Tracker<M> {
             wants_eviction: false,
             unregistered: 0,
             misled: 0,
+            in_vain: 0,
             pieces: Vec::with_capacity(PIECES),
         }
     }

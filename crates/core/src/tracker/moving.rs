@@ -18,6 +18,8 @@ const HOLES_MAX: usize = 4;
 const FILTER_RENEWAL: usize = 32;
 /// As it is after so many copies that it let through for nothing, while any range was unregistered.
 const MISLED_MAX: usize = 32;
+/// One in so many copies of resting sites that come for registered memory without views ends the registration.
+const IN_VAIN_MAX: usize = 16;
 
 impl<M: Memory> Tracker<M> {
     /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and
@@ -177,6 +179,33 @@ impl<M: Memory> Tracker<M> {
         self.memory.unregister(pages);
         add(&self.counters.registrations, 1);
         self.forget_registration(pages);
+    }
+
+    /// A copy of `site`, which rests, came here for memory that is registered and has no views. As long as it is, every call on
+    /// it takes the lock to find nothing; but another site may be using it, so only one in some is listened to.
+    pub(super) fn came_in_vain(&mut self, from: Span, to: Span, site: SiteId) {
+        if !(self.registered.touches(from) || self.registered.touches(to)) {
+            return;
+        }
+        self.in_vain += 1;
+        if self.in_vain >= IN_VAIN_MAX {
+            self.in_vain = 0;
+            self.let_go(from, site);
+            self.let_go(to, site);
+        }
+    }
+
+    /// Ends the registration of `span`, which has no views, for `site`.
+    fn let_go(&mut self, span: Span, site: SiteId) {
+        // (The pages at its ends may be others' too.)
+        let hull = span.hull();
+        let pages = if self.views.touches(hull) { span.core() } else { hull };
+        let mut at = pages.start;
+        while let Some(there) = self.registered.next_in(at, pages.end) {
+            at = there.end;
+            self.policy.fresh(site, 0);
+            self.give_back(there);
+        }
     }
 
     /// `span` is not registered any more. The filter, which only ever adds, is made anew now and then:

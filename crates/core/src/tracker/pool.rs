@@ -44,17 +44,24 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn give(&mut self, page: usize, pages: usize) {
-        if let Some((page, pages)) = self.recent.give(page, pages) {
-            self.settle(page, pages);
-        }
+        let Self { recent, ready, ready_plain, boundary, .. } = self;
+        recent.give(page, pages, |page, pages| {
+            Self::used(page, *boundary, ready, ready_plain).give(page, pages);
+        });
     }
 
     fn settle(&mut self, page: usize, pages: usize) {
-        if page < self.boundary {
-            self.ready.give(page, pages);
-        } else {
-            self.ready_plain.give(page, pages);
-        }
+        let Self { ready, ready_plain, boundary, .. } = self;
+        Self::used(page, *boundary, ready, ready_plain).give(page, pages);
+    }
+
+    fn used<'a>(
+        page: usize,
+        boundary: usize,
+        ready: &'a mut FreeRuns,
+        ready_plain: &'a mut FreeRuns,
+    ) -> &'a mut FreeRuns {
+        if page < boundary { ready } else { ready_plain }
     }
 
     /// Pages whose memory was moved away.
