@@ -173,12 +173,14 @@ impl Arena {
         self.slack = self.slack + used - pages;
         // Shrunk blocks keep their pages, so that the next block of the first size finds them in one
         // piece, as long as not too much lies idle like that.
-        if self.slack > SLACK_MAX && pages < reserved && pages < used {
-            let rest = reserved - pages;
-            self.used.give(page + pages, rest);
+        // (What blocks were rounded up by is not that.)
+        let kept = of_few_lengths(pages);
+        if self.slack > SLACK_MAX + self.live / 8 && kept < reserved && pages < used {
+            let rest = reserved - kept;
+            self.used.give(page + kept, rest);
             self.slack -= rest;
             self.live -= rest;
-            reserved = pages;
+            reserved = kept;
         }
         self.blocks[page] = Block { reserved: reserved as u32, used: pages as u32 };
         Ok(true)
@@ -245,6 +247,33 @@ mod tests {
         assert_eq!(a.resize(b.page, 33), Ok(false));
         a.free(b.page).unwrap();
         assert_eq!(a.resize(behind.page, 40), Ok(true), "at the frontier there is room");
+    }
+
+    #[test]
+    fn blocks_of_nearly_the_same_size_have_each_others_memory() {
+        let mut a = arena(4096);
+        let b = a.allocate(257, 257).unwrap();
+        a.free(b.page).unwrap();
+        let same = Some(Run { page: b.page, fresh: false });
+        for pages in [288, 280] {
+            assert_eq!(a.allocate(pages, pages), same);
+            a.free(b.page).unwrap();
+        }
+        assert_eq!(a.allocate(289, 289).map(|r| r.fresh), Some(true));
+    }
+
+    #[test]
+    fn shrunk_blocks_keep_their_pages_until_too_much_lies_idle_like_that() {
+        let mut a = arena(8 * SLACK_MAX);
+        let blocks: Vec<_> =
+            (0..3).map(|_| a.allocate(SLACK_MAX, SLACK_MAX).unwrap().page).collect();
+        let before = a.slack_pages();
+        assert_eq!(a.resize(blocks[0], 16), Ok(true));
+        assert_eq!((a.slack_pages() - before, a.kept_pages()), (SLACK_MAX - 16, 0));
+        assert_eq!(a.resize(blocks[1], SLACK_MAX / 2 + 1), Ok(true));
+        let kept = of_few_lengths(SLACK_MAX / 2 + 1);
+        assert_eq!(a.kept_pages(), SLACK_MAX - kept);
+        assert_eq!(a.block(blocks[1]).map(|b| b.reserved as usize), Some(kept));
     }
 
     #[test]

@@ -96,8 +96,11 @@ pub const LEND_MIN: usize = 32 << 10;
 /// invest in registering and moving its buffers before they come round again (which costs the same whatever
 /// their size), or waste after its program has turned bad.
 pub const CREDIT_MAX: i64 = 4_000_000;
-/// Credit after a pause.
+/// But no more than copying so many times what its copies are of costs: what a site may gain grows with their size.
+const WORTH: i64 = 1536;
+/// Most credit after a pause, and the same for it.
 const CREDIT_AGAIN: i64 = 1_000_000;
+const WORTH_AGAIN: i64 = 128;
 /// Each site in debt halves what a new one begins with, so many times at most: a program where elision does not pay
 /// has many call sites, and each would find that out for itself.
 const HALVED_MAX: u32 = 4;
@@ -302,13 +305,18 @@ impl Policy {
         self.recorded += 1;
         let r = &self.records.0[self.recorded as usize];
         r.key.store(key as u64, Relaxed);
-        r.credit.store(self.first_credit(), Relaxed);
+        r.credit.store(self.first_credit(key), Relaxed);
         r.pause.store(slot(key) as u32, Relaxed);
         self.recorded
     }
 
-    fn first_credit(&self) -> i64 {
-        CREDIT_MAX >> self.in_debt.min(HALVED_MAX)
+    fn first_credit(&self, key: usize) -> i64 {
+        self.worth(key, WORTH).min(CREDIT_MAX) >> self.in_debt.min(HALVED_MAX)
+    }
+
+    /// What so many `copies` of the account `key` cost, in ns.
+    fn worth(&self, key: usize, copies: i64) -> i64 {
+        (copies << class(key)).saturating_mul(self.copies.of(key, self.costs.copy_mb)) >> 20
     }
 
     /// A copy of `site` was not elided.
@@ -326,7 +334,7 @@ impl Policy {
             let i = (hash + probe) % (SITES - 1) + 1;
             if self.sites[i].key == 0 {
                 let record = self.open_record(key);
-                let credit = self.first_credit();
+                let credit = self.first_credit(key);
                 let unaudited = AUDIT_AFTER;
                 self.sites[i] = Site { key, credit, record, unaudited, ..Site::default() };
             }
@@ -354,7 +362,8 @@ impl Policy {
 
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
-        !self.paused(site) && self.sites[site as usize].credit > CREDIT_MAX / 2
+        let Site { key, credit, .. } = self.sites[site as usize];
+        !self.paused(site) && credit > self.worth(key, WORTH).min(CREDIT_MAX) / 2
     }
 
     /// `bytes` were elided for `site`; the books of it took `cost` ns.
@@ -369,7 +378,8 @@ impl Policy {
         Self::gain(s, &mut self.in_debt, gain);
         if site != 0 && self.backoff {
             s.audited = false;
-            Self::pay(s, r, self.pauses, &mut self.in_debt, cost);
+            self.charge(site, cost);
+            let s = &mut self.sites[site as usize];
             if s.unaudited > 0 {
                 s.unaudited -= 1;
                 if s.unaudited == 0 {
@@ -408,6 +418,19 @@ impl Policy {
         self.charge(site, FAULT_WEIGHT * cost);
     }
 
+    /// An input call received into an extent for `site`.
+    pub fn received(&mut self, site: SiteId) {
+        let ns = self.scale.books(self.costs.input);
+        self.charge(site, ns);
+    }
+
+    /// Memory was freed in which `site` had left views: as much to look up and to change as a copy that does what the last
+    /// one did.
+    pub fn freed(&mut self, site: SiteId) {
+        let ns = self.scale.books(self.costs.again);
+        self.clean_up(site, ns);
+    }
+
     /// An output of `bytes` was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
     /// cache any more: the copy would have brought them there, now the kernel reads them cold.
     pub fn gathered(&mut self, site: SiteId, bytes: usize, cold_bytes: usize) {
@@ -415,7 +438,8 @@ impl Policy {
         let eighths = warm_bytes * WARM_8THS + cold_bytes as i64 * COLD_OUTPUT_8THS;
         let reading = eighths.saturating_mul(self.copy_mb(site)) >> 23;
         let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
-        self.charge(site, self.costs.output + start + reading);
+        let books = self.scale.books(self.costs.output);
+        self.charge(site, books + start + reading);
     }
 
     /// A copy of `bytes` that `site` had elided was executed: it has to find them, and reads what the copy that was elided would
@@ -495,8 +519,10 @@ impl Policy {
             return;
         }
         if self.paused(site) {
+            let least =
+                self.worth(self.sites[site as usize].key, WORTH_AGAIN).min(CREDIT_AGAIN) / 2;
             let s = &mut self.sites[site as usize];
-            s.credit = s.credit.min((s.credit - ns).max(CREDIT_AGAIN / 2));
+            s.credit = s.credit.min((s.credit - ns).max(least));
         } else {
             self.charge(site, ns);
         }
@@ -509,8 +535,28 @@ impl Policy {
             return;
         }
         let s = &mut self.sites[site as usize];
+        s.credit -= ns;
+        if s.credit < 0 {
+            self.fall_into_debt(site);
+        }
+        let s = &self.sites[site as usize];
+        self.records.0[s.record as usize % RECORDS].credit.store(s.credit, Relaxed);
+    }
+
+    #[cold]
+    fn fall_into_debt(&mut self, site: SiteId) {
+        let key = self.sites[site as usize].key;
+        let credit = self.worth(key, WORTH_AGAIN).min(CREDIT_AGAIN);
+        let s = &mut self.sites[site as usize];
         let r = &self.records.0[s.record as usize % RECORDS];
-        Self::pay(s, r, self.pauses, &mut self.in_debt, ns);
+        s.credit = credit;
+        let pause = FIRST_PAUSE << s.pause_shift;
+        // (What was left of the pause before is not rested through.)
+        let cut = self.pauses.left[slot(key)].swap(pause, Relaxed);
+        let paused = r.paused.load(Relaxed) + u64::from(pause);
+        r.paused.store(paused.saturating_sub(u64::from(cut)), Relaxed);
+        self.in_debt += u32::from(s.pause_shift == 0);
+        s.pause_shift = (s.pause_shift + PAUSE_GROWS).min(LONGEST_PAUSE_SHIFT);
     }
 
     #[inline]
@@ -521,22 +567,6 @@ impl Policy {
             *in_debt -= u32::from(s.pause_shift > 0);
             s.pause_shift = 0;
         }
-    }
-
-    #[inline]
-    fn pay(s: &mut Site, r: &Record, pauses: &Pauses, in_debt: &mut u32, ns: i64) {
-        s.credit -= ns;
-        if s.credit < 0 {
-            s.credit = CREDIT_AGAIN;
-            let pause = FIRST_PAUSE << s.pause_shift;
-            // (What was left of the pause before is not rested through.)
-            let cut = pauses.left[slot(s.key)].swap(pause, Relaxed);
-            let paused = r.paused.load(Relaxed) + u64::from(pause);
-            r.paused.store(paused.saturating_sub(u64::from(cut)), Relaxed);
-            *in_debt += u32::from(s.pause_shift == 0);
-            s.pause_shift = (s.pause_shift + PAUSE_GROWS).min(LONGEST_PAUSE_SHIFT);
-        }
-        r.credit.store(s.credit, Relaxed);
     }
 }
 

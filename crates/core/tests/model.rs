@@ -41,6 +41,7 @@ impl World {
         for class in 13..18 {
             let site = policy.site(RESTING, 1 << class);
             policy.charge(site, i64::from(u32::MAX));
+            policy.charge(site, i64::from(u32::MAX)); // for long
         }
         let tracker = Tracker::new(
             machine,

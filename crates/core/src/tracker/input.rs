@@ -152,7 +152,7 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             let site = self.views.at(t.addr).map_or(0, |(_, v)| v.site);
-            self.policy.charge(site, self.policy.costs.input);
+            self.policy.received(site);
             let a = Assign { addr: t.addr, len: got, extent, offset };
             taken += self.assign_or_copy(a, site, &mut plan.copies);
             self.keep_tail_open(extent);

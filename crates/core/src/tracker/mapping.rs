@@ -36,6 +36,7 @@ impl<M: Memory> Tracker<M> {
                     let cold = ((end - run.start) as i64).saturating_mul(c.copy_mb) >> 20;
                     self.policy.charge(site, c.wasted_input + cold);
                 }
+                self.policy.freed(site);
                 self.views.assign(run, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
             }
         }
