@@ -63,14 +63,5 @@ int main(void) {
         wait_for("locker", child);
     }
     EXPECT_INPUT(to, SIZE, 6);
-    pid_t child = fork(); /* with nothing tracked, so without a thread of ours */
-    if (child == 0) {
-        MUST(mlockall(MCL_CURRENT) == 0);
-        say("less than 64 MB locked: %d", locked_kilobytes() < 65536);
-        receive(to, SIZE, 9);
-        EXPECT_INPUT(to, SIZE, 9);
-        _exit(0);
-    }
-    wait_for("locker that has no views", child);
     return finish();
 }

@@ -202,7 +202,7 @@ impl Pages {
     /// If our numbers in the program's table are not ours any more: they are the program's, not to
     /// be used or closed. Returns whether that is so.
     pub fn forget_descriptors_if_gone(&mut self) -> bool {
-        let gone = self.fds.as_ref().is_some_and(|f| f.program.is_gone());
+        let gone = self.fds.as_ref().is_some_and(|f| f.program.is_gone() || f.pool.is_gone());
         if gone {
             core::mem::forget(self.fds.take());
         }

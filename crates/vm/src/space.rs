@@ -10,7 +10,7 @@ use crate::uffd::{Event, Maker, Refusal, duplicate};
 use crate::{critical, files, freeze::LIST, inject, lend, monitor, stats};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -287,6 +287,9 @@ pub fn may_have_split_mappings() -> bool {
     HAS_RUN.load(Ordering::Relaxed)
 }
 
+/// Threads that are in [`start`].
+static STARTS: AtomicU32 = AtomicU32::new(0);
+
 /// Starts the monitor, if this is the first copy worth eliding. Returns whether it runs.
 pub fn start() -> bool {
     if GATE.state() != IDLE || critical::inside() {
@@ -296,6 +299,7 @@ pub fn start() -> bool {
     // waits for that.
     let mask = critical::block_signals();
     critical::enter();
+    STARTS.fetch_add(1, Ordering::SeqCst);
     let claimed = GATE.begin_start();
     let lives = claimed && alive();
     let ready = lives && {
@@ -319,6 +323,7 @@ pub fn start() -> bool {
         }
         critical::within(|| GATE.end_start(started));
     }
+    STARTS.fetch_sub(1, Ordering::SeqCst);
     critical::restore_signals(mask);
     running()
 }
@@ -330,11 +335,7 @@ pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
     lend::close();
     files::stop();
-    let starting = with_space_after_fork(|_| {
-        let starting = GATE.starting();
-        GATE.stand_down();
-        starting
-    });
+    with_space_after_fork(|_| GATE.stand_down());
     materialize_all();
     stats::close();
     let page = with_space_after_fork(|space| {
@@ -351,22 +352,8 @@ pub fn stand_down() {
     {
         monitor::dismiss(page);
     }
-    // (A thread of ours that is being made by another thread has the descriptors still to take.)
-    if page.flatten().is_some() && !monitor::runs() && starting == Some(false) {
-        close_userfaultfds();
-    }
-}
-
-/// Nothing is tracked and nobody answers: closing them ends all registrations, also those that could not
-/// be ended one by one and that of the pool. A touch of such memory would wait for ever.
-fn close_userfaultfds() {
-    let mut hold = Hold::take();
-    let Some(space) = hold.space() else { return };
-    publish_descriptors(None, &space.maker);
-    if let Some(books) = &mut space.books
-        && !books.memory.forget_descriptors_if_gone()
-    {
-        books.memory.fds = None;
+    if page.flatten().is_some() && in_own_process() {
+        with_space_after_fork(Space::close_userfaultfds);
     }
 }
 
@@ -732,7 +719,9 @@ pub fn materialize_all() -> bool {
 /// Before the program locks all its memory, present and future: nothing more is tracked, and the
 /// pool (which would be filled and locked whole) goes away if no extent is left in it.
 pub fn before_lock_all() {
-    stand_down();
+    if wanted() {
+        stand_down();
+    }
     let mut hold = Hold::take();
     if let Some(books) = hold.books()
         && COUNTERS.extents.load(Ordering::Relaxed) == 0
@@ -823,6 +812,7 @@ pub fn after_bare_fork_child() {
 fn renew_child() {
     stats::keep_private();
     let state = GATE.reset();
+    STARTS.store(0, Ordering::SeqCst);
     monitor::is_gone();
     COUNTERS.reset();
     lend::after_fork_child();
@@ -839,7 +829,11 @@ fn renew_child() {
     }
     let tracked = space.books.as_ref().is_some_and(|b| b.everything().is_some());
     if !tracked {
-        GATE.set_state(if state == SERVING { OFF } else { IDLE });
+        if state == SERVING {
+            space.close_userfaultfds();
+        } else {
+            GATE.set_state(IDLE);
+        }
         return;
     }
     drop(hold);
@@ -854,6 +848,21 @@ fn renew_child() {
 }
 
 impl Space {
+    /// Where nothing is tracked and nobody answers: closing them ends all registrations, also those that could not be
+    /// ended one by one and that of the pool. A touch of such memory would wait for ever.
+    fn close_userfaultfds(&mut self) {
+        // (A thread that is being made has them still to take.)
+        if monitor::runs() || STARTS.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        publish_descriptors(None, &self.maker);
+        if let Some(books) = &mut self.books
+            && !books.memory.forget_descriptors_if_gone()
+        {
+            books.memory.fds = None;
+        }
+    }
+
     /// In the child: userfaultfds for its own memory map. Returns whether eliding can go on.
     fn renew(&mut self) -> bool {
         // The inherited ones would act on the parent's memory: never used here, only closed.

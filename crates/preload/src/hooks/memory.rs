@@ -180,9 +180,7 @@ pub unsafe extern "C" fn pkey_mprotect(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    if space::wanted() {
-        space::before_lock_all();
-    }
+    space::before_lock_all();
     uncopy_vm::twin::before_lock_all();
     // SAFETY: the program's own argument.
     unsafe { real::mlockall(flags) }
