@@ -316,7 +316,17 @@ impl Policy {
     }
 
     fn first_credit(&self, key: usize) -> i64 {
-        self.worth(key, WORTH).min(CREDIT_MAX) >> self.in_debt.min(HALVED_MAX)
+        self.full_credit(key) >> self.in_debt.min(HALVED_MAX)
+    }
+
+    /// What the account `key` begins with where no other is in debt.
+    fn full_credit(&self, key: usize) -> i64 {
+        self.worth(key, WORTH).min(CREDIT_MAX)
+    }
+
+    /// What it goes on with after a pause.
+    fn credit_again(&self, key: usize) -> i64 {
+        self.worth(key, WORTH_AGAIN).min(CREDIT_AGAIN)
     }
 
     /// What so many `copies` of the account `key` cost, in ns.
@@ -370,7 +380,7 @@ impl Policy {
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
         let Site { key, credit, .. } = self.sites[site as usize];
-        !self.paused(site) && credit > self.worth(key, WORTH).min(CREDIT_MAX) / 2
+        !self.paused(site) && credit > self.full_credit(key) / 2
     }
 
     /// `bytes` were elided for `site`; the books of it took `cost` ns.
@@ -430,8 +440,7 @@ impl Policy {
 
     /// An input call received into an extent for `site`.
     pub fn received(&mut self, site: SiteId) {
-        let ns = self.scale.books(self.costs.input);
-        self.charge(site, ns);
+        self.charge_books(site, self.costs.input);
     }
 
     /// Memory was freed in which `site` had left views: as much to look up and to change as a copy that does what the last
@@ -479,8 +488,7 @@ impl Policy {
 
     /// A copy of `site` was looked at in vain.
     pub fn looked(&mut self, site: SiteId) {
-        let ns = self.scale.books(self.costs.look);
-        self.charge(site, ns);
+        self.charge_books(site, self.costs.look);
     }
 
     /// A range was registered for `site`.
@@ -529,13 +537,18 @@ impl Policy {
             return;
         }
         if self.paused(site) {
-            let least =
-                self.worth(self.sites[site as usize].key, WORTH_AGAIN).min(CREDIT_AGAIN) / 2;
+            let least = self.credit_again(self.sites[site as usize].key) / 2;
             let s = &mut self.sites[site as usize];
             s.credit = s.credit.min((s.credit - ns).max(least));
         } else {
             self.charge(site, ns);
         }
+    }
+
+    /// Keeping the books for `site` is modelled to cost `ns`.
+    fn charge_books(&mut self, site: SiteId, ns: i64) {
+        let ns = self.scale.books(ns);
+        self.charge(site, ns);
     }
 
     /// `site`'s decision cost `ns`.
@@ -556,7 +569,7 @@ impl Policy {
     #[cold]
     fn fall_into_debt(&mut self, site: SiteId) {
         let key = self.sites[site as usize].key;
-        let credit = self.worth(key, WORTH_AGAIN).min(CREDIT_AGAIN);
+        let credit = self.credit_again(key);
         let s = &mut self.sites[site as usize];
         let r = &self.records.0[s.record as usize % RECORDS];
         (s.credit, s.finding_out) = (credit, FINDING_OUT);
@@ -621,6 +634,27 @@ mod tests {
             p.charge(site, p.costs.fault);
         }
         assert_eq!(rested, AUDIT, "nothing but its audit");
+    }
+
+    #[test]
+    fn finding_out_which_pages_are_touched_in_every_message_does_not_end_a_try() {
+        let mut p = policy();
+        let site = p.site(0x1234, 512 << 10);
+        (0..FINDING_OUT).for_each(|_| p.fault(site, 1));
+        assert!(p.allows(site, 512 << 10));
+        // Who goes on touching is charged more.
+        (0..FINDING_OUT).for_each(|_| p.fault(site, 1));
+        assert!(!p.allows(site, 512 << 10));
+    }
+
+    #[test]
+    fn what_a_site_may_waste_grows_with_the_size_of_its_copies() {
+        let mut p = policy();
+        let (small, large) = (p.site(0x1234, 32 << 10), p.site(0x5678, 1 << 20));
+        for site in [small, large] {
+            p.charge(site, CREDIT_MAX - 1);
+        }
+        assert!(p.paused(small) && !p.paused(large));
     }
 
     #[test]
