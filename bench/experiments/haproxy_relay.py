@@ -5,7 +5,7 @@ A relay under an unmodified haproxy would keep haproxy's pieces (one buffer each
 `tune.pipesize` gives its own splice mode the same pieces. Copying and splicing take turns in one run; medians of the CPU per answer
 (schedstat), copying over splicing.
 
-    bench/experiments/haproxy_relay.py [--rounds 3] [--turns 15]"""
+    bench/experiments/haproxy_relay.py [--sizes 64K,1M] [--rounds 3] [--turns 15]     (needs Debian's haproxy)"""
 
 import contextlib
 import os
@@ -14,7 +14,6 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "apps"))
-sys.path.insert(0, os.path.join(HERE, ".."))
 import apps  # noqa: E402
 import memory  # noqa: E402
 
