@@ -7,7 +7,6 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`real`] | the functions behind ours (`dlsym(RTLD_NEXT, ...)`) |
-//! | [`heap`] | our own allocator: the program's is not ours to call |
 //! | [`start`] | constructor, options, banner, summary |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
@@ -21,9 +20,14 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
-pub mod heap;
 pub mod real;
 pub mod start;
+
+use uncopy_vm::heap::Heap;
+
+/// Behind every `Box` and `Vec` of this library: the program's allocator is not ours to call.
+#[global_allocator]
+pub static HEAP: Heap = Heap::new();
 
 /// The interposed functions.
 pub mod hooks {

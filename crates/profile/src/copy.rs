@@ -5,11 +5,12 @@
 
 use crate::sites::site;
 use crate::state::{self, FILTER, Program};
-use core::arch::{asm, naked_asm};
+use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use uncopy_core::flow::layout::{Call, header};
 use uncopy_core::span::Span;
+use uncopy_vm::early;
 
 /// Copies of fewer bytes are not looked at.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -66,16 +67,16 @@ macro_rules! entry {
                 least = sym LEAST,
                 real = sym $real,
                 large = sym $large,
-                early = sym $early,
+                early = sym early::$early,
             )
         }
     };
 }
 
-entry!(memcpy, MEMCPY, large_memcpy, early, "`memcpy(3)`.");
-entry!(memmove, MEMMOVE, large_memmove, early, "`memmove(3)`.");
-entry!(mempcpy, MEMPCPY, large_mempcpy, early_end, "`mempcpy(3)`.");
-entry!(memset, MEMSET, large_memset, early_set, "`memset(3)`.");
+entry!(memcpy, MEMCPY, large_memcpy, copy, "`memcpy(3)`.");
+entry!(memmove, MEMMOVE, large_memmove, copy, "`memmove(3)`.");
+entry!(mempcpy, MEMPCPY, large_mempcpy, copy_to_end, "`mempcpy(3)`.");
+entry!(memset, MEMSET, large_memset, set, "`memset(3)`.");
 
 macro_rules! checked {
     ($name:ident, $unchecked:ident, $doc:literal) => {
@@ -193,34 +194,4 @@ unsafe extern "C" fn large_memset(to: *mut c_void, byte: c_int, n: usize) -> *mu
             core::mem::transmute(MEMSET.load(Relaxed));
         real(to, byte, n)
     }
-}
-
-unsafe extern "C" fn early(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
-    let (d, s) = (dst as usize, src as usize);
-    // SAFETY: the caller's promise; the direction flag is restored.
-    unsafe {
-        if d <= s || d >= s + n {
-            asm!("rep movsb", inout("rcx") n => _, inout("rdi") d => _, inout("rsi") s => _,
-                options(nostack, preserves_flags));
-        } else {
-            asm!("std", "rep movsb", "cld", inout("rcx") n => _,
-                inout("rdi") d.wrapping_add(n).wrapping_sub(1) => _,
-                inout("rsi") s.wrapping_add(n).wrapping_sub(1) => _, options(nostack));
-        }
-    }
-    dst
-}
-
-unsafe extern "C" fn early_end(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe { early(dst, src, n).byte_add(n) }
-}
-
-unsafe extern "C" fn early_set(to: *mut c_void, byte: c_int, n: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!("rep stosb", inout("rcx") n => _, inout("rdi") to => _, in("al") byte as u8,
-            options(nostack, preserves_flags));
-    }
-    to
 }

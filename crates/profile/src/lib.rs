@@ -17,7 +17,6 @@
 //! | [`sites`] | which file a return address lies in |
 //! | [`book`] | the file that the command reads |
 //! | [`watch`] | takes pages away to see whether they are touched |
-//! | [`heap`] | our own allocator: the program's is not ours to call |
 
 // The one macro that does so defines functions that are unsafe as a whole.
 #![allow(clippy::macro_metavars_in_unsafe)]
@@ -27,8 +26,15 @@ pub mod blocks;
 pub mod book;
 pub mod copy;
 pub mod entry;
-pub mod heap;
 pub mod hooks;
 pub mod sites;
 pub mod state;
 pub mod watch;
+
+use uncopy_vm::heap::Heap;
+
+/// Behind every `Box` and `Vec` of this library. It is used by the constructor and with the follower's lock held,
+/// signals blocked; so no handler finds its own thread inside, and fork, which takes the follower's lock, finds the
+/// heap's free.
+#[global_allocator]
+static HEAP: Heap = Heap::new();

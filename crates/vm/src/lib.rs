@@ -18,15 +18,20 @@
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`clock`] | which calls are timed, and how long they take |
 //! | [`stats`] | the counters, and the file by which others see them |
+//! | [`heap`] | our libraries' own allocator |
+//! | [`early`] | copies before libc's routines are known |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 
 #[cfg(not(all(loom, test)))]
 pub mod clock;
 pub mod critical;
+pub mod early;
 #[cfg(not(all(loom, test)))]
 pub mod files;
 pub mod freeze;
 pub mod gate;
+#[cfg(not(all(loom, test)))]
+pub mod heap;
 pub mod inject;
 #[cfg(not(all(loom, test)))]
 pub mod leases;

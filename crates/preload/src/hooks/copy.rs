@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 use uncopy_core::counters::add;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_stack::copy::{Source, copy};
-use uncopy_vm::{clock, critical, space};
+use uncopy_vm::{clock, critical, early, space};
 
 /// Copies below this many bytes are never looked at.
 const LOOK: usize = 4096;
@@ -54,15 +54,15 @@ macro_rules! entry {
                 real = sym real::$real,
                 seen = sym space::INPUT_SEEN,
                 large = sym $large,
-                early = sym $early,
+                early = sym early::$early,
             )
         }
     };
 }
 
-entry!(memcpy, MEMCPY, large, early, "`memcpy(3)`.");
-entry!(memmove, MEMMOVE, large, early, "`memmove(3)`.");
-entry!(mempcpy, MEMPCPY, large_end, early_end, "`mempcpy(3)`.");
+entry!(memcpy, MEMCPY, large, copy, "`memcpy(3)`.");
+entry!(memmove, MEMMOVE, large, copy, "`memmove(3)`.");
+entry!(mempcpy, MEMPCPY, large_end, copy_to_end, "`mempcpy(3)`.");
 
 macro_rules! checked {
     ($name:ident, $unchecked:ident, $failed:ident, $doc:literal) => {
@@ -219,26 +219,4 @@ pub fn on_own_stack(addr: usize) -> bool {
     let main_end = GLIBC_STACK_END.load(Ordering::Relaxed);
     let top = if sp < tp && tp - sp < (1 << 30) { tp } else { main_end.max(sp) + (1 << 20) };
     addr >= sp.saturating_sub(4096) && addr < top && addr - sp.min(addr) < STACK_REACH
-}
-
-/// Copies before libc's routines are known, and for their sake in either direction.
-unsafe extern "C" fn early(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
-    let (d, s) = (dst as usize, src as usize);
-    // SAFETY: the caller's promise; the direction flag is restored.
-    unsafe {
-        if d <= s || d >= s + n {
-            asm!("rep movsb", inout("rcx") n => _, inout("rdi") d => _, inout("rsi") s => _,
-                options(nostack, preserves_flags));
-        } else {
-            asm!("std", "rep movsb", "cld", inout("rcx") n => _,
-                inout("rdi") d.wrapping_add(n).wrapping_sub(1) => _,
-                inout("rsi") s.wrapping_add(n).wrapping_sub(1) => _, options(nostack));
-        }
-    }
-    dst
-}
-
-unsafe extern "C" fn early_end(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe { early(dst, src, n).byte_add(n) }
 }

@@ -7,7 +7,7 @@
 //! unsafe: see the crate; the variadic exec functions are entered in assembly, because Rust
 //! (stable) cannot define them.
 
-use crate::heap::HEAP;
+use crate::HEAP;
 use crate::real;
 use crate::start;
 use core::arch::naked_asm;

@@ -1,4 +1,4 @@
-//! Our own allocator: the program's may be anything, may be in the middle of something, and its
+//! Our libraries' own allocator: the program's may be anything, may be in the middle of something, and its
 //! memory may be tracked. This one maps its own pages with direct system calls.
 //!
 //! Rust aborts the process where an allocation fails, and the process is not ours to abort. So where
@@ -7,15 +7,15 @@
 //!
 //! unsafe: implements the allocator traits over `dlmalloc` and anonymous mappings.
 
+use crate::lock::Lock;
+use crate::pages::BOOKS_SHORT;
+use crate::{critical, inject};
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use uncopy_core::inject::Call;
-use uncopy_vm::lock::Lock;
-use uncopy_vm::pages::BOOKS_SHORT;
-use uncopy_vm::{critical, inject};
 
 const RESERVE_SIZE: usize = 2 << 20;
 
@@ -93,7 +93,7 @@ unsafe impl Allocator for Mappings {
     }
 }
 
-/// The allocator behind every `Box` and `Vec` of this library.
+/// The allocator behind every `Box` and `Vec` of a library of ours. One in a process: all share the reserve.
 pub struct Heap {
     lock: Lock,
     inner: UnsafeCell<Dlmalloc<Mappings>>,
@@ -102,12 +102,13 @@ pub struct Heap {
 // SAFETY: `inner` is used only with the lock held.
 unsafe impl Sync for Heap {}
 
-/// The one heap.
-#[global_allocator]
-pub static HEAP: Heap =
-    Heap { lock: Lock::new(), inner: UnsafeCell::new(Dlmalloc::new_with_allocator(Mappings)) };
-
 impl Heap {
+    /// An empty one.
+    #[expect(clippy::new_without_default, reason = "a static, not a value to be made anew")]
+    pub const fn new() -> Heap {
+        Heap { lock: Lock::new(), inner: UnsafeCell::new(Dlmalloc::new_with_allocator(Mappings)) }
+    }
+
     /// Before fork: nobody allocates until [`Heap::after_fork_parent`].
     pub fn before_fork(&self) {
         self.lock.lock();
