@@ -127,6 +127,12 @@ const PAUSE_GROWS: u8 = 2;
 /// A rest of so many copies is long enough for registering the site's buffers once more after it.
 const LONG_REST: u32 = 512;
 
+/// What a site's copies save is not worth having where it is less than this part of the processor time that passes from one to
+/// the next: elision costs more than that elsewhere (caches, the moment at which a peer is woken), and no account says so.
+const LEAST_SHARE: i64 = 32;
+/// That is looked at for so many elided copies together.
+const WINDOW: u32 = 256;
+
 /// After so many elided copies a site whose copies were never timed rests for [`AUDIT`] copies: what they cost is not known
 /// until it does.
 const AUDIT_AFTER: u32 = 256;
@@ -217,6 +223,21 @@ struct Site {
     finding_out: u8,
     /// It rests to be timed: undoing what it did is not its own fault.
     audited: bool,
+    /// What it does now.
+    window: Window,
+}
+
+/// What a site's last copies, up to [`WINDOW`], have brought.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    /// Processor time when it began, in ns.
+    began: u64,
+    /// Copies elided in it.
+    elided: u32,
+    /// What they have saved in ns, without what is spent below.
+    saved: i64,
+    /// Faults and page-table calls, in ns: an investment, which ends, or a waste, which the credit will tell.
+    spent: i64,
 }
 
 const SITES: usize = 2048;
@@ -229,6 +250,8 @@ pub struct Policy {
     records: &'static Records,
     /// What copies cost in this program.
     copies: &'static CopyPrices,
+    /// Processor time that this process has used, in ns; 0: not known.
+    cpu_time: fn() -> u64,
     /// How much dearer our own books are in it.
     scale: Scale,
     recorded: u16,
@@ -253,6 +276,7 @@ impl Policy {
             pauses,
             records: &NOBODYS,
             copies: &UNKNOWN,
+            cpu_time: || 0,
             scale: Scale::default(),
             recorded: 0,
             in_debt: 0,
@@ -273,6 +297,13 @@ impl Policy {
     #[must_use]
     pub fn priced_by(mut self, copies: &'static CopyPrices) -> Self {
         self.copies = copies;
+        self
+    }
+
+    /// Asks `cpu_time` how much processor time this process has used, in ns; 0: not known.
+    #[must_use]
+    pub fn measured_by(mut self, cpu_time: fn() -> u64) -> Self {
+        self.cpu_time = cpu_time;
         self
     }
 
@@ -393,16 +424,45 @@ impl Policy {
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
         Self::gain(s, &mut self.in_debt, gain);
-        if site != 0 && self.backoff {
-            s.audited = false;
-            self.charge(site, cost);
-            let s = &mut self.sites[site as usize];
-            if s.unaudited > 0 {
-                s.unaudited -= 1;
-                if s.unaudited == 0 {
-                    self.audit(site);
-                }
+        if site == 0 || !self.backoff {
+            return;
+        }
+        self.charge_steady(site, cost);
+        // (Small views that stay while it rests go on being copied as such.)
+        if self.paused(site) {
+            return;
+        }
+        self.weigh(site);
+        let s = &mut self.sites[site as usize];
+        s.audited = false;
+        if s.unaudited > 0 {
+            s.unaudited -= 1;
+            if s.unaudited == 0 {
+                self.audit(site);
             }
+        }
+    }
+
+    /// `site` has elided one copy more. At the end of each window what that saves is compared with all that this process does: where it
+    /// is next to nothing the site rests.
+    #[inline]
+    fn weigh(&mut self, site: SiteId) {
+        let w = &mut self.sites[site as usize].window;
+        w.elided += 1;
+        if w.elided == 1 || w.elided > WINDOW {
+            self.window_ends(site);
+        }
+    }
+
+    #[cold]
+    fn window_ends(&mut self, site: SiteId) {
+        let now = (self.cpu_time)();
+        let new = Window { began: now, elided: 1, ..Window::default() };
+        let w = core::mem::replace(&mut self.sites[site as usize].window, new);
+        let worth_having = now.saturating_sub(w.began) as i64 / LEAST_SHARE;
+        let known = w.elided > WINDOW && w.began > 0;
+        if known && w.spent < worth_having && w.saved < worth_having {
+            self.fall_into_debt(site);
         }
     }
 
@@ -420,7 +480,7 @@ impl Policy {
         if self.copies.timed(s.key) || left.load(Relaxed) > 0 {
             return;
         }
-        s.audited = true;
+        (s.audited, s.window) = (true, Window::default());
         left.store(AUDIT, Relaxed);
         let r = &self.records.0[s.record as usize % RECORDS];
         r.paused.store(r.paused.load(Relaxed) + u64::from(AUDIT), Relaxed);
@@ -432,10 +492,16 @@ impl Policy {
         let r = self.record(site);
         bump(&r.faults, 1);
         bump(&r.touched_pages, pages as u64);
+        let s = &self.sites[site as usize];
+        let cost = match (s.finding_out > 0, s.pause_shift) {
+            // (Where waking a thread is slow, so many faults would take more than a site begins with.)
+            (true, 0) => cost.min(self.full_credit(s.key) / (2 * i64::from(FINDING_OUT))),
+            (true, _) => cost,
+            (false, _) => FAULT_WEIGHT * cost,
+        };
         let s = &mut self.sites[site as usize];
-        let weight = if s.finding_out > 0 { 1 } else { FAULT_WEIGHT };
         s.finding_out = s.finding_out.saturating_sub(1);
-        self.charge(site, weight * cost);
+        self.charge(site, cost);
     }
 
     /// An input call received into an extent for `site`.
@@ -447,7 +513,7 @@ impl Policy {
     /// one did.
     pub fn freed(&mut self, site: SiteId) {
         let ns = self.scale.books(self.costs.again);
-        self.clean_up(site, ns);
+        self.charge_steady(site, ns);
     }
 
     /// An output of `bytes` was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
@@ -458,7 +524,7 @@ impl Policy {
         let reading = eighths.saturating_mul(self.copy_mb(site)) >> 23;
         let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
         let books = self.scale.books(self.costs.output);
-        self.charge(site, books + start + reading);
+        self.charge_steady(site, books + start + reading);
     }
 
     /// A copy of `bytes` that `site` had elided was executed: it has to find them, and reads what the copy that was elided would
@@ -466,7 +532,7 @@ impl Policy {
     pub fn copied_out(&mut self, site: SiteId, bytes: usize) {
         let reading = (bytes as i64 * WARM_8THS).saturating_mul(self.copy_mb(site)) >> 23;
         let books = self.scale.books(self.costs.elide);
-        self.clean_up(site, books + reading);
+        self.charge_steady(site, books + reading);
     }
 
     /// `bytes` in `pages` pages were sent by reference for `site`.
@@ -478,12 +544,12 @@ impl Policy {
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
         Self::gain(s, &mut self.in_debt, saved);
-        self.charge(site, c.lend + c.lend_page * pages as i64);
+        self.charge_steady(site, c.lend + c.lend_page * pages as i64);
     }
 
     /// `pages` that `site` had lent were dropped.
     pub fn dropped(&mut self, site: SiteId, pages: usize) {
-        self.charge(site, self.costs.drop_page * pages as i64);
+        self.charge_steady(site, self.costs.drop_page * pages as i64);
     }
 
     /// A copy of `site` was looked at in vain.
@@ -501,7 +567,7 @@ impl Policy {
     pub fn moved(&mut self, site: SiteId, calls: u64, pages: usize) {
         let moves = self.price_of_moves(calls, pages);
         let ns = self.scale.pages(moves);
-        self.clean_up(site, ns);
+        self.charge(site, ns);
     }
 
     fn price_of_moves(&self, calls: u64, pages: usize) -> i64 {
@@ -519,7 +585,7 @@ impl Policy {
     pub fn fresh(&mut self, site: SiteId, pages: usize) {
         let pages = pages as i64 * self.costs.fresh;
         let call = self.scale.pages(self.costs.register);
-        self.clean_up(site, call + pages);
+        self.charge(site, call + pages);
     }
 
     /// `pages` of the pool were cleared (half a copy) and moved where `site` had unmapped others.
@@ -527,34 +593,36 @@ impl Policy {
         let clearing = ((pages * PAGE) as i64).saturating_mul(self.costs.copy_mb / 2) >> 20;
         let moves = self.price_of_moves(1, pages);
         let ns = self.scale.pages(moves) + self.scale.pages(clearing);
-        self.clean_up(site, ns);
-    }
-
-    /// Undoing what `site` did costs `ns`. While it rests that leaves it less for its next try, but lengthens no
-    /// pause by itself: how much there is to undo says nothing about how the next try will go.
-    fn clean_up(&mut self, site: SiteId, ns: i64) {
-        if self.sites[site as usize].audited {
-            return;
-        }
-        if self.paused(site) {
-            let least = self.credit_again(self.sites[site as usize].key) / 2;
-            let s = &mut self.sites[site as usize];
-            s.credit = s.credit.min((s.credit - ns).max(least));
-        } else {
-            self.charge(site, ns);
-        }
+        self.charge(site, ns);
     }
 
     /// Keeping the books for `site` is modelled to cost `ns`.
     fn charge_books(&mut self, site: SiteId, ns: i64) {
         let ns = self.scale.books(ns);
-        self.charge(site, ns);
+        self.charge_steady(site, ns);
     }
 
-    /// `site`'s decision cost `ns`.
+    /// `site` costs `ns`, and will go on to do so.
+    #[inline]
+    fn charge_steady(&mut self, site: SiteId, ns: i64) {
+        self.sites[site as usize].window.saved -= ns;
+        self.debit(site, ns);
+    }
+
+    /// `site`'s decision cost `ns`: once, or wasted.
     #[inline]
     pub fn charge(&mut self, site: SiteId, ns: i64) {
+        self.sites[site as usize].window.spent += ns;
+        self.debit(site, ns);
+    }
+
+    #[inline]
+    fn debit(&mut self, site: SiteId, ns: i64) {
         if site == 0 || !self.backoff {
+            return;
+        }
+        if self.paused(site) {
+            self.charge_resting(site, ns);
             return;
         }
         let s = &mut self.sites[site as usize];
@@ -566,13 +634,23 @@ impl Policy {
         self.records.0[s.record as usize % RECORDS].credit.store(s.credit, Relaxed);
     }
 
+    /// What a site costs while it rests (undoing what it did; small views that stay) leaves it less for its next try, but
+    /// lengthens no pause: it says nothing about how the next try will go.
+    fn charge_resting(&mut self, site: SiteId, ns: i64) {
+        let least = self.credit_again(self.sites[site as usize].key) / 2;
+        let s = &mut self.sites[site as usize];
+        if !s.audited {
+            s.credit = s.credit.min((s.credit - ns).max(least));
+        }
+    }
+
     #[cold]
     fn fall_into_debt(&mut self, site: SiteId) {
         let key = self.sites[site as usize].key;
         let credit = self.credit_again(key);
         let s = &mut self.sites[site as usize];
         let r = &self.records.0[s.record as usize % RECORDS];
-        (s.credit, s.finding_out) = (credit, FINDING_OUT);
+        (s.credit, s.finding_out, s.window) = (credit, FINDING_OUT, Window::default());
         let pause = FIRST_PAUSE << s.pause_shift;
         // (What was left of the pause before is not rested through.)
         let cut = self.pauses.left[slot(key)].swap(pause, Relaxed);
@@ -585,6 +663,7 @@ impl Policy {
     #[inline]
     fn gain(s: &mut Site, in_debt: &mut u32, ns: i64) {
         s.credit += ns;
+        s.window.saved += ns;
         if s.credit > CREDIT_MAX {
             s.credit = CREDIT_MAX;
             *in_debt -= u32::from(s.pause_shift > 0);
@@ -657,6 +736,77 @@ mod tests {
         assert!(p.paused(small) && !p.paused(large));
     }
 
+    thread_local! {
+        /// Processor time that the test's process has used, in ns.
+        static USED: core::cell::Cell<u64> = const { core::cell::Cell::new(1) };
+    }
+
+    /// `site` elides `copies`, as far as it may; `between` ns pass from one to the next. Returns how many rested.
+    fn elides(p: &mut Policy, site: SiteId, len: usize, copies: u32, between: u64) -> u32 {
+        (0..copies).fold(0, |rested, _| {
+            USED.set(USED.get() + between);
+            if !p.allows(site, len) {
+                return rested + 1;
+            }
+            p.earn(site, len, p.costs.again);
+            rested
+        })
+    }
+
+    #[test]
+    fn a_site_that_saves_next_to_nothing_of_what_its_process_does_rests_for_longer_and_longer() {
+        let (copies, len) = (20_000, 64 << 10);
+        // (A copy of 64 KB saves some 2.4 us.)
+        for (between, rests) in [(10_000, false), (1_000_000, true)] {
+            let mut p = policy().measured_by(|| USED.get());
+            let site = p.site(0x1234, len);
+            let rested = elides(&mut p, site, len, copies, between);
+            assert_eq!(rested > copies * 9 / 10, rests, "{between}: {rested} of {copies} rested");
+            assert!(rests || rested == AUDIT, "{between}: {rested}");
+        }
+    }
+
+    #[test]
+    fn a_site_that_still_invests_is_not_weighed_by_what_it_saves() {
+        let mut p = policy().measured_by(|| USED.get());
+        // (A copy saves a little less than its part, moving a little more than that is spent.)
+        let (len, between, moves) = (1 << 20, 1_300_000, 21);
+        let site = p.site(0x1234, len);
+        let rested = (0..1_000).fold(0, |rested, _| {
+            p.moved(site, moves, 1);
+            rested + elides(&mut p, site, len, 1, between)
+        });
+        assert_eq!(rested, AUDIT);
+        assert!(elides(&mut p, site, len, 1_000, between) > 0, "nothing is invested any more");
+    }
+
+    #[test]
+    fn finding_out_which_pages_are_touched_does_not_end_a_try_where_faults_are_slow() {
+        let mut p = policy();
+        p.costs.fault *= 4;
+        let site = p.site(0x1234, 512 << 10);
+        (0..FINDING_OUT).for_each(|_| p.fault(site, 1));
+        assert!(p.allows(site, 512 << 10));
+    }
+
+    #[test]
+    fn small_views_that_go_on_being_copied_while_a_site_rests_lengthen_no_pause_and_end_no_audit() {
+        let mut p = policy();
+        let len = 1 << 20;
+        let site = p.site(0x1234, len);
+        assert_eq!(elides(&mut p, site, len, AUDIT_AFTER, 0), 0);
+        let credit = p.sites[site as usize].credit;
+        for left in (1..=AUDIT).rev() {
+            assert_eq!(p.pauses.left[slot(p.sites[site as usize].key)].load(Relaxed), left);
+            p.earn(site, 100, p.costs.elide);
+            p.moved(site, 100, 1_000);
+            assert!(!p.allows(site, len));
+        }
+        assert!(p.allows(site, len));
+        let lost = credit - p.sites[site as usize].credit;
+        assert!(lost < CREDIT_MAX / 100, "an audit cost its site {lost} ns");
+    }
+
     #[test]
     fn sites_have_accounts_of_their_own() {
         let mut p = policy();
@@ -715,11 +865,11 @@ mod tests {
         let mut p = policy();
         let (small, large) = (p.site(0x1234, 16 << 10), p.site(0x1234, 1 << 20));
         for _ in 0..20_000 {
-            p.earn(small, 8 << 10, p.costs.elide + p.costs.input);
-            p.earn(large, 1 << 20, p.costs.elide + p.costs.input);
-        }
-        for len in [16 << 10, 1 << 20] {
-            (0..AUDIT).for_each(|_| assert!(p.pauses.rests(0x1234, len)));
+            for (site, len, elided) in [(small, 16 << 10, 8 << 10), (large, 1 << 20, 1 << 20)] {
+                if !p.pauses.rests(0x1234, len) {
+                    p.earn(site, elided, p.costs.elide + p.costs.input);
+                }
+            }
         }
         assert!(p.pauses.rests(0x1234, 16 << 10) && p.pauses.rests(0x1234, 20_000));
         assert!(!p.pauses.rests(0x1234, 1 << 20));

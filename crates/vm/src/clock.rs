@@ -72,9 +72,19 @@ pub fn since(start: u64) -> u64 {
     now().saturating_sub(start + reading())
 }
 
+/// Processor time that all threads of this process have used, in ns; 0: nothing is timed here.
+pub fn cpu_time() -> u64 {
+    if reading() <= SLOW { read(ClockId::ProcessCPUTime) } else { 0 }
+}
+
 #[inline]
 fn now() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
+    read(ClockId::Monotonic)
+}
+
+#[inline]
+fn read(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
     (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
 }
 

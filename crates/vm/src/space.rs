@@ -7,7 +7,7 @@
 use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
-use crate::{critical, files, freeze::LIST, inject, lend, monitor, stats};
+use crate::{clock, critical, files, freeze::LIST, inject, lend, monitor, stats};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -397,7 +397,8 @@ impl Space {
         };
         let policy = Policy::new(s.threshold, s.backoff, s.costs, PAUSES)
             .recording(&stats::SHARED.records)
-            .priced_by(COPY_PRICES);
+            .priced_by(COPY_PRICES)
+            .measured_by(clock::cpu_time);
         let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, COUNTERS);
         self.excluded.drain(..).for_each(|s| books.exclude(s));
         self.books = Some(books);
