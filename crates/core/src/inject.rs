@@ -131,6 +131,8 @@ calls! {
     Poke "poke": NoMem Perm NoSys Short;
     /// Waiting on a futex.
     Futex "futex" [patient]: Intr Again;
+    /// `clock_gettime` of the processor time.
+    Clock "clock": Perm NoSys;
     /// `rt_tgsigqueueinfo`.
     Sigqueue "sigqueue": Again Perm NoSys;
     /// `pipe2`, or opening one of ours anew.

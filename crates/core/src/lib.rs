@@ -13,6 +13,7 @@
 //! | [`sorted`] | the map under it |
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
+//! | [`window`] | whether what a site saves is worth having |
 //! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
@@ -47,3 +48,4 @@ pub mod span;
 pub mod sync;
 pub mod tracker;
 pub mod views;
+pub mod window;

@@ -2,13 +2,14 @@
 //!
 //! An account for each call site and size class, in nanoseconds: elided bytes earn what copying them
 //! would have cost; keeping the books, page-table calls, faults, and the detours of input and output
-//! through extents pay. A site whose credit is used up is left alone for a number of copies that
-//! grows fourfold every time, then tried again. The prices are [`Costs`], corrected by what is measured in the program
+//! through extents pay. A site whose credit is used up, or that saves next to nothing of its process's time
+//! ([`crate::window`]), is left alone for a number of copies that grows fourfold every time, then tried again. The prices are [`Costs`], corrected by what is measured in the program
 //! itself ([`crate::prices`]).
 
 use crate::prices::{Charged, CopyPrices, Scale};
 use crate::shared::{CLASS_BITS, RECORDS, Reason, Record, Records, bump};
 use crate::span::PAGE;
+use crate::window::{Times, Verdict, Window};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Names the account of a call site and size class; 0 is nobody's.
@@ -107,7 +108,7 @@ const HALVED_MAX: u32 = 4;
 /// Faults weigh more than they cost: they are mis-speculation, not investment.
 const FAULT_WEIGHT: i64 = 4;
 /// But for so many at first, and after each pause: a page that a program touches in every message (a header, a trailer) is
-/// found out by one fault, and stays resident from then on.
+/// found out by one fault, and stays resident from then on. Those of the first try are charged half of its credit at most.
 const FINDING_OUT: u8 = 128;
 /// How much of a copy's price an output pays for bytes that are not in the cache, besides [`COLD_OUTPUT`]:
 /// Redis, which makes one copy of a value that it has not touched for long, loses by eliding it at 64 KB
@@ -126,12 +127,6 @@ const PAUSE_GROWS: u8 = 2;
 
 /// A rest of so many copies is long enough for registering the site's buffers once more after it.
 const LONG_REST: u32 = 512;
-
-/// What a site's copies save is not worth having where it is less than this part of the processor time that passes from one to
-/// the next: elision costs more than that elsewhere (caches, the moment at which a peer is woken), and no account says so.
-const LEAST_SHARE: i64 = 32;
-/// That is looked at for so many elided copies together.
-const WINDOW: u32 = 256;
 
 /// After so many elided copies a site whose copies were never timed rests for [`AUDIT`] copies: what they cost is not known
 /// until it does.
@@ -219,25 +214,15 @@ struct Site {
     record: u16,
     /// Copies to be elided until it is audited; 0: it will not be.
     unaudited: u32,
-    /// Faults that are still charged as what they cost.
+    /// Faults that are still charged as what they cost, or less.
     finding_out: u8,
     /// It rests to be timed: undoing what it did is not its own fault.
     audited: bool,
-    /// What it does now.
+    /// It has used its credit up, and not earned its way out of that.
+    in_debt: bool,
+    /// It rested last because what it saves is not worth having.
+    light: bool,
     window: Window,
-}
-
-/// What a site's last copies, up to [`WINDOW`], have brought.
-#[derive(Clone, Copy, Debug, Default)]
-struct Window {
-    /// Processor time when it began, in ns.
-    began: u64,
-    /// Copies elided in it.
-    elided: u32,
-    /// What they have saved in ns, without what is spent below.
-    saved: i64,
-    /// Faults and page-table calls, in ns: an investment, which ends, or a waste, which the credit will tell.
-    spent: i64,
 }
 
 const SITES: usize = 2048;
@@ -250,13 +235,15 @@ pub struct Policy {
     records: &'static Records,
     /// What copies cost in this program.
     copies: &'static CopyPrices,
-    /// Processor time that this process has used, in ns; 0: not known.
-    cpu_time: fn() -> u64,
+    /// How late it is.
+    now: fn() -> Option<Times>,
     /// How much dearer our own books are in it.
     scale: Scale,
     recorded: u16,
     /// How many sites have fallen into debt and not earned their way out of it.
     in_debt: u32,
+    /// What all sites have saved, in ns, but for faults and page-table calls.
+    saved: i64,
     /// What is charged.
     pub costs: Costs,
     /// Smallest copy that is considered, in bytes.
@@ -276,10 +263,11 @@ impl Policy {
             pauses,
             records: &NOBODYS,
             copies: &UNKNOWN,
-            cpu_time: || 0,
+            now: || None,
             scale: Scale::default(),
             recorded: 0,
             in_debt: 0,
+            saved: 0,
             costs,
             threshold,
             backoff,
@@ -300,10 +288,10 @@ impl Policy {
         self
     }
 
-    /// Asks `cpu_time` how much processor time this process has used, in ns; 0: not known.
+    /// Asks `now` how late it is, now and then.
     #[must_use]
-    pub fn measured_by(mut self, cpu_time: fn() -> u64) -> Self {
-        self.cpu_time = cpu_time;
+    pub fn timed_by(mut self, now: fn() -> Option<Times>) -> Self {
+        self.now = now;
         self
     }
 
@@ -419,11 +407,10 @@ impl Policy {
     pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
         let cost = self.scale.books(cost);
         let gain = (bytes as i64).saturating_mul(self.copy_mb(site)) >> 20;
-        let s = &mut self.sites[site as usize];
-        let r = &self.records.0[s.record as usize % RECORDS];
+        let r = self.record(site);
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
-        Self::gain(s, &mut self.in_debt, gain);
+        self.gain(site, gain);
         if site == 0 || !self.backoff {
             return;
         }
@@ -443,26 +430,24 @@ impl Policy {
         }
     }
 
-    /// `site` has elided one copy more. At the end of each window what that saves is compared with all that this process does: where it
-    /// is next to nothing the site rests.
+    /// `site` has elided one copy more. (Sites that send by reference are not weighed.)
     #[inline]
     fn weigh(&mut self, site: SiteId) {
-        let w = &mut self.sites[site as usize].window;
-        w.elided += 1;
-        if w.elided == 1 || w.elided > WINDOW {
+        if self.sites[site as usize].window.elided() {
             self.window_ends(site);
         }
     }
 
     #[cold]
     fn window_ends(&mut self, site: SiteId) {
-        let now = (self.cpu_time)();
-        let new = Window { began: now, elided: 1, ..Window::default() };
-        let w = core::mem::replace(&mut self.sites[site as usize].window, new);
-        let worth_having = now.saturating_sub(w.began) as i64 / LEAST_SHARE;
-        let known = w.elided > WINDOW && w.began > 0;
-        if known && w.spent < worth_having && w.saved < worth_having {
-            self.fall_into_debt(site);
+        let s = &mut self.sites[site as usize];
+        match s.window.end((self.now)(), self.saved) {
+            Verdict::Unknown => {}
+            Verdict::Worth => s.light = false,
+            Verdict::Light => {
+                s.light = true;
+                self.rest(site);
+            }
         }
     }
 
@@ -476,14 +461,11 @@ impl Policy {
     #[cold]
     fn audit(&mut self, site: SiteId) {
         let s = &mut self.sites[site as usize];
-        let left = &self.pauses.left[slot(s.key)];
-        if self.copies.timed(s.key) || left.load(Relaxed) > 0 {
+        if self.copies.timed(s.key) {
             return;
         }
-        (s.audited, s.window) = (true, Window::default());
-        left.store(AUDIT, Relaxed);
-        let r = &self.records.0[s.record as usize % RECORDS];
-        r.paused.store(r.paused.load(Relaxed) + u64::from(AUDIT), Relaxed);
+        s.audited = true;
+        self.pause(site, AUDIT);
     }
 
     /// The program touched what `site` had left unmapped: one fault, which filled `pages`.
@@ -495,7 +477,7 @@ impl Policy {
         let s = &self.sites[site as usize];
         let cost = match (s.finding_out > 0, s.pause_shift) {
             // (Where waking a thread is slow, so many faults would take more than a site begins with.)
-            (true, 0) => cost.min(self.full_credit(s.key) / (2 * i64::from(FINDING_OUT))),
+            (true, 0) => cost.min(self.first_credit(s.key) / (2 * i64::from(FINDING_OUT))),
             (true, _) => cost,
             (false, _) => FAULT_WEIGHT * cost,
         };
@@ -539,11 +521,10 @@ impl Policy {
     pub fn lent(&mut self, site: SiteId, bytes: usize, pages: usize) {
         let c = self.costs;
         let saved = (bytes as i64).saturating_mul(c.send_mb) >> 20;
-        let s = &mut self.sites[site as usize];
-        let r = &self.records.0[s.record as usize % RECORDS];
+        let r = self.record(site);
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
-        Self::gain(s, &mut self.in_debt, saved);
+        self.gain(site, saved);
         self.charge_steady(site, c.lend + c.lend_page * pages as i64);
     }
 
@@ -605,6 +586,7 @@ impl Policy {
     /// `site` costs `ns`, and will go on to do so.
     #[inline]
     fn charge_steady(&mut self, site: SiteId, ns: i64) {
+        self.saved -= ns;
         self.sites[site as usize].window.saved -= ns;
         self.debit(site, ns);
     }
@@ -646,28 +628,47 @@ impl Policy {
 
     #[cold]
     fn fall_into_debt(&mut self, site: SiteId) {
+        let s = &mut self.sites[site as usize];
+        self.in_debt += u32::from(!s.in_debt);
+        s.in_debt = true;
+        self.rest(site);
+    }
+
+    /// `site` is left alone, for longer than the last time.
+    fn rest(&mut self, site: SiteId) {
         let key = self.sites[site as usize].key;
         let credit = self.credit_again(key);
         let s = &mut self.sites[site as usize];
-        let r = &self.records.0[s.record as usize % RECORDS];
-        (s.credit, s.finding_out, s.window) = (credit, FINDING_OUT, Window::default());
+        (s.credit, s.finding_out, s.audited) = (credit, FINDING_OUT, false);
         let pause = FIRST_PAUSE << s.pause_shift;
-        // (What was left of the pause before is not rested through.)
-        let cut = self.pauses.left[slot(key)].swap(pause, Relaxed);
-        let paused = r.paused.load(Relaxed) + u64::from(pause);
-        r.paused.store(paused.saturating_sub(u64::from(cut)), Relaxed);
-        self.in_debt += u32::from(s.pause_shift == 0);
         s.pause_shift = (s.pause_shift + PAUSE_GROWS).min(LONGEST_PAUSE_SHIFT);
+        self.record(site).credit.store(credit, Relaxed);
+        self.pause(site, pause);
+    }
+
+    /// Whoever shares `site`'s pause begins a new window after it.
+    fn pause(&mut self, site: SiteId, copies: u32) {
+        let slot_of_all = slot(self.sites[site as usize].key);
+        self.pauses.left[slot_of_all].store(copies, Relaxed);
+        bump(&self.record(site).paused, u64::from(copies));
+        for s in self.sites.iter_mut().filter(|s| slot(s.key) == slot_of_all) {
+            s.window = Window::default();
+        }
     }
 
     #[inline]
-    fn gain(s: &mut Site, in_debt: &mut u32, ns: i64) {
-        s.credit += ns;
+    fn gain(&mut self, site: SiteId, ns: i64) {
+        self.saved += ns;
+        let s = &mut self.sites[site as usize];
         s.window.saved += ns;
+        s.credit += ns;
         if s.credit > CREDIT_MAX {
             s.credit = CREDIT_MAX;
-            *in_debt -= u32::from(s.pause_shift > 0);
-            s.pause_shift = 0;
+            self.in_debt -= u32::from(s.in_debt);
+            s.in_debt = false;
+            if !s.light {
+                s.pause_shift = 0;
+            }
         }
     }
 }
@@ -737,14 +738,15 @@ mod tests {
     }
 
     thread_local! {
-        /// Processor time that the test's process has used, in ns.
-        static USED: core::cell::Cell<u64> = const { core::cell::Cell::new(1) };
+        /// How late it is for the test's program.
+        static USED: core::cell::Cell<Times> = const { core::cell::Cell::new(Times { cpu: 0, wall: 0 }) };
     }
 
     /// `site` elides `copies`, as far as it may; `between` ns pass from one to the next. Returns how many rested.
     fn elides(p: &mut Policy, site: SiteId, len: usize, copies: u32, between: u64) -> u32 {
         (0..copies).fold(0, |rested, _| {
-            USED.set(USED.get() + between);
+            let Times { cpu, wall } = USED.get();
+            USED.set(Times { cpu: cpu + between, wall: wall + between });
             if !p.allows(site, len) {
                 return rested + 1;
             }
@@ -755,20 +757,27 @@ mod tests {
 
     #[test]
     fn a_site_that_saves_next_to_nothing_of_what_its_process_does_rests_for_longer_and_longer() {
-        let (copies, len) = (20_000, 64 << 10);
-        // (A copy of 64 KB saves some 2.4 us.)
-        for (between, rests) in [(10_000, false), (1_000_000, true)] {
-            let mut p = policy().measured_by(|| USED.get());
+        let copies = 20_000;
+        // (A copy of 64 KB saves some 2.4 us, one of 1 MB 40.)
+        for (len, between, rests) in [
+            (64 << 10, 10_000, false),
+            (64 << 10, 1_000_000, true),
+            (1 << 20, 200_000, false),
+            (1 << 20, 2_000_000, true),
+        ] {
+            let mut p = policy().timed_by(|| Some(USED.get()));
             let site = p.site(0x1234, len);
             let rested = elides(&mut p, site, len, copies, between);
             assert_eq!(rested > copies * 9 / 10, rests, "{between}: {rested} of {copies} rested");
             assert!(rests || rested == AUDIT, "{between}: {rested}");
+            // It gains: what new sites begin with is not its concern.
+            assert_eq!(p.in_debt, 0);
         }
     }
 
     #[test]
     fn a_site_that_still_invests_is_not_weighed_by_what_it_saves() {
-        let mut p = policy().measured_by(|| USED.get());
+        let mut p = policy().timed_by(|| Some(USED.get()));
         // (A copy saves a little less than its part, moving a little more than that is spent.)
         let (len, between, moves) = (1 << 20, 1_300_000, 21);
         let site = p.site(0x1234, len);
@@ -784,9 +793,12 @@ mod tests {
     fn finding_out_which_pages_are_touched_does_not_end_a_try_where_faults_are_slow() {
         let mut p = policy();
         p.costs.fault *= 4;
-        let site = p.site(0x1234, 512 << 10);
-        (0..FINDING_OUT).for_each(|_| p.fault(site, 1));
-        assert!(p.allows(site, 512 << 10));
+        for others_in_debt in 0..3 {
+            let site = p.site(0x1234 + others_in_debt, 512 << 10);
+            (0..FINDING_OUT).for_each(|_| p.fault(site, 1));
+            assert!(p.allows(site, 512 << 10), "{others_in_debt}");
+            p.charge(site, CREDIT_MAX);
+        }
     }
 
     #[test]
@@ -805,6 +817,15 @@ mod tests {
         assert!(p.allows(site, len));
         let lost = credit - p.sites[site as usize].credit;
         assert!(lost < CREDIT_MAX / 100, "an audit cost its site {lost} ns");
+        // The same while it rests because it lost: more than its credit in all.
+        p.charge(site, CREDIT_MAX + 1);
+        let shift = p.sites[site as usize].pause_shift;
+        for _ in 1..FIRST_PAUSE {
+            (0..20).for_each(|_| p.earn(site, 100, p.costs.elide));
+            assert!(!p.allows(site, len));
+        }
+        assert!(p.allows(site, len) || p.allows(site, len), "as long as it was to rest");
+        assert_eq!(p.sites[site as usize].pause_shift, shift);
     }
 
     #[test]

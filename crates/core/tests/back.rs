@@ -28,7 +28,7 @@ struct World {
 /// A program with 16 resident pages of input, each full of its own number, and a copy of them that was
 /// elided.
 fn elided() -> World {
-    let mut machine = Machine::new(64, 256, 1, false);
+    let mut machine = Machine::new(64, 1024, 1, false);
     for page in 0..16 {
         machine.program[page] = Some(Box::new([page as u8 + 1; PAGE]));
     }
@@ -40,8 +40,8 @@ fn elided() -> World {
         policy.charge(site, i64::from(u32::MAX)); // for long
     }
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
-    let limits = Limits { extent_bytes: 128 * PAGE, ranges: 100, views: 1000 };
-    let shape = PoolShape { boundary: 128, pages: 256 };
+    let limits = Limits { extent_bytes: 512 * PAGE, ranges: 100, views: 1000 };
+    let shape = PoolShape { boundary: 512, pages: 1024 };
     let filter = Box::leak(Box::new(Filter::new()));
     let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
     let mut world = World { tracker, counters };

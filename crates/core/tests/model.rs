@@ -41,7 +41,9 @@ impl World {
         for class in 13..18 {
             let site = policy.site(RESTING, 1 << class);
             policy.charge(site, i64::from(u32::MAX));
-            policy.charge(site, i64::from(u32::MAX)); // for long
+            while !policy.allows(site, 1 << class) {}
+            policy.charge(site, i64::from(u32::MAX));
+            assert_eq!(policy.rests_long(site), refusals, "else what rests long is not tried");
         }
         let tracker = Tracker::new(
             machine,

@@ -3,10 +3,12 @@
 //!
 //! Only while the space runs: where the kernel's clock needs a system call, a sandbox may forbid it.
 
-use crate::space;
+use crate::{inject, space};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+use uncopy_core::inject::Call;
 use uncopy_core::policy::AUDIT;
+use uncopy_core::window::Times;
 
 /// The first so many calls are all timed.
 const ALL_OF: u32 = 64;
@@ -72,19 +74,24 @@ pub fn since(start: u64) -> u64 {
     now().saturating_sub(start + reading())
 }
 
-/// Processor time that all threads of this process have used, in ns; 0: nothing is timed here.
-pub fn cpu_time() -> u64 {
-    if reading() <= SLOW { read(ClockId::ProcessCPUTime) } else { 0 }
+/// Processor time of this process, which takes a system call, and time; `None`: nothing is timed here.
+pub fn times() -> Option<Times> {
+    if !space::running() || reading() > SLOW || inject::check(Call::Clock).is_err() {
+        return None;
+    }
+    // (The variant that may fail: a sandbox that we were not told of may refuse it.)
+    let used = DynamicClockId::Known(ClockId::ProcessCPUTime);
+    let used = clock_gettime_dynamic(used).ok()?;
+    Some(Times { cpu: ns(used), wall: now() })
 }
 
 #[inline]
 fn now() -> u64 {
-    read(ClockId::Monotonic)
+    ns(clock_gettime(ClockId::Monotonic))
 }
 
 #[inline]
-fn read(clock: ClockId) -> u64 {
-    let t = clock_gettime(clock);
+fn ns(t: Timespec) -> u64 {
     (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
 }
 

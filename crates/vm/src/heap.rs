@@ -3,7 +3,8 @@
 //!
 //! Rust aborts the process where an allocation fails, and the process is not ours to abort. So where
 //! the kernel has no memory a reserve is handed out, and once half of it is gone nothing more is
-//! tracked: what the other half must suffice for are the steps that undo tracking.
+//! tracked: what the other half must suffice for are the steps that undo tracking. (`uncopy profile`'s library
+//! has the reserve, but follows on until it is used up.)
 //!
 //! unsafe: implements the allocator traits over `dlmalloc` and anonymous mappings.
 

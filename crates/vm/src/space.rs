@@ -398,7 +398,7 @@ impl Space {
         let policy = Policy::new(s.threshold, s.backoff, s.costs, PAUSES)
             .recording(&stats::SHARED.records)
             .priced_by(COPY_PRICES)
-            .measured_by(clock::cpu_time);
+            .timed_by(clock::times);
         let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, COUNTERS);
         self.excluded.drain(..).for_each(|s| books.exclude(s));
         self.books = Some(books);
