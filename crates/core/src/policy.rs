@@ -494,8 +494,7 @@ impl Policy {
     /// Memory was freed in which `site` had left views: as much to look up and to change as a copy that does what the last
     /// one did.
     pub fn freed(&mut self, site: SiteId) {
-        let ns = self.scale.books(self.costs.again);
-        self.charge_steady(site, ns);
+        self.charge_books(site, self.costs.again);
     }
 
     /// An output of `bytes` was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
