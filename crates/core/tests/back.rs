@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
-use uncopy_core::policy::{Costs, Policy};
+use uncopy_core::policy::{Costs, Pauses, Policy};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 
@@ -23,6 +23,7 @@ const COSTS: Costs = Costs { lend: 0, ..Costs::REFERENCE };
 struct World {
     tracker: Tracker<Machine>,
     counters: &'static Counters,
+    pauses: &'static Pauses,
 }
 
 /// A program with 16 resident pages of input, each full of its own number, and a copy of them that was
@@ -32,7 +33,8 @@ fn elided() -> World {
     for page in 0..16 {
         machine.program[page] = Some(Box::new([page as u8 + 1; PAGE]));
     }
-    let mut policy = Policy::new(16 << 10, true, COSTS, Box::leak(Box::default()));
+    let pauses: &'static Pauses = Box::leak(Box::default());
+    let mut policy = Policy::new(16 << 10, true, COSTS, pauses);
     for len in [LEN, LEN / 2] {
         let site = policy.site(RESTING, len);
         policy.charge(site, i64::from(u32::MAX));
@@ -44,7 +46,7 @@ fn elided() -> World {
     let shape = PoolShape { boundary: 512, pages: 1024 };
     let filter = Box::leak(Box::new(Filter::new()));
     let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
-    let mut world = World { tracker, counters };
+    let mut world = World { tracker, counters, pauses };
     world.copy(COPY, SOURCE, CALLER);
     assert_eq!(counters.elided_bytes.load(Relaxed), LEN as u64);
     assert!(!world.resident(SOURCE) && !world.resident(COPY));
@@ -244,6 +246,49 @@ fn what_is_received_into_is_ordinary_memory_first_where_its_call_site_rests() {
     w.tracker.input_begin([(SOURCE, LEN)].into_iter(), &mut plan);
     assert!(plan.bypass, "it is received in place");
     w.assert_holds_the_numbers(SOURCE);
+    w.tracker.check().unwrap();
+}
+
+/// Copies from `from` to where views of `elided` end within pages; the copy's site rests for long.
+fn resting_copy_between_pages(w: &mut World, from: usize) {
+    w.copy_bytes(COPY + 100, from, LEN - 200, RESTING);
+}
+
+#[test]
+fn pages_that_a_resting_copy_overwrites_in_part_are_ordinary_memory_too_and_keep_the_rest() {
+    let mut w = elided();
+    let from = w.another_buffer();
+    for page in 0..16 {
+        w.tracker.memory.program[page_of(from) + page] = Some(Box::new([99; PAGE]));
+    }
+    resting_copy_between_pages(&mut w, from);
+    assert!((0..16).all(|page| w.resident(COPY + page * PAGE)));
+    for at in 0..LEN {
+        let overwritten = (100..LEN - 100).contains(&at);
+        let expected = if overwritten { 99 } else { (1 + at / PAGE) as u8 };
+        assert_eq!(w.load(COPY + at), expected, "byte {at}");
+    }
+    // No small view is left to be handed on from copy to copy.
+    assert!(w.copy_bytes(from, COPY + 100, LEN - 200, RESTING));
+    w.tracker.check().unwrap();
+}
+
+#[test]
+fn parts_of_pages_that_are_received_into_are_ordinary_memory_first_where_their_call_site_rests_for_long() {
+    let mut w = elided();
+    // The program touches the copy, from its end on, until the site rests for long.
+    while w.pauses.left(CALLER, LEN) < 600 {
+        let views = (0..16).rev().map(|i| COPY + i * PAGE).filter(|page| !w.resident(*page)).next();
+        match views {
+            Some(page) => assert_eq!(w.tracker.fault(page), Fault::Resolved),
+            None => drop(w.copy(COPY, SOURCE, CALLER)),
+        }
+    }
+    let mut plan = InputPlan::default();
+    w.tracker.input_begin([(SOURCE + 100, 300), (SOURCE + LEN - 500, 300)].into_iter(), &mut plan);
+    assert!(plan.bypass, "it is received in place");
+    assert!(w.resident(SOURCE) && w.resident(SOURCE + LEN - PAGE) && !w.resident(SOURCE + PAGE));
+    assert_eq!((w.load(SOURCE), w.load(SOURCE + LEN - 1)), (1, 16));
     w.tracker.check().unwrap();
 }
 

@@ -190,7 +190,13 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.backoff_copies, u64::from(backing_off));
             self.give_back_destinations(from, to, backing_off);
         }
-        let changed = elide && resident || give_back;
+        // What is left unmapped then (parts of pages) would be copied to extents, and handed on as small views, for as
+        // long as it rests.
+        let parts = rested && self.policy.rests_long(site) && self.views.touches(to);
+        if parts {
+            let _ = self.materialize(to, false);
+        }
+        let changed = elide && resident || give_back || parts;
         if changed && !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
         }

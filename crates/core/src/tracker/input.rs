@@ -60,8 +60,11 @@ impl<M: Memory> Tracker<M> {
             at = s.span.end;
             let core = s.span.core();
             let paused = s.view.filter(|v| self.policy.backoff && self.policy.paused(v.site));
-            let Some(v) = paused.filter(|_| core.pages() >= ISLAND_PAGES) else { continue };
-            if v.extent == ExtentId::NONE {
+            let Some(v) = paused else { continue };
+            if core.pages() < ISLAND_PAGES {
+                // Parts of pages are taken up where that pays.
+                given |= self.policy.rests_long(v.site) && self.materialize(s.span, false).is_ok();
+            } else if v.extent == ExtentId::NONE {
                 self.repopulate(core, v.site);
                 given = true;
             } else {
