@@ -8,7 +8,8 @@
 //! Three kinds of free pages: *used* ones (with memory behind them, or unmapped by the tracker),
 //! *fresh* ones (zeros, no memory), and beyond the *frontier* what was never handed out.
 
-use crate::runs::{FreeRuns, RecentRuns};
+use crate::growth::Growth;
+use crate::runs::{FreeRuns, RecentRuns, of_few_lengths};
 
 /// What is known of the block that begins at a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub struct Block {
     pub reserved: u32,
     /// Pages of these that the program was promised.
     pub used: u32,
+    /// Pages of the block that it grew out of, wherever that lay; 0: it was moved, and goes on elsewhere.
+    pub first: u32,
+    /// Most pages that it ever was promised.
+    pub most: u32,
 }
 
 /// Pages handed out.
@@ -32,8 +37,13 @@ pub struct Run {
 const KEEP_MIN: usize = 16 << 10;
 /// Beyond that, one page for so many that are in use.
 const KEEP_SHARE: usize = 4;
-/// Pages that shrunk blocks may hold beyond what was promised, all together.
+/// Pages that shrunk blocks, and those that are expected to grow, may hold beyond what was promised, all together: so many,
 const SLACK_MAX: usize = 8 << 10;
+/// and one for so many that are in use.
+const SLACK_SHARE: usize = 8;
+/// A block that has grown gets address space for so many times its size.
+const ROOM: usize = 2;
+
 /// The book of one reservation. Pages are numbered from its start.
 pub struct Arena {
     blocks: &'static mut [Block],
@@ -44,11 +54,7 @@ pub struct Arena {
     live: usize,
     slack: usize,
     idle: usize,
-}
-
-/// `pages`, or up to an eighth more: blocks of nearly the same size can have each other's memory.
-fn of_few_lengths(pages: usize) -> usize {
-    pages.next_multiple_of(1 << pages.max(8).ilog2().saturating_sub(3))
+    growth: Growth,
 }
 
 impl Arena {
@@ -63,6 +69,7 @@ impl Arena {
             live: 0,
             slack: 0,
             idle: 0,
+            growth: Growth::default(),
         }
     }
 
@@ -97,9 +104,36 @@ impl Arena {
         self.blocks.get(page).copied().filter(|b| b.reserved > 0)
     }
 
-    /// Makes a block of `pages` pages, with room to grow to `room` pages where that needs new
-    /// address space. `None`: the reservation is used up.
-    pub fn allocate(&mut self, pages: usize, room: usize) -> Option<Run> {
+    /// Makes a block of `pages` pages, with room to grow if blocks that begin so do. `None`: the reservation is used up.
+    pub fn allocate(&mut self, pages: usize) -> Option<Run> {
+        let room = self.expected(pages, pages);
+        self.hand_out(pages, room, pages)
+    }
+
+    /// The same for a block that has just grown to `pages` pages, and has more room to do so: out of the block at `from`, which is to
+    /// be freed, if it was one.
+    pub fn allocate_grown(&mut self, pages: usize, from: Option<usize>) -> Option<Run> {
+        let before = from.and_then(|page| self.block(page));
+        let first = before.map_or(pages, |b| b.first as usize);
+        let room = pages.saturating_mul(ROOM).max(self.expected(first, pages));
+        let run = self.hand_out(pages, room, first)?;
+        if let Some(from) = from.filter(|_| before.is_some()) {
+            self.blocks[from].first = 0;
+        }
+        Some(run)
+    }
+
+    /// What a block of `pages` pages will need that began with `first`, as far as that does not reserve too much in all.
+    fn expected(&self, first: usize, pages: usize) -> usize {
+        let room = self.growth.expected(first).max(pages);
+        if self.slack + (room - pages) <= self.slack_max() { room } else { pages }
+    }
+
+    fn slack_max(&self) -> usize {
+        SLACK_MAX + self.live / SLACK_SHARE
+    }
+
+    fn hand_out(&mut self, pages: usize, room: usize, first: usize) -> Option<Run> {
         if pages == 0 || u32::try_from(room.max(pages)).is_err() {
             return None;
         }
@@ -123,7 +157,8 @@ impl Arena {
                 }
             },
         };
-        self.blocks[page] = Block { reserved: reserved as u32, used: pages as u32 };
+        let (used, first) = (pages as u32, first as u32);
+        self.blocks[page] = Block { reserved: reserved as u32, used, first, most: used };
         self.live += reserved;
         self.slack += reserved - pages;
         self.idle = self.idle.min(self.kept_pages());
@@ -139,8 +174,11 @@ impl Arena {
     /// # Errors
     /// Where no block begins: the program's own mistake.
     pub fn free(&mut self, page: usize) -> Result<(), NoBlock> {
-        let Block { reserved, used } = self.block(page).ok_or(NoBlock)?;
+        let Block { reserved, used, first, most } = self.block(page).ok_or(NoBlock)?;
         let (reserved, used) = (reserved as usize, used as usize);
+        if first > 0 {
+            self.growth.ended(first as usize, most as usize);
+        }
         self.blocks[page] = Block::default();
         self.live -= reserved;
         self.slack -= reserved - used;
@@ -154,7 +192,7 @@ impl Arena {
     /// # Errors
     /// Where no block begins.
     pub fn resize(&mut self, page: usize, pages: usize) -> Result<bool, NoBlock> {
-        let Block { reserved, used } = self.block(page).ok_or(NoBlock)?;
+        let Block { reserved, used, first, most } = self.block(page).ok_or(NoBlock)?;
         let (mut reserved, used) = (reserved as usize, used as usize);
         if pages == 0 || u32::try_from(pages).is_err() {
             return Ok(false);
@@ -175,14 +213,19 @@ impl Arena {
         // piece, as long as not too much lies idle like that.
         // (What blocks were rounded up by is not that.)
         let kept = of_few_lengths(pages);
-        if self.slack > SLACK_MAX + self.live / 8 && kept < reserved && pages < used {
+        if self.slack > self.slack_max() && kept < reserved && pages < used {
             let rest = reserved - kept;
             self.used.give(page + kept, rest);
             self.slack -= rest;
             self.live -= rest;
             reserved = kept;
         }
-        self.blocks[page] = Block { reserved: reserved as u32, used: pages as u32 };
+        self.blocks[page] = Block {
+            reserved: reserved as u32,
+            used: pages as u32,
+            first,
+            most: most.max(pages as u32),
+        };
         Ok(true)
     }
 
@@ -232,41 +275,79 @@ mod tests {
     #[test]
     fn a_freed_block_is_handed_out_again_as_it_is() {
         let mut a = arena(1024);
-        let first = a.allocate(16, 16).unwrap();
+        let first = a.allocate(16).unwrap();
         assert!(first.fresh);
         a.free(first.page).unwrap();
-        assert_eq!(a.allocate(16, 16), Some(Run { page: first.page, fresh: false }));
+        assert_eq!(a.allocate(16), Some(Run { page: first.page, fresh: false }));
     }
 
     #[test]
     fn a_block_that_grows_does_so_in_place_while_there_is_room() {
         let mut a = arena(1024);
-        let b = a.allocate(16, 32).unwrap();
-        let behind = a.allocate(16, 16).unwrap();
+        let b = a.allocate_grown(16, None).unwrap();
+        let behind = a.allocate(16).unwrap();
         assert_eq!(a.resize(b.page, 32), Ok(true));
         assert_eq!(a.resize(b.page, 33), Ok(false));
         a.free(b.page).unwrap();
         assert_eq!(a.resize(behind.page, 40), Ok(true), "at the frontier there is room");
     }
 
+    /// A block of 16 pages that grows to 60, part by part, as a program that calls `realloc` makes it. Returns how often it
+    /// had to be moved.
+    fn collect(a: &mut Arena) -> u32 {
+        let mut page = a.allocate(16).unwrap().page;
+        let mut moved = 0;
+        // (Another block lies behind it, for ever.)
+        a.allocate(1).unwrap();
+        for pages in (20..=60).step_by(4) {
+            if !a.resize(page, pages).unwrap() {
+                let there = a.allocate_grown(pages, Some(page)).unwrap().page;
+                a.allocate(1).unwrap();
+                a.free(page).unwrap();
+                (page, moved) = (there, moved + 1);
+            }
+        }
+        // (Some programs shrink what they are about to free.)
+        assert_eq!(a.resize(page, 2), Ok(true));
+        a.free(page).unwrap();
+        moved
+    }
+
+    #[test]
+    fn a_block_of_a_length_that_grew_before_is_not_moved_again() {
+        let mut a = arena(4096);
+        assert!(collect(&mut a) > 0);
+        (0..10).for_each(|_| assert_eq!(collect(&mut a), 0));
+    }
+
+    #[test]
+    fn blocks_that_are_expected_to_grow_do_not_reserve_more_than_shrunk_ones_may() {
+        let mut a = arena(64 * SLACK_MAX);
+        collect(&mut a);
+        for _ in 0..SLACK_MAX {
+            a.allocate(16).unwrap();
+            assert!(a.slack_pages() <= a.slack_max());
+        }
+        assert!(a.slack_pages() > SLACK_MAX);
+    }
+
     #[test]
     fn blocks_of_nearly_the_same_size_have_each_others_memory() {
         let mut a = arena(4096);
-        let b = a.allocate(257, 257).unwrap();
+        let b = a.allocate(257).unwrap();
         a.free(b.page).unwrap();
         let same = Some(Run { page: b.page, fresh: false });
         for pages in [288, 280] {
-            assert_eq!(a.allocate(pages, pages), same);
+            assert_eq!(a.allocate(pages), same);
             a.free(b.page).unwrap();
         }
-        assert_eq!(a.allocate(289, 289).map(|r| r.fresh), Some(true));
+        assert_eq!(a.allocate(289).map(|r| r.fresh), Some(true));
     }
 
     #[test]
     fn shrunk_blocks_keep_their_pages_until_too_much_lies_idle_like_that() {
         let mut a = arena(8 * SLACK_MAX);
-        let blocks: Vec<_> =
-            (0..3).map(|_| a.allocate(SLACK_MAX, SLACK_MAX).unwrap().page).collect();
+        let blocks: Vec<_> = (0..3).map(|_| a.allocate(SLACK_MAX).unwrap().page).collect();
         let before = a.slack_pages();
         assert_eq!(a.resize(blocks[0], 16), Ok(true));
         assert_eq!((a.slack_pages() - before, a.kept_pages()), (SLACK_MAX - 16, 0));
@@ -279,18 +360,18 @@ mod tests {
     #[test]
     fn a_closed_arena_hands_out_only_what_was_used_before() {
         let mut a = arena(1024);
-        let b = a.allocate(16, 16).unwrap();
+        let b = a.allocate(16).unwrap();
         a.close();
-        assert_eq!(a.allocate(1, 1), None);
+        assert_eq!(a.allocate(1), None);
         assert_eq!(a.resize(b.page, 17), Ok(false));
         a.free(b.page).unwrap();
-        assert_eq!(a.allocate(4, 8), Some(Run { page: b.page, fresh: false }));
+        assert_eq!(a.allocate_grown(4, None), Some(Run { page: b.page, fresh: false }));
     }
 
     #[test]
     fn a_second_free_is_refused() {
         let mut a = arena(64);
-        let b = a.allocate(8, 8).unwrap();
+        let b = a.allocate(8).unwrap();
         assert_eq!(a.free(b.page), Ok(()));
         assert_eq!(a.free(b.page), Err(NoBlock));
         assert_eq!(a.free(63), Err(NoBlock));
@@ -300,7 +381,7 @@ mod tests {
     #[test]
     fn what_lies_idle_is_given_back_and_reads_as_zeros() {
         let mut a = arena(4 * KEEP_MIN);
-        let all: Vec<_> = (0..KEEP_MIN / 16).map(|_| a.allocate(32, 32).unwrap().page).collect();
+        let all: Vec<_> = (0..KEEP_MIN / 16).map(|_| a.allocate(32).unwrap().page).collect();
         all.iter().for_each(|&p| a.free(p).unwrap());
         let mut given = 0;
         while let Some((page, pages)) = a.surplus() {
@@ -328,8 +409,10 @@ mod tests {
             match random(4) {
                 0 | 1 => {
                     let n = 1 + random(40);
-                    let room = n * (1 + random(2));
-                    let Some(run) = a.allocate(n, room) else { continue };
+                    let grown = live.get(random(live.len() + 1)).map(|(page, _)| *page);
+                    let run =
+                        if random(2) == 0 { a.allocate(n) } else { a.allocate_grown(n, grown) };
+                    let Some(run) = run else { continue };
                     let reserved = a.block(run.page).unwrap().reserved as usize;
                     for o in &mut owner[run.page..run.page + reserved] {
                         assert_eq!(*o, 0, "seed {seed:#x} step {step}");

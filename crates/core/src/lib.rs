@@ -17,6 +17,7 @@
 //! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
+//! | [`growth`] | how far its blocks grow |
 //! | [`shelf`] | files that are kept: which, since when, who uses them |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
 //! | [`prices`] | what copies and our own calls cost in this very program |
@@ -32,6 +33,7 @@ pub mod counters;
 pub mod extents;
 pub mod filter;
 pub mod flow;
+pub mod growth;
 pub mod inject;
 pub mod memory;
 pub mod options;

@@ -3,6 +3,11 @@
 use arrayvec::ArrayVec;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// `pages`, or up to an eighth more: runs of nearly the same length can take each other's places.
+pub fn of_few_lengths(pages: usize) -> usize {
+    pages.next_multiple_of(1 << pages.max(8).ilog2().saturating_sub(3))
+}
+
 /// A set of free page runs, by page number.
 #[derive(Debug, Default)]
 pub struct FreeRuns {

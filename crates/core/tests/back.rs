@@ -274,11 +274,12 @@ fn pages_that_a_resting_copy_overwrites_in_part_are_ordinary_memory_too_and_keep
 }
 
 #[test]
-fn parts_of_pages_that_are_received_into_are_ordinary_memory_first_where_their_call_site_rests_for_long() {
+fn parts_of_pages_that_are_received_into_are_ordinary_memory_first_where_their_call_site_rests_for_long()
+ {
     let mut w = elided();
     // The program touches the copy, from its end on, until the site rests for long.
     while w.pauses.left(CALLER, LEN) < 600 {
-        let views = (0..16).rev().map(|i| COPY + i * PAGE).filter(|page| !w.resident(*page)).next();
+        let views = (0..16).rev().map(|i| COPY + i * PAGE).find(|page| !w.resident(*page));
         match views {
             Some(page) => assert_eq!(w.tracker.fault(page), Fault::Resolved),
             None => drop(w.copy(COPY, SOURCE, CALLER)),

@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::time::{ClockId, clock_gettime};
-use uncopy_core::arena::{Arena, Block, NoBlock};
+use uncopy_core::arena::{Arena, Block, NoBlock, Run};
 use uncopy_core::counters::add;
 use uncopy_core::span::{PAGE, Span, page_up};
 
@@ -27,8 +27,6 @@ const STEP: usize = 16 << 20;
 const BLOCK_MIN: usize = 8 << 10;
 /// So are blocks of which more than this share would be lost to whole pages.
 const WASTE_SHARE: usize = 8;
-/// A block that has grown gets address space for so many times its size.
-const ROOM: usize = 2;
 /// What lay idle for so long, in seconds, is given back by halves.
 const IDLE_SECONDS: i64 = 10;
 
@@ -146,9 +144,19 @@ pub struct Given {
     pub zeros: bool,
 }
 
-/// A block of `size` bytes; `grows`: with address space to grow further. `None`: the program's own
-/// allocator should serve it.
-pub fn allocate(size: usize, grows: bool) -> Option<Given> {
+/// A block of `size` bytes. `None`: the program's own allocator should serve it.
+pub fn allocate(size: usize) -> Option<Given> {
+    hand_out(size, Arena::allocate)
+}
+
+/// A block that has grown to `size` bytes, with address space to grow further: out of the one at `from`, which is to be freed,
+/// if that lay here. `None`: the program's own allocator should serve it.
+pub fn allocate_grown(size: usize, from: usize) -> Option<Given> {
+    let from = page_of(from).ok().filter(|_| owns(from));
+    hand_out(size, |arena, pages| arena.allocate_grown(pages, from))
+}
+
+fn hand_out(size: usize, take: impl FnOnce(&mut Arena, usize) -> Option<Run>) -> Option<Given> {
     if size > LENGTH.load(Relaxed) / 2 {
         return None;
     }
@@ -158,7 +166,7 @@ pub fn allocate(size: usize, grows: bool) -> Option<Given> {
     }
     let pages = bytes / PAGE;
     let run = with(|s| {
-        let run = s.arena.allocate(pages, if grows { pages * ROOM } else { pages })?;
+        let run = take(&mut s.arena, pages)?;
         if !s.open() {
             let _ = s.arena.free(run.page);
             return None;

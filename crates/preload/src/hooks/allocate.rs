@@ -10,13 +10,22 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use libc::size_t;
 use uncopy_core::span::{PAGE, Span};
-use uncopy_vm::{space, twin};
+use uncopy_vm::space;
+use uncopy_vm::twin::{self, Given};
 
 /// Alignment that malloc promises.
 const ALIGNED: usize = 16;
 
-fn large(size: usize, grows: bool) -> *mut c_void {
-    twin::allocate(size, grows).map_or(core::ptr::null_mut(), |given| given.addr as *mut c_void)
+fn large(size: usize) -> *mut c_void {
+    address(twin::allocate(size))
+}
+
+fn grown(size: usize, from: *mut c_void) -> *mut c_void {
+    address(twin::allocate_grown(size, from as usize))
+}
+
+fn address(given: Option<Given>) -> *mut c_void {
+    given.map_or(core::ptr::null_mut(), |given| given.addr as *mut c_void)
 }
 
 /// What glibc does with a pointer that is no block: it says so and aborts.
@@ -35,7 +44,7 @@ fn invalid(call: &str) -> ! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(n: size_t) -> *mut c_void {
     if twin::wants(n) {
-        let p = large(n, false);
+        let p = large(n);
         if !p.is_null() {
             return p;
         }
@@ -52,7 +61,7 @@ pub unsafe extern "C" fn malloc(n: size_t) -> *mut c_void {
 pub unsafe extern "C" fn calloc(n: size_t, each: size_t) -> *mut c_void {
     if let Some(bytes) = n.checked_mul(each)
         && twin::wants(bytes)
-        && let Some(given) = twin::allocate(bytes, false)
+        && let Some(given) = twin::allocate(bytes)
     {
         if !given.zeros {
             // SAFETY: a block of that many bytes that nobody else has.
@@ -86,7 +95,7 @@ unsafe fn clear(block: Span) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
     if align <= PAGE && twin::wants(n) {
-        let p = large(n, false);
+        let p = large(n);
         if !p.is_null() {
             return p;
         }
@@ -102,7 +111,7 @@ pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void {
     if align <= PAGE && align.is_power_of_two() && twin::wants(n) {
-        let p = large(n, false);
+        let p = large(n);
         if !p.is_null() {
             return p;
         }
@@ -119,7 +128,7 @@ pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void 
 pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int {
     let plain = align <= PAGE && align.is_power_of_two() && align >= size_of::<usize>();
     if plain && twin::wants(n) {
-        let p = large(n, false);
+        let p = large(n);
         if !p.is_null() {
             // SAFETY: where the program wants the address.
             unsafe { *to = p };
@@ -230,14 +239,14 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
         if n <= size || !(joins || viewed) {
             return real::realloc(p, n);
         }
-        let mut grown = if joins { large(n, true) } else { core::ptr::null_mut() };
-        if grown.is_null() {
+        let mut other = if joins { grown(n, p) } else { core::ptr::null_mut() };
+        if other.is_null() {
             if !viewed {
                 return real::realloc(p, n);
             }
-            grown = real::malloc(n);
+            other = real::malloc(n);
         }
-        move_block(p, grown, size)
+        move_block(p, other, size)
     }
 }
 
@@ -255,7 +264,7 @@ unsafe fn resize(p: *mut c_void, n: usize) -> *mut c_void {
             Err(_) => invalid("realloc"),
         }
         let size = malloc_usable_size(p).min(n);
-        let mut other = if twin::wants(n) { large(n, true) } else { core::ptr::null_mut() };
+        let mut other = if twin::wants(n) { grown(n, p) } else { core::ptr::null_mut() };
         if other.is_null() {
             other = real::malloc(n);
         }
