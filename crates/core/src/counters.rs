@@ -99,6 +99,10 @@ counters! {
     /// What keeping the books costs in this program, in percent of its price (`uncopy doctor`'s, or the reference
     /// machine's); 0: not timed yet.
     books_percent,
+    /// Times that eliding at all call sites was compared with their own accounts, or the other way round.
+    trials,
+    /// Of these, how many ended with a change.
+    trials_won,
     /// Blocks that the twin allocator handed out.
     twin_blocks,
     /// Bytes in live blocks of the twin allocator now.

@@ -14,6 +14,7 @@
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
 //! | [`window`] | whether what a site saves is worth having |
+//! | [`trial`] | whether all sites together gain where each for itself does not |
 //! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
@@ -49,5 +50,6 @@ pub mod sorted;
 pub mod span;
 pub mod sync;
 pub mod tracker;
+pub mod trial;
 pub mod views;
 pub mod window;

@@ -7,8 +7,9 @@
 //! itself ([`crate::prices`]).
 
 use crate::prices::{Charged, CopyPrices, Scale};
-use crate::shared::{CLASS_BITS, RECORDS, Reason, Record, Records, bump};
+use crate::shared::{CLASS_BITS, LENDS, RECORDS, Reason, Record, Records, bump};
 use crate::span::PAGE;
+use crate::trial::{Outcome, Progress, Trial};
 use crate::window::{Times, Verdict, Window};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -140,6 +141,8 @@ pub const AUDIT: u32 = 128;
 #[derive(Debug)]
 pub struct Pauses {
     left: [AtomicU32; PAUSES],
+    /// Not 0: all sites elide, and nobody's rest goes on (see [`crate::trial`]).
+    pub all_elide: AtomicU32,
 }
 
 /// How many there are; sites share them by hash.
@@ -154,19 +157,25 @@ impl Default for Pauses {
 impl Pauses {
     /// Nobody rests.
     pub const fn new() -> Self {
-        Self { left: [const { AtomicU32::new(0) }; PAUSES] }
+        Self { left: [const { AtomicU32::new(0) }; PAUSES], all_elide: AtomicU32::new(0) }
     }
 
-    /// Whether the copies of `len` bytes for `caller` rest; counts this one.
+    /// Whether the transfers of `len` bytes for `caller`, which are no copies, rest; counts this one.
     #[inline]
     pub fn rests(&self, caller: usize, len: usize) -> bool {
-        self.left(caller, len) > 0
+        self.tick(slot(key(caller, len))) > 0
     }
 
     /// How many copies of `len` bytes for `caller`, this one among them, are still to be left alone; counts it.
     #[inline]
     pub fn left(&self, caller: usize, len: usize) -> u32 {
-        self.tick(slot(key(caller, len)))
+        if self.all_elide() { 0 } else { self.tick(slot(key(caller, len))) }
+    }
+
+    /// Whether all sites elide.
+    #[inline]
+    pub fn all_elide(&self) -> bool {
+        self.all_elide.load(Relaxed) != 0
     }
 
     fn tick(&self, slot: usize) -> u32 {
@@ -222,6 +231,8 @@ struct Site {
     in_debt: bool,
     /// It rested last because what it saves is not worth having.
     light: bool,
+    /// It sends by reference, and elides no copies: trials are not its concern.
+    lends: bool,
     window: Window,
 }
 
@@ -244,6 +255,9 @@ pub struct Policy {
     in_debt: u32,
     /// What all sites have saved, in ns, but for faults and page-table calls.
     saved: i64,
+    trial: Trial,
+    /// Bytes that were elided.
+    elided: u64,
     /// What is charged.
     pub costs: Costs,
     /// Smallest copy that is considered, in bytes.
@@ -268,6 +282,8 @@ impl Policy {
             recorded: 0,
             in_debt: 0,
             saved: 0,
+            trial: Trial::default(),
+            elided: 0,
             costs,
             threshold,
             backoff,
@@ -383,23 +399,64 @@ impl Policy {
 
     /// Whether this copy of `len` bytes should be elided; counts down a pause.
     pub fn allows(&mut self, site: SiteId, len: usize) -> bool {
-        len >= self.threshold && self.pauses.tick(slot(self.sites[site as usize].key)) == 0
+        len >= self.threshold && (self.pauses.all_elide() || self.tick(site))
+    }
+
+    /// Whether `len` bytes should be sent by reference for `site`; counts down a pause.
+    pub fn allows_lending(&mut self, site: SiteId, len: usize) -> bool {
+        let s = &mut self.sites[site as usize];
+        if !s.lends && s.record > 0 {
+            self.records.0[s.record as usize].pause.fetch_or(LENDS, Relaxed);
+        }
+        s.lends = true;
+        len >= self.threshold && self.tick(site)
+    }
+
+    fn tick(&self, site: SiteId) -> bool {
+        self.pauses.tick(slot(self.sites[site as usize].key)) == 0
+    }
+
+    fn left(&self, site: SiteId) -> u32 {
+        if self.suspended(site) {
+            return 0;
+        }
+        self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed)
+    }
+
+    /// Whether the account of `site` is not kept at present, because all sites elide.
+    #[inline]
+    fn suspended(&self, site: SiteId) -> bool {
+        self.pauses.all_elide() && !self.sites[site as usize].lends
     }
 
     /// Whether `site` is left alone at present.
     pub fn paused(&self, site: SiteId) -> bool {
-        self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed) > 0
+        self.left(site) > 0
     }
 
     /// Whether `site` is left alone for long: what it has registered is better let go.
     pub fn rests_long(&self, site: SiteId) -> bool {
-        self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed) >= LONG_REST
+        self.left(site) >= LONG_REST
     }
 
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
         let Site { key, credit, .. } = self.sites[site as usize];
-        !self.paused(site) && credit > self.full_credit(key) / 2
+        self.suspended(site) || !self.paused(site) && credit > self.full_credit(key) / 2
+    }
+
+    /// The program's large copies have come to `copied` bytes by now. Returns what a trial has come to that ended with that.
+    pub fn try_together(&mut self, copied: u64) -> Option<Outcome> {
+        let now = if self.backoff { (self.now)() } else { None };
+        let now = Progress { cpu: now?.cpu, copied, elided: self.elided };
+        let outcome = self.trial.look(now, self.costs.copy_mb.unsigned_abs());
+        let all = self.trial.all_elide();
+        if all != self.pauses.all_elide() {
+            self.pauses.all_elide.store(u32::from(all), Relaxed);
+            // What passed meanwhile says nothing about any site.
+            self.sites.iter_mut().for_each(|s| s.window = Window::default());
+        }
+        outcome
     }
 
     /// `bytes` were elided for `site`; the books of it took `cost` ns.
@@ -410,6 +467,10 @@ impl Policy {
         let r = self.record(site);
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
+        self.elided += bytes as u64;
+        if self.suspended(site) {
+            return;
+        }
         self.gain(site, gain);
         if site == 0 || !self.backoff {
             return;
@@ -474,6 +535,9 @@ impl Policy {
         let r = self.record(site);
         bump(&r.faults, 1);
         bump(&r.touched_pages, pages as u64);
+        if self.suspended(site) {
+            return;
+        }
         let s = &self.sites[site as usize];
         let cost = match (s.finding_out > 0, s.pause_shift) {
             // (Where waking a thread is slow, so many faults would take more than a site begins with.)
@@ -599,7 +663,7 @@ impl Policy {
 
     #[inline]
     fn debit(&mut self, site: SiteId, ns: i64) {
-        if site == 0 || !self.backoff {
+        if site == 0 || !self.backoff || self.suspended(site) {
             return;
         }
         if self.paused(site) {
@@ -877,6 +941,64 @@ mod tests {
         for _ in 0..10 * AUDIT_AFTER {
             assert!(p.allows(site, len));
             p.earn(site, len, p.costs.again);
+        }
+    }
+
+    /// Lets time pass until all sites elide, or do not: a program that takes 1 ms for 16 MB that it copies where they do,
+    /// and 2 otherwise.
+    fn try_until(p: &mut Policy, copied: &mut u64, all: bool) {
+        for _ in 0..10_000 {
+            if p.pauses.all_elide() == all {
+                return;
+            }
+            let Times { cpu, wall } = USED.get();
+            let took = if p.pauses.all_elide() { 1_000_000 } else { 2_000_000 };
+            USED.set(Times { cpu: cpu + took, wall: wall + took });
+            *copied += 16 << 20;
+            p.try_together(*copied);
+        }
+        panic!("never");
+    }
+
+    #[test]
+    fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference() {
+        let mut p = policy().timed_by(|| Some(USED.get()));
+        let len = 1 << 20;
+        let (rests, elides, lends) = (p.site(1, len), p.site(2, len), p.site(3, len));
+        assert!(p.allows_lending(lends, len));
+        p.charge(rests, i64::from(u32::MAX));
+        let left = |p: &Policy, site: SiteId| {
+            p.pauses.left[slot(p.sites[site as usize].key)].load(Relaxed)
+        };
+        let before = left(&p, rests);
+        let credit = p.sites[elides as usize].credit;
+        let mut copied = 0;
+        try_until(&mut p, &mut copied, true);
+        for site in [rests, elides] {
+            for _ in 0..2 * FIRST_PAUSE {
+                assert!(p.allows(site, len) && !p.paused(site) && p.trusts(site));
+                p.earn(site, len, p.costs.again);
+                p.fault(site, 1);
+            }
+        }
+        assert_eq!(p.pauses.left(1, len), 0);
+        // Where nothing is copied, accounts go on.
+        p.charge(lends, i64::from(u32::MAX));
+        assert!(!p.allows_lending(lends, len) && p.pauses.rests(3, len));
+        try_until(&mut p, &mut copied, false);
+        assert_eq!(left(&p, rests), before);
+        assert!(!p.allows(rests, len) && p.allows(elides, len));
+        assert_eq!(p.sites[elides as usize].credit, credit);
+    }
+
+    #[test]
+    fn sites_that_are_never_left_alone_need_no_trial() {
+        let mut p = policy().timed_by(|| Some(USED.get()));
+        p.backoff = false;
+        for i in 1..5_000 {
+            USED.set(Times { cpu: i * 2_000_000, wall: i * 2_000_000 });
+            assert_eq!(p.try_together(i * (16 << 20)), None);
+            assert!(!p.pauses.all_elide());
         }
     }
 

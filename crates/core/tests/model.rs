@@ -7,10 +7,11 @@
 mod machine;
 
 use machine::{BASE, Machine, POOL, Random, page_of};
+use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
-use uncopy_core::policy::{Costs, Policy};
+use uncopy_core::policy::{Costs, Pauses, Policy};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 
@@ -25,6 +26,7 @@ struct World {
     truth: Vec<Option<u8>>,
     random: Random,
     counters: &'static Counters,
+    pauses: &'static Pauses,
 }
 
 impl World {
@@ -37,7 +39,8 @@ impl World {
         };
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
         let costs = Costs { lend: 0, ..Costs::REFERENCE };
-        let mut policy = Policy::new(8 << 10, refusals, costs, Box::leak(Box::default()));
+        let pauses: &'static Pauses = Box::leak(Box::default());
+        let mut policy = Policy::new(8 << 10, refusals, costs, pauses);
         for class in 13..18 {
             let site = policy.site(RESTING, 1 << class);
             policy.charge(site, i64::from(u32::MAX));
@@ -53,7 +56,8 @@ impl World {
             Box::leak(Box::new(Filter::new())),
             counters,
         );
-        Self { tracker, truth: vec![Some(0); PAGES * PAGE], random: Random(seed), counters }
+        let truth = vec![Some(0); PAGES * PAGE];
+        Self { tracker, truth, random: Random(seed), counters, pauses }
     }
 
     /// Touches the page at `addr`: what the monitor does on a fault.
@@ -334,6 +338,10 @@ impl World {
     }
 
     fn step(&mut self) {
+        if self.random.one_in(40) {
+            let all = self.random.below(2) as u32;
+            self.pauses.all_elide.store(all, Relaxed);
+        }
         match self.random.below(40) {
             0..8 => self.input(),
             8..20 => self.copy(),

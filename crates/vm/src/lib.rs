@@ -17,6 +17,7 @@
 //! | [`files`], [`leases`] | files that are kept, and what holds their changes off |
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`clock`] | which calls are timed, and how long they take |
+//! | [`work`] | how much the program copies |
 //! | [`stats`] | the counters, and the file by which others see them |
 //! | [`heap`] | our libraries' own allocator |
 //! | [`early`] | copies before libc's routines are known |
@@ -51,3 +52,5 @@ pub mod sync;
 #[cfg(not(all(loom, test)))]
 pub mod twin;
 pub mod uffd;
+#[cfg(not(all(loom, test)))]
+pub mod work;

@@ -3,9 +3,9 @@
 use std::mem::offset_of;
 
 use uncopy_core::counters::{NAMES, Snapshot};
-use uncopy_core::policy::{CREDIT_MAX, PAUSES};
+use uncopy_core::policy::{CREDIT_MAX, PAUSES, Pauses};
 use uncopy_core::shared::{
-    CLASS_BITS, COMMAND, Header, LAYOUT, MAGIC, REASONS, RECORDS, Record, Shared,
+    CLASS_BITS, COMMAND, Header, LAYOUT, LENDS, MAGIC, REASONS, RECORDS, Record, Shared,
 };
 
 /// A program under uncopy at one moment.
@@ -44,6 +44,8 @@ pub struct Site {
     pub rested: u64,
     /// Copies that it is still left alone for.
     pub pause_left: u64,
+    /// It elides all the same at present, because all sites do.
+    pub together: bool,
     /// Copies that were looked at and not elided, in the order of [`REASONS`].
     pub reasons: Vec<u64>,
     /// The number of the last one's reason.
@@ -57,6 +59,8 @@ pub enum Decision {
     Elides,
     /// Copies are elided; it has lost half of its credit, or more.
     Watched,
+    /// Its own account would let it rest, but all sites elide.
+    Together,
     /// It is left alone.
     Rests,
     /// Nothing was elided so far.
@@ -69,6 +73,7 @@ impl Decision {
         match self {
             Self::Elides => "elides",
             Self::Watched => "watched",
+            Self::Together => "together",
             Self::Rests => "rests",
             Self::Copies => "copies",
         }
@@ -90,7 +95,9 @@ impl Site {
 
     /// What the policy thinks of it.
     pub fn decision(&self) -> Decision {
-        if self.pause_left > 0 {
+        if self.pause_left > 0 && self.together {
+            Decision::Together
+        } else if self.pause_left > 0 {
             Decision::Rests
         } else if self.elided == 0 {
             Decision::Copies
@@ -183,6 +190,8 @@ fn site(words: &Words, number: usize) -> Option<Site> {
     let long = |field: usize| words.long(at + field);
     let key = long(offset_of!(Record, key));
     let pause = words.short(at + offset_of!(Record, pause)) as usize;
+    let all_elide = offset_of!(Shared, pauses) + offset_of!(Pauses, all_elide);
+    let together = words.short(all_elide) > 0 && pause & LENDS as usize == 0;
     let left = offset_of!(Shared, pauses) + pause % PAUSES * size_of::<u32>();
     let paused = long(offset_of!(Record, paused));
     // (Sites that share a place count each other's down.)
@@ -198,6 +207,7 @@ fn site(words: &Words, number: usize) -> Option<Site> {
         credit: long(offset_of!(Record, credit)).cast_signed(),
         rested: paused - pause_left,
         pause_left,
+        together,
         reasons: (0..REASONS.len()).map(|i| words.short(first + i * size_of::<u32>())).collect(),
         last: words.short(at + offset_of!(Record, last)) as usize,
     };
@@ -239,6 +249,28 @@ mod tests {
         assert_eq!((site.caller, site.class), (0x1234, 65536));
         assert_eq!((site.rested, site.pause_left, site.seen()), (200, 56, 205));
         assert_eq!(site.decision(), Decision::Rests);
+    }
+
+    #[test]
+    fn while_all_sites_elide_those_rest_that_send_by_reference_only() {
+        let mut bytes = file();
+        let record = |number| offset_of!(Shared, records) + number * size_of::<Record>();
+        let slot = |number: usize| (10 + number) as u32;
+        for (number, flags) in [(1, 0), (2, LENDS)] {
+            put(&mut bytes, record(number) + offset_of!(Record, key), 0x1234 << CLASS_BITS | 16);
+            put(&mut bytes, record(number) + offset_of!(Record, paused), 256);
+            let pause = record(number) + offset_of!(Record, pause);
+            bytes[pause..pause + 4].copy_from_slice(&(slot(number) | flags).to_ne_bytes());
+            let left = offset_of!(Shared, pauses) + slot(number) as usize * size_of::<u32>();
+            bytes[left..left + 4].copy_from_slice(&56u32.to_ne_bytes());
+        }
+        let decisions = |bytes: &[u8]| -> Vec<Decision> {
+            Program::read(bytes).unwrap().sites.iter().map(Site::decision).collect()
+        };
+        assert_eq!(decisions(&bytes), [Decision::Rests, Decision::Rests]);
+        let all = offset_of!(Shared, pauses) + offset_of!(Pauses, all_elide);
+        bytes[all..all + 4].copy_from_slice(&1u32.to_ne_bytes());
+        assert_eq!(decisions(&bytes), [Decision::Together, Decision::Rests]);
     }
 
     #[test]

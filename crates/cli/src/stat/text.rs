@@ -8,7 +8,7 @@ use uncopy_core::shared::REASONS;
 
 use super::View;
 use super::process;
-use super::program::Site;
+use super::program::{Decision, Site};
 use super::symbols::Symbols;
 use crate::units::{TABLE_STYLE, grouped, rough_size, size};
 
@@ -54,7 +54,7 @@ fn site_table(sites: &[&Site], pid: u32, symbols: &mut HashMap<u32, Symbols>) ->
         let why: Vec<String> =
             reasons(s).map(|(name, n)| format!("{name} {}", grouped(n))).collect();
         let place = symbols.get_mut(&pid).map(|all| all.place(s.caller).to_string());
-        let rest = if s.pause_left > 0 {
+        let rest = if s.decision() == Decision::Rests {
             format!("{} more", grouped(s.pause_left))
         } else {
             String::new()
@@ -97,6 +97,9 @@ fn legend(sites: &[&Site]) -> String {
     let mut text = String::new();
     for (_, name, meaning) in REASONS.iter().filter(|(_, name, _)| occurs(name)) {
         let _ = writeln!(text, "{name}:{meaning}");
+    }
+    if sites.iter().any(|s| s.decision() == Decision::Together) {
+        text += "together: all call sites elide: tried out, the program takes less time so\n";
     }
     text
 }

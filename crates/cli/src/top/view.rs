@@ -137,6 +137,7 @@ fn site(s: &Site, place: String) -> Row<'static> {
     let decision = s.decision();
     let colour = match decision {
         Decision::Elides => Color::Green,
+        Decision::Together => Color::Cyan,
         Decision::Watched => Color::Yellow,
         Decision::Rests => Color::Red,
         Decision::Copies => Color::Reset,

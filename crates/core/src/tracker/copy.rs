@@ -9,6 +9,7 @@ use crate::policy::SiteId;
 use crate::prices::Charged;
 use crate::shared::Reason;
 use crate::span::{PAGE, Span};
+use crate::trial::Outcome;
 use crate::views::Segment;
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -89,6 +90,14 @@ impl<M: Memory> Tracker<M> {
     /// Copies of `len` bytes for `caller` are made by the kernel, from a kept file.
     pub fn never_audit(&mut self, caller: usize, len: usize) {
         self.policy.never_audit(caller, len);
+    }
+
+    /// The program's large copies have come to `copied` bytes by now: time to look whether all sites had better elide.
+    pub fn try_together(&mut self, copied: u64) {
+        if let Some(outcome) = self.policy.try_together(copied) {
+            add(&self.counters.trials, 1);
+            add(&self.counters.trials_won, u64::from(outcome == Outcome::Won));
+        }
     }
 
     /// What has been charged since this was asked last: by the copy that was just planned.

@@ -39,7 +39,7 @@ impl<M: Memory> Tracker<M> {
             return add(&c.unlent_small, 1);
         }
         let site = self.policy.site(caller, total);
-        if !self.policy.allows(site, self.policy.threshold.max(total)) {
+        if !self.policy.allows_lending(site, self.policy.threshold.max(total)) {
             return add(&c.unlent_resting, 1);
         }
         let enough = if self.policy.trusts(site) { 1 } else { PASSES_UNPROVED };
@@ -139,7 +139,7 @@ impl<M: Memory> Tracker<M> {
             return false;
         }
         let site = self.policy.site(caller, total);
-        if !self.policy.allows(site, self.policy.threshold.max(total)) {
+        if !self.policy.allows_lending(site, self.policy.threshold.max(total)) {
             add(&self.counters.unlent_resting, 1);
             return false;
         }

@@ -276,7 +276,7 @@ unsafe fn move_block(from: *mut c_void, to: *mut c_void, size: usize) -> *mut c_
     // SAFETY: two blocks of at least `size` bytes; the caller gives `from` up.
     unsafe {
         if !to.is_null() {
-            super::copy::memcpy(to, from, size);
+            super::copy::move_block(to, from, size);
             free(from);
         }
     }

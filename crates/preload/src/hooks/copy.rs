@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 use uncopy_core::counters::add;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_stack::copy::{Source, copy};
-use uncopy_vm::{clock, critical, early, space};
+use uncopy_vm::{clock, critical, early, space, work};
 
 /// Copies below this many bytes are never looked at.
 const LOOK: usize = 4096;
@@ -126,6 +126,30 @@ unsafe extern "C" fn large(
     n: usize,
     caller: usize,
 ) -> *mut c_void {
+    if n >= crate::start::threshold() {
+        work::copies(n);
+    }
+    // SAFETY: the caller's own promise.
+    unsafe { uncounted(dst, src, n, caller) }
+}
+
+/// Moves what a block holds to another one, as `memcpy` does, but not as the program's own work: how often it has to be done
+/// depends on us.
+///
+/// # Safety
+/// As for `memcpy`.
+pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if n < LOOK || space::INPUT_SEEN.load(Ordering::Relaxed) == 0 {
+            real::copy_bytes(to.cast(), from.cast(), n);
+        } else {
+            uncounted(to, from, n, move_block as *const () as usize + 1);
+        }
+    }
+}
+
+unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usize) -> *mut c_void {
     // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both, and returns
     // the destination as they do.
     unsafe {
