@@ -18,7 +18,7 @@ pub struct Block {
     pub reserved: u32,
     /// Pages of these that the program was promised.
     pub used: u32,
-    /// Pages of the block that it grew out of, wherever that lay; 0: it was moved, and goes on elsewhere.
+    /// Pages that it began with when it came here, perhaps as another block; 0: it was moved, and goes on elsewhere.
     pub first: u32,
     /// Most pages that it ever was promised.
     pub most: u32,
@@ -126,7 +126,8 @@ impl Arena {
     /// What a block of `pages` pages will need that began with `first`, as far as that does not reserve too much in all.
     fn expected(&self, first: usize, pages: usize) -> usize {
         let room = self.growth.expected(first).max(pages);
-        if self.slack + (room - pages) <= self.slack_max() { room } else { pages }
+        // (Half of the bound is left to blocks that shrink.)
+        if self.slack + (room - pages) <= self.slack_max() / 2 { room } else { pages }
     }
 
     fn slack_max(&self) -> usize {
@@ -148,6 +149,7 @@ impl Arena {
                     self.frontier += room;
                     (page, room, true)
                 }
+                None if of_few_lengths(pages) < room => return self.hand_out(pages, pages, first),
                 // Address space is short.
                 None => {
                     while let Some((page, pages)) = self.recent.take_any() {
@@ -326,9 +328,9 @@ mod tests {
         collect(&mut a);
         for _ in 0..SLACK_MAX {
             a.allocate(16).unwrap();
-            assert!(a.slack_pages() <= a.slack_max());
+            assert!(a.slack_pages() <= a.slack_max() / 2);
         }
-        assert!(a.slack_pages() > SLACK_MAX);
+        assert!(a.slack_pages() > SLACK_MAX / 2 - 64);
     }
 
     #[test]
@@ -355,6 +357,14 @@ mod tests {
         let kept = of_few_lengths(SLACK_MAX / 2 + 1);
         assert_eq!(a.kept_pages(), SLACK_MAX - kept);
         assert_eq!(a.block(blocks[1]).map(|b| b.reserved as usize), Some(kept));
+    }
+
+    #[test]
+    fn where_there_is_no_room_to_grow_a_block_gets_what_it_asks_for() {
+        let mut a = arena(40);
+        assert_eq!(a.allocate_grown(32, None).map(|r| r.page), Some(0));
+        let b = a.allocate_grown(8, None).unwrap();
+        assert_eq!((b.page, a.block(b.page).map(|b| b.reserved)), (32, Some(8)));
     }
 
     #[test]

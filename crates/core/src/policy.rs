@@ -7,9 +7,9 @@
 //! itself ([`crate::prices`]).
 
 use crate::prices::{Charged, CopyPrices, Scale};
-use crate::shared::{CLASS_BITS, LENDS, RECORDS, Reason, Record, Records, bump};
+use crate::shared::{CLASS_BITS, RECORDS, Reason, Record, Records, UNTRIED, bump};
 use crate::span::PAGE;
-use crate::trial::{Outcome, Progress, Trial};
+use crate::trial::{LOSS_MAX, Outcome, Progress, Trial};
 use crate::window::{Times, Verdict, Window};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -231,8 +231,8 @@ struct Site {
     in_debt: bool,
     /// It rested last because what it saves is not worth having.
     light: bool,
-    /// It sends by reference, and elides no copies: trials are not its concern.
-    lends: bool,
+    /// It sends by reference, or its copies are not made by the processor: trials are not its concern.
+    untried: bool,
     window: Window,
 }
 
@@ -256,8 +256,12 @@ pub struct Policy {
     /// What all sites have saved, in ns, but for faults and page-table calls.
     saved: i64,
     trial: Trial,
-    /// Bytes that were elided.
+    /// Bytes that were elided for sites that are tried.
     elided: u64,
+    /// No accounts are kept: all sites elide, or undo that.
+    frozen: bool,
+    /// What faults have taken lately, in ns, that eliding all did not make up for.
+    lost: i64,
     /// What is charged.
     pub costs: Costs,
     /// Smallest copy that is considered, in bytes.
@@ -284,6 +288,8 @@ impl Policy {
             saved: 0,
             trial: Trial::default(),
             elided: 0,
+            frozen: false,
+            lost: 0,
             costs,
             threshold,
             backoff,
@@ -399,17 +405,21 @@ impl Policy {
 
     /// Whether this copy of `len` bytes should be elided; counts down a pause.
     pub fn allows(&mut self, site: SiteId, len: usize) -> bool {
-        len >= self.threshold && (self.pauses.all_elide() || self.tick(site))
+        len >= self.threshold && (self.joins(site) || self.tick(site))
     }
 
     /// Whether `len` bytes should be sent by reference for `site`; counts down a pause.
     pub fn allows_lending(&mut self, site: SiteId, len: usize) -> bool {
-        let s = &mut self.sites[site as usize];
-        if !s.lends && s.record > 0 {
-            self.records.0[s.record as usize].pause.fetch_or(LENDS, Relaxed);
-        }
-        s.lends = true;
+        self.never_try(site);
         len >= self.threshold && self.tick(site)
+    }
+
+    fn never_try(&mut self, site: SiteId) {
+        let s = &mut self.sites[site as usize];
+        if !s.untried && s.record > 0 {
+            self.records.0[s.record as usize].pause.fetch_or(UNTRIED, Relaxed);
+        }
+        s.untried = true;
     }
 
     fn tick(&self, site: SiteId) -> bool {
@@ -417,16 +427,22 @@ impl Policy {
     }
 
     fn left(&self, site: SiteId) -> u32 {
-        if self.suspended(site) {
+        if self.joins(site) {
             return 0;
         }
         self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed)
     }
 
-    /// Whether the account of `site` is not kept at present, because all sites elide.
+    /// Whether `site` elides, whatever its account says, because all do.
     #[inline]
-    fn suspended(&self, site: SiteId) -> bool {
-        self.pauses.all_elide() && !self.sites[site as usize].lends
+    fn joins(&self, site: SiteId) -> bool {
+        self.pauses.all_elide() && !self.sites[site as usize].untried
+    }
+
+    /// Whether the account of `site` is not kept at present.
+    #[inline]
+    fn is_frozen(&self, site: SiteId) -> bool {
+        self.frozen && !self.sites[site as usize].untried
     }
 
     /// Whether `site` is left alone at present.
@@ -442,21 +458,44 @@ impl Policy {
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
         let Site { key, credit, .. } = self.sites[site as usize];
-        self.suspended(site) || !self.paused(site) && credit > self.full_credit(key) / 2
+        self.joins(site) || !self.paused(site) && credit > self.full_credit(key) / 2
     }
 
     /// The program's large copies have come to `copied` bytes by now. Returns what a trial has come to that ended with that.
     pub fn try_together(&mut self, copied: u64) -> Option<Outcome> {
-        let now = if self.backoff { (self.now)() } else { None };
-        let now = Progress { cpu: now?.cpu, copied, elided: self.elided };
-        let outcome = self.trial.look(now, self.costs.copy_mb.unsigned_abs());
+        let elided = self.elided;
+        let times = if self.backoff { (self.now)() } else { None };
+        let now = times.map(|times| Progress { times, copied, elided });
+        let mut outcome = None;
+        match now {
+            Some(now) if self.lost < LOSS_MAX => {
+                outcome = self.trial.look(now, self.costs.copy_mb.unsigned_abs());
+            }
+            _ if self.frozen => {
+                self.trial.give_up(now);
+                (outcome, self.lost) = (Some(Outcome::Lost), 0);
+            }
+            _ => {}
+        }
         let all = self.trial.all_elide();
+        self.frozen = all || self.trial.settles();
         if all != self.pauses.all_elide() {
             self.pauses.all_elide.store(u32::from(all), Relaxed);
-            // What passed meanwhile says nothing about any site.
+            self.lost = 0;
+            // (The time that passed meanwhile is no site's own.)
             self.sites.iter_mut().for_each(|s| s.window = Window::default());
         }
         outcome
+    }
+
+    /// While no accounts are kept: a fault took `ns`, or a copy that was not made saved them. Faults that go on and on are what a
+    /// trial must not wait for the end of a stretch for.
+    fn lose(&mut self, ns: i64) {
+        self.lost = (self.lost + ns).max(0);
+        if self.lost >= LOSS_MAX {
+            // (What is next to be looked at ends it for good.)
+            self.pauses.all_elide.store(0, Relaxed);
+        }
     }
 
     /// `bytes` were elided for `site`; the books of it took `cost` ns.
@@ -467,8 +506,11 @@ impl Policy {
         let r = self.record(site);
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
-        self.elided += bytes as u64;
-        if self.suspended(site) {
+        if !self.sites[site as usize].untried {
+            self.elided += bytes as u64;
+        }
+        if self.is_frozen(site) {
+            self.lose(-gain);
             return;
         }
         self.gain(site, gain);
@@ -516,6 +558,7 @@ impl Policy {
     pub fn never_audit(&mut self, caller: usize, len: usize) {
         let site = self.site(caller, len);
         self.sites[site as usize].unaudited = 0;
+        self.never_try(site);
     }
 
     /// Lets a site rest whose copies were never timed.
@@ -535,7 +578,8 @@ impl Policy {
         let r = self.record(site);
         bump(&r.faults, 1);
         bump(&r.touched_pages, pages as u64);
-        if self.suspended(site) {
+        if self.is_frozen(site) {
+            self.lose(cost);
             return;
         }
         let s = &self.sites[site as usize];
@@ -621,6 +665,9 @@ impl Policy {
     /// The program uses memory again that was freed while unmapped because of `site`: one fault.
     pub fn taken_back(&mut self, site: SiteId) {
         bump(&self.record(site).faults, 1);
+        if self.is_frozen(site) {
+            self.lose(self.costs.fault);
+        }
         self.charge(site, FAULT_WEIGHT * self.costs.fault);
     }
 
@@ -630,6 +677,12 @@ impl Policy {
         let pages = pages as i64 * self.costs.fresh;
         let call = self.scale.pages(self.costs.register);
         self.charge(site, call + pages);
+    }
+
+    /// `pages` that `site` had unmapped were composed before anybody touched them: one call.
+    pub fn filled(&mut self, site: SiteId, pages: usize) {
+        let ns = self.costs.move_pages + self.costs.fill * pages as i64;
+        self.charge(site, ns);
     }
 
     /// `pages` of the pool were cleared (half a copy) and moved where `site` had unmapped others.
@@ -663,7 +716,10 @@ impl Policy {
 
     #[inline]
     fn debit(&mut self, site: SiteId, ns: i64) {
-        if site == 0 || !self.backoff || self.suspended(site) {
+        if site == 0 || !self.backoff {
+            return;
+        }
+        if self.is_frozen(site) {
             return;
         }
         if self.paused(site) {
@@ -989,6 +1045,29 @@ mod tests {
         assert_eq!(left(&p, rests), before);
         assert!(!p.allows(rests, len) && p.allows(elides, len));
         assert_eq!(p.sites[elides as usize].credit, credit);
+    }
+
+    #[test]
+    fn faults_without_end_end_a_trial_at_once() {
+        let mut p = policy().timed_by(|| Some(USED.get()));
+        let site = p.site(1, 1 << 20);
+        let mut copied = 0;
+        try_until(&mut p, &mut copied, true);
+        let faults = (1..).find(|_| {
+            p.fault(site, 1);
+            !p.pauses.all_elide()
+        });
+        assert!(faults.unwrap() <= LOSS_MAX / p.costs.fault + 1);
+        assert_eq!(p.try_together(copied), Some(Outcome::Lost));
+        assert!(!p.frozen && !p.pauses.all_elide());
+        assert!(p.allows(site, 1 << 20), "its own account was not charged");
+        // What copies save makes up for them.
+        try_until(&mut p, &mut copied, true);
+        for _ in 0..100_000 {
+            p.fault(site, 1);
+            p.earn(site, 1 << 20, p.costs.again);
+        }
+        assert!(p.pauses.all_elide());
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub struct Record {
     /// Copies that it was to be left alone for, all pauses together; what of the last one is left
     /// stands in [`Shared::pauses`].
     pub paused: AtomicU64,
-    /// Its place in [`Shared::pauses`], and [`LENDS`].
+    /// Its place in [`Shared::pauses`], and [`UNTRIED`].
     pub pause: AtomicU32,
     /// The [`Reason`] of the last copy that was not elided.
     pub last: AtomicU32,
@@ -149,8 +149,8 @@ pub struct Record {
     pub reasons: [AtomicU32; REASONS.len()],
 }
 
-/// Set in [`Record::pause`] where the site sends by reference, and copies nothing.
-pub const LENDS: u32 = 1 << 31;
+/// Set in [`Record::pause`] where the site goes by its own account while all others elide: it sends by reference, or reads kept files.
+pub const UNTRIED: u32 = 1 << 31;
 
 /// Low bits of [`Record::key`] that hold the size class.
 pub const CLASS_BITS: u32 = 5;

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use uncopy_core::counters::{NAMES, Snapshot};
 use uncopy_core::policy::{CREDIT_MAX, PAUSES, Pauses};
 use uncopy_core::shared::{
-    CLASS_BITS, COMMAND, Header, LAYOUT, LENDS, MAGIC, REASONS, RECORDS, Record, Shared,
+    CLASS_BITS, COMMAND, Header, LAYOUT, MAGIC, REASONS, RECORDS, Record, Shared, UNTRIED,
 };
 
 /// A program under uncopy at one moment.
@@ -191,7 +191,7 @@ fn site(words: &Words, number: usize) -> Option<Site> {
     let key = long(offset_of!(Record, key));
     let pause = words.short(at + offset_of!(Record, pause)) as usize;
     let all_elide = offset_of!(Shared, pauses) + offset_of!(Pauses, all_elide);
-    let together = words.short(all_elide) > 0 && pause & LENDS as usize == 0;
+    let together = words.short(all_elide) > 0 && pause & UNTRIED as usize == 0;
     let left = offset_of!(Shared, pauses) + pause % PAUSES * size_of::<u32>();
     let paused = long(offset_of!(Record, paused));
     // (Sites that share a place count each other's down.)
@@ -252,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn while_all_sites_elide_those_rest_that_send_by_reference_only() {
+    fn while_all_sites_elide_those_rest_that_are_not_tried_only() {
         let mut bytes = file();
         let record = |number| offset_of!(Shared, records) + number * size_of::<Record>();
         let slot = |number: usize| (10 + number) as u32;
-        for (number, flags) in [(1, 0), (2, LENDS)] {
+        for (number, flags) in [(1, 0), (2, UNTRIED)] {
             put(&mut bytes, record(number) + offset_of!(Record, key), 0x1234 << CLASS_BITS | 16);
             put(&mut bytes, record(number) + offset_of!(Record, paused), 256);
             let pause = record(number) + offset_of!(Record, pause);

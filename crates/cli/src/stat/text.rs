@@ -99,7 +99,7 @@ fn legend(sites: &[&Site]) -> String {
         let _ = writeln!(text, "{name}:{meaning}");
     }
     if sites.iter().any(|s| s.decision() == Decision::Together) {
-        text += "together: all call sites elide: tried out, the program takes less time so\n";
+        text += "together: all call sites elide just now, because the program takes less time so, or to find out whether it does\n";
     }
     text
 }

@@ -7,6 +7,7 @@ use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::span::{PAGE, Span};
 use crate::views::View;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Fewer pages than these are filled by copying.
 const MOVE_MIN: usize = 4;
@@ -26,6 +27,17 @@ impl<M: Memory> Tracker<M> {
                 self.move_back(start, start, v);
             }
         }
+    }
+
+    /// What is unmapped of `span`, mostly parts of pages, is composed and becomes ordinary memory, at the cost of who unmapped it.
+    /// Returns whether it has.
+    pub(super) fn fill_parts(&mut self, span: Span) -> bool {
+        let Some(v) = self.views.segments(span.hull()).find_map(|s| s.view) else { return false };
+        let before = self.counters.materialized_pages.load(Relaxed);
+        let filled = self.materialize(span, false).is_ok();
+        let pages = self.counters.materialized_pages.load(Relaxed) - before;
+        self.policy.filled(v.site, pages as usize);
+        filled
     }
 
     fn next_view(&self, at: usize, end: usize) -> Option<(usize, View)> {

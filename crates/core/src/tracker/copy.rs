@@ -203,7 +203,7 @@ impl<M: Memory> Tracker<M> {
         // long as it rests.
         let parts = rested && self.policy.rests_long(site) && self.views.touches(to);
         if parts {
-            let _ = self.materialize(to, false);
+            self.fill_parts(to);
         }
         let changed = elide && resident || give_back || parts;
         if changed && !self.survey(from, to, &mut survey) {

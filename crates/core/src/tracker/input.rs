@@ -63,7 +63,7 @@ impl<M: Memory> Tracker<M> {
             let Some(v) = paused else { continue };
             if core.pages() < ISLAND_PAGES {
                 // Parts of pages are taken up where that pays.
-                given |= self.policy.rests_long(v.site) && self.materialize(s.span, false).is_ok();
+                given |= self.policy.rests_long(v.site) && self.fill_parts(s.span);
             } else if v.extent == ExtentId::NONE {
                 self.repopulate(core, v.site);
                 given = true;
