@@ -343,9 +343,14 @@ def round_of_turns(name, size):
         try:
             for p in processes.values():
                 p.load.verify()
-                p.run(OPTIONS.warm)
+                p.run(64)
             once = max(1e-6, processes["plain"].run(64))
             requests = max(16, min(20_000, int(OPTIONS.seconds / once)))
+            # (In turns already: servers close connections that lie idle for seconds.)
+            warming = time.monotonic() + OPTIONS.warm * len(processes)
+            while time.monotonic() < warming:
+                for p in processes.values():
+                    p.run(requests)
             turns = []
             for turn in range(OPTIONS.turns):
                 order = MODES if turn % 2 == 0 else MODES[::-1]
@@ -393,7 +398,7 @@ def arguments(sizes="64K,1M", about=__doc__):
     p.add_argument("--rounds", type=int, default=3, help="times that the processes are started (3)")
     p.add_argument("--turns", type=int, default=15, help="turns of each process in a round (15)")
     p.add_argument("--seconds", type=float, default=0.2, help="about so much CPU of the plain server in a turn (0.2)")
-    p.add_argument("--warm", type=int, default=200, help="requests before timing (200)")
+    p.add_argument("--warm", type=float, default=2.0, metavar="SECONDS", help="of load on each process before timing (2)")
     p.add_argument("--server-core", default=0)
     p.add_argument("--load-core", default=1)
     p.add_argument("--uncopy", default=os.path.join(ROOT, "target", "release", "uncopy"))
