@@ -1,10 +1,87 @@
-//! The text form of [`Costs`]: how measured prices travel from `uncopy doctor` to the library.
-//!
+//! What things cost, and the text form of that, by which measured prices travel from `uncopy doctor` to the library:
 //! `copy_mb=55000,fault=11000,...`: names of the fields with whole ns. What is not named costs what it
 //! costs on the reference machine.
 
-use crate::policy::Costs;
+use crate::span::PAGE;
 use core::fmt;
+
+/// What things cost on this machine, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Copying 1 MB, most of it in the cache (cold it takes 144 us on the reference machine, hot 30):
+    /// what is copied has just been received.
+    pub copy_mb: i64,
+    /// The books of a copy that does what the last one did.
+    pub again: i64,
+    /// The books of any other elided copy.
+    pub elide: i64,
+    /// Looking at a copy in vain.
+    pub look: i64,
+    /// Receiving into an extent instead of in place.
+    pub input: i64,
+    /// Gathering an output from extents; its bytes cost a part of what copying them would.
+    pub output: i64,
+    /// One fault, handled by the thread on another core.
+    pub fault: i64,
+    /// Each page that a fault fills.
+    pub fill: i64,
+    /// Each page that the kernel provides anew, cleared.
+    pub fresh: i64,
+    /// One `UFFDIO_MOVE` call.
+    pub move_pages: i64,
+    /// Each page of it.
+    pub move_page: i64,
+    /// One `UFFDIO_REGISTER` call.
+    pub register: i64,
+    /// A refusal by the kernel: the call, and what follows because of it.
+    pub refused: i64,
+    /// Receiving into an extent what is then freed without having been copied or sent.
+    pub wasted_input: i64,
+    /// The kernel's copying of 1 MB from memory into a socket.
+    pub send_mb: i64,
+    /// Handing pages to the kernel: each call.
+    pub lend: i64,
+    /// The same: each page.
+    pub lend_page: i64,
+    /// Dropping a page that was lent and getting another.
+    pub drop_page: i64,
+}
+
+impl Costs {
+    /// Measured on the reference machine (see the README's tables).
+    pub const REFERENCE: Self = Self {
+        copy_mb: 40_000,
+        again: 120,
+        elide: 500,
+        look: 250,
+        input: 500,
+        output: 300,
+        fault: 11_000,
+        fill: 1_000,
+        fresh: 1_200,
+        move_pages: 2_000,
+        move_page: 60,
+        register: 1_500,
+        refused: 20_000,
+        wasted_input: 10_000,
+        send_mb: 60_000,
+        lend: 4_000,
+        lend_page: 60,
+        drop_page: 1_300,
+    };
+}
+
+impl Costs {
+    /// From how many bytes on a send by reference costs less than the kernel's copying.
+    pub fn lend_from(&self) -> usize {
+        let gain = self.send_mb * PAGE as i64 / (1 << 20) - self.lend_page;
+        let pages = if gain > 0 { self.lend / gain + 1 } else { i64::from(u32::MAX) };
+        (pages as usize * PAGE).max(LEND_MIN)
+    }
+}
+
+/// Least that one call lends, in bytes, whatever the prices are.
+pub const LEND_MIN: usize = 32 << 10;
 
 /// Largest price, in ns; so the accounts cannot overflow.
 pub const MAX: i64 = 1_000_000_000;

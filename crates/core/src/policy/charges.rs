@@ -1,0 +1,197 @@
+//! What each event earns or costs the call site that it is due to.
+
+use super::{FINDING_OUT, Policy, SiteId};
+use crate::shared::bump;
+use crate::span::PAGE;
+
+/// Faults weigh more than they cost: they are mis-speculation, not investment.
+const FAULT_WEIGHT: i64 = 4;
+/// How much of a copy's price an output pays for bytes that are not in the cache, besides [`COLD_OUTPUT`]:
+/// Redis, which makes one copy of a value that it has not touched for long, loses by eliding it at 64 KB
+/// and gains a tenth of its time at most at 512 KB.
+pub const COLD_OUTPUT_8THS: i64 = 6;
+/// The same for bytes that are: the copy would have left them one level nearer to the processor, and whoever reads them next
+/// waits for what the copy waited for. So of several copies of the same bytes the first saves least.
+const WARM_8THS: i64 = 2;
+/// What an output of bytes that are not in the cache costs more than one of others, in ns: short pieces are
+/// over before the processor fetches ahead.
+pub const COLD_OUTPUT: i64 = 2_000;
+
+impl Policy {
+    /// `bytes` were elided for `site`; the books of it took `cost` ns.
+    #[inline]
+    pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
+        let cost = self.scale.books(cost);
+        let gain = (bytes as i64).saturating_mul(self.copy_mb(site)) >> 20;
+        let r = self.record(site);
+        bump(&r.elided, 1);
+        bump(&r.elided_bytes, bytes as u64);
+        if !self.sites[site as usize].untried {
+            self.elided += bytes as u64;
+        }
+        if self.is_frozen(site) {
+            self.lose(-gain);
+            return;
+        }
+        self.gain(site, gain);
+        if site == 0 || !self.backoff {
+            return;
+        }
+        self.charge_steady(site, cost);
+        // (Small views that stay while it rests go on being copied as such.)
+        if self.paused(site) {
+            return;
+        }
+        self.weigh(site);
+        let s = &mut self.sites[site as usize];
+        s.audited = false;
+        if s.unaudited > 0 {
+            s.unaudited -= 1;
+            if s.unaudited == 0 {
+                self.audit(site);
+            }
+        }
+    }
+
+    /// The program touched what `site` had left unmapped: one fault, which filled `pages`.
+    pub fn fault(&mut self, site: SiteId, pages: usize) {
+        let cost = self.costs.fault + pages as i64 * self.costs.fill;
+        let r = self.record(site);
+        bump(&r.faults, 1);
+        bump(&r.touched_pages, pages as u64);
+        if self.is_frozen(site) {
+            self.lose(cost);
+            return;
+        }
+        let s = &self.sites[site as usize];
+        let cost = match (s.finding_out > 0, s.pause_shift) {
+            // (Where waking a thread is slow, so many faults would take more than a site begins with.)
+            (true, 0) => cost.min(self.first_credit(s.key) / (2 * i64::from(FINDING_OUT))),
+            (true, _) => cost,
+            (false, _) => FAULT_WEIGHT * cost,
+        };
+        let s = &mut self.sites[site as usize];
+        s.finding_out = s.finding_out.saturating_sub(1);
+        self.charge(site, cost);
+    }
+
+    /// An input call received into an extent for `site`.
+    pub fn received(&mut self, site: SiteId) {
+        self.charge_books(site, self.costs.input);
+    }
+
+    /// Memory was freed in which `site` had left views: as much to look up and to change as a copy that does what the last
+    /// one did.
+    pub fn freed(&mut self, site: SiteId) {
+        self.charge_books(site, self.costs.again);
+    }
+
+    /// An output of `bytes` was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
+    /// cache any more: the copy would have brought them there, now the kernel reads them cold.
+    pub fn gathered(&mut self, site: SiteId, bytes: usize, cold_bytes: usize) {
+        let warm_bytes = bytes.saturating_sub(cold_bytes) as i64;
+        let eighths = warm_bytes * WARM_8THS + cold_bytes as i64 * COLD_OUTPUT_8THS;
+        let reading = eighths.saturating_mul(self.copy_mb(site)) >> 23;
+        let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
+        let books = self.scale.books(self.costs.output);
+        self.charge_steady(site, books + start + reading);
+    }
+
+    /// A copy of `bytes` that `site` had elided was executed: it has to find them, and reads what the copy that was elided would
+    /// have brought nearer.
+    pub fn copied_out(&mut self, site: SiteId, bytes: usize) {
+        let reading = (bytes as i64 * WARM_8THS).saturating_mul(self.copy_mb(site)) >> 23;
+        let books = self.scale.books(self.costs.elide);
+        self.charge_steady(site, books + reading);
+    }
+
+    /// `bytes` in `pages` pages were sent by reference for `site`.
+    pub fn lent(&mut self, site: SiteId, bytes: usize, pages: usize) {
+        let c = self.costs;
+        let saved = (bytes as i64).saturating_mul(c.send_mb) >> 20;
+        let r = self.record(site);
+        bump(&r.elided, 1);
+        bump(&r.elided_bytes, bytes as u64);
+        self.gain(site, saved);
+        self.charge_steady(site, c.lend + c.lend_page * pages as i64);
+    }
+
+    /// `pages` that `site` had lent were dropped.
+    pub fn dropped(&mut self, site: SiteId, pages: usize) {
+        self.charge_steady(site, self.costs.drop_page * pages as i64);
+    }
+
+    /// A copy of `site` was looked at in vain.
+    pub fn looked(&mut self, site: SiteId) {
+        self.charge_books(site, self.costs.look);
+    }
+
+    /// A range was registered for `site`.
+    pub fn registered(&mut self, site: SiteId) {
+        let ns = self.scale.pages(self.costs.register);
+        self.charge(site, ns);
+    }
+
+    /// `pages` were moved for `site` in `calls` system calls.
+    pub fn moved(&mut self, site: SiteId, calls: u64, pages: usize) {
+        let moves = self.price_of_moves(calls, pages);
+        let ns = self.scale.pages(moves);
+        self.charge(site, ns);
+    }
+
+    pub(super) fn price_of_moves(&self, calls: u64, pages: usize) -> i64 {
+        self.costs.move_pages * calls as i64 + self.costs.move_page * pages as i64
+    }
+
+    /// The program uses memory again that was freed while unmapped because of `site`: one fault.
+    pub fn taken_back(&mut self, site: SiteId) {
+        bump(&self.record(site).faults, 1);
+        if self.is_frozen(site) {
+            self.lose(self.costs.fault);
+        }
+        self.charge(site, FAULT_WEIGHT * self.costs.fault);
+    }
+
+    /// What was unmapped because of `site` is ordinary memory again: a page-table call, and `pages` that the
+    /// kernel clears as they are touched.
+    pub fn fresh(&mut self, site: SiteId, pages: usize) {
+        let pages = pages as i64 * self.costs.fresh;
+        let call = self.scale.pages(self.costs.register);
+        self.charge(site, call + pages);
+    }
+
+    /// `pages` that `site` had unmapped were composed before anybody touched them: one call.
+    pub fn filled(&mut self, site: SiteId, pages: usize) {
+        let ns = self.costs.move_pages + self.costs.fill * pages as i64;
+        self.charge(site, ns);
+    }
+
+    /// `pages` of the pool were cleared (half a copy) and moved where `site` had unmapped others.
+    pub fn recycled(&mut self, site: SiteId, pages: usize) {
+        let clearing = ((pages * PAGE) as i64).saturating_mul(self.costs.copy_mb / 2) >> 20;
+        let moves = self.price_of_moves(1, pages);
+        let ns = self.scale.pages(moves) + self.scale.pages(clearing);
+        self.charge(site, ns);
+    }
+
+    /// Keeping the books for `site` is modelled to cost `ns`.
+    pub(super) fn charge_books(&mut self, site: SiteId, ns: i64) {
+        let ns = self.scale.books(ns);
+        self.charge_steady(site, ns);
+    }
+
+    /// `site` costs `ns`, and will go on to do so.
+    #[inline]
+    pub(super) fn charge_steady(&mut self, site: SiteId, ns: i64) {
+        self.saved -= ns;
+        self.sites[site as usize].window.saved -= ns;
+        self.debit(site, ns);
+    }
+
+    /// `site`'s decision cost `ns`: once, or wasted.
+    #[inline]
+    pub fn charge(&mut self, site: SiteId, ns: i64) {
+        self.sites[site as usize].window.spent += ns;
+        self.debit(site, ns);
+    }
+}

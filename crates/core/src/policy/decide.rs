@@ -1,0 +1,107 @@
+//! Whether a copy is to be elided: by its site's own account, or because all sites elide.
+
+use super::{Policy, Site, SiteId, slot};
+use crate::shared::UNTRIED;
+use crate::trial::{LOSS_MAX, Outcome, Progress};
+use crate::window::Window;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// A rest of so many copies is long enough for registering the site's buffers once more after it.
+const LONG_REST: u32 = 512;
+
+impl Policy {
+    /// Whether this copy of `len` bytes should be elided; counts down a pause.
+    pub fn allows(&mut self, site: SiteId, len: usize) -> bool {
+        len >= self.threshold && (self.joins(site) || self.tick(site))
+    }
+
+    /// Whether `len` bytes should be sent by reference for `site`; counts down a pause.
+    pub fn allows_lending(&mut self, site: SiteId, len: usize) -> bool {
+        self.never_try(site);
+        len >= self.threshold && self.tick(site)
+    }
+
+    pub(super) fn never_try(&mut self, site: SiteId) {
+        let s = &mut self.sites[site as usize];
+        if !s.untried && s.record > 0 {
+            self.records.0[s.record as usize].pause.fetch_or(UNTRIED, Relaxed);
+        }
+        s.untried = true;
+    }
+
+    pub(super) fn tick(&self, site: SiteId) -> bool {
+        self.pauses.tick(slot(self.sites[site as usize].key)) == 0
+    }
+
+    pub(super) fn left(&self, site: SiteId) -> u32 {
+        if self.joins(site) {
+            return 0;
+        }
+        self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed)
+    }
+
+    /// Whether `site` elides, whatever its account says, because all do.
+    #[inline]
+    pub(super) fn joins(&self, site: SiteId) -> bool {
+        self.pauses.all_elide() && !self.sites[site as usize].untried
+    }
+
+    /// Whether the account of `site` is not kept at present.
+    #[inline]
+    pub(super) fn is_frozen(&self, site: SiteId) -> bool {
+        self.frozen && !self.sites[site as usize].untried
+    }
+
+    /// Whether `site` is left alone at present.
+    pub fn paused(&self, site: SiteId) -> bool {
+        self.left(site) > 0
+    }
+
+    /// Whether `site` is left alone for long: what it has registered is better let go.
+    pub fn rests_long(&self, site: SiteId) -> bool {
+        self.left(site) >= LONG_REST
+    }
+
+    /// Whether what `site` copies has been going on untouched.
+    pub fn trusts(&self, site: SiteId) -> bool {
+        let Site { key, credit, .. } = self.sites[site as usize];
+        self.joins(site) || !self.paused(site) && credit > self.full_credit(key) / 2
+    }
+
+    /// The program's large copies have come to `copied` bytes by now. Returns what a trial has come to that ended with that.
+    pub fn try_together(&mut self, copied: u64) -> Option<Outcome> {
+        let elided = self.elided;
+        let times = if self.backoff { (self.now)() } else { None };
+        let now = times.map(|times| Progress { times, copied, elided });
+        let mut outcome = None;
+        match now {
+            Some(now) if self.lost < LOSS_MAX => {
+                outcome = self.trial.look(now, self.costs.copy_mb.unsigned_abs());
+            }
+            _ if self.frozen => {
+                self.trial.give_up(now);
+                (outcome, self.lost) = (Some(Outcome::Lost), 0);
+            }
+            _ => {}
+        }
+        let all = self.trial.all_elide();
+        self.frozen = all || self.trial.settles();
+        if all != self.pauses.all_elide() {
+            self.pauses.all_elide.store(u32::from(all), Relaxed);
+            self.lost = 0;
+            // (The time that passed meanwhile is no site's own.)
+            self.sites.iter_mut().for_each(|s| s.window = Window::default());
+        }
+        outcome
+    }
+
+    /// While no accounts are kept: a fault took `ns`, or a copy that was not made saved them. Faults that go on and on are what a
+    /// trial must not wait for the end of a stretch for.
+    pub(super) fn lose(&mut self, ns: i64) {
+        self.lost = (self.lost + ns).max(0);
+        if self.lost >= LOSS_MAX {
+            // (What is next to be looked at ends it for good.)
+            self.pauses.all_elide.store(0, Relaxed);
+        }
+    }
+}
