@@ -23,6 +23,8 @@ pub struct Costs {
     pub output: i64,
     /// One fault, handled by the thread on another core.
     pub fault: i64,
+    /// The same on the same core.
+    pub fault_near: i64,
     /// Each page that a fault fills.
     pub fill: i64,
     /// Each page that the kernel provides anew, cleared.
@@ -57,6 +59,7 @@ impl Costs {
         input: 500,
         output: 300,
         fault: 11_000,
+        fault_near: 3_000,
         fill: 1_000,
         fresh: 1_200,
         move_pages: 2_000,
@@ -88,7 +91,7 @@ pub const MAX: i64 = 1_000_000_000;
 
 type Field = (&'static str, fn(&mut Costs) -> &mut i64);
 
-const FIELDS: [Field; 18] = [
+const FIELDS: [Field; 19] = [
     ("copy_mb", |c| &mut c.copy_mb),
     ("again", |c| &mut c.again),
     ("elide", |c| &mut c.elide),
@@ -96,6 +99,7 @@ const FIELDS: [Field; 18] = [
     ("input", |c| &mut c.input),
     ("output", |c| &mut c.output),
     ("fault", |c| &mut c.fault),
+    ("fault_near", |c| &mut c.fault_near),
     ("fill", |c| &mut c.fill),
     ("fresh", |c| &mut c.fresh),
     ("move_pages", |c| &mut c.move_pages),
@@ -197,6 +201,7 @@ mod tests {
             input: 5,
             output: 6,
             fault: 7,
+            fault_near: 19,
             fill: 8,
             fresh: 13,
             move_pages: 9,

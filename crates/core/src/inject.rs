@@ -133,6 +133,8 @@ calls! {
     Futex "futex" [patient]: Intr Again;
     /// `clock_gettime` of the processor time.
     Clock "clock": Perm NoSys;
+    /// `sched_setaffinity` of the monitor thread.
+    Affinity "affinity": Inval Perm NoSys;
     /// `rt_tgsigqueueinfo`.
     Sigqueue "sigqueue": Again Perm NoSys;
     /// `pipe2`, or opening one of ours anew.

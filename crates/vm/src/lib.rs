@@ -12,6 +12,7 @@
 //! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
 //! | [`twin`] | the twin allocator's memory |
 //! | [`monitor`] | the fault-handling thread |
+//! | [`place`] | on which core it waits |
 //! | [`lend`] | sending pool pages by reference |
 //! | [`sigpipe`] | calls that must not raise SIGPIPE |
 //! | [`files`], [`leases`] | files that are kept, and what holds their changes off |
@@ -43,6 +44,8 @@ pub mod lock;
 pub mod monitor;
 #[cfg(not(all(loom, test)))]
 pub mod pages;
+#[cfg(not(all(loom, test)))]
+pub mod place;
 #[cfg(not(all(loom, test)))]
 pub mod sigpipe;
 #[cfg(not(all(loom, test)))]

@@ -7,6 +7,7 @@
 use crate::freeze::{LIST, Since};
 use crate::inject;
 use crate::pages::{Fds, WAKE_TRIES};
+use crate::place::Place;
 use crate::sync::Futex;
 use crate::uffd::{Event, Msg, Uffd};
 use crate::{critical, space};
@@ -158,6 +159,7 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     let (program, pool) =
         unsafe { (BorrowedFd::borrow_raw(program), BorrowedFd::borrow_raw(pool)) };
     let mut waiting = Waiting { pages: [0; WAITING_MAX], count: 0 };
+    let mut place = Place::anywhere();
     loop {
         let mut fds = [PollFd::new(&program, PollFlags::IN), PollFd::new(&pool, PollFlags::IN)];
         let patience = if waiting.count > 0 || DISMISSED.load(Ordering::Acquire) {
@@ -188,7 +190,9 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
         }
         // Reports are read with the lock held: once the kernel lets the reported call return,
         // nobody sees the books without it.
+        let mut faults = false;
         space::for_monitor(|b, frozen| {
+            b.answers_near(place.is_near());
             waiting.try_again(b, frozen);
             if frozen && !LIST.has_room(READ_AT_ONCE) {
                 return;
@@ -199,7 +203,10 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
                 let read = own.program.read(&mut messages);
                 for m in read {
                     match m.event() {
-                        Event::Fault(addr) => waiting.answer(b, frozen, addr),
+                        Event::Fault(addr) => {
+                            faults = true;
+                            waiting.answer(b, frozen, addr);
+                        }
                         event if frozen => {
                             LIST.push(event);
                         }
@@ -211,6 +218,9 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
                 }
             }
         });
+        if faults {
+            place.answered();
+        }
         if MAIN_THREAD_ENDED.load(Ordering::Relaxed) && last_thread() {
             // What libc does when its last thread ends; it counts this one too.
             // SAFETY: no other thread is left to be surprised.

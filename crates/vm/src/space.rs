@@ -7,7 +7,7 @@
 use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
-use crate::{clock, critical, files, freeze::LIST, inject, lend, monitor, stats};
+use crate::{clock, critical, files, freeze::LIST, inject, lend, monitor, place, stats};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -333,6 +333,7 @@ pub fn start() -> bool {
 /// then on.
 pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
+    place::forbid();
     lend::close();
     files::stop();
     with_space_after_fork(|_| GATE.stand_down());
@@ -543,6 +544,7 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         return None;
     }
     ground_stack();
+    place::used_here();
     critical::enter();
     if !GATE.enter() {
         critical::leave();

@@ -8,7 +8,7 @@ const PAGE: usize = 4 << 10;
 const MB: usize = 1 << 20;
 
 /// How each price comes about, in the order of the fields.
-pub const HOW: [(&str, &str); 18] = [
+pub const HOW: [(&str, &str); 19] = [
     ("copy_mb", "1 MB: half hot, half cold"),
     ("again", "the reference's, as much dearer as the books are here"),
     ("elide", "the same"),
@@ -16,6 +16,7 @@ pub const HOW: [(&str, &str); 18] = [
     ("input", "the same"),
     ("output", "the same"),
     ("fault", "a fault on another core (or the same, if there is one only) less its page"),
+    ("fault_near", "a fault on the same core less its page"),
     ("fill", "the 15 further pages of a fault with 16 around, each, on the same core"),
     ("fresh", "first touch of 64K, each page"),
     ("move_pages", "UFFDIO_MOVE of 64K less its pages"),
@@ -57,6 +58,7 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
         input: scaled(reference.input, Work::BooksInput)?,
         output: scaled(reference.output, Work::BooksOutput)?,
         fault: plausible(fault - fill, reference.fault),
+        fault_near: plausible(on_same_core(1)? - fill, reference.fault_near),
         fill: plausible(fill, reference.fill),
         fresh: plausible(found(Work::FirstTouch, 64 << 10)? / 16.0, reference.fresh),
         move_pages: plausible(moved - 16.0 * move_page, reference.move_pages),

@@ -53,9 +53,18 @@ impl Policy {
         }
     }
 
+    /// From now on faults are answered on the core that took them, or not.
+    pub fn answers_near(&mut self, near: bool) {
+        self.near = near;
+    }
+
+    fn price_of_fault(&self) -> i64 {
+        if self.near { self.costs.fault_near } else { self.costs.fault }
+    }
+
     /// The program touched what `site` had left unmapped: one fault, which filled `pages`.
     pub fn fault(&mut self, site: SiteId, pages: usize) {
-        let cost = self.costs.fault + pages as i64 * self.costs.fill;
+        let cost = self.price_of_fault() + pages as i64 * self.costs.fill;
         let r = self.record(site);
         bump(&r.faults, 1);
         bump(&r.touched_pages, pages as u64);
@@ -147,9 +156,9 @@ impl Policy {
     pub fn taken_back(&mut self, site: SiteId) {
         bump(&self.record(site).faults, 1);
         if self.is_frozen(site) {
-            self.lose(self.costs.fault);
+            self.lose(self.price_of_fault());
         }
-        self.charge(site, FAULT_WEIGHT * self.costs.fault);
+        self.charge(site, FAULT_WEIGHT * self.price_of_fault());
     }
 
     /// What was unmapped because of `site` is ordinary memory again: a page-table call, and `pages` that the

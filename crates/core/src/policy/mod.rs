@@ -90,6 +90,8 @@ pub struct Policy {
     now: fn() -> Option<Times>,
     /// How much dearer our own books are in it.
     scale: Scale,
+    /// Faults are answered on the core that took them.
+    near: bool,
     recorded: u16,
     /// How many sites have fallen into debt and not earned their way out of it.
     in_debt: u32,
@@ -123,6 +125,7 @@ impl Policy {
             copies: &UNKNOWN,
             now: || None,
             scale: Scale::default(),
+            near: false,
             recorded: 0,
             in_debt: 0,
             saved: 0,

@@ -14,6 +14,11 @@ const EMPTY_AROUND: usize = 512;
 pub(super) const PIECES: usize = 2 * PAGE;
 
 impl<M: Memory> Tracker<M> {
+    /// Whether the faults that come now were taken on the core that answers them.
+    pub fn answers_near(&mut self, near: bool) {
+        self.policy.answers_near(near);
+    }
+
     /// The program (or the kernel on its behalf) touched the missing page at `addr`.
     pub fn fault(&mut self, addr: usize) -> Fault {
         let page = page_down(addr);
