@@ -14,13 +14,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 
 # Programs that need more than being compiled: source=FILE where another file's program runs in another way, flags=A,B for
-# the compiler, preload=LIBRARY, options=A,B for uncopy, plugin=FILE (built as NAME.so beside the program), status=N if it does not end with 0.
+# the compiler, preload=LIBRARY, plugin=FILE (built as NAME.so beside the program), status=N if it does not end with 0.
 extras="
 plugins_come_and_go             plugin=copying_plugin.c
 exceptions_across_calls         flags=-fnon-call-exceptions
 other_malloc_jemalloc_preloaded source=other_malloc.c preload=libjemalloc.so.2
-jemalloc_interface              flags=-Xlinker,--no-as-needed,-l:libjemalloc.so.2
-jemalloc_interface_taken_over   source=jemalloc_interface.c flags=-Xlinker,--no-as-needed,-l:libjemalloc.so.2 options=--foreign-allocator
 other_malloc_mimalloc_preloaded source=other_malloc.c preload=libmimalloc.so.2
 other_malloc_tcmalloc_preloaded source=other_malloc.c preload=libtcmalloc_minimal.so.4
 other_malloc_jemalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libjemalloc.so.2
@@ -100,13 +98,12 @@ for name in "${names[@]}"; do
         continue
     fi
     status=$(word "$name" status)
-    IFS=, read -r -a options <<<"$(word "$name" options)"
     wrong=
     for way in plain default eager; do
         case $way in
         plain) command=() ;;
-        default) command=("$uncopy" run "${options[@]}" --) ;;
-        eager) command=("$uncopy" run --backoff=no --threshold=8K --lend=2 "${options[@]}" --) ;;
+        default) command=("$uncopy" run --) ;;
+        eager) command=("$uncopy" run --backoff=no --threshold=8K --lend=2 --) ;;
         esac
         once "$dir/$name.$way" "$name" "${command[@]}" "$dir/$name"
         wrong=$(problem "$name" "$way" "${status:-0}")

@@ -11,7 +11,6 @@
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
-//! | [`hooks::jemalloc`] | `mallocx` and its kin |
 //! | [`hooks::memory`] | mmap, mprotect, madvise, mlockall |
 //! | [`hooks::remap`] | mremap |
 //! | [`hooks::process`] | fork, clone, exec, seccomp |
@@ -36,7 +35,6 @@ pub mod hooks {
     pub mod copy;
     pub mod descriptors;
     pub mod input;
-    pub mod jemalloc;
     pub mod memory;
     pub mod output;
     pub mod process;

@@ -138,26 +138,8 @@ real! {
     dup2(old: c_int, new: c_int) -> c_int;
     dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
 
-    mallocx(n: size_t, flags: c_int) -> *mut c_void;
-    rallocx(p: *mut c_void, n: size_t, flags: c_int) -> *mut c_void;
-    xallocx(p: *mut c_void, n: size_t, extra: size_t, flags: c_int) -> size_t;
-    sallocx(p: *const c_void, flags: c_int) -> size_t;
-    dallocx(p: *mut c_void, flags: c_int) -> ();
-    sdallocx(p: *mut c_void, n: size_t, flags: c_int) -> ();
-    nallocx(n: size_t, flags: c_int) -> size_t;
-
     sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int;
     syscall(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize;
-}
-
-/// Whether there is a jemalloc behind us, with its own interface.
-#[inline]
-pub fn jemalloc() -> bool {
-    let mut f = cells::dallocx.load(Ordering::Relaxed);
-    if f.is_null() {
-        f = resolve(c"dallocx", &cells::dallocx);
-    }
-    f != missing as *const () as *mut c_void
 }
 
 static FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

@@ -12,8 +12,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::time::{ClockId, clock_gettime};
-pub use uncopy_core::arena::NoBlock;
-use uncopy_core::arena::{Arena, Block, Run};
+use uncopy_core::arena::{Arena, Block, NoBlock, Run};
 use uncopy_core::counters::add;
 use uncopy_core::span::{PAGE, Span, page_up};
 
@@ -157,16 +156,15 @@ pub fn allocate_grown(size: usize, from: usize) -> Option<Given> {
     hand_out(size, |arena, pages| arena.allocate_grown(pages, from))
 }
 
-/// Whether a block of `size` bytes that is wanted would waste little enough.
-pub fn suits(size: usize) -> bool {
-    size <= LENGTH.load(Relaxed) / 2 && page_up(size) - size <= size / WASTE_SHARE
-}
-
 fn hand_out(size: usize, take: impl FnOnce(&mut Arena, usize) -> Option<Run>) -> Option<Given> {
-    if !suits(size) {
+    if size > LENGTH.load(Relaxed) / 2 {
         return None;
     }
-    let pages = page_up(size) / PAGE;
+    let bytes = page_up(size);
+    if bytes - size > size / WASTE_SHARE {
+        return None;
+    }
+    let pages = bytes / PAGE;
     let run = with(|s| {
         let run = take(&mut s.arena, pages)?;
         if !s.open() {

@@ -30,7 +30,7 @@ fn address(given: Option<Given>) -> *mut c_void {
 
 /// What glibc does with a pointer that is no block: it says so and aborts.
 #[cold]
-pub(super) fn invalid(call: &str) -> ! {
+fn invalid(call: &str) -> ! {
     let _ = rustix::io::write(rustix::stdio::stderr(), call.as_bytes());
     let _ = rustix::io::write(rustix::stdio::stderr(), b"(): invalid pointer\n");
     // SAFETY: ends the process.
@@ -73,8 +73,7 @@ pub unsafe extern "C" fn calloc(n: size_t, each: size_t) -> *mut c_void {
     unsafe { real::calloc(n, each) }
 }
 
-/// Clears a block, but for what of it is unmapped and reads as zeros.
-pub(super) unsafe fn clear(block: Span) {
+unsafe fn clear(block: Span) {
     let zero = |from: usize, to: usize| {
         // SAFETY: inside the block.
         unsafe { core::ptr::write_bytes(from as *mut u8, 0, to - from) };
@@ -171,18 +170,8 @@ pub unsafe extern "C" fn free(p: *mut c_void) {
         }
         return;
     }
-    // SAFETY: the program's own argument: a block of the allocator behind us.
-    unsafe {
-        end_views_of(p);
-        if !real::is_early(p) {
-            real::free(p);
-        }
-    }
-}
-
-/// Ends the views of a block of the allocator behind us, which is about to be freed.
-pub(super) unsafe fn end_views_of(p: *mut c_void) {
-    // SAFETY: the program's own argument; glibc keeps the word before it.
+    // SAFETY: the program's own argument: a block of the allocator behind us; glibc keeps the word
+    // before it.
     unsafe {
         if !p.is_null() && space::running() && USABLE_SIZE.load(Ordering::Relaxed) {
             if GLIBC_MALLOC.load(Ordering::Relaxed) {
@@ -194,6 +183,9 @@ pub(super) unsafe fn end_views_of(p: *mut c_void) {
             } else if perhaps_tracked(p as usize, PAGE + 1) {
                 end_views(p, false);
             }
+        }
+        if !real::is_early(p) {
+            real::free(p);
         }
     }
 }
