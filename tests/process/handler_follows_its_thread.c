@@ -1,5 +1,5 @@
-/* The thread that answers faults waits for them on the core of the program's one thread that has them, and wherever the kernel likes where
- * several have: a thread on another core is woken ten times as slowly. */
+/* The thread that answers faults waits for them on the core of the program's thread, if it has one and that stays there (a thread on another
+ * core is woken ten times as slowly), else wherever the kernel likes. */
 #include "process.h"
 #include <dirent.h>
 
@@ -46,7 +46,15 @@ static void expect(const char *when, const cpu_set_t *cores) {
         say("WRONG: %s it may run on %d cores, the first %d", when, CPU_COUNT(&its), CPU_ISSET(0, &its));
 }
 
+static pthread_mutex_t ends = PTHREAD_MUTEX_INITIALIZER;
+
+static void *waits(void *arg) {
+    pthread_mutex_lock(&ends);
+    return arg;
+}
+
 int main(void) {
+    MUST(pthread_mutex_lock(&ends) == 0);
     cpu_set_t all, one, other;
     MUST(sched_getaffinity(0, sizeof all, &all) == 0);
     CPU_ZERO(&one);
@@ -70,7 +78,16 @@ int main(void) {
     go_to(&other);
     for (unsigned i = 3; i < 6; i++) have_faults(i);
     expect("after the thread has moved", &other);
-    /* Its threads' cores change with nearly every fault. */
+    /* With a second thread. */
+    pthread_t second;
+    MUST(pthread_create(&second, NULL, waits, NULL) == 0);
+    have_faults(6);
+    expect("while there are two threads", &all);
+    MUST(pthread_mutex_unlock(&ends) == 0);
+    pthread_join(second, NULL);
+    for (unsigned i = 7; i < 9; i++) have_faults(i);
+    expect("while there is one again", &other);
+    /* The thread's core changes with every fault. */
     go_to(&all);
     for (unsigned i = 0; i < 20; i++) {
         char *to = malloc(SIZE);

@@ -99,7 +99,7 @@ counters! {
     /// What keeping the books costs in this program, in percent of its price (`uncopy doctor`'s, or the reference
     /// machine's); 0: not timed yet.
     books_percent,
-    /// Times that the fault-handling thread was bound to the core where faults are taken, or let go.
+    /// Times that the fault-handling thread was bound to the core of the program's one thread, or let go.
     handler_bindings,
     /// Times that eliding at all call sites was compared with their own accounts, or the other way round.
     trials,

@@ -79,8 +79,8 @@ impl Progress {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Nothing is tried for so long.
-    Waiting { since: Progress, time: u64 },
+    /// Nothing is tried for so long; what was tried last may still have to be undone.
+    Waiting { since: Progress, time: u64, settled: bool },
     /// The stretch number `stretch` began so; even ones are the incumbent's.
     Trying { stretch: usize, settled: bool, since: Progress },
 }
@@ -109,7 +109,7 @@ pub struct Trial {
 
 impl Default for Trial {
     fn default() -> Self {
-        let phase = Phase::Waiting { since: Progress::default(), time: FIRST_WAIT };
+        let phase = Phase::Waiting { since: Progress::default(), time: FIRST_WAIT, settled: true };
         let prices = [0; STRETCHES];
         Self { together: false, phase, prices, check: CHECK_WAIT, lost: LOST_WAIT }
     }
@@ -126,7 +126,8 @@ impl Trial {
 
     /// Whether what happens just now follows from what was tried before.
     pub fn settles(&self) -> bool {
-        matches!(self.phase, Phase::Trying { settled: false, .. })
+        let (Phase::Waiting { settled, .. } | Phase::Trying { settled, .. }) = self.phase;
+        !settled
     }
 
     /// Each site is judged for itself from now on, whatever was found out: the time is not known any more, or too much was
@@ -134,7 +135,7 @@ impl Trial {
     pub fn give_up(&mut self, now: Option<Progress>) {
         let since = now.unwrap_or_default();
         (self.together, self.check) = (false, CHECK_WAIT);
-        self.phase = Phase::Waiting { since, time: self.lost };
+        self.phase = Phase::Waiting { since, time: self.lost, settled: now.is_none() };
         self.lost = (self.lost * GROWS_CLEAR).min(LONGEST_WAIT);
     }
 
@@ -149,12 +150,14 @@ impl Trial {
         }
         let did = now.since(since);
         match self.phase {
-            Phase::Waiting { time, .. } => {
-                if did.time() >= time {
+            Phase::Waiting { time, settled, .. } => {
+                if !settled && did.time() >= SETTLE_APART {
+                    self.phase = Phase::Waiting { since, time, settled: true };
+                } else if did.time() >= time {
                     if self.together || worth_trying(did, copy_mb) {
                         self.begin(0, now);
                     } else {
-                        self.wait_from(now, FIRST_WAIT);
+                        self.phase = Phase::Waiting { since: now, time: FIRST_WAIT, settled: true };
                     }
                 }
                 None
@@ -215,7 +218,7 @@ impl Trial {
     }
 
     fn wait_from(&mut self, now: Progress, time: u64) {
-        self.phase = Phase::Waiting { since: now, time };
+        self.phase = Phase::Waiting { since: now, time, settled: false };
     }
 
     fn win(&mut self, now: Progress) -> Outcome {

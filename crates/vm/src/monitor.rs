@@ -154,12 +154,12 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
     if let Some(count) = count_of_threads() {
         count.fetch_sub(1, Ordering::Relaxed);
     }
+    let mut place = Place::anywhere();
     tell(RUNS);
     // SAFETY: the books keep them open for the life of the process.
     let (program, pool) =
         unsafe { (BorrowedFd::borrow_raw(program), BorrowedFd::borrow_raw(pool)) };
     let mut waiting = Waiting { pages: [0; WAITING_MAX], count: 0 };
-    let mut place = Place::anywhere();
     loop {
         let mut fds = [PollFd::new(&program, PollFlags::IN), PollFd::new(&pool, PollFlags::IN)];
         let patience = if waiting.count > 0 || DISMISSED.load(Ordering::Acquire) {
@@ -219,7 +219,7 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
             }
         });
         if faults {
-            place.answered();
+            space::for_monitor(|_, _| place.answered());
         }
         if MAIN_THREAD_ENDED.load(Ordering::Relaxed) && last_thread() {
             // What libc does when its last thread ends; it counts this one too.
@@ -265,6 +265,7 @@ pub fn runs() -> bool {
 pub(crate) fn is_gone() {
     READY.store(STARTING, Ordering::Relaxed);
     MAIN_THREAD_ENDED.store(false, Ordering::Relaxed);
+    crate::place::forget();
 }
 
 /// How many threads are ours.
@@ -322,6 +323,11 @@ static DISMISSED: AtomicBool = AtomicBool::new(false);
 /// That fault was answered. (The thread may have woken by itself just before it.)
 static TOUCHED: AtomicBool = AtomicBool::new(false);
 static THREAD: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the program has one thread besides ours, as far as libc counts.
+pub(crate) fn program_has_one_thread() -> bool {
+    count_of_threads().is_some_and(|c| c.load(Ordering::Relaxed) == 1)
+}
 
 /// Ends the thread and waits until it is gone. Nothing is tracked any more, and the caller is the
 /// only other thread; `pool_page` is one that nobody uses.

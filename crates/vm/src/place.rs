@@ -1,16 +1,17 @@
-//! On which processor the monitor thread waits for faults: on that of the program's one thread which has them.
+//! On which processor the monitor thread waits for faults: on that of a program of one thread.
 //!
 //! A thread on another core has to be woken there, and where that core is idle its processor as well: 36 to 50 us on a virtual
 //! machine, where one on the same core takes 6 (`bench/experiments/fault_answers.c`). The kernel rather wakes on an idle core. So
-//! where the books were used on one core for some faults together the monitor is bound to it, and let go with the first
-//! fault that comes while they are used on another: a program with several threads that fault keeps the kernel's choice.
+//! while a program has one thread, which has used the books on one core for some faults together, the monitor is bound to that core; it
+//! is let go with the first fault after the thread has moved, or is not alone any more.
 //!
-//! Not under a seccomp filter: it might end the process for the call.
+//! Not for real-time threads, which would never let it run; not under a seccomp filter, which might end the program for the
+//! call; and not where somebody else has changed where it may run, but to what he allows.
 
-use crate::inject;
 use crate::stats::COUNTERS;
+use crate::{inject, monitor};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
-use rustix::thread::CpuSet;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use uncopy_core::counters::add;
 use uncopy_core::inject::Call;
 
@@ -23,24 +24,34 @@ const NOWHERE: i32 = -1;
 static USED_ON: AtomicI32 = AtomicI32::new(NOWHERE);
 /// Whether it may be bound at all.
 static ALLOWED: AtomicBool = AtomicBool::new(false);
+
 /// A thread of the program uses the books.
 #[inline]
 pub(crate) fn used_here() {
-    // SAFETY: has no arguments; glibc reads a word that the kernel keeps (rseq), others ask the vDSO.
-    let core = unsafe { libc::sched_getcpu() };
+    let core = this_core();
     if USED_ON.load(Relaxed) != core {
         USED_ON.store(core, Relaxed);
     }
 }
 
-/// Binding is over: the program enters a sandbox, which may not know the call.
+fn this_core() -> i32 {
+    // SAFETY: has no arguments; glibc reads a word that the kernel keeps (rseq), others ask the vDSO.
+    unsafe { libc::sched_getcpu() }
+}
+
+/// Binding is over: the program enters a sandbox, which may not know the call. With the lock held.
 pub(crate) fn forbid() {
     ALLOWED.store(false, Relaxed);
 }
 
+/// In a forked child: nobody has used its books.
+pub(crate) fn forget() {
+    USED_ON.store(NOWHERE, Relaxed);
+}
+
 /// The monitor's own view of it.
 pub(crate) struct Place {
-    /// Where the thread that made it could run.
+    /// Where it may run.
     cores: Option<CpuSet>,
     bound_to: i32,
     last: i32,
@@ -48,51 +59,70 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Wherever the kernel puts it.
+    /// Wherever the thread may run that made it. Before anybody is told that the monitor runs.
     pub(crate) fn anywhere() -> Self {
         let allowed = unfiltered();
-        let cores = if allowed { rustix::thread::sched_getaffinity(None).ok() } else { None };
+        let cores = if allowed { sched_getaffinity(None).ok() } else { None };
         ALLOWED.store(cores.is_some(), Relaxed);
         Self { cores, bound_to: NOWHERE, last: NOWHERE, steady: 0 }
     }
 
     /// Whether the faults that are to be answered now were most likely taken on this very core.
     pub(crate) fn is_near(&self) -> bool {
-        // SAFETY: as above.
-        unsafe { libc::sched_getcpu() == USED_ON.load(Relaxed) }
+        this_core() == USED_ON.load(Relaxed)
     }
 
-    /// Faults were answered. Without the lock.
+    /// Faults were answered. With the lock held.
     pub(crate) fn answered(&mut self) {
         let core = USED_ON.load(Relaxed);
         self.steady = if core == self.last { self.steady.saturating_add(1) } else { 0 };
         self.last = core;
-        let Some(cores) = self.cores.filter(|_| ALLOWED.load(Relaxed)) else { return };
-        if core == NOWHERE || core == self.bound_to {
-            return;
-        }
-        let bound = if self.bound_to != NOWHERE {
-            self.bound_to = NOWHERE;
-            bind(&cores)
-        } else if self.steady >= STEADY {
-            self.bound_to = core;
-            let mut one = CpuSet::new();
-            one.set(core as usize);
-            bind(&one)
-        } else {
-            return;
-        };
-        if bound.is_err() {
+        let bound = self.bound_to != NOWHERE;
+        let leave = bound && (core != self.bound_to || !monitor::program_has_one_thread());
+        let enter = !bound && self.steady >= STEADY && core != NOWHERE;
+        if (leave || enter) && ALLOWED.load(Relaxed) && self.change(enter, core).is_none() {
             forbid();
         }
     }
+
+    /// Binds it to `core`, or lets it go; `None`: not to be had.
+    fn change(&mut self, enter: bool, core: i32) -> Option<()> {
+        let now = sched_getaffinity(None).ok()?;
+        let ours = self.bound_to != NOWHERE && now == only(self.bound_to);
+        if !ours {
+            self.cores = Some(now);
+        }
+        self.bound_to = NOWHERE;
+        self.steady = 0;
+        let cores = self.cores?;
+        if enter
+            && !(monitor::program_has_one_thread() && cores.is_set(core as usize) && !real_time())
+        {
+            return Some(());
+        }
+        if enter || ours {
+            inject::check(Call::Affinity).ok()?;
+            sched_setaffinity(None, &if enter { only(core) } else { cores }).ok()?;
+            add(&COUNTERS.handler_bindings, 1);
+        }
+        if enter {
+            self.bound_to = core;
+        }
+        Some(())
+    }
 }
 
-fn bind(cores: &CpuSet) -> rustix::io::Result<()> {
-    inject::check(Call::Affinity)?;
-    rustix::thread::sched_setaffinity(None, cores)?;
-    add(&COUNTERS.handler_bindings, 1);
-    Ok(())
+fn only(core: i32) -> CpuSet {
+    let mut one = CpuSet::new();
+    one.set(core as usize);
+    one
+}
+
+/// Whether the program's first thread is scheduled in real time, as far as the kernel tells.
+fn real_time() -> bool {
+    // SAFETY: a plain question about our own process.
+    let policy = unsafe { libc::sched_getscheduler(libc::getpid()) };
+    !matches!(policy, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
 }
 
 /// Whether no seccomp filter is in force, as far as `/proc` tells.

@@ -333,10 +333,12 @@ pub fn start() -> bool {
 /// then on.
 pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
-    place::forbid();
     lend::close();
     files::stop();
-    with_space_after_fork(|_| GATE.stand_down());
+    with_space_after_fork(|_| {
+        place::forbid();
+        GATE.stand_down();
+    });
     materialize_all();
     stats::close();
     let page = with_space_after_fork(|space| {

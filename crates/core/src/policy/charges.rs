@@ -192,6 +192,9 @@ impl Policy {
     /// `site` costs `ns`, and will go on to do so.
     #[inline]
     pub(super) fn charge_steady(&mut self, site: SiteId, ns: i64) {
+        if self.is_frozen(site) {
+            return;
+        }
         self.saved -= ns;
         self.sites[site as usize].window.saved -= ns;
         self.debit(site, ns);
@@ -200,6 +203,9 @@ impl Policy {
     /// `site`'s decision cost `ns`: once, or wasted.
     #[inline]
     pub fn charge(&mut self, site: SiteId, ns: i64) {
+        if self.is_frozen(site) {
+            return;
+        }
         self.sites[site as usize].window.spent += ns;
         self.debit(site, ns);
     }

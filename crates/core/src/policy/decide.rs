@@ -85,12 +85,15 @@ impl Policy {
             _ => {}
         }
         let all = self.trial.all_elide();
-        self.frozen = all || self.trial.settles();
+        let frozen = all || self.trial.settles();
+        if frozen != self.frozen {
+            self.frozen = frozen;
+            // (What passed meanwhile is no site's own.)
+            self.sites.iter_mut().for_each(|s| s.window = Window::default());
+        }
         if all != self.pauses.all_elide() {
             self.pauses.all_elide.store(u32::from(all), Relaxed);
             self.lost = 0;
-            // (The time that passed meanwhile is no site's own.)
-            self.sites.iter_mut().for_each(|s| s.window = Window::default());
         }
         outcome
     }
@@ -98,6 +101,9 @@ impl Policy {
     /// While no accounts are kept: a fault took `ns`, or a copy that was not made saved them. Faults that go on and on are what a
     /// trial must not wait for the end of a stretch for.
     pub(super) fn lose(&mut self, ns: i64) {
+        if self.lost >= LOSS_MAX {
+            return;
+        }
         self.lost = (self.lost + ns).max(0);
         if self.lost >= LOSS_MAX {
             // (What is next to be looked at ends it for good.)

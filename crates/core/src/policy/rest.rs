@@ -55,9 +55,6 @@ impl Policy {
         if site == 0 || !self.backoff {
             return;
         }
-        if self.is_frozen(site) {
-            return;
-        }
         if self.paused(site) {
             self.charge_resting(site, ns);
             return;
