@@ -98,10 +98,10 @@ impl Policy {
         outcome
     }
 
-    /// While no accounts are kept: a fault took `ns`, or a copy that was not made saved them. Faults that go on and on are what a
+    /// While all sites elide: a fault took `ns`, or a copy that was not made saved them. Faults that go on and on are what a
     /// trial must not wait for the end of a stretch for.
     pub(super) fn lose(&mut self, ns: i64) {
-        if self.lost >= LOSS_MAX {
+        if !self.pauses.all_elide() {
             return;
         }
         self.lost = (self.lost + ns).max(0);
