@@ -19,6 +19,7 @@
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`clock`] | which calls are timed, and how long they take |
 //! | [`work`] | how much the program copies |
+//! | `procfs` | what the kernel says of this process |
 //! | [`stats`] | the counters, and the file by which others see them |
 //! | [`heap`] | our libraries' own allocator |
 //! | [`early`] | copies before libc's routines are known |
@@ -46,6 +47,8 @@ pub mod monitor;
 pub mod pages;
 #[cfg(not(all(loom, test)))]
 pub mod place;
+#[cfg(not(all(loom, test)))]
+mod procfs;
 #[cfg(not(all(loom, test)))]
 pub mod sigpipe;
 #[cfg(not(all(loom, test)))]

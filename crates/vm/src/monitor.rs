@@ -10,7 +10,7 @@ use crate::pages::{Fds, WAKE_TRIES};
 use crate::place::Place;
 use crate::sync::Futex;
 use crate::uffd::{Event, Msg, Uffd};
-use crate::{critical, space};
+use crate::{critical, procfs, space};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -296,17 +296,13 @@ fn threads() -> Option<usize> {
 
 /// Whether the first thread has run all that it runs before its end.
 fn first_thread_is_dead() -> bool {
-    use rustix::fs::{Mode, OFlags};
     // Of the whole process, which is its first thread; the state follows the name in parentheses.
-    let read = || {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let stat = rustix::fs::open(c"/proc/self/stat", flags, Mode::empty()).ok()?;
-        let mut text = [0u8; 128];
-        let n = rustix::io::read(&stat, &mut text[..]).ok()?;
-        let name_ends = text[..n].iter().rposition(|b| *b == b')')?;
-        text.get(name_ends + 2).copied()
-    };
-    matches!(read(), Some(b'Z' | b'X'))
+    let mut room = [0; 128];
+    let state = procfs::read(c"/proc/self/stat", &mut room).and_then(|text| {
+        let name_ends = text.iter().rposition(|b| *b == b')')?;
+        text.get(name_ends + 2)
+    });
+    matches!(state, Some(b'Z' | b'X'))
 }
 
 /// Whether the program has no thread but the calling one.

@@ -9,7 +9,7 @@
 //! call; and not where somebody else has changed where it may run, but to what he allows.
 
 use crate::stats::COUNTERS;
-use crate::{inject, monitor};
+use crate::{inject, monitor, procfs};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use uncopy_core::counters::add;
@@ -127,17 +127,8 @@ fn real_time() -> bool {
 
 /// Whether no seccomp filter is in force, as far as `/proc` tells.
 fn unfiltered() -> bool {
-    use rustix::fs::{Mode, OFlags};
-    let read = || {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let status = inject::check(Call::Open)
-            .and_then(|()| rustix::fs::open(c"/proc/thread-self/status", flags, Mode::empty()))
-            .ok()?;
-        let mut text = [0u8; 4096];
-        let n = rustix::io::read(&status, &mut text[..]).ok()?;
-        let line = b"\nSeccomp:\t";
-        let at = text[..n].windows(line.len()).position(|w| w == line)?;
-        text.get(at + line.len()).copied()
-    };
-    read() == Some(b'0')
+    let mut room = [0; 4096];
+    let line = b"\nSeccomp:\t0\n";
+    procfs::read(c"/proc/thread-self/status", &mut room)
+        .is_some_and(|text| text.windows(line.len()).any(|w| w == line))
 }

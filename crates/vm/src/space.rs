@@ -7,7 +7,7 @@
 use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
-use crate::{clock, critical, files, freeze::LIST, inject, lend, monitor, place, stats};
+use crate::{clock, critical, files, freeze::LIST, inject, lend, monitor, place, procfs, stats};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -428,20 +428,10 @@ pub(crate) fn page_to_wake_by() -> Option<usize> {
 }
 
 fn max_map_count() -> usize {
-    use rustix::fs::{Mode, OFlags};
-    let read = || {
-        inject::check(Call::Open).ok()?;
-        let fd = rustix::fs::open(
-            c"/proc/sys/vm/max_map_count",
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
-        let mut text = [0u8; 32];
-        let n = rustix::io::read(&fd, &mut text[..]).ok()?;
-        core::str::from_utf8(&text[..n]).ok()?.trim().parse().ok()
-    };
-    read().unwrap_or(MAP_COUNT)
+    let mut room = [0; 32];
+    let text = procfs::read(c"/proc/sys/vm/max_map_count", &mut room);
+    let text = text.and_then(|text| core::str::from_utf8(text).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(MAP_COUNT)
 }
 
 /// How much of the stack is used at most while the lock is held, in bytes.
