@@ -79,10 +79,10 @@ impl Progress {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Nothing is tried for so long; what was tried last may still have to be undone.
-    Waiting { since: Progress, time: u64, settled: bool },
-    /// The stretch number `stretch` began so; even ones are the incumbent's.
-    Trying { stretch: usize, settled: bool, since: Progress },
+    /// Nothing is tried for so long.
+    Waiting(u64),
+    /// The stretch of this number; even ones are the incumbent's.
+    Trying(usize),
 }
 
 /// What a trial came to.
@@ -100,6 +100,10 @@ pub struct Trial {
     /// Whether all sites elide but for trials.
     together: bool,
     phase: Phase,
+    /// When that began; of a stretch that is settled, when its measuring did.
+    since: Progress,
+    /// Whether what was tried before is undone.
+    settled: bool,
     /// What 1 MB took in each stretch.
     prices: [u64; STRETCHES],
     /// How long the next wait will be, where all elide and where not.
@@ -109,9 +113,15 @@ pub struct Trial {
 
 impl Default for Trial {
     fn default() -> Self {
-        let phase = Phase::Waiting { since: Progress::default(), time: FIRST_WAIT, settled: true };
-        let prices = [0; STRETCHES];
-        Self { together: false, phase, prices, check: CHECK_WAIT, lost: LOST_WAIT }
+        Self {
+            together: false,
+            phase: Phase::Waiting(FIRST_WAIT),
+            since: Progress::default(),
+            settled: true,
+            prices: [0; STRETCHES],
+            check: CHECK_WAIT,
+            lost: LOST_WAIT,
+        }
     }
 }
 
@@ -119,58 +129,52 @@ impl Trial {
     /// Whether all sites are to elide just now.
     pub fn all_elide(&self) -> bool {
         match self.phase {
-            Phase::Trying { stretch, .. } if stretch % 2 == 1 => !self.together,
+            Phase::Trying(stretch) if stretch % 2 == 1 => !self.together,
             _ => self.together,
         }
     }
 
     /// Whether what happens just now follows from what was tried before.
     pub fn settles(&self) -> bool {
-        let (Phase::Waiting { settled, .. } | Phase::Trying { settled, .. }) = self.phase;
-        !settled
+        !self.settled
     }
 
     /// Each site is judged for itself from now on, whatever was found out: the time is not known any more, or too much was
     /// lost.
     pub fn give_up(&mut self, now: Option<Progress>) {
-        let since = now.unwrap_or_default();
         (self.together, self.check) = (false, CHECK_WAIT);
-        self.phase = Phase::Waiting { since, time: self.lost, settled: now.is_none() };
+        self.enter(Phase::Waiting(self.lost), now.is_none(), now.unwrap_or_default());
         self.lost = (self.lost * GROWS_CLEAR).min(LONGEST_WAIT);
     }
 
     /// Looks at how far the program has come, and at `copy_mb`, what copying 1 MB costs in ns. Returns what a trial came to that
     /// ends with this.
     pub fn look(&mut self, now: Progress, copy_mb: u64) -> Option<Outcome> {
-        let (Phase::Waiting { since, .. } | Phase::Trying { since, .. }) = self.phase;
-        if now.times.cpu < since.times.cpu {
+        if now.times.cpu < self.since.times.cpu {
             // (A forked child's processor time begins anew.)
             self.wait_from(now, FIRST_WAIT);
             return None;
         }
-        let did = now.since(since);
+        let did = now.since(self.since);
         match self.phase {
-            Phase::Waiting { time, settled, .. } => {
-                if !settled && did.time() >= SETTLE_APART {
-                    self.phase = Phase::Waiting { since, time, settled: true };
-                } else if did.time() >= time {
-                    if self.together || worth_trying(did, copy_mb) {
-                        self.begin(0, now);
-                    } else {
-                        self.phase = Phase::Waiting { since: now, time: FIRST_WAIT, settled: true };
-                    }
+            Phase::Waiting(_) if !self.settled && did.time() >= SETTLE_APART => self.settled = true,
+            Phase::Waiting(time) if did.time() >= time => {
+                if self.together || worth_trying(did, copy_mb) {
+                    self.begin(0, now);
+                } else {
+                    self.enter(Phase::Waiting(FIRST_WAIT), true, now);
                 }
-                None
             }
-            Phase::Trying { stretch, settled: false, .. } => {
+            Phase::Waiting(_) => {}
+            Phase::Trying(_) if !self.settled => {
                 let settle = if self.all_elide() { SETTLE_TOGETHER } else { SETTLE_APART };
                 if did.time() >= settle {
-                    self.phase = Phase::Trying { stretch, settled: true, since: now };
+                    self.enter(self.phase, true, now);
                 }
-                None
             }
-            Phase::Trying { stretch, settled: true, .. } => self.measure(stretch, did, now),
+            Phase::Trying(stretch) => return self.measure(stretch, did, now),
         }
+        None
     }
 
     fn measure(&mut self, stretch: usize, did: Progress, now: Progress) -> Option<Outcome> {
@@ -214,11 +218,15 @@ impl Trial {
     }
 
     fn begin(&mut self, stretch: usize, now: Progress) {
-        self.phase = Phase::Trying { stretch, settled: false, since: now };
+        self.enter(Phase::Trying(stretch), false, now);
     }
 
     fn wait_from(&mut self, now: Progress, time: u64) {
-        self.phase = Phase::Waiting { since: now, time, settled: false };
+        self.enter(Phase::Waiting(time), false, now);
+    }
+
+    fn enter(&mut self, phase: Phase, settled: bool, now: Progress) {
+        (self.phase, self.settled, self.since) = (phase, settled, now);
     }
 
     fn win(&mut self, now: Progress) -> Outcome {

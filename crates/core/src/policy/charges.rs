@@ -148,7 +148,7 @@ impl Policy {
         self.charge(site, ns);
     }
 
-    pub(super) fn price_of_moves(&self, calls: u64, pages: usize) -> i64 {
+    fn price_of_moves(&self, calls: u64, pages: usize) -> i64 {
         self.costs.move_pages * calls as i64 + self.costs.move_page * pages as i64
     }
 
@@ -184,14 +184,14 @@ impl Policy {
     }
 
     /// Keeping the books for `site` is modelled to cost `ns`.
-    pub(super) fn charge_books(&mut self, site: SiteId, ns: i64) {
+    fn charge_books(&mut self, site: SiteId, ns: i64) {
         let ns = self.scale.books(ns);
         self.charge_steady(site, ns);
     }
 
     /// `site` costs `ns`, and will go on to do so.
     #[inline]
-    pub(super) fn charge_steady(&mut self, site: SiteId, ns: i64) {
+    fn charge_steady(&mut self, site: SiteId, ns: i64) {
         if self.is_frozen(site) {
             return;
         }

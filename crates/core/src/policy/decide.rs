@@ -1,6 +1,6 @@
 //! Whether a copy is to be elided: by its site's own account, or because all sites elide.
 
-use super::{Policy, Site, SiteId, slot};
+use super::{Policy, Site, SiteId};
 use crate::shared::UNTRIED;
 use crate::trial::{LOSS_MAX, Outcome, Progress};
 use crate::window::Window;
@@ -29,20 +29,20 @@ impl Policy {
         s.untried = true;
     }
 
-    pub(super) fn tick(&self, site: SiteId) -> bool {
-        self.pauses.tick(slot(self.sites[site as usize].key)) == 0
+    fn tick(&self, site: SiteId) -> bool {
+        self.pauses.tick(self.slot(site)) == 0
     }
 
-    pub(super) fn left(&self, site: SiteId) -> u32 {
+    fn left(&self, site: SiteId) -> u32 {
         if self.joins(site) {
             return 0;
         }
-        self.pauses.left[slot(self.sites[site as usize].key)].load(Relaxed)
+        self.pauses.left[self.slot(site)].load(Relaxed)
     }
 
     /// Whether `site` elides, whatever its account says, because all do.
     #[inline]
-    pub(super) fn joins(&self, site: SiteId) -> bool {
+    fn joins(&self, site: SiteId) -> bool {
         self.pauses.all_elide() && !self.sites[site as usize].untried
     }
 

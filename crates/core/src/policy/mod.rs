@@ -180,6 +180,12 @@ impl Policy {
         self.scale.percent()
     }
 
+    /// The place of `site` in [`Pauses`].
+    #[inline]
+    fn slot(&self, site: SiteId) -> usize {
+        slot(self.sites[site as usize].key)
+    }
+
     #[inline]
     fn record(&self, site: SiteId) -> &'static Record {
         &self.records.0[self.sites[site as usize].record as usize % RECORDS]

@@ -20,7 +20,7 @@ impl Policy {
     }
 
     #[cold]
-    pub(super) fn window_ends(&mut self, site: SiteId) {
+    fn window_ends(&mut self, site: SiteId) {
         let s = &mut self.sites[site as usize];
         match s.window.end((self.now)(), self.saved) {
             Verdict::Unknown => {}
@@ -70,7 +70,7 @@ impl Policy {
 
     /// What a site costs while it rests (undoing what it did; small views that stay) leaves it less for its next try, but
     /// lengthens no pause: it says nothing about how the next try will go.
-    pub(super) fn charge_resting(&mut self, site: SiteId, ns: i64) {
+    fn charge_resting(&mut self, site: SiteId, ns: i64) {
         let least = self.credit_again(self.sites[site as usize].key) / 2;
         let s = &mut self.sites[site as usize];
         if !s.audited {
@@ -79,7 +79,7 @@ impl Policy {
     }
 
     #[cold]
-    pub(super) fn fall_into_debt(&mut self, site: SiteId) {
+    fn fall_into_debt(&mut self, site: SiteId) {
         let s = &mut self.sites[site as usize];
         self.in_debt += u32::from(!s.in_debt);
         s.in_debt = true;
@@ -87,7 +87,7 @@ impl Policy {
     }
 
     /// `site` is left alone, for longer than the last time.
-    pub(super) fn rest(&mut self, site: SiteId) {
+    fn rest(&mut self, site: SiteId) {
         let key = self.sites[site as usize].key;
         let credit = self.credit_again(key);
         let s = &mut self.sites[site as usize];
@@ -99,8 +99,8 @@ impl Policy {
     }
 
     /// Whoever shares `site`'s pause begins a new window after it.
-    pub(super) fn pause(&mut self, site: SiteId, copies: u32) {
-        let slot_of_all = slot(self.sites[site as usize].key);
+    fn pause(&mut self, site: SiteId, copies: u32) {
+        let slot_of_all = self.slot(site);
         self.pauses.left[slot_of_all].store(copies, Relaxed);
         bump(&self.record(site).paused, u64::from(copies));
         for s in self.sites.iter_mut().filter(|s| slot(s.key) == slot_of_all) {

@@ -134,7 +134,7 @@ fn small_views_that_go_on_being_copied_while_a_site_rests_lengthen_no_pause_and_
     assert_eq!(elides(&mut p, site, len, AUDIT_AFTER, 0), 0);
     let credit = p.sites[site as usize].credit;
     for left in (1..=AUDIT).rev() {
-        assert_eq!(p.pauses.left[slot(p.sites[site as usize].key)].load(Relaxed), left);
+        assert_eq!(p.pauses.left[p.slot(site)].load(Relaxed), left);
         p.earn(site, 100, p.costs.elide);
         p.moved(site, 100, 1_000);
         assert!(!p.allows(site, len));
@@ -229,8 +229,7 @@ fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference(
     let (rests, elides, lends) = (p.site(1, len), p.site(2, len), p.site(3, len));
     assert!(p.allows_lending(lends, len));
     p.charge(rests, i64::from(u32::MAX));
-    let left =
-        |p: &Policy, site: SiteId| p.pauses.left[slot(p.sites[site as usize].key)].load(Relaxed);
+    let left = |p: &Policy, site: SiteId| p.pauses.left[p.slot(site)].load(Relaxed);
     let before = left(&p, rests);
     let credit = p.sites[elides as usize].credit;
     let mut copied = 0;
@@ -250,6 +249,19 @@ fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference(
     assert_eq!(left(&p, rests), before);
     assert!(!p.allows(rests, len) && p.allows(elides, len));
     assert_eq!(p.sites[elides as usize].credit, credit);
+}
+
+#[test]
+fn a_fault_costs_what_it_costs_where_it_is_answered() {
+    let mut p = policy();
+    let site = p.site(1, 1 << 20);
+    let mut cost = |near| {
+        let before = p.sites[site as usize].credit;
+        p.answers_near(near);
+        p.fault(site, 0);
+        before - p.sites[site as usize].credit
+    };
+    assert_eq!((cost(true), cost(false)), (Costs::REFERENCE.fault_near, Costs::REFERENCE.fault));
 }
 
 #[test]
