@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use indicatif::ProgressBar;
-
-use super::echo_load::Load;
-use super::echo_rows::{Numbers, Sample, Samples, table};
+use super::echo_rows::{Samples, table};
 pub use super::echo_rows::{Results, Row};
 use super::echo_server::{Allocation, Checksum, Plan, Touched};
-use super::server_process::ServerProcess;
+use super::echo_turns::Contender;
 use super::stats::{median, quotient, round};
 use super::{Side, cores, progress};
 use crate::run::userfaultfd;
@@ -47,14 +44,14 @@ pub struct EchoArgs {
     /// How the server allocates its copies
     #[arg(long, value_enum, default_value = "malloc")]
     pub alloc: Allocation,
-    /// Times that plain and uncopy are measured in turns; medians are shown
+    /// Times that fresh servers, plain and under uncopy, are measured side by side; medians are shown
     #[arg(long, value_name = "N", default_value = "5", value_parser = positive)]
     pub repeats: usize,
-    /// Length of each timed window
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    /// Timed load on each of them, in short turns
+    #[arg(long, value_name = "SECONDS", default_value = "1.5", value_parser = seconds)]
     pub seconds: Duration,
-    /// Time under load before each window
-    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
+    /// Load on each before that, while call sites learn; 0 shows what learning costs
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub warmup: Duration,
     /// Random messages on each connection that are compared byte by byte before each window, and
     /// as many after it
@@ -128,13 +125,14 @@ pub fn main(args: &EchoArgs) -> Outcome {
     }
     crate::print(&format!(
         "{}\n\
-         Medians of {} turns of {} s. ratio: uncopy over plain; ideal: plain without copies over plain.\n\
+         Medians of {} fresh pairs of servers, {} s each in short turns after {} s of load. ratio: uncopy over plain; ideal: plain without copies over plain.\n\
          cpu: of the server, us a request; latencies in us; calls: page-table calls in 100 requests.\n\
          Echoes are not compared while time is taken; before and after, every byte of {} random\n\
          messages was, on both sides, and all of them were right.\n",
         table(&results.rows),
         args.repeats,
         args.seconds.as_secs_f64(),
+        args.warmup.as_secs_f64(),
         units::grouped(results.rows.iter().map(|row| row.verified_messages).sum()),
     ))
 }
@@ -193,7 +191,7 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
     let group = |plan: &Plan| -> Group {
         (plan.size, plan.connections, plan.cores.len(), plan.touch_pages)
     };
-    let bar = progress::bar(plans.len() * args.repeats * 2);
+    let bar = progress::bar(plans.len() * args.repeats);
     let mut baselines: BTreeMap<Group, f64> = BTreeMap::new();
     let mut rows = Vec::new();
     for plan in &plans {
@@ -201,17 +199,28 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
         let wants_baseline = args.ideal && !listed && !baselines.contains_key(&group(plan));
         let mut samples = Samples::default();
         let mut baseline = Vec::new();
-        if wants_baseline {
-            bar.inc_length(args.repeats as u64);
-        }
-        for turn in 0..args.repeats {
-            for side in Side::in_turn(turn) {
-                samples.of(side).push(sample(args, plan, side, library, &bar)?);
-            }
+        let without = Plan { copies: 0, ..plan.clone() };
+        for repeat in 0..args.repeats {
+            let [first, second] = Side::in_turn(repeat);
+            let mut entries = vec![(first, plan), (second, plan)];
             if wants_baseline {
-                let plan = Plan { copies: 0, ..plan.clone() };
-                baseline.push(sample(args, &plan, Side::Plain, library, &bar)?.numbers.req_per_s);
+                entries.push((Side::Plain, &without));
             }
+            bar.set_message(format!("{}, {} copies", units::size(plan.size as u64), plan.copies));
+            let mut contenders = entries
+                .iter()
+                .map(|(side, plan)| Contender::start(args, plan, *side, library))
+                .collect::<Outcome<Vec<_>>>()?;
+            Contender::race(&mut contenders, args.seconds)?;
+            for ((side, of), contender) in entries.into_iter().zip(contenders) {
+                let sample = contender.end(args, library)?;
+                if of.copies == plan.copies {
+                    samples.of(side).push(sample);
+                } else {
+                    baseline.push(sample.numbers.req_per_s);
+                }
+            }
+            bar.inc(1);
         }
         let row = samples.row(plan)?;
         if plan.copies == 0 {
@@ -227,69 +236,4 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
         row.ideal_ratio = round(quotient(baseline, row.plain.req_per_s), 3);
     }
     Ok(Results { bench: "echo".to_owned(), rows })
-}
-
-/// One fresh server: verified, warmed up, timed, verified.
-fn sample(
-    args: &EchoArgs,
-    plan: &Plan,
-    side: Side,
-    library: &Path,
-    bar: &ProgressBar,
-) -> Outcome<Sample> {
-    bar.set_message(format!("{}, {} copies, {side}", units::size(plan.size as u64), plan.copies));
-    let mut server = ServerProcess::start(plan, side, library, &args.environment)?;
-    let mut sample = load(args, plan, &mut server).map_err(|e| server.explain(e))?;
-    server.stop()?;
-    if side == Side::Uncopy && !sample.preloaded {
-        return Err(format!(
-            "{} was not loaded into the echo server, or has no counters; is it the library of this uncopy?",
-            library.display()
-        ));
-    }
-    sample.numbers.req_per_s = round(sample.numbers.req_per_s, 1);
-    bar.inc(1);
-    Ok(sample)
-}
-
-fn load(args: &EchoArgs, plan: &Plan, server: &mut ServerProcess) -> Outcome<Sample> {
-    let mut load = Load::connect(server.port, plan.connections, plan.size, fastrand::u64(..))?;
-    load.verify(args.verify)?;
-    load.begin()?;
-    load.run(args.warmup)?;
-    let before = server.report()?;
-    let timed = load.run(args.seconds)?;
-    let after = server.report()?;
-    load.finish()?;
-    load.verify(args.verify)?;
-    let requests = timed.requests as f64;
-    let cpu_us = after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / 1000.0;
-    let percentile = |p| round(timed.latency.value_at_percentile(p) as f64 / 1000.0, 1);
-    let earlier = before.counters.unwrap_or_default();
-    let preloaded = after.counters.is_some();
-    let counters = after
-        .counters
-        .unwrap_or_default()
-        .into_iter()
-        .map(|(name, n)| {
-            let since = n.saturating_sub(earlier.get(&name).copied().unwrap_or(0));
-            (name, since)
-        })
-        .collect();
-    Ok(Sample {
-        numbers: Numbers {
-            req_per_s: requests / timed.elapsed.as_secs_f64(),
-            req_per_s_spread: [0.0; 2],
-            cpu_us_per_req: round(quotient(cpu_us, requests), 2),
-            cpu_us_per_req_spread: [0.0; 2],
-            p50_us: percentile(50.0),
-            p99_us: percentile(99.0),
-            rss_kb: after.rss_kb,
-            load_cpu_us_per_req: round(quotient(timed.cpu_ns as f64 / 1000.0, requests), 2),
-        },
-        requests: timed.requests,
-        counters,
-        preloaded,
-        verified: load.verified(),
-    })
 }

@@ -126,13 +126,9 @@ impl Load {
         Ok(())
     }
 
-    /// Starts a request on every connection; [`Self::run`] keeps them going.
-    pub fn begin(&mut self) -> Outcome {
-        (0..self.links.len()).try_for_each(|index| self.start_prebuilt(index))
-    }
-
-    /// Keeps every connection busy for `duration`; requests stay under way at the end.
-    pub fn run(&mut self, duration: Duration) -> Outcome<Timed> {
+    /// Keeps every connection busy for `length`, then lets what is under way come to its end. All of that is timed, so all
+    /// that the server does for it lies between what it reports before and after.
+    pub fn turn(&mut self, length: Duration) -> Outcome<Timed> {
         let mut latency = Histogram::new_with_bounds(1, 120_000_000_000, 3)
             .map_err(|e| format!("cannot record latencies ({e})"))?;
         let cpu = || {
@@ -140,32 +136,25 @@ impl Load {
         };
         let cpu_before = cpu()?;
         let start = Instant::now();
-        let mut requests = 0;
-        loop {
-            let elapsed = start.elapsed();
-            if elapsed >= duration {
-                return Ok(Timed { requests, elapsed, cpu_ns: cpu()? - cpu_before, latency });
-            }
+        (0..self.links.len()).try_for_each(|index| self.start_prebuilt(index))?;
+        let (mut requests, mut open) = (0, self.links.len());
+        while open > 0 {
+            let goes_on = start.elapsed() < length;
             for (index, blocked) in self.wait()? {
-                if self.advance(index, blocked, false)? {
-                    requests += 1;
-                    let took = self.links[index].started.elapsed().as_nanos();
-                    latency.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
+                if !self.advance(index, blocked, false)? {
+                    continue;
+                }
+                requests += 1;
+                let took = self.links[index].started.elapsed().as_nanos();
+                latency.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
+                if goes_on {
                     self.start_prebuilt(index)?;
+                } else {
+                    open -= 1;
                 }
             }
         }
-    }
-
-    /// Lets what is under way come to its end.
-    pub fn finish(&mut self) -> Outcome {
-        let mut open = self.links.len();
-        while open > 0 {
-            for (index, blocked) in self.wait()? {
-                open -= usize::from(self.advance(index, blocked, false)?);
-            }
-        }
-        Ok(())
+        Ok(Timed { requests, elapsed: start.elapsed(), cpu_ns: cpu()? - cpu_before, latency })
     }
 
     /// The connections that something can be done on, and whether they waited to send.
@@ -341,12 +330,10 @@ mod tests {
         let mut load = Load::connect(echo(None), 1, 10_000, 1).unwrap();
         load.verify(3).unwrap();
         assert_eq!(load.verified(), 3);
-        load.begin().unwrap();
-        let timed = load.run(Duration::from_millis(20)).unwrap();
-        load.finish().unwrap();
+        let timed = load.turn(Duration::from_millis(20)).unwrap();
         load.verify(1).unwrap();
         assert_eq!(timed.latency.len(), timed.requests);
-        assert!(timed.requests > 0 && load.verified() == 4);
+        assert!(timed.requests > 1 && load.verified() == 4);
     }
 
     #[test]

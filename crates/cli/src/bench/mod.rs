@@ -7,6 +7,7 @@ mod echo_connection;
 mod echo_load;
 mod echo_rows;
 pub mod echo_server;
+mod echo_turns;
 pub mod figures;
 pub mod file;
 pub mod memcpy;

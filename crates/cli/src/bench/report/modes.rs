@@ -81,6 +81,7 @@ impl Mode {
                 quick,
                 repeats: None,
                 seconds: None,
+                warmup: None,
                 connections: None,
                 library: None,
                 json: true,

@@ -1,0 +1,133 @@
+//! Fresh echo servers side by side, plain and under uncopy: verified, warmed up, timed in short turns, verified.
+//!
+//! What else a shared machine does comes in bursts of a second and more; turns of a fraction of that meet it alike.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::Side;
+use super::echo::EchoArgs;
+use super::echo_load::Load;
+use super::echo_rows::{Numbers, Sample};
+use super::echo_server::{Plan, Report};
+use super::server_process::ServerProcess;
+use super::stats::{quotient, round};
+use crate::Outcome;
+
+/// About how long a turn is.
+const TURN: Duration = Duration::from_millis(150);
+
+/// One of the servers that take turns, what drives it, and what came of its turns.
+pub struct Contender {
+    server: ServerProcess,
+    load: Load,
+    side: Side,
+    requests: u64,
+    elapsed: Duration,
+    load_cpu_ns: u64,
+    latency: Histogram<u64>,
+    cpu_ns: u64,
+    rss_kb: u64,
+    counters: BTreeMap<String, u64>,
+    preloaded: bool,
+}
+
+impl Contender {
+    /// A fresh server: verified and warmed up.
+    pub fn start(args: &EchoArgs, plan: &Plan, side: Side, library: &Path) -> Outcome<Self> {
+        let mut server = ServerProcess::start(plan, side, library, &args.environment)?;
+        let load = warm(args, plan, server.port).map_err(|e| server.explain(e))?;
+        let latency = Histogram::new_with_bounds(1, 120_000_000_000, 3)
+            .map_err(|e| format!("cannot record latencies ({e})"))?;
+        Ok(Self {
+            server,
+            load,
+            side,
+            requests: 0,
+            elapsed: Duration::ZERO,
+            load_cpu_ns: 0,
+            latency,
+            cpu_ns: 0,
+            rss_kb: 0,
+            counters: BTreeMap::new(),
+            preloaded: false,
+        })
+    }
+
+    /// Its part of the timed window, which all of `contenders` have in turns.
+    pub fn race(contenders: &mut [Self], window: Duration) -> Outcome {
+        let turns = (window.as_secs_f64() / TURN.as_secs_f64()).round().max(1.0) as u32;
+        for turn in 0..turns {
+            // (Each goes first in turn.)
+            for i in 0..contenders.len() {
+                let next = (i + turn as usize) % contenders.len();
+                contenders[next].turn(window / turns)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, length: Duration) -> Outcome {
+        let before = self.server.report()?;
+        let timed = self.load.turn(length).map_err(|e| self.server.explain(e))?;
+        let after = self.server.report()?;
+        self.requests += timed.requests;
+        self.elapsed += timed.elapsed;
+        self.load_cpu_ns += timed.cpu_ns;
+        self.latency.add(timed.latency).map_err(|e| format!("cannot record latencies ({e})"))?;
+        self.used(before, after);
+        Ok(())
+    }
+
+    fn used(&mut self, before: Report, after: Report) {
+        self.cpu_ns += after.cpu_ns.saturating_sub(before.cpu_ns);
+        self.rss_kb = after.rss_kb;
+        self.preloaded = after.counters.is_some();
+        let earlier = before.counters.unwrap_or_default();
+        for (name, n) in after.counters.unwrap_or_default() {
+            let since = n.saturating_sub(earlier.get(&name).copied().unwrap_or(0));
+            *self.counters.entry(name).or_default() += since;
+        }
+    }
+
+    /// Verifies again, ends the server, and tells what its turns came to.
+    pub fn end(mut self, args: &EchoArgs, library: &Path) -> Outcome<Sample> {
+        self.load.verify(args.verify).map_err(|e| self.server.explain(e))?;
+        self.server.stop()?;
+        if self.side == Side::Uncopy && !self.preloaded {
+            return Err(format!(
+                "{} was not loaded into the echo server, or has no counters; is it the library of this uncopy?",
+                library.display()
+            ));
+        }
+        let requests = self.requests as f64;
+        let each = |ns: u64| round(quotient(ns as f64 / 1000.0, requests), 2);
+        let percentile = |p| round(self.latency.value_at_percentile(p) as f64 / 1000.0, 1);
+        Ok(Sample {
+            numbers: Numbers {
+                req_per_s: round(requests / self.elapsed.as_secs_f64(), 1),
+                req_per_s_spread: [0.0; 2],
+                cpu_us_per_req: each(self.cpu_ns),
+                cpu_us_per_req_spread: [0.0; 2],
+                p50_us: percentile(50.0),
+                p99_us: percentile(99.0),
+                rss_kb: self.rss_kb,
+                load_cpu_us_per_req: each(self.load_cpu_ns),
+            },
+            requests: self.requests,
+            counters: self.counters,
+            preloaded: self.preloaded,
+            verified: self.load.verified(),
+        })
+    }
+}
+
+fn warm(args: &EchoArgs, plan: &Plan, port: u16) -> Outcome<Load> {
+    let mut load = Load::connect(port, plan.connections, plan.size, fastrand::u64(..))?;
+    load.verify(args.verify)?;
+    load.turn(args.warmup)?;
+    Ok(load)
+}
