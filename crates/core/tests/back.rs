@@ -208,6 +208,28 @@ fn what_resting_sites_go_on_copying_is_not_registered_for_ever() {
 }
 
 #[test]
+fn what_other_sites_copy_that_is_no_input_any_more_is_not_registered_for_ever() {
+    let mut w = elided();
+    for page in 0..16 {
+        w.load(SOURCE + page * PAGE);
+        w.load(COPY + page * PAGE);
+    }
+    let other = w.another_buffer();
+    let registered = |w: &World| w.tracker.memory.registered.touches(Span::sized(COPY, LEN));
+    let copy = |w: &mut World, times| {
+        for _ in 0..times {
+            let mut plan = CopyPlan::default();
+            w.tracker.copy_begin(other, COPY, LEN, CALLER, false, &mut plan);
+            assert!(plan.bypass);
+        }
+    };
+    copy(&mut w, 32);
+    assert!(registered(&w), "what elides may be using it");
+    copy(&mut w, 32);
+    assert!(!registered(&w));
+}
+
+#[test]
 fn what_is_copied_back_in_part_only_is_looked_at_anew_where_the_destination_shares_a_page() {
     for seed in 0..40 {
         let mut w = elided();

@@ -109,8 +109,6 @@ pub struct Sample {
     pub requests: u64,
     /// What the window added to the library's counters.
     pub counters: BTreeMap<String, u64>,
-    /// Whether there were any.
-    pub preloaded: bool,
     /// Messages compared byte by byte.
     pub verified: u64,
 }
@@ -297,7 +295,6 @@ mod tests {
             },
             requests: 200,
             counters: [("elided_bytes".to_owned(), elided), ("moves".to_owned(), 2)].into(),
-            preloaded: true,
             verified: 10,
         }
     }

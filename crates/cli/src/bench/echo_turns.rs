@@ -119,7 +119,6 @@ impl Contender {
             },
             requests: self.requests,
             counters: self.counters,
-            preloaded: self.preloaded,
             verified: self.load.verified(),
         })
     }

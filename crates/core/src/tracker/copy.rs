@@ -1,5 +1,6 @@
 //! How a copy is planned: which destination bytes become views, which are staged, which are copied.
 
+use super::moving::IN_VAIN_RESTS;
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
 use crate::counters::add;
 use crate::extents::ExtentId;
@@ -126,21 +127,27 @@ impl<M: Memory> Tracker<M> {
         if self.views.touches(from) || self.views.touches(to) {
             return None;
         }
-        self.misled(from, to);
-        if !is_input {
-            return Some(Reason::NotInput);
+        let registered = self.registered.touches(from) || self.registered.touches(to);
+        if !registered {
+            self.misled(from, to);
         }
-        if len < self.policy.threshold {
+        if is_input && len < self.policy.threshold {
             return Some(Reason::TooSmall);
         }
         let site = self.policy.site(caller, len);
-        if self.policy.allows(site, len) {
+        if is_input && self.policy.allows(site, len) {
             return None;
         }
-        if self.policy.rests_long(site) {
-            self.came_in_vain(from, to, site);
+        if registered {
+            // (A copy of what was not elided before it is no input's any more, whatever its own site does.)
+            let weight = match (is_input, self.policy.rests_long(site)) {
+                (true, true) => IN_VAIN_RESTS,
+                (true, false) => 0,
+                (false, _) => 1,
+            };
+            self.came_in_vain(from, to, site, weight);
         }
-        Some(Reason::Resting)
+        Some(if is_input { Reason::Resting } else { Reason::NotInput })
     }
 
     fn missed(&mut self, caller: usize, len: usize, why: Reason) {

@@ -18,8 +18,10 @@ const HOLES_MAX: usize = 4;
 const FILTER_RENEWAL: usize = 32;
 /// As it is after so many copies that it let through for nothing, while any range was unregistered.
 const MISLED_MAX: usize = 32;
-/// One in so many copies of resting sites that come for registered memory without views ends the registration.
-const IN_VAIN_MAX: usize = 16;
+/// One in so many copies that come for registered memory without views ends the registration;
+const IN_VAIN_MAX: usize = 64;
+/// one of input counts for so many, where its site rests for long.
+pub(super) const IN_VAIN_RESTS: usize = 4;
 
 impl<M: Memory> Tracker<M> {
     /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and
@@ -181,13 +183,10 @@ impl<M: Memory> Tracker<M> {
         self.forget_registration(pages);
     }
 
-    /// A copy of `site`, which rests, came here for memory that is registered and has no views. As long as it is, every call on
-    /// it takes the lock to find nothing; but another site may be using it, so only one in some is listened to.
-    pub(super) fn came_in_vain(&mut self, from: Span, to: Span, site: SiteId) {
-        if !(self.registered.touches(from) || self.registered.touches(to)) {
-            return;
-        }
-        self.in_vain += 1;
+    /// A copy of `site` that is not elided came here for memory that is registered and has no views. As long as it is, every call
+    /// on it takes the lock to find nothing; but another site may be using it, so only one in some is listened to.
+    pub(super) fn came_in_vain(&mut self, from: Span, to: Span, site: SiteId, weight: usize) {
+        self.in_vain += weight;
         // (It may leave a hole in a long range.)
         let room = self.registered.count() < self.limits.ranges / 2;
         if self.in_vain >= IN_VAIN_MAX && room {
@@ -225,15 +224,11 @@ impl<M: Memory> Tracker<M> {
         self.filter.track_only(self.registered.iter());
     }
 
-    /// A copy without views came here; perhaps because the filter takes its memory for tracked.
+    /// A copy of memory that is not registered came here; perhaps because the filter takes its memory for tracked.
     pub(super) fn misled(&mut self, from: Span, to: Span) {
         let for_tracked = |s: Span| self.filter.perhaps_tracked(s.start, s.len());
-        if self.unregistered == 0
-            || to.is_empty()
-            || self.registered.touches(from)
-            || self.registered.touches(to)
-            || !(for_tracked(from) || for_tracked(to))
-        {
+        let empty = to.is_empty();
+        if self.unregistered == 0 || empty || !(for_tracked(from) || for_tracked(to)) {
             return;
         }
         self.misled += 1;
