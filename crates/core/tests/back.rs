@@ -327,7 +327,7 @@ fn what_was_lent_is_copied_back_never_moved() {
         plan = OutputPlan::default();
     }
     w.tracker.output_begin([(SOURCE, LEN)].into_iter(), &mut plan);
-    w.tracker.lend(&mut plan, CALLER);
+    w.tracker.lend(&mut plan, CALLER, false);
     assert_ne!(plan.lent, 0);
     for &(at, len) in &plan.pieces {
         w.tracker.memory.lend(at, len);

@@ -239,7 +239,8 @@ impl World {
             return self.tracker.release(&mut plan.pins);
         }
         let site = self.random.below(3) * 64 + 6400;
-        self.tracker.lend(&mut plan, site);
+        let paced = self.random.one_in(4);
+        self.tracker.lend(&mut plan, site, paced);
         self.stray_touch();
         for (i, &(at, len)) in plan.pieces.iter().enumerate() {
             if plan.lent >> i & 1 != 0 {
@@ -257,14 +258,14 @@ impl World {
         if self.random.one_in(4) {
             self.read(buffer);
         }
-        self.tracker.adopt(buffer, 6400, buffer.len());
+        self.tracker.adopt(buffer, 6400, buffer.len(), false);
         for _ in 0..3 {
             let mut plan = OutputPlan::default();
             self.tracker.output_begin([(buffer.start, buffer.len())].into_iter(), &mut plan);
             if plan.bypass {
                 return;
             }
-            self.tracker.lend(&mut plan, 6400);
+            self.tracker.lend(&mut plan, 6400, false);
             for (i, &(at, len)) in plan.pieces.clone().iter().enumerate() {
                 if plan.lent >> i & 1 != 0 {
                     self.tracker.memory.lend(at, len);

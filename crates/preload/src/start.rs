@@ -14,6 +14,7 @@ use uncopy_core::inject::Plan;
 use uncopy_core::options::{self, OPTIONS, Values, index_of};
 use uncopy_core::policy::Costs;
 use uncopy_vm::inject;
+use uncopy_vm::lend::Pacing;
 use uncopy_vm::space::{self, Settings};
 use uncopy_vm::uffd::Refusal;
 use uncopy_vm::{files, stats, twin};
@@ -207,7 +208,12 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
             if values.get(LEND) != 0 {
-                uncopy_vm::lend::allow(costs.lend_from(), values.get(LEND) > 1);
+                let pacing = match values.get(LEND) {
+                    1 if costs.lend_from(true) == usize::MAX => Pacing::Shunned,
+                    1 => Pacing::Priced,
+                    _ => Pacing::Ignored,
+                };
+                uncopy_vm::lend::allow(costs.lend_from(false), pacing);
             }
             files::allow(values.get(FILE_MEMORY) as usize);
             if !twin {

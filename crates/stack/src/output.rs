@@ -8,7 +8,7 @@ use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan};
 use uncopy_core::span::Span;
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
-use uncopy_vm::lend::{self, Lent, Target};
+use uncopy_vm::lend::{self, Kind, Lent, Target};
 use uncopy_vm::{critical, space};
 
 /// What is known of a call that writes to a stream.
@@ -177,7 +177,7 @@ fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent
         add(&space::COUNTERS.unlent_peer, 1);
         return Lent::No;
     };
-    space::with(|b| b.lend(plan, stream.caller));
+    space::with(|b| b.lend(plan, stream.caller, kind == Kind::PacedTcp));
     if plan.lent == 0 {
         return Lent::No;
     }
@@ -199,9 +199,9 @@ fn adopt_repeats(buffers: &[iovec], stream: &Stream) -> bool {
     adopted
 }
 
-/// Whether the descriptor takes pages, these among them.
-fn takes(span: Span, stream: &Stream) -> bool {
-    lend::kind(stream.target.fd).is_some_and(|k| lend::fits(k, &[piece(span.start, span.len())]))
+/// What the descriptor is, if it takes pages, these among them.
+fn takes(span: Span, stream: &Stream) -> Option<Kind> {
+    lend::kind(stream.target.fd).filter(|k| lend::fits(*k, &[piece(span.start, span.len())]))
 }
 
 #[cold]
@@ -210,13 +210,14 @@ fn adopt(span: Span, total: usize, stream: &Stream) -> bool {
         || !(stream.movable)(span.start)
         || !(stream.movable)(span.end - 1)
         || space::PAUSES.rests(stream.caller, total)
-        || !takes(span, stream)
     {
         return false;
     }
+    let Some(kind) = takes(span, stream) else { return false };
     // (As for the first elided copy: starting makes a thread.)
     if !space::running() && (critical::in_handler() || !space::start()) {
         return false;
     }
-    space::with(|b| b.adopt(span, stream.caller, total)) == Some(true)
+    let paced = kind == Kind::PacedTcp;
+    space::with(|b| b.adopt(span, stream.caller, total, paced)) == Some(true)
 }

@@ -8,7 +8,7 @@ const PAGE: usize = 4 << 10;
 const MB: usize = 1 << 20;
 
 /// How each price comes about, in the order of the fields.
-pub const HOW: [(&str, &str); 19] = [
+pub const HOW: [(&str, &str); 20] = [
     ("copy_mb", "1 MB: half hot, half cold"),
     ("again", "the reference's, as much dearer as the books are here"),
     ("elide", "the same"),
@@ -24,8 +24,9 @@ pub const HOW: [(&str, &str); 19] = [
     ("register", "UFFDIO_REGISTER"),
     ("refused", "the reference's: not measured"),
     ("wasted_input", "the reference's: not measured"),
-    ("send_mb", "the reference's, as much dearer as copying 1 MB is here"),
-    ("lend", "the reference's: not measured"),
+    ("send_mb", "what sending 1 MB by reference saves over 64K, each page, and what that costs"),
+    ("pace_mb", "what of that is not saved where the connection paces itself"),
+    ("lend", "what sending 1 MB by reference saves less than that says"),
     ("lend_page", "the reference's: not measured"),
     ("drop_page", "first touch of 64K, each page, and a little"),
 ];
@@ -50,8 +51,16 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
     let fault = found(Work::FaultOtherCore, PAGE).or_else(|| on_same_core(1))?;
     let moved = found(Work::Move, 64 << 10)?;
     let move_page = (found(Work::Move, 512 << 10)? - moved) / 112.0;
+    let copy_mb = (1.0 - COLD) * hot + COLD * cold;
+    // (With one core, or without a loopback device, sending is not measured.)
+    let saved = saves(results, Work::Send, Work::SendByReference, MB);
+    let saved_small = saves(results, Work::Send, Work::SendByReference, 64 << 10);
+    let saved_paced = saves(results, Work::SendPaced, Work::SendPacedByReference, MB);
+    let saved_further = saved.zip(saved_small).map(|(large, small)| (large - small) / 240.0 * 256.0);
+    let sending_scaled = reference.send_mb as f64 * copy_mb / reference.copy_mb as f64;
+    let lend_pages = (reference.lend_page * (MB / PAGE) as i64) as f64;
     Some(Costs {
-        copy_mb: plausible((1.0 - COLD) * hot + COLD * cold, reference.copy_mb),
+        copy_mb: plausible(copy_mb, reference.copy_mb),
         again: scaled(reference.again, Work::BooksAgain)?,
         elide: scaled(reference.elide, Work::BooksElide)?,
         look: scaled(reference.look, Work::BooksLook)?,
@@ -67,17 +76,28 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
         refused: reference.refused,
         wasted_input: reference.wasted_input,
         send_mb: plausible(
-            reference.send_mb as f64 * ((1.0 - COLD) * hot + COLD * cold)
-                / reference.copy_mb as f64,
+            saved_further.map_or(sending_scaled, |saved| saved + lend_pages),
             reference.send_mb,
         ),
-        lend: reference.lend,
+        lend: plausible(
+            saved_further.zip(saved).map_or(reference.lend as f64, |(pages, all)| pages - all),
+            reference.lend,
+        ),
         lend_page: reference.lend_page,
+        pace_mb: plausible(
+            saved.zip(saved_paced).map_or(reference.pace_mb as f64, |(s, p)| s - p),
+            reference.pace_mb,
+        ),
         drop_page: plausible(
             found(Work::FirstTouch, 64 << 10)? / 16.0 + 100.0,
             reference.drop_page,
         ),
     })
+}
+
+/// What sending `bytes` by reference saves.
+fn saves(results: &[Measured], copied: Work, by_reference: Work, bytes: usize) -> Option<f64> {
+    Some(find(results, copied, bytes)? - find(results, by_reference, bytes)?)
 }
 
 /// How far from the reference machine's a price may be. Machines differ less; what is measured
@@ -143,6 +163,22 @@ mod tests {
         }
         let costs = costs(&results).unwrap();
         assert_eq!((costs.fault, costs.fill, costs.again), (44_000, 250, 30));
+    }
+
+    #[test]
+    fn sending_is_priced_by_what_sending_by_reference_saves_and_pacing_by_what_it_leaves_of_that() {
+        let mut results = reference_machine();
+        let mut put = |work, bytes, ns| results.push(Measured { work, bytes, ns });
+        // (500 ns a page, less 8,000.)
+        put(Work::Send, 64 << 10, 20_000.0);
+        put(Work::SendByReference, 64 << 10, 20_000.0);
+        put(Work::Send, MB, 250_000.0);
+        put(Work::SendByReference, MB, 130_000.0);
+        put(Work::SendPaced, MB, 300_000.0);
+        put(Work::SendPacedByReference, MB, 220_000.0);
+        let costs = costs(&results).unwrap();
+        assert_eq!((costs.send_mb, costs.lend, costs.pace_mb), (143_360, 8_000, 40_000));
+        assert_eq!((costs.lend_from(false), costs.lend_from(true)), (17 * PAGE, 24 * PAGE));
     }
 
     #[test]

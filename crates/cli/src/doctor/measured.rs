@@ -31,6 +31,14 @@ pub enum Work {
     FaultOtherCore,
     /// A system call that does nothing.
     SystemCall,
+    /// Sending to a peer on this host: the sender's CPU time.
+    Send,
+    /// The same by reference.
+    SendByReference,
+    /// The same over a connection that paces itself.
+    SendPaced,
+    /// That by reference.
+    SendPacedByReference,
     /// The tracker alone, on simulated memory: a copy like the last one.
     BooksAgain,
     /// The same: another copy that is elided.
@@ -58,6 +66,10 @@ impl Work {
             Self::FaultSameCore => "a fault, thread on the same core",
             Self::FaultOtherCore => "a fault, thread on another core",
             Self::SystemCall => "a system call",
+            Self::Send => "sending within the host, CPU time",
+            Self::SendByReference => "the same by reference",
+            Self::SendPaced => "sending within the host, paced (BBR)",
+            Self::SendPacedByReference => "the same by reference, paced",
             Self::BooksAgain => "books: a copy like the last one",
             Self::BooksElide => "books: another copy",
             Self::BooksLook => "books: a look in vain",
@@ -86,6 +98,8 @@ impl Work {
             Self::BooksInput => Some(BOOKS[3]),
             Self::BooksOutput => Some(BOOKS[4]),
             Self::Register | Self::Unregister | Self::SystemCall => None,
+            Self::Send | Self::SendByReference => None,
+            Self::SendPaced | Self::SendPacedByReference => None,
         }
     }
 }

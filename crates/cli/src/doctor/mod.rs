@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `checks` | the kernel's features and permissions |
 //! | `measured` | what is measured, and what the reference machine took |
-//! | `memory_costs`, `page_costs`, `books` | the measuring |
+//! | `memory_costs`, `page_costs`, `send_costs`, `books` | the measuring |
 //! | `sample` | medians of short samples |
 //! | `region` | memory to measure on |
 //! | `derive` | from measurements to the prices of the cost model |
@@ -23,6 +23,7 @@ mod page_costs;
 mod region;
 mod report;
 mod sample;
+mod send_costs;
 
 use std::process::ExitCode;
 use std::thread;
@@ -125,7 +126,7 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
 }
 
 /// Pieces of work, for the progress bar: without userfaultfd, and with it.
-const STEPS: [usize; 2] = [26, 42];
+const STEPS: [usize; 2] = [26, 72];
 
 fn measure(pages: bool) -> Outcome<Vec<Measured>> {
     let bar = progress::bar(STEPS[usize::from(pages)]);
@@ -138,6 +139,7 @@ fn measure(pages: bool) -> Outcome<Vec<Measured>> {
     books::measure(&mut results, done)?;
     if pages {
         page_costs::measure(&available, &mut results, done)?;
+        send_costs::measure(&available, &mut results, done)?;
     }
     bar.finish_and_clear();
     results.sort_by_key(|m| (m.work, m.bytes));

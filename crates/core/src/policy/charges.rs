@@ -114,10 +114,10 @@ impl Policy {
         self.charge_steady(site, books + reading);
     }
 
-    /// `bytes` in `pages` pages were sent by reference for `site`.
-    pub fn lent(&mut self, site: SiteId, bytes: usize, pages: usize) {
+    /// `bytes` in `pages` pages were sent by reference for `site`, over a connection that paces itself within the host or not.
+    pub fn lent(&mut self, site: SiteId, bytes: usize, pages: usize, paced: bool) {
         let c = self.costs;
-        let saved = (bytes as i64).saturating_mul(c.send_mb) >> 20;
+        let saved = (bytes as i64).saturating_mul(c.saved_mb(paced)) >> 20;
         let r = self.record(site);
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);

@@ -29,12 +29,13 @@ pub const ADOPT_AFTER: usize = 2;
 const PASSES_UNPROVED: u8 = 6;
 
 impl<M: Memory> Tracker<M> {
-    /// Decides what of a planned output goes by reference, for a descriptor that takes pages, on behalf of
-    /// the call site that returns to `caller`. From here on those extents count as lent.
-    pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize) {
+    /// Decides what of a planned output goes by reference, for a descriptor that takes pages (a connection that paces itself
+    /// within the host, if `paced`), on behalf of the call site that returns to `caller`. From here on those extents count as
+    /// lent.
+    pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize, paced: bool) {
         let c = self.counters;
         let total: usize = plan.pieces.iter().map(|p| p.1).sum();
-        let least = self.policy.costs.lend_from();
+        let least = self.policy.costs.lend_from(paced);
         if plan.gathered < least {
             return add(&c.unlent_small, 1);
         }
@@ -68,6 +69,7 @@ impl<M: Memory> Tracker<M> {
             }
         }
         (plan.lent, plan.lent_bytes, plan.lender) = (lent, bytes, site);
+        plan.paced = paced;
     }
 
     /// An output was made: `sent` bytes went out, by reference where that was planned and `lent` says that
@@ -103,7 +105,7 @@ impl<M: Memory> Tracker<M> {
             self.policy.gathered(plan.payer, read, cold);
         }
         if bytes > 0 {
-            self.policy.lent(plan.lender, bytes, pages);
+            self.policy.lent(plan.lender, bytes, pages, plan.paced);
             add(&self.counters.lent_bytes, bytes as u64);
             add(&self.counters.lent_sends, 1);
         }
@@ -132,10 +134,10 @@ impl<M: Memory> Tracker<M> {
 
     /// The program keeps sending `span`, which is resident, by the call that returns to `caller`: its whole
     /// pages become a view. Returns whether any did.
-    pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
+    pub fn adopt(&mut self, span: Span, caller: usize, total: usize, paced: bool) -> bool {
         let core = span.core();
-        if core.len() < LEND_MIN || total < self.policy.costs.lend_from() || !self.books_have_room()
-        {
+        let least = self.policy.costs.lend_from(paced);
+        if core.len() < LEND_MIN || total < least || !self.books_have_room() {
             return false;
         }
         let site = self.policy.site(caller, total);

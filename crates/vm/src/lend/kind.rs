@@ -2,7 +2,7 @@
 //!
 //! unsafe: asks the kernel about a descriptor, into variables of ours.
 
-use super::PACED;
+use super::Pacing;
 use super::pipes::status;
 use crate::critical::{syscall4, syscall6};
 use core::ffi::c_int;
@@ -14,6 +14,9 @@ use rustix::fs::FileType;
 pub enum Kind {
     /// A TCP socket.
     Tcp,
+    /// One that paces itself by timers (BBR) though it leaves no host. The faster its sender, the more timers: where copies are
+    /// cheap, these cost more than the copies did.
+    PacedTcp,
     /// A UNIX stream socket.
     Unix,
     /// A pipe.
@@ -35,12 +38,13 @@ pub fn kind(fd: i32) -> Option<Kind> {
                 let what = match takes_pages(fd) {
                     Some(Kind::Tcp) => 1,
                     Some(Kind::Unix) => 2,
+                    Some(Kind::PacedTcp) => 3,
                     _ => 0,
                 };
                 value = inode << 2 | what;
                 known.store(value, Ordering::Relaxed);
             }
-            [None, Some(Kind::Tcp), Some(Kind::Unix), None][value as usize & 3]
+            [None, Some(Kind::Tcp), Some(Kind::Unix), Some(Kind::PacedTcp)][value as usize & 3]
         }
         _ => None,
     }
@@ -54,16 +58,23 @@ pub(super) fn takes_pages(fd: i32) -> Option<Kind> {
     }
     match ask(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
         Some((libc::AF_UNIX, _)) => Some(Kind::Unix),
-        Some((libc::AF_INET | libc::AF_INET6, _)) => (is(libc::SO_PROTOCOL, libc::IPPROTO_TCP)
-            && ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0)
-            && (PACED.load(Ordering::Relaxed) || !paced_within_host(fd)))
-        .then_some(Kind::Tcp),
+        Some((libc::AF_INET | libc::AF_INET6, _)) => {
+            let free = ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0);
+            if !is(libc::SO_PROTOCOL, libc::IPPROTO_TCP) || !free {
+                return None;
+            }
+            match Pacing::allowed() {
+                Pacing::Ignored => Some(Kind::Tcp),
+                _ if !paced_within_host(fd) => Some(Kind::Tcp),
+                Pacing::Priced => Some(Kind::PacedTcp),
+                Pacing::Shunned => None,
+            }
+        }
         _ => None,
     }
 }
 
-/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it leaves no host. The faster
-/// its sender, the more timers: on a virtual machine these cost more than the copies did.
+/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it leaves no host.
 pub(super) fn paced_within_host(fd: i32) -> bool {
     let name = ask(fd, libc::SOL_TCP, libc::TCP_CONGESTION).map(|(v, _)| v.to_le_bytes());
     if name.is_none_or(|n| !n.starts_with(b"bbr")) {

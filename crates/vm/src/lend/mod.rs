@@ -20,7 +20,7 @@ use crate::inject;
 use crate::sigpipe::WithoutSigpipe;
 use crate::stats::COUNTERS;
 use core::ffi::{c_int, c_uint};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use libc::iovec;
 use uncopy_core::counters::add;
 use uncopy_core::inject::{Call, Error};
@@ -64,13 +64,30 @@ pub enum Lent {
 
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Whether they may go over paced connections within this host.
-static PACED: AtomicBool = AtomicBool::new(false);
+/// What becomes of connections that pace themselves within this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pacing {
+    /// Nothing goes by reference there.
+    Shunned,
+    /// They are [`Kind::PacedTcp`], whose price is another one.
+    Priced,
+    /// They are what others are.
+    Ignored,
+}
 
-/// Calls of so many bytes and more may go by reference, also over paced connections within this host or not. For
-/// the constructor.
-pub fn allow(from: usize, paced: bool) {
-    PACED.store(paced, Ordering::Relaxed);
+static PACING: AtomicU8 = AtomicU8::new(Pacing::Shunned as u8);
+
+impl Pacing {
+    fn allowed() -> Self {
+        let all = [Self::Shunned, Self::Priced, Self::Ignored];
+        all[PACING.load(Ordering::Relaxed) as usize % all.len()]
+    }
+}
+
+/// Calls of so many bytes and more may go by reference. For the constructor.
+pub fn allow(from: usize, pacing: Pacing) {
+    PACING.store(pacing as u8, Ordering::Relaxed);
     FROM.store(from, Ordering::Relaxed);
 }
 
@@ -86,7 +103,7 @@ pub fn send(kind: Kind, target: &Target, pieces: &[iovec], lent: u64) -> Lent {
     let before = errno();
     let pieces = Pieces { all: pieces, lent };
     let outcome = match kind {
-        Kind::Tcp => to_tcp(target, &pieces),
+        Kind::Tcp | Kind::PacedTcp => to_tcp(target, &pieces),
         Kind::Unix => to_socket(target, &pieces),
         Kind::Pipe => to_pipe(target, &pieces),
     };
