@@ -241,6 +241,14 @@ mod tests {
     }
 
     #[test]
+    fn sending_by_reference_pays_from_fewer_bytes_the_dearer_copying_is_and_never_where_timers_take_it_all()
+     {
+        let dear = Costs { send_mb: 180_000, pace_mb: 40_000, ..Costs::REFERENCE };
+        let from = [Costs::REFERENCE, dear].map(|c| [c.lend_from(false), c.lend_from(true)]);
+        assert_eq!(from, [[23 * PAGE, usize::MAX], [LEND_MIN, 9 * PAGE]]);
+    }
+
+    #[test]
     fn each_mistake_is_named() {
         let said = |text| Costs::parse(text).unwrap_err().to_string();
         assert_eq!(said("fault"), "'fault' is not NAME=NS");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::echo_rows::{Samples, table};
 pub use super::echo_rows::{Results, Row};
+use super::echo_rows::{Samples, table};
 use super::echo_server::{Allocation, Checksum, Plan, Touched};
 use super::echo_turns::Contender;
 use super::stats::{median, quotient, round};

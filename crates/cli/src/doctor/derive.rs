@@ -56,7 +56,8 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
     let saved = saves(results, Work::Send, Work::SendByReference, MB);
     let saved_small = saves(results, Work::Send, Work::SendByReference, 64 << 10);
     let saved_paced = saves(results, Work::SendPaced, Work::SendPacedByReference, MB);
-    let saved_further = saved.zip(saved_small).map(|(large, small)| (large - small) / 240.0 * 256.0);
+    let saved_further =
+        saved.zip(saved_small).map(|(large, small)| (large - small) / 240.0 * 256.0);
     let sending_scaled = reference.send_mb as f64 * copy_mb / reference.copy_mb as f64;
     let lend_pages = (reference.lend_page * (MB / PAGE) as i64) as f64;
     Some(Costs {

@@ -110,3 +110,28 @@ pub(super) fn status_flags(fd: i32) -> c_int {
         syscall4(libc::SYS_fcntl as usize, fd as usize, libc::F_GETFL as usize, 0, 0) as c_int
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_connection_within_the_host_is_paced_where_bbr_is_its_congestion_control() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let fd = stream.as_raw_fd();
+        let controlled_by = |name: &str| {
+            let (at, len) = (name.as_ptr().cast(), name.len() as u32);
+            // SAFETY: the name is as long as is said.
+            unsafe { libc::setsockopt(fd, libc::SOL_TCP, libc::TCP_CONGESTION, at, len) == 0 }
+        };
+        assert!(controlled_by("reno") && !paced_within_host(fd));
+        // (A kernel may have no BBR.)
+        if controlled_by("bbr") {
+            assert!(paced_within_host(fd));
+            assert_eq!(takes_pages(fd), None, "unless it is allowed");
+        }
+    }
+}
