@@ -113,7 +113,7 @@ pub const OPTIONS: &[Spec] = &[
         default: 1,
         min: 0,
         max: 2,
-        help: "Send by reference what is sent again and again to stream sockets and pipes: 0 never, 1 but for paced (BBR) connections within this host, 2 always",
+        help: "Send by reference what is sent again and again to stream sockets and pipes: 0 never, 1 where its price says so, 2 also on paced (BBR) connections within this host whose timers cost more",
     },
     Spec {
         name: "follow-exec",
