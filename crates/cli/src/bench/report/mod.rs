@@ -31,7 +31,7 @@ pub struct ReportArgs {
     /// Directory for index.html, the pictures and the results
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-report")]
     out: PathBuf,
-    /// About two minutes instead of about fifteen: a look, not a measurement
+    /// About two minutes instead of about forty: a look, not a measurement
     #[arg(long)]
     quick: bool,
     /// Only these modes; results of others that are in the directory are shown too
