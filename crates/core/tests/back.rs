@@ -190,13 +190,19 @@ fn what_a_resting_site_goes_on_copying_is_copied_back_where_it_cannot_be_moved()
     assert!(!w.resident(COPY), "the other view stays");
 }
 
-#[test]
-fn what_resting_sites_go_on_copying_is_not_registered_for_ever() {
+/// A program that has touched every page of both: registered memory without views.
+fn touched() -> World {
     let mut w = elided();
     for page in 0..16 {
         w.load(SOURCE + page * PAGE);
         w.load(COPY + page * PAGE);
     }
+    w
+}
+
+#[test]
+fn what_resting_sites_go_on_copying_is_not_registered_for_ever() {
+    let mut w = touched();
     let other = w.another_buffer();
     let registered = |w: &World, at| w.tracker.memory.registered.touches(Span::sized(at, LEN));
     assert!(registered(&w, SOURCE) && w.copy(other, SOURCE, RESTING));
@@ -209,11 +215,7 @@ fn what_resting_sites_go_on_copying_is_not_registered_for_ever() {
 
 #[test]
 fn what_other_sites_copy_that_is_no_input_any_more_is_not_registered_for_ever() {
-    let mut w = elided();
-    for page in 0..16 {
-        w.load(SOURCE + page * PAGE);
-        w.load(COPY + page * PAGE);
-    }
+    let mut w = touched();
     let other = w.another_buffer();
     let registered = |w: &World| w.tracker.memory.registered.touches(Span::sized(COPY, LEN));
     let copy = |w: &mut World, times| {

@@ -62,6 +62,23 @@ pub struct Timed {
     pub latency: Histogram<u64>,
 }
 
+impl Timed {
+    /// No run yet.
+    pub fn nothing() -> Outcome<Self> {
+        let latency = Histogram::new_with_bounds(1, 120_000_000_000, 3)
+            .map_err(|e| format!("cannot record latencies ({e})"))?;
+        Ok(Self { requests: 0, elapsed: Duration::ZERO, cpu_ns: 0, latency })
+    }
+
+    /// Another run of the same.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.elapsed += other.elapsed;
+        self.cpu_ns += other.cpu_ns;
+        self.latency.add(&other.latency).expect("both have the same bounds");
+    }
+}
+
 impl Load {
     /// Opens `connections` to the server on `port` of 127.0.0.1.
     pub fn connect(port: u16, connections: usize, size: usize, seed: u64) -> Outcome<Self> {
@@ -129,24 +146,23 @@ impl Load {
     /// Keeps every connection busy for `length`, then lets what is under way come to its end. All of that is timed, so all
     /// that the server does for it lies between what it reports before and after.
     pub fn turn(&mut self, length: Duration) -> Outcome<Timed> {
-        let mut latency = Histogram::new_with_bounds(1, 120_000_000_000, 3)
-            .map_err(|e| format!("cannot record latencies ({e})"))?;
+        let mut timed = Timed::nothing()?;
         let cpu = || {
             cpu_ns(UsageWho::RUSAGE_THREAD).map_err(|e| format!("cannot tell the CPU time ({e})"))
         };
         let cpu_before = cpu()?;
         let start = Instant::now();
         (0..self.links.len()).try_for_each(|index| self.start_prebuilt(index))?;
-        let (mut requests, mut open) = (0, self.links.len());
+        let mut open = self.links.len();
         while open > 0 {
             let goes_on = start.elapsed() < length;
             for (index, blocked) in self.wait()? {
                 if !self.advance(index, blocked, false)? {
                     continue;
                 }
-                requests += 1;
+                timed.requests += 1;
                 let took = self.links[index].started.elapsed().as_nanos();
-                latency.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
+                timed.latency.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
                 if goes_on {
                     self.start_prebuilt(index)?;
                 } else {
@@ -154,7 +170,9 @@ impl Load {
                 }
             }
         }
-        Ok(Timed { requests, elapsed: start.elapsed(), cpu_ns: cpu()? - cpu_before, latency })
+        timed.elapsed = start.elapsed();
+        timed.cpu_ns = cpu()? - cpu_before;
+        Ok(timed)
     }
 
     /// The connections that something can be done on, and whether they waited to send.

@@ -6,11 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-
 use super::Side;
 use super::echo::EchoArgs;
-use super::echo_load::Load;
+use super::echo_load::{Load, Timed};
 use super::echo_rows::{Numbers, Sample};
 use super::echo_server::{Plan, Report};
 use super::server_process::ServerProcess;
@@ -25,10 +23,7 @@ pub struct Contender {
     server: ServerProcess,
     load: Load,
     side: Side,
-    requests: u64,
-    elapsed: Duration,
-    load_cpu_ns: u64,
-    latency: Histogram<u64>,
+    timed: Timed,
     cpu_ns: u64,
     rss_kb: u64,
     counters: BTreeMap<String, u64>,
@@ -40,16 +35,11 @@ impl Contender {
     pub fn start(args: &EchoArgs, plan: &Plan, side: Side, library: &Path) -> Outcome<Self> {
         let mut server = ServerProcess::start(plan, side, library, &args.environment)?;
         let load = warm(args, plan, server.port).map_err(|e| server.explain(e))?;
-        let latency = Histogram::new_with_bounds(1, 120_000_000_000, 3)
-            .map_err(|e| format!("cannot record latencies ({e})"))?;
         Ok(Self {
             server,
             load,
             side,
-            requests: 0,
-            elapsed: Duration::ZERO,
-            load_cpu_ns: 0,
-            latency,
+            timed: Timed::nothing()?,
             cpu_ns: 0,
             rss_kb: 0,
             counters: BTreeMap::new(),
@@ -74,10 +64,7 @@ impl Contender {
         let before = self.server.report()?;
         let timed = self.load.turn(length).map_err(|e| self.server.explain(e))?;
         let after = self.server.report()?;
-        self.requests += timed.requests;
-        self.elapsed += timed.elapsed;
-        self.load_cpu_ns += timed.cpu_ns;
-        self.latency.add(timed.latency).map_err(|e| format!("cannot record latencies ({e})"))?;
+        self.timed.add(&timed);
         self.used(before, after);
         Ok(())
     }
@@ -103,21 +90,21 @@ impl Contender {
                 library.display()
             ));
         }
-        let requests = self.requests as f64;
+        let requests = self.timed.requests as f64;
         let each = |ns: u64| round(quotient(ns as f64 / 1000.0, requests), 2);
-        let percentile = |p| round(self.latency.value_at_percentile(p) as f64 / 1000.0, 1);
+        let percentile = |p| round(self.timed.latency.value_at_percentile(p) as f64 / 1000.0, 1);
         Ok(Sample {
             numbers: Numbers {
-                req_per_s: round(requests / self.elapsed.as_secs_f64(), 1),
+                req_per_s: round(requests / self.timed.elapsed.as_secs_f64(), 1),
                 req_per_s_spread: [0.0; 2],
                 cpu_us_per_req: each(self.cpu_ns),
                 cpu_us_per_req_spread: [0.0; 2],
                 p50_us: percentile(50.0),
                 p99_us: percentile(99.0),
                 rss_kb: self.rss_kb,
-                load_cpu_us_per_req: each(self.load_cpu_ns),
+                load_cpu_us_per_req: each(self.timed.cpu_ns),
             },
-            requests: self.requests,
+            requests: self.timed.requests,
             counters: self.counters,
             verified: self.load.verified(),
         })
