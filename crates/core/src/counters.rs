@@ -101,7 +101,7 @@ counters! {
     books_percent,
     /// Times that the fault-handling thread was bound to the core of the program's one thread, or let go.
     handler_bindings,
-    /// Times that eliding at all call sites was compared with their own accounts, or the other way round.
+    /// Times that eliding at all call sites, or at none, was compared with their own accounts, or the other way round.
     trials,
     /// Of these, how many ended with a change.
     trials_won,

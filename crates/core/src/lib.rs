@@ -14,7 +14,7 @@
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
 //! | [`policy`] | whether a call site's copies are worth eliding |
 //! | [`window`] | whether what a site saves is worth having |
-//! | [`trial`] | whether all sites together gain where each for itself does not |
+//! | [`trial`] | whether a program gains if all sites elide, or none does, where each for itself does not |
 //! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |

@@ -134,6 +134,8 @@ pub struct OutputPlan {
     pub extents: ArrayVec<ExtentId, MAX_PIECES>,
     /// Bytes of these extents were sent before.
     pub again: bool,
+    /// Some of them better became ordinary memory.
+    pub worn: bool,
     /// A bit for each piece that goes by reference; 0: nothing does.
     pub lent: u64,
     /// Bytes that go by reference.

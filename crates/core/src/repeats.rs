@@ -9,6 +9,10 @@ const SHIFT: u32 = 14;
 const SLOTS: usize = if cfg!(all(loom, test)) { 4 } else { 1 << 13 };
 /// Lengths and counts share a word.
 const COUNT_BITS: u32 = 8;
+/// Counts go no further;
+const OFTEN: usize = LEFT_ALONE_LAST / 2;
+/// those behind it, up to this one, are of ranges that are left alone for so many sends.
+const LEFT_ALONE_LAST: usize = (1 << COUNT_BITS) - 1;
 /// Longer inputs are not walked granule by granule.
 const WALK_MAX: usize = 1024;
 
@@ -41,7 +45,7 @@ impl Repeats {
         }
     }
 
-    /// `len` bytes at `addr` are sent. Returns how often just these were before, as far as is known.
+    /// `len` bytes at `addr` are sent. Returns how often just these were before, as far as is known; 0 while the range is left alone.
     pub fn sent(&self, addr: usize, len: usize) -> usize {
         let i = slot(addr >> SHIFT);
         let sends = self.sends[i].load(Relaxed);
@@ -50,11 +54,23 @@ impl Repeats {
             self.sends[i].store(len << COUNT_BITS | 1, Relaxed);
             return 0;
         }
-        let count = sends & ((1 << COUNT_BITS) - 1);
-        if count + 1 < 1 << COUNT_BITS {
-            self.sends[i].store(sends + 1, Relaxed);
+        let count = sends & LEFT_ALONE_LAST;
+        let next = match count {
+            OFTEN | LEFT_ALONE_LAST => OFTEN,
+            _ => count + 1,
+        };
+        self.sends[i].store(len << COUNT_BITS | next, Relaxed);
+        if count > OFTEN { 0 } else { count }
+    }
+
+    /// What was tried with the range that begins at `addr`, because it was sent so often, did not come about: it is left alone for
+    /// its next 128 sends.
+    pub fn unfit(&self, addr: usize) {
+        let i = slot(addr >> SHIFT);
+        if self.start[i].load(Relaxed) == addr {
+            self.sends[i].fetch_and(!LEFT_ALONE_LAST, Relaxed);
+            self.sends[i].fetch_or(OFTEN + 1, Relaxed);
         }
-        count
     }
 
     /// These bytes were overwritten by an input call: what begins there is something else.
@@ -83,7 +99,19 @@ mod tests {
         assert_eq!([0, 1, 2].map(|_| r.sent(0x7f00_0000_0040, 1 << 20)), [0, 1, 2]);
         assert_eq!(r.sent(0x7f00_0000_0040, 1 << 19), 0);
         assert_eq!(r.sent(0x7f00_0000_0040, 1 << 20), 0);
-        assert_eq!((0..1000).map(|_| r.sent(0x7f00_0010_0000, 65_536)).max(), Some(255));
+    }
+
+    #[test]
+    fn what_is_unfit_is_left_alone_for_its_next_128_sends() {
+        let r = Box::leak(Box::new(Repeats::new()));
+        let send = || r.sent(0x7f00_0010_0000, 65_536);
+        assert_eq!((0..1000).map(|_| send()).max(), Some(OFTEN));
+        r.unfit(0x7f00_0010_0000);
+        assert_eq!((0..128).map(|_| send()).max(), Some(0));
+        assert_eq!(send(), OFTEN);
+        // Another range in its place is not concerned.
+        r.sent(0x7f00_0010_0000, 1 << 20);
+        assert_eq!(r.sent(0x7f00_0010_0000, 1 << 20), 1);
     }
 
     #[test]

@@ -49,9 +49,12 @@ pub struct Shared {
     pub records: Records,
 }
 
+/// Counted up where the meaning of a word changes, but not its name.
+const REVISION: u64 = 1;
+
 /// A number that differs wherever the layout or the meaning of a word does.
 pub const LAYOUT: u64 = {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ size_of::<Shared>() as u64;
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ size_of::<Shared>() as u64 ^ REVISION << 32;
     let mut i = 0;
     while i < NAMES.len() {
         hash = hashed(hash, NAMES[i].0);
@@ -149,7 +152,7 @@ pub struct Record {
     pub reasons: [AtomicU32; REASONS.len()],
 }
 
-/// Set in [`Record::pause`] where the site goes by its own account while all others elide: it sends by reference, or reads kept files.
+/// Set in [`Record::pause`] where the site goes by its own account while all others elide, or none does: it sends by reference, or reads kept files.
 pub const UNTRIED: u32 = 1 << 31;
 
 /// Low bits of [`Record::key`] that hold the size class.

@@ -1,18 +1,19 @@
-//! Whether a program needs less time if *all* its call sites elide, whatever their accounts say: tried out.
+//! Whether a program needs less time if *all* its call sites elide, or *none* does, whatever their accounts say: tried out.
 //!
 //! Accounts are kept for each call site, but sites depend on each other. Where a site rests, what the sites before it elided has to
 //! be copied out for it, and memory that it left unmapped has to be made ordinary: each pays for the others' rest, falls into debt, and
 //! tries again when they do not. Python servers that copy a body of 1 MB four times gain a seventh by eliding all of it and
-//! next to nothing by each site's own account; others lose half. No price tells one from the other, so the program itself is
-//! measured: stretches in which each site is judged for itself and stretches in which all elide take turns, and what counts
+//! next to nothing by each site's own account; others lose half. And elision changes what no account sees: Redis' GET of 64 KB saves
+//! 2.6 us by its one site's account, and takes 5 longer. No price tells one from the other, so the program itself is
+//! measured: stretches of one way and of another take turns, and what counts
 //! is the processor time that the program takes for the bytes it copies, which are the same either way.
 
 use crate::window::Times;
 
-/// Time in ns that buffers get to be unmapped before all eliding is measured,
-const SETTLE_TOGETHER: u64 = 25_000_000;
-/// and to be made ordinary again, which is done little by little, before each for itself is.
-const SETTLE_APART: u64 = 75_000_000;
+/// Time in ns that buffers get to be unmapped before all eliding is measured, where those of some sites are,
+const SETTLE_ALL: u64 = 25_000_000;
+/// and to be made ordinary again, which is done little by little, before any other way is.
+const SETTLE: u64 = 75_000_000;
 /// Time that is measured then. (Processor time; of many threads one processor's at most.)
 const MEASURE: u64 = 60_000_000;
 /// From so much on what is clearly worse ends.
@@ -24,21 +25,21 @@ const STRETCHES: usize = 2 * PAIRS + 1;
 const HOPELESS: u64 = 1300;
 /// after any pair,
 const WORSE: u64 = 1100;
-/// or after all of them together.
+/// or after all of them, on the average. It has to have taken less in each of them: one slow stretch, which is part of two, is not
+/// to decide.
 const NOT_BETTER: u64 = 985;
-/// Of all pairs of one stretch of either, so many at least must be the challenger's: one slow stretch is not to decide.
-const BETTER_PAIRS: usize = PAIRS * (PAIRS + 1) * 3 / 4;
 /// Time until the first trial.
 const FIRST_WAIT: u64 = 250_000_000;
-/// Time after one that was lost; each time so many times longer, after a clear loss or another one.
+/// Time until a way that has lost is tried again; each time so many times longer, after a clear loss or another one.
 const LOST_WAIT: u64 = 2_000_000_000;
 const GROWS_CLEAR: u64 = 4;
 const GROWS: u64 = 2;
 const LONGEST_WAIT: u64 = 600_000_000_000;
-/// The same while all sites elide: accounts that would have seen a change for the worse are not heard meanwhile.
+/// The same for the accounts, while all sites elide or none does: they would have seen a change, and are not heard meanwhile.
 const CHECK_WAIT: u64 = 4_000_000_000;
 const LONGEST_CHECK: u64 = 16_000_000_000;
-/// A trial begins only where copies that are not elided could take one part in so many of the processor time.
+/// A trial begins only where the copies that it is about (those that are not elided, or those that are) could take one part
+/// in so many of the processor time.
 const LEAST_SHARE: u64 = 16;
 /// What faults may take, in ns, before copies that are not made have made up for them.
 pub const LOSS_MAX: i64 = 40_000_000;
@@ -50,7 +51,7 @@ pub struct Progress {
     pub times: Times,
     /// Bytes that large copies were to move, elided or not.
     pub copied: u64,
-    /// Bytes of these that were elided.
+    /// Bytes that were elided: of these, and of what else is moved (`realloc`).
     pub elided: u64,
 }
 
@@ -77,12 +78,49 @@ impl Progress {
     }
 }
 
+/// Who decides which call sites elide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Way {
+    /// Each site's own account.
+    #[default]
+    Accounts,
+    /// All elide, whatever their accounts say.
+    All,
+    /// None does.
+    None,
+}
+
+const WAYS: [Way; 3] = [Way::Accounts, Way::All, Way::None];
+
+impl Way {
+    /// What `word` stands for: `way as u32`.
+    #[inline]
+    pub fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::Accounts,
+            1 => Self::All,
+            _ => Self::None,
+        }
+    }
+
+    /// Whether it could save, or spare the program, a part of the processor time that is worth a trial.
+    fn is_worth_trying(self, did: Progress, copy_mb: u64) -> bool {
+        let about = match self {
+            Self::Accounts => return true,
+            Self::All => did.copied.saturating_sub(did.elided),
+            Self::None => did.elided,
+        };
+        (about >> 10).saturating_mul(copy_mb) >> 10 >= did.times.cpu / LEAST_SHARE
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// Nothing is tried for so long.
     Waiting(u64),
-    /// The stretch of this number; even ones are the incumbent's.
-    Trying(usize),
+    /// The stretch of this number; even ones are the incumbent's, odd ones this challenger's.
+    Trying(Way, usize),
 }
 
 /// What a trial came to.
@@ -94,57 +132,68 @@ pub enum Outcome {
     Won,
 }
 
+/// How long a way that is not in force is not tried.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    /// Time that is left, in ns, when the present wait begins.
+    left: u64,
+    /// How long the next rest will be.
+    next: u64,
+}
+
 /// The trials of one program.
 #[derive(Debug)]
 pub struct Trial {
-    /// Whether all sites elide but for trials.
-    together: bool,
+    /// What is in force but for trials.
+    incumbent: Way,
     phase: Phase,
     /// When that began; of a stretch that is settled, when its measuring did.
     since: Progress,
-    /// Whether what was tried before is undone.
+    /// Whether what was done before is undone.
     settled: bool,
     /// What 1 MB took in each stretch.
     prices: [u64; STRETCHES],
-    /// How long the next wait will be, where all elide and where not.
-    check: u64,
-    lost: u64,
+    /// Of each way.
+    rests: [Rest; WAYS.len()],
 }
 
 impl Default for Trial {
     fn default() -> Self {
         Self {
-            together: false,
+            incumbent: Way::Accounts,
             phase: Phase::Waiting(FIRST_WAIT),
             since: Progress::default(),
             settled: true,
             prices: [0; STRETCHES],
-            check: CHECK_WAIT,
-            lost: LOST_WAIT,
+            rests: WAYS.map(|_| Rest { left: FIRST_WAIT, next: LOST_WAIT }),
         }
     }
 }
 
 impl Trial {
-    /// Whether all sites are to elide just now.
-    pub fn all_elide(&self) -> bool {
+    /// Who is to decide just now.
+    pub fn way(&self) -> Way {
         match self.phase {
-            Phase::Trying(stretch) if stretch % 2 == 1 => !self.together,
-            _ => self.together,
+            Phase::Trying(challenger, stretch) if stretch % 2 == 1 => challenger,
+            _ => self.incumbent,
         }
     }
 
-    /// Whether what happens just now follows from what was tried before.
+    /// Whether what happens just now follows from what was done before.
     pub fn settles(&self) -> bool {
         !self.settled
     }
 
-    /// Each site is judged for itself from now on, whatever was found out: the time is not known any more, or too much was
-    /// lost.
+    /// What is in force just now is so no longer, whatever was found out: the time is not known any more, or too much was lost.
     pub fn give_up(&mut self, now: Option<Progress>) {
-        (self.together, self.check) = (false, CHECK_WAIT);
-        self.enter(Phase::Waiting(self.lost), now.is_none(), now.unwrap_or_default());
-        self.lost = (self.lost * GROWS_CLEAR).min(LONGEST_WAIT);
+        let given_up = self.way();
+        if now.is_none() || given_up == self.incumbent {
+            self.incumbent = Way::Accounts;
+        }
+        if given_up != Way::Accounts {
+            self.rest(given_up, GROWS_CLEAR);
+        }
+        self.wait(now.is_none(), now.unwrap_or_default());
     }
 
     /// Looks at how far the program has come, and at `copy_mb`, what copying 1 MB costs in ns. Returns what a trial came to that
@@ -152,55 +201,89 @@ impl Trial {
     pub fn look(&mut self, now: Progress, copy_mb: u64) -> Option<Outcome> {
         if now.times.cpu < self.since.times.cpu {
             // (A forked child's processor time begins anew.)
-            self.wait_from(now, FIRST_WAIT);
+            self.rests.iter_mut().for_each(|r| r.left = FIRST_WAIT);
+            self.wait(false, now);
             return None;
         }
         let did = now.since(self.since);
         match self.phase {
-            Phase::Waiting(_) if !self.settled && did.time() >= SETTLE_APART => self.settled = true,
-            Phase::Waiting(time) if did.time() >= time => {
-                if self.together || worth_trying(did, copy_mb) {
-                    self.begin(0, now);
-                } else {
-                    self.enter(Phase::Waiting(FIRST_WAIT), true, now);
-                }
-            }
+            Phase::Waiting(_) if !self.settled => self.settled = did.time() >= SETTLE,
+            Phase::Waiting(time) if did.time() >= time => self.end_of_wait(did, now, copy_mb),
             Phase::Waiting(_) => {}
-            Phase::Trying(_) if !self.settled => {
-                let settle = if self.all_elide() { SETTLE_TOGETHER } else { SETTLE_APART };
-                if did.time() >= settle {
+            Phase::Trying(..) if !self.settled => {
+                if did.time() >= self.settle() {
                     self.enter(self.phase, true, now);
                 }
             }
-            Phase::Trying(stretch) => return self.measure(stretch, did, now),
+            Phase::Trying(challenger, stretch) => {
+                return self.measure(challenger, stretch, did, now);
+            }
         }
         None
     }
 
-    fn measure(&mut self, stretch: usize, did: Progress, now: Progress) -> Option<Outcome> {
-        let challenger = stretch % 2 == 1;
+    /// Time in ns until what was done before is undone.
+    fn settle(&self) -> u64 {
+        let from_accounts = self.incumbent == Way::Accounts;
+        if self.way() == Way::All && from_accounts { SETTLE_ALL } else { SETTLE }
+    }
+
+    /// The first challenger whose rest is over is tried, if that is worth it.
+    fn end_of_wait(&mut self, did: Progress, now: Progress, copy_mb: u64) {
+        let mut challenger = None;
+        for way in WAYS {
+            let left = &mut self.rests[way as usize].left;
+            *left = left.saturating_sub(did.time());
+            if way == self.incumbent || *left > 0 || challenger.is_some() {
+                continue;
+            }
+            if way.is_worth_trying(did, copy_mb) {
+                challenger = Some(way);
+            } else {
+                *left = FIRST_WAIT;
+            }
+        }
+        match challenger {
+            Some(way) => self.begin(way, 0, now),
+            None => self.wait(true, now),
+        }
+    }
+
+    fn measure(
+        &mut self,
+        challenger: Way,
+        stretch: usize,
+        did: Progress,
+        now: Progress,
+    ) -> Option<Outcome> {
+        let its_own = stretch % 2 == 1;
         let price = did.price();
-        if challenger && did.time() >= GLANCE {
+        if its_own && did.time() >= GLANCE {
             let hopeless = self.prices[stretch - 1].saturating_mul(HOPELESS) / 1000;
             if price.is_none_or(|p| p > hopeless) {
-                return Some(self.lose(GROWS_CLEAR, now));
+                return Some(self.lose(challenger, GROWS_CLEAR, now));
             }
         }
         if did.time() < MEASURE {
             return None;
         }
-        let Some(price) = price else { return Some(self.lose(GROWS, now)) };
+        let Some(price) = price else { return Some(self.lose(challenger, GROWS, now)) };
         self.prices[stretch] = price;
-        if !challenger && stretch > 0 {
+        if !its_own && stretch > 0 {
             let pairs = stretch / 2;
             if self.ratio(pairs - 1) > WORSE {
-                return Some(self.lose(GROWS_CLEAR, now));
+                return Some(self.lose(challenger, GROWS_CLEAR, now));
             }
             if pairs == PAIRS {
-                return Some(if self.is_better() { self.win(now) } else { self.lose(GROWS, now) });
+                let won = self.is_better();
+                return Some(if won {
+                    self.win(challenger, now)
+                } else {
+                    self.lose(challenger, GROWS, now)
+                });
             }
         }
-        self.begin(stretch + 1, now);
+        self.begin(challenger, stretch + 1, now);
         None
     }
 
@@ -211,50 +294,51 @@ impl Trial {
     }
 
     fn is_better(&self) -> bool {
-        let sum: u64 = (0..PAIRS).map(|pair| self.ratio(pair)).sum();
-        let of = |first: usize| self.prices.iter().skip(first).step_by(2);
-        let won = of(1).map(|c| of(0).filter(|i| c < i).count()).sum::<usize>();
-        sum < NOT_BETTER * PAIRS as u64 && won >= BETTER_PAIRS
+        let ratios: [u64; PAIRS] = core::array::from_fn(|pair| self.ratio(pair));
+        ratios.iter().all(|r| *r < 1000) && ratios.iter().sum::<u64>() < NOT_BETTER * PAIRS as u64
     }
 
-    fn begin(&mut self, stretch: usize, now: Progress) {
-        self.enter(Phase::Trying(stretch), false, now);
+    fn begin(&mut self, challenger: Way, stretch: usize, now: Progress) {
+        self.enter(Phase::Trying(challenger, stretch), false, now);
     }
 
-    fn wait_from(&mut self, now: Progress, time: u64) {
-        self.enter(Phase::Waiting(time), false, now);
+    /// Waits until the first challenger has rested.
+    fn wait(&mut self, settled: bool, now: Progress) {
+        let others = WAYS.iter().filter(|w| **w != self.incumbent);
+        let time = others.map(|w| self.rests[*w as usize].left).min().unwrap_or(FIRST_WAIT);
+        self.enter(Phase::Waiting(time), settled, now);
     }
 
     fn enter(&mut self, phase: Phase, settled: bool, now: Progress) {
         (self.phase, self.settled, self.since) = (phase, settled, now);
     }
 
-    fn win(&mut self, now: Progress) -> Outcome {
-        self.together = !self.together;
-        if self.together {
-            (self.check, self.lost) = (CHECK_WAIT, LOST_WAIT);
+    /// `way` is not tried for a time that is so many times longer after this one.
+    fn rest(&mut self, way: Way, grows: u64) {
+        let longest = if way == Way::Accounts { LONGEST_CHECK } else { LONGEST_WAIT };
+        let Rest { left, next } = &mut self.rests[way as usize];
+        *left = *next;
+        *next = (*next * grows).min(longest);
+    }
+
+    fn win(&mut self, challenger: Way, now: Progress) -> Outcome {
+        let beaten = core::mem::replace(&mut self.incumbent, challenger);
+        for way in WAYS {
+            // (Who lost to another incumbent need not lose to this one.)
+            let first = if way == Way::Accounts { CHECK_WAIT } else { LOST_WAIT };
+            let Rest { left, next } = &mut self.rests[way as usize];
+            (*left, *next) = ((*left).min(first), first);
         }
-        self.wait_from(now, if self.together { self.check } else { self.lost });
+        self.rest(beaten, GROWS);
+        self.wait(false, now);
         Outcome::Won
     }
 
-    fn lose(&mut self, grows: u64, now: Progress) -> Outcome {
-        if self.together {
-            self.check = (self.check * 2).min(LONGEST_CHECK);
-            self.wait_from(now, self.check);
-        } else {
-            self.wait_from(now, self.lost);
-            self.lost = (self.lost * grows).min(LONGEST_WAIT);
-        }
+    fn lose(&mut self, challenger: Way, grows: u64, now: Progress) -> Outcome {
+        self.rest(challenger, if challenger == Way::Accounts { GROWS } else { grows });
+        self.wait(false, now);
         Outcome::Lost
     }
-}
-
-/// Whether what was copied could take a part of the processor time that is worth a trial.
-fn worth_trying(did: Progress, copy_mb: u64) -> bool {
-    let copied = did.copied.saturating_sub(did.elided);
-    let could_save = (copied >> 10).saturating_mul(copy_mb) >> 10;
-    could_save >= did.times.cpu / LEAST_SHARE
 }
 
 #[cfg(test)]
@@ -270,26 +354,38 @@ mod tests {
         trial: Trial,
         at: Progress,
         outcomes: Vec<Outcome>,
-        /// Processor time in which all sites elided.
-        together: u64,
+        /// Processor time in which accounts decided, all sites elided, none did.
+        spent: [u64; WAYS.len()],
+        /// Part of what is copied that accounts elide, in percent.
+        elided: u64,
     }
 
     fn program() -> Program {
         let (trial, at) = (Trial::default(), Progress::default());
-        Program { trial, at, outcomes: Vec::new(), together: 0 }
+        Program { trial, at, outcomes: Vec::new(), spent: [0; WAYS.len()], elided: 0 }
     }
 
     impl Program {
-        /// Runs for `time` ns; each MB takes what `price` says of whether all sites elide.
-        fn run(&mut self, time: u64, mut price: impl FnMut(bool) -> u64) -> &mut Self {
+        /// The same of a program of which accounts elide so many percent.
+        fn eliding(self, percent: u64) -> Self {
+            Self { elided: percent, ..self }
+        }
+
+        /// Runs for `time` ns; each MB takes what `price` says of who decides.
+        fn run(&mut self, time: u64, mut price: impl FnMut(Way) -> u64) -> &mut Self {
             let end = self.at.times.wall + time;
             while self.at.times.wall < end {
-                let all = self.trial.all_elide();
-                let took = price(all);
+                let way = self.trial.way();
+                let took = price(way);
                 self.at.times.cpu += took;
                 self.at.times.wall += took;
                 self.at.copied += MB;
-                self.together += if all { took } else { 0 };
+                self.at.elided += match way {
+                    Way::Accounts => MB * self.elided / 100,
+                    Way::All => MB,
+                    Way::None => 0,
+                };
+                self.spent[way as usize] += took;
                 let outcome = self.trial.look(self.at, COPY_MB);
                 self.outcomes.extend(outcome);
             }
@@ -297,15 +393,21 @@ mod tests {
         }
     }
 
-    fn either(apart: u64, together: u64) -> impl Fn(bool) -> u64 {
-        move |all| if all { together } else { apart }
+    /// What 1 MB takes where accounts decide, where all sites elide, and where none does.
+    fn takes(accounts: u64, all: u64, none: u64) -> impl Fn(Way) -> u64 {
+        move |way| [accounts, all, none][way as usize]
+    }
+
+    /// The same of a program whose sites all rest: so none eliding changes nothing.
+    fn either(apart: u64, together: u64) -> impl Fn(Way) -> u64 {
+        takes(apart, together, apart)
     }
 
     /// The same on a machine where each 10 ms take up to a fifth more or less.
-    fn noisy(seed: u64, apart: u64, together: u64) -> impl FnMut(bool) -> u64 {
+    fn noisy(seed: u64, price: impl Fn(Way) -> u64) -> impl FnMut(Way) -> u64 {
         let (mut state, mut left, mut percent) = (seed * 2 + 1, 0, 100);
-        move |all| {
-            let price = if all { together } else { apart };
+        move |way| {
+            let price = price(way);
             if left == 0 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (left, percent) = (10_000_000 / price, 80 + (state >> 33) % 41);
@@ -320,7 +422,8 @@ mod tests {
         let mut p = program();
         p.run(10 * SECOND, either(140_000, 120_000));
         assert_eq!(p.outcomes[0], Outcome::Won);
-        assert!(p.trial.together && p.together > 7 * SECOND, "{}", p.together);
+        assert_eq!(p.trial.incumbent, Way::All);
+        assert!(p.spent[Way::All as usize] > 7 * SECOND, "{:?}", p.spent);
         assert!(p.outcomes[1..].iter().all(|o| *o == Outcome::Lost), "{:?}", p.outcomes);
     }
 
@@ -330,52 +433,149 @@ mod tests {
         p.run(60 * SECOND, either(140_000, 250_000));
         assert!(p.outcomes.iter().all(|o| *o == Outcome::Lost));
         assert!((3..=5).contains(&p.outcomes.len()), "{:?}", p.outcomes);
-        assert!(p.together < SECOND / 4, "{}", p.together);
+        assert!(p.spent[Way::All as usize] < SECOND / 4, "{:?}", p.spent);
     }
 
     #[test]
     fn on_a_noisy_machine_a_gain_is_found_and_a_loss_or_nothing_hardly_ever_taken_for_one() {
-        let found = |together: u64| {
-            let first = |seed| {
-                let mut p = program();
-                let mut price = noisy(seed, 140_000, together);
-                while p.outcomes.is_empty() {
-                    p.run(SECOND / 10, &mut price);
-                }
-                p.outcomes[0] == Outcome::Won
+        for challenger in [Way::All, Way::None] {
+            let found = |its: u64| {
+                let first = |seed| {
+                    let mut p = program().eliding(if challenger == Way::None { 100 } else { 0 });
+                    let of = |way| if way == challenger { its } else { 140_000 };
+                    let mut price = noisy(seed, of);
+                    while p.outcomes.is_empty() {
+                        p.run(SECOND / 10, &mut price);
+                    }
+                    p.outcomes[0] == Outcome::Won
+                };
+                (0..200).filter(|seed| first(*seed)).count()
             };
-            (0..200).filter(|seed| first(*seed)).count()
-        };
-        let (gain, nothing, loss) = (found(115_000), found(140_000), found(150_000));
-        assert!(gain > 150 && nothing < 30 && loss < 5, "{gain}, {nothing}, {loss} of 200");
+            let (gain, nothing, loss) = (found(115_000), found(140_000), found(150_000));
+            assert!(gain > 150 && nothing < 30 && loss < 5, "{gain}, {nothing}, {loss} of 200");
+        }
+    }
+
+    /// The same on a machine where one stretch in ten or so is three times slower.
+    fn interrupted(seed: u64, price: impl Fn(Way) -> u64) -> impl FnMut(Way) -> u64 {
+        let (mut state, mut left, mut slow) = (seed * 2 + 1, 0, 1);
+        move |way| {
+            if left == 0 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                slow = if (state >> 33) % 10 == 0 { 3 } else { 1 };
+                left = 100_000_000 / price(way);
+            }
+            left -= 1;
+            price(way) * slow
+        }
+    }
+
+    #[test]
+    fn a_loss_is_hardly_ever_taken_for_a_gain_where_single_stretches_are_slow() {
+        let won = (0..200).filter(|seed| {
+            let mut p = program().eliding(100);
+            let mut price = interrupted(*seed, takes(140_000, 140_000, 147_000));
+            while p.outcomes.is_empty() {
+                p.run(SECOND / 10, &mut price);
+            }
+            p.outcomes[0] == Outcome::Won
+        });
+        let won = won.count();
+        assert!(won < 8, "{won} of 200");
     }
 
     #[test]
     fn a_gain_that_has_turned_into_a_loss_ends() {
         let mut p = program();
         p.run(10 * SECOND, either(140_000, 120_000));
-        assert!(p.trial.together);
+        assert_eq!(p.trial.incumbent, Way::All);
         p.run(20 * SECOND, either(140_000, 160_000));
-        assert!(!p.trial.together);
+        assert_ne!(p.trial.incumbent, Way::All);
+    }
+
+    #[test]
+    fn no_site_elides_where_that_takes_less_time_until_the_accounts_do_again() {
+        let mut p = program().eliding(70);
+        p.run(10 * SECOND, takes(140_000, 150_000, 120_000));
+        assert_eq!(p.trial.incumbent, Way::None);
+        assert!(p.spent[Way::None as usize] > 6 * SECOND, "{:?}", p.spent);
+        p.run(20 * SECOND, takes(100_000, 150_000, 120_000));
+        assert_eq!(p.trial.incumbent, Way::Accounts);
+    }
+
+    #[test]
+    fn where_eliding_gains_much_that_none_does_is_tried_shortly_and_ever_more_rarely() {
+        let mut p = program().eliding(100);
+        p.run(60 * SECOND, takes(100_000, 100_000, 400_000));
+        assert!(p.outcomes.iter().all(|o| *o == Outcome::Lost));
+        assert!((3..=5).contains(&p.outcomes.len()), "{:?}", p.outcomes);
+        assert!(p.spent[Way::None as usize] < SECOND / 2, "{:?}", p.spent);
+    }
+
+    #[test]
+    fn what_a_lost_trial_did_is_undone_before_the_next_begins() {
+        // (Both challengers' first rests end at once.)
+        let mut p = program().eliding(50);
+        while p.outcomes.is_empty() {
+            p.run(1_000_000, takes(140_000, 250_000, 250_000));
+        }
+        let lost = p.at.times.wall;
+        while p.trial.settles() && p.trial.way() == Way::Accounts {
+            p.run(1_000_000, takes(140_000, 250_000, 250_000));
+        }
+        assert!(p.at.times.wall - lost >= SETTLE, "{}", p.at.times.wall - lost);
+    }
+
+    #[test]
+    fn a_way_that_another_one_has_beaten_rests_whoever_that_is() {
+        let mut p = program().eliding(50);
+        p.run(10 * SECOND, takes(140_000, 130_000, 110_000));
+        assert_eq!(p.trial.incumbent, Way::None);
+        let wins = p.outcomes.iter().filter(|o| **o == Outcome::Won).count();
+        assert!(wins <= 2, "{:?}", p.outcomes);
+        assert!(p.spent[Way::All as usize] < 2 * SECOND, "{:?}", p.spent);
+    }
+
+    #[test]
+    fn of_a_challenger_that_lost_too_much_the_incumbent_hears_nothing() {
+        let mut p = program().eliding(50);
+        p.run(3 * SECOND, takes(140_000, 140_000, 110_000));
+        assert_eq!(p.trial.incumbent, Way::None);
+        while p.trial.way() != Way::All {
+            p.run(1_000_000, takes(140_000, 120_000, 110_000));
+        }
+        p.trial.give_up(Some(p.at));
+        assert_eq!((p.trial.way(), p.trial.incumbent), (Way::None, Way::None));
+        p.run(SECOND, takes(140_000, 120_000, 110_000));
+        assert_ne!(p.trial.way(), Way::All);
+    }
+
+    #[test]
+    fn of_three_ways_the_best_is_found_whichever_it_is() {
+        for best in WAYS {
+            let mut p = program().eliding(50);
+            p.run(20 * SECOND, |way| if way == best { 120_000 } else { 140_000 });
+            assert_eq!(p.trial.incumbent, best);
+            assert!(p.spent[best as usize] > 12 * SECOND, "{best:?}: {:?}", p.spent);
+        }
     }
 
     #[test]
     fn nothing_is_tried_where_copies_take_next_to_nothing_of_the_time() {
-        let mut p = program();
-        p.run(10 * SECOND, either(1_000_000, 900_000));
-        assert_eq!((p.outcomes.len(), p.together), (0, 0));
+        for elided in [0, 50, 100] {
+            let mut p = program().eliding(elided);
+            p.run(10 * SECOND, takes(1_000_000, 900_000, 900_000));
+            assert_eq!((p.outcomes.len(), p.trial.incumbent), (0, Way::Accounts));
+        }
     }
 
     #[test]
-    fn nothing_is_tried_where_nearly_all_is_elided_already() {
-        let mut t = Trial::default();
-        let mut at = Progress::default();
-        for _ in 0..100_000 {
-            (at.times.cpu, at.times.wall) = (at.times.cpu + 100_000, at.times.wall + 100_000);
-            at.copied += MB;
-            at.elided += MB * 9 / 10;
-            t.look(at, COPY_MB);
-            assert!(!t.all_elide());
+    fn what_changes_nothing_is_not_tried() {
+        // (Nine tenths are elided already, or none.)
+        for (elided, futile) in [(90, Way::All), (0, Way::None)] {
+            let mut p = program().eliding(elided);
+            p.run(10 * SECOND, |_| 100_000);
+            assert_eq!(p.spent[futile as usize], 0);
         }
     }
 
@@ -384,52 +584,52 @@ mod tests {
         // (Each stretch takes more than the one before, whoever has it.)
         let mut p = program();
         let mut drift = 100_000;
-        p.run(SECOND * 3 / 2, |all| {
+        p.run(SECOND * 3 / 2, |way| {
             drift += 2;
-            drift * if all { 85 } else { 100 } / 100
+            drift * if way == Way::All { 85 } else { 100 } / 100
         });
-        assert!(p.trial.together, "{:?}", p.outcomes);
+        assert_eq!(p.trial.incumbent, Way::All, "{:?}", p.outcomes);
     }
 
     #[test]
     fn of_many_threads_each_stretch_is_as_long_as_for_one() {
         let mut p = program();
-        while !p.trial.all_elide() {
+        while p.trial.way() != Way::All {
             p.run(1_000_000, either(140_000, 120_000));
             // (Two others compute.)
             p.at.times.cpu += 2_000_000;
         }
         let began = p.at.times.wall;
-        while p.trial.all_elide() {
+        while p.trial.way() == Way::All {
             p.run(1_000_000, either(140_000, 120_000));
             p.at.times.cpu += 2_000_000;
         }
-        assert!(p.at.times.wall - began >= SETTLE_TOGETHER + GLANCE);
+        assert!(p.at.times.wall - began >= SETTLE_ALL + GLANCE);
     }
 
     #[test]
     fn a_child_whose_time_begins_anew_goes_on_as_its_parent_did_between_trials() {
         let mut p = program();
-        while !p.trial.all_elide() {
+        while p.trial.way() != Way::All {
             p.run(1_000_000, either(140_000, 120_000));
         }
         p.at.times.cpu = 5;
         p.run(1_000_000, either(140_000, 120_000));
-        assert!(!p.trial.all_elide());
+        assert_eq!(p.trial.way(), Way::Accounts);
         p.run(2 * SECOND, either(140_000, 120_000));
-        assert!(p.trial.together);
+        assert_eq!(p.trial.incumbent, Way::All);
     }
 
     #[test]
     fn what_was_given_up_is_tried_again_later() {
         let mut p = program();
         p.run(10 * SECOND, either(140_000, 120_000));
-        assert!(p.trial.together);
+        assert_eq!(p.trial.incumbent, Way::All);
         p.trial.give_up(Some(p.at));
-        assert!(!p.trial.all_elide());
+        assert_eq!(p.trial.way(), Way::Accounts);
         p.run(SECOND, either(140_000, 120_000));
-        assert!(!p.trial.together);
+        assert_eq!(p.trial.incumbent, Way::Accounts);
         p.run(4 * SECOND, either(140_000, 120_000));
-        assert!(p.trial.together);
+        assert_eq!(p.trial.incumbent, Way::All);
     }
 }

@@ -24,6 +24,7 @@ struct World {
     tracker: Tracker<Machine>,
     counters: &'static Counters,
     pauses: &'static Pauses,
+    filter: &'static Filter,
 }
 
 /// A program with 16 resident pages of input, each full of its own number, and a copy of them that was
@@ -44,9 +45,9 @@ fn elided() -> World {
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
     let limits = Limits { extent_bytes: 512 * PAGE, ranges: 100, views: 1000 };
     let shape = PoolShape { boundary: 512, pages: 1024 };
-    let filter = Box::leak(Box::new(Filter::new()));
+    let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
     let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
-    let mut world = World { tracker, counters, pauses };
+    let mut world = World { tracker, counters, pauses, filter };
     world.copy(COPY, SOURCE, CALLER);
     assert_eq!(counters.elided_bytes.load(Relaxed), LEN as u64);
     assert!(!world.resident(SOURCE) && !world.resident(COPY));
@@ -297,11 +298,9 @@ fn pages_that_a_resting_copy_overwrites_in_part_are_ordinary_memory_too_and_keep
     w.tracker.check().unwrap();
 }
 
-#[test]
-fn parts_of_pages_that_are_received_into_are_ordinary_memory_first_where_their_call_site_rests_for_long()
- {
+/// The same, after the program has touched the copy, from its end on, until the site rests for long.
+fn elided_until_it_rested_for_long() -> World {
     let mut w = elided();
-    // The program touches the copy, from its end on, until the site rests for long.
     while w.pauses.left(CALLER, LEN) < 600 {
         let views = (0..16).rev().map(|i| COPY + i * PAGE).find(|page| !w.resident(*page));
         match views {
@@ -309,12 +308,53 @@ fn parts_of_pages_that_are_received_into_are_ordinary_memory_first_where_their_c
             None => drop(w.copy(COPY, SOURCE, CALLER)),
         }
     }
+    w
+}
+
+#[test]
+fn parts_of_pages_that_are_received_into_are_ordinary_memory_first_where_their_call_site_rests_for_long()
+ {
+    let mut w = elided_until_it_rested_for_long();
     let mut plan = InputPlan::default();
     w.tracker.input_begin([(SOURCE + 100, 300), (SOURCE + LEN - 500, 300)].into_iter(), &mut plan);
     assert!(plan.bypass, "it is received in place");
     assert!(w.resident(SOURCE) && w.resident(SOURCE + LEN - PAGE) && !w.resident(SOURCE + PAGE));
     assert_eq!((w.load(SOURCE), w.load(SOURCE + LEN - 1)), (1, 16));
     w.tracker.check().unwrap();
+}
+
+/// Sends `SOURCE` so many times, as bytes. Returns how many of these were gathered from extents.
+fn send(w: &mut World, times: usize) -> usize {
+    let sent_gathered = |_: &usize| {
+        let mut plan = OutputPlan::default();
+        w.tracker.output_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+        let gathered = !plan.bypass;
+        if gathered {
+            w.tracker.output_done(&mut plan, LEN, false);
+        }
+        gathered
+    };
+    (0..times).filter(sent_gathered).count()
+}
+
+#[test]
+fn what_is_sent_again_and_again_is_ordinary_memory_where_the_call_site_that_unmapped_it_rests() {
+    let mut w = elided_until_it_rested_for_long();
+    assert!(!w.resident(SOURCE));
+    let gathered = send(&mut w, 100);
+    assert!((10..20).contains(&gathered), "{gathered}");
+    assert!((0..16).all(|page| w.resident(SOURCE + page * PAGE)));
+    w.assert_holds_the_numbers(SOURCE);
+    assert_eq!(w.returned(), 16, "its pages are moved back");
+    assert!(w.filter.is_input(SOURCE, LEN), "copies of it may be elided again");
+    w.tracker.check().unwrap();
+}
+
+#[test]
+fn what_is_sent_again_and_again_stays_where_copies_of_it_are_elided() {
+    let mut w = elided();
+    assert_eq!(send(&mut w, 100), 100);
+    assert!(!w.resident(SOURCE + PAGE));
 }
 
 #[test]

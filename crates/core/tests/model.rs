@@ -340,8 +340,7 @@ impl World {
 
     fn step(&mut self) {
         if self.random.one_in(40) {
-            let all = self.random.below(2) as u32;
-            self.pauses.all_elide.store(all, Relaxed);
+            self.pauses.way.store(self.random.below(3) as u32, Relaxed);
         }
         match self.random.below(40) {
             0..8 => self.input(),

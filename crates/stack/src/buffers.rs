@@ -17,7 +17,7 @@ pub fn piece(addr: usize, len: usize) -> iovec {
 }
 
 /// Address and length of each buffer.
-pub fn spans(buffers: &[iovec]) -> impl Iterator<Item = (usize, usize)> + '_ {
+pub fn spans(buffers: &[iovec]) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
     buffers.iter().map(|b| (b.iov_base as usize, b.iov_len))
 }
 

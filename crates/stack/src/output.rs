@@ -192,8 +192,16 @@ fn adopt_repeats(buffers: &[iovec], stream: &Stream) -> bool {
     }
     let mut adopted = false;
     for (addr, len) in spans(buffers) {
-        if len >= ADOPT_MIN && space::REPEATS.sent(addr, len) >= ADOPT_AFTER {
-            adopted |= adopt(Span::sized(addr, len), bytes(buffers), stream);
+        if len < ADOPT_MIN || space::REPEATS.sent(addr, len) < ADOPT_AFTER {
+            continue;
+        }
+        let total = bytes(buffers);
+        if !space::PAUSES.rests(stream.caller, total) {
+            if adopt(Span::sized(addr, len), total, stream) {
+                adopted = true;
+            } else {
+                space::REPEATS.unfit(addr);
+            }
         }
     }
     adopted
@@ -206,11 +214,7 @@ fn takes(span: Span, stream: &Stream) -> Option<Kind> {
 
 #[cold]
 fn adopt(span: Span, total: usize, stream: &Stream) -> bool {
-    if critical::inside()
-        || !(stream.movable)(span.start)
-        || !(stream.movable)(span.end - 1)
-        || space::PAUSES.rests(stream.caller, total)
-    {
+    if critical::inside() || !(stream.movable)(span.start) || !(stream.movable)(span.end - 1) {
         return false;
     }
     let Some(kind) = takes(span, stream) else { return false };

@@ -7,7 +7,7 @@ use crate::{inject, space};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use uncopy_core::inject::Call;
-use uncopy_core::policy::AUDIT;
+use uncopy_core::policy::{AUDIT, UNTIL_THEN};
 use uncopy_core::window::Times;
 
 /// The first so many calls are all timed.
@@ -41,9 +41,13 @@ impl Sampler {
     }
 }
 
-/// The time, if the copy of a site that rests for `left` copies more is to be timed; for [`since`].
+/// The time, if the copy of a site that rests for `left` copies more (or until sites elide again) is to be timed; for [`since`].
 #[inline]
 pub fn begin_resting(left: u32) -> Option<u64> {
+    static RESTING: Sampler = Sampler::new();
+    if left == UNTIL_THEN {
+        return RESTING.begin();
+    }
     if chosen(left) || left <= AUDIT && left.is_multiple_of(2) { begin() } else { None }
 }
 

@@ -22,6 +22,7 @@ use uncopy_core::policy::{Costs, Policy};
 use uncopy_core::repeats::Repeats;
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Detached, Limits, Tracker};
+use uncopy_core::trial::Way;
 
 /// What this process's tracker is.
 pub type Books = Tracker<Pages>;
@@ -827,6 +828,8 @@ fn renew_child() {
         if state == SERVING {
             space.close_userfaultfds();
         } else {
+            // (While no call site elides, nothing would ever begin anew.)
+            PAUSES.way.store(Way::Accounts as u32, Ordering::Relaxed);
             GATE.set_state(IDLE);
         }
         return;

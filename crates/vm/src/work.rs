@@ -20,5 +20,5 @@ pub fn copies(bytes: usize) {
 
 #[cold]
 fn tell(copied: u64) {
-    space::with(|b| b.try_together(copied));
+    space::with(|b| b.try_ways(copied));
 }

@@ -7,6 +7,7 @@ use uncopy_core::policy::{CREDIT_MAX, PAUSES, Pauses};
 use uncopy_core::shared::{
     CLASS_BITS, COMMAND, Header, LAYOUT, MAGIC, REASONS, RECORDS, Record, Shared, UNTRIED,
 };
+use uncopy_core::trial::Way;
 
 /// A program under uncopy at one moment.
 #[derive(Clone, Debug)]
@@ -44,8 +45,8 @@ pub struct Site {
     pub rested: u64,
     /// Copies that it is still left alone for.
     pub pause_left: u64,
-    /// It elides all the same at present, because all sites do.
-    pub together: bool,
+    /// Who decides about it at present.
+    pub way: Way,
     /// Copies that were looked at and not elided, in the order of [`REASONS`].
     pub reasons: Vec<u64>,
     /// The number of the last one's reason.
@@ -61,6 +62,8 @@ pub enum Decision {
     Watched,
     /// Its own account would let it rest, but all sites elide.
     Together,
+    /// No site elides, whatever its account says.
+    Abstains,
     /// It is left alone.
     Rests,
     /// Nothing was elided so far.
@@ -74,6 +77,7 @@ impl Decision {
             Self::Elides => "elides",
             Self::Watched => "watched",
             Self::Together => "together",
+            Self::Abstains => "abstains",
             Self::Rests => "rests",
             Self::Copies => "copies",
         }
@@ -95,7 +99,11 @@ impl Site {
 
     /// What the policy thinks of it.
     pub fn decision(&self) -> Decision {
-        if self.pause_left > 0 && self.together {
+        // (The line of all others has no class.)
+        let elides_else = self.class > 0 && (self.elided > 0 || self.pause_left > 0);
+        if self.way == Way::None && elides_else {
+            Decision::Abstains
+        } else if self.pause_left > 0 && self.way == Way::All {
             Decision::Together
         } else if self.pause_left > 0 {
             Decision::Rests
@@ -190,8 +198,8 @@ fn site(words: &Words, number: usize) -> Option<Site> {
     let long = |field: usize| words.long(at + field);
     let key = long(offset_of!(Record, key));
     let pause = words.short(at + offset_of!(Record, pause)) as usize;
-    let all_elide = offset_of!(Shared, pauses) + offset_of!(Pauses, all_elide);
-    let together = words.short(all_elide) > 0 && pause & UNTRIED as usize == 0;
+    let way = words.short(offset_of!(Shared, pauses) + offset_of!(Pauses, way));
+    let tried = pause & UNTRIED as usize == 0;
     let left = offset_of!(Shared, pauses) + pause % PAUSES * size_of::<u32>();
     let paused = long(offset_of!(Record, paused));
     // (Sites that share a place count each other's down.)
@@ -207,7 +215,7 @@ fn site(words: &Words, number: usize) -> Option<Site> {
         credit: long(offset_of!(Record, credit)).cast_signed(),
         rested: paused - pause_left,
         pause_left,
-        together,
+        way: if tried { Way::from_word(way as u32) } else { Way::Accounts },
         reasons: (0..REASONS.len()).map(|i| words.short(first + i * size_of::<u32>())).collect(),
         last: words.short(at + offset_of!(Record, last)) as usize,
     };
@@ -252,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn while_all_sites_elide_those_rest_that_are_not_tried_only() {
+    fn while_all_sites_elide_or_none_those_that_are_not_tried_have_their_own_accounts() {
         let mut bytes = file();
         let record = |number| offset_of!(Shared, records) + number * size_of::<Record>();
         let slot = |number: usize| (10 + number) as u32;
@@ -268,9 +276,11 @@ mod tests {
             Program::read(bytes).unwrap().sites.iter().map(Site::decision).collect()
         };
         assert_eq!(decisions(&bytes), [Decision::Rests, Decision::Rests]);
-        let all = offset_of!(Shared, pauses) + offset_of!(Pauses, all_elide);
-        bytes[all..all + 4].copy_from_slice(&1u32.to_ne_bytes());
-        assert_eq!(decisions(&bytes), [Decision::Together, Decision::Rests]);
+        let way = offset_of!(Shared, pauses) + offset_of!(Pauses, way);
+        for (now, expected) in [(Way::All, Decision::Together), (Way::None, Decision::Abstains)] {
+            bytes[way..way + 4].copy_from_slice(&(now as u32).to_ne_bytes());
+            assert_eq!(decisions(&bytes), [expected, Decision::Rests]);
+        }
     }
 
     #[test]

@@ -101,6 +101,10 @@ fn legend(sites: &[&Site]) -> String {
     if sites.iter().any(|s| s.decision() == Decision::Together) {
         text += "together: all call sites elide just now, because the program takes less time so, or to find out whether it does\n";
     }
+    if sites.iter().any(|s| s.decision() == Decision::Abstains) {
+        text += "abstains: no call site elides just now, because the program takes less time so, or to find out whether it does; such copies of \
+                 memory that is not tracked are not counted\n";
+    }
     text
 }
 

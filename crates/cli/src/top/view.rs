@@ -139,7 +139,7 @@ fn site(s: &Site, place: String) -> Row<'static> {
         Decision::Elides => Color::Green,
         Decision::Together => Color::Cyan,
         Decision::Watched => Color::Yellow,
-        Decision::Rests => Color::Red,
+        Decision::Rests | Decision::Abstains => Color::Red,
         Decision::Copies => Color::Reset,
     };
     Row::new([

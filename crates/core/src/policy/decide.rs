@@ -1,8 +1,8 @@
-//! Whether a copy is to be elided: by its site's own account, or because all sites elide.
+//! Whether a copy is to be elided: by its site's own account, or because all sites elide, or none does.
 
-use super::{Policy, Site, SiteId};
+use super::{FINDING_OUT, Policy, Site, SiteId};
 use crate::shared::UNTRIED;
-use crate::trial::{LOSS_MAX, Outcome, Progress};
+use crate::trial::{LOSS_MAX, Outcome, Progress, Way};
 use crate::window::Window;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -12,13 +12,13 @@ const LONG_REST: u32 = 512;
 impl Policy {
     /// Whether this copy of `len` bytes should be elided; counts down a pause.
     pub fn allows(&mut self, site: SiteId, len: usize) -> bool {
-        len >= self.threshold && (self.joins(site) || self.tick(site))
+        len >= self.threshold && self.count_down(site) == 0
     }
 
     /// Whether `len` bytes should be sent by reference for `site`; counts down a pause.
     pub fn allows_lending(&mut self, site: SiteId, len: usize) -> bool {
         self.never_try(site);
-        len >= self.threshold && self.tick(site)
+        len >= self.threshold && self.count_down(site) == 0
     }
 
     pub(super) fn never_try(&mut self, site: SiteId) {
@@ -29,21 +29,21 @@ impl Policy {
         s.untried = true;
     }
 
-    fn tick(&self, site: SiteId) -> bool {
-        self.pauses.tick(self.slot(site)) == 0
-    }
-
-    fn left(&self, site: SiteId) -> u32 {
-        if self.joins(site) {
-            return 0;
-        }
-        self.pauses.left[self.slot(site)].load(Relaxed)
-    }
-
-    /// Whether `site` elides, whatever its account says, because all do.
+    /// Who decides about `site`: about nobody's, which is that of kept files too, always its account.
     #[inline]
-    fn joins(&self, site: SiteId) -> bool {
-        self.pauses.all_elide() && !self.sites[site as usize].untried
+    fn way(&self, site: SiteId) -> Way {
+        let tried = site > 0 && !self.sites[site as usize].untried;
+        if tried { self.pauses.way() } else { Way::Accounts }
+    }
+
+    #[inline]
+    fn count_down(&self, site: SiteId) -> u32 {
+        self.pauses.count_down(self.way(site), self.slot(site))
+    }
+
+    #[inline]
+    fn left(&self, site: SiteId) -> u32 {
+        self.pauses.peek(self.way(site), self.slot(site))
     }
 
     /// Whether the account of `site` is not kept at present.
@@ -65,11 +65,14 @@ impl Policy {
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
         let Site { key, credit, .. } = self.sites[site as usize];
-        self.joins(site) || !self.paused(site) && credit > self.full_credit(key) / 2
+        match self.way(site) {
+            Way::Accounts => !self.paused(site) && credit > self.full_credit(key) / 2,
+            way => way == Way::All,
+        }
     }
 
     /// The program's large copies have come to `copied` bytes by now. Returns what a trial has come to that ended with that.
-    pub fn try_together(&mut self, copied: u64) -> Option<Outcome> {
+    pub fn try_ways(&mut self, copied: u64) -> Option<Outcome> {
         let elided = self.elided;
         let times = if self.backoff { (self.now)() } else { None };
         let now = times.map(|times| Progress { times, copied, elided });
@@ -84,15 +87,18 @@ impl Policy {
             }
             _ => {}
         }
-        let all = self.trial.all_elide();
-        let frozen = all || self.trial.settles();
+        let way = self.trial.way();
+        let frozen = way != Way::Accounts || self.trial.settles();
         if frozen != self.frozen {
             self.frozen = frozen;
-            // (What passed meanwhile is no site's own.)
-            self.sites.iter_mut().for_each(|s| s.window = Window::default());
+            // (What passed meanwhile is no site's own; and what pages are touched each time has to be found out again where none
+            // was unmapped for a while.)
+            for s in &mut self.sites {
+                (s.window, s.finding_out) = (Window::default(), FINDING_OUT);
+            }
         }
-        if all != self.pauses.all_elide() {
-            self.pauses.all_elide.store(u32::from(all), Relaxed);
+        if way != self.pauses.way() {
+            self.pauses.way.store(way as u32, Relaxed);
             self.lost = 0;
         }
         outcome
@@ -101,13 +107,13 @@ impl Policy {
     /// While all sites elide: a fault took `ns`, or a copy that was not made saved them. Faults that go on and on are what a
     /// trial must not wait for the end of a stretch for.
     pub(super) fn lose(&mut self, ns: i64) {
-        if !self.pauses.all_elide() {
+        if self.pauses.way() != Way::All {
             return;
         }
         self.lost = (self.lost + ns).max(0);
         if self.lost >= LOSS_MAX {
             // (What is next to be looked at ends it for good.)
-            self.pauses.all_elide.store(0, Relaxed);
+            self.pauses.way.store(Way::Accounts as u32, Relaxed);
         }
     }
 }

@@ -21,7 +21,7 @@ mod rest;
 pub use self::charges::{COLD_OUTPUT, COLD_OUTPUT_8THS};
 use self::pauses::hash;
 pub(crate) use self::pauses::{CLASSES, class, key, slot};
-pub use self::pauses::{PAUSES, Pauses};
+pub use self::pauses::{PAUSES, Pauses, UNTIL_THEN};
 pub use crate::costs::{Costs, LEND_MIN};
 use crate::prices::{Charged, CopyPrices, Scale};
 use crate::shared::{RECORDS, Reason, Record, Records};
@@ -100,7 +100,7 @@ pub struct Policy {
     trial: Trial,
     /// Bytes that were elided for sites that are tried.
     elided: u64,
-    /// No accounts are kept: all sites elide, or undo that.
+    /// No accounts are kept: all sites elide, or none does, or that is being undone.
     frozen: bool,
     /// What faults have taken lately, in ns, that eliding all did not make up for.
     lost: i64,

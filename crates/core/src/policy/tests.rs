@@ -1,6 +1,6 @@
 use super::rest::FIRST_PAUSE;
 use super::*;
-use crate::trial::{LOSS_MAX, Outcome};
+use crate::trial::{LOSS_MAX, Outcome, Way};
 
 fn policy() -> Policy {
     let pauses = Box::leak(Box::new(Pauses::new()));
@@ -206,18 +206,17 @@ fn a_site_that_was_never_timed_rests_once_to_be_timed_and_goes_on_with_its_own_p
     }
 }
 
-/// Lets time pass until all sites elide, or do not: a program that takes 1 ms for 16 MB that it copies where they do,
-/// and 2 otherwise.
-fn try_until(p: &mut Policy, copied: &mut u64, all: bool) {
-    for _ in 0..10_000 {
-        if p.pauses.all_elide() == all {
+/// Lets time pass until `way` is on: of a program that takes 1 ms for 16 MB that it copies where `best` is on, and 2 otherwise.
+fn try_until(p: &mut Policy, copied: &mut u64, best: Way, way: Way) {
+    for _ in 0..20_000 {
+        if p.pauses.way() == way {
             return;
         }
         let Times { cpu, wall } = USED.get();
-        let took = if p.pauses.all_elide() { 1_000_000 } else { 2_000_000 };
+        let took = if p.pauses.way() == best { 1_000_000 } else { 2_000_000 };
         USED.set(Times { cpu: cpu + took, wall: wall + took });
         *copied += 16 << 20;
-        p.try_together(*copied);
+        p.try_ways(*copied);
     }
     panic!("never");
 }
@@ -233,7 +232,7 @@ fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference(
     let before = left(&p, rests);
     let credit = p.sites[elides as usize].credit;
     let mut copied = 0;
-    try_until(&mut p, &mut copied, true);
+    try_until(&mut p, &mut copied, Way::All, Way::All);
     for site in [rests, elides] {
         for _ in 0..2 * FIRST_PAUSE {
             assert!(p.allows(site, len) && !p.paused(site) && p.trusts(site));
@@ -245,9 +244,33 @@ fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference(
     // Where nothing is copied, accounts go on.
     p.charge(lends, i64::from(u32::MAX));
     assert!(!p.allows_lending(lends, len) && p.pauses.rests(3, len));
-    try_until(&mut p, &mut copied, false);
+    try_until(&mut p, &mut copied, Way::All, Way::Accounts);
     assert_eq!(left(&p, rests), before);
     assert!(!p.allows(rests, len) && p.allows(elides, len));
+    assert_eq!(p.sites[elides as usize].credit, credit);
+}
+
+#[test]
+fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference() {
+    let mut p = policy().timed_by(|| Some(USED.get()));
+    let len = 1 << 20;
+    let (elides, lends) = (p.site(1, len), p.site(2, len));
+    assert!(p.allows(elides, len) && p.allows_lending(lends, len));
+    let credit = p.sites[elides as usize].credit;
+    p.elided += 1 << 40;
+    let mut copied = 0;
+    try_until(&mut p, &mut copied, Way::None, Way::None);
+    assert!(p.pauses.left(1, len) > 0 && p.rests_long(elides) && !p.trusts(elides));
+    for _ in 0..2 * FIRST_PAUSE {
+        assert!(!p.allows(elides, len) && p.allows_lending(lends, len));
+        // (What undoes its copies is not its own loss.)
+        p.fresh(elides, 256);
+        p.copied_out(elides, len);
+    }
+    p.charge(lends, i64::from(u32::MAX));
+    assert!(!p.allows_lending(lends, len));
+    try_until(&mut p, &mut copied, Way::Accounts, Way::Accounts);
+    assert!(p.allows(elides, len));
     assert_eq!(p.sites[elides as usize].credit, credit);
 }
 
@@ -269,24 +292,24 @@ fn faults_without_end_end_a_trial_at_once() {
     let mut p = policy().timed_by(|| Some(USED.get()));
     let site = p.site(1, 1 << 20);
     let mut copied = 0;
-    try_until(&mut p, &mut copied, true);
+    try_until(&mut p, &mut copied, Way::All, Way::All);
     let faults = (1..).find(|_| {
         p.fault(site, 1);
-        !p.pauses.all_elide()
+        p.pauses.way() == Way::Accounts
     });
     assert!(faults.unwrap() <= LOSS_MAX / p.costs.fault + 1);
     // It stays so, whatever is elided until that is looked at.
     p.earn(site, 1 << 30, 0);
-    assert_eq!(p.try_together(copied), Some(Outcome::Lost));
-    assert!(!p.pauses.all_elide());
+    assert_eq!(p.try_ways(copied), Some(Outcome::Lost));
+    assert_eq!(p.pauses.way(), Way::Accounts);
     assert!(p.allows(site, 1 << 20), "its own account was not charged");
     // What copies save makes up for them.
-    try_until(&mut p, &mut copied, true);
+    try_until(&mut p, &mut copied, Way::All, Way::All);
     for _ in 0..100_000 {
         p.fault(site, 1);
         p.earn(site, 1 << 20, p.costs.again);
     }
-    assert!(p.pauses.all_elide());
+    assert_eq!(p.pauses.way(), Way::All);
 }
 
 #[test]
@@ -295,8 +318,8 @@ fn sites_that_are_never_left_alone_need_no_trial() {
     p.backoff = false;
     for i in 1..5_000 {
         USED.set(Times { cpu: i * 2_000_000, wall: i * 2_000_000 });
-        assert_eq!(p.try_together(i * (16 << 20)), None);
-        assert!(!p.pauses.all_elide());
+        assert_eq!(p.try_ways(i * (16 << 20)), None);
+        assert_eq!(p.pauses.way(), Way::Accounts);
     }
 }
 

@@ -16,6 +16,8 @@ const MOVE_MIN: usize = 4;
 const RESTED_MAX: u8 = 2;
 /// So many until what cannot be moved back is copied back: by then looking at it has cost as much.
 const RESTED_LONG: u8 = 16;
+/// The same for what is sent, without a copy, again and again: from its beginning so many times.
+const SENT_LONG: u8 = 16;
 
 impl<M: Memory> Tracker<M> {
     /// Of the unmapped pages in `run`, moves back what can be moved. The rest stays unmapped.
@@ -110,12 +112,43 @@ impl<M: Memory> Tracker<M> {
             if self.may_move_back(start, start, whole) {
                 self.policy.fresh(whole.site, 0);
                 back = true;
-                let _ = self.materialize(Span::new(start, whole.end), true);
+                self.make_ordinary(Span::new(start, whole.end));
             } else if long {
                 back = true;
-                let _ = self.materialize(s.span, true);
+                self.make_ordinary(s.span);
             }
         }
         back
+    }
+
+    /// `span` becomes ordinary memory, as far as that comes about. It holds input still: once its call sites rest no longer, copies of
+    /// it are elided again.
+    fn make_ordinary(&mut self, span: Span) {
+        let _ = self.materialize(span, true);
+        self.filter.input(span.start, span.len());
+    }
+
+    /// Whether `v` has been sent again and again without saving anything: as bytes, not by reference, and of a call site that
+    /// rests, so there is no copy of it that is elided. (An object that a cache stored once: each time it
+    /// is sent it has to be found, and lies where the processor's caches do not expect it.)
+    pub(super) fn is_worn(&self, v: View) -> bool {
+        let e = self.extents.get(v.extent);
+        e.passes >= SENT_LONG && !e.lent && !e.adopted && self.policy.paused(v.site)
+    }
+
+    /// What is worn of `buffers`, which are about to be sent, becomes ordinary memory.
+    pub(super) fn rested_output(&mut self, buffers: impl Iterator<Item = (usize, usize)>) {
+        for (addr, len) in buffers {
+            let buffer = Span::sized(addr, len);
+            let mut at = buffer.start;
+            while let Some(s) = self.views.segments(Span::new(at, buffer.end)).next() {
+                at = s.span.end;
+                let view = s.view.filter(|v| v.extent != ExtentId::NONE && self.is_worn(*v));
+                if let Some(v) = view {
+                    self.policy.fresh(v.site, 0);
+                    self.make_ordinary(s.span);
+                }
+            }
+        }
     }
 }

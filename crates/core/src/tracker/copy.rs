@@ -93,9 +93,9 @@ impl<M: Memory> Tracker<M> {
         self.policy.never_audit(caller, len);
     }
 
-    /// The program's large copies have come to `copied` bytes by now: time to look whether all sites had better elide.
-    pub fn try_together(&mut self, copied: u64) {
-        if let Some(outcome) = self.policy.try_together(copied) {
+    /// The program's large copies have come to `copied` bytes by now: time to look whether all sites had better elide, or none.
+    pub fn try_ways(&mut self, copied: u64) {
+        if let Some(outcome) = self.policy.try_ways(copied) {
             add(&self.counters.trials, 1);
             add(&self.counters.trials_won, u64::from(outcome == Outcome::Won));
         }

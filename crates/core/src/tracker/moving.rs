@@ -22,6 +22,8 @@ const MISLED_MAX: usize = 32;
 const IN_VAIN_MAX: usize = 64;
 /// one of input counts for so many, where its site rests for long.
 pub(super) const IN_VAIN_RESTS: usize = 4;
+/// The account of what is no call site's doing.
+const NOBODY: SiteId = 0;
 
 impl<M: Memory> Tracker<M> {
     /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and
@@ -193,6 +195,17 @@ impl<M: Memory> Tracker<M> {
             self.in_vain = 0;
             self.let_go(from, site);
             self.let_go(to, site);
+        }
+    }
+
+    /// The same of an output from `buffers`.
+    pub(super) fn sent_in_vain(&mut self, buffers: impl Iterator<Item = (usize, usize)>) {
+        for span in buffers.map(|(addr, len)| Span::sized(addr, len)) {
+            if self.registered.touches(span) {
+                self.came_in_vain(span, span, NOBODY, 1);
+            } else {
+                self.misled(span, span);
+            }
         }
     }
 

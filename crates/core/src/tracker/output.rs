@@ -14,10 +14,21 @@ impl<M: Memory> Tracker<M> {
     /// Plans an output call from `buffers` (address, length): viewed bytes come from extents.
     pub fn output_begin(
         &mut self,
-        buffers: impl Iterator<Item = (usize, usize)>,
+        buffers: impl Iterator<Item = (usize, usize)> + Clone,
         plan: &mut OutputPlan,
     ) {
-        plan.bypass = self.plan_output(buffers, plan).is_none() || plan.gathered == 0;
+        let mut planned = self.plan_output(buffers.clone(), plan);
+        if plan.worn {
+            // (What is pinned cannot be moved back.)
+            self.release(&mut plan.pins);
+            *plan = OutputPlan::default();
+            self.rested_output(buffers.clone());
+            planned = self.plan_output(buffers.clone(), plan);
+        }
+        plan.bypass = planned.is_none() || plan.gathered == 0;
+        if planned.is_some() && plan.gathered == 0 {
+            self.sent_in_vain(buffers);
+        }
         if plan.bypass {
             self.release(&mut plan.pins);
         } else {
@@ -44,6 +55,7 @@ impl<M: Memory> Tracker<M> {
                     Some(v) => {
                         let e = self.extents.get(v.extent);
                         plan.again |= e.passes > 0 || v.offset < e.mark;
+                        plan.worn |= self.is_worn(v);
                         if plan.payer == 0 && !e.adopted {
                             plan.payer = v.site;
                         }

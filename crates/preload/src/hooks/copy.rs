@@ -187,7 +187,7 @@ unsafe extern "C" fn large_end(
 enum Done {
     /// The copy was done as views.
     Elided,
-    /// It is to be executed: of input, untracked, and its site rests for so many copies more.
+    /// It is to be executed: of input, untracked, and its site rests, as [`Pauses::left`] says.
     Rests(u32),
     /// It is to be executed.
     Not,
