@@ -233,6 +233,25 @@ fn what_other_sites_copy_that_is_no_input_any_more_is_not_registered_for_ever() 
 }
 
 #[test]
+fn what_is_received_or_sent_in_place_any_more_is_not_registered_for_ever() {
+    let at = Span::sized(COPY, LEN);
+    let pass: [fn(&mut World); 2] = [
+        |w| w.tracker.input_begin([(COPY, LEN)].into_iter(), &mut InputPlan::default()),
+        |w| w.tracker.output_begin([(COPY, LEN)].into_iter(), &mut OutputPlan::default()),
+    ];
+    for pass in pass {
+        let mut w = elided();
+        w.tracker.materialize(at, false).unwrap();
+        let registered = |w: &World| w.tracker.memory.registered.touches(at);
+        (0..50).for_each(|_| pass(&mut w));
+        assert!(registered(&w), "it may come round");
+        (0..50).for_each(|_| pass(&mut w));
+        assert!(!registered(&w));
+        w.assert_holds_the_numbers(COPY);
+    }
+}
+
+#[test]
 fn what_is_copied_back_in_part_only_is_looked_at_anew_where_the_destination_shares_a_page() {
     for seed in 0..40 {
         let mut w = elided();

@@ -16,7 +16,7 @@ impl<M: Memory> Tracker<M> {
     /// extents, resident ones in place.
     pub fn input_begin(
         &mut self,
-        buffers: impl Iterator<Item = (usize, usize)>,
+        buffers: impl Iterator<Item = (usize, usize)> + Clone,
         plan: &mut InputPlan,
     ) {
         plan.bypass = !self.books_have_room();
@@ -25,7 +25,7 @@ impl<M: Memory> Tracker<M> {
         }
         self.clock += 1;
         let mut any = false;
-        for (addr, len) in buffers {
+        for (addr, len) in buffers.clone() {
             let buffer = Span::sized(addr, len);
             let mut at = buffer.start;
             while at < buffer.end {
@@ -48,6 +48,7 @@ impl<M: Memory> Tracker<M> {
         }
         if !any {
             self.input_abandon(plan);
+            self.passed_in_vain(buffers);
         }
     }
 

@@ -198,8 +198,8 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// The same of an output from `buffers`.
-    pub(super) fn sent_in_vain(&mut self, buffers: impl Iterator<Item = (usize, usize)>) {
+    /// The same of an input to `buffers`, or an output from them.
+    pub(super) fn passed_in_vain(&mut self, buffers: impl Iterator<Item = (usize, usize)>) {
         for span in buffers.map(|(addr, len)| Span::sized(addr, len)) {
             if self.registered.touches(span) {
                 self.came_in_vain(span, span, NOBODY, 1);

@@ -27,7 +27,7 @@ impl<M: Memory> Tracker<M> {
         }
         plan.bypass = planned.is_none() || plan.gathered == 0;
         if planned.is_some() && plan.gathered == 0 {
-            self.sent_in_vain(buffers);
+            self.passed_in_vain(buffers);
         }
         if plan.bypass {
             self.release(&mut plan.pins);
