@@ -41,6 +41,8 @@ const LONGEST_CHECK: u64 = 16_000_000_000;
 /// A trial begins only where the copies that it is about (those that are not elided, or those that are) could take one part
 /// in so many of the processor time.
 const LEAST_SHARE: u64 = 16;
+/// That none elides is not tried where that has saved more than one part in so many, by the accounts: they are not so far off.
+const SURE_SHARE: u64 = 2;
 /// What faults may take, in ns, before copies that are not made have made up for them.
 pub const LOSS_MAX: i64 = 40_000_000;
 
@@ -53,6 +55,8 @@ pub struct Progress {
     pub copied: u64,
     /// Bytes that were elided: of these, and of what else is moved (`realloc`).
     pub elided: u64,
+    /// What that has saved by the sites' accounts, in ns.
+    pub saved: i64,
 }
 
 impl Progress {
@@ -64,6 +68,7 @@ impl Progress {
             },
             copied: self.copied.saturating_sub(earlier.copied),
             elided: self.elided.saturating_sub(earlier.elided),
+            saved: self.saved.saturating_sub(earlier.saved),
         }
     }
 
@@ -109,6 +114,7 @@ impl Way {
         let about = match self {
             Self::Accounts => return true,
             Self::All => did.copied.saturating_sub(did.elided),
+            Self::None if did.saved.max(0) as u64 > did.times.cpu / SURE_SHARE => return false,
             Self::None => did.elided,
         };
         (about >> 10).saturating_mul(copy_mb) >> 10 >= did.times.cpu / LEAST_SHARE
@@ -356,13 +362,15 @@ mod tests {
         outcomes: Vec<Outcome>,
         /// Processor time in which accounts decided, all sites elided, none did.
         spent: [u64; WAYS.len()],
-        /// Part of what is copied that accounts elide, in percent.
+        /// Part of what is copied that accounts elide, in percent,
         elided: u64,
+        /// and what they believe that to save, in ns for 1 MB.
+        saves: i64,
     }
 
     fn program() -> Program {
         let (trial, at) = (Trial::default(), Progress::default());
-        Program { trial, at, outcomes: Vec::new(), spent: [0; WAYS.len()], elided: 0 }
+        Program { trial, at, outcomes: Vec::new(), spent: [0; WAYS.len()], elided: 0, saves: 0 }
     }
 
     impl Program {
@@ -385,6 +393,7 @@ mod tests {
                     Way::All => MB,
                     Way::None => 0,
                 };
+                self.at.saved += if way == Way::None { 0 } else { self.saves };
                 self.spent[way as usize] += took;
                 let outcome = self.trial.look(self.at, COPY_MB);
                 self.outcomes.extend(outcome);
@@ -566,6 +575,16 @@ mod tests {
             let mut p = program().eliding(elided);
             p.run(10 * SECOND, takes(1_000_000, 900_000, 900_000));
             assert_eq!((p.outcomes.len(), p.trial.incumbent), (0, Way::Accounts));
+        }
+    }
+
+    #[test]
+    fn that_none_elides_is_not_tried_where_eliding_surely_gains() {
+        for (saves, tried) in [(40_000, true), (60_000, false)] {
+            let mut p = program().eliding(100);
+            p.saves = saves;
+            p.run(10 * SECOND, takes(100_000, 100_000, 150_000));
+            assert_eq!(p.spent[Way::None as usize] > 0, tried);
         }
     }
 

@@ -206,6 +206,7 @@ impl Policy {
         if self.is_frozen(site) {
             return;
         }
+        self.spent += ns;
         self.sites[site as usize].window.spent += ns;
         self.debit(site, ns);
     }

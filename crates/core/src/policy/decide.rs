@@ -73,9 +73,9 @@ impl Policy {
 
     /// The program's large copies have come to `copied` bytes by now. Returns what a trial has come to that ended with that.
     pub fn try_ways(&mut self, copied: u64) -> Option<Outcome> {
-        let elided = self.elided;
+        let (elided, saved) = (self.elided, self.saved - self.spent);
         let times = if self.backoff { (self.now)() } else { None };
-        let now = times.map(|times| Progress { times, copied, elided });
+        let now = times.map(|times| Progress { times, copied, elided, saved });
         let mut outcome = None;
         match now {
             Some(now) if self.lost < LOSS_MAX => {

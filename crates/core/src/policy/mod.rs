@@ -95,8 +95,10 @@ pub struct Policy {
     recorded: u16,
     /// How many sites have fallen into debt and not earned their way out of it.
     in_debt: u32,
-    /// What all sites have saved, in ns, but for faults and page-table calls.
+    /// What all sites have saved, in ns, but for faults and page-table calls,
     saved: i64,
+    /// and what these were charged at.
+    spent: i64,
     trial: Trial,
     /// Bytes that were elided for sites that are tried.
     elided: u64,
@@ -129,6 +131,7 @@ impl Policy {
             recorded: 0,
             in_debt: 0,
             saved: 0,
+            spent: 0,
             trial: Trial::default(),
             elided: 0,
             frozen: false,
