@@ -55,7 +55,7 @@ pub struct Progress {
     pub copied: u64,
     /// Bytes that were elided: of these, and of what else is moved (`realloc`).
     pub elided: u64,
-    /// What that has saved by the sites' accounts, in ns.
+    /// What that has saved by the sites' accounts, in ns, while they decided.
     pub saved: i64,
 }
 
@@ -213,7 +213,12 @@ impl Trial {
         }
         let did = now.since(self.since);
         match self.phase {
-            Phase::Waiting(_) if !self.settled => self.settled = did.time() >= SETTLE,
+            // (What is waited for begins when accounts are kept again: it is judged by them.)
+            Phase::Waiting(_) if !self.settled => {
+                if did.time() >= SETTLE {
+                    self.enter(self.phase, true, now);
+                }
+            }
             Phase::Waiting(time) if did.time() >= time => self.end_of_wait(did, now, copy_mb),
             Phase::Waiting(_) => {}
             Phase::Trying(..) if !self.settled => {
@@ -308,11 +313,11 @@ impl Trial {
         self.enter(Phase::Trying(challenger, stretch), false, now);
     }
 
-    /// Waits until the first challenger has rested.
+    /// Waits until the first challenger has rested, and at least until it can be said which are worth trying.
     fn wait(&mut self, settled: bool, now: Progress) {
         let others = WAYS.iter().filter(|w| **w != self.incumbent);
-        let time = others.map(|w| self.rests[*w as usize].left).min().unwrap_or(FIRST_WAIT);
-        self.enter(Phase::Waiting(time), settled, now);
+        let time = others.map(|w| self.rests[*w as usize].left).min().unwrap_or(0);
+        self.enter(Phase::Waiting(time.max(FIRST_WAIT)), settled, now);
     }
 
     fn enter(&mut self, phase: Phase, settled: bool, now: Progress) {
@@ -393,7 +398,8 @@ mod tests {
                     Way::All => MB,
                     Way::None => 0,
                 };
-                self.at.saved += if way == Way::None { 0 } else { self.saves };
+                let kept = way == Way::Accounts && !self.trial.settles();
+                self.at.saved += if kept { self.saves } else { 0 };
                 self.spent[way as usize] += took;
                 let outcome = self.trial.look(self.at, COPY_MB);
                 self.outcomes.extend(outcome);
@@ -523,16 +529,20 @@ mod tests {
 
     #[test]
     fn what_a_lost_trial_did_is_undone_before_the_next_begins() {
-        // (Both challengers' first rests end at once.)
-        let mut p = program().eliding(50);
-        while p.outcomes.is_empty() {
-            p.run(1_000_000, takes(140_000, 250_000, 250_000));
+        // (Both challengers' first rests end at once; of one that elides nothing, none of the second's is worth trying.)
+        for elided in [0, 50] {
+            let mut p = program().eliding(elided);
+            while p.outcomes.is_empty() {
+                p.run(1_000_000, takes(140_000, 250_000, 250_000));
+            }
+            let lost = p.at.times.wall;
+            while p.trial.settles() {
+                p.run(1_000_000, takes(140_000, 250_000, 250_000));
+            }
+            assert!(p.at.times.wall - lost >= SETTLE, "{}", p.at.times.wall - lost);
+            p.run(FIRST_WAIT / 2, takes(140_000, 250_000, 250_000));
+            assert!(matches!(p.trial.phase, Phase::Waiting(_)));
         }
-        let lost = p.at.times.wall;
-        while p.trial.settles() && p.trial.way() == Way::Accounts {
-            p.run(1_000_000, takes(140_000, 250_000, 250_000));
-        }
-        assert!(p.at.times.wall - lost >= SETTLE, "{}", p.at.times.wall - lost);
     }
 
     #[test]
@@ -580,11 +590,14 @@ mod tests {
 
     #[test]
     fn that_none_elides_is_not_tried_where_eliding_surely_gains() {
-        for (saves, tried) in [(40_000, true), (60_000, false)] {
-            let mut p = program().eliding(100);
-            p.saves = saves;
-            p.run(10 * SECOND, takes(100_000, 100_000, 150_000));
-            assert_eq!(p.spent[Way::None as usize] > 0, tried);
+        // (With 80% elided, that all elide is tried before, and no accounts are kept meanwhile.)
+        for elided in [80, 100] {
+            for (saves, tried) in [(40_000, true), (60_000, false)] {
+                let mut p = program().eliding(elided);
+                p.saves = saves;
+                p.run(10 * SECOND, takes(100_000, 105_000, 150_000));
+                assert_eq!(p.spent[Way::None as usize] > 0, tried, "{elided}%, {saves}");
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::policy::{Costs, Pauses, Policy};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
+use uncopy_core::trial::Way;
 
 const PAGES: usize = 96;
 const POOL_PAGES: usize = 512;
@@ -27,6 +28,8 @@ struct World {
     random: Random,
     counters: &'static Counters,
     pauses: &'static Pauses,
+    /// Ranges that became ordinary memory because they were sent so often.
+    worn: u64,
 }
 
 impl World {
@@ -57,7 +60,7 @@ impl World {
             counters,
         );
         let truth = vec![Some(0); PAGES * PAGE];
-        Self { tracker, truth, random: Random(seed), counters, pauses }
+        Self { tracker, truth, random: Random(seed), counters, pauses, worn: 0 }
     }
 
     /// Touches the page at `addr`: what the monitor does on a fault.
@@ -277,6 +280,46 @@ impl World {
         }
     }
 
+    /// The same bytes are sent so often, while their call sites rest, that they had better be ordinary memory.
+    fn send_often(&mut self) {
+        let buffer = self.range();
+        let way = self.pauses.way.load(Relaxed);
+        self.pauses.way.store(Way::None as u32, Relaxed);
+        let mut held = OutputPlan::default();
+        let mut gathered = false;
+        for _ in 0..20 {
+            let mut plan = OutputPlan::default();
+            self.tracker.output_begin([(buffer.start, buffer.len())].into_iter(), &mut plan);
+            if plan.bypass {
+                self.worn += u64::from(gathered);
+                break;
+            }
+            gathered = true;
+            let mut addr = buffer.start;
+            for (at, len) in plan.pieces.clone() {
+                for i in 0..len {
+                    let byte = self.load(at + i);
+                    self.expect(addr, byte, "sent often");
+                    addr += 1;
+                }
+            }
+            if self.random.one_in(10) {
+                self.stray_touch();
+            }
+            let short = self.random.one_in(8);
+            let sent = if short { self.random.below(buffer.len() + 1) } else { buffer.len() };
+            if held.pins.is_empty() && self.random.one_in(10) {
+                // Another thread's output of the same is under way for a while.
+                held = plan;
+            } else {
+                self.tracker.output_done(&mut plan, sent, false);
+            }
+        }
+        self.tracker.release(&mut held.pins);
+        self.pauses.way.store(way, Relaxed);
+        self.read(buffer);
+    }
+
     fn read(&mut self, span: Span) {
         for addr in span.start..span.end {
             let byte = self.load(addr);
@@ -347,6 +390,7 @@ impl World {
             8..20 => self.copy(),
             20..22 => self.copy_often(),
             22..26 => self.output(),
+            26 if self.random.one_in(2) => self.send_often(),
             26 => self.send_again(),
             27..29 => {
                 let s = self.range();
@@ -398,14 +442,14 @@ impl World {
     }
 }
 
-fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 4] {
+fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 5] {
     let mut w = World::new(seed, refusals, tiny);
     for _ in 0..300 {
         w.step();
     }
     w.read(Span::sized(BASE, PAGES * PAGE));
     let c = w.counters.snapshot();
-    [c.elided_copies, c.lent_sends, c.dropped_pages, c.recycled_pages]
+    [c.elided_copies, c.lent_sends, c.dropped_pages, c.recycled_pages, w.worn]
 }
 
 fn run_seeds(refusals: bool, tiny: bool) {
@@ -415,22 +459,26 @@ fn run_seeds(refusals: bool, tiny: bool) {
         Some(s) => s..s + 1,
         None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(80),
     };
-    let mut done = [0; 4];
+    let mut done = [0; 5];
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed, refusals, tiny));
         match result {
-            Ok(n) => (0..4).for_each(|i| done[i] += n[i]),
+            Ok(n) => done.iter_mut().zip(n).for_each(|(sum, n)| *sum += n),
             Err(e) => {
                 eprintln!("repeat with UNCOPY_MODEL_SEED={seed}");
                 std::panic::resume_unwind(e);
             }
         }
     }
-    let [elided, lent, dropped, recycled] = done;
+    let [elided, lent, dropped, recycled, worn] = done;
     assert!(one.is_some() || elided > 100, "only {elided} copies were elided: nothing was tested");
     let some = lent > 100 && dropped > 100 || tiny || refusals;
     assert!(one.is_some() || some, "{lent} sends by reference, {dropped} pages dropped: too few");
     assert!(one.is_some() || recycled > 10, "only {recycled} pages were recycled");
+    assert!(
+        one.is_some() || worn > 10 || tiny || refusals,
+        "only {worn} ranges were sent so often that they are ordinary memory"
+    );
 }
 
 #[test]

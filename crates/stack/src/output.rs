@@ -197,10 +197,10 @@ fn adopt_repeats(buffers: &[iovec], stream: &Stream) -> bool {
         }
         let total = bytes(buffers);
         if !space::PAUSES.rests(stream.caller, total) {
-            if adopt(Span::sized(addr, len), total, stream) {
-                adopted = true;
-            } else {
-                space::REPEATS.unfit(addr);
+            match adopt(Span::sized(addr, len), total, stream) {
+                Some(true) => adopted = true,
+                Some(false) => space::REPEATS.unfit(addr),
+                None => {}
             }
         }
     }
@@ -212,16 +212,20 @@ fn takes(span: Span, stream: &Stream) -> Option<Kind> {
     lend::kind(stream.target.fd).filter(|k| lend::fits(*k, &[piece(span.start, span.len())]))
 }
 
+/// Makes a view of `span`, if it can; `None`: not just now.
 #[cold]
-fn adopt(span: Span, total: usize, stream: &Stream) -> bool {
-    if critical::inside() || !(stream.movable)(span.start) || !(stream.movable)(span.end - 1) {
-        return false;
+fn adopt(span: Span, total: usize, stream: &Stream) -> Option<bool> {
+    if critical::inside() {
+        return None;
     }
-    let Some(kind) = takes(span, stream) else { return false };
+    if !(stream.movable)(span.start) || !(stream.movable)(span.end - 1) {
+        return Some(false);
+    }
+    let Some(kind) = takes(span, stream) else { return Some(false) };
     // (As for the first elided copy: starting makes a thread.)
     if !space::running() && (critical::in_handler() || !space::start()) {
-        return false;
+        return None;
     }
     let paced = kind == Kind::PacedTcp;
-    space::with(|b| b.adopt(span, stream.caller, total, paced)) == Some(true)
+    space::with(|b| b.adopt(span, stream.caller, total, paced))
 }

@@ -93,7 +93,7 @@ impl Policy {
             self.frozen = frozen;
             // (What passed meanwhile is no site's own; and what pages are touched each time has to be found out again where none
             // was unmapped for a while.)
-            for s in &mut self.sites {
+            for s in self.sites.iter_mut().filter(|s| !s.untried) {
                 (s.window, s.finding_out) = (Window::default(), FINDING_OUT);
             }
         }

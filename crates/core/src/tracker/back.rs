@@ -2,6 +2,7 @@
 //! no copy (a move costs a fifteenth of one).
 
 use super::Tracker;
+use super::moving::REPOPULATE_MAX;
 use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
@@ -121,32 +122,45 @@ impl<M: Memory> Tracker<M> {
         back
     }
 
-    /// `span` becomes ordinary memory, as far as that comes about. It holds input still: once its call sites rest no longer, copies of
-    /// it are elided again.
-    fn make_ordinary(&mut self, span: Span) {
-        let _ = self.materialize(span, true);
+    /// `span` becomes ordinary memory; whether that came about. It holds input still: once its call sites rest no longer, copies of it
+    /// are elided again.
+    fn make_ordinary(&mut self, span: Span) -> bool {
+        let done = self.materialize(span, true).is_ok();
         self.filter.input(span.start, span.len());
+        done
     }
 
     /// Whether `v` has been sent again and again without saving anything: as bytes, not by reference, and of a call site that
-    /// rests, so there is no copy of it that is elided. (An object that a cache stored once: each time it
+    /// rests, so none of its copies is elided. (An object that a cache stored once: each time it
     /// is sent it has to be found, and lies where the processor's caches do not expect it.)
     pub(super) fn is_worn(&self, v: View) -> bool {
         let e = self.extents.get(v.extent);
         e.passes >= SENT_LONG && !e.lent && !e.adopted && self.policy.paused(v.site)
     }
 
-    /// What is worn of `buffers`, which are about to be sent, becomes ordinary memory.
+    /// What is worn of `buffers`, which are about to be sent, becomes ordinary memory: some 2 MB at once, for the lock is held.
     pub(super) fn rested_output(&mut self, buffers: impl Iterator<Item = (usize, usize)>) {
+        let mut pages = 0;
         for (addr, len) in buffers {
             let buffer = Span::sized(addr, len);
             let mut at = buffer.start;
             while let Some(s) = self.views.segments(Span::new(at, buffer.end)).next() {
                 at = s.span.end;
                 let view = s.view.filter(|v| v.extent != ExtentId::NONE && self.is_worn(*v));
-                if let Some(v) = view {
-                    self.policy.fresh(v.site, 0);
-                    self.make_ordinary(s.span);
+                let Some((v, (start, whole))) = view.zip(self.views.at(s.span.start)) else {
+                    continue;
+                };
+                // (Sent in parts, it goes back as a whole all the same.)
+                let whole_moves = self.may_move_back(start, start, whole);
+                let span = if whole_moves { Span::new(start, whole.end) } else { s.span };
+                self.policy.fresh(v.site, 0);
+                if !self.make_ordinary(span) && self.extents.alive(v.extent) {
+                    // It is not tried again at once.
+                    self.extents.get_mut(v.extent).passes = 0;
+                }
+                pages += span.pages();
+                if pages >= REPOPULATE_MAX {
+                    return;
                 }
             }
         }

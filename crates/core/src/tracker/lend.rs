@@ -52,7 +52,7 @@ impl<M: Memory> Tracker<M> {
             }
             let e = self.extents.get(id);
             let begins_anew = ((at - base - e.page * PAGE) as u32) < e.mark;
-            if e.lent || e.passes + u8::from(begins_anew) >= enough {
+            if e.lent || e.passes.saturating_add(u8::from(begins_anew)) >= enough {
                 lent |= 1 << i;
                 bytes += len;
             } else {

@@ -11,7 +11,7 @@ use crate::span::{PAGE, Span};
 use arrayvec::ArrayVec;
 
 /// Pages that are put back at once: the lock is held meanwhile.
-const REPOPULATE_MAX: usize = 512;
+pub(super) const REPOPULATE_MAX: usize = 512;
 /// Runs of the pool without memory behind them that are tried for one range.
 const HOLES_MAX: usize = 4;
 /// After so many ranges were unregistered the filter is made anew.
@@ -200,10 +200,13 @@ impl<M: Memory> Tracker<M> {
 
     /// The same of an input to `buffers`, or an output from them.
     pub(super) fn passed_in_vain(&mut self, buffers: impl Iterator<Item = (usize, usize)>) {
+        let large = self.policy.threshold;
+        let mut weight = 1;
         for span in buffers.map(|(addr, len)| Span::sized(addr, len)) {
             if self.registered.touches(span) {
-                self.came_in_vain(span, span, NOBODY, 1);
-            } else {
+                self.came_in_vain(span, span, NOBODY, weight);
+                weight = 0;
+            } else if span.len() >= large {
                 self.misled(span, span);
             }
         }
