@@ -206,7 +206,7 @@ fn a_site_that_was_never_timed_rests_once_to_be_timed_and_goes_on_with_its_own_p
     }
 }
 
-/// Lets time pass until `way` is on: of a program that takes 1 ms for 16 MB that it copies where `best` is on, and 2 otherwise.
+/// Lets time pass until `way` is on: of a program (whose copies are elided if none had better be) that takes 1 ms for 16 MB that it copies where `best` is on, and 2 otherwise.
 fn try_until(p: &mut Policy, copied: &mut u64, best: Way, way: Way) {
     for _ in 0..20_000 {
         if p.pauses.way() == way {
@@ -216,6 +216,7 @@ fn try_until(p: &mut Policy, copied: &mut u64, best: Way, way: Way) {
         let took = if p.pauses.way() == best { 1_000_000 } else { 2_000_000 };
         USED.set(Times { cpu: cpu + took, wall: wall + took });
         *copied += 16 << 20;
+        p.elided += if best == Way::None { 16 << 20 } else { 0 };
         p.try_ways(*copied);
     }
     panic!("never");
@@ -257,7 +258,6 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
     let (elides, lends) = (p.site(1, len), p.site(2, len));
     assert!(p.allows(elides, len) && p.allows_lending(lends, len));
     let credit = p.sites[elides as usize].credit;
-    p.elided += 1 << 40;
     let mut copied = 0;
     try_until(&mut p, &mut copied, Way::None, Way::None);
     assert!(p.pauses.left(1, len) > 0 && p.rests_long(elides) && !p.trusts(elides));
