@@ -218,19 +218,14 @@ impl Trial {
         }
         let did = now.since(self.since);
         match self.phase {
-            // (What is waited for begins when accounts are kept again: it is judged by them.)
-            Phase::Waiting(_) if !self.settled => {
-                if did.time() >= SETTLE {
+            // (A wait begins when accounts are kept again, too: what it shows is judged by them.)
+            _ if !self.settled => {
+                if did.time() >= self.settle() {
                     self.enter(self.phase, true, now);
                 }
             }
             Phase::Waiting(time) if did.time() >= time => self.end_of_wait(did, now, copy_mb),
             Phase::Waiting(_) => {}
-            Phase::Trying(..) if !self.settled => {
-                if did.time() >= self.settle() {
-                    self.enter(self.phase, true, now);
-                }
-            }
             Phase::Trying(challenger, stretch) => {
                 return self.measure(challenger, stretch, did, now);
             }

@@ -317,7 +317,7 @@ fn pages_that_a_resting_copy_overwrites_in_part_are_ordinary_memory_too_and_keep
     w.tracker.check().unwrap();
 }
 
-/// The same, after the program has touched the copy, from its end on, until the site rests for long.
+/// What [`elided`] makes, after the program has touched the copy, from its end on, until the site rests for long.
 fn elided_until_it_rested_for_long() -> World {
     let mut w = elided();
     while w.pauses.left(CALLER, LEN) < 600 {

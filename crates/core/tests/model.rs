@@ -218,6 +218,19 @@ impl World {
         }
     }
 
+    /// What is sent of `buffer` as `plan` says is what it holds.
+    fn expect_pieces(&mut self, buffer: Span, plan: &OutputPlan, what: &str) {
+        let mut addr = buffer.start;
+        for &(at, len) in &plan.pieces {
+            for i in 0..len {
+                let byte = self.load(at + i);
+                self.expect(addr, byte, what);
+                addr += 1;
+            }
+        }
+        assert_eq!(addr, buffer.end, "the pieces are not the buffer");
+    }
+
     fn output(&mut self) {
         let buffer = self.range();
         let mut plan = OutputPlan::default();
@@ -227,15 +240,7 @@ impl World {
             return;
         }
         self.stray_touch();
-        let mut addr = buffer.start;
-        for (at, len) in plan.pieces.clone() {
-            for i in 0..len {
-                let byte = self.load(at + i);
-                self.expect(addr, byte, "output");
-                addr += 1;
-            }
-        }
-        assert_eq!(addr, buffer.end, "the pieces are not the buffer");
+        self.expect_pieces(buffer, &plan, "output");
         let sent =
             if self.random.one_in(4) { self.random.below(buffer.len() + 1) } else { buffer.len() };
         if self.random.one_in(4) {
@@ -295,14 +300,7 @@ impl World {
                 break;
             }
             gathered = true;
-            let mut addr = buffer.start;
-            for (at, len) in plan.pieces.clone() {
-                for i in 0..len {
-                    let byte = self.load(at + i);
-                    self.expect(addr, byte, "sent often");
-                    addr += 1;
-                }
-            }
+            self.expect_pieces(buffer, &plan, "sent often");
             if self.random.one_in(10) {
                 self.stray_touch();
             }
