@@ -96,8 +96,8 @@ counters! {
     pool_free_bytes,
     /// Address ranges registered now.
     registered_ranges,
-    /// What keeping the books costs in this program, in percent of its price (`uncopy doctor`'s, or the reference
-    /// machine's); 0: not timed yet.
+    /// What keeping the books costs in this program, all kinds as they occurred, in percent of its price (`uncopy doctor`'s, or
+    /// the reference machine's); 0: not timed yet.
     books_percent,
     /// Times that the fault-handling thread was bound to the core of the program's one thread, or let go.
     handler_bindings,

@@ -251,6 +251,44 @@ fn what_is_received_or_sent_in_place_any_more_is_not_registered_for_ever() {
     }
 }
 
+/// An input call into the freed copy and the resident page before it, which `received` so many bytes.
+fn receive_from_the_page_before(w: &mut World, received: usize) {
+    let mut plan = InputPlan::default();
+    w.tracker.input_begin([(COPY - PAGE, PAGE + LEN)].into_iter(), &mut plan);
+    if !plan.bypass {
+        assert_eq!(plan.targets[0].at, COPY - PAGE, "the first page is received in place");
+        w.tracker.input_commit(&mut plan, received);
+        w.tracker.release(&mut plan.pins);
+    }
+    w.tracker.check().unwrap();
+}
+
+#[test]
+fn freed_memory_behind_a_buffer_whose_messages_are_short_is_ordinary_after_some_of_them() {
+    let mut w = elided();
+    w.tracker.memory.program[page_of(COPY - PAGE)] = Some(Box::new([77; PAGE]));
+    w.tracker.freed(COPY, LEN);
+    let freed = Span::sized(COPY, LEN);
+    (0..50).for_each(|_| receive_from_the_page_before(&mut w, 40));
+    assert!(w.tracker.tracks(freed), "the next message may be longer");
+    (0..50).for_each(|_| receive_from_the_page_before(&mut w, 40));
+    assert!(!w.tracker.tracks(freed));
+    assert_eq!(w.load(COPY - PAGE), 77);
+    assert!((0..16).all(|page| w.load(SOURCE + page * PAGE) == page as u8 + 1));
+}
+
+#[test]
+fn freed_memory_behind_a_buffer_goes_on_being_received_into_extents_where_nothing_comes_or_messages_are_long()
+ {
+    for received in [0, PAGE + LEN] {
+        let mut w = elided();
+        w.tracker.memory.program[page_of(COPY - PAGE)] = Some(Box::new([77; PAGE]));
+        w.tracker.freed(COPY, LEN);
+        (0..100).for_each(|_| receive_from_the_page_before(&mut w, received));
+        assert!(w.tracker.tracks(Span::sized(COPY, LEN)));
+    }
+}
+
 #[test]
 fn what_is_copied_back_in_part_only_is_looked_at_anew_where_the_destination_shares_a_page() {
     for seed in 0..40 {

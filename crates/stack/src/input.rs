@@ -6,6 +6,7 @@
 use crate::buffers::{Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
+use uncopy_vm::clock::{Lap, Sampler};
 use uncopy_vm::pages::CopyBytes;
 use uncopy_vm::space;
 
@@ -27,6 +28,8 @@ pub fn input(
         remember(buffers, received);
         return received;
     }
+    static TIMED: Sampler = Sampler::new();
+    let mut lap = Lap::begin(&TIMED);
     let mut plan = InputPlan::default();
     let planned = space::with(|b| b.input_begin(spans(buffers), &mut plan));
     if planned.is_none() || plan.bypass {
@@ -36,6 +39,7 @@ pub fn input(
         return received;
     }
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
+    lap.as_mut().map(Lap::pause);
     let (received, scattered) = match scattered(&mut pieces) {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
         // buffer is not memory: the plain call knows the right answer.
@@ -43,8 +47,9 @@ pub fn input(
         Some(received) => (received, true),
         None => (as_it_is(), false),
     };
+    lap.as_mut().map(Lap::resume);
     let bytes = if scattered { received.max(0) as usize } else { 0 };
-    space::with_after_fork(|b| b.input_commit(&mut plan, bytes));
+    space::with_after_fork(|b| space::note(b, lap, |b| b.input_commit(&mut plan, bytes)));
     // SAFETY: the plan's own copies, its pins still held.
     unsafe { space::execute(&plan.copies, copy_bytes) };
     space::release(&mut plan.pins);

@@ -8,6 +8,7 @@ use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan};
 use uncopy_core::span::Span;
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
+use uncopy_vm::clock::{Lap, Sampler};
 use uncopy_vm::lend::{self, Kind, Lent, Target};
 use uncopy_vm::{critical, space};
 
@@ -60,6 +61,8 @@ fn output_tracked(
     as_it_is: impl FnOnce() -> isize,
     gathered: impl Fn(&Pieces) -> Option<isize>,
 ) -> isize {
+    static TIMED: Sampler = Sampler::new();
+    let mut lap = Lap::begin(&TIMED);
     let mut plan = OutputPlan::default();
     let plan_it = |plan: &mut OutputPlan| {
         *plan = OutputPlan::default();
@@ -81,6 +84,7 @@ fn output_tracked(
         if again {
             space::release(&mut plan.pins);
             planned = plan_it(&mut plan);
+            lap = None; // (It is no output like others.)
         }
     }
     if !planned {
@@ -88,6 +92,7 @@ fn output_tracked(
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
     let lent = stream.map_or(Lent::No, |s| by_reference(&mut plan, &pieces, &s));
+    lap.as_mut().map(Lap::pause);
     let sent = match lent {
         Lent::No => {
             warm(&plan);
@@ -99,8 +104,14 @@ fn output_tracked(
             Some((sent as isize) + rest.max(0))
         }
     };
+    lap.as_mut().map(Lap::resume);
     let bytes = sent.unwrap_or(0).max(0) as usize;
-    space::with_after_fork(|b| b.output_done(&mut plan, bytes, lent != Lent::No));
+    let gathered = lent == Lent::No;
+    // (By reference it is another work, which has prices of its own.)
+    let lap = lap.filter(|_| gathered);
+    space::with_after_fork(|b| {
+        space::note(b, lap, |b| b.output_done(&mut plan, bytes, !gathered));
+    });
     match sent {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
         // buffer is not memory: the plain call knows the right answer.

@@ -41,6 +41,41 @@ impl Sampler {
     }
 }
 
+/// Our own part of a call, which surrounds the program's: in two pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct Lap {
+    /// When the piece that runs began.
+    since: u64,
+    /// What those before it took, in ns.
+    before: u64,
+}
+
+impl Lap {
+    /// Begins one, if the call is to be timed.
+    #[inline]
+    pub fn begin(sampler: &Sampler) -> Option<Self> {
+        sampler.begin().map(|since| Self { since, before: 0 })
+    }
+
+    /// The first piece ends: the program's own part follows.
+    #[inline]
+    pub fn pause(&mut self) {
+        self.before += since(self.since);
+    }
+
+    /// The second one begins.
+    #[inline]
+    pub fn resume(&mut self) {
+        self.since = now();
+    }
+
+    /// What all pieces took so far, in ns.
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        self.before + since(self.since)
+    }
+}
+
 /// The time, if the copy of a site that rests for `left` copies more (or until sites elide again) is to be timed; for [`since`].
 #[inline]
 pub fn begin_resting(left: u32) -> Option<u64> {

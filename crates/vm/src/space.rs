@@ -4,6 +4,7 @@
 //! unsafe: the tracker lives in a static behind our own lock, and copies of bytes that the tracker
 //! planned are carried out here, on the program's memory and the pool's.
 
+use crate::clock::{Lap, Sampler};
 use crate::gate::{Gate, IDLE, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::{Event, Maker, Refusal, duplicate};
@@ -552,6 +553,25 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
 #[inline]
 pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
     with_space_after_fork(|space| space.books.as_mut().map(f)).flatten()
+}
+
+/// Runs `f`, which notes what an input or output call did; if our part of that is timed (`lap`), prices learn from it.
+#[inline]
+pub fn note<R>(b: &mut Books, lap: Option<Lap>, f: impl FnOnce(&mut Books) -> R) -> R {
+    b.charged(); // (by others)
+    let result = f(b);
+    if let Some(lap) = lap {
+        let charged = b.charged();
+        b.took(0, charged, lap.taken(), 0);
+    }
+    result
+}
+
+/// The program frees `span`, in which there may be views.
+pub fn freed(span: Span) {
+    static FREES: Sampler = Sampler::new();
+    let lap = Lap::begin(&FREES);
+    with(|b| note(b, lap, |b| b.freed(span.start, span.len())));
 }
 
 /// As [`with_after_fork`], for a thread with a descriptor table of its own, in which our descriptors

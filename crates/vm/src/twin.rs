@@ -204,7 +204,7 @@ pub fn free(addr: usize) -> Result<(), NoBlock> {
     let tidies = match viewed {
         // Its views end before anybody else can be given it, and without our lock.
         Some(bytes) => {
-            space::with(|b| b.freed(addr, bytes));
+            space::freed(Span::sized(addr, bytes));
             with(|s| s.free(page))?
         }
         None => tidies,

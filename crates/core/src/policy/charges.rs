@@ -1,6 +1,7 @@
 //! What each event earns or costs the call site that it is due to.
 
 use super::{FINDING_OUT, Policy, SiteId};
+use crate::prices::Books;
 use crate::shared::bump;
 use crate::span::PAGE;
 
@@ -21,7 +22,7 @@ impl Policy {
     /// `bytes` were elided for `site`; the books of it took `cost` ns.
     #[inline]
     pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
-        let cost = self.scale.books(cost);
+        let cost = self.scale.books(Books::Copies, cost);
         let gain = (bytes as i64).saturating_mul(self.copy_mb(site)) >> 20;
         let r = self.record(site);
         bump(&r.elided, 1);
@@ -86,13 +87,13 @@ impl Policy {
 
     /// An input call received into an extent for `site`.
     pub fn received(&mut self, site: SiteId) {
-        self.charge_books(site, self.costs.input);
+        self.charge_books(site, Books::Inputs, self.costs.input);
     }
 
     /// Memory was freed in which `site` had left views: as much to look up and to change as a copy that does what the last
     /// one did.
     pub fn freed(&mut self, site: SiteId) {
-        self.charge_books(site, self.costs.again);
+        self.charge_books(site, Books::Frees, self.costs.again);
     }
 
     /// An output of `bytes` was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
@@ -102,7 +103,7 @@ impl Policy {
         let eighths = warm_bytes * WARM_8THS + cold_bytes as i64 * COLD_OUTPUT_8THS;
         let reading = eighths.saturating_mul(self.copy_mb(site)) >> 23;
         let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
-        let books = self.scale.books(self.costs.output);
+        let books = self.scale.books(Books::Outputs, self.costs.output);
         self.charge_steady(site, books + start + reading);
     }
 
@@ -110,7 +111,7 @@ impl Policy {
     /// have brought nearer.
     pub fn copied_out(&mut self, site: SiteId, bytes: usize) {
         let reading = (bytes as i64 * WARM_8THS).saturating_mul(self.copy_mb(site)) >> 23;
-        let books = self.scale.books(self.costs.elide);
+        let books = self.scale.books(Books::Copies, self.costs.elide);
         self.charge_steady(site, books + reading);
     }
 
@@ -132,7 +133,7 @@ impl Policy {
 
     /// A copy of `site` was looked at in vain.
     pub fn looked(&mut self, site: SiteId) {
-        self.charge_books(site, self.costs.look);
+        self.charge_books(site, Books::Copies, self.costs.look);
     }
 
     /// A range was registered for `site`.
@@ -184,8 +185,8 @@ impl Policy {
     }
 
     /// Keeping the books for `site` is modelled to cost `ns`.
-    fn charge_books(&mut self, site: SiteId, ns: i64) {
-        let ns = self.scale.books(ns);
+    fn charge_books(&mut self, site: SiteId, kind: Books, ns: i64) {
+        let ns = self.scale.books(kind, ns);
         self.charge_steady(site, ns);
     }
 

@@ -175,7 +175,7 @@ impl Policy {
         self.scale.restart()
     }
 
-    /// What was `charged` for a copy of `site` took `ns`, the copying of `copied` bytes included. Returns what the books
+    /// What was `charged` for an event of `site` took `ns`, the copying of `copied` bytes included. Returns what the books
     /// cost here, in percent of what is modelled; 0: not known.
     pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) -> u64 {
         let copying = (copied as i64).saturating_mul(self.copy_mb(site)) >> 20;

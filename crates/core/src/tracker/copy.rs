@@ -101,14 +101,14 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// What has been charged since this was asked last: by the copy that was just planned.
+    /// What has been charged since this was asked last: by the event that was just planned or noted.
     #[inline]
     pub fn charged(&mut self) -> Charged {
         self.policy.charged()
     }
 
-    /// An elided copy of `site`, for which so much was `charged`, took `ns`: the lock, and the copying of `copied` bytes
-    /// (parts of pages) included.
+    /// Of an elided copy of `site`, or another event, our own part took `ns`, for which so much was `charged`: the lock, and
+    /// the copying of `copied` bytes (parts of pages) included.
     pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) {
         let percent = self.policy.took(site, charged, ns, copied);
         self.counters.books_percent.store(percent, Relaxed);

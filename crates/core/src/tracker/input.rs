@@ -4,12 +4,36 @@ use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
 use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::plan::{Assign, InputPlan, Target};
+use crate::plan::{Assign, InputPlan, MAX_PIECES, Target};
 use crate::span::{PAGE, Span};
+use arrayvec::ArrayVec;
 
 /// Unfilled tails of extents that wait for the next part of a message.
 pub(super) const OPEN_TAILS: usize = 64;
 const OPEN_TAIL_PAGES: usize = (16 << 20) / PAGE;
+
+/// One in so many inputs that fill none of their extents makes the buffer's freed pages ordinary memory.
+const SHORT_MAX: usize = 64;
+
+/// Where extents were made ready, if `received` bytes filled none of them.
+fn spare_targets(plan: &InputPlan, received: usize) -> ArrayVec<Span, MAX_PIECES> {
+    let mut spare = ArrayVec::new();
+    let mut left = received;
+    for t in &plan.targets {
+        if t.extent.is_some() {
+            if left > 0 {
+                return ArrayVec::new();
+            }
+            spare.push(Span::sized(t.addr, t.len));
+        }
+        left = left.saturating_sub(t.len);
+    }
+    // (That nothing came at all, for now, says nothing of what will.)
+    if received == 0 {
+        spare.clear();
+    }
+    spare
+}
 
 impl<M: Memory> Tracker<M> {
     /// Plans an input call into `buffers` (address, length): unmapped pages are received into
@@ -139,6 +163,7 @@ impl<M: Memory> Tracker<M> {
     /// `received` bytes arrived, in the order of the plan's targets: they become views. What must
     /// be copied (pages touched while the call waited) is in `plan.copies`; release afterwards.
     pub fn input_commit(&mut self, plan: &mut InputPlan, received: usize) {
+        let spare = spare_targets(plan, received);
         let mut left = received;
         let mut taken = 0;
         for t in plan.targets.drain(..) {
@@ -164,8 +189,37 @@ impl<M: Memory> Tracker<M> {
         if plan.copies.is_empty() {
             self.release(&mut plan.pins);
         }
+        self.came_short(&spare);
         add(&self.counters.input_bytes, taken as u64);
         self.gauges();
+    }
+
+    /// An input filled none of the extents that were made ready for it in `spare`: behind resident pages lie some that are
+    /// unmapped, and messages are short. (Redis' query buffer, where a reply was before: each command would prepare for
+    /// 16 KB of which it fills 40 bytes.) One in some is listened to: what there is freed memory becomes ordinary.
+    fn came_short(&mut self, spare: &[Span]) {
+        let Some(first) = spare.first() else { return };
+        let site = self.views.at(first.start).map_or(0, |(_, v)| v.site);
+        self.policy.received(site);
+        self.short += 1;
+        if self.short < SHORT_MAX {
+            return;
+        }
+        self.short = 0;
+        for span in spare {
+            let mut at = span.start;
+            while let Some(s) = self.views.segments(Span::new(at, span.end)).next() {
+                at = s.span.end;
+                let Some(v) = s.view.filter(|v| v.extent == ExtentId::NONE) else { continue };
+                let core = s.span.core();
+                if !core.is_empty() {
+                    self.repopulate(core, v.site);
+                }
+                if core != s.span {
+                    self.fill_parts(s.span);
+                }
+            }
+        }
     }
 
     /// An extent with room left waits for the next part; the longest-waiting ones are trimmed.

@@ -112,6 +112,8 @@ pub struct Tracker<M> {
     unregistered: usize,
     misled: usize,
     in_vain: usize,
+    /// Inputs that filled none of their extents since one was listened to.
+    short: usize,
     pieces: Vec<Piece>,
 }
 
@@ -149,6 +151,7 @@ impl<M: Memory> Tracker<M> {
             unregistered: 0,
             misled: 0,
             in_vain: 0,
+            short: 0,
             pieces: Vec::with_capacity(PIECES),
         }
     }

@@ -205,7 +205,7 @@ unsafe fn end_views(p: *mut c_void, unmaps: bool) {
         // before the kernel's report of the unmapping is read: forget them now.
         space::with_after_fork(|b| b.forget(block));
     } else {
-        space::with(|b| b.freed(block.start, block.len()));
+        space::freed(block);
     }
 }
 
