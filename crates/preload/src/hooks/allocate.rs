@@ -190,6 +190,26 @@ pub unsafe extern "C" fn free(p: *mut c_void) {
     }
 }
 
+/// `free_sized` (C23; glibc has it since 2.43): the block knows its size itself.
+///
+/// # Safety
+/// As for [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(p: *mut c_void, _size: size_t) {
+    // SAFETY: the program's own argument.
+    unsafe { free(p) }
+}
+
+/// `free_aligned_sized` (C23).
+///
+/// # Safety
+/// As for [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(p: *mut c_void, _alignment: size_t, _size: size_t) {
+    // SAFETY: the program's own argument.
+    unsafe { free(p) }
+}
+
 #[cold]
 unsafe fn end_views(p: *mut c_void, unmaps: bool) {
     // SAFETY: a block of the allocator behind us, as the program's `free` promises.
