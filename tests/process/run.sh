@@ -14,7 +14,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 
 # Programs that need more than being compiled: source=FILE where another file's program runs in another way, flags=A,B for
-# the compiler, preload=LIBRARY, plugin=FILE (built as NAME.so beside the program), status=N if it does not end with 0.
+# the compiler, preload=LIBRARY, plugin=FILE (built as NAME.so beside the program), costs=PRICES (UNCOPY_COSTS), status=N if it does
+# not end with 0.
 extras="
 plugins_come_and_go             plugin=copying_plugin.c
 exceptions_across_calls         flags=-fnon-call-exceptions
@@ -24,6 +25,8 @@ other_malloc_tcmalloc_preloaded source=other_malloc.c preload=libtcmalloc_minima
 other_malloc_jemalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libjemalloc.so.2
 other_malloc_mimalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libmimalloc.so.2
 other_malloc_tcmalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libtcmalloc_minimal.so.4
+sends_priced_by_pacing          costs=send_mb=200000,pace_mb=200000
+sends_priced_as_others          source=sends_priced_by_pacing.c costs=send_mb=200000,pace_mb=0
 "
 
 names=()
@@ -59,10 +62,11 @@ prepare() {
 
 # once LOG NAME COMMAND...: the program's words go to LOG, with its exit status as the last line.
 once() {
-    local log=$1 preload status=0
+    local log=$1 preload costs status=0
     preload=$(word "$2" preload)
+    costs=$(word "$2" costs)
     mkdir "$log.d"
-    (cd "$log.d" && bounded env ${preload:+LD_PRELOAD="$preload"} "${@:3}" >"$log" 2>"$log.err") || status=$?
+    (cd "$log.d" && bounded env ${preload:+LD_PRELOAD="$preload"} ${costs:+UNCOPY_COSTS="$costs"} "${@:3}" >"$log" 2>"$log.err") || status=$?
     echo "status $status" >>"$log"
 }
 

@@ -1,0 +1,71 @@
+/* A connection that paces itself within the host (BBR) has a price of its own for what is sent by reference: where it saves nothing,
+ * nothing is lent there, but on other connections; where it saves as much, everywhere. The prices are given in UNCOPY_COSTS. */
+#include "process.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#define N (1ul << 20)
+#define SENDS 24
+static char *value;
+
+static void tcp(const char *control, int *out, int *in) {
+    int l = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof addr;
+    MUST(bind(l, (struct sockaddr *)&addr, len) == 0 && listen(l, 1) == 0);
+    MUST(getsockname(l, (struct sockaddr *)&addr, &len) == 0);
+    *out = socket(AF_INET, SOCK_STREAM, 0);
+    MUST(setsockopt(*out, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)) == 0);
+    MUST(connect(*out, (struct sockaddr *)&addr, len) == 0 && (*in = accept(l, NULL, NULL)) >= 0);
+    close(l);
+}
+
+static void *reads(void *arg) {
+    static unsigned char got[N];
+    int in = *(int *)arg;
+    for (size_t have = 0; have < N;) {
+        long r = RAW(SYS_read, in, got, N - have);
+        MUST(r > 0);
+        if (!is_input(got, (size_t)r, 9, have)) exit(1);
+        have += (size_t)r;
+    }
+    return NULL;
+}
+
+/* Sends the value again and again. Returns how many of these sends went by reference. */
+static uint64_t lent_over(const char *control) {
+    int out, in;
+    uint64_t before = counter("lent_sends");
+    tcp(control, &out, &in);
+    for (int i = 0; i < SENDS; i++) {
+        pthread_t t;
+        MUST(pthread_create(&t, NULL, reads, &in) == 0);
+        MUST(send(out, value, N, 0) == (ssize_t)N);
+        pthread_join(t, NULL);
+    }
+    close(out), close(in);
+    return counter("lent_sends") - before;
+}
+
+static int has_bbr(void) {
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    int has = setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, "bbr", 3) == 0;
+    close(s);
+    return has;
+}
+
+int main(void) {
+    const char *costs = getenv("UNCOPY_COSTS");
+    MUST(costs);
+    int saves_paced = strstr(costs, "pace_mb=0") != NULL || eager();
+    value = malloc(N);
+    receive(value, N, 9);
+    /* (In this order: a value that cannot be lent is left alone for 128 sends, whoever asks for it.) */
+    uint64_t plain = lent_over("reno"), paced = has_bbr() ? lent_over("bbr") : 0;
+    if (counters() && !plain) say("NOTHING ELIDED: nothing was lent over Reno");
+    if (counters() && has_bbr() && (paced > 0) != saves_paced)
+        say("WRONG: %lu of %d sends were lent over BBR, with prices %s", (unsigned long)paced, SENDS, costs);
+    say("every byte came, BBR: %d", has_bbr());
+    return 0;
+}
