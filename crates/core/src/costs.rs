@@ -96,6 +96,12 @@ impl Costs {
     }
 }
 
+/// What `bytes` cost where 1 MB costs `mb` ns.
+#[inline]
+pub(crate) fn share_of_mb(bytes: usize, mb: i64) -> i64 {
+    (bytes as i64).saturating_mul(mb) >> 20
+}
+
 /// Least that one call lends, in bytes, whatever the prices are.
 pub const LEND_MIN: usize = 32 << 10;
 

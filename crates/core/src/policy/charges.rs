@@ -1,6 +1,7 @@
 //! What each event earns or costs the call site that it is due to.
 
 use super::{FINDING_OUT, Policy, SiteId};
+use crate::costs::share_of_mb;
 use crate::prices::Books;
 use crate::shared::bump;
 use crate::span::PAGE;
@@ -23,7 +24,7 @@ impl Policy {
     #[inline]
     pub fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
         let cost = self.scale.books(Books::Copies, cost);
-        let gain = (bytes as i64).saturating_mul(self.copy_mb(site)) >> 20;
+        let gain = share_of_mb(bytes, self.copy_mb(site));
         let r = self.record(site);
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
@@ -99,9 +100,10 @@ impl Policy {
     /// An output of `bytes` was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
     /// cache any more: the copy would have brought them there, now the kernel reads them cold.
     pub fn gathered(&mut self, site: SiteId, bytes: usize, cold_bytes: usize) {
-        let warm_bytes = bytes.saturating_sub(cold_bytes) as i64;
-        let eighths = warm_bytes * WARM_8THS + cold_bytes as i64 * COLD_OUTPUT_8THS;
-        let reading = eighths.saturating_mul(self.copy_mb(site)) >> 23;
+        let warm_bytes = bytes.saturating_sub(cold_bytes);
+        let mb = self.copy_mb(site);
+        let warm = share_of_mb(warm_bytes, mb) * WARM_8THS;
+        let reading = (warm + share_of_mb(cold_bytes, mb) * COLD_OUTPUT_8THS) / 8;
         let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
         let books = self.scale.books(Books::Outputs, self.costs.output);
         self.charge_steady(site, books + start + reading);
@@ -110,7 +112,7 @@ impl Policy {
     /// A copy of `bytes` that `site` had elided was executed: it has to find them, and reads what the copy that was elided would
     /// have brought nearer.
     pub fn copied_out(&mut self, site: SiteId, bytes: usize) {
-        let reading = (bytes as i64 * WARM_8THS).saturating_mul(self.copy_mb(site)) >> 23;
+        let reading = share_of_mb(bytes, self.copy_mb(site)) * WARM_8THS / 8;
         let books = self.scale.books(Books::Copies, self.costs.elide);
         self.charge_steady(site, books + reading);
     }
@@ -118,7 +120,7 @@ impl Policy {
     /// `bytes` in `pages` pages were sent by reference for `site`, over a connection that paces itself within the host or not.
     pub fn lent(&mut self, site: SiteId, bytes: usize, pages: usize, paced: bool) {
         let c = self.costs;
-        let saved = (bytes as i64).saturating_mul(c.saved_mb(paced)) >> 20;
+        let saved = share_of_mb(bytes, c.saved_mb(paced));
         let r = self.record(site);
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);
@@ -178,7 +180,7 @@ impl Policy {
 
     /// `pages` of the pool were cleared (half a copy) and moved where `site` had unmapped others.
     pub fn recycled(&mut self, site: SiteId, pages: usize) {
-        let clearing = ((pages * PAGE) as i64).saturating_mul(self.costs.copy_mb / 2) >> 20;
+        let clearing = share_of_mb(pages * PAGE, self.costs.copy_mb / 2);
         let moves = self.price_of_moves(1, pages);
         let ns = self.scale.pages(moves) + self.scale.pages(clearing);
         self.charge(site, ns);

@@ -22,6 +22,7 @@ pub use self::charges::{COLD_OUTPUT, COLD_OUTPUT_8THS};
 use self::pauses::hash;
 pub(crate) use self::pauses::{CLASSES, class, key, slot};
 pub use self::pauses::{PAUSES, Pauses, UNTIL_THEN};
+use crate::costs::share_of_mb;
 pub use crate::costs::{Costs, LEND_MIN};
 use crate::prices::{Charged, CopyPrices, Scale};
 use crate::shared::{RECORDS, Reason, Record, Records};
@@ -178,7 +179,7 @@ impl Policy {
     /// What was `charged` for an event of `site` took `ns`, the copying of `copied` bytes included. Returns what the books
     /// cost here, in percent of what is modelled; 0: not known.
     pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) -> u64 {
-        let copying = (copied as i64).saturating_mul(self.copy_mb(site)) >> 20;
+        let copying = share_of_mb(copied, self.copy_mb(site));
         self.scale.took(charged, ns.min(i64::MAX as u64) as i64 - copying);
         self.scale.percent()
     }

@@ -1,6 +1,7 @@
 //! The program's memory map changes: freed, unmapped, dropped, moved, excluded.
 
 use super::Tracker;
+use crate::costs::share_of_mb;
 use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
@@ -33,7 +34,7 @@ impl<M: Memory> Tracker<M> {
                 if first.as_ref().is_some_and(wasted) {
                     let c = self.policy.costs;
                     let end = first.map_or(run.start, |v| v.end.min(run.end));
-                    let cold = ((end - run.start) as i64).saturating_mul(c.copy_mb) >> 20;
+                    let cold = share_of_mb(end - run.start, c.copy_mb);
                     self.policy.charge(site, c.wasted_input + cold);
                 }
                 self.policy.freed(site);

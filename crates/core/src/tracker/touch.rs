@@ -1,5 +1,6 @@
 //! Touches: pages are composed from their views, and the views end.
 
+use super::moving::REPOPULATE_MAX;
 use super::{Fault, Tracker};
 use crate::counters::add;
 use crate::extents::ExtentId;
@@ -8,8 +9,6 @@ use crate::span::{PAGE, Span, page_down};
 
 /// Sequential faults fill twice as many pages each time, up to this many.
 const FAULT_AROUND_MAX: usize = 64;
-/// Pages of freed memory that one touch makes ordinary again.
-const EMPTY_AROUND: usize = 512;
 /// Pieces that one call to [`Memory::fill`] describes at most.
 pub(super) const PIECES: usize = 2 * PAGE;
 
@@ -29,7 +28,7 @@ impl<M: Memory> Tracker<M> {
         if v.extent == ExtentId::NONE && self.empty_page(page) {
             // Freed memory is in use again: most likely all of it.
             add(&self.counters.empty_faults, 1);
-            let reach = Span::new(page, page.saturating_add(EMPTY_AROUND * PAGE));
+            let reach = Span::new(page, page.saturating_add(REPOPULATE_MAX * PAGE));
             let mut end = page + PAGE;
             while end < reach.end && self.empty_page(end) {
                 end += PAGE;
@@ -71,7 +70,7 @@ impl<M: Memory> Tracker<M> {
     /// A missing page without views: given back with `madvise` while resident, or added by the
     /// kernel when it grew a registered mapping.
     fn untracked_fault(&mut self, page: usize) -> Fault {
-        let reach = page.saturating_add(EMPTY_AROUND * PAGE);
+        let reach = page.saturating_add(REPOPULATE_MAX * PAGE);
         let Some(known) = self.registered.next_in(page, reach).filter(|r| r.start == page) else {
             return Fault::Unknown;
         };
