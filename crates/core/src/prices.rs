@@ -134,8 +134,8 @@ pub(crate) struct Scale {
     /// Of each kind, in 256ths; 0: never timed.
     factors: [u32; KINDS],
     charged: Charged,
-    /// All that was charged before.
-    before: Charged,
+    /// All that was charged for books of each kind.
+    ever: [i64; KINDS],
 }
 
 impl Scale {
@@ -154,6 +154,7 @@ impl Scale {
     pub(crate) fn books(&mut self, kind: Books, ns: i64) -> i64 {
         let kind = kind as usize;
         self.charged.books[kind] += ns;
+        self.ever[kind] = self.ever[kind].saturating_add(ns);
         ns.saturating_mul(self.factor(kind)) / i64::from(Self::ONE)
     }
 
@@ -169,7 +170,6 @@ impl Scale {
     /// What was charged since the last time.
     #[inline]
     pub(crate) fn restart(&mut self) -> Charged {
-        self.before = self.before.and(self.charged);
         core::mem::take(&mut self.charged)
     }
 
@@ -184,12 +184,12 @@ impl Scale {
 
     /// Of all kinds as they were charged, in percent of what is modelled; 0: not known.
     pub(crate) fn percent(&self) -> u64 {
-        let modelled: i64 = self.before.books.iter().sum();
+        let modelled: i64 = self.ever.iter().sum();
         let timed = self.factors.iter().any(|f| *f > 0);
         if !timed || modelled <= 0 {
             return 0;
         }
-        let scaled = |kind| self.before.books[kind] as f64 * self.factor(kind) as f64;
+        let scaled = |kind| self.ever[kind] as f64 * self.factor(kind) as f64;
         let scaled: f64 = (0..KINDS).map(scaled).sum();
         (scaled * 100.0 / f64::from(Self::ONE) / modelled as f64) as u64
     }

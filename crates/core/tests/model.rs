@@ -30,6 +30,8 @@ struct World {
     pauses: &'static Pauses,
     /// Ranges that became ordinary memory because they were sent so often.
     worn: u64,
+    /// Times that freed memory became ordinary because messages before it were short.
+    spared: u64,
 }
 
 impl World {
@@ -60,7 +62,7 @@ impl World {
             counters,
         );
         let truth = vec![Some(0); PAGES * PAGE];
-        Self { tracker, truth, random: Random(seed), counters, pauses, worn: 0 }
+        Self { tracker, truth, random: Random(seed), counters, pauses, worn: 0, spared: 0 }
     }
 
     /// Touches the page at `addr`: what the monitor does on a fault.
@@ -131,6 +133,27 @@ impl World {
         let buffer = self.range();
         let received =
             if self.random.one_in(3) { self.random.below(buffer.len() + 1) } else { buffer.len() };
+        self.receive(buffer, received);
+    }
+
+    /// Short messages come into a buffer of which the end is freed memory.
+    fn short_often(&mut self) {
+        let freed = self.range();
+        self.free(freed);
+        let start = freed.start.saturating_sub(1 + self.random.below(2 * PAGE)).max(BASE);
+        self.load(start);
+        for _ in 0..70 {
+            let received = self.random.below(60).min(freed.end - start);
+            self.receive(Span::new(start, freed.end), received);
+        }
+    }
+
+    fn free(&mut self, span: Span) {
+        self.tracker.freed(span.start, span.len());
+        self.truth[span.start - BASE..span.end - BASE].fill(None);
+    }
+
+    fn receive(&mut self, buffer: Span, received: usize) {
         let data: Vec<u8> = (0..received).map(|_| self.random.next() as u8).collect();
         let split = self.random.below(buffer.len());
         let parts = [(buffer.start, split), (buffer.start + split, buffer.len() - split)];
@@ -150,7 +173,11 @@ impl World {
         }
         if !plan.bypass {
             self.stray_touch();
+            let unmapped =
+                |w: &Self| w.tracker.unmapped_in(buffer).iter().map(|s| s.len()).sum::<usize>();
+            let before = unmapped(self);
             self.tracker.input_commit(&mut plan, received);
+            self.spared += u64::from(unmapped(self) < before);
             self.stray_touch();
             self.execute(&plan.copies);
             self.tracker.release(&mut plan.pins);
@@ -408,9 +435,9 @@ impl World {
             }
             35 => {
                 let s = self.range();
-                self.tracker.freed(s.start, s.len());
-                self.truth[s.start - BASE..s.end - BASE].fill(None);
+                self.free(s);
             }
+            36 if self.random.one_in(4) => self.short_often(),
             36 => self.drop_pages(),
             37 => self.map_anew(),
             38 => {
@@ -440,14 +467,14 @@ impl World {
     }
 }
 
-fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 5] {
+fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 6] {
     let mut w = World::new(seed, refusals, tiny);
     for _ in 0..300 {
         w.step();
     }
     w.read(Span::sized(BASE, PAGES * PAGE));
     let c = w.counters.snapshot();
-    [c.elided_copies, c.lent_sends, c.dropped_pages, c.recycled_pages, w.worn]
+    [c.elided_copies, c.lent_sends, c.dropped_pages, c.recycled_pages, w.worn, w.spared]
 }
 
 fn run_seeds(refusals: bool, tiny: bool) {
@@ -457,7 +484,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
         Some(s) => s..s + 1,
         None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(80),
     };
-    let mut done = [0; 5];
+    let mut done = [0; 6];
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed, refusals, tiny));
         match result {
@@ -468,7 +495,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
             }
         }
     }
-    let [elided, lent, dropped, recycled, worn] = done;
+    let [elided, lent, dropped, recycled, worn, spared] = done;
     assert!(one.is_some() || elided > 100, "only {elided} copies were elided: nothing was tested");
     let some = lent > 100 && dropped > 100 || tiny || refusals;
     assert!(one.is_some() || some, "{lent} sends by reference, {dropped} pages dropped: too few");
@@ -476,6 +503,10 @@ fn run_seeds(refusals: bool, tiny: bool) {
     assert!(
         one.is_some() || worn > 10 || tiny || refusals,
         "only {worn} ranges were sent so often that they are ordinary memory"
+    );
+    assert!(
+        one.is_some() || spared > 5 || tiny || refusals,
+        "only {spared} times did short messages make freed memory ordinary"
     );
 }
 

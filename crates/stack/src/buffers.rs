@@ -61,9 +61,28 @@ pub fn refused_for_pieces() -> bool {
     matches!(errno, Some(libc::EINVAL | libc::EFAULT))
 }
 
+/// What a call is made on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// What takes several pieces as one: a socket, a regular file.
+    Vectored,
+    /// Any descriptor: only some take several pieces as one.
+    Descriptor(i32),
+}
+
+impl On {
+    /// Whether so many pieces may stand for so many buffers.
+    pub(crate) fn takes(self, pieces: usize, buffers: usize) -> bool {
+        match self {
+            Self::Descriptor(fd) if pieces != 1 || buffers != 1 => takes_pieces(fd),
+            _ => true,
+        }
+    }
+}
+
 /// Whether `fd` takes several pieces as one piece: a socket, a pipe or a regular file. A driver
 /// without vectored writes would see several calls.
-pub fn takes_pieces(fd: i32) -> bool {
+fn takes_pieces(fd: i32) -> bool {
     use rustix::fs::FileType;
     if fd < 0 {
         return false;

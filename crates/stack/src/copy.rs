@@ -48,9 +48,9 @@ pub unsafe fn copy(
         if kept {
             b.never_audit(caller, len);
         }
-        b.charged(); // (by others)
-        b.copy_begin(dst, src, len, caller, source != Source::Other, &mut plan);
-        b.charged()
+        space::charging(b, |b| {
+            b.copy_begin(dst, src, len, caller, source != Source::Other, &mut plan);
+        })
     });
     if planned.is_none() || plan.bypass {
         if planned.is_some() {
@@ -75,11 +75,8 @@ pub unsafe fn copy(
     if !plan.staged.is_empty() {
         // SAFETY: from the source that the caller vouches for into a pinned, private extent.
         unsafe { space::execute(&plan.staged, copy_bytes) };
-        let committed = space::with_after_fork(|b| {
-            b.charged(); // (by others)
-            b.copy_commit(&mut plan);
-            b.charged()
-        });
+        let committed =
+            space::with_after_fork(|b| space::charging(b, |b| b.copy_commit(&mut plan)));
         planned = planned.zip(committed).map(|(a, b)| a.and(b));
     }
     // SAFETY: into the destination that the caller vouches for, from the source or from pinned

@@ -7,7 +7,7 @@
 //! unsafe: has the tracker copy into the program's buffer. What it leaves to be copied by hand goes
 //! through the kernel, because a program may pass a pointer into nowhere.
 
-use crate::buffers::{Pieces, piece};
+use crate::buffers::{On, Pieces, piece};
 use crate::copy::{Source, copy};
 use crate::input::{input, remember};
 use core::cell::Cell;
@@ -125,6 +125,7 @@ fn fill_chunk(
     let buffer = [piece(span.start, span.len())];
     let offset = (chunk * CHUNK) as i64;
     let got = input(
+        On::Vectored,
         &buffer,
         copy_bytes,
         || read(&buffer, offset),

@@ -3,7 +3,7 @@
 //!
 //! unsafe: carries out the copies of a committed plan.
 
-use crate::buffers::{Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
+use crate::buffers::{On, Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
 use uncopy_vm::clock::{Lap, Sampler};
@@ -14,10 +14,11 @@ use uncopy_vm::space;
 const ORIGIN_MIN: usize = 1024;
 
 /// Makes an input call into `buffers`. `as_it_is` makes the program's own call; `scattered` makes
-/// it with other pieces in place of the buffers (of the same total length), or returns `None` if this
-/// descriptor cannot take them. Both return what the libc function does: bytes, or -1 with errno
+/// it with other pieces in place of the buffers (of the same total length), or returns `None` if it
+/// cannot. Both return what the libc function does: bytes, or -1 with errno
 /// set.
 pub fn input(
+    on: On,
     buffers: &[iovec],
     copy_bytes: CopyBytes,
     as_it_is: impl FnOnce() -> isize,
@@ -31,7 +32,7 @@ pub fn input(
     static TIMED: Sampler = Sampler::new();
     let mut lap = Lap::begin(&TIMED);
     let mut plan = InputPlan::default();
-    let planned = space::with(|b| b.input_begin(spans(buffers), &mut plan));
+    let planned = space::with(|b| space::charging(b, |b| b.input_begin(spans(buffers), &mut plan)));
     if planned.is_none() || plan.bypass {
         space::evict_if_wanted();
         let received = as_it_is();
@@ -39,15 +40,17 @@ pub fn input(
         return received;
     }
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
+    let made = on.takes(pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
-    let (received, scattered) = match scattered(&mut pieces) {
+    let made = if made { scattered(&mut pieces) } else { None };
+    let (received, scattered) = match made {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
         // buffer is not memory: the plain call knows the right answer.
         Some(-1) if refused_for_pieces() => (as_it_is(), false),
         Some(received) => (received, true),
         None => (as_it_is(), false),
     };
-    lap.as_mut().map(Lap::resume);
+    let lap = lap.and_then(Lap::resume).zip(planned);
     let bytes = if scattered { received.max(0) as usize } else { 0 };
     space::with_after_fork(|b| space::note(b, lap, |b| b.input_commit(&mut plan, bytes)));
     // SAFETY: the plan's own copies, its pins still held.

@@ -1,7 +1,7 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page; what is sent again and again goes by reference.
 
-use crate::buffers::{Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
+use crate::buffers::{On, Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
 use libc::iovec;
 use uncopy_core::counters::add;
 use uncopy_core::extents::ExtentId;
@@ -26,15 +26,15 @@ pub struct Stream {
 }
 
 /// Makes an output call from `buffers`. `gathered` makes it with other pieces in place of the
-/// buffers; it is told how many pieces stand for each buffer, and returns `None` if this
-/// descriptor cannot take them (the call is then made as it is, and faults supply the bytes).
+/// buffers. (Where `on` cannot take these, the call is made as it is, and faults supply the bytes.)
 /// `stream` tells more of it, where it is one that may go by reference.
 #[inline]
 pub fn output(
+    on: On,
     buffers: &[iovec],
     stream: Option<Stream>,
     as_it_is: impl FnOnce() -> isize,
-    gathered: impl Fn(&Pieces) -> Option<isize>,
+    gathered: impl Fn(&Pieces) -> isize,
 ) -> isize {
     let stream = stream.filter(|_| bytes(buffers) >= lend::from());
     if !perhaps_tracked(buffers) {
@@ -44,7 +44,7 @@ pub fn output(
             return as_it_is();
         }
     }
-    output_tracked(buffers, stream, as_it_is, gathered)
+    output_tracked(on, buffers, stream, as_it_is, gathered)
 }
 
 #[inline]
@@ -56,21 +56,23 @@ fn bytes(buffers: &[iovec]) -> usize {
 }
 
 fn output_tracked(
+    on: On,
     buffers: &[iovec],
     stream: Option<Stream>,
     as_it_is: impl FnOnce() -> isize,
-    gathered: impl Fn(&Pieces) -> Option<isize>,
+    gathered: impl Fn(&Pieces) -> isize,
 ) -> isize {
     static TIMED: Sampler = Sampler::new();
     let mut lap = Lap::begin(&TIMED);
     let mut plan = OutputPlan::default();
     let plan_it = |plan: &mut OutputPlan| {
         *plan = OutputPlan::default();
-        space::with(|b| b.output_begin(spans(buffers), plan)).is_some() && !plan.bypass
+        space::with(|b| space::charging(b, |b| b.output_begin(spans(buffers), plan)))
+            .filter(|_| !plan.bypass)
     };
     let mut planned = plan_it(&mut plan);
     if let Some(s) = &stream {
-        let again = if planned {
+        let again = if planned.is_some() {
             let mut resident: Pieces = Pieces::new();
             for (&(at, len), &id) in plan.pieces.iter().zip(&plan.extents) {
                 if id == ExtentId::NONE {
@@ -87,30 +89,28 @@ fn output_tracked(
             lap = None; // (It is no output like others.)
         }
     }
-    if !planned {
+    if planned.is_none() {
         return as_it_is();
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
     let lent = stream.map_or(Lent::No, |s| by_reference(&mut plan, &pieces, &s));
+    // (By reference, or nearly so, it is another work, which has prices of its own.)
+    let plainly = stream.is_none() || !plan.again;
+    let mut lap = lap.filter(|_| plainly);
+    let takes = lent != Lent::No || on.takes(pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
     let sent = match lent {
-        Lent::No => {
+        Lent::No => takes.then(|| {
             warm(&plan);
             gathered(&pieces)
-        }
+        }),
         Lent::Done(sent) => Some(sent),
-        Lent::Rest(sent) => {
-            let rest = gathered(&behind(&pieces, sent)).unwrap_or(0);
-            Some((sent as isize) + rest.max(0))
-        }
+        Lent::Rest(sent) => Some(sent as isize + gathered(&behind(&pieces, sent)).max(0)),
     };
-    lap.as_mut().map(Lap::resume);
+    let lap = lap.and_then(Lap::resume).zip(planned);
     let bytes = sent.unwrap_or(0).max(0) as usize;
-    let gathered = lent == Lent::No;
-    // (By reference it is another work, which has prices of its own.)
-    let lap = lap.filter(|_| gathered);
     space::with_after_fork(|b| {
-        space::note(b, lap, |b| b.output_done(&mut plan, bytes, !gathered));
+        space::note(b, lap, |b| b.output_done(&mut plan, bytes, lent != Lent::No));
     });
     match sent {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the

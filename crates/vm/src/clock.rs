@@ -63,10 +63,11 @@ impl Lap {
         self.before += since(self.since);
     }
 
-    /// The second one begins.
+    /// The second one begins; `None`: nothing is timed any more.
     #[inline]
-    pub fn resume(&mut self) {
-        self.since = now();
+    #[must_use]
+    pub fn resume(self) -> Option<Self> {
+        space::running().then(|| Self { since: now(), ..self })
     }
 
     /// What all pieces took so far, in ns.

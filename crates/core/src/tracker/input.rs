@@ -6,16 +6,19 @@ use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{Assign, InputPlan, MAX_PIECES, Target};
 use crate::span::{PAGE, Span};
+use crate::views::View;
 use arrayvec::ArrayVec;
 
 /// Unfilled tails of extents that wait for the next part of a message.
 pub(super) const OPEN_TAILS: usize = 64;
 const OPEN_TAIL_PAGES: usize = (16 << 20) / PAGE;
 
-/// One in so many inputs that fill none of their extents makes the buffer's freed pages ordinary memory.
+/// After so many inputs that filled none of the extents made ready for them, the buffer's freed pages are ordinary memory;
 const SHORT_MAX: usize = 64;
+/// one that fills an extent undoes so many.
+const LONG_UNDOES: usize = 4;
 
-/// Where extents were made ready, if `received` bytes filled none of them.
+/// Where extents were made ready, if `received` bytes fill none of them.
 fn spare_targets(plan: &InputPlan, received: usize) -> ArrayVec<Span, MAX_PIECES> {
     let mut spare = ArrayVec::new();
     let mut left = received;
@@ -27,10 +30,6 @@ fn spare_targets(plan: &InputPlan, received: usize) -> ArrayVec<Span, MAX_PIECES
             spare.push(Span::sized(t.addr, t.len));
         }
         left = left.saturating_sub(t.len);
-    }
-    // (That nothing came at all, for now, says nothing of what will.)
-    if received == 0 {
-        spare.clear();
     }
     spare
 }
@@ -189,20 +188,33 @@ impl<M: Memory> Tracker<M> {
         if plan.copies.is_empty() {
             self.release(&mut plan.pins);
         }
-        self.came_short(&spare);
+        if spare.is_empty() {
+            self.short = self.short.saturating_sub(LONG_UNDOES);
+        } else {
+            self.came_short(&spare, received);
+        }
         add(&self.counters.input_bytes, taken as u64);
         self.gauges();
     }
 
-    /// An input filled none of the extents that were made ready for it in `spare`: behind resident pages lie some that are
-    /// unmapped, and messages are short. (Redis' query buffer, where a reply was before: each command would prepare for
-    /// 16 KB of which it fills 40 bytes.) One in some is listened to: what there is freed memory becomes ordinary.
-    fn came_short(&mut self, spare: &[Span]) {
-        let Some(first) = spare.first() else { return };
-        let site = self.views.at(first.start).map_or(0, |(_, v)| v.site);
+    /// An input of `received` bytes filled none of the extents that were made ready for it in `spare`. Where resident pages
+    /// precede and messages are short, each prepares for nothing; so the freed memory there becomes ordinary again. (Redis'
+    /// query buffer, where a reply was before: each command prepared for 16 KB of which it filled 40 bytes.)
+    fn came_short(&mut self, spare: &[Span], received: usize) {
+        let Some(site) = spare.first().and_then(|s| self.views.at(s.start)).map(|(_, v)| v.site)
+        else {
+            return;
+        };
         self.policy.received(site);
-        self.short += 1;
-        if self.short < SHORT_MAX {
+        let freed = |v: &View| v.extent == ExtentId::NONE;
+        let any = spare
+            .iter()
+            .any(|s| self.views.segments(*s).any(|s| s.view.is_some_and(|v| freed(&v))));
+        // (That nothing came at all, for now, says nothing of what will.)
+        self.short += usize::from(any && received > 0);
+        // (It may leave a hole in a long range.)
+        let room = self.registered.count() < self.limits.ranges / 2;
+        if self.short < SHORT_MAX || !room {
             return;
         }
         self.short = 0;
@@ -210,10 +222,12 @@ impl<M: Memory> Tracker<M> {
             let mut at = span.start;
             while let Some(s) = self.views.segments(Span::new(at, span.end)).next() {
                 at = s.span.end;
-                let Some(v) = s.view.filter(|v| v.extent == ExtentId::NONE) else { continue };
+                let Some(v) = s.view.filter(freed) else { continue };
                 let core = s.span.core();
                 if !core.is_empty() {
-                    self.repopulate(core, v.site);
+                    // Nobody seems to use them: what the kernel provides if somebody does is soon enough.
+                    self.policy.fresh(v.site, 0);
+                    self.give_back(core);
                 }
                 if core != s.span {
                     self.fill_parts(s.span);

@@ -112,7 +112,7 @@ pub struct Tracker<M> {
     unregistered: usize,
     misled: usize,
     in_vain: usize,
-    /// Inputs that filled none of their extents since one was listened to.
+    /// Inputs that filled none of their extents, less those that did.
     short: usize,
     pieces: Vec<Piece>,
 }

@@ -9,7 +9,7 @@ use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use uncopy_stack::buffers::{list, piece, plausible, spans, takes_pieces};
+use uncopy_stack::buffers::{On, list, piece, plausible, spans};
 use uncopy_stack::file;
 use uncopy_stack::input::{input, remember};
 
@@ -73,16 +73,15 @@ unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: us
     let buffers = [piece(buf as usize, n)];
     // SAFETY: the program's own arguments, or pieces of extents in place of its buffer.
     input(
+        On::Descriptor(fd),
         &buffers,
         real::copy_bytes,
         || unsafe { real::read(fd, buf, n) },
         |p| unsafe {
-            match p.as_slice() {
-                [one] => Some(real::read(fd, one.iov_base, one.iov_len)),
-                many => {
-                    takes_pieces(fd).then(|| real::readv(fd, many.as_ptr(), many.len() as c_int))
-                }
-            }
+            Some(match p.as_slice() {
+                [one] => real::read(fd, one.iov_base, one.iov_len),
+                many => real::readv(fd, many.as_ptr(), many.len() as c_int),
+            })
         },
     )
 }
@@ -102,15 +101,15 @@ unsafe extern "C" fn pread_for(
     let buffers = [piece(buf as usize, n)];
     // SAFETY: as in `read`.
     input(
+        On::Descriptor(fd),
         &buffers,
         real::copy_bytes,
         || unsafe { real::pread(fd, buf, n, at) },
         |p| unsafe {
-            match p.as_slice() {
-                [one] => Some(real::pread(fd, one.iov_base, one.iov_len, at)),
-                many => takes_pieces(fd)
-                    .then(|| real::preadv(fd, many.as_ptr(), many.len() as c_int, at)),
-            }
+            Some(match p.as_slice() {
+                [one] => real::pread(fd, one.iov_base, one.iov_len, at),
+                many => real::preadv(fd, many.as_ptr(), many.len() as c_int, at),
+            })
         },
     )
 }
@@ -139,10 +138,11 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
     // SAFETY: as in `read`; a negative count becomes one that `list` refuses.
     unsafe {
         input(
+            On::Descriptor(fd),
             list(iov, count as usize),
             real::copy_bytes,
             || real::readv(fd, iov, count),
-            |p| takes_pieces(fd).then(|| real::readv(fd, p.as_ptr(), p.len() as c_int)),
+            |p| Some(real::readv(fd, p.as_ptr(), p.len() as c_int)),
         )
     }
 }
@@ -192,10 +192,11 @@ pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: 
     // SAFETY: as in `readv`.
     unsafe {
         input(
+            On::Descriptor(fd),
             list(iov, count as usize),
             real::copy_bytes,
             || real::preadv(fd, iov, count, at),
-            |p| takes_pieces(fd).then(|| real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
+            |p| Some(real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
         )
     }
 }
@@ -232,12 +233,11 @@ pub unsafe extern "C" fn preadv2(
     // SAFETY: as in `readv`.
     unsafe {
         input(
+            On::Descriptor(fd),
             list(iov, count as usize),
             real::copy_bytes,
             || real::preadv2(fd, iov, count, at, flags),
-            |p| {
-                takes_pieces(fd).then(|| real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags))
-            },
+            |p| Some(real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags)),
         )
     }
 }
@@ -349,7 +349,7 @@ unsafe fn receive(
     }
     let buffers = [piece(buf as usize, n)];
     // SAFETY: pieces of extents in place of the buffer; the address goes through a message header.
-    input(&buffers, real::copy_bytes, as_it_is, |p| unsafe {
+    input(On::Vectored, &buffers, real::copy_bytes, as_it_is, |p| unsafe {
         if let [one] = p.as_slice() {
             return Some(if addr.is_null() {
                 real::recv(fd, one.iov_base, one.iov_len, flags)
@@ -390,6 +390,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
         }
         let buffers = list((*msg).msg_iov, (*msg).msg_iovlen);
         input(
+            On::Vectored,
             buffers,
             real::copy_bytes,
             || real::recvmsg(fd, msg, flags),

@@ -13,7 +13,7 @@ use libc::{
     socklen_t, ssize_t,
 };
 use uncopy_core::span::Span;
-use uncopy_stack::buffers::{IOV_MAX, Pieces, list, piece, plausible, spans, takes_pieces};
+use uncopy_stack::buffers::{IOV_MAX, On, Pieces, list, piece, plausible, spans};
 use uncopy_stack::output::{Stream, output};
 use uncopy_vm::lend::{Calls, Target};
 use uncopy_vm::space;
@@ -84,15 +84,14 @@ unsafe extern "C" fn write_from(
 ) -> ssize_t {
     // SAFETY: the program's own arguments, or the same bytes from where they are.
     output(
+        On::Descriptor(fd),
         &[piece(buf as usize, n)],
         stream(fd, 0, true, caller),
         || unsafe { real::write(fd, buf, n) },
         |p| unsafe {
             match p.as_slice() {
-                [one] => Some(real::write(fd, one.iov_base, one.iov_len)),
-                many => {
-                    takes_pieces(fd).then(|| real::writev(fd, many.as_ptr(), many.len() as c_int))
-                }
+                [one] => real::write(fd, one.iov_base, one.iov_len),
+                many => real::writev(fd, many.as_ptr(), many.len() as c_int),
             }
         },
     )
@@ -107,10 +106,11 @@ unsafe extern "C" fn writev_from(
     // SAFETY: as in `write`.
     unsafe {
         output(
+            On::Descriptor(fd),
             list(iov, count as usize),
             stream(fd, 0, true, caller),
             || real::writev(fd, iov, count),
-            |p| takes_pieces(fd).then(|| real::writev(fd, p.as_ptr(), p.len() as c_int)),
+            |p| real::writev(fd, p.as_ptr(), p.len() as c_int),
         )
     }
 }
@@ -124,14 +124,14 @@ pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: of
     before_positioned(at, n);
     // SAFETY: as in `write`.
     output(
+        On::Descriptor(fd),
         &[piece(buf as usize, n)],
         None,
         || unsafe { real::pwrite(fd, buf, n, at) },
         |p| unsafe {
             match p.as_slice() {
-                [one] => Some(real::pwrite(fd, one.iov_base, one.iov_len, at)),
-                many => takes_pieces(fd)
-                    .then(|| real::pwritev(fd, many.as_ptr(), many.len() as c_int, at)),
+                [one] => real::pwrite(fd, one.iov_base, one.iov_len, at),
+                many => real::pwritev(fd, many.as_ptr(), many.len() as c_int, at),
             }
         },
     )
@@ -158,10 +158,11 @@ pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at:
     // SAFETY: as in `write`.
     unsafe {
         output(
+            On::Descriptor(fd),
             list(iov, count as usize),
             None,
             || real::pwritev(fd, iov, count, at),
-            |p| takes_pieces(fd).then(|| real::pwritev(fd, p.as_ptr(), p.len() as c_int, at)),
+            |p| real::pwritev(fd, p.as_ptr(), p.len() as c_int, at),
         )
     }
 }
@@ -198,13 +199,11 @@ pub unsafe extern "C" fn pwritev2(
     // SAFETY: as in `write`.
     unsafe {
         output(
+            On::Descriptor(fd),
             list(iov, count as usize),
             None,
             || real::pwritev2(fd, iov, count, at, flags),
-            |p| {
-                takes_pieces(fd)
-                    .then(|| real::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags))
-            },
+            |p| real::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags),
         )
     }
 }
@@ -279,17 +278,15 @@ unsafe fn transmit(
     }
     let stream = stream(fd, flags, addr.is_null() && len == 0, caller);
     // SAFETY: as in `write`.
-    output(&buffers, stream, as_it_is, |p| unsafe {
+    output(On::Vectored, &buffers, stream, as_it_is, |p| unsafe {
         match p.as_slice() {
-            [one] if addr.is_null() && len == 0 => {
-                Some(real::send(fd, one.iov_base, one.iov_len, flags))
-            }
-            [one] => Some(real::sendto(fd, one.iov_base, one.iov_len, flags, addr, len)),
+            [one] if addr.is_null() && len == 0 => real::send(fd, one.iov_base, one.iov_len, flags),
+            [one] => real::sendto(fd, one.iov_base, one.iov_len, flags, addr, len),
             many => {
                 let mut msg: msghdr = core::mem::zeroed();
                 msg.msg_name = addr.cast_mut().cast();
                 msg.msg_namelen = len;
-                Some(send_pieces(fd, &msg, many, flags))
+                send_pieces(fd, &msg, many, flags)
             }
         }
     })
@@ -321,10 +318,11 @@ unsafe extern "C" fn sendmsg_from(
         }
         let plain = (*msg).msg_name.is_null() && (*msg).msg_controllen == 0;
         output(
+            On::Vectored,
             buffers,
             stream(fd, flags, plain, caller),
             || real::sendmsg(fd, msg, flags),
-            |p: &Pieces| Some(send_pieces(fd, &*msg, p, flags)),
+            |p: &Pieces| send_pieces(fd, &*msg, p, flags),
         )
     }
 }

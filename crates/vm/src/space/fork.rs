@@ -1,0 +1,239 @@
+//! Fork: the books do not change meanwhile, and the child has its own userfaultfds, its own monitor and the same views; or, where it cannot
+//! have these, everything in place.
+//!
+//! unsafe: reaches the tracker where only this thread can, and writes viewed bytes to pages of a child that nobody else serves.
+
+use super::alive::plant_alive;
+use super::descriptors::{descriptor_floor, publish_descriptors};
+use super::ground::ground_stack;
+use super::hold::Hold;
+use super::life::{STARTS, off, off_because};
+use super::reach::{poke, populate, present};
+use super::{COUNTERS, GATE, GLOBAL, PAUSES, Space, materialize_all};
+use crate::gate::{IDLE, OFF, RUNNING, SERVING};
+use crate::pages::{CopyBytes, Fds};
+use crate::uffd::Event;
+use crate::{critical, files, freeze::LIST, lend, monitor, stats};
+use core::sync::atomic::Ordering;
+use rustix::io::Errno;
+use rustix::mm::Advice;
+use uncopy_core::span::PAGE;
+use uncopy_core::trial::Way;
+
+/// Before fork: the books do not change until [`after_fork_parent`].
+///
+/// No handler of the program runs on this thread until then: the child's would read zeros where
+/// its views are not served yet.
+pub fn before_fork() {
+    critical::block_for_fork();
+    freeze_books();
+}
+
+/// The books do not change until [`thaw`].
+pub fn freeze_books() {
+    ground_stack();
+    critical::within(|| GATE.freeze(|| LIST.clear(), rustix::thread::sched_yield));
+}
+
+/// After fork, in the parent.
+pub fn after_fork_parent() {
+    thaw();
+    critical::unblock_after_fork();
+}
+
+/// As [`freeze_books`], and no page of the program is missing meanwhile.
+pub fn freeze_with_everything_in_place() {
+    files::let_go();
+    loop {
+        while materialize_all() {}
+        freeze_books();
+        // Another thread may have tracked something in between.
+        if Hold::take().books().is_none_or(|b| b.everything().is_none()) {
+            return;
+        }
+        thaw();
+    }
+}
+
+/// Ends [`freeze_books`]: catches up with what happened meanwhile.
+pub fn thaw() {
+    ground_stack();
+    critical::within(|| {
+        GATE.thaw(|| {
+            // SAFETY: the lock is held.
+            let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
+            if let Some(books) = space.and_then(|s| s.books.as_mut()) {
+                for event in LIST.lines() {
+                    match event {
+                        Event::Fault(addr) => books.filled_meanwhile(addr),
+                        other => monitor::report(books, other),
+                    }
+                }
+            }
+            LIST.clear();
+        });
+    });
+}
+
+/// After fork, in the child: its own userfaultfds, its own monitor, the same views.
+pub fn after_fork_child() {
+    renew_child();
+    critical::unblock_after_fork();
+}
+
+/// In a child that was made without fork's handlers, after everything was put in place: it goes on
+/// without us.
+pub fn after_bare_fork_child() {
+    stats::keep_private();
+    monitor::is_gone();
+    files::after_bare_fork_child();
+    GATE.reset();
+    GATE.set_state(OFF);
+}
+
+fn renew_child() {
+    stats::keep_private();
+    let state = GATE.reset();
+    STARTS.store(0, Ordering::SeqCst);
+    monitor::is_gone();
+    COUNTERS.reset();
+    lend::after_fork_child();
+    // (The word is there: it was planted before anything else.)
+    let _ = plant_alive();
+    if state == OFF {
+        return;
+    }
+    GATE.set_state(OFF);
+    let mut hold = Hold::take();
+    let Some(space) = hold.space() else { return };
+    if !space.renew() {
+        return;
+    }
+    let tracked = space.books.as_ref().is_some_and(|b| b.everything().is_some());
+    if !tracked {
+        if state == SERVING {
+            space.close_userfaultfds();
+        } else {
+            // (While no call site elides, nothing would ever begin anew.)
+            PAUSES.way.store(Way::Accounts as u32, Ordering::Relaxed);
+            GATE.set_state(IDLE);
+        }
+        return;
+    }
+    drop(hold);
+    if monitor::spawn() {
+        stats::publish();
+        GATE.set_state(if state == SERVING { SERVING } else { RUNNING });
+    } else if let Some(space) = Hold::take().space() {
+        // Nobody would answer a fault: everything in place, now.
+        off(&COUNTERS.off_thread);
+        space.serve_without_monitor();
+    }
+}
+
+impl Space {
+    /// Where nothing is tracked and nobody answers: closing them ends all registrations, also those that could not be
+    /// ended one by one and that of the pool. A touch of such memory would wait for ever.
+    pub(super) fn close_userfaultfds(&mut self) {
+        // (A thread that is being made has them still to take.)
+        if monitor::runs() || STARTS.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        publish_descriptors(None, &self.maker);
+        if let Some(books) = &mut self.books
+            && !books.memory.forget_descriptors_if_gone()
+        {
+            books.memory.fds = None;
+        }
+    }
+
+    /// In the child: userfaultfds for its own memory map. Returns whether eliding can go on.
+    fn renew(&mut self) -> bool {
+        // The inherited ones would act on the parent's memory: never used here, only closed.
+        let made = Fds::make(&self.maker).map(|mut f| {
+            let _ = f.lift(descriptor_floor());
+            f
+        });
+        if let Err(why) = made {
+            off_because(why);
+        }
+        let fds = made.ok();
+        publish_descriptors(fds.as_ref(), &self.maker);
+        let Some(books) = &mut self.books else {
+            self.fds = fds;
+            return self.fds.is_some();
+        };
+        books.memory.fds = fds;
+        books.memory.set_by_monitor(false);
+        let ready = books.memory.fds.is_some()
+            && (books.memory.register_pool().is_ok() && books.register_all_again() || {
+                off(&COUNTERS.off_resources);
+                false
+            });
+        if !ready {
+            self.serve_without_monitor();
+            return false;
+        }
+        for (line, event) in LIST.lines().enumerate() {
+            match event {
+                // Filled, then dropped: it is missing here because it has to be.
+                Event::Fault(addr) if LIST.gone_after(line, addr) => {
+                    books.filled_meanwhile(addr);
+                }
+                Event::Fault(addr) => books.refill(addr),
+                other => monitor::report(books, other),
+            }
+        }
+        LIST.clear();
+        true
+    }
+
+    /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so the
+    /// views are simply written out.
+    fn serve_without_monitor(&mut self) {
+        let Some(books) = &mut self.books else { return };
+        // Closing them ends all registrations: what we touch now must not wait for anybody. (Not ours
+        // any more first: our own `close` spares ours.)
+        publish_descriptors(None, &self.maker);
+        books.memory.fds = None;
+        let lines = LIST.lines().count();
+        for (i, event) in LIST.lines().enumerate() {
+            match event {
+                // First the line, then the deed: of the last one fork may have seen the line only.
+                Event::Fault(addr)
+                    if i + 1 < lines || LIST.gone_after(i, addr) || present(addr) =>
+                {
+                    books.filled_meanwhile(addr);
+                }
+                Event::Fault(_) => {}
+                other => monitor::report(books, other),
+            }
+        }
+        LIST.clear();
+        let copy_bytes = self.settings.copy_bytes;
+        books.give_up(|c| write_out(c, copy_bytes));
+    }
+}
+
+/// Writes viewed bytes to their (missing, unregistered) pages in a child. Through the kernel: a
+/// mapping that went away meanwhile answers EFAULT there.
+fn write_out(c: uncopy_core::plan::Copy, copy_bytes: CopyBytes) {
+    let mut done = 0;
+    while done < c.len {
+        let to = c.to + done;
+        let in_page = (PAGE - to % PAGE).min(c.len - done);
+        done += match poke(to, c.from + done, c.len - done) {
+            Ok(n) if n > 0 => n,
+            Ok(_) | Err(Errno::FAULT) => in_page,
+            // A sandbox forbids that, or there is no memory: then by hand, where there is a page.
+            Err(_) => {
+                if populate(to, Advice::LinuxPopulateWrite).is_ok() {
+                    // SAFETY: the page was there a moment ago, and this process has no other thread;
+                    // from the pool.
+                    unsafe { copy_bytes(to as *mut u8, (c.from + done) as *const u8, in_page) };
+                }
+                in_page
+            }
+        };
+    }
+}

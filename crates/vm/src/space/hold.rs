@@ -1,0 +1,138 @@
+//! The lock, and who may pass it when.
+//!
+//! unsafe: hands out what the lock guards.
+
+use super::alive::{alive, heed_unknown_fork};
+use super::ground::ground_stack;
+use super::{Books, GATE, GLOBAL, Space, running};
+use crate::clock::Lap;
+use crate::gate::OFF;
+use crate::pages::Fds;
+use crate::{critical, place, stats};
+use uncopy_core::prices::Charged;
+
+/// Holds the lock.
+pub(super) struct Hold;
+
+impl Hold {
+    #[inline]
+    pub(super) fn take() -> Self {
+        heed_unknown_fork();
+        ground_stack();
+        critical::enter();
+        GATE.lock();
+        Self
+    }
+
+    pub(super) fn space(&mut self) -> Option<&mut Space> {
+        // SAFETY: the lock is held as long as `self` lives, and `self` is borrowed.
+        unsafe { &mut *GLOBAL.0.get() }.as_mut()
+    }
+
+    pub(super) fn books(&mut self) -> Option<&mut Books> {
+        self.space()?.books.as_mut()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        GATE.unlock();
+        critical::leave();
+    }
+}
+
+/// Runs `f` on the books. `None`: nothing is tracked, or a fork is under way: the call goes on
+/// without us (the fault path serves what it touches).
+#[inline]
+pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
+    if !running() || critical::inside() {
+        return None;
+    }
+    if !alive() {
+        stats::keep_private();
+        GATE.set_state(OFF);
+        return None;
+    }
+    ground_stack();
+    place::used_here();
+    critical::enter();
+    if !GATE.enter() {
+        critical::leave();
+        return None;
+    }
+    let mut hold = Hold;
+    hold.books().map(f)
+}
+
+/// Runs `f` on the books, after a fork that is under way: for what must not be left out (an input
+/// that went into an extent, a pin).
+#[inline]
+pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
+    with_space_after_fork(|space| space.books.as_mut().map(f)).flatten()
+}
+
+#[inline]
+pub(super) fn with_space_after_fork<R>(f: impl FnOnce(&mut Space) -> R) -> Option<R> {
+    heed_unknown_fork();
+    loop {
+        ground_stack();
+        critical::enter();
+        match GATE.enter_after_fork() {
+            Ok(()) => return Hold.space().map(f),
+            Err(forks) => {
+                critical::leave();
+                GATE.await_thaw(forks);
+            }
+        }
+    }
+}
+
+/// As [`with_after_fork`], for a thread with a descriptor table of its own, in which our descriptors
+/// are `fds`.
+pub(crate) fn with_fds<R>(fds: &mut Option<Fds>, f: impl FnOnce(&mut Books) -> R) -> Option<R> {
+    with_after_fork(|b| {
+        core::mem::swap(&mut b.memory.fds, fds);
+        let result = f(b);
+        core::mem::swap(&mut b.memory.fds, fds);
+        result
+    })
+}
+
+/// Runs `f` on the books for the monitor, which is told whether they are frozen.
+pub(crate) fn for_monitor<R>(f: impl FnOnce(&mut Books, bool) -> R) -> Option<R> {
+    GATE.lock();
+    // SAFETY: the lock is held.
+    let books = unsafe { &mut *GLOBAL.0.get() }.as_mut().and_then(|s| s.books.as_mut());
+    let result = books.map(|b| {
+        b.memory.set_by_monitor(true);
+        let result = f(b, GATE.frozen());
+        b.memory.set_by_monitor(false);
+        result
+    });
+    GATE.unlock();
+    result
+}
+
+pub(crate) fn with_lock(f: impl FnOnce()) {
+    let hold = Hold::take();
+    f();
+    drop(hold);
+}
+
+/// Runs `f`, and returns what that was charged.
+#[inline]
+pub fn charging(b: &mut Books, f: impl FnOnce(&mut Books)) -> Charged {
+    b.charged(); // (by others)
+    f(b);
+    b.charged()
+}
+
+/// Runs `f`, which notes what a call did. If our part of the call is timed, for whose beginning so much was charged, prices
+/// learn from it.
+#[inline]
+pub fn note(b: &mut Books, timed: Option<(Lap, Charged)>, f: impl FnOnce(&mut Books)) {
+    let charged = charging(b, f);
+    if let Some((lap, before)) = timed {
+        b.took(0, before.and(charged), lap.taken(), 0);
+    }
+}
