@@ -31,5 +31,5 @@ int main(void) {
     }
     long more = resident_pages() - before;
     say("grown by less than 20 MB: %d", more < (20l << 20) / (long)PAGE);
-    return 0;
+    return finish();
 }

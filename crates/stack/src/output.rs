@@ -63,7 +63,8 @@ fn output_tracked(
     gathered: impl Fn(&Pieces) -> isize,
 ) -> isize {
     static TIMED: Sampler = Sampler::new();
-    let mut lap = Lap::begin(&TIMED);
+    // (What may go by reference asks more questions, and is another work when it does.)
+    let mut lap = if stream.is_none() { Lap::begin(&TIMED) } else { None };
     let mut plan = OutputPlan::default();
     let plan_it = |plan: &mut OutputPlan| {
         *plan = OutputPlan::default();
@@ -86,7 +87,6 @@ fn output_tracked(
         if again {
             space::release(&mut plan.pins);
             planned = plan_it(&mut plan);
-            lap = None; // (It is no output like others.)
         }
     }
     if planned.is_none() {
@@ -94,9 +94,6 @@ fn output_tracked(
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
     let lent = stream.map_or(Lent::No, |s| by_reference(&mut plan, &pieces, &s));
-    // (By reference, or nearly so, it is another work, which has prices of its own.)
-    let plainly = stream.is_none() || !plan.again;
-    let mut lap = lap.filter(|_| plainly);
     let takes = lent != Lent::No || on.takes(pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
     let sent = match lent {

@@ -15,6 +15,10 @@ pub const COLD_OUTPUT_8THS: i64 = 6;
 /// The same for bytes that are: the copy would have left them one level nearer to the processor, and whoever reads them next
 /// waits for what the copy waited for. So of several copies of the same bytes the first saves least.
 const WARM_8THS: i64 = 2;
+/// So many inputs that fill none of their extents make the freed pages of the last one's buffer ordinary memory;
+const SHORT_MAX: u8 = 64;
+/// one that fills an extent undoes so many.
+const LONG_UNDOES: u8 = 4;
 /// What an output of bytes that are not in the cache costs more than one of others, in ns: short pieces are
 /// over before the processor fetches ahead.
 pub const COLD_OUTPUT: i64 = 2_000;
@@ -130,12 +134,41 @@ impl Policy {
 
     /// `pages` that `site` had lent were dropped.
     pub fn dropped(&mut self, site: SiteId, pages: usize) {
-        self.charge_steady(site, self.costs.drop_page * pages as i64);
+        let ns = self.scale.pages(self.costs.drop_page * pages as i64);
+        self.charge_steady(site, ns);
     }
 
     /// A copy of `site` was looked at in vain.
     pub fn looked(&mut self, site: SiteId) {
         self.charge_books(site, Books::Copies, self.costs.look);
+    }
+
+    /// The kernel refused to move pages, or to register them, for `site`.
+    pub fn refused(&mut self, site: SiteId) {
+        let ns = self.scale.pages(self.costs.refused);
+        self.charge(site, ns);
+    }
+
+    /// Pages are filled or given back at nobody's cost: what that takes is not for keeping books.
+    pub fn page_work(&mut self) {
+        self.scale.pages(1);
+    }
+
+    /// An input for `site` filled none of the extents that were made ready for it. Returns whether that was so often.
+    pub fn came_short(&mut self, site: SiteId) -> bool {
+        let s = &mut self.sites[site as usize];
+        s.short += 1;
+        let often = s.short >= SHORT_MAX;
+        if often {
+            s.short = 0;
+        }
+        often
+    }
+
+    /// An input for `site` filled an extent.
+    pub fn came_long(&mut self, site: SiteId) {
+        let s = &mut self.sites[site as usize];
+        s.short = s.short.saturating_sub(LONG_UNDOES);
     }
 
     /// A range was registered for `site`.
@@ -174,7 +207,7 @@ impl Policy {
 
     /// `pages` that `site` had unmapped were composed before anybody touched them: one call.
     pub fn filled(&mut self, site: SiteId, pages: usize) {
-        let ns = self.costs.move_pages + self.costs.fill * pages as i64;
+        let ns = self.scale.pages(self.costs.move_pages + self.costs.fill * pages as i64);
         self.charge(site, ns);
     }
 

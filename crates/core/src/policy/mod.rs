@@ -74,6 +74,8 @@ struct Site {
     light: bool,
     /// It sends by reference, or its copies are not made by the processor: trials are not its concern.
     untried: bool,
+    /// Inputs that filled none of their extents, less those that did.
+    short: u8,
     window: Window,
 }
 

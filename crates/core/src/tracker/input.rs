@@ -13,11 +13,6 @@ use arrayvec::ArrayVec;
 pub(super) const OPEN_TAILS: usize = 64;
 const OPEN_TAIL_PAGES: usize = (16 << 20) / PAGE;
 
-/// After so many inputs that filled none of the extents made ready for them, the buffer's freed pages are ordinary memory;
-const SHORT_MAX: usize = 64;
-/// one that fills an extent undoes so many.
-const LONG_UNDOES: usize = 4;
-
 /// Where extents were made ready, if `received` bytes fill none of them.
 fn spare_targets(plan: &InputPlan, received: usize) -> ArrayVec<Span, MAX_PIECES> {
     let mut spare = ArrayVec::new();
@@ -93,6 +88,7 @@ impl<M: Memory> Tracker<M> {
                 given = true;
             } else {
                 // (Not all of it need be overwritten: what it holds stays.)
+                self.policy.page_work();
                 given |= self.materialize(core, true).is_ok();
             }
         }
@@ -181,6 +177,7 @@ impl<M: Memory> Tracker<M> {
             }
             let site = self.views.at(t.addr).map_or(0, |(_, v)| v.site);
             self.policy.received(site);
+            self.policy.came_long(site);
             let a = Assign { addr: t.addr, len: got, extent, offset };
             taken += self.assign_or_copy(a, site, &mut plan.copies);
             self.keep_tail_open(extent);
@@ -188,11 +185,7 @@ impl<M: Memory> Tracker<M> {
         if plan.copies.is_empty() {
             self.release(&mut plan.pins);
         }
-        if spare.is_empty() {
-            self.short = self.short.saturating_sub(LONG_UNDOES);
-        } else {
-            self.came_short(&spare, received);
-        }
+        self.came_short(&spare, received);
         add(&self.counters.input_bytes, taken as u64);
         self.gauges();
     }
@@ -210,14 +203,11 @@ impl<M: Memory> Tracker<M> {
         let any = spare
             .iter()
             .any(|s| self.views.segments(*s).any(|s| s.view.is_some_and(|v| freed(&v))));
-        // (That nothing came at all, for now, says nothing of what will.)
-        self.short += usize::from(any && received > 0);
-        // (It may leave a hole in a long range.)
+        // (That nothing came at all, for now, says nothing of what will. It may leave a hole in a long range.)
         let room = self.registered.count() < self.limits.ranges / 2;
-        if self.short < SHORT_MAX || !room {
+        if !any || received == 0 || !room || !self.policy.came_short(site) {
             return;
         }
-        self.short = 0;
         for span in spare {
             let mut at = span.start;
             while let Some(s) = self.views.segments(Span::new(at, span.end)).next() {

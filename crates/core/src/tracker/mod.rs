@@ -112,8 +112,6 @@ pub struct Tracker<M> {
     unregistered: usize,
     misled: usize,
     in_vain: usize,
-    /// Inputs that filled none of their extents, less those that did.
-    short: usize,
     pieces: Vec<Piece>,
 }
 
@@ -151,7 +149,6 @@ impl<M: Memory> Tracker<M> {
             unregistered: 0,
             misled: 0,
             in_vain: 0,
-            short: 0,
             pieces: Vec::with_capacity(PIECES),
         }
     }

@@ -67,7 +67,7 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.moved_pages, moved as u64);
         if matches!(taken.stop, Stop::Busy | Stop::Unsuitable) {
             add(&self.counters.refusals, 1);
-            self.policy.charge(site, self.policy.costs.refused);
+            self.policy.refused(site);
         }
         self.policy.moved(site, calls, gone);
         self.pool.vacant.give(slot + vacant, pages - vacant);
@@ -117,7 +117,7 @@ impl<M: Memory> Tracker<M> {
             self.policy.registered(site);
             if self.memory.register(gap).is_err() {
                 add(&self.counters.refusals, 1);
-                self.policy.charge(site, self.policy.costs.refused);
+                self.policy.refused(site);
                 return false;
             }
             self.registered.insert(gap);

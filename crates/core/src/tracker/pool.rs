@@ -137,6 +137,7 @@ impl<M: Memory> Tracker<M> {
         if self.pool.ready_pages() <= 2 * READY_PAGES {
             return;
         }
+        self.policy.page_work();
         while self.pool.ready_pages() > READY_PAGES {
             if let Some((page, pages)) = self.pool.recent.take_any() {
                 self.pool.settle(page, pages);

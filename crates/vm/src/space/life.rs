@@ -1,7 +1,7 @@
 //! How the space begins and ends: made before the program runs, started at the first copy worth eliding, stood down where the program
 //! forbids itself what we need.
 //!
-//! unsafe: fills the static that holds it, before the program has threads.
+//! unsafe: fills the static that holds it, before the program has threads, and reaches it under the lock to start.
 
 use super::alive::{alive, heed_unknown_fork, plant_alive};
 use super::descriptors::{descriptor_floor, in_own_process, lift, publish_descriptors};
