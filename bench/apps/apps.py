@@ -16,11 +16,14 @@ Installs into target/bench-apps what PyPI has of them (aiohttp, uvicorn, grpcio)
 
 import argparse
 import contextlib
+import glob
 import hashlib
 import os
 import random
+import shutil
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -236,6 +239,106 @@ def node(port, directory):
     return ["node", os.path.join(HERE, "servers", "node_concat.js"), str(port)], None
 
 
+POSTGRES = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
+# PostgreSQL refuses to be root; a userfaultfd that serves the kernel's accesses too needs this one capability.
+AS_POSTGRES = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+WITH_USERFAULTFD = ["--inh-caps=+sys_ptrace", "--ambient-caps=+sys_ptrace"]
+
+
+def postgresql(port, directory):
+    if not POSTGRES:
+        raise Failure("no PostgreSQL: apt install postgresql")
+    data = os.path.join(directory, "data")
+    os.chmod(directory, 0o755)
+    os.mkdir(data)
+    shutil.chown(data, "postgres", "postgres")
+    tool = [*AS_POSTGRES, POSTGRES[-1] + "/initdb", "-A", "trust", "-N", "-D", data]
+    subprocess.run(tool, check=True, stdout=subprocess.DEVNULL, cwd="/")
+    with open(data + "/postgresql.conf", "a") as f:
+        f.write(f"unix_socket_directories = '{data}'\nshared_buffers = 64MB\nautovacuum = off\nlogging_collector = off\n")
+    return [*AS_POSTGRES, *WITH_USERFAULTFD, POSTGRES[-1] + "/postgres", "-D", data, "-p", str(port)], None
+
+
+class Select:
+    """SELECT of one bytea, as bytes, by PostgreSQL's protocol 3."""
+
+    def __init__(self, port, size):
+        self.port, self.size = port, size
+        self.body = payload(size, 1)
+        with self.open() as s:
+            self.ask(s, b"CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY, data bytea)")
+            self.ask(s, b"ALTER TABLE t ALTER data SET STORAGE EXTERNAL")
+            self.store(s, self.body)
+
+    @staticmethod
+    def message(kind, body):
+        return kind + struct.pack("!i", len(body) + 4) + body
+
+    @staticmethod
+    def exactly(s, n):
+        got = bytearray()
+        while len(got) < n:
+            part = s.recv(min(1 << 18, n - len(got)))
+            if not part:
+                raise Failure("PostgreSQL closed the connection")
+            got += part
+        return bytes(got)
+
+    def answer(self, s):
+        """Reads until it is ready for the next query; returns the last row's one value."""
+        value = None
+        while True:
+            kind, length = struct.unpack("!ci", self.exactly(s, 5))
+            body = self.exactly(s, length - 4)
+            if kind == b"E":
+                raise Failure(f"PostgreSQL says {body!r}")
+            if kind == b"D":
+                value = body[6:]
+            if kind == b"Z":
+                return value
+
+    def ask(self, s, query):
+        s.sendall(self.message(b"Q", query + b"\0"))
+        return self.answer(s)
+
+    def store(self, s, body):
+        self.ask(s, b"DELETE FROM t; INSERT INTO t VALUES (1, '\\x" + body.hex().encode() + b"')")
+
+    def open(self):
+        for _ in range(100):
+            s = connect(self.port)
+            start = struct.pack("!i", 196608) + b"user\0postgres\0database\0postgres\0\0"
+            s.sendall(struct.pack("!i", len(start) + 4) + start)
+            try:
+                self.answer(s)
+                return s
+            except Failure as why:
+                if "starting up" not in str(why):
+                    raise
+            s.close()
+            time.sleep(0.1)
+        raise Failure("PostgreSQL does not come up")
+
+    def select(self, s):
+        parse = self.message(b"P", b"\0SELECT data FROM t WHERE id = 1\0\0\0")
+        bind = self.message(b"B", b"\0\0" + struct.pack("!hhhh", 0, 0, 1, 1))
+        s.sendall(parse + bind + self.message(b"E", b"\0" + bytes(4)) + self.message(b"S", b""))
+        return self.answer(s)
+
+    def one(self, s):
+        if len(self.select(s)) != self.size:
+            raise Failure("the value is of another length")
+
+    def verify(self):
+        with self.open() as s:
+            for seed in range(2, 8):
+                body = payload(self.size, seed)
+                self.store(s, body)
+                if self.select(s) != body:
+                    raise Failure(f"value {seed} came back otherwise")
+            self.store(s, self.body)
+
+
 # name: how it is started, how it is driven
 SERVERS = {
     "aiohttp upload": (server("aiohttp_upload.py"), Upload),
@@ -244,6 +347,7 @@ SERVERS = {
     "gRPC bytes echo": (server("grpc_echo.py"), Grpc),
     "Node Buffer.concat": (node, Upload),
     "nginx proxy, 64 x 32k buffers": (nginx, Download),
+    "PostgreSQL SELECT of bytea": (postgresql, Select),
 }
 
 
