@@ -4,8 +4,6 @@
  *
  *   lent_pages_stay [MEGABYTES]      so much is sent in all (default 192; the issue's long form is 10240) */
 #include "process.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 
 #define KEYS 6
@@ -24,16 +22,7 @@ struct channel {
 };
 
 /* The record's frame: number and size, the value, an end mark. */
-static void tcp(struct channel *c) {
-    int l = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof addr;
-    MUST(bind(l, (struct sockaddr *)&addr, len) == 0 && listen(l, 1) == 0);
-    MUST(getsockname(l, (struct sockaddr *)&addr, &len) == 0);
-    c->out = socket(AF_INET, SOCK_STREAM, 0);
-    MUST(connect(c->out, (struct sockaddr *)&addr, len) == 0 && (c->in = accept(l, NULL, NULL)) >= 0);
-    close(l);
-}
+static void tcp(struct channel *c) { tcp_pair(&c->out, &c->in, NULL); }
 
 static void renew(int k) {
     number[k] = next++;

@@ -7,9 +7,12 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -274,6 +277,21 @@ static inline void documented(const char *phrase, int as_usual) {
 }
 
 /* The end of main. */
+/* A TCP connection within the host; `control`: its congestion control, NULL for the default. */
+__attribute__((unused)) static void tcp_pair(int *out, int *in, const char *control) {
+    int l = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in addr = {};
+    addr.sin_family = AF_INET;
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t len = sizeof addr;
+    MUST(bind(l, (struct sockaddr *)&addr, len) == 0 && listen(l, 1) == 0);
+    MUST(getsockname(l, (struct sockaddr *)&addr, &len) == 0);
+    *out = socket(AF_INET, SOCK_STREAM, 0);
+    MUST(!control || setsockopt(*out, IPPROTO_TCP, TCP_CONGESTION, control, (socklen_t)strlen(control)) == 0);
+    MUST(connect(*out, (struct sockaddr *)&addr, len) == 0 && (*in = accept(l, NULL, NULL)) >= 0);
+    close(l);
+}
+
 static inline int finish(void) {
     if (counters() && !elided_here) say("NOTHING ELIDED");
     say("end");

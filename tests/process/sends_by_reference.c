@@ -2,9 +2,6 @@
  * readiness, timeouts, signals, SIGPIPE and MSG_NOSIGNAL, resets, corked sockets and MSG_MORE, flags that go plainly, a descriptor
  * that is closed and opened as something else, dup2 over our pipes, sockets shared by fork and passed on. */
 #include "process.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -17,16 +14,7 @@ static volatile sig_atomic_t pipes, alarms;
 static void on_pipe(int s) { (void)s, pipes++; }
 static void on_alarm(int s) { (void)s, alarms++; }
 
-static void tcp(int *out, int *in) {
-    int l = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof addr;
-    MUST(bind(l, (struct sockaddr *)&addr, len) == 0 && listen(l, 1) == 0);
-    MUST(getsockname(l, (struct sockaddr *)&addr, &len) == 0);
-    *out = socket(AF_INET, SOCK_STREAM, 0);
-    MUST(connect(*out, (struct sockaddr *)&addr, len) == 0 && (*in = accept(l, NULL, NULL)) >= 0);
-    close(l);
-}
+static void tcp(int *out, int *in) { tcp_pair(out, in, NULL); }
 static void local(int *out, int *in) {
     int s[2];
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);

@@ -1,25 +1,10 @@
 /* A connection that paces itself within the host (BBR) has a price of its own for what is sent by reference: where it saves nothing,
  * nothing is lent there, but on other connections; where it saves as much, everywhere. The prices are given in UNCOPY_COSTS. */
 #include "process.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #define N (1ul << 20)
 #define SENDS 24
 static char *value;
-
-static void tcp(const char *control, int *out, int *in) {
-    int l = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof addr;
-    MUST(bind(l, (struct sockaddr *)&addr, len) == 0 && listen(l, 1) == 0);
-    MUST(getsockname(l, (struct sockaddr *)&addr, &len) == 0);
-    *out = socket(AF_INET, SOCK_STREAM, 0);
-    MUST(setsockopt(*out, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)) == 0);
-    MUST(connect(*out, (struct sockaddr *)&addr, len) == 0 && (*in = accept(l, NULL, NULL)) >= 0);
-    close(l);
-}
 
 static void *reads(void *arg) {
     static unsigned char got[N];
@@ -37,7 +22,7 @@ static void *reads(void *arg) {
 static uint64_t lent_over(const char *control) {
     int out, in;
     uint64_t before = counter("lent_sends");
-    tcp(control, &out, &in);
+    tcp_pair(&out, &in, control);
     for (int i = 0; i < SENDS; i++) {
         pthread_t t;
         MUST(pthread_create(&t, NULL, reads, &in) == 0);
