@@ -11,7 +11,7 @@ Before timing, and after it, every answer is verified against what was sent.
     bench/apps/apps.py --only aiohttp       one of them
     bench/apps/apps.py --fail-below 0.98    exit status 1 where anything is slower
 
-Installs into target/bench-apps what PyPI has of them (aiohttp, uvicorn, grpcio); nginx and node come from
+Installs into target/bench-apps what PyPI has of them (aiohttp, uvicorn, grpcio); nginx, node and PostgreSQL come from
 `bench/apps/apps.py --install` (Debian packages)."""
 
 import argparse
@@ -39,7 +39,7 @@ STATE = os.path.join(ROOT, "target", "bench-apps")
 VENV = os.path.join(STATE, "venv")
 PYTHON = os.path.join(VENV, "bin", "python")
 PIP = ["aiohttp", "uvicorn", "h11", "grpcio"]
-PACKAGES = {"nginx": "nginx-light", "node": "nodejs"}
+PACKAGES = {"nginx": "nginx-light", "node": "nodejs", "postgres": "postgresql"}
 UNTRIMMED = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
 MODES = ("plain", "untrimmed", "uncopy")
 CONNECTIONS = 4
@@ -247,7 +247,7 @@ WITH_USERFAULTFD = ["--inh-caps=+sys_ptrace", "--ambient-caps=+sys_ptrace"]
 
 def postgresql(port, directory):
     if not POSTGRES:
-        raise Failure("no PostgreSQL: apt install postgresql")
+        raise Failure("no PostgreSQL: bench/apps/apps.py --install")
     data = os.path.join(directory, "data")
     os.chmod(directory, 0o755)
     os.mkdir(data)
@@ -509,7 +509,7 @@ def arguments(sizes="64K,1M", about=__doc__):
     p.add_argument("--uncopy-option", action="append", default=[], metavar="OPTION", help="handed to `uncopy run`")
     p.add_argument("--fail-below", type=float, metavar="GAIN", help="exit status 1 where a gain is lower")
     p.add_argument("--show", action="store_true", help="print the counters and call sites of the server under uncopy (`uncopy stat -p`)")
-    p.add_argument("--install", action="store_true", help="install nginx and node (Debian) first")
+    p.add_argument("--install", action="store_true", help="install nginx, node and PostgreSQL (Debian) first")
     return p.parse_args()
 
 
