@@ -276,7 +276,6 @@ static inline void documented(const char *phrase, int as_usual) {
     say("documented: %s: %s", phrase, as_usual ? "as usual" : "differs");
 }
 
-/* The end of main. */
 /* A TCP connection within the host; `control`: its congestion control, NULL for the default. */
 __attribute__((unused)) static void tcp_pair(int *out, int *in, const char *control) {
     int l = socket(AF_INET, SOCK_STREAM, 0);
@@ -292,6 +291,7 @@ __attribute__((unused)) static void tcp_pair(int *out, int *in, const char *cont
     close(l);
 }
 
+/* The end of main. */
 static inline int finish(void) {
     if (counters() && !elided_here) say("NOTHING ELIDED");
     say("end");
