@@ -2,8 +2,10 @@
 
 fn main() {
     // Never unloaded: the monitor thread and the signal wrappers live in it. No lazy binding: a
-    // forked or vforked child must not have to resolve symbols.
-    for option in ["-Wl,-z,nodelete", "-Wl,-z,now"] {
+    // forked or vforked child must not have to resolve symbols. Our constructor is the first of all: no thread
+    // exists yet, and our fork handlers are registered first, so they come last before a fork, when all others
+    // have the locks that they wait for.
+    for option in ["-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,initfirst"] {
         println!("cargo:rustc-cdylib-link-arg={option}");
     }
 }

@@ -13,7 +13,8 @@
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
 //! | [`hooks::memory`] | mmap, mprotect, madvise, mlockall |
 //! | [`hooks::remap`] | mremap |
-//! | [`hooks::process`] | fork, clone, exec, seccomp |
+//! | [`hooks::process`] | fork, clone, exec |
+//! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
 //! | [`hooks::signals`] | wrappers around the program's handlers |
 //! | [`hooks::syscall`] | `syscall(2)`, sent to the shims above |
@@ -39,6 +40,7 @@ pub mod hooks {
     pub mod output;
     pub mod process;
     pub mod remap;
+    pub mod rights;
     pub mod signals;
     pub mod syscall;
 }

@@ -10,8 +10,8 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{
-    iovec, mmsghdr, msghdr, off_t, sigaction as Sigaction, size_t, sockaddr, socklen_t, ssize_t,
-    timespec,
+    gid_t, iovec, mmsghdr, msghdr, off_t, sigaction as Sigaction, size_t, sockaddr, socklen_t,
+    ssize_t, timespec, uid_t,
 };
 
 /// Stands for a function that this libc does not have: nobody who linked with it calls it.
@@ -129,8 +129,19 @@ real! {
     posix_spawnp(pid: *mut c_int, file: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     unshare(flags: c_int) -> c_int;
     setns(fd: c_int, kind: c_int) -> c_int;
-    pthread_exit(value: *mut c_void) -> ();
     prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
+    capset(header: *mut c_void, data: *const c_void) -> c_int;
+    chroot(path: *const c_char) -> c_int;
+    setuid(user: uid_t) -> c_int;
+    seteuid(user: uid_t) -> c_int;
+    setreuid(real: uid_t, effective: uid_t) -> c_int;
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
+    setgid(group: gid_t) -> c_int;
+    setegid(group: gid_t) -> c_int;
+    setregid(real: gid_t, effective: gid_t) -> c_int;
+    setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
+    setgroups(count: size_t, groups: *const gid_t) -> c_int;
+    initgroups(user: *const c_char, group: gid_t) -> c_int;
 
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
@@ -269,32 +280,26 @@ pub unsafe extern "C" fn copy_bytes(dst: *mut u8, src: *const u8, n: usize) -> *
     }
 }
 
+/// Where the object begins that holds the function behind ours called `name`.
+fn origin(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: plain lookups; `info` is written where dladdr succeeds.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        let symbol = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        (!symbol.is_null() && libc::dladdr(symbol, &mut info) != 0).then_some(info.dli_fbase)
+    }
+}
+
 /// Whether `malloc_usable_size` belongs to the allocator that `free` does (an allocator may lack it,
 /// and another's would read foreign memory).
 pub fn usable_size_fits() -> bool {
-    let origin = |name: &CStr| {
-        // SAFETY: plain lookups; `info` is written where dladdr succeeds.
-        unsafe {
-            let mut info: libc::Dl_info = core::mem::zeroed();
-            let symbol = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-            (!symbol.is_null() && libc::dladdr(symbol, &mut info) != 0).then_some(info.dli_fbase)
-        }
-    };
     let free = origin(c"free");
     free.is_some() && free == origin(c"malloc_usable_size") && free == origin(c"malloc")
 }
 
-/// Whether `free` is glibc's own: its large blocks are mappings that it removes by itself.
+/// Whether `free` is glibc's own: its large blocks are mappings that it removes by itself. (Not asked of `dlopen`: our constructor
+/// is the first of all, and `dlopen` would run libc's without the environment.)
 pub fn glibc_malloc() -> bool {
-    // SAFETY: plain lookups.
-    unsafe {
-        let libc_so = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        if libc_so.is_null() {
-            return false;
-        }
-        let same = libc::dlsym(libc_so, c"free".as_ptr())
-            == libc::dlsym(libc::RTLD_NEXT, c"free".as_ptr());
-        libc::dlclose(libc_so);
-        same
-    }
+    let libc = origin(c"gnu_get_libc_version");
+    libc.is_some() && libc == origin(c"free")
 }

@@ -200,6 +200,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         ranges: values.get(MAX_MAPPINGS) as usize,
         costs,
         copy_bytes: real::copy_bytes,
+        forget_locks,
     };
     match space::init(settings) {
         Ok(()) => {
@@ -257,6 +258,12 @@ pub extern "C" fn after_fork_child() {
     files::disown();
     space::after_fork_child();
     files::after_fork_child();
+}
+
+/// In a child that was made behind our back, where no other thread exists.
+pub fn forget_locks() {
+    HEAP.after_fork_child();
+    twin::after_fork_child();
 }
 
 /// The descriptor of the banner and the summary, or -1.

@@ -8,17 +8,64 @@
 //! again, lets the interrupted code go on with all signals blocked, and the end of the critical
 //! section unblocks them.
 //!
-//! unsafe: system calls on signal masks; they concern this thread alone.
+//! unsafe: system calls on signal masks, and the state of this thread: they concern it alone.
 
 use crate::inject;
+use crate::thread::own_state;
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
 use uncopy_core::inject::Call;
 
+/// What is kept of each thread.
+#[derive(Debug)]
+pub struct State {
+    inside: Cell<bool>,
+    put_off: Cell<bool>,
+    mask: Cell<u64>,
+    /// Where on the stack the innermost handler of the program began; 0: none runs.
+    handler: Cell<usize>,
+    mask_before_fork: Cell<u64>,
+    forking: Cell<bool>,
+}
+
+impl State {
+    pub(crate) const fn new() -> Self {
+        Self {
+            inside: Cell::new(false),
+            put_off: Cell::new(false),
+            mask: Cell::new(0),
+            handler: Cell::new(0),
+            mask_before_fork: Cell::new(0),
+            forking: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn set_inside(&self, inside: bool) {
+        self.inside.set(inside);
+    }
+}
+
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-    static PUT_OFF: Cell<bool> = const { Cell::new(false) };
-    static MASK: Cell<u64> = const { Cell::new(0) };
+    static STATE: State = const { State::new() };
+}
+
+/// Where the state of the calling thread is, which is the program's.
+///
+/// Never inlined: where a thread's storage is counts as a constant to the compiler, which may ask for it before it is known
+/// that the thread has one.
+#[inline(never)]
+fn of_program_thread() -> *const State {
+    STATE.with(core::ptr::from_ref)
+}
+
+/// Runs `f` on the calling thread's.
+#[inline(always)]
+fn with_state<R>(f: impl FnOnce(&State) -> R) -> R {
+    match own_state() {
+        Some(state) => f(state),
+        // SAFETY: this thread's own, which lives as long as the thread, and is reached through shared references only.
+        None => f(unsafe { &*of_program_thread() }),
+    }
 }
 
 const SIG_BLOCK: usize = 0;
@@ -29,14 +76,14 @@ const SIGSET_SIZE: usize = 8;
 /// Whether this thread is inside a critical section (or is the monitor).
 #[inline]
 pub fn inside() -> bool {
-    INSIDE.with(Cell::get)
+    with_state(|s| s.inside.get())
 }
 
 /// Begins a critical section. They do not nest.
 #[inline]
 pub(crate) fn enter() {
     debug_assert!(!inside());
-    INSIDE.with(|i| i.set(true));
+    with_state(|s| s.inside.set(true));
     compiler_fence(Ordering::SeqCst);
 }
 
@@ -44,16 +91,14 @@ pub(crate) fn enter() {
 #[inline]
 pub(crate) fn leave() {
     compiler_fence(Ordering::SeqCst);
-    INSIDE.with(|i| i.set(false));
-    compiler_fence(Ordering::SeqCst);
-    if PUT_OFF.with(Cell::get) {
+    let put_off = with_state(|s| {
+        s.inside.set(false);
+        compiler_fence(Ordering::SeqCst);
+        s.put_off.get()
+    });
+    if put_off {
         deliver();
     }
-}
-
-thread_local! {
-    /// Where on the stack the innermost handler of the program began; 0: none runs.
-    static HANDLER: Cell<usize> = const { Cell::new(0) };
 }
 
 fn stack_here() -> usize {
@@ -63,24 +108,26 @@ fn stack_here() -> usize {
 
 /// A handler of the program begins on this thread. Returns what [`handler_ends`] wants.
 pub fn handler_begins() -> usize {
-    HANDLER.with(|h| h.replace(stack_here()))
+    with_state(|s| s.handler.replace(stack_here()))
 }
 
 /// It returned. (One that is left by `longjmp` does not: see [`in_handler`].)
 pub fn handler_ends(before: usize) {
-    HANDLER.with(|h| h.set(before));
+    with_state(|s| s.handler.set(before));
 }
 
 /// Whether a handler of the program runs on this thread: it may have interrupted malloc, so nothing
 /// that needs libc may be done. After a `longjmp` out of a handler this holds on until the stack is
 /// as short as it was when the handler began.
 pub fn in_handler() -> bool {
-    let began = HANDLER.with(Cell::get);
-    if began != 0 && stack_here() >= began {
-        HANDLER.with(|h| h.set(0));
-        return false;
-    }
-    began != 0
+    with_state(|s| {
+        let began = s.handler.get();
+        if began != 0 && stack_here() >= began {
+            s.handler.set(0);
+            return false;
+        }
+        began != 0
+    })
 }
 
 /// Runs `f` in a critical section of its own, or in the one that this thread is in.
@@ -94,13 +141,18 @@ pub fn within<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-thread_local! {
-    static MASK_BEFORE_FORK: Cell<u64> = const { Cell::new(0) };
-}
-
 /// No handler of the program runs on this thread from here to [`unblock_after_fork`].
 pub fn block_for_fork() {
-    MASK_BEFORE_FORK.with(|m| m.set(block_signals()));
+    let mask = block_signals();
+    with_state(|s| {
+        s.mask_before_fork.set(mask);
+        s.forking.set(true);
+    });
+}
+
+/// Whether this thread is in [`block_for_fork`]'s part of a fork. True also on the child's copy of it.
+pub fn forking() -> bool {
+    with_state(|s| s.forking.get())
 }
 
 /// No handler of the program runs on this thread until [`restore_signals`] is given what this returns.
@@ -126,18 +178,19 @@ pub(crate) fn restore_signals(mask: u64) {
 
 /// In the parent and in the child.
 pub fn unblock_after_fork() {
-    sigprocmask(SIG_SETMASK, MASK_BEFORE_FORK.with(Cell::get));
-}
-
-/// This thread is ours for good (the monitor).
-pub(crate) fn forever() {
-    INSIDE.with(|i| i.set(true));
+    let mask = with_state(|s| {
+        s.forking.set(false);
+        s.mask_before_fork.get()
+    });
+    sigprocmask(SIG_SETMASK, mask);
 }
 
 #[cold]
 fn deliver() {
-    PUT_OFF.with(|p| p.set(false));
-    let mask = MASK.with(Cell::get);
+    let mask = with_state(|s| {
+        s.put_off.set(false);
+        s.mask.get()
+    });
     sigprocmask(SIG_SETMASK, mask);
 }
 
@@ -176,8 +229,10 @@ pub unsafe fn put_off(signal: i32, info: *const libc::siginfo_t, interrupted: &m
         }
     }
     // Of several handlers stacked at once, the outermost runs last and knows the true mask.
-    MASK.with(|m| m.set(*interrupted));
-    PUT_OFF.with(|p| p.set(true));
+    with_state(|s| {
+        s.mask.set(*interrupted);
+        s.put_off.set(true);
+    });
     *interrupted = !0;
 }
 

@@ -253,6 +253,13 @@ pub fn stop() {
     }
 }
 
+/// The thread that keeps leases ends, and with it the leases; another is made when files are to be kept again.
+pub fn let_go_of_thread() {
+    if leases::running() {
+        leases::stop();
+    }
+}
+
 /// Every lease is given up, for the sake of a child that copies all memory; files may be kept again.
 pub fn let_go() {
     if allowed() && with(|s| s.leave_all()).is_some() {

@@ -11,12 +11,14 @@
 //!
 //! unsafe: system calls on this thread's own descriptors and signals.
 
+use crate::own_fd::OwnFd;
 use crate::pages::Fds;
 use crate::space::COUNTERS;
+use crate::thread::Seat;
 use crate::uffd::Uffd;
 use crate::{critical, files, inject, monitor, space};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
-use rustix::fd::{AsRawFd, OwnedFd};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::Write;
@@ -29,7 +31,7 @@ const STARTING: u8 = 1;
 const RUNS: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(NONE);
 static STOP: AtomicBool = AtomicBool::new(false);
-static THREAD: AtomicI32 = AtomicI32::new(0);
+static SEAT: Seat = Seat::new();
 
 /// How often idle files are looked for, in seconds.
 const TICK: i64 = 1;
@@ -44,8 +46,7 @@ pub(crate) fn start() -> bool {
     if STATE.compare_exchange(NONE, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return true;
     }
-    static STACK: monitor::Stack = monitor::Stack::new();
-    let made = monitor::create(run, &STACK);
+    let made = SEAT.spawn(run, 0, false);
     if !made {
         STATE.store(NONE, Ordering::Release);
     }
@@ -55,16 +56,8 @@ pub(crate) fn start() -> bool {
 /// The thread looks at the shelf. (One that is being made does so first of all.)
 pub(crate) fn wake() {
     if STATE.load(Ordering::Acquire) == RUNS {
-        signal(libc::SIGIO);
+        SEAT.signal(libc::SIGIO);
     }
-}
-
-/// Sends it `signal`; 0 is none. Returns whether it is there.
-fn signal(signal: i32) -> bool {
-    let pid = rustix::process::getpid().as_raw_pid() as usize;
-    let thread = THREAD.load(Ordering::Relaxed) as usize;
-    // SAFETY: to our own thread, which blocks it and waits for it.
-    unsafe { critical::syscall4(libc::SYS_tgkill as usize, pid, thread, signal as usize, 0) == 0 }
 }
 
 /// Ends the thread and waits until it is gone, with all leases given up.
@@ -75,7 +68,7 @@ pub(crate) fn stop() {
         rustix::thread::sched_yield();
     }
     if STATE.load(Ordering::Acquire) == RUNS {
-        while signal(libc::SIGIO) {
+        while SEAT.signal(libc::SIGIO) {
             rustix::thread::sched_yield();
         }
         STATE.store(NONE, Ordering::Release);
@@ -89,17 +82,13 @@ pub(crate) fn is_gone() {
     STOP.store(false, Ordering::Relaxed);
 }
 
-extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
-    THREAD.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
+extern "C" fn run(_: usize) {
     let _ = rustix::thread::set_name(c"uncopy-files");
     let mut keeper = Keeper { held: [const { None }; FILES], fds: own_descriptors() };
     let usable = keeper.fds.is_some();
     if !usable {
         // What is wanted goes again; nobody has used its memory.
         files::with(|s| s.leave_all());
-    }
-    if let Some(count) = monitor::count_of_threads() {
-        count.fetch_sub(1, Ordering::Relaxed);
     }
     STATE.store(RUNS, Ordering::Release);
     let mut heard = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -111,14 +100,9 @@ extern "C" fn run(_: *mut libc::c_void) -> *mut libc::c_void {
         wait(files::with(|s| s.is_empty()) == Some(false));
         heard = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     }
-    // libc takes this thread off its count now.
-    if let Some(count) = monitor::count_of_threads() {
-        count.fetch_add(1, Ordering::Relaxed);
-    }
     if !STOP.load(Ordering::Acquire) {
         STATE.store(NONE, Ordering::Release);
     }
-    core::ptr::null_mut()
 }
 
 /// Waits until there is something to do; not for long while files may become idle.
@@ -160,7 +144,7 @@ enum Refusal {
 
 struct Keeper {
     /// The files whose leases are held, by their places on the shelf.
-    held: [Option<OwnedFd>; FILES],
+    held: [Option<OwnFd>; FILES],
     fds: Option<Fds>,
 }
 
@@ -248,27 +232,27 @@ const F_SETLEASE: usize = 1024;
 const F_GETLEASE: usize = 1025;
 const F_SETOWN_EX: usize = 15;
 
-fn fcntl(file: &OwnedFd, op: usize, argument: usize) -> Result<usize, Errno> {
+fn fcntl(file: &OwnFd, op: usize, argument: usize) -> Result<usize, Errno> {
     let fd = file.as_raw_fd() as usize;
     // SAFETY: the operations used here take a number, or a structure that outlives the call.
     let n = unsafe { critical::syscall4(libc::SYS_fcntl as usize, fd, op, argument, 0) };
     usize::try_from(n).map_err(|_| Errno::from_raw_os_error(-n as i32))
 }
 
-fn lease_holds(file: &OwnedFd) -> bool {
+fn lease_holds(file: &OwnFd) -> bool {
     let held = inject::check(Call::LeaseHeld).and_then(|()| fcntl(file, F_GETLEASE, 0));
     held == Ok(libc::F_RDLCK as usize)
 }
 
-fn open(directory: &str, fd: i32, flags: OFlags) -> Result<OwnedFd, Errno> {
+fn open(directory: &str, fd: i32, flags: OFlags) -> Result<OwnFd, Errno> {
     inject::check(Call::Reopen)?;
     let mut path = [0u8; 64];
     write!(&mut path[..], "{directory}/{fd}\0").map_err(|_| Errno::NAMETOOLONG)?;
     let path = core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
-    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(OwnFd::from)
 }
 
-fn stamped(file: &OwnedFd, stamp: &Stamp) -> bool {
+fn stamped(file: &OwnFd, stamp: &Stamp) -> bool {
     let stat = inject::check(Call::Fstat).and_then(|()| rustix::fs::fstat(file));
     stat.ok().and_then(|s| files::stamp_of(&s)).as_ref() == Some(stamp)
 }
@@ -277,7 +261,7 @@ fn stamped(file: &OwnedFd, stamp: &Stamp) -> bool {
 const FILE_SYSTEMS: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
 /// The file, opened anew and leased, and whether reads set its time of access.
-fn lease(fd: i32, stamp: &Stamp) -> Result<(OwnedFd, bool), Refusal> {
+fn lease(fd: i32, stamp: &Stamp) -> Result<(OwnFd, bool), Refusal> {
     let other = |_| Refusal::Other;
     // Looked at before it is opened: another file may have got the number, and opening some does
     // something.
@@ -297,7 +281,7 @@ fn lease(fd: i32, stamp: &Stamp) -> Result<(OwnedFd, bool), Refusal> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = open("/proc/thread-self/fd", seen.as_raw_fd(), flags).map_err(other)?;
     // To this thread alone. (`F_OWNER_TID`)
-    let owner = [0i32, THREAD.load(Ordering::Relaxed)];
+    let owner = [0i32, SEAT.number()];
     let taken = inject::check(Call::Lease)
         .and_then(|()| fcntl(&file, F_SETOWN_EX, owner.as_ptr() as usize))
         .and_then(|_| fcntl(&file, F_SETLEASE, libc::F_RDLCK as usize));

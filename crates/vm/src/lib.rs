@@ -11,6 +11,7 @@
 //! | [`critical`] | no signal handler of the program runs while the lock is held |
 //! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
 //! | [`twin`] | the twin allocator's memory |
+//! | [`thread`] | threads of our own, which libc does not know |
 //! | [`monitor`] | the fault-handling thread |
 //! | [`place`] | on which core it waits |
 //! | [`lend`] | sending pool pages by reference |
@@ -19,6 +20,7 @@
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`clock`] | which calls are timed, and how long they take |
 //! | [`work`] | how much the program copies |
+//! | `own_fd` | descriptors that are closed past libc |
 //! | `procfs` | what the kernel says of this process |
 //! | [`stats`] | the counters, and the file by which others see them |
 //! | [`heap`] | our libraries' own allocator |
@@ -43,6 +45,7 @@ pub mod lend;
 pub mod lock;
 #[cfg(not(all(loom, test)))]
 pub mod monitor;
+mod own_fd;
 #[cfg(not(all(loom, test)))]
 pub mod pages;
 #[cfg(not(all(loom, test)))]
@@ -55,6 +58,7 @@ pub mod sigpipe;
 pub mod space;
 pub mod stats;
 pub mod sync;
+pub mod thread;
 #[cfg(not(all(loom, test)))]
 pub mod twin;
 pub mod uffd;

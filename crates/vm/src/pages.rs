@@ -62,6 +62,11 @@ impl Fds {
         [self.program.fd().as_raw_fd(), self.pool.fd().as_raw_fd()]
     }
 
+    /// Whether these numbers are closed, or other files': the program did that past us.
+    pub fn are_gone(&self) -> bool {
+        self.program.is_gone() || self.pool.is_gone()
+    }
+
     /// Puts both at descriptors from `least` on.
     ///
     /// # Errors
@@ -75,11 +80,8 @@ impl Fds {
 /// Pages of the program and of the pool.
 #[derive(Debug)]
 pub struct Pages {
-    /// The userfaultfds, as the program's descriptor table has them; none once they are lost.
+    /// The userfaultfds, as the caller's descriptor table has them; none once they are lost.
     pub fds: Option<Fds>,
-    /// The same, as the monitor's own table has them, and whether it is the monitor that calls.
-    monitor: Option<Fds>,
-    by_monitor: bool,
     base: usize,
     shape: PoolShape,
     staging: usize,
@@ -163,8 +165,6 @@ impl Pages {
         }
         let mut pages = Self {
             fds: Some(fds),
-            monitor: None,
-            by_monitor: false,
             base,
             shape: PoolShape { boundary: half, pages: 2 * half },
             staging,
@@ -180,29 +180,10 @@ impl Pages {
         Ok(pages)
     }
 
-    /// The monitor has its own descriptors from now on.
-    pub fn set_monitor(&mut self, fds: Fds) {
-        // The ones of a monitor that fork left behind are not this process's to close.
-        core::mem::forget(self.monitor.replace(fds));
-    }
-
-    /// Whose descriptors the next calls use.
-    pub fn set_by_monitor(&mut self, by_monitor: bool) {
-        self.by_monitor = by_monitor;
-    }
-
-    /// The descriptors of whoever calls.
-    pub fn own(&self) -> Option<&Fds> {
-        match &self.monitor {
-            Some(fds) if self.by_monitor => Some(fds),
-            _ => self.fds.as_ref(),
-        }
-    }
-
     /// If our numbers in the program's table are not ours any more: they are the program's, not to
     /// be used or closed. Returns whether that is so.
     pub fn forget_descriptors_if_gone(&mut self) -> bool {
-        let gone = self.fds.as_ref().is_some_and(|f| f.program.is_gone() || f.pool.is_gone());
+        let gone = self.fds.as_ref().is_some_and(Fds::are_gone);
         if gone {
             core::mem::forget(self.fds.take());
         }
@@ -215,7 +196,7 @@ impl Pages {
     /// # Errors
     /// The kernel's.
     pub fn register_pool(&self) -> Result<(), Errno> {
-        let pool = &self.own().ok_or(Errno::BADF)?.pool;
+        let pool = &self.fds.as_ref().ok_or(Errno::BADF)?.pool;
         pool.register(self.move_targets())?;
         pool.register(Span::sized(self.wake_page, PAGE))
     }
@@ -258,7 +239,7 @@ impl Pages {
     /// Puts a zero page at `addr` (of the program or of the pool) if nothing is there; wakes who
     /// waits. Returns false if it must be tried again.
     pub fn provide_zero(&self, addr: usize) -> bool {
-        let Some(fds) = self.own() else { return false };
+        let Some(fds) = self.fds.as_ref() else { return false };
         let page = Span::sized(addr & !(PAGE - 1), PAGE);
         let uffd = if self.is_pool(addr) { &fds.pool } else { &fds.program };
         match uffd.zero(page).1 {
@@ -285,7 +266,7 @@ impl Pages {
     /// Fills from consecutive bytes at `src`. One call of the kernel's must stay inside one
     /// mapping, whose ends we do not know: where it refuses, half as much is tried.
     fn fill_from(&self, dst: Span, src: usize) -> (usize, Result<(), FillError>) {
-        let Some(fds) = self.own() else { return (0, Err(FillError::Refused)) };
+        let Some(fds) = self.fds.as_ref() else { return (0, Err(FillError::Refused)) };
         let uffd = &fds.program;
         let mut at = dst.start;
         let mut step = dst.len();
@@ -374,12 +355,12 @@ impl Memory for Pages {
     }
 
     fn register(&mut self, span: Span) -> Result<(), ()> {
-        let Some(fds) = self.own() else { return Err(()) };
+        let Some(fds) = self.fds.as_ref() else { return Err(()) };
         fds.program.register(span).map_err(refused)
     }
 
     fn unregister(&mut self, span: Span) {
-        let Some(fds) = self.own() else { return };
+        let Some(fds) = self.fds.as_ref() else { return };
         if let Err(why) = fds.program.unregister(span) {
             // A part was unmapped meanwhile, or there is no memory for splitting a mapping: faults
             // there are answered with zeros from now on.
@@ -390,7 +371,7 @@ impl Memory for Pages {
 
     fn map_changing(&mut self) -> bool {
         // In doubt it is.
-        self.own().is_none_or(|fds| fds.program.map_changing() != Some(false))
+        self.fds.as_ref().is_none_or(|fds| fds.program.map_changing() != Some(false))
     }
 
     fn room(&mut self) -> bool {
@@ -411,7 +392,7 @@ impl Memory for Pages {
                 return Taken { pages: done / PAGE, stop: Stop::Done };
             }
             let part = Span::sized(rest.start, step.min(rest.len()));
-            let (moved, error) = match self.own() {
+            let (moved, error) = match self.fds.as_ref() {
                 Some(fds) => fds.pool.move_pages(self.slot(slot) + done, part, holes_allowed),
                 None => (0, Some(Errno::BADF)),
             };
@@ -441,7 +422,7 @@ impl Memory for Pages {
     }
 
     fn put_back(&mut self, to: Span, slot: usize) -> usize {
-        let Some(fds) = self.own() else { return 0 };
+        let Some(fds) = self.fds.as_ref() else { return 0 };
         let mut done = 0;
         let mut tries = 0;
         let mut step = to.len();

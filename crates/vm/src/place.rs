@@ -9,7 +9,7 @@
 //! call; and not where somebody else has changed where it may run, but to what he allows.
 
 use crate::stats::COUNTERS;
-use crate::{inject, monitor, procfs};
+use crate::{critical, inject, monitor, procfs, thread};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use uncopy_core::counters::add;
@@ -35,6 +35,10 @@ pub(crate) fn used_here() {
 }
 
 fn this_core() -> i32 {
+    if thread::is_ours() {
+        // (libc would read it from a thread of its own.)
+        return rustix::thread::sched_getcpu() as i32;
+    }
     // SAFETY: has no arguments; glibc reads a word that the kernel keeps (rseq), others ask the vDSO.
     unsafe { libc::sched_getcpu() }
 }
@@ -120,9 +124,10 @@ fn only(core: i32) -> CpuSet {
 
 /// Whether the program's first thread is scheduled in real time, as far as the kernel tells.
 fn real_time() -> bool {
+    let pid = rustix::process::getpid().as_raw_pid() as usize;
     // SAFETY: a plain question about our own process.
-    let policy = unsafe { libc::sched_getscheduler(libc::getpid()) };
-    !matches!(policy, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
+    let policy = unsafe { critical::syscall4(libc::SYS_sched_getscheduler as usize, pid, 0, 0, 0) };
+    !matches!(policy as i32, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
 }
 
 /// Whether no seccomp filter is in force, as far as `/proc` tells.

@@ -1,6 +1,7 @@
 //! What the kernel says of this process in a file of `/proc`.
 
 use crate::inject;
+use crate::own_fd::OwnFd;
 use core::ffi::CStr;
 use rustix::fs::{Mode, OFlags};
 use uncopy_core::inject::Call;
@@ -10,6 +11,7 @@ use uncopy_core::inject::Call;
 pub(crate) fn read<'a>(path: &CStr, room: &'a mut [u8]) -> Option<&'a [u8]> {
     inject::check(Call::Open).ok()?;
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let file = OwnFd::from(file);
     let n = rustix::io::read(&file, &mut *room).ok()?;
     room.get(..n)
 }

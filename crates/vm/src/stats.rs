@@ -233,6 +233,10 @@ pub(crate) fn close() {
 
 /// At exit: takes the file away.
 pub fn withdraw() {
+    // (No call at all where there is nothing to take away: a sandbox might not forgive it.)
+    if !published() {
+        return;
+    }
     let me = rustix::process::getpid().as_raw_pid();
     // (A child of vfork has our memory, but another number.)
     if PUBLISHED.load(Relaxed) != me {

@@ -8,6 +8,7 @@
 //! System calls are made directly (rustix), never through libc: `errno` belongs to the program.
 
 use crate::inject;
+use crate::own_fd::OwnFd;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use uncopy_core::inject::{Call, Error};
@@ -171,7 +172,7 @@ impl Maker {
             Errno::NOSYS => Refusal::Kernel,
             e => Refusal::Other(e),
         })?;
-        let uffd = Uffd(fd);
+        let uffd = Uffd(fd.into());
         let mut api = Api { api: API, features, ioctls: 0 };
         inject::check(Call::Api)
             .and_then(|()| uffd.ioctl(UFFDIO_API, &mut api))
@@ -182,7 +183,7 @@ impl Maker {
 
 /// An open userfaultfd.
 #[derive(Debug)]
-pub struct Uffd(OwnedFd);
+pub struct Uffd(OwnFd);
 
 fn raw_ioctl(fd: BorrowedFd<'_>, op: u32, arg: *mut ()) -> Result<usize, Errno> {
     struct Raw(u32, *mut ());
@@ -225,7 +226,7 @@ impl Uffd {
     pub unsafe fn from_raw(fd: i32) -> Self {
         use std::os::fd::FromRawFd;
         // SAFETY: the caller's promise.
-        Self(unsafe { OwnedFd::from_raw_fd(fd) })
+        Self(unsafe { OwnedFd::from_raw_fd(fd) }.into())
     }
 
     /// Puts the descriptor where programs that count or close low ones do not meet it.
@@ -233,7 +234,7 @@ impl Uffd {
     /// # Errors
     /// When no descriptor is free there; it stays where it was.
     pub fn lift(&mut self, least: i32) -> Result<(), Errno> {
-        self.0 = duplicate(&self.0, least)?;
+        self.0 = duplicate(&self.0, least)?.into();
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! fork, clone, exec and sandboxes.
+//! fork, clone and exec.
 //!
 //! `fork` itself is not interposed: its handlers (`pthread_atfork`, see [`crate::start`]) also run
 //! when libc forks by itself (daemon, forkpty). vfork and posix_spawn share the memory map, and
@@ -7,7 +7,6 @@
 //! unsafe: see the crate; the variadic exec functions are entered in assembly, because Rust
 //! (stable) cannot define them.
 
-use crate::HEAP;
 use crate::real;
 use crate::start;
 use core::arch::naked_asm;
@@ -43,11 +42,41 @@ pub unsafe extern "C" fn clone(
 ) -> c_int {
     // SAFETY: the program's own arguments (those that its flags do not name are not read).
     unsafe {
-        if flags & libc::CLONE_VM != 0 {
+        if flags & libc::CLONE_VM != 0 || f.is_null() {
             return real::clone(f, stack, flags, arg, ptid, tls, ctid);
         }
-        with_everything_in_place(|| real::clone(f, stack, flags, arg, ptid, tls, ctid), |_| false)
+        // The child begins there and does not come back here. (Its copy of `run` is its own.)
+        let run = Run { f: core::mem::transmute::<*mut c_void, Main>(f), arg };
+        let child = (begin as *const ()).cast_mut().cast();
+        let run = core::ptr::from_ref(&run).cast_mut().cast();
+        with_everything_in_place(
+            || real::clone(child, stack, flags, run, ptid, tls, ctid),
+            |_| false,
+        )
     }
+}
+
+type Main = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// What a child of [`clone`] is to run.
+struct Run {
+    f: Main,
+    arg: *mut c_void,
+}
+
+/// The beginning of such a child: it goes on without us.
+unsafe extern "C" fn begin(run: *const Run) -> c_int {
+    // SAFETY: [`clone`]'s, in this process's own copy of its parent's memory.
+    unsafe {
+        let Run { f, arg } = run.read();
+        child_goes_on_without_us();
+        f(arg)
+    }
+}
+
+fn child_goes_on_without_us() {
+    start::forget_locks();
+    space::after_bare_fork_child();
 }
 
 /// Runs a call that copies the address space behind libc's back; `is_child` knows the child by the
@@ -60,30 +89,11 @@ pub(super) fn with_everything_in_place<R>(
     space::freeze_with_everything_in_place();
     let result = call();
     if is_child(&result) {
-        HEAP.after_fork_child();
-        uncopy_vm::twin::after_fork_child();
-        space::after_bare_fork_child();
+        child_goes_on_without_us();
     } else {
         space::thaw();
     }
     result
-}
-
-/// `pthread_exit(3)`: where the first thread ends so, the process ends with the last of the others,
-/// of which our own is none.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_exit(value: *mut c_void) {
-    // SAFETY: plain questions; then the program's own call, which does not come back.
-    unsafe {
-        let counts = space::wanted() || uncopy_vm::monitor::runs();
-        if counts && libc::getpid() == libc::gettid() {
-            uncopy_vm::monitor::main_thread_ends();
-        }
-        real::pthread_exit(value);
-    }
 }
 
 /// Keeps us preloaded in what is executed: our library first in the environment's LD_PRELOAD,
@@ -321,47 +331,4 @@ unsafe extern "C" fn collect_execle(
         let (argv, envp) = arguments(registers, stack);
         execve(path, argv.as_ptr(), envp.cast())
     }
-}
-
-/// `prctl(2)`: a program that enters a sandbox is left alone from then on, because the sandbox may
-/// kill it for our system calls.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-    if op == libc::PR_SET_SECCOMP && space::wanted() {
-        space::stand_down();
-    }
-    // SAFETY: the program's own arguments (those that the operation does not have are not read).
-    unsafe { real::prctl(op, a, b, c, d) }
-}
-
-/// `unshare(2)`: what concerns all threads is refused to a process that has several.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    const OF_ALL_THREADS: c_int =
-        libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
-    if flags & OF_ALL_THREADS != 0 {
-        space::stand_down_if_alone();
-    }
-    // SAFETY: the program's own argument.
-    unsafe { real::unshare(flags) }
-}
-
-/// `setns(2)`: entering a user namespace is refused to a process of several threads. (What kind of
-/// namespace the descriptor is of may be left open.)
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    if kind == 0 || kind & libc::CLONE_NEWUSER != 0 {
-        space::stand_down_if_alone();
-    }
-    // SAFETY: the program's own arguments.
-    unsafe { real::setns(fd, kind) }
 }

@@ -3,7 +3,7 @@
 //! unsafe: see the crate. The function is variadic in C; declared with all six arguments it reads
 //! the same registers and stack word that libc's own does.
 
-use super::{descriptors, input, memory, output, process, remap};
+use super::{descriptors, input, memory, output, process, remap, rights};
 use crate::real;
 use uncopy_vm::space;
 
@@ -51,13 +51,13 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_shmat => memory::shmat(a as _, b as _, c as _) as isize,
             libc::SYS_mlockall => memory::mlockall(a as _) as isize,
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
-            libc::SYS_prctl => process::prctl(a as _, b, c, d, e) as isize,
+            libc::SYS_prctl => rights::prctl(a as _, b, c, d, e) as isize,
             libc::SYS_futex => {
                 memory::before_futex([a, e]);
                 real::syscall(n, a, b, c, d, e, f)
             }
-            libc::SYS_unshare => process::unshare(a as _) as isize,
-            libc::SYS_setns => process::setns(a as _, b as _) as isize,
+            libc::SYS_unshare => rights::unshare(a as _) as isize,
+            libc::SYS_setns => rights::setns(a as _, b as _) as isize,
             // (By libc's own functions the whole process exits.)
             libc::SYS_exit => {
                 space::stand_down_if_alone();
@@ -84,7 +84,11 @@ pub unsafe extern "C" fn syscall(
                 space::stand_down();
                 real::syscall(n, a, b, c, d, e, f)
             }
-            _ => real::syscall(n, a, b, c, d, e, f),
+            _ => {
+                let result = real::syscall(n, a, b, c, d, e, f);
+                rights::after(n as i64, result);
+                result
+            }
         }
     }
 }

@@ -38,6 +38,14 @@ pub fn descriptors() -> [i32; 3] {
     [0, 1, 2].map(|i| OURS[i].load(Ordering::Relaxed))
 }
 
+/// Those of the two userfaultfds, if the program's table has them. Also while a fork is under way.
+pub(crate) fn program_descriptors() -> Option<[i32; 2]> {
+    GATE.lock();
+    let [program, pool, _] = descriptors();
+    GATE.unlock();
+    (program >= 0 && pool >= 0).then_some([program, pool])
+}
+
 pub(super) fn publish_descriptors(fds: Option<&Fds>, maker: &Maker) {
     PID.store(pid(), Ordering::Relaxed);
     use rustix::fd::AsRawFd;

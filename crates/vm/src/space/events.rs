@@ -160,7 +160,7 @@ pub fn before_lock_all() {
 
 /// Waits until every report of the kernel about changes to the memory map has been heeded.
 pub fn settle() {
-    let changing = |b: &mut Books| b.memory.own().and_then(|fds| fds.program.map_changing());
+    let changing = |b: &mut Books| b.memory.fds.as_ref().and_then(|fds| fds.program.map_changing());
     while with_after_fork(changing).flatten() == Some(true) {
         rustix::thread::sched_yield();
     }

@@ -3,7 +3,7 @@
 //!
 //! unsafe: reaches the tracker where only this thread can, and writes viewed bytes to pages of a child that nobody else serves.
 
-use super::alive::plant_alive;
+use super::alive::alive_here;
 use super::descriptors::{descriptor_floor, publish_descriptors};
 use super::ground::ground_stack;
 use super::hold::Hold;
@@ -25,8 +25,11 @@ use uncopy_core::trial::Way;
 /// No handler of the program runs on this thread until then: the child's would read zeros where
 /// its views are not served yet.
 pub fn before_fork() {
-    critical::block_for_fork();
-    freeze_books();
+    // (A program in a sandbox that has its reasons to forbid these calls has been left alone.)
+    if GATE.state() != OFF {
+        critical::block_for_fork();
+        freeze_books();
+    }
 }
 
 /// The books do not change until [`thaw`].
@@ -37,8 +40,10 @@ pub fn freeze_books() {
 
 /// After fork, in the parent.
 pub fn after_fork_parent() {
-    thaw();
-    critical::unblock_after_fork();
+    if critical::forking() {
+        thaw();
+        critical::unblock_after_fork();
+    }
 }
 
 /// As [`freeze_books`], and no page of the program is missing meanwhile.
@@ -77,8 +82,14 @@ pub fn thaw() {
 
 /// After fork, in the child: its own userfaultfds, its own monitor, the same views.
 pub fn after_fork_child() {
-    renew_child();
-    critical::unblock_after_fork();
+    if critical::forking() {
+        renew_child();
+        critical::unblock_after_fork();
+    } else {
+        // (Nothing was tracked; but another thread's fork may have frozen the books.)
+        GATE.reset();
+        alive_here();
+    }
 }
 
 /// In a child that was made without fork's handlers, after everything was put in place: it goes on
@@ -98,8 +109,7 @@ fn renew_child() {
     monitor::is_gone();
     COUNTERS.reset();
     lend::after_fork_child();
-    // (The word is there: it was planted before anything else.)
-    let _ = plant_alive();
+    alive_here();
     if state == OFF {
         return;
     }
@@ -164,7 +174,6 @@ impl Space {
             return self.fds.is_some();
         };
         books.memory.fds = fds;
-        books.memory.set_by_monitor(false);
         let ready = books.memory.fds.is_some()
             && (books.memory.register_pool().is_ok() && books.register_all_again() || {
                 off(&COUNTERS.off_resources);
@@ -190,7 +199,7 @@ impl Space {
 
     /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so the
     /// views are simply written out.
-    fn serve_without_monitor(&mut self) {
+    pub(super) fn serve_without_monitor(&mut self) {
         let Some(books) = &mut self.books else { return };
         // Closing them ends all registrations: what we touch now must not wait for anybody. (Not ours
         // any more first: our own `close` spares ours.)

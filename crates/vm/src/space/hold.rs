@@ -2,13 +2,12 @@
 //!
 //! unsafe: hands out what the lock guards.
 
-use super::alive::{alive, heed_unknown_fork};
+use super::alive::heed_unknown_fork;
 use super::ground::ground_stack;
 use super::{Books, GATE, GLOBAL, Space, running};
 use crate::clock::Lap;
-use crate::gate::OFF;
 use crate::pages::Fds;
-use crate::{critical, place, stats};
+use crate::{critical, place};
 use uncopy_core::prices::Charged;
 
 /// Holds the lock.
@@ -48,11 +47,7 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
     if !running() || critical::inside() {
         return None;
     }
-    if !alive() {
-        stats::keep_private();
-        GATE.set_state(OFF);
-        return None;
-    }
+    heed_unknown_fork();
     ground_stack();
     place::used_here();
     critical::enter();
@@ -73,8 +68,8 @@ pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
 
 #[inline]
 pub(super) fn with_space_after_fork<R>(f: impl FnOnce(&mut Space) -> R) -> Option<R> {
-    heed_unknown_fork();
     loop {
+        heed_unknown_fork();
         ground_stack();
         critical::enter();
         match GATE.enter_after_fork() {
@@ -90,33 +85,27 @@ pub(super) fn with_space_after_fork<R>(f: impl FnOnce(&mut Space) -> R) -> Optio
 /// As [`with_after_fork`], for a thread with a descriptor table of its own, in which our descriptors
 /// are `fds`.
 pub(crate) fn with_fds<R>(fds: &mut Option<Fds>, f: impl FnOnce(&mut Books) -> R) -> Option<R> {
-    with_after_fork(|b| {
-        core::mem::swap(&mut b.memory.fds, fds);
-        let result = f(b);
-        core::mem::swap(&mut b.memory.fds, fds);
-        result
-    })
+    with_after_fork(|b| swapped(b, fds, f))
 }
 
-/// Runs `f` on the books for the monitor, which is told whether they are frozen.
-pub(crate) fn for_monitor<R>(f: impl FnOnce(&mut Books, bool) -> R) -> Option<R> {
+/// Runs `f` on the books for the monitor, whose own descriptors `fds` are, and which is told whether the books are frozen.
+pub(crate) fn for_monitor<R>(
+    fds: &mut Option<Fds>,
+    f: impl FnOnce(&mut Books, bool) -> R,
+) -> Option<R> {
     GATE.lock();
     // SAFETY: the lock is held.
     let books = unsafe { &mut *GLOBAL.0.get() }.as_mut().and_then(|s| s.books.as_mut());
-    let result = books.map(|b| {
-        b.memory.set_by_monitor(true);
-        let result = f(b, GATE.frozen());
-        b.memory.set_by_monitor(false);
-        result
-    });
+    let result = books.map(|b| swapped(b, fds, |b| f(b, GATE.frozen())));
     GATE.unlock();
     result
 }
 
-pub(crate) fn with_lock(f: impl FnOnce()) {
-    let hold = Hold::take();
-    f();
-    drop(hold);
+fn swapped<R>(b: &mut Books, fds: &mut Option<Fds>, f: impl FnOnce(&mut Books) -> R) -> R {
+    core::mem::swap(&mut b.memory.fds, fds);
+    let result = f(b);
+    core::mem::swap(&mut b.memory.fds, fds);
+    result
 }
 
 /// Runs `f`, and returns what that was charged.

@@ -3,9 +3,10 @@
 //!
 //! unsafe: fills the static that holds it, before the program has threads, and reaches it under the lock to start.
 
-use super::alive::{alive, heed_unknown_fork, plant_alive};
+use super::alive::{alive, heed_unknown_fork, plant_alive, set_forget_locks};
 use super::descriptors::{descriptor_floor, in_own_process, lift, publish_descriptors};
-use super::hold::{Hold, with_after_fork, with_space_after_fork};
+use super::hold::{Hold, with_space_after_fork};
+use super::rights::note_ids;
 use super::{
     Books, COPY_PRICES, COUNTERS, FILTER, GATE, GLOBAL, PAUSES, Settings, Space, materialize_all,
     running,
@@ -59,6 +60,7 @@ fn make(settings: Settings) -> Result<(), Refusal> {
         Maker::Device(fd) => Maker::Device(lift(&fd).unwrap_or(fd)),
         other => other,
     };
+    set_forget_locks(settings.forget_locks);
     plant_alive().map_err(Refusal::Other)?;
     monitor::prepare();
     publish_descriptors(Some(&fds), &maker);
@@ -88,6 +90,10 @@ pub fn start() -> bool {
     if GATE.state() != IDLE || critical::inside() {
         return running();
     }
+    // A thread that a child of vfork made would be its own, and end with it: the copy is made plainly there.
+    if !in_own_process() {
+        return false;
+    }
     // No handler of the program runs on this thread until the start is done: it might fork, which
     // waits for that.
     let mask = critical::block_signals();
@@ -105,6 +111,7 @@ pub fn start() -> bool {
     }
     critical::leave();
     if claimed {
+        note_ids();
         let started = ready && monitor::spawn();
         HAS_RUN.fetch_or(started, Ordering::Relaxed);
         if started {
@@ -122,8 +129,7 @@ pub fn start() -> bool {
 }
 
 /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory. What is
-/// tracked is put in place; what cannot be stays served. A program of one thread has one thread from
-/// then on.
+/// tracked is put in place, and our threads end; what cannot be put in place stays served.
 pub fn stand_down() {
     off(&COUNTERS.off_sandbox);
     lend::close();
@@ -142,14 +148,11 @@ pub fn stand_down() {
         GATE.set_state(OFF);
         space.books.as_ref().map(|b| b.memory.wake_page())
     });
-    if let Some(page) = page.flatten()
-        && monitor::runs()
-        && monitor::alone_with_program()
-    {
+    if let Some(page) = page.flatten() {
         monitor::dismiss(page);
-    }
-    if page.flatten().is_some() && in_own_process() {
-        with_space_after_fork(Space::close_userfaultfds);
+        if in_own_process() {
+            with_space_after_fork(Space::close_userfaultfds);
+        }
     }
 }
 
@@ -200,18 +203,6 @@ impl Space {
         self.books = Some(books);
         true
     }
-}
-
-/// The page whose first touch wakes the monitor, if there is a monitor. Waits for a start that is under
-/// way.
-pub(crate) fn page_to_wake_by() -> Option<usize> {
-    while GATE.starting() {
-        rustix::thread::sched_yield();
-    }
-    if !monitor::runs() {
-        return None;
-    }
-    with_after_fork(|b| b.memory.wake_page())
 }
 
 fn max_map_count() -> usize {

@@ -10,6 +10,7 @@
 //! | `descriptors` | our descriptors, which are not the program's |
 //! | `alive` | whether this is a child that was made behind our back |
 //! | `ground` | the stack under the lock is there |
+//! | `rights` | our threads have no more rights than the program's |
 //! | `reach` | the program's memory, reached through the kernel |
 //!
 //! unsafe: the tracker lives in a static, which only the holder of our own lock reaches.
@@ -22,10 +23,11 @@ mod ground;
 mod hold;
 mod life;
 mod reach;
+mod rights;
 
 pub(crate) use alive::{alive, heed_unknown_fork};
-pub(crate) use descriptors::in_own_process;
 pub use descriptors::{descriptors, lift, make_way};
+pub(crate) use descriptors::{in_own_process, program_descriptors};
 pub use events::{
     after_unmapping, before_lock_all, detach, emptied, evict_if_wanted, exclude, execute, freed,
     materialize, materialize_all, release, relinquish, settle, tracks,
@@ -35,10 +37,10 @@ pub use fork::{
     freeze_with_everything_in_place, thaw,
 };
 pub use hold::{charging, note, with, with_after_fork};
-pub(crate) use hold::{for_monitor, with_fds, with_lock};
-pub(crate) use life::page_to_wake_by;
+pub(crate) use hold::{for_monitor, with_fds};
 pub use life::{init, may_have_split_mappings, stand_down, stand_down_if_alone, start};
 pub use reach::copy_within;
+pub use rights::{ids_changed, rights_changed, without_our_threads};
 
 use crate::gate::{Gate, OFF, RUNNING, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
@@ -63,7 +65,7 @@ pub use crate::stats::{COPY_PRICES, COUNTERS, PAUSES};
 static GATE: Gate = Gate::new();
 
 struct Global(UnsafeCell<Option<Space>>);
-// SAFETY: reached only with the gate's lock held, or before any second thread can (init, forked child).
+// SAFETY: reached only with the gate's lock held, or before any second thread can (init, which runs before every other constructor; forked child).
 unsafe impl Sync for Global {}
 static GLOBAL: Global = Global(UnsafeCell::new(None));
 
@@ -91,6 +93,8 @@ pub struct Settings {
     pub costs: Costs,
     /// Copies bytes without being intercepted.
     pub copy_bytes: CopyBytes,
+    /// Called in a child that was made behind our back: our locks that [`crate`] does not know are nobody's there.
+    pub forget_locks: fn(),
 }
 
 /// Whether large input should be remembered, so that the first copy of it starts the space.

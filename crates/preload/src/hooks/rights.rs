@@ -1,0 +1,131 @@
+//! The calls by which a program gives up rights, or moves to other namespaces: our threads follow
+//! ([`uncopy_vm::space::rights_changed`]).
+//!
+//! unsafe: see the crate.
+
+use crate::real;
+use core::ffi::{c_char, c_int, c_void};
+use libc::{gid_t, uid_t};
+use uncopy_vm::space;
+
+/// Defines calls that are made as they are, and of which `follow` is told where they succeed.
+macro_rules! followed {
+    ($( $name:ident($($arg:ident: $type:ty),*) => $follow:path, $doc:literal; )*) => { $(
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            // SAFETY: the program's own arguments.
+            let result = unsafe { real::$name($($arg),*) };
+            if result == 0 {
+                $follow();
+            }
+            result
+        }
+    )* };
+}
+
+followed! {
+    setuid(user: uid_t) => space::ids_changed, "`setuid(2)`.";
+    seteuid(user: uid_t) => space::ids_changed, "`seteuid(2)`.";
+    setreuid(real: uid_t, effective: uid_t) => space::ids_changed, "`setreuid(2)`.";
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t) => space::ids_changed, "`setresuid(2)`.";
+    setgid(group: gid_t) => space::ids_changed, "`setgid(2)`.";
+    setegid(group: gid_t) => space::ids_changed, "`setegid(2)`.";
+    setregid(real: gid_t, effective: gid_t) => space::ids_changed, "`setregid(2)`.";
+    setresgid(real: gid_t, effective: gid_t, saved: gid_t) => space::ids_changed, "`setresgid(2)`.";
+    setgroups(count: usize, groups: *const gid_t) => space::rights_changed, "`setgroups(2)`.";
+    initgroups(user: *const c_char, group: gid_t) => space::rights_changed, "`initgroups(3)`.";
+    capset(header: *mut c_void, data: *const c_void) => space::rights_changed, "`capset(2)`.";
+    chroot(path: *const c_char) => space::rights_changed, "`chroot(2)`.";
+}
+
+/// `prctl(2)`: a program that enters a sandbox is left alone from then on, because the sandbox may
+/// kill it for our system calls.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    if op == libc::PR_SET_SECCOMP && space::wanted() {
+        space::stand_down();
+    }
+    // SAFETY: the program's own arguments (those that the operation does not have are not read).
+    let result = unsafe { real::prctl(op, a, b, c, d) };
+    const GIVES_UP: [c_int; 4] = [
+        libc::PR_SET_NO_NEW_PRIVS,
+        libc::PR_CAPBSET_DROP,
+        libc::PR_SET_SECUREBITS,
+        libc::PR_CAP_AMBIENT,
+    ];
+    if result == 0 && GIVES_UP.contains(&op) {
+        space::rights_changed();
+    }
+    result
+}
+
+/// `unshare(2)`: what concerns all threads is refused to a process that has several. Of other namespaces a thread
+/// leaves its own, and ours stays behind: it is made anew.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    const OF_ALL_THREADS: c_int =
+        libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
+    const OF_ONE_THREAD: c_int = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_SYSVSEM;
+    // SAFETY: the program's own argument.
+    let call = || unsafe { real::unshare(flags) };
+    if flags & OF_ALL_THREADS != 0 {
+        return space::without_our_threads(call);
+    }
+    let result = call();
+    if result == 0 && flags & !OF_ONE_THREAD != 0 {
+        space::rights_changed();
+    }
+    result
+}
+
+/// `setns(2)`: entering a user or time namespace is refused to a process of several threads. (What kind of
+/// namespace the descriptor is of may be left open.)
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    const CLONE_NEWTIME: c_int = 0x80;
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::setns(fd, kind) };
+    if kind == 0 || kind & (libc::CLONE_NEWUSER | CLONE_NEWTIME) != 0 {
+        return space::without_our_threads(call);
+    }
+    let result = call();
+    if result == 0 {
+        space::rights_changed();
+    }
+    result
+}
+
+/// After a system call made by number: what it changed of the calling thread.
+pub(super) fn after(number: i64, result: isize) {
+    const LANDLOCK_RESTRICT_SELF: i64 = 446;
+    if result != 0 {
+        return;
+    }
+    match number {
+        libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid => space::ids_changed(),
+        libc::SYS_setgroups
+        | libc::SYS_capset
+        | libc::SYS_chroot
+        | libc::SYS_pivot_root
+        | LANDLOCK_RESTRICT_SELF => space::rights_changed(),
+        _ => {}
+    }
+}

@@ -1,0 +1,92 @@
+//! Our threads never have more rights than the program's: where it changes its user, capabilities, namespaces or sandbox,
+//! they are made anew by the thread that did, or end.
+//!
+//! What the monitor could still do with a right that it was not taken from is little: it gives all up when it begins
+//! ([`crate::thread`]). What it cannot give up by itself are the user and the namespaces of whoever made it.
+//!
+//! unsafe: asks the kernel for the ids of the calling thread.
+
+use super::hold::{Hold, with_after_fork};
+use super::life::{off, stand_down};
+use super::{COUNTERS, GATE, running};
+use crate::gate::OFF;
+use crate::{critical, files, monitor};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Real and saved user and group as they were when our threads were made.
+static IDS: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
+
+/// Real and saved user and group of the calling thread: what it can come back to does not count as given up.
+fn ids() -> [u32; 4] {
+    let ask = |call: i64| {
+        let mut three = [0u32; 3];
+        let [real, effective, saved] = &mut three;
+        let at = |id: &mut u32| core::ptr::from_mut(id) as usize;
+        // SAFETY: writes three numbers of ours.
+        unsafe { critical::syscall4(call as usize, at(real), at(effective), at(saved), 0) };
+        [three[0], three[2]]
+    };
+    let ([user, saved_user], [group, saved_group]) =
+        (ask(libc::SYS_getresuid), ask(libc::SYS_getresgid));
+    [user, saved_user, group, saved_group]
+}
+
+/// Our threads are made by the calling one.
+pub(super) fn note_ids() {
+    for (word, id) in IDS.iter().zip(ids()) {
+        word.store(id, Ordering::Relaxed);
+    }
+}
+
+/// The calling thread has changed its users or groups.
+pub fn ids_changed() {
+    if monitor::runs() && IDS.iter().zip(ids()).any(|(word, id)| word.load(Ordering::Relaxed) != id)
+    {
+        rights_changed();
+    }
+}
+
+/// The calling thread has given up rights, or moved to other namespaces: our threads follow.
+pub fn rights_changed() {
+    if !monitor::runs() || critical::inside() {
+        return;
+    }
+    files::let_go_of_thread();
+    note_ids();
+    let page = with_after_fork(|b| {
+        // (Closed by the program past us: only the old thread has them still.)
+        b.memory.fds.as_ref().filter(|fds| !fds.are_gone()).map(|_| b.memory.wake_page())
+    });
+    if !page.flatten().is_some_and(monitor::renew) {
+        stand_down();
+    }
+}
+
+/// Runs `call`, which the kernel refuses to a process of several threads, while the process has none of ours, if the program has
+/// one only. `call` reads none of the program's memory.
+pub fn without_our_threads<R>(call: impl FnOnce() -> R) -> R {
+    if !monitor::runs() || critical::inside() || !monitor::alone_with_program() {
+        return call();
+    }
+    files::let_go_of_thread();
+    let page = with_after_fork(|b| {
+        b.memory.fds.as_ref().filter(|fds| !fds.are_gone()).map(|_| b.memory.wake_page())
+    });
+    let Some(page) = page.flatten().filter(|_| running()) else {
+        stand_down();
+        return call();
+    };
+    // No handler of the program runs on this thread while nobody answers it.
+    let mask = critical::block_signals();
+    super::ground::ground_stack();
+    let (result, served) = monitor::without(page, call);
+    if served {
+        note_ids();
+    } else if let Some(space) = Hold::take().space() {
+        off(&COUNTERS.off_thread);
+        GATE.set_state(OFF);
+        space.serve_without_monitor();
+    }
+    critical::restore_signals(mask);
+    result
+}
