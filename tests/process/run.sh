@@ -14,10 +14,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 
 # Programs that need more than being compiled: source=FILE where another file's program runs in another way, flags=A,B for
-# the compiler, preload=LIBRARY, plugin=FILE (built as NAME.so beside the program), costs=PRICES (UNCOPY_COSTS), status=N if it does
-# not end with 0.
+# the compiler, preload=LIBRARY, plugin=FILE (built as NAME.so beside the program), library=FILE (built, and linked with the program),
+# costs=PRICES (UNCOPY_COSTS), status=N if it does not end with 0.
 extras="
 plugins_come_and_go             plugin=copying_plugin.c
+library_fork_handlers_wait      library=locking_library.c
 exceptions_across_calls         flags=-fnon-call-exceptions
 other_malloc_jemalloc_preloaded source=other_malloc.c preload=libjemalloc.so.2
 other_malloc_mimalloc_preloaded source=other_malloc.c preload=libmimalloc.so.2
@@ -25,6 +26,7 @@ other_malloc_tcmalloc_preloaded source=other_malloc.c preload=libtcmalloc_minima
 other_malloc_jemalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libjemalloc.so.2
 other_malloc_mimalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libmimalloc.so.2
 other_malloc_tcmalloc_linked    source=other_malloc.c flags=-Xlinker,--no-as-needed,-l:libtcmalloc_minimal.so.4
+fork_in_a_sandbox_after_copies  source=fork_in_a_strict_sandbox.c flags=-DCOPIES_BEFORE
 sends_priced_by_pacing          costs=send_mb=200000,pace_mb=200000
 sends_priced_as_others          source=sends_priced_by_pacing.c costs=send_mb=200000,pace_mb=0
 "
@@ -37,7 +39,7 @@ done <<<"$extras"
 shopt -s nullglob
 for file in "$here"/*.c "$here"/*.cpp; do
     name=$(basename "${file%.*}")
-    [[ $name == *_plugin || -n ${words[$name]-} ]] || names+=("$name")
+    [[ $name == *_plugin || $name == *_library || -n ${words[$name]-} ]] || names+=("$name")
 done
 IFS=$'\n' read -r -d '' -a names < <(printf '%s\n' "${names[@]}" | sort && printf '\0')
 
@@ -48,7 +50,7 @@ word() {
 }
 
 prepare() {
-    local source flags plugin preload
+    local source flags plugin preload library
     preload=$(word "$1" preload)
     # (A library that is not there would be passed over with a message.)
     [[ -z $preload ]] || ldconfig -p | grep -F "$preload (" >/dev/null || { echo "no $preload" >&2 && return 1; }
@@ -57,6 +59,11 @@ prepare() {
     IFS=, read -r -a flags <<<"$(word "$1" flags)"
     plugin=$(word "$1" plugin)
     [[ -z $plugin ]] || build "$here/$plugin" "$dir/$1.so" -shared -fPIC -Wall -Wextra -Werror
+    library=$(word "$1" library)
+    if [[ -n $library ]]; then
+        build "$here/$library" "$dir/lib$1.so" -shared -fPIC -Wall -Wextra -Werror
+        flags+=("$dir/lib$1.so" "-Wl,-rpath,$dir")
+    fi
     build "$here/$source" "$dir/$1" -Wall -Wextra -Werror "${flags[@]}"
 }
 
