@@ -16,10 +16,12 @@ pub const OFF: u8 = 0;
 pub const IDLE: u8 = 1;
 /// A thread has claimed the start.
 pub const STARTING: u8 = 2;
-/// Tracking.
-pub const RUNNING: u8 = 3;
 /// What is tracked is served, nothing more is tracked.
-pub const SERVING: u8 = 4;
+pub const SERVING: u8 = 3;
+/// As [`RUNNING`], in a child that has not done anything yet with what it got from its parent.
+pub const INHERITED: u8 = 4;
+/// Tracking.
+pub const RUNNING: u8 = 5;
 
 /// See the module.
 #[derive(Debug)]
@@ -95,7 +97,7 @@ impl Gate {
     #[inline]
     pub fn enter(&self) -> bool {
         self.lock.lock();
-        if self.state() == RUNNING && !self.frozen() {
+        if self.state() >= INHERITED && !self.frozen() {
             return true;
         }
         self.lock.unlock();
@@ -157,14 +159,19 @@ impl Gate {
         self.lock.unlock();
     }
 
-    fn change(&self, from: u8, to: u8) {
-        let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    /// A child makes use of what it got. Returns whether it is the first time.
+    pub fn begin_in_child(&self) -> bool {
+        self.change(INHERITED, RUNNING)
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Nothing more is tracked from here on; with the lock held, after forks.
     pub fn stand_down(&self) {
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |state| {
-            Some(if matches!(state, RUNNING | SERVING) { SERVING } else { OFF })
+            Some(if state >= SERVING { SERVING } else { OFF })
         });
     }
 

@@ -14,7 +14,7 @@
 use crate::own_fd::OwnFd;
 use crate::pages::Fds;
 use crate::space::COUNTERS;
-use crate::thread::Seat;
+use crate::thread::{Kind, Seat};
 use crate::uffd::Uffd;
 use crate::{critical, files, inject, monitor, space};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -46,7 +46,7 @@ pub(crate) fn start() -> bool {
     if STATE.compare_exchange(NONE, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return true;
     }
-    let made = SEAT.spawn(run, 0, false);
+    let made = SEAT.spawn(run, 0, Kind { inside: false, own_table: false });
     if !made {
         STATE.store(NONE, Ordering::Release);
     }

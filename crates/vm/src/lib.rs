@@ -58,6 +58,7 @@ pub mod sigpipe;
 pub mod space;
 pub mod stats;
 pub mod sync;
+#[cfg_attr(all(loom, test), allow(dead_code, reason = "no thread is made there"))]
 pub mod thread;
 #[cfg(not(all(loom, test)))]
 pub mod twin;

@@ -12,10 +12,10 @@ use crate::lock::Lock;
 use crate::pages::{Fds, WAKE_TRIES};
 use crate::place::Place;
 use crate::sync::Futex;
-use crate::thread::{self, Seat};
+use crate::thread::{self, Kind, Seat};
 use crate::uffd::{Event, Msg, Uffd};
 use crate::{critical, space};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, madvise};
@@ -38,7 +38,14 @@ const RUNS: u32 = 1;
 const FAILED: u32 = 2;
 
 /// Of two: one for the thread, one for its successor.
-static POSTS: [Post; 2] = [const { Post { seat: Seat::new(), order: Futex::new(STAY) } }; 2];
+static POSTS: [Post; 2] = [const {
+    Post {
+        seat: Seat::new(),
+        order: Futex::new(STAY),
+        numbers: [const { AtomicI32::new(-1) }; 2],
+        own_table: AtomicBool::new(false),
+    }
+}; 2];
 /// Whose thread it is that answers.
 static ON_DUTY: AtomicUsize = AtomicUsize::new(0);
 static RUNNING: AtomicBool = AtomicBool::new(false);
@@ -48,6 +55,10 @@ static CHANGE: Lock = Lock::new();
 struct Post {
     seat: Seat,
     order: Futex,
+    /// The userfaultfds, when it was made.
+    numbers: [AtomicI32; 2],
+    /// See [`Kind`].
+    own_table: AtomicBool,
 }
 const STAY: u32 = 0;
 /// It is not to begin before the one whose place it takes has ended: it would take the fault that wakes that one.
@@ -64,23 +75,41 @@ pub(crate) fn spawn() -> bool {
 }
 
 fn spawn_with(order: u32) -> bool {
-    let next = 1 - ON_DUTY.load(Ordering::Relaxed);
-    let post = &POSTS[next];
-    post.order.store(order, Ordering::Relaxed);
     READY.store(STARTING, Ordering::Relaxed);
-    if !post.seat.spawn(run, next, true) {
-        return false;
-    }
+    let Some(next) = seat_next(order, false) else { return false };
     while READY.load(Ordering::Acquire) == STARTING {
         READY.wait(STARTING);
     }
     if READY.load(Ordering::Acquire) != RUNS {
-        post.seat.await_end();
+        POSTS[next].seat.await_end();
         return false;
     }
     ON_DUTY.store(next, Ordering::Relaxed);
     RUNNING.store(true, Ordering::Relaxed);
     true
+}
+
+/// The same in a forked child, which need not wait: the thread has a copy of its descriptors from the first, and what
+/// this process does with its own does not reach it. (Most children execute something, or end, before it has come to life.)
+pub(crate) fn spawn_in_child() -> bool {
+    let next = seat_next(STAY, true);
+    if let Some(next) = next {
+        ON_DUTY.store(next, Ordering::Relaxed);
+        RUNNING.store(true, Ordering::Relaxed);
+    }
+    next.is_some()
+}
+
+/// Makes the next thread. Returns where it sits.
+fn seat_next(order: u32, own_table: bool) -> Option<usize> {
+    let next = 1 - ON_DUTY.load(Ordering::Relaxed);
+    let post = &POSTS[next];
+    post.order.store(order, Ordering::Relaxed);
+    for (to, number) in post.numbers.iter().zip(space::program_descriptors()?) {
+        to.store(number, Ordering::Relaxed);
+    }
+    post.own_table.store(own_table, Ordering::Relaxed);
+    post.seat.spawn(run, next, Kind { inside: true, own_table }).then_some(next)
 }
 
 /// Ends the thread `which` and waits until it is gone; `wake_page` is [`crate::pages::Pages::wake_page`].
@@ -163,17 +192,16 @@ pub(crate) fn prepare() {
 }
 
 extern "C" fn run(which: usize) {
-    let order = &POSTS[which].order;
+    let Post { order, numbers, own_table, .. } = &POSTS[which];
     let _ = rustix::thread::set_name(c"uncopy");
-    let Some([program, pool]) = space::program_descriptors().filter(|ours| keep_only(*ours)) else {
-        tell(FAILED);
-        return;
-    };
+    let [program, pool] = [0, 1].map(|i| numbers[i].load(Ordering::Relaxed));
+    // (Of a table that it began with alone it keeps more than it should, rather than leave its process without answers.)
+    let mine = keep_only([program, pool]) || own_table.load(Ordering::Relaxed);
     // SAFETY: this thread's own table has just these, and only this thread uses them, until it ends: whatever the program does
     // to its own table does not reach them.
     let own = unsafe { Fds { program: Uffd::from_raw(program), pool: Uffd::from_raw(pool) } };
     // (The program may have put another file there a moment before.)
-    if own.are_gone() {
+    if !mine || own.are_gone() {
         core::mem::forget(own);
         tell(FAILED);
         return;

@@ -10,7 +10,7 @@
 
 use crate::stats::COUNTERS;
 use crate::{critical, inject, monitor, procfs, thread};
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use uncopy_core::counters::add;
 use uncopy_core::inject::Call;
@@ -22,6 +22,9 @@ const NOWHERE: i32 = -1;
 
 /// Where the books were used last.
 static USED_ON: AtomicI32 = AtomicI32::new(NOWHERE);
+/// Whether a seccomp filter was in force when the first thread was made: 1 one was, 2 none.
+static UNFILTERED: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
 /// Whether it may be bound at all.
 static ALLOWED: AtomicBool = AtomicBool::new(false);
 
@@ -65,7 +68,11 @@ pub(crate) struct Place {
 impl Place {
     /// Wherever the thread may run that made it. Before anybody is told that the monitor runs.
     pub(crate) fn anywhere() -> Self {
-        let allowed = unfiltered();
+        // (Asked once: the file would cost each forked child more than its fork.)
+        let known = UNFILTERED.load(Relaxed);
+        let known = if known == UNKNOWN { 1 + u8::from(unfiltered()) } else { known };
+        UNFILTERED.store(known, Relaxed);
+        let allowed = known == 2;
         let cores = if allowed { sched_getaffinity(None).ok() } else { None };
         ALLOWED.store(cores.is_some(), Relaxed);
         Self { cores, bound_to: NOWHERE, last: NOWHERE, steady: 0 }

@@ -62,6 +62,15 @@ pub(crate) fn own_state() -> Option<&'static State> {
     }
 }
 
+/// What kind of thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// All that it does is a critical section.
+    pub(crate) inside: bool,
+    /// It begins with a copy of the program's descriptors, and not with the same ones.
+    pub(crate) own_table: bool,
+}
+
 /// A place for one thread at a time: its stack and its number. The stack is made once, used again by later threads and by those
 /// of forked children, and never given back.
 #[derive(Debug)]
@@ -97,14 +106,13 @@ impl Seat {
         Some(map)
     }
 
-    /// Makes a thread that runs `run(argument)`, with all signals blocked and a working directory of its own; the program's
-    /// descriptors and rights are those of the caller. Whoever had the seat before has ended. Returns whether that worked.
-    /// `inside`: all that it does is a critical section.
+    /// Makes a thread that runs `run(argument)`, with all signals blocked and a working directory of its own; its
+    /// rights are the caller's. Whoever had the seat before has ended. Returns whether that worked.
     pub(crate) fn spawn(
         &'static self,
         run: extern "C" fn(usize),
         argument: usize,
-        inside: bool,
+        kind: Kind,
     ) -> bool {
         if inject::check(Call::Thread).is_err() {
             return false;
@@ -118,12 +126,19 @@ impl Seat {
         let made = unsafe {
             let block = map.add(STACK - PAGE).cast::<Block>();
             let state = State::new();
-            state.set_inside(inside);
+            state.set_inside(kind.inside);
             block.write(Block { itself: block as usize, dtv: OWN, rest: [0; 62], state });
             let top = block.cast::<usize>().sub(2);
             top.write(run as usize);
             top.add(1).write(argument);
-            clone(FLAGS, top as usize, self.number.as_ptr(), core::ptr::null_mut(), block as usize)
+            let table = if kind.own_table { 0 } else { libc::CLONE_FILES as usize };
+            clone(
+                FLAGS | table,
+                top as usize,
+                self.number.as_ptr(),
+                core::ptr::null_mut(),
+                block as usize,
+            )
         };
         critical::restore_signals(mask);
         made > 0
@@ -152,11 +167,10 @@ impl Seat {
     }
 }
 
-/// A thread of this process with the same memory, descriptors and handlers, but (without CLONE_FS) with a working directory and
+/// A thread of this process with the same memory and handlers, but (without CLONE_FS) with a working directory and
 /// root of its own: `setns` refuses a mount namespace to a process whose threads share these. The kernel writes its number
 /// before it runs.
 const FLAGS: usize = (libc::CLONE_VM
-    | libc::CLONE_FILES
     | libc::CLONE_SIGHAND
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM

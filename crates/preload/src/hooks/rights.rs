@@ -8,6 +8,9 @@ use core::ffi::{c_char, c_int, c_void};
 use libc::{gid_t, uid_t};
 use uncopy_vm::space;
 
+/// `CLONE_NEWTIME` (Linux 5.6).
+const CLONE_NEWTIME: c_int = 0x80;
+
 /// Defines calls that are made as they are, and of which `follow` is told where they succeed.
 macro_rules! followed {
     ($( $name:ident($($arg:ident: $type:ty),*) => $follow:path, $doc:literal; )*) => { $(
@@ -75,14 +78,19 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     const OF_ALL_THREADS: c_int =
         libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
-    const OF_ONE_THREAD: c_int = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_SYSVSEM;
+    // (Where children's processes or clocks change, threads stay where they are; and none can be made any more.)
+    const NOT_OURS: c_int = libc::CLONE_FILES
+        | libc::CLONE_FS
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_NEWPID
+        | CLONE_NEWTIME;
     // SAFETY: the program's own argument.
     let call = || unsafe { real::unshare(flags) };
     if flags & OF_ALL_THREADS != 0 {
         return space::without_our_threads(call);
     }
     let result = call();
-    if result == 0 && flags & !OF_ONE_THREAD != 0 {
+    if result == 0 && flags & !NOT_OURS != 0 {
         space::rights_changed();
     }
     result
@@ -95,14 +103,13 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    const CLONE_NEWTIME: c_int = 0x80;
     // SAFETY: the program's own arguments.
     let call = || unsafe { real::setns(fd, kind) };
     if kind == 0 || kind & (libc::CLONE_NEWUSER | CLONE_NEWTIME) != 0 {
         return space::without_our_threads(call);
     }
     let result = call();
-    if result == 0 {
+    if result == 0 && kind & !libc::CLONE_NEWPID != 0 {
         space::rights_changed();
     }
     result

@@ -10,7 +10,7 @@ use super::hold::Hold;
 use super::life::{STARTS, off, off_because};
 use super::reach::{poke, populate, present};
 use super::{COUNTERS, GATE, GLOBAL, PAUSES, Space, materialize_all};
-use crate::gate::{IDLE, OFF, RUNNING, SERVING};
+use crate::gate::{IDLE, INHERITED, OFF, SERVING};
 use crate::pages::{CopyBytes, Fds};
 use crate::uffd::Event;
 use crate::{critical, files, freeze::LIST, lend, monitor, stats};
@@ -116,24 +116,23 @@ fn renew_child() {
     GATE.set_state(OFF);
     let mut hold = Hold::take();
     let Some(space) = hold.space() else { return };
-    if !space.renew() {
-        return;
-    }
-    let tracked = space.books.as_ref().is_some_and(|b| b.everything().is_some());
-    if !tracked {
-        if state == SERVING {
-            space.close_userfaultfds();
-        } else {
+    if space.books.as_ref().is_none_or(|b| b.everything().is_none()) {
+        LIST.clear();
+        // The inherited ones act on the parent's memory. Its own are made when it has something to elide.
+        space.close_userfaultfds();
+        if state != SERVING {
             // (While no call site elides, nothing would ever begin anew.)
             PAUSES.way.store(Way::Accounts as u32, Ordering::Relaxed);
             GATE.set_state(IDLE);
         }
         return;
     }
+    if !space.renew() {
+        return;
+    }
     drop(hold);
-    if monitor::spawn() {
-        stats::publish();
-        GATE.set_state(if state == SERVING { SERVING } else { RUNNING });
+    if monitor::spawn_in_child() {
+        GATE.set_state(if state == SERVING { SERVING } else { INHERITED });
     } else if let Some(space) = Hold::take().space() {
         // Nobody would answer a fault: everything in place, now.
         off(&COUNTERS.off_thread);
@@ -150,16 +149,20 @@ impl Space {
             return;
         }
         publish_descriptors(None, &self.maker);
-        if let Some(books) = &mut self.books
-            && !books.memory.forget_descriptors_if_gone()
-        {
-            books.memory.fds = None;
+        let fds = match &mut self.books {
+            Some(books) => &mut books.memory.fds,
+            None => &mut self.fds,
+        };
+        if fds.as_ref().is_some_and(Fds::are_gone) {
+            // The numbers are the program's.
+            core::mem::forget(fds.take());
         }
+        *fds = None;
     }
 
-    /// In the child: userfaultfds for its own memory map. Returns whether eliding can go on.
-    fn renew(&mut self) -> bool {
-        // The inherited ones would act on the parent's memory: never used here, only closed.
+    /// Userfaultfds of this process's own, in place of others' or of none. Returns whether there are any, and the pool is
+    /// registered.
+    pub(super) fn make_userfaultfds(&mut self) -> bool {
         let made = Fds::make(&self.maker).map(|mut f| {
             let _ = f.lift(descriptor_floor());
             f
@@ -174,11 +177,18 @@ impl Space {
             return self.fds.is_some();
         };
         books.memory.fds = fds;
-        let ready = books.memory.fds.is_some()
-            && (books.memory.register_pool().is_ok() && books.register_all_again() || {
-                off(&COUNTERS.off_resources);
-                false
-            });
+        books.memory.fds.is_some() && books.memory.register_pool().is_ok()
+    }
+
+    /// In the child: userfaultfds for its own memory map. Returns whether eliding can go on.
+    fn renew(&mut self) -> bool {
+        // The inherited ones would act on the parent's memory: never used here, only closed.
+        let made = self.make_userfaultfds();
+        let Some(books) = &mut self.books else { return made };
+        let ready = made && books.register_all_again() || {
+            off(&COUNTERS.off_resources);
+            false
+        };
         if !ready {
             self.serve_without_monitor();
             return false;

@@ -3,11 +3,13 @@
 //! unsafe: hands out what the lock guards.
 
 use super::alive::heed_unknown_fork;
+use super::descriptors::in_own_process;
 use super::ground::ground_stack;
 use super::{Books, GATE, GLOBAL, Space, running};
 use crate::clock::Lap;
+use crate::gate::INHERITED;
 use crate::pages::Fds;
-use crate::{critical, place};
+use crate::{critical, place, stats};
 use uncopy_core::prices::Charged;
 
 /// Holds the lock.
@@ -48,6 +50,9 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         return None;
     }
     heed_unknown_fork();
+    if GATE.state() == INHERITED {
+        begin_in_child();
+    }
     ground_stack();
     place::used_here();
     critical::enter();
@@ -57,6 +62,14 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
     }
     let mut hold = Hold;
     hold.books().map(f)
+}
+
+/// Others see the statistics of a child only from here on: most children execute something, or end.
+#[cold]
+fn begin_in_child() {
+    if in_own_process() && GATE.begin_in_child() {
+        stats::publish();
+    }
 }
 
 /// Runs `f` on the books, after a fork that is under way: for what must not be left out (an input

@@ -104,7 +104,7 @@ pub fn start() -> bool {
     let ready = lives && {
         // SAFETY: the lock is held.
         let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
-        space.is_some_and(|space| space.books.is_some() || space.open_books())
+        space.is_some_and(Space::prepare)
     };
     if claimed {
         GATE.unlock();
@@ -177,6 +177,15 @@ fn close_books() {
 }
 
 impl Space {
+    /// Userfaultfds and books, where there are none yet, or none any more (in a forked child).
+    fn prepare(&mut self) -> bool {
+        let fds = match &self.books {
+            Some(books) => &books.memory.fds,
+            None => &self.fds,
+        };
+        (fds.is_some() || self.make_userfaultfds()) && (self.books.is_some() || self.open_books())
+    }
+
     fn open_books(&mut self) -> bool {
         let s = self.settings;
         let memory = rustix::system::sysinfo().totalram as usize;

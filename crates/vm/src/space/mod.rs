@@ -42,7 +42,7 @@ pub use life::{init, may_have_split_mappings, stand_down, stand_down_if_alone, s
 pub use reach::copy_within;
 pub use rights::{ids_changed, rights_changed, without_our_threads};
 
-use crate::gate::{Gate, OFF, RUNNING, SERVING};
+use crate::gate::{Gate, INHERITED, OFF, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::Maker;
 use core::cell::UnsafeCell;
@@ -115,11 +115,11 @@ pub fn input_seen() {
 /// Whether anything can be tracked.
 #[inline]
 pub fn running() -> bool {
-    GATE.state() == RUNNING
+    GATE.state() >= INHERITED
 }
 
 /// Whether anything may be tracked still, though nothing more may be.
 #[inline]
 pub fn serving() -> bool {
-    matches!(GATE.state(), RUNNING | SERVING)
+    GATE.state() >= SERVING
 }
