@@ -8,9 +8,9 @@
 
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
-use libc::{off_t, size_t};
+use libc::{iovec, off_t, size_t};
 use uncopy_core::span::{PAGE, Span, page_down};
-use uncopy_stack::buffers::plausible;
+use uncopy_stack::buffers::{each, plausible};
 use uncopy_vm::space;
 
 #[inline]
@@ -92,6 +92,19 @@ pub unsafe extern "C" fn mmap64(
 pub(super) fn before_positioned(at: off_t, len: usize) {
     if at > 0 && perhaps_tracked(at as usize, len) {
         space::materialize(Span::sized(at as usize, len), false);
+    }
+}
+
+/// As [`before_positioned`], for the buffers that `iov` lists.
+///
+/// # Safety
+/// As for [`each`].
+#[inline]
+pub(super) unsafe fn before_positioned_list(at: off_t, iov: *const iovec, count: c_int) {
+    if at > 0 && space::serving() {
+        // SAFETY: the caller's promise.
+        let buffers = unsafe { each(iov, count as usize) };
+        before_positioned(at, buffers.fold(0, |n, b| n.saturating_add(b.1)));
     }
 }
 
