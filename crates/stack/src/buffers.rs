@@ -126,18 +126,20 @@ pub unsafe fn each(iov: *const iovec, count: usize) -> impl Iterator<Item = (usi
     })
 }
 
-/// The buffers of a vectored call; `None`: they need not be looked at, for nothing can be tracked; there are more of
-/// them than are planned with; or it is a list that the kernel refuses. The call is made as it is then.
+/// Fills `buffers` (empty so far) with those of a vectored call. Returns false where the call is to be made as it is: they
+/// need not be looked at, for nothing can be tracked; there are more of them than are planned with; or it is a list that the
+/// kernel refuses.
 ///
 /// # Safety
 /// As for [`each`].
-pub unsafe fn list(iov: *const iovec, count: usize) -> Option<Buffers> {
+#[inline]
+pub unsafe fn list(iov: *const iovec, count: usize, buffers: &mut Buffers) -> bool {
     if count > MAX_PIECES || !space::wanted() {
-        return None;
+        return false;
     }
     // SAFETY: the caller's promise.
-    let buffers = Buffers::of(unsafe { each(iov, count) });
-    (buffers.len() == count).then_some(buffers)
+    buffers.0.extend(unsafe { each(iov, count) });
+    buffers.len() == count
 }
 
 /// Whether the call just refused may have been refused for the sake of its pieces.

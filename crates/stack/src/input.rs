@@ -73,14 +73,13 @@ pub unsafe fn input_listed(
 ) -> isize {
     // SAFETY: the caller's promise.
     unsafe {
-        match list(iov, count) {
-            Some(buffers) => input(on, &buffers, copy_bytes, as_it_is, scattered),
-            None => {
-                let received = as_it_is();
-                remember(each(iov, count), received);
-                received
-            }
+        let mut buffers = Buffers::default();
+        if list(iov, count, &mut buffers) {
+            return input(on, &buffers, copy_bytes, as_it_is, scattered);
         }
+        let received = as_it_is();
+        remember(each(iov, count), received);
+        received
     }
 }
 

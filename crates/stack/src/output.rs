@@ -60,10 +60,12 @@ pub unsafe fn output_listed(
     as_it_is: impl FnOnce() -> isize,
     gathered: impl Fn(&Pieces) -> isize,
 ) -> isize {
+    let mut buffers = Buffers::default();
     // SAFETY: the caller's promise.
-    match unsafe { list(iov, count) } {
-        Some(buffers) => output(on, &buffers, stream, as_it_is, gathered),
-        None => as_it_is(),
+    if unsafe { list(iov, count, &mut buffers) } {
+        output(on, &buffers, stream, as_it_is, gathered)
+    } else {
+        as_it_is()
     }
 }
 

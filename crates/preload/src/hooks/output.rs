@@ -312,17 +312,14 @@ unsafe extern "C" fn sendmsg_from(
     unsafe {
         let Some(known) = header(msg) else { return real::sendmsg(fd, msg, flags) };
         if flags & MSG_ZEROCOPY != 0 {
-            return match list(known.msg_iov, known.msg_iovlen) {
-                // (The kernel's look at a list that changes meanwhile would find other pages.)
-                Some(buffers) => {
-                    held_by_kernel(buffers.iter().copied());
-                    send_pieces(fd, &known, &buffers.pieces(), flags)
-                }
-                None => {
-                    held_by_kernel(each(known.msg_iov, known.msg_iovlen));
-                    real::sendmsg(fd, msg, flags)
-                }
-            };
+            let mut buffers = Buffers::default();
+            if list(known.msg_iov, known.msg_iovlen, &mut buffers) {
+                // (In a list that changes meanwhile the kernel would find other pages.)
+                held_by_kernel(buffers.iter().copied());
+                return send_pieces(fd, &known, &buffers.pieces(), flags);
+            }
+            held_by_kernel(each(known.msg_iov, known.msg_iovlen));
+            return real::sendmsg(fd, msg, flags);
         }
         let plain = known.msg_name.is_null() && known.msg_controllen == 0;
         output_listed(
@@ -354,7 +351,8 @@ pub unsafe extern "C" fn sendmmsg(
         let message = |i: usize| take(&raw const (*msgs.add(i)).msg_hdr);
         let tracked = space::running()
             && (0..count_taken).map_while(message).any(|h| {
-                list(h.msg_iov, h.msg_iovlen).is_some_and(|buffers| perhaps_tracked(&buffers))
+                let mut buffers = Buffers::default();
+                list(h.msg_iov, h.msg_iovlen, &mut buffers) && perhaps_tracked(&buffers)
             });
         if !tracked {
             return real::sendmmsg(fd, msgs, count, flags);
@@ -397,16 +395,13 @@ pub unsafe extern "C" fn vmsplice(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        match list(iov, count) {
-            Some(buffers) => {
-                held_by_kernel(buffers.iter().copied());
-                let pieces = buffers.pieces();
-                real::vmsplice(fd, pieces.as_ptr(), pieces.len(), flags)
-            }
-            None => {
-                held_by_kernel(each(iov, count));
-                real::vmsplice(fd, iov, count, flags)
-            }
+        let mut buffers = Buffers::default();
+        if list(iov, count, &mut buffers) {
+            held_by_kernel(buffers.iter().copied());
+            let pieces = buffers.pieces();
+            return real::vmsplice(fd, pieces.as_ptr(), pieces.len(), flags);
         }
+        held_by_kernel(each(iov, count));
+        real::vmsplice(fd, iov, count, flags)
     }
 }
