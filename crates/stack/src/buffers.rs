@@ -1,13 +1,12 @@
 //! What a call names: its buffers, and the program's structures that tell them.
 //!
-//! unsafe: reads and writes those structures, each at one place, and borrows descriptors for one call.
+//! unsafe: reads and writes those structures, each at one place.
 
 use arrayvec::ArrayVec;
 use core::ops::Deref;
 use libc::{iovec, msghdr};
-use uncopy_core::inject::Call;
 use uncopy_core::plan::MAX_PIECES;
-use uncopy_vm::{inject, space};
+use uncopy_vm::space;
 
 /// A list of pieces made by us.
 pub type Pieces = ArrayVec<iovec, MAX_PIECES>;
@@ -146,40 +145,4 @@ pub unsafe fn list(iov: *const iovec, count: usize, buffers: &mut Buffers) -> bo
 pub fn refused_for_pieces() -> bool {
     let errno = std::io::Error::last_os_error().raw_os_error();
     matches!(errno, Some(libc::EINVAL | libc::EFAULT))
-}
-
-/// What a call is made on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
-    /// What takes several pieces as one: a socket, a regular file.
-    Vectored,
-    /// Any descriptor: only some take several pieces as one.
-    Descriptor(i32),
-}
-
-impl On {
-    /// Whether so many pieces may stand for so many buffers.
-    pub(crate) fn takes(self, pieces: usize, buffers: usize) -> bool {
-        match self {
-            Self::Descriptor(fd) if pieces != 1 || buffers != 1 => takes_pieces(fd),
-            _ => true,
-        }
-    }
-}
-
-/// Whether `fd` takes several pieces as one piece: a socket, a pipe or a regular file. A driver
-/// without vectored writes would see several calls.
-fn takes_pieces(fd: i32) -> bool {
-    use rustix::fs::FileType;
-    if fd < 0 {
-        return false;
-    }
-    // SAFETY: used for one system call, which answers EBADF if it is not open.
-    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
-    inject::check(Call::Fstat).and_then(|()| rustix::fs::fstat(fd)).is_ok_and(|s| {
-        matches!(
-            FileType::from_raw_mode(s.st_mode),
-            FileType::Socket | FileType::Fifo | FileType::RegularFile
-        )
-    })
 }

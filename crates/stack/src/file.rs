@@ -7,9 +7,10 @@
 //! unsafe: has the tracker copy into the program's buffer. What it leaves to be copied by hand goes
 //! through the kernel, because a program may pass a pointer into nowhere.
 
-use crate::buffers::{Buffers, On, Pieces, piece};
+use crate::buffers::{Buffers, Pieces, piece};
 use crate::copy::{Source, copy};
 use crate::input::{input, remember};
+use crate::on::On;
 use core::cell::Cell;
 use libc::iovec;
 use rustix::fd::BorrowedFd;

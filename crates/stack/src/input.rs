@@ -3,7 +3,8 @@
 //!
 //! unsafe: carries out the copies of a committed plan.
 
-use crate::buffers::{Buffers, On, Pieces, each, list, perhaps_tracked, piece, refused_for_pieces};
+use crate::buffers::{Buffers, Pieces, each, list, perhaps_tracked, piece, refused_for_pieces};
+use crate::on::On;
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
 use uncopy_vm::clock::{Lap, Sampler};

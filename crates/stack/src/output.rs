@@ -1,9 +1,8 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page; what is sent again and again goes by reference.
 
-use crate::buffers::{
-    Buffers, On, Pieces, bytes, list, perhaps_tracked, piece, refused_for_pieces,
-};
+use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece, refused_for_pieces};
+use crate::on::On;
 use libc::iovec;
 use uncopy_core::counters::add;
 use uncopy_core::extents::ExtentId;

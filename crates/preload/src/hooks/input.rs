@@ -9,9 +9,10 @@ use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use uncopy_stack::buffers::{Buffers, On, each, give, header, take};
+use uncopy_stack::buffers::{Buffers, each, give, header, take};
 use uncopy_stack::file;
 use uncopy_stack::input::{input, input_listed, remember};
+use uncopy_stack::on::On;
 use uncopy_vm::space;
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.

@@ -14,8 +14,9 @@ use libc::{
 };
 use uncopy_core::span::Span;
 use uncopy_stack::buffers::{
-    Buffers, IOV_MAX, On, Pieces, each, give, header, list, perhaps_tracked, take,
+    Buffers, IOV_MAX, Pieces, each, give, header, list, perhaps_tracked, take,
 };
+use uncopy_stack::on::On;
 use uncopy_stack::output::{Stream, output, output_listed};
 use uncopy_vm::lend::{Calls, Target};
 use uncopy_vm::space;
