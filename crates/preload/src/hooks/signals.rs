@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::{
     SA_RESETHAND, SIG_DFL, SIG_ERR, SIG_IGN, sigaction as Sigaction, siginfo_t, ucontext_t,
 };
-use uncopy_vm::critical;
+use uncopy_vm::{critical, lend};
 
 const SIGNALS: usize = 65;
 /// Handlers that are to be called once: the kernel would reset them before we know whether the
@@ -22,12 +22,13 @@ unsafe extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut 
     // SAFETY: called by the kernel, with its arguments; the handler was installed for this signal
     // by the program and takes one or three of them.
     unsafe {
+        let context = context.cast::<ucontext_t>();
+        let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
         if critical::inside() {
-            let context = context.cast::<ucontext_t>();
-            let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
             critical::put_off(signal, info, &mut *mask);
             return;
         }
+        let interrupted = lend::interrupted(signal, *mask);
         let handler = HANDLERS[signal as usize].load(Ordering::Acquire);
         if ONCE[signal as usize].swap(false, Ordering::AcqRel) {
             let mut default: Sigaction = core::mem::zeroed();
@@ -37,8 +38,9 @@ unsafe extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut 
         let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
             core::mem::transmute(handler);
         let before = critical::handler_begins();
-        handler(signal, info, context);
+        handler(signal, info, context.cast());
         critical::handler_ends(before);
+        lend::resumed(interrupted);
     }
 }
 

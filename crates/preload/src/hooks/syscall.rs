@@ -5,6 +5,8 @@
 
 use super::{descriptors, input, memory, output, process, remap, rights};
 use crate::real;
+use uncopy_core::span::PAGE;
+use uncopy_stack::buffers::take;
 use uncopy_vm::space;
 
 /// `syscall(2)`.
@@ -53,7 +55,16 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
             libc::SYS_prctl => rights::prctl(a as _, b, c, d, e) as isize,
             libc::SYS_futex => {
-                memory::before_futex([a, e]);
+                memory::before_futex(b as _, [a, e]);
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            libc::SYS_set_tid_address => {
+                process::written_by_kernel(a, size_of::<i32>());
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            // (The head; the list's own entries are locks of the program's making.)
+            libc::SYS_set_robust_list => {
+                process::written_by_kernel(a, b.min(PAGE));
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_unshare => rights::unshare(a as _) as isize,
@@ -74,11 +85,27 @@ pub unsafe extern "C" fn syscall(
                 )
             }
             // The first word of its arguments holds the flags.
-            libc::SYS_clone3 if b >= 8 && *(a as *const u64) & libc::CLONE_VM as u64 == 0 => {
+            libc::SYS_clone3
+                if b >= 8
+                    && take(a as *const u64).is_some_and(|f| f & libc::CLONE_VM as u64 == 0) =>
+            {
                 process::with_everything_in_place(
                     || real::syscall(n, a, b, c, d, e, f),
                     |pid| *pid == 0,
                 )
+            }
+            libc::SYS_clone if a & libc::CLONE_CHILD_CLEARTID as usize != 0 => {
+                process::written_by_kernel(d, size_of::<i32>());
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            // Flags, a place for a descriptor, the child's word.
+            libc::SYS_clone3 if b >= 24 => {
+                if let Some([flags, _, word]) = take(a as *const [u64; 3])
+                    && flags & libc::CLONE_CHILD_CLEARTID as u64 != 0
+                {
+                    process::written_by_kernel(word as usize, size_of::<i32>());
+                }
+                real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_seccomp if space::wanted() => {
                 space::stand_down();
