@@ -110,6 +110,8 @@ pub struct Tracker<M> {
     fault_around: usize,
     wants_eviction: bool,
     unregistered: usize,
+    /// Pages of the program's that were moved out, less those that freed memory got for them.
+    displaced: usize,
     misled: usize,
     in_vain: usize,
     pieces: Vec<Piece>,
@@ -125,9 +127,7 @@ impl<M: Memory> Tracker<M> {
         filter: &'static Filter,
         counters: &'static Counters,
     ) -> Self {
-        let mut pool = Pool { boundary: shape.boundary, ..Pool::default() };
-        pool.vacant.give(0, shape.boundary);
-        pool.fresh_plain.give(shape.boundary, shape.pages - shape.boundary);
+        let pool = Pool::new(shape);
         Self {
             memory,
             views: Views::new(),
@@ -147,6 +147,7 @@ impl<M: Memory> Tracker<M> {
             fault_around: 1,
             wants_eviction: false,
             unregistered: 0,
+            displaced: 0,
             misled: 0,
             in_vain: 0,
             pieces: Vec::with_capacity(PIECES),

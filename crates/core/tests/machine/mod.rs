@@ -1,6 +1,6 @@
 //! A machine that has pages or not, as the kernel keeps them; it refuses at random if told to.
 
-use uncopy_core::memory::{Cleared, FillError, Memory, Piece, Stop, Taken};
+use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::ranges::Ranges;
 use uncopy_core::span::{PAGE, Span};
 
@@ -136,18 +136,6 @@ impl Memory for Machine {
             self.program[page_of(to.start) + i] = self.pool[slot + i].take();
         }
         to.pages()
-    }
-
-    fn clear(&mut self, slot: usize, pages: usize) -> Option<Cleared> {
-        if self.refuse() {
-            return None;
-        }
-        let there = &mut self.pool[slot..slot + pages];
-        let clean = there.iter().take_while(|p| p.is_some()).count();
-        there[..clean].iter_mut().flatten().for_each(|page| page.fill(0));
-        let missing = there[clean..].iter().take_while(|p| p.is_none()).count();
-        self.check_lent();
-        Some(Cleared { clean, missing })
     }
 
     fn discard(&mut self, slot: usize, pages: usize) -> bool {
