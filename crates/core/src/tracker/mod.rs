@@ -46,9 +46,11 @@ pub use self::mapping::Detached;
 pub use self::pool::PoolShape;
 
 use self::input::OPEN_TAILS;
+use self::mapping::Leaving;
 use self::pool::Pool;
 use self::touch::PIECES;
 use crate::counters::Counters;
+use crate::excluded::Excluded;
 use crate::extents::{ExtentId, Extents};
 use crate::filter::Filter;
 use crate::memory::{Memory, Piece};
@@ -95,8 +97,10 @@ pub struct Tracker<M> {
     extents: Extents,
     pool: Pool,
     registered: Ranges,
-    /// Never to be moved: the program gave these pages to the kernel by reference.
-    excluded: Ranges,
+    /// Never to be moved.
+    excluded: Excluded,
+    /// Views of what is about to be unmapped, by the number of the call; see [`Tracker::detach`].
+    leaving: Vec<Leaving>,
     policy: Policy,
     limits: Limits,
     filter: &'static Filter,
@@ -109,6 +113,7 @@ pub struct Tracker<M> {
     last_fault_end: usize,
     fault_around: usize,
     wants_eviction: bool,
+    detached: u64,
     unregistered: usize,
     /// Pages of the program's that were moved out, less those that freed memory got for them.
     displaced: usize,
@@ -134,7 +139,8 @@ impl<M: Memory> Tracker<M> {
             extents: Extents::new(),
             pool,
             registered: Ranges::new(),
-            excluded: Ranges::new(),
+            excluded: Excluded::new(),
+            leaving: Vec::new(),
             policy,
             limits,
             filter,
@@ -146,6 +152,7 @@ impl<M: Memory> Tracker<M> {
             last_fault_end: 0,
             fault_around: 1,
             wants_eviction: false,
+            detached: 0,
             unregistered: 0,
             displaced: 0,
             misled: 0,

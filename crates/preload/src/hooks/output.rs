@@ -4,7 +4,7 @@
 //! place of its buffers.
 
 use super::copy::on_own_stack;
-use super::memory::before_positioned;
+use super::memory::{before_positioned, perhaps_tracked};
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
@@ -12,21 +12,27 @@ use libc::{
     MSG_MORE, MSG_NOSIGNAL, MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr,
     socklen_t, ssize_t,
 };
+use uncopy_core::excluded::Why;
 use uncopy_core::span::Span;
 use uncopy_stack::buffers::{IOV_MAX, On, Pieces, list, piece, plausible, spans};
 use uncopy_stack::output::{Stream, output};
 use uncopy_vm::lend::{Calls, Target};
 use uncopy_vm::space;
 
-/// The kernel will read these buffers after the call: their pages must stay where they are.
+/// The kernel will read these buffers after the call: their pages must stay where they are, so that it sees what the program
+/// writes there until then. (That pages are never filled with anything else, though somebody refers to them of whom we do not
+/// know, holds for all: see the tracker's pool.)
 fn held_by_kernel(buffers: &[iovec]) {
-    if !space::running() {
+    if !space::wanted() {
         return;
     }
-    for (addr, len) in spans(buffers) {
+    for (addr, len) in spans(buffers).filter(|(_, len)| *len > 0) {
         let span = Span::sized(addr, len);
-        space::materialize(span, false);
-        space::with(|b| b.exclude(span));
+        // First this: nothing of it is unmapped from now on.
+        space::exclude(span, Why::Given);
+        if perhaps_tracked(addr, len) {
+            space::put_in_place(span);
+        }
     }
 }
 
@@ -343,6 +349,13 @@ pub unsafe extern "C" fn sendmmsg(
     let count_taken = (count as usize).min(IOV_MAX);
     // SAFETY: the program passes `count` headers.
     unsafe {
+        if flags & MSG_ZEROCOPY != 0 {
+            for i in 0..if plausible(msgs) { count_taken } else { 0 } {
+                let h = &(*msgs.add(i)).msg_hdr;
+                held_by_kernel(list(h.msg_iov, h.msg_iovlen));
+            }
+            return real::sendmmsg(fd, msgs, count, flags);
+        }
         let tracked = space::running()
             && plausible(msgs)
             && (0..count_taken).any(|i| {

@@ -62,13 +62,16 @@ pub fn thaw() {
         GATE.thaw(|| {
             // SAFETY: the lock is held.
             let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
-            if let Some(books) = space.and_then(|s| s.books.as_mut()) {
-                for event in LIST.lines() {
-                    match event {
-                        Event::Fault(addr) => books.filled_meanwhile(addr),
-                        other => monitor::report(books, other),
+            if let Some(space) = space {
+                if let Some(books) = &mut space.books {
+                    for event in LIST.lines() {
+                        match event {
+                            Event::Fault(addr) => books.filled_meanwhile(addr),
+                            other => monitor::report(books, other),
+                        }
                     }
                 }
+                space.take_over_exclusions();
             }
             LIST.clear();
         });
@@ -106,7 +109,9 @@ fn renew_child() {
     GATE.set_state(OFF);
     let mut hold = Hold::take();
     let Some(space) = hold.space() else { return };
-    if !space.renew() {
+    let renewed = space.renew();
+    space.take_over_exclusions();
+    if !renewed {
         return;
     }
     let tracked = space.books.as_ref().is_some_and(|b| b.everything().is_some());
