@@ -6,7 +6,7 @@
 
 mod machine;
 
-use machine::{BASE, Machine, POOL, Random, page_of};
+use machine::{BASE, Machine, POOL, Random, Reference, page_of};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::counters::Counters;
 use uncopy_core::excluded::Why;
@@ -21,6 +21,49 @@ const PAGES: usize = 96;
 const POOL_PAGES: usize = 512;
 /// The call site that returns here rests, where sites may.
 const RESTING: usize = 0xbad;
+
+/// What this test has the program and the kernel do to pages.
+impl Machine {
+    /// The kernel refers to the program's page number `page` from now on, which must stay there if the tracker was told.
+    fn refer(&mut self, page: usize, stays: bool) {
+        let there = self.program[page].as_ref().expect("the page is there");
+        let bytes = there.to_vec();
+        self.references.push(Reference { page: there.as_ptr(), home: page, stays, bytes });
+    }
+
+    /// The program wrote to its page number `page`.
+    fn wrote(&mut self, page: usize, offset: usize, byte: u8) {
+        let here = self.program[page].as_ref().map(|p| p.as_ptr());
+        for r in &mut self.references {
+            if r.home == page && here == Some(r.page) {
+                r.bytes[offset] = byte;
+            }
+        }
+    }
+
+    /// The program's page number `page` is dropped: who refers to it keeps it.
+    fn drop_page(&mut self, page: usize) {
+        if let Some(gone) = self.program[page].take() {
+            self.references.retain(|r| r.page != gone.as_ptr());
+        }
+    }
+
+    /// The program's pages from number `from` on become those from number `to` on, where nothing is.
+    fn move_pages(&mut self, from: usize, to: usize, pages: usize) {
+        for i in 0..pages {
+            assert!(self.program[to + i].is_none());
+            self.program[to + i] = self.program[from + i].take();
+        }
+        for r in self.references.iter_mut().filter(|r| (from..from + pages).contains(&r.home)) {
+            r.home = r.home - from + to;
+        }
+        let (old, new) = (BASE + from * PAGE, BASE + to * PAGE);
+        while let Some(r) = self.registered.next_in(old, old + pages * PAGE) {
+            self.registered.remove(r);
+            self.registered.insert(Span::sized(r.start - old + new, r.len()));
+        }
+    }
+}
 
 struct World {
     tracker: Tracker<Machine>,

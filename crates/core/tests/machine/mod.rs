@@ -46,12 +46,12 @@ pub struct Machine {
 /// A page that the program gave to the kernel by reference.
 pub struct Reference {
     /// Which it is: where its bytes lie in this test, which moves with nothing.
-    page: *const u8,
+    pub page: *const u8,
     /// The program's page that it is, as long as it is any: what the program writes there changes it.
     pub home: usize,
     /// The tracker was told: it must stay there.
-    stays: bool,
-    bytes: Vec<u8>,
+    pub stays: bool,
+    pub bytes: Vec<u8>,
 }
 
 /// The number of the page of the program's memory that `addr` lies in.
@@ -70,46 +70,6 @@ impl Machine {
             refusals,
             lent: Vec::new(),
             references: Vec::new(),
-        }
-    }
-
-    /// The kernel refers to the program's page number `page` from now on, which must stay there if the tracker was told.
-    pub fn refer(&mut self, page: usize, stays: bool) {
-        let there = self.program[page].as_ref().expect("the page is there");
-        let bytes = there.to_vec();
-        self.references.push(Reference { page: there.as_ptr(), home: page, stays, bytes });
-    }
-
-    /// The program wrote to its page number `page`.
-    pub fn wrote(&mut self, page: usize, offset: usize, byte: u8) {
-        let here = self.program[page].as_ref().map(|p| p.as_ptr());
-        for r in &mut self.references {
-            if r.home == page && here == Some(r.page) {
-                r.bytes[offset] = byte;
-            }
-        }
-    }
-
-    /// The program's page number `page` is dropped: who refers to it keeps it.
-    pub fn drop_page(&mut self, page: usize) {
-        if let Some(gone) = self.program[page].take() {
-            self.references.retain(|r| r.page != gone.as_ptr());
-        }
-    }
-
-    /// The program's pages from number `from` on become those from number `to` on, where nothing is.
-    pub fn move_pages(&mut self, from: usize, to: usize, pages: usize) {
-        for i in 0..pages {
-            assert!(self.program[to + i].is_none());
-            self.program[to + i] = self.program[from + i].take();
-        }
-        for r in self.references.iter_mut().filter(|r| (from..from + pages).contains(&r.home)) {
-            r.home = r.home - from + to;
-        }
-        let (old, new) = (BASE + from * PAGE, BASE + to * PAGE);
-        while let Some(r) = self.registered.next_in(old, old + pages * PAGE) {
-            self.registered.remove(r);
-            self.registered.insert(Span::sized(r.start - old + new, r.len()));
         }
     }
 
