@@ -72,7 +72,7 @@ counters! {
     moved_pages,
     /// Pages moved back into the program's buffers as they were.
     returned_pages,
-    /// Pages of the pool that the program got for others of which it was owed nothing.
+    /// Pages that freed memory in use again got at once, for those that were moved out.
     recycled_pages,
     /// `UFFDIO_MOVE` calls.
     moves,
@@ -124,6 +124,8 @@ counters! {
     adopted_bytes,
     /// Pages dropped, rather than recycled, because they had been lent.
     dropped_pages,
+    /// Pages dropped, rather than recycled, because they had been the program's: it may have given them to somebody.
+    retired_pages,
     /// Outputs from extents not lent: too few bytes, or too many beside them.
     unlent_small,
     /// Outputs from extents not lent: the first time that these bytes were sent.

@@ -123,8 +123,6 @@ calls! {
     Open "open" [patient]: NoEnt Acces MFile NoMem Perm NoSys;
     /// `fstat`.
     Fstat "fstat": NoMem Perm NoSys;
-    /// `mincore` on the pool.
-    Mincore "mincore": NoMem Again Perm NoSys;
     /// `process_vm_readv` of our own memory.
     Peek "peek": NoMem Perm NoSys;
     /// `process_vm_writev` to our own memory.

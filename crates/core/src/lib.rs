@@ -18,6 +18,7 @@
 //! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
+//! | [`excluded`] | what has to stay resident |
 //! | [`growth`] | how far its blocks grow |
 //! | [`shelf`] | files that are kept: which, since when, who uses them |
 //! | [`inject`] | which calls a test can make fail, and how it says so |
@@ -31,6 +32,7 @@
 pub mod arena;
 pub mod costs;
 pub mod counters;
+pub mod excluded;
 pub mod extents;
 pub mod filter;
 pub mod flow;

@@ -24,15 +24,6 @@ pub struct Taken {
     pub stop: Stop,
 }
 
-/// What [`Memory::clear`] did and found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cleared {
-    /// Pages that are zeros now, from the start.
-    pub clean: usize,
-    /// Pages behind those that have no memory, if they were looked at.
-    pub missing: usize,
-}
-
 /// A piece of the content of pages to be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
@@ -83,10 +74,6 @@ pub trait Memory {
     /// Moves the pool pages from page number `slot` on into the missing pages of `to`, and wakes who waits
     /// there. Returns how many pages were moved, from the start; the others are where they were.
     fn put_back(&mut self, to: Span, slot: usize) -> usize;
-
-    /// Writes zeros to `pages` pool pages from page number `slot` on, as far as there is memory behind them (what was
-    /// never written to has none). `None`: nobody can say whether there is.
-    fn clear(&mut self, slot: usize, pages: usize) -> Option<Cleared>;
 
     /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still have
     /// memory behind them.

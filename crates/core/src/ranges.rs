@@ -67,6 +67,11 @@ impl Ranges {
         (e > addr).then(|| Span::new(s, e))
     }
 
+    /// The last range that begins before `addr`.
+    pub fn before(&self, addr: usize) -> Option<Span> {
+        self.by_start.range(..addr).next_back().map(|(&s, &e)| Span::new(s, e))
+    }
+
     /// The first range at or after `from` that overlaps `from..until`, cut to it.
     pub fn next_in(&self, from: usize, until: usize) -> Option<Span> {
         let window = Span::new(from, until);

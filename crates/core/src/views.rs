@@ -192,8 +192,17 @@ impl Views {
         });
     }
 
+    /// Takes the views of `span` out, with their references, to be kept aside.
+    pub fn split_off(&mut self, span: Span, extents: &mut Extents) -> Self {
+        let mut out = Vec::new();
+        self.detach(span, extents, &mut out);
+        let mut aside = Self::new();
+        out.into_iter().for_each(|(start, v)| aside.map.insert(start, v));
+        aside
+    }
+
     /// Takes the views of `span` out, with their references.
-    pub fn detach(&mut self, span: Span, extents: &mut Extents, out: &mut Vec<(usize, View)>) {
+    fn detach(&mut self, span: Span, extents: &mut Extents, out: &mut Vec<(usize, View)>) {
         self.cut(span.start, extents);
         self.cut(span.end, extents);
         self.map.remove(span.start, span.end, |s, v| out.push((s, v)));

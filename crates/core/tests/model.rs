@@ -6,9 +6,10 @@
 
 mod machine;
 
-use machine::{BASE, Machine, POOL, Random, page_of};
+use machine::{BASE, Machine, POOL, Random, Reference, page_of};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::counters::Counters;
+use uncopy_core::excluded::Why;
 use uncopy_core::filter::Filter;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::policy::{Costs, Pauses, Policy};
@@ -20,6 +21,49 @@ const PAGES: usize = 96;
 const POOL_PAGES: usize = 512;
 /// The call site that returns here rests, where sites may.
 const RESTING: usize = 0xbad;
+
+/// What this test has the program and the kernel do to pages.
+impl Machine {
+    /// The kernel refers to the program's page number `page` from now on, which must stay there if the tracker was told.
+    fn refer(&mut self, page: usize, stays: bool) {
+        let there = self.program[page].as_ref().expect("the page is there");
+        let bytes = there.to_vec();
+        self.references.push(Reference { page: there.as_ptr(), home: page, stays, bytes });
+    }
+
+    /// The program wrote to its page number `page`.
+    fn wrote(&mut self, page: usize, offset: usize, byte: u8) {
+        let here = self.program[page].as_ref().map(|p| p.as_ptr());
+        for r in &mut self.references {
+            if r.home == page && here == Some(r.page) {
+                r.bytes[offset] = byte;
+            }
+        }
+    }
+
+    /// The program's page number `page` is dropped: who refers to it keeps it.
+    fn drop_page(&mut self, page: usize) {
+        if let Some(gone) = self.program[page].take() {
+            self.references.retain(|r| r.page != gone.as_ptr());
+        }
+    }
+
+    /// The program's pages from number `from` on become those from number `to` on, where nothing is.
+    fn move_pages(&mut self, from: usize, to: usize, pages: usize) {
+        for i in 0..pages {
+            assert!(self.program[to + i].is_none());
+            self.program[to + i] = self.program[from + i].take();
+        }
+        for r in self.references.iter_mut().filter(|r| (from..from + pages).contains(&r.home)) {
+            r.home = r.home - from + to;
+        }
+        let (old, new) = (BASE + from * PAGE, BASE + to * PAGE);
+        while let Some(r) = self.registered.next_in(old, old + pages * PAGE) {
+            self.registered.remove(r);
+            self.registered.insert(Span::sized(r.start - old + new, r.len()));
+        }
+    }
+}
 
 struct World {
     tracker: Tracker<Machine>,
@@ -92,6 +136,7 @@ impl World {
             *self.tracker.memory.pool_byte(addr) = byte;
         } else {
             self.touch(addr)[addr % PAGE] = byte;
+            self.tracker.memory.wrote(page_of(addr), addr % PAGE, byte);
         }
     }
 
@@ -369,29 +414,88 @@ impl World {
     fn drop_pages(&mut self) {
         let span = self.range().core();
         self.tracker.removed(span);
+        self.tracker.excluded().dropped(span);
+        self.lose(span);
+    }
+
+    /// There is nothing in `span`, whole pages, any more.
+    fn lose(&mut self, span: Span) {
         for addr in (span.start..span.end).step_by(PAGE) {
-            self.tracker.memory.program[page_of(addr)] = None;
+            self.tracker.memory.drop_page(page_of(addr));
         }
         self.truth[span.start.max(BASE) - BASE..span.end.max(BASE) - BASE].fill(Some(0));
     }
 
-    /// munmap and mmap of the same addresses; or a munmap that fails.
+    /// munmap and mmap of the same addresses; or a munmap that fails, while other threads use the memory.
     fn map_anew(&mut self) {
         let span = self.range().core();
         let detached = self.tracker.detach(span);
         if self.random.one_in(2) {
-            return self.tracker.reattach(detached);
+            self.use_meanwhile(span);
+            return self.tracker.reattach(&detached);
         }
-        self.tracker.drop_detached(detached);
-        for addr in (span.start..span.end).step_by(PAGE) {
-            self.tracker.memory.program[page_of(addr)] = None;
-        }
+        self.tracker.drop_detached(&detached);
         self.tracker.memory.registered.remove(span);
         self.tracker.unmapped(span);
-        self.truth[span.start.max(BASE) - BASE..span.end.max(BASE) - BASE].fill(Some(0));
+        self.lose(span);
+    }
+
+    /// `span` is read and written to, also while the books are frozen.
+    fn use_meanwhile(&mut self, span: Span) {
+        for _ in 0..if span.is_empty() { 0 } else { self.random.below(3) } {
+            let at = Span::sized(span.start + self.random.below(span.len()), 1);
+            let missing = self.tracker.memory.program[page_of(at.start)].is_none();
+            if self.random.one_in(2) && missing && self.tracker.memory.registered.touches(at) {
+                if self.tracker.fault_while_frozen(at.start) == Fault::Resolved {
+                    self.read(at);
+                    self.tracker.filled_meanwhile(at.start);
+                }
+            } else if self.random.one_in(2) {
+                self.write(at);
+            } else {
+                self.read(at);
+            }
+        }
+    }
+
+    /// mremap, over other memory; what was there before is mapped anew.
+    fn move_mapping(&mut self) {
+        let (from, to) = (self.range().core(), self.range().core());
+        let len = from.len().min(to.len());
+        let (from, to) = (Span::sized(from.start, len), Span::sized(to.start, len));
+        if from.overlaps(to) || from.is_empty() {
+            return;
+        }
+        let machine = &mut self.tracker.memory;
+        machine.registered.remove(to);
+        self.tracker.unmapped(to);
+        self.lose(to);
+        self.tracker.memory.move_pages(page_of(from.start), page_of(to.start), from.pages());
+        self.tracker.remapped(from.start, to.start, len);
+        let (old, new) = (from.start - BASE, to.start - BASE);
+        self.truth.copy_within(old..old + len, new);
+        self.lose(from);
+    }
+
+    /// The program gives pages to the kernel by reference; the tracker is told, or not.
+    fn give(&mut self) {
+        let told = self.random.one_in(2);
+        for _ in 0..1 + self.random.below(4) {
+            let page = BASE + self.random.below(PAGES) * PAGE;
+            if told {
+                self.tracker.excluded().insert(Span::sized(page, 1), Why::Given);
+            }
+            self.touch(page);
+            self.tracker.memory.refer(page_of(page), told);
+        }
     }
 
     fn fork(&mut self) {
+        if self.random.one_in(2) {
+            // Another thread was unmapping this.
+            let span = self.range().core();
+            let _ = self.tracker.detach(span);
+        }
         // The child's memory map has the same pages, nothing registered, and its own descriptor.
         self.tracker.memory.registered.clear();
         if self.random.one_in(2) && self.tracker.register_all_again() {
@@ -439,6 +543,7 @@ impl World {
             }
             36 if self.random.one_in(4) => self.short_often(),
             36 => self.drop_pages(),
+            37 if self.random.one_in(2) => self.move_mapping(),
             37 => self.map_anew(),
             38 => {
                 let s = self.range();
@@ -455,26 +560,24 @@ impl World {
                 }
             }
             _ if self.random.one_in(8) => self.fork(),
-            _ => {
-                let page = BASE + self.random.below(PAGES) * PAGE;
-                self.touch(page);
-                self.tracker.exclude(Span::sized(page, 1));
-            }
+            _ => self.give(),
         }
         while self.tracker.wants_eviction() && self.tracker.evict(8) != Ok(false) {}
         self.tracker.check().unwrap();
         self.tracker.memory.check_lent();
+        self.tracker.memory.check_references();
     }
 }
 
-fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 6] {
+fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 7] {
     let mut w = World::new(seed, refusals, tiny);
     for _ in 0..300 {
         w.step();
     }
     w.read(Span::sized(BASE, PAGES * PAGE));
     let c = w.counters.snapshot();
-    [c.elided_copies, c.lent_sends, c.dropped_pages, c.recycled_pages, w.worn, w.spared]
+    let retired = c.retired_pages;
+    [c.elided_copies, c.lent_sends, c.dropped_pages, c.recycled_pages, w.worn, w.spared, retired]
 }
 
 fn run_seeds(refusals: bool, tiny: bool) {
@@ -484,7 +587,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
         Some(s) => s..s + 1,
         None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(80),
     };
-    let mut done = [0; 6];
+    let mut done = [0; 7];
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed, refusals, tiny));
         match result {
@@ -495,10 +598,11 @@ fn run_seeds(refusals: bool, tiny: bool) {
             }
         }
     }
-    let [elided, lent, dropped, recycled, worn, spared] = done;
+    let [elided, lent, dropped, recycled, worn, spared, retired] = done;
     assert!(one.is_some() || elided > 100, "only {elided} copies were elided: nothing was tested");
     let some = lent > 100 && dropped > 100 || tiny || refusals;
     assert!(one.is_some() || some, "{lent} sends by reference, {dropped} pages dropped: too few");
+    assert!(one.is_some() || retired > 100, "only {retired} pages of the program's were dropped");
     assert!(one.is_some() || recycled > 10, "only {recycled} pages were recycled");
     assert!(
         one.is_some() || worn > 10 || tiny || refusals,

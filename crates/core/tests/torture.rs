@@ -316,9 +316,9 @@ impl World {
     fn map_anew(&mut self, span: Span) {
         let detached = self.tracker.detach(span);
         if self.random.one_in(4) {
-            self.tracker.reattach(detached);
+            self.tracker.reattach(&detached);
         } else {
-            self.tracker.drop_detached(detached);
+            self.tracker.drop_detached(&detached);
         }
         self.drop_pages(span);
         self.tracker.memory.registered.remove(span);

@@ -7,7 +7,7 @@
 //! down here once, from their man pages.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{
     gid_t, iovec, mmsghdr, msghdr, off_t, sigaction as Sigaction, size_t, sockaddr, socklen_t,
@@ -114,6 +114,7 @@ real! {
     munmap(addr: *mut c_void, n: size_t) -> c_int;
     mremap(addr: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
     madvise(addr: *mut c_void, n: size_t, advice: c_int) -> c_int;
+    mincore(addr: *mut c_void, n: size_t, answer: *mut c_uchar) -> c_int;
     mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int;
     pkey_mprotect(addr: *mut c_void, n: size_t, prot: c_int, key: c_int) -> c_int;
     mlockall(flags: c_int) -> c_int;

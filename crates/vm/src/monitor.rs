@@ -363,8 +363,9 @@ pub(crate) fn report(books: &mut space::Books, event: Event) {
         Event::Unmap(span) => books.unmapped(span),
         Event::Remove(span) => books.removed(span),
         Event::Remap(from, to, len) => books.remapped(from, to, len),
-        Event::Fault(_) | Event::Other(_) => {}
+        Event::Fault(_) | Event::Other(_) => return,
     }
+    space::publish_exclusions(books.excluded());
 }
 
 /// Faults that cannot be answered while the memory map is changing.

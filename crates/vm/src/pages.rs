@@ -4,7 +4,6 @@
 //! unsafe: reserves the pool and composes pages in a staging buffer; both are this module's own
 //! mappings, reached only through addresses that it handed out.
 
-use crate::critical;
 use crate::inject;
 use crate::space::COUNTERS;
 use crate::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal, Uffd};
@@ -13,7 +12,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, mprotect};
 use uncopy_core::counters::add;
 use uncopy_core::inject::Call;
-use uncopy_core::memory::{Cleared, FillError, Memory, Piece, Stop, Taken};
+use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::PoolShape;
 
@@ -26,8 +25,6 @@ const POOL_MIN: usize = (8 << 20) / PAGE;
 const POOL_OF_LIMIT: usize = 32;
 /// How often a contended move is tried again before it counts as refused.
 const MOVE_TRIES: usize = 4;
-/// Pages that are looked at, and cleared, at once.
-const CLEAR_AT_ONCE: usize = 512;
 /// The same for waking, where nobody looks again.
 pub(crate) const WAKE_TRIES: usize = 100;
 
@@ -444,38 +441,6 @@ impl Memory for Pages {
             }
         }
         done / PAGE
-    }
-
-    fn clear(&mut self, slot: usize, pages: usize) -> Option<Cleared> {
-        let mut done = 0;
-        while done < pages {
-            let at = self.slot(slot + done);
-            let mut there = [0u8; CLEAR_AT_ONCE];
-            let n = (pages - done).min(CLEAR_AT_ONCE);
-            // (This may be the thread that would answer the fault of touching a page that is missing. In a sandbox
-            // the call may be the end.)
-            let asked = self.shape.pages > 0
-                && crate::space::running()
-                && inject::check(Call::Mincore).is_ok()
-                && {
-                    let list = there.as_mut_ptr() as usize;
-                    let call = libc::SYS_mincore as usize;
-                    // SAFETY: asks about pages of the pool, a byte for each.
-                    unsafe { critical::syscall4(call, at, n * PAGE, list, 0) == 0 }
-                };
-            if !asked {
-                return None;
-            }
-            let clean = there[..n].iter().take_while(|b| **b & 1 != 0).count();
-            // SAFETY: pool pages that no extent holds; they are present, and only we drop them.
-            unsafe { core::ptr::write_bytes(at as *mut u8, 0, clean * PAGE) };
-            done += clean;
-            if clean < n {
-                let missing = there[clean..n].iter().take_while(|b| **b & 1 == 0).count();
-                return Some(Cleared { clean: done, missing });
-            }
-        }
-        Some(Cleared { clean: done, missing: 0 })
     }
 
     fn discard(&mut self, slot: usize, pages: usize) -> bool {

@@ -334,6 +334,7 @@ fn tidy() {
         if space::serving() && space::FILTER.perhaps_tracked(span.start, span.len()) {
             space::relinquish(span);
         }
+        let _ = space::dropping(span);
         // SAFETY: pages of ours that are in no block and on no list.
         unsafe {
             let _ = rustix::mm::madvise(span.start as *mut _, span.len(), Advice::LinuxDontNeed);

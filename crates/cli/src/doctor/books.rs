@@ -2,7 +2,7 @@
 
 use uncopy_core::counters::Counters;
 use uncopy_core::filter::Filter;
-use uncopy_core::memory::{Cleared, FillError, Memory, Piece, Stop, Taken};
+use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::policy::{Costs, Pauses, Policy};
 use uncopy_core::span::Span;
@@ -37,10 +37,6 @@ impl Memory for Nowhere {
 
     fn take(&mut self, from: Span, _: usize, _: bool) -> Taken {
         Taken { pages: from.pages(), stop: Stop::Done }
-    }
-
-    fn clear(&mut self, _: usize, pages: usize) -> Option<Cleared> {
-        Some(Cleared { clean: pages, missing: 0 })
     }
 
     fn put_back(&mut self, to: Span, _: usize) -> usize {

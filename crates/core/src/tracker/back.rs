@@ -84,8 +84,8 @@ impl<M: Memory> Tracker<M> {
         let span = Span::new(page, v.end);
         let offset = v.offset as usize + (page - start);
         let e = self.extents.get(v.extent);
-        // (What was lent must never be written to.)
-        let last = e.refs == 1 && !e.filling && !e.lent;
+        // (What somebody may refer to must never be written to.)
+        let last = e.refs == 1 && !e.filling && self.pool.is_ours_alone(e);
         let congruent = span == span.hull() && offset.is_multiple_of(PAGE);
         let ends_it = offset / PAGE + span.pages() == (e.filled as usize).div_ceil(PAGE);
         last && congruent && ends_it && span.pages() >= MOVE_MIN

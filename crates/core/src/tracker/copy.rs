@@ -449,7 +449,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Unmaps resident pages of the destination, where the source is a view and they come in runs
-    /// worth it. Their pages are recycled.
+    /// worth it.
     fn unmap_destinations(&mut self, from: Span, to: Span, site: SiteId) {
         let distance = from.start.wrapping_sub(to.start);
         let mut at = to.start;
@@ -471,7 +471,7 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             if let Some((slot, moved)) = self.move_out(core, true, site) {
-                self.pool.give(slot, moved.pages());
+                self.pool.hold(slot, moved.pages(), site, false);
             }
             self.trim_pool();
         }

@@ -11,12 +11,18 @@ impl<M: Memory> Tracker<M> {
     /// in `memory`). Returns false if one is refused: then the child must give up.
     #[must_use]
     pub fn register_all_again(&mut self) -> bool {
-        self.registered.iter().all(|r| self.memory.register(r).is_ok())
+        let all = self.registered.iter().all(|r| self.memory.register(r).is_ok());
+        if all {
+            // (What of it was unmapped before fork came by is refused.)
+            self.take_back_all(|memory, span| memory.register(span).is_ok());
+        }
+        all
     }
 
     /// In a forked child where nobody can answer faults (its userfaultfds, if it had any, are closed):
     /// hands every view to `write_out`, after which nothing is tracked.
     pub fn give_up(&mut self, mut write_out: impl FnMut(Copy)) {
+        self.take_back_all(|_, _| true);
         let all = Span::new(0, page_down(usize::MAX));
         self.write_out(all, &mut write_out);
         self.views.remove(all, &mut self.extents, &mut self.pool);

@@ -15,13 +15,7 @@ impl<M: Memory> Tracker<M> {
         if !self.extent_allowed(pages) {
             return None;
         }
-        self.sweep_if_many();
-        let mut page = self.pool.take(pages);
-        if page.is_none() && self.pool.lent_pages > 0 {
-            self.sweep_lent(0);
-            page = self.pool.take(pages);
-        }
-        let Some(page) = page else {
+        let Some(page) = self.take_pages(pages) else {
             self.exhausted(Lack::Extents);
             return None;
         };

@@ -3,8 +3,8 @@
 //!
 //! What is filled of an extent is never written again, so the kernel, or a peer on this host, may hold
 //! its pages for as long as it likes. The one thing to be kept from it is recycling: pages of an extent
-//! that was lent are dropped (`MADV_DONTNEED`) when it ends. Whoever refers to them keeps them; our
-//! addresses get others.
+//! that was lent are dropped (`MADV_DONTNEED`) when it ends, as those are that were the program's (see `pool`).
+//! Whoever refers to them keeps them; our addresses get others.
 
 use super::Tracker;
 use super::limits::Lack;
@@ -110,26 +110,6 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.lent_sends, 1);
         }
         self.release(&mut plan.pins);
-    }
-
-    /// Drops what was lent and is not viewed any more, if it is more than `most` pages.
-    pub(super) fn sweep_lent(&mut self, most: usize) {
-        if self.pool.lent_pages <= most {
-            return;
-        }
-        let mut kept = Vec::new();
-        for (page, pages, lender) in std::mem::take(&mut self.pool.lent) {
-            // Where the kernel refuses, nobody uses them again.
-            if !self.memory.discard(page, pages) {
-                kept.push((page, pages, lender));
-                continue;
-            }
-            self.pool.lent_pages -= pages;
-            self.policy.dropped(lender, pages);
-            add(&self.counters.dropped_pages, pages as u64);
-            self.pool.vacate(page, pages);
-        }
-        self.pool.lent = kept;
     }
 
     /// The program keeps sending `span`, which is resident, by the call that returns to `caller`: its whole

@@ -3,16 +3,23 @@
 use super::Tracker;
 use crate::costs::share_of_mb;
 use crate::counters::add;
+use crate::excluded::Excluded;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 
-use crate::span::Span;
-use crate::views::View;
+use crate::span::{PAGE, Span, page_down};
+use crate::views::{View, Views};
+
+/// What was taken out of the books is put back, or dropped, by this.
+#[derive(Debug)]
+#[must_use]
+pub struct Detached(u64);
 
 /// Tracking that was taken out of the books; see [`Tracker::detach`].
 #[derive(Debug)]
-pub struct Detached {
-    views: Vec<(usize, View)>,
+pub(super) struct Leaving {
+    number: u64,
+    pub(super) views: Views,
     registered: Vec<Span>,
 }
 
@@ -50,7 +57,8 @@ impl<M: Memory> Tracker<M> {
     pub fn unmapped(&mut self, span: Span) {
         self.views.remove(span.hull(), &mut self.extents, &mut self.pool);
         self.forget_registration(span.hull());
-        self.excluded.remove(span.hull());
+        self.excluded.unmapped(span.hull());
+        self.trim_pool();
         add(&self.counters.events, 1);
         self.gauges();
     }
@@ -77,6 +85,7 @@ impl<M: Memory> Tracker<M> {
             }
             found
         };
+        self.excluded.moved(old, new);
         self.views.shift(old, to.wrapping_sub(from) as isize, &mut self.extents);
         for r in moved {
             self.registered.remove(r);
@@ -87,10 +96,15 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.events, 1);
     }
 
-    /// Pages of `span` must never be moved: the kernel holds them by reference (vmsplice,
-    /// MSG_ZEROCOPY) beyond the call. They must be resident already.
-    pub fn exclude(&mut self, span: Span) {
-        self.excluded.insert(span.hull());
+    /// What must never be moved. (What of it is unmapped stays so, until it is touched.)
+    pub fn excluded(&mut self) -> &mut Excluded {
+        &mut self.excluded
+    }
+
+    /// Whether the page at `addr` would be resident, if nothing were elided: a view with content.
+    pub fn stands_for_resident(&self, addr: usize) -> bool {
+        let page = Span::sized(page_down(addr), PAGE);
+        self.views.segments(page).any(|s| s.view.is_some_and(|v| v.extent != ExtentId::NONE))
     }
 
     /// Forgets all tracking of `span` without touching memory or kernel: its mapping is about to
@@ -118,11 +132,10 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Takes all tracking of `span` out of the books, whose mapping is about to be removed: the
-    /// addresses may belong to somebody else before the kernel's report of it is read. The extents
-    /// stay, for [`Tracker::reattach`].
+    /// addresses may belong to somebody else before the kernel's report of it is read. What it was is kept aside: if
+    /// the kernel refuses, and somebody touches it before [`Tracker::reattach`], his fault is answered from there.
     pub fn detach(&mut self, span: Span) -> Detached {
-        let mut views = Vec::new();
-        self.views.detach(span, &mut self.extents, &mut views);
+        let views = self.views.split_off(span, &mut self.extents);
         let mut registered = Vec::new();
         let mut at = span.start;
         while let Some(r) = self.registered.next_in(at, span.end) {
@@ -130,29 +143,55 @@ impl<M: Memory> Tracker<M> {
             at = r.end;
         }
         self.registered.remove(span);
-        Detached { views, registered }
+        self.detached += 1;
+        self.leaving.push(Leaving { number: self.detached, views, registered });
+        Detached(self.detached)
+    }
+
+    fn leaves(&mut self, detached: &Detached) -> Option<Leaving> {
+        let i = self.leaving.iter().position(|l| l.number == detached.0)?;
+        Some(self.leaving.swap_remove(i))
     }
 
     /// The mapping is gone: so is what was detached.
-    pub fn drop_detached(&mut self, detached: Detached) {
-        for (_, v) in detached.views {
-            self.drop_extent(v.extent);
+    pub fn drop_detached(&mut self, detached: &Detached) {
+        if let Some(mut leaving) = self.leaves(detached) {
+            leaving.views.remove(Span::new(0, usize::MAX), &mut self.extents, &mut self.pool);
         }
+        self.trim_pool();
         self.gauges();
     }
 
     /// The mapping was not removed after all.
-    pub fn reattach(&mut self, detached: Detached) {
-        for r in detached.registered {
+    pub fn reattach(&mut self, detached: &Detached) {
+        if let Some(leaving) = self.leaves(detached) {
+            self.take_back(leaving, |_, _| true);
+        }
+    }
+
+    /// What was detached is in the books again, where it may be registered.
+    fn take_back(&mut self, leaving: Leaving, mut register: impl FnMut(&mut M, Span) -> bool) {
+        for r in leaving.registered {
+            if !register(&mut self.memory, r) {
+                continue;
+            }
             self.registered.insert(r);
             // (It may have been made anew meanwhile.)
             self.filter.track(r);
+            for (start, v) in leaving.views.iter_from(r.start).take_while(|(s, _)| *s < r.end) {
+                let span = Span::new(start, v.end);
+                let (extents, pool) = (&mut self.extents, &mut self.pool);
+                self.views.assign(span, v.extent, v.offset, v.site, extents, pool);
+            }
         }
-        for (start, v) in detached.views {
-            let span = Span::new(start, v.end);
-            let (extents, pool) = (&mut self.extents, &mut self.pool);
-            self.views.assign(span, v.extent, v.offset, v.site, extents, pool);
-            self.drop_extent(v.extent);
+        let mut views = leaving.views;
+        views.remove(Span::new(0, usize::MAX), &mut self.extents, &mut self.pool);
+    }
+
+    /// In a forked child: nobody here carries on with the calls that were about to unmap.
+    pub(super) fn take_back_all(&mut self, mut register: impl FnMut(&mut M, Span) -> bool) {
+        while let Some(leaving) = self.leaving.pop() {
+            self.take_back(leaving, &mut register);
         }
     }
 

@@ -46,9 +46,11 @@ pub use self::mapping::Detached;
 pub use self::pool::PoolShape;
 
 use self::input::OPEN_TAILS;
+use self::mapping::Leaving;
 use self::pool::Pool;
 use self::touch::PIECES;
 use crate::counters::Counters;
+use crate::excluded::Excluded;
 use crate::extents::{ExtentId, Extents};
 use crate::filter::Filter;
 use crate::memory::{Memory, Piece};
@@ -95,8 +97,10 @@ pub struct Tracker<M> {
     extents: Extents,
     pool: Pool,
     registered: Ranges,
-    /// Never to be moved: the program gave these pages to the kernel by reference.
-    excluded: Ranges,
+    /// Never to be moved.
+    excluded: Excluded,
+    /// Views of what is about to be unmapped, by the number of the call; see [`Tracker::detach`].
+    leaving: Vec<Leaving>,
     policy: Policy,
     limits: Limits,
     filter: &'static Filter,
@@ -109,7 +113,10 @@ pub struct Tracker<M> {
     last_fault_end: usize,
     fault_around: usize,
     wants_eviction: bool,
+    detached: u64,
     unregistered: usize,
+    /// Pages of the program's that were moved out, less those that freed memory got for them.
+    displaced: usize,
     misled: usize,
     in_vain: usize,
     pieces: Vec<Piece>,
@@ -125,16 +132,15 @@ impl<M: Memory> Tracker<M> {
         filter: &'static Filter,
         counters: &'static Counters,
     ) -> Self {
-        let mut pool = Pool { boundary: shape.boundary, ..Pool::default() };
-        pool.vacant.give(0, shape.boundary);
-        pool.fresh_plain.give(shape.boundary, shape.pages - shape.boundary);
+        let pool = Pool::new(shape);
         Self {
             memory,
             views: Views::new(),
             extents: Extents::new(),
             pool,
             registered: Ranges::new(),
-            excluded: Ranges::new(),
+            excluded: Excluded::new(),
+            leaving: Vec::new(),
             policy,
             limits,
             filter,
@@ -146,7 +152,9 @@ impl<M: Memory> Tracker<M> {
             last_fault_end: 0,
             fault_around: 1,
             wants_eviction: false,
+            detached: 0,
             unregistered: 0,
+            displaced: 0,
             misled: 0,
             in_vain: 0,
             pieces: Vec::with_capacity(PIECES),

@@ -1,6 +1,7 @@
 //! The pool's free pages, by what is behind them.
 
 use super::Tracker;
+use crate::counters::add;
 use crate::extents::Extent;
 use crate::memory::Memory;
 use crate::policy::SiteId;
@@ -11,11 +12,11 @@ use crate::views::Reclaim;
 /// Free pages that the pool keeps ready, in pages; from twice as many on they are given back.
 const READY_PAGES: usize = (16 << 20) / PAGE;
 
-/// Lent pages whose extents are gone that wait to be dropped together.
-const LENT_PAGES: usize = (2 << 20) / PAGE;
+/// Held pages whose extents are gone that wait to be dropped together.
+const HELD_PAGES: usize = (2 << 20) / PAGE;
 
-/// The pool's page numbers: `0..boundary` are targets of moves, `boundary..pages` are ordinary
-/// fresh memory for extents when no page is ready.
+/// The pool's page numbers: `0..boundary` are targets of moves: what lies there was the program's. `boundary..pages` are
+/// ordinary fresh memory, which never was.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolShape {
     /// First page that is not a target of moves.
@@ -24,112 +25,148 @@ pub struct PoolShape {
     pub pages: usize,
 }
 
+/// Pages that somebody may still refer to.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    page: usize,
+    pages: usize,
+    /// Who pays for dropping them.
+    site: SiteId,
+    /// We handed them out ourselves.
+    lent: bool,
+}
+
+/// What was the program's may be referred to by whoever the program gave it to: a pipe (`vmsplice`), a socket's queue
+/// (`MSG_ZEROCOPY`, io_uring's `SEND_ZC`), a device. The kernel moves such pages, for it refuses only those that are
+/// pinned, and tells nobody that they are referred to. So, like what was lent, they are never filled anew:
+/// dropped, they stay what they are for whoever has them, and our addresses get others.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    pub(super) boundary: usize,
+    boundary: usize,
     /// Missing pages that moves may fill.
     pub(super) vacant: FreeRuns,
     /// Runs given back last, of few different lengths: taken again first, while in the cache.
-    pub(super) recent: RecentRuns,
-    /// Pages that were moved in or used before.
-    pub(super) ready: FreeRuns,
+    recent: RecentRuns,
     /// Pages of the ordinary part, used before.
-    pub(super) ready_plain: FreeRuns,
+    ready: FreeRuns,
     /// Pages of the ordinary part, never used or given back.
-    pub(super) fresh_plain: FreeRuns,
-    /// Runs that the kernel may still refer to, and who lent them: never handed out as they are.
-    pub(super) lent: Vec<(usize, usize, SiteId)>,
-    pub(super) lent_pages: usize,
+    fresh: FreeRuns,
+    /// Runs that are not handed out as they are.
+    held: Vec<Held>,
+    held_pages: usize,
 }
 
 impl Pool {
+    /// All of it without memory behind it.
+    pub(super) fn new(shape: PoolShape) -> Self {
+        let mut pool = Self { boundary: shape.boundary, ..Self::default() };
+        pool.vacant.give(0, shape.boundary);
+        pool.fresh.give(shape.boundary, shape.pages - shape.boundary);
+        pool
+    }
+
+    /// Whether the pages from `page` on were the program's.
+    pub(super) fn was_programs(&self, page: usize) -> bool {
+        page < self.boundary
+    }
+
+    /// Whether nobody but us ever had the pages of `e`, so that they may be written to.
+    pub(super) fn is_ours_alone(&self, e: &Extent) -> bool {
+        !e.lent && !self.was_programs(e.page)
+    }
+
+    /// Pages that nobody else has ever had.
     pub(super) fn give(&mut self, page: usize, pages: usize) {
-        let Self { recent, ready, ready_plain, boundary, .. } = self;
-        recent.give(page, pages, |page, pages| {
-            Self::used(page, *boundary, ready, ready_plain).give(page, pages);
-        });
+        debug_assert!(!self.was_programs(page), "pages that were the program's are recycled");
+        let Self { recent, ready, .. } = self;
+        recent.give(page, pages, |page, pages| ready.give(page, pages));
     }
 
-    fn settle(&mut self, page: usize, pages: usize) {
-        let Self { ready, ready_plain, boundary, .. } = self;
-        Self::used(page, *boundary, ready, ready_plain).give(page, pages);
-    }
-
-    fn used<'a>(
-        page: usize,
-        boundary: usize,
-        ready: &'a mut FreeRuns,
-        ready_plain: &'a mut FreeRuns,
-    ) -> &'a mut FreeRuns {
-        if page < boundary { ready } else { ready_plain }
-    }
-
-    /// Pages whose memory was moved away.
-    pub(super) fn vacate(&mut self, page: usize, pages: usize) {
-        if page < self.boundary {
-            self.vacant.give(page, pages);
-        } else {
-            self.fresh_plain.give(page, pages);
+    /// Pages that somebody may refer to, for as long as he likes.
+    pub(super) fn hold(&mut self, page: usize, pages: usize, site: SiteId, lent: bool) {
+        if pages > 0 {
+            self.held.push(Held { page, pages, site, lent });
+            self.held_pages += pages;
         }
     }
 
-    pub(super) fn take(&mut self, pages: usize) -> Option<usize> {
+    /// Pages without memory behind them.
+    pub(super) fn vacate(&mut self, page: usize, pages: usize) {
+        if self.was_programs(page) {
+            self.vacant.give(page, pages);
+        } else {
+            self.fresh.give(page, pages);
+        }
+    }
+
+    fn take(&mut self, pages: usize) -> Option<usize> {
         self.recent
             .take(pages)
             .or_else(|| self.ready.take(pages))
-            .or_else(|| self.ready_plain.take(pages))
-            .or_else(|| self.fresh_plain.take(pages))
-    }
-
-    /// Up to `pages` consecutive pages that were used before, `least` at least: the first, and how many. (Some may
-    /// have no memory behind them: see [`Memory::clear`].)
-    pub(super) fn take_ready(&mut self, pages: usize, least: usize) -> Option<(usize, usize)> {
-        let whole = self
-            .recent
-            .take(pages)
-            .or_else(|| self.ready.take(pages))
-            .or_else(|| self.ready_plain.take(pages));
-        if let Some(page) = whole {
-            return Some((page, pages));
-        }
-        for runs in [&mut self.ready, &mut self.ready_plain] {
-            match runs.take_longest() {
-                Some((page, len)) if len >= least => return Some((page, len)),
-                Some((page, len)) => runs.give(page, len),
-                None => {}
-            }
-        }
-        // (Each is settled or handed out: it ends.)
-        while let Some((page, len)) = self.recent.take_any() {
-            let taken = if len < least { 0 } else { len.min(pages) };
-            self.settle(page + taken, len - taken);
-            if taken > 0 {
-                return Some((page, taken));
-            }
-        }
-        None
+            .or_else(|| self.fresh.take(pages))
     }
 
     pub(super) fn ready_pages(&self) -> usize {
-        self.ready.pages() + self.ready_plain.pages() + self.recent.pages()
+        self.ready.pages() + self.recent.pages()
     }
 }
 
 impl Reclaim for Pool {
     fn reclaim(&mut self, e: Extent) {
-        if e.lent {
-            self.lent.push((e.page, e.pages, e.lender));
-            self.lent_pages += e.pages;
-        } else {
+        if self.is_ours_alone(&e) {
             self.give(e.page, e.pages);
+        } else {
+            self.hold(e.page, e.pages, e.lender, e.lent);
         }
     }
 }
 
 impl<M: Memory> Tracker<M> {
-    /// Drops what was lent, if much of it waits.
-    pub(super) fn sweep_if_many(&mut self) {
-        self.sweep_lent(LENT_PAGES.min(self.pool.boundary / 16));
+    /// Pages for an extent.
+    pub(super) fn take_pages(&mut self, pages: usize) -> Option<usize> {
+        self.sweep_if_many();
+        self.pool.take(pages).or_else(|| {
+            self.sweep_held(0);
+            self.pool.take(pages)
+        })
+    }
+
+    /// Pages that a move may fill.
+    pub(super) fn take_vacant(&mut self, pages: usize) -> Option<usize> {
+        self.pool.vacant.take(pages).or_else(|| {
+            self.sweep_held(0);
+            self.pool.vacant.take(pages)
+        })
+    }
+
+    /// Drops what is held and not viewed any more, if it is much.
+    fn sweep_if_many(&mut self) {
+        self.sweep_held(HELD_PAGES.min(self.pool.boundary / 16));
+    }
+
+    /// Drops what is held and not viewed any more, if it is more than `most` pages.
+    fn sweep_held(&mut self, most: usize) {
+        if self.pool.held_pages <= most {
+            return;
+        }
+        let mut kept = Vec::new();
+        for run in core::mem::take(&mut self.pool.held) {
+            // Where the kernel refuses, nobody uses them again.
+            if !self.memory.discard(run.page, run.pages) {
+                kept.push(run);
+                continue;
+            }
+            self.pool.held_pages -= run.pages;
+            if run.lent {
+                self.policy.dropped(run.site, run.pages);
+                add(&self.counters.dropped_pages, run.pages as u64);
+            } else {
+                self.policy.page_work();
+                add(&self.counters.retired_pages, run.pages as u64);
+            }
+            self.pool.vacate(run.page, run.pages);
+        }
+        self.pool.held = kept;
     }
 
     pub(super) fn trim_pool(&mut self) {
@@ -140,19 +177,13 @@ impl<M: Memory> Tracker<M> {
         self.policy.page_work();
         while self.pool.ready_pages() > READY_PAGES {
             if let Some((page, pages)) = self.pool.recent.take_any() {
-                self.pool.settle(page, pages);
+                self.pool.ready.give(page, pages);
             } else if let Some((page, pages)) = self.pool.ready.take_longest() {
                 if !self.memory.discard(page, pages) {
                     self.pool.ready.give(page, pages);
                     return;
                 }
-                self.pool.vacant.give(page, pages);
-            } else if let Some((page, pages)) = self.pool.ready_plain.take_longest() {
-                if !self.memory.discard(page, pages) {
-                    self.pool.ready_plain.give(page, pages);
-                    return;
-                }
-                self.pool.fresh_plain.give(page, pages);
+                self.pool.fresh.give(page, pages);
             } else {
                 return;
             }

@@ -23,7 +23,10 @@ impl<M: Memory> Tracker<M> {
         let page = page_down(addr);
         let Some((_, v)) = self.views.at(page) else {
             add(&self.counters.empty_faults, 1);
-            return self.untracked_fault(page);
+            return match self.untracked_fault(page) {
+                Fault::Unknown => self.fault_while_leaving(page, true),
+                known => known,
+            };
         };
         if v.extent == ExtentId::NONE && self.empty_page(page) {
             // Freed memory is in use again: most likely all of it.
@@ -84,7 +87,7 @@ impl<M: Memory> Tracker<M> {
     pub fn fault_while_frozen(&mut self, addr: usize) -> Fault {
         let page = Span::sized(page_down(addr), PAGE);
         if !self.views.touches(page) {
-            return Fault::Unknown;
+            return self.fault_while_leaving(page.start, false);
         }
         match self.fill(page, false) {
             Err(_) => Fault::Again,
@@ -92,10 +95,25 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
+    /// The same for a page without views that is about to be unmapped: see [`Tracker::detach`].
+    fn fault_while_leaving(&mut self, page: usize, end_views: bool) -> Fault {
+        let page = Span::sized(page, PAGE);
+        let Some(i) = self.leaving.iter().position(|l| l.views.touches(page)) else {
+            return Fault::Unknown;
+        };
+        core::mem::swap(&mut self.views, &mut self.leaving[i].views);
+        let filled = self.fill(page, end_views);
+        core::mem::swap(&mut self.views, &mut self.leaving[i].views);
+        if filled.is_ok() { Fault::Resolved } else { Fault::Again }
+    }
+
     /// The page at `addr` was filled while the books were frozen.
     pub fn filled_meanwhile(&mut self, addr: usize) {
         let page = Span::sized(page_down(addr), PAGE);
         self.views.remove(page, &mut self.extents, &mut self.pool);
+        for leaving in &mut self.leaving {
+            leaving.views.remove(page, &mut self.extents, &mut self.pool);
+        }
     }
 
     /// Fills the page at `addr` if it is missing, in a forked child, and ends its views there.

@@ -1,6 +1,6 @@
 //! A machine that has pages or not, as the kernel keeps them; it refuses at random if told to.
 
-use uncopy_core::memory::{Cleared, FillError, Memory, Piece, Stop, Taken};
+use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::ranges::Ranges;
 use uncopy_core::span::{PAGE, Span};
 
@@ -39,6 +39,19 @@ pub struct Machine {
     pub refusals: bool,
     /// Pool bytes that somebody outside refers to, and what they must be: address and content.
     pub lent: Vec<(usize, Vec<u8>)>,
+    /// Pages of the program's that somebody outside refers to, wherever they are by now.
+    pub references: Vec<Reference>,
+}
+
+/// A page that the program gave to the kernel by reference.
+pub struct Reference {
+    /// Which it is: where its bytes lie in this test, which moves with nothing.
+    pub page: *const u8,
+    /// The program's page that it is, as long as it is any: what the program writes there changes it.
+    pub home: usize,
+    /// The tracker was told: it must stay there.
+    pub stays: bool,
+    pub bytes: Vec<u8>,
 }
 
 /// The number of the page of the program's memory that `addr` lies in.
@@ -56,6 +69,23 @@ impl Machine {
             random: Random(seed),
             refusals,
             lent: Vec::new(),
+            references: Vec::new(),
+        }
+    }
+
+    /// What somebody refers to holds what it held, or what the program wrote to it.
+    pub fn check_references(&self) {
+        for r in &self.references {
+            let at_home = self.program[r.home].as_ref().is_some_and(|p| p.as_ptr() == r.page);
+            assert!(
+                !r.stays || at_home,
+                "page {} was moved though the kernel refers to it",
+                r.home
+            );
+            let mut all = self.program.iter().chain(&self.pool).flatten();
+            let Some(page) = all.find(|p| p.as_ptr() == r.page) else { continue };
+            let same = page.iter().eq(&r.bytes);
+            assert!(same, "a page that was page {} of the program's is filled anew", r.home);
         }
     }
 
@@ -138,23 +168,12 @@ impl Memory for Machine {
         to.pages()
     }
 
-    fn clear(&mut self, slot: usize, pages: usize) -> Option<Cleared> {
-        if self.refuse() {
-            return None;
-        }
-        let there = &mut self.pool[slot..slot + pages];
-        let clean = there.iter().take_while(|p| p.is_some()).count();
-        there[..clean].iter_mut().flatten().for_each(|page| page.fill(0));
-        let missing = there[clean..].iter().take_while(|p| p.is_none()).count();
-        self.check_lent();
-        Some(Cleared { clean, missing })
-    }
-
     fn discard(&mut self, slot: usize, pages: usize) -> bool {
         if self.refuse() {
             return false;
         }
         self.check_lent();
+        self.check_references();
         // Who refers to the old pages keeps them.
         let gone = Span::sized(POOL + slot * PAGE, pages * PAGE);
         for (at, bytes) in std::mem::take(&mut self.lent) {
@@ -165,7 +184,11 @@ impl Memory for Machine {
                 self.lent.push((part.start, bytes[part.start - at..part.end - at].to_vec()));
             }
         }
-        self.pool[slot..slot + pages].fill_with(|| None);
+        for gone in &mut self.pool[slot..slot + pages] {
+            if let Some(gone) = gone.take() {
+                self.references.retain(|r| r.page != gone.as_ptr());
+            }
+        }
         true
     }
 

@@ -7,9 +7,11 @@
 //! unsafe: see the crate.
 
 use crate::real;
-use core::ffi::{c_int, c_ulong, c_void};
+use core::ffi::{c_int, c_uchar, c_ulong, c_void};
 use libc::{iovec, off_t, size_t};
-use uncopy_core::span::{PAGE, Span, page_down};
+use uncopy_core::excluded::{Parts, Why};
+use uncopy_core::span::{PAGE, Span, page_down, page_up};
+use uncopy_core::tracker::Detached;
 use uncopy_stack::buffers::{each, plausible};
 use uncopy_vm::space;
 
@@ -44,6 +46,7 @@ pub unsafe extern "C" fn mmap(
             space::settle();
             space::with_after_fork(|b| b.forget(span.hull()));
         }
+        space::mapped_anew(span);
     }
     mapped
 }
@@ -58,13 +61,24 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
     let span = Span::sized(addr as usize, n).hull();
     // SAFETY: the program's own arguments.
     unsafe {
-        if !(addr as usize).is_multiple_of(PAGE) || !tracked(span) {
+        if !(addr as usize).is_multiple_of(PAGE) {
             return real::munmap(addr, n);
         }
-        let Some(detached) = space::detach(span) else { return real::munmap(addr, n) };
+        let detached = if tracked(span) { space::detach(span) } else { None };
+        let excluded = space::unmapping(span);
         let result = real::munmap(addr, n);
-        space::after_unmapping(detached, result == 0);
+        after_unmapping(detached, excluded, result == 0);
         result
+    }
+}
+
+/// What was taken out of the books before an unmapping goes, or is put back.
+fn after_unmapping(detached: Option<Detached>, excluded: Option<Parts>, gone: bool) {
+    if !gone {
+        excluded.iter().for_each(space::put_exclusions);
+    }
+    if let Some(detached) = detached {
+        space::after_unmapping(detached, gone);
     }
 }
 
@@ -159,14 +173,44 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) ->
     if !dropped.contains(&advice) && !harmless.contains(&advice) {
         hand_back(addr as usize, n);
     }
+    let pages = Span::sized(addr as usize, page_up(n));
+    let given = if advice == libc::MADV_DONTNEED { space::dropping(pages) } else { None };
     // SAFETY: the program's own arguments.
     let result = unsafe { real::madvise(addr, n, advice) };
+    if result != 0 {
+        given.iter().for_each(space::put_exclusions);
+    }
     // A child must not find there what was copied later, either.
     let of_children = [libc::MADV_WIPEONFORK, libc::MADV_DONTFORK];
     if result == 0 && of_children.contains(&advice) && space::wanted() {
-        space::exclude(Span::sized(addr as usize, n));
+        space::exclude(pages, Why::WhileMapped);
     }
     result
+}
+
+/// Pages of a call's answer that are looked at together.
+const ANSWER: usize = 64;
+
+/// `mincore(2)`: pages that only elision made missing are there.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mincore(addr: *mut c_void, n: size_t, answer: *mut c_uchar) -> c_int {
+    // SAFETY: the program's own arguments; the kernel has just written a byte for each page.
+    unsafe {
+        let result = real::mincore(addr, n, answer);
+        if result == 0 && perhaps_tracked(addr as usize, n) {
+            let count = Span::sized(addr as usize, n).hull().pages();
+            for first in (0..count).step_by(ANSWER) {
+                let there = space::resident_views::<ANSWER>(addr as usize + first * PAGE);
+                for i in (0..ANSWER.min(count - first)).filter(|i| there[*i]) {
+                    *answer.add(first + i) |= 1;
+                }
+            }
+        }
+        result
+    }
 }
 
 /// `mprotect(2)`: memory that the program must not reach is not ours to serve.
@@ -212,9 +256,12 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 
 /// The kernel's `UFFDIO_REGISTER`: its argument begins with the range, as address and length.
 const UFFDIO_REGISTER: c_ulong = 0xc020_aa00;
+/// `UFFDIO_MOVE`: its argument begins with destination, source and length.
+const UFFDIO_MOVE: c_ulong = 0xc028_aa05;
 
 /// `ioctl(2)`: memory that the program registers with a userfaultfd of its own must not be
-/// registered with ours, for the kernel allows one (EBUSY).
+/// registered with ours, for the kernel allows one (EBUSY); and what it moves must be there (ENOENT). All other operations
+/// of a userfaultfd name memory that is registered with it, and so not with ours; the source of `UFFDIO_COPY` is read with faults.
 ///
 /// # Safety
 /// As its man page says. (It is variadic in C; what it reads lies in the same registers.)
@@ -225,6 +272,15 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
         if request == UFFDIO_REGISTER && space::wanted() && plausible(argument) {
             let [addr, len] = argument.cast::<[u64; 2]>().read_unaligned();
             hand_back(addr as usize, len as usize);
+        }
+        if request == UFFDIO_MOVE && space::wanted() && plausible(argument) {
+            let [to, from, len] = argument.cast::<[u64; 3]>().read_unaligned().map(|n| n as usize);
+            hand_back(from, len);
+            // (Those of the pages that are not moved stay excluded for nothing.)
+            let from = Span::sized(from, len);
+            if let Some(given) = space::exclusions(from) {
+                space::put_exclusions(&given.moved(from, Span::sized(to, len)));
+            }
         }
         real::ioctl(fd, request, argument)
     }
@@ -249,12 +305,10 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
         let start =
             if flags & libc::SHM_RND != 0 { page_down(addr as usize) } else { addr as usize };
         let span = Span::sized(start, about.shm_segsz).hull();
-        if !tracked(span) {
-            return real::shmat(id, addr, flags);
-        }
-        let Some(detached) = space::detach(span) else { return real::shmat(id, addr, flags) };
+        let detached = if tracked(span) { space::detach(span) } else { None };
+        let excluded = space::unmapping(span);
         let result = real::shmat(id, addr, flags);
-        space::after_unmapping(detached, result as isize != -1);
+        after_unmapping(detached, excluded, result as isize != -1);
         result
     }
 }

@@ -4,7 +4,7 @@
 //! place of its buffers.
 
 use super::copy::on_own_stack;
-use super::memory::{before_positioned, before_positioned_list};
+use super::memory::{self, before_positioned, before_positioned_list};
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
@@ -12,6 +12,7 @@ use libc::{
     MSG_MORE, MSG_NOSIGNAL, MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr,
     socklen_t, ssize_t,
 };
+use uncopy_core::excluded::Why;
 use uncopy_core::span::Span;
 use uncopy_stack::buffers::{
     Buffers, IOV_MAX, Pieces, each, give, header, list, perhaps_tracked, take,
@@ -21,15 +22,20 @@ use uncopy_stack::output::{Stream, output, output_listed};
 use uncopy_vm::lend::{Calls, Target};
 use uncopy_vm::space;
 
-/// The kernel will read these buffers after the call: their pages must stay where they are.
+/// The kernel will read these buffers after the call: their pages must stay where they are, so that it sees what the program
+/// writes there until then. (That pages are never filled with anything else, though somebody refers to them of whom we do not
+/// know, holds for all: see the tracker's pool.)
 fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
-    if !space::running() {
+    if !space::wanted() {
         return;
     }
-    for (addr, len) in buffers {
+    for (addr, len) in buffers.filter(|(_, len)| *len > 0) {
         let span = Span::sized(addr, len);
-        space::materialize(span, false);
-        space::with(|b| b.exclude(span));
+        // First this: nothing of it is unmapped from now on.
+        space::exclude(span, Why::Given);
+        if memory::perhaps_tracked(addr, len) {
+            space::put_in_place(span);
+        }
     }
 }
 
@@ -350,6 +356,12 @@ pub unsafe extern "C" fn sendmmsg(
     // SAFETY: the program passes `count` headers.
     unsafe {
         let message = |i: usize| take(&raw const (*msgs.add(i)).msg_hdr);
+        if flags & MSG_ZEROCOPY != 0 {
+            for h in (0..count_taken).map_while(message) {
+                held_by_kernel(each(h.msg_iov, h.msg_iovlen));
+            }
+            return real::sendmmsg(fd, msgs, count, flags);
+        }
         let tracked = space::running()
             && (0..count_taken).map_while(message).any(|h| {
                 let mut buffers = Buffers::default();

@@ -11,6 +11,7 @@ use crate::real;
 use crate::start;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use uncopy_core::excluded::Why;
 use uncopy_core::span::Span;
 use uncopy_stack::buffers::plausible;
 use uncopy_vm::space;
@@ -89,7 +90,7 @@ fn child_goes_on_without_us() {
 pub(super) fn written_by_kernel(addr: usize, len: usize) {
     let span = Span::sized(addr, len);
     if space::wanted() && plausible(addr as *const u8) {
-        space::exclude(span);
+        space::exclude(span, Why::WhileMapped);
         space::materialize(span, false);
     }
 }

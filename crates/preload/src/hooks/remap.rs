@@ -8,7 +8,7 @@
 
 use crate::real;
 use core::ffi::{c_int, c_void};
-use libc::{EFAULT, EINVAL, ENOMEM, MAP_FAILED, MREMAP_FIXED, MREMAP_MAYMOVE};
+use libc::{EFAULT, EINVAL, ENOMEM, MAP_FAILED, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use rustix::fs::{Mode, OFlags};
 use uncopy_core::inject::Call;
 use uncopy_core::span::{Span, page_up};
@@ -28,6 +28,35 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     let span = Span::sized(addr as usize, page_up(old));
     let was_ours = super::memory::hand_back(addr as usize, old);
+    let excluded = space::unmapping(span);
+    // SAFETY: as this function.
+    let moved = unsafe { remap(addr, old, new, flags, to, was_ours) };
+    if moved == MAP_FAILED {
+        excluded.iter().for_each(space::put_exclusions);
+        return moved;
+    }
+    let there = Span::sized(moved as usize, page_up(new));
+    let grown = Span::new(span.end, there.end);
+    space::mapped_anew(if there.start == span.start { grown } else { there });
+    // What the kernel or children know of the memory moves with it.
+    if let Some(excluded) = excluded {
+        space::put_exclusions(&excluded.moved(span, there));
+        if flags & MREMAP_DONTUNMAP != 0 {
+            space::put_exclusions(&excluded.of_mapping());
+        }
+    }
+    moved
+}
+
+unsafe fn remap(
+    addr: *mut c_void,
+    old: usize,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+    was_ours: bool,
+) -> *mut c_void {
+    let span = Span::sized(addr as usize, page_up(old));
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
         let moved = real::mremap(addr, old, new, flags, to);

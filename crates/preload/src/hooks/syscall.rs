@@ -47,6 +47,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_mremap => remap::mremap(a as _, b, c, d as _, e as _) as isize,
             libc::SYS_mprotect => memory::mprotect(a as _, b, c as _) as isize,
             libc::SYS_madvise => memory::madvise(a as _, b, c as _) as isize,
+            libc::SYS_mincore => memory::mincore(a as _, b, c as _) as isize,
             libc::SYS_mmap => memory::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
             libc::SYS_munmap => memory::munmap(a as _, b) as isize,
             libc::SYS_ioctl => memory::ioctl(a as _, b as _, c as _) as isize,

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::prices::Charged;
-use uncopy_core::span::Span;
+use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Detached;
 
 /// Pages materialized under one hold of the lock when a cap was met.
@@ -78,13 +78,19 @@ pub fn materialize(span: Span, forget: bool) {
     }
 }
 
-/// Leaves `span` resident from now on, for good; also if nothing is tracked yet.
-pub fn exclude(span: Span) {
-    if with_after_fork(|b| b.exclude(span)).is_none()
-        && let Some(space) = Hold::take().space()
-    {
-        space.excluded.push(span);
+/// Fills every unmapped page of `span`, if that can be done now: else the faults of who touches them do.
+pub fn put_in_place(span: Span) {
+    while with(|b| b.materialize(span, false)) == Some(Err(FillError::Again)) {
+        rustix::thread::sched_yield();
     }
+}
+
+/// Which of the pages from `start` on would be resident if nothing were elided, as far as they are unmapped now. (Also while a fork is
+/// under way: the books are only looked at.)
+pub fn resident_views<const PAGES: usize>(start: usize) -> [bool; PAGES] {
+    let mut hold = Hold::take();
+    let Some(books) = hold.books() else { return [false; PAGES] };
+    core::array::from_fn(|i| books.stands_for_resident(start.saturating_add(i * PAGE)))
 }
 
 /// The program frees `span`, in which there may be views.
@@ -123,9 +129,9 @@ pub fn emptied(span: Span) -> Vec<Span> {
 pub fn after_unmapping(detached: Detached, gone: bool) {
     with_after_fork(|b| {
         if gone {
-            b.drop_detached(detached);
+            b.drop_detached(&detached);
         } else {
-            b.reattach(detached);
+            b.reattach(&detached);
         }
     });
 }

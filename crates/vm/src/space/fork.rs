@@ -67,13 +67,16 @@ pub fn thaw() {
         GATE.thaw(|| {
             // SAFETY: the lock is held.
             let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
-            if let Some(books) = space.and_then(|s| s.books.as_mut()) {
-                for event in LIST.lines() {
-                    match event {
-                        Event::Fault(addr) => books.filled_meanwhile(addr),
-                        other => monitor::report(books, other),
+            if let Some(space) = space {
+                if let Some(books) = &mut space.books {
+                    for event in LIST.lines() {
+                        match event {
+                            Event::Fault(addr) => books.filled_meanwhile(addr),
+                            other => monitor::report(books, other),
+                        }
                     }
                 }
+                space.take_over_exclusions();
             }
             LIST.clear();
         });
@@ -118,6 +121,7 @@ fn renew_child() {
     let Some(space) = hold.space() else { return };
     if space.books.as_ref().is_none_or(|b| b.everything().is_none()) {
         LIST.clear();
+        space.take_over_exclusions();
         // The inherited ones act on the parent's memory. Its own are made when it has something to elide.
         space.close_userfaultfds();
         if state != SERVING {
@@ -127,7 +131,9 @@ fn renew_child() {
         }
         return;
     }
-    if !space.renew() {
+    let renewed = space.renew();
+    space.take_over_exclusions();
+    if !renewed {
         return;
     }
     drop(hold);

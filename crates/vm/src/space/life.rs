@@ -16,6 +16,7 @@ use crate::pages::{Fds, Pages};
 use crate::uffd::{Maker, Refusal};
 use crate::{clock, critical, files, lend, monitor, place, procfs, stats};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use uncopy_core::excluded::Excluded;
 use uncopy_core::policy::Policy;
 use uncopy_core::span::PAGE;
 use uncopy_core::tracker::{Limits, Tracker};
@@ -67,7 +68,7 @@ fn make(settings: Settings) -> Result<(), Refusal> {
     // SAFETY: called once, by the library's constructor, before the program has threads.
     unsafe {
         *GLOBAL.0.get() =
-            Some(Space { settings, maker, fds: Some(fds), books: None, excluded: Vec::new() });
+            Some(Space { settings, maker, fds: Some(fds), books: None, excluded: Excluded::new() });
     }
     GATE.set_state(IDLE);
     Ok(())
@@ -208,7 +209,7 @@ impl Space {
             .priced_by(COPY_PRICES)
             .timed_by(clock::times);
         let mut books = Tracker::new(pages, shape, limits, policy, &FILTER, COUNTERS);
-        self.excluded.drain(..).for_each(|s| books.exclude(s));
+        *books.excluded() = core::mem::take(&mut self.excluded);
         self.books = Some(books);
         true
     }

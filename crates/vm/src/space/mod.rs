@@ -6,6 +6,7 @@
 //! | `life` | made, started, stood down |
 //! | `hold` | its lock, and who may pass |
 //! | `events` | what the program does to its memory, and what is carried out for it |
+//! | `excluded` | what has to stay resident
 //! | `fork` | frozen meanwhile, made anew in the child |
 //! | `descriptors` | our descriptors, which are not the program's |
 //! | `alive` | whether this is a child that was made behind our back |
@@ -18,6 +19,7 @@
 mod alive;
 mod descriptors;
 mod events;
+mod excluded;
 mod fork;
 mod ground;
 mod hold;
@@ -29,8 +31,13 @@ pub(crate) use alive::{alive, heed_unknown_fork};
 pub use descriptors::{descriptors, lift, make_way};
 pub(crate) use descriptors::{in_own_process, program_descriptors};
 pub use events::{
-    after_unmapping, before_lock_all, detach, emptied, evict_if_wanted, exclude, execute, freed,
-    materialize, materialize_all, release, relinquish, settle, tracks,
+    after_unmapping, before_lock_all, detach, emptied, evict_if_wanted, execute, freed,
+    materialize, materialize_all, put_in_place, release, relinquish, resident_views, settle,
+    tracks,
+};
+pub(crate) use excluded::publish as publish_exclusions;
+pub use excluded::{
+    dropping, exclude, exclusions, mapped_anew, perhaps_excluded, put_exclusions, unmapping,
 };
 pub use fork::{
     after_bare_fork_child, after_fork_child, after_fork_parent, before_fork, freeze_books,
@@ -47,10 +54,10 @@ use crate::pages::{CopyBytes, Fds, Pages};
 use crate::uffd::Maker;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, Ordering};
+use uncopy_core::excluded::Excluded;
 use uncopy_core::filter::Filter;
 use uncopy_core::policy::Costs;
 use uncopy_core::repeats::Repeats;
-use uncopy_core::span::Span;
 use uncopy_core::tracker::Tracker;
 
 /// What this process's tracker is.
@@ -75,7 +82,7 @@ struct Space {
     fds: Option<Fds>,
     books: Option<Books>,
     /// For the books to come: see [`exclude`].
-    excluded: Vec<Span>,
+    excluded: Excluded,
 }
 
 /// How the space is set up.
