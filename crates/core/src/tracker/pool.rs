@@ -132,6 +132,24 @@ impl<M: Memory> Tracker<M> {
         self.sweep_lent(LENT_PAGES.min(self.pool.boundary / 16));
     }
 
+    /// Takes every free page out of the pool, for good: `leave` is told their runs, by first page and number.
+    pub fn shed_pool(&mut self, mut leave: impl FnMut(&mut M, usize, usize)) {
+        let Pool { vacant, recent, ready, ready_plain, fresh_plain, .. } = &mut self.pool;
+        while let Some((page, pages)) = recent.take_any() {
+            leave(&mut self.memory, page, pages);
+        }
+        for runs in [vacant, ready, ready_plain, fresh_plain] {
+            while let Some((page, pages)) = runs.take_longest() {
+                leave(&mut self.memory, page, pages);
+            }
+        }
+        for (page, pages, _) in std::mem::take(&mut self.pool.lent) {
+            leave(&mut self.memory, page, pages);
+        }
+        self.pool.lent_pages = 0;
+        self.gauges();
+    }
+
     pub(super) fn trim_pool(&mut self) {
         self.sweep_if_many();
         if self.pool.ready_pages() <= 2 * READY_PAGES {

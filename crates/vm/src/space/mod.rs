@@ -26,9 +26,11 @@ mod reach;
 pub(crate) use alive::{alive, heed_unknown_fork};
 pub(crate) use descriptors::in_own_process;
 pub use descriptors::{descriptors, lift, make_way};
+pub(crate) use events::mapped_anew;
 pub use events::{
-    after_unmapping, before_lock_all, detach, emptied, evict_if_wanted, exclude, execute, freed,
-    materialize, materialize_all, release, relinquish, settle, tracks,
+    after_unmapping, before_limit, before_lock_all, detach, emptied, evict_if_wanted, exclude,
+    execute, freed, make_room_for_mappings, materialize, materialize_all, ours_in, release,
+    relinquish, settle, tracks,
 };
 pub use fork::{
     after_bare_fork_child, after_fork_child, after_fork_parent, before_fork, freeze_books,
