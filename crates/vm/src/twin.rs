@@ -333,7 +333,7 @@ impl State {
     fn free(&mut self, page: usize) -> Result<Rest, NoBlock> {
         let pages = self.arena.end(page)?;
         let span = Span::sized(address(page), pages * PAGE);
-        if self.altered.touches(span) {
+        if self.altered.count() > 0 && self.altered.touches(span) {
             self.altered.remove(span);
             return Ok(Rest::Renew(span));
         }
