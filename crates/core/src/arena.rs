@@ -9,7 +9,9 @@
 //! *fresh* ones (zeros, no memory), and beyond the *frontier* what was never handed out.
 
 use crate::growth::Growth;
+use crate::ranges::Ranges;
 use crate::runs::{FreeRuns, RecentRuns, of_few_lengths};
+use crate::span::Span;
 
 /// What is known of the block that begins at a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,10 +95,37 @@ impl Arena {
         self.frontier
     }
 
-    /// Nothing beyond the frontier is handed out any more.
+    /// Nothing beyond the frontier is handed out any more, and blocks keep no pages beyond what was promised: all those are free now.
     pub fn close(&mut self) {
         let blocks = std::mem::take(&mut self.blocks);
         self.blocks = &mut blocks[..self.frontier];
+        let mut page = 0;
+        while page < self.frontier {
+            let Block { reserved, used, .. } = self.blocks[page];
+            let (reserved, used) = (reserved as usize, used as usize);
+            self.blocks[page].reserved = used as u32;
+            self.used.give(page + used, reserved - used);
+            self.live -= reserved - used;
+            self.slack -= reserved - used;
+            page += reserved.max(1);
+        }
+    }
+
+    /// Any free run; its pages are nobody's from then on.
+    pub fn take_free(&mut self) -> Option<(usize, usize)> {
+        self.release_one().or_else(|| self.fresh.take_longest())
+    }
+
+    /// The free ones of `pages`, in order.
+    pub fn free_in(&self, pages: Span) -> Vec<Span> {
+        let mut free = Ranges::new();
+        let runs =
+            self.recent.iter().chain(self.used.iter_in(pages)).chain(self.fresh.iter_in(pages));
+        let beyond = (self.frontier, self.blocks.len() - self.frontier);
+        for (page, n) in runs.chain([beyond]) {
+            free.insert(Span::sized(page, n).intersect(pages));
+        }
+        free.iter().collect()
     }
 
     /// The block that begins at `page`; `None` where none does.
@@ -176,6 +205,22 @@ impl Arena {
     /// # Errors
     /// Where no block begins: the program's own mistake.
     pub fn free(&mut self, page: usize) -> Result<(), NoBlock> {
+        let pages = self.end(page)?;
+        self.keep(page, pages);
+        Ok(())
+    }
+
+    /// Pages of a block that was ended are kept for the next one, as they are.
+    pub fn keep(&mut self, page: usize, pages: usize) {
+        let used = &mut self.used;
+        self.recent.give(page, pages, |page, pages| used.give(page, pages));
+    }
+
+    /// Ends the block at `page`; returns the number of its pages. They are nobody's until [`Arena::keep`] or [`Arena::gave_back`].
+    ///
+    /// # Errors
+    /// Where no block begins: the program's own mistake.
+    pub fn end(&mut self, page: usize) -> Result<usize, NoBlock> {
         let Block { reserved, used, first, most } = self.block(page).ok_or(NoBlock)?;
         let (reserved, used) = (reserved as usize, used as usize);
         if first > 0 {
@@ -184,9 +229,7 @@ impl Arena {
         self.blocks[page] = Block::default();
         self.live -= reserved;
         self.slack -= reserved - used;
-        let used = &mut self.used;
-        self.recent.give(page, reserved, |page, pages| used.give(page, pages));
-        Ok(())
+        Ok(reserved)
     }
 
     /// Makes the block at `page` `pages` long where it lies. Returns false if it cannot grow there.
@@ -376,6 +419,52 @@ mod tests {
         assert_eq!(a.resize(b.page, 17), Ok(false));
         a.free(b.page).unwrap();
         assert_eq!(a.allocate_grown(4, None), Some(Run { page: b.page, fresh: false }));
+    }
+
+    #[test]
+    fn a_closed_arena_gives_all_its_free_pages_away_and_what_blocks_had_beyond_their_promise() {
+        let mut a = arena(1024);
+        let grown = a.allocate_grown(16, None).unwrap().page;
+        let (kept, last) = (a.allocate(9).unwrap().page, a.allocate(5).unwrap().page);
+        a.free(kept).unwrap();
+        let fresh = a.allocate(64).unwrap().page;
+        a.free(fresh).unwrap();
+        let (page, pages) = a.release_one().unwrap();
+        a.gave_back(page, pages);
+        a.close();
+        assert_eq!((a.slack_pages(), a.live_pages()), (0, 16 + 5));
+        let mut given = 0;
+        while let Some((page, pages)) = a.take_free() {
+            given += pages;
+            assert!(![grown, last].iter().any(|b| (page..page + pages).contains(b)));
+        }
+        assert_eq!(given + a.live_pages(), a.frontier());
+        assert_eq!((a.allocate(1), a.resize(grown, 17)), (None, Ok(false)));
+        assert_eq!(a.end(grown), Ok(16));
+    }
+
+    #[test]
+    fn what_is_free_is_known() {
+        let mut a = arena(200);
+        let blocks: Vec<_> = (0..4).map(|_| a.allocate(10).unwrap().page).collect();
+        assert_eq!(a.free_in(Span::new(0, 100)), [Span::new(40, 100)]);
+        a.free(blocks[1]).unwrap();
+        a.free(blocks[3]).unwrap();
+        assert_eq!(a.free_in(Span::new(5, 35)), [Span::new(10, 20), Span::new(30, 35)]);
+        let (page, pages) = a.release_one().unwrap();
+        a.gave_back(page, pages);
+        assert_eq!(a.free_in(Span::new(0, 1000)), [Span::new(10, 20), Span::new(30, 200)]);
+        assert_eq!(a.free_in(Span::new(0, 10)), []);
+    }
+
+    #[test]
+    fn pages_of_an_ended_block_are_nobodys_until_they_are_given() {
+        let mut a = arena(40);
+        let b = a.allocate(40).unwrap();
+        assert_eq!((a.end(b.page), a.end(b.page)), (Ok(40), Err(NoBlock)));
+        assert_eq!(a.allocate(1), None);
+        a.gave_back(b.page, 40);
+        assert_eq!(a.allocate(40), Some(Run { page: 0, fresh: true }));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Free runs of pool pages: best fit by length, merged with their neighbours.
 
+use crate::span::Span;
 use arrayvec::ArrayVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,6 +71,13 @@ impl FreeRuns {
         let &(len, start) = self.by_len.last()?;
         self.drop_run(start, len);
         Some((start, len))
+    }
+
+    /// The runs that `pages` overlaps: first pages and lengths.
+    pub fn iter_in(&self, pages: Span) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let before = self.by_start.range(..pages.start).next_back();
+        let inside = self.by_start.range(pages.start..pages.end);
+        before.into_iter().chain(inside).map(|(&start, &len)| (start, len))
     }
 
     /// Gives `len` pages from `start` back.
@@ -144,6 +152,12 @@ impl RecentRuns {
     pub fn take_any(&mut self) -> Option<(usize, usize)> {
         let place = self.runs.iter().position(|r| !r.is_empty())?;
         self.pop(place).map(|start| (start, self.lengths[place]))
+    }
+
+    /// All runs: first pages and lengths.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let places = self.runs.iter().zip(self.lengths);
+        places.flat_map(|(starts, len)| starts.iter().map(move |&start| (start, len)))
     }
 
     /// Remembers a run. `elsewhere` is told (first page and length) of those that are not remembered any more, or not at all.

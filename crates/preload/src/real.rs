@@ -10,8 +10,8 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{
-    gid_t, iovec, mmsghdr, msghdr, off_t, sigaction as Sigaction, size_t, sockaddr, socklen_t,
-    ssize_t, timespec, uid_t,
+    gid_t, iovec, mmsghdr, msghdr, off_t, pid_t, rlimit, sigaction as Sigaction, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, uid_t,
 };
 
 /// Stands for a function that this libc does not have: nobody who linked with it calls it.
@@ -115,9 +115,14 @@ real! {
     mremap(addr: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
     madvise(addr: *mut c_void, n: size_t, advice: c_int) -> c_int;
     mincore(addr: *mut c_void, n: size_t, answer: *mut c_uchar) -> c_int;
+    process_madvise(process: c_int, iov: *const iovec, count: size_t, advice: c_int, flags: c_uint) -> ssize_t;
     mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int;
     pkey_mprotect(addr: *mut c_void, n: size_t, prot: c_int, key: c_int) -> c_int;
+    mlock(addr: *const c_void, n: size_t) -> c_int;
+    mlock2(addr: *const c_void, n: size_t, flags: c_uint) -> c_int;
     mlockall(flags: c_int) -> c_int;
+    setrlimit(resource: c_uint, new: *const rlimit) -> c_int;
+    prlimit(pid: pid_t, resource: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
     shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void;
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
 

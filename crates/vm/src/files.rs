@@ -8,7 +8,7 @@
 
 use crate::lock::Lock;
 use crate::space::COUNTERS;
-use crate::{critical, inject, leases, space};
+use crate::{critical, inject, leases, limits, space};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use rustix::fd::AsFd;
@@ -27,7 +27,9 @@ static SHELF: Global = Global(UnsafeCell::new(Shelf::new()));
 static LOCK: Lock = Lock::new();
 /// Bytes that kept files may take; 0: none is kept.
 static ALLOWED: AtomicUsize = AtomicUsize::new(0);
+/// Where they are kept, and how many bytes are reserved there.
 static REGION: AtomicUsize = AtomicUsize::new(0);
+static RESERVED: AtomicUsize = AtomicUsize::new(0);
 
 /// Of reads of a file that is not kept, one in so many is looked at.
 const SAMPLE: u8 = 8;
@@ -37,9 +39,7 @@ static SKIP: [AtomicU8; 256] = [const { AtomicU8::new(0) }; 256];
 
 /// Lets files be kept, in `bytes` of memory at most. Before the process has threads.
 pub fn allow(bytes: usize) {
-    use rustix::process::{Resource, getrlimit};
-    // A program whose address space is limited must not miss what we reserve.
-    if bytes == 0 || getrlimit(Resource::As).current.is_some() {
+    if bytes == 0 || limits::reserving_counts() {
         return;
     }
     let len = address_space(bytes);
@@ -56,6 +56,7 @@ pub fn allow(bytes: usize) {
     });
     let Ok(start) = reserve else { return };
     REGION.store(start as usize, Relaxed);
+    RESERVED.store(len, Relaxed);
     with(|s| s.furnish(Span::sized(start as usize, len), bytes));
     ALLOWED.store(bytes, Relaxed);
 }
@@ -231,11 +232,23 @@ pub(crate) fn empty(span: Span) {
 
 /// No file is kept from here on: leases are given up, and their thread has ended.
 pub fn stop() {
-    let bytes = ALLOWED.swap(0, Relaxed);
-    if bytes == 0 {
+    if ALLOWED.swap(0, Relaxed) != 0 {
+        leases::stop();
+        leave_region();
+    }
+}
+
+/// What of `span` is memory for kept files.
+pub(crate) fn region_in(span: Span) -> Span {
+    Span::sized(REGION.load(Relaxed), RESERVED.load(Relaxed)).intersect(span)
+}
+
+/// After [`stop`]: the address space goes back once nothing of it is in use.
+pub(crate) fn leave_region() {
+    let len = RESERVED.load(Relaxed);
+    if len == 0 || allowed() {
         return;
     }
-    leases::stop();
     let unused = with(|s| {
         let empty = s.is_empty();
         if empty {
@@ -243,12 +256,11 @@ pub fn stop() {
         }
         empty
     });
-    if unused == Some(true) {
+    if unused == Some(true) && RESERVED.swap(0, Relaxed) != 0 {
         // SAFETY: nobody has been given any of it.
         unsafe {
-            let _ = inject::check(Call::Munmap).and_then(|()| {
-                rustix::mm::munmap(REGION.load(Relaxed) as *mut _, address_space(bytes))
-            });
+            let _ = inject::check(Call::Munmap)
+                .and_then(|()| rustix::mm::munmap(REGION.load(Relaxed) as *mut _, len));
         }
     }
 }

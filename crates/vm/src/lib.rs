@@ -42,6 +42,7 @@ pub mod inject;
 pub mod leases;
 #[cfg(not(all(loom, test)))]
 pub mod lend;
+pub mod limits;
 pub mod lock;
 #[cfg(not(all(loom, test)))]
 pub mod monitor;

@@ -7,7 +7,8 @@
 use crate::inject;
 use crate::space::COUNTERS;
 use crate::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal, Uffd};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::limits;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, mprotect};
 use uncopy_core::counters::add;
@@ -89,6 +90,14 @@ pub struct Pages {
     copy_bytes: CopyBytes,
 }
 
+/// The pool's addresses, as long as all of it is ours.
+static POOL: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// What of `span` is the pool's.
+pub(crate) fn pool_in(span: Span) -> Span {
+    Span::new(POOL[0].load(Relaxed), POOL[1].load(Relaxed)).intersect(span)
+}
+
 /// No memory was to be had for the books: nothing more is tracked.
 pub static BOOKS_SHORT: AtomicBool = AtomicBool::new(false);
 
@@ -136,24 +145,23 @@ impl Pages {
     /// # Errors
     /// When not even a small pool can be had.
     pub fn new(fds: Fds, bytes: usize, copy_bytes: CopyBytes) -> Result<Self, Errno> {
-        let staging = reserve(STAGING_PAGES + 1)?;
-        use rustix::process::{Resource, getrlimit};
-        let limit = [Resource::As, Resource::Data]
-            .into_iter()
-            .filter_map(|r| getrlimit(r).current)
-            .min()
-            .map_or(usize::MAX, |l| l as usize / POOL_OF_LIMIT);
+        // (Under strict overcommit all of it counts, in each process.)
+        let limit = match limits::address_space() {
+            _ if limits::strict_overcommit() => 0,
+            limit => limit.map_or(usize::MAX, |l| l / POOL_OF_LIMIT),
+        };
+        // Behind the pool: the page to wake by, the staging buffer, the spare page, and two to be split (see `mappings_used_up`).
+        const BEHIND: usize = 1 + STAGING_PAGES + 1 + 2;
         let mut half = (bytes.min(limit / 2) / PAGE).max(POOL_MIN);
         let base = loop {
-            match reserve(2 * half + 1) {
+            match reserve(2 * half + BEHIND) {
                 Ok(base) => break base,
                 Err(_) if half > POOL_MIN => half = (half / 2).max(POOL_MIN),
-                Err(e) => {
-                    unmap(staging, STAGING_PAGES + 1);
-                    return Err(e);
-                }
+                Err(e) => return Err(e),
             }
         };
+        let wake_page = base + 2 * half * PAGE;
+        let staging = wake_page + PAGE;
         // SAFETY: our own mapping; the advice only keeps huge pages away, which moves would split.
         unsafe {
             let _ = inject::check(Call::Madvise).and_then(|()| {
@@ -165,15 +173,17 @@ impl Pages {
             base,
             shape: PoolShape { boundary: half, pages: 2 * half },
             staging,
-            wake_page: base + 2 * half * PAGE,
+            wake_page,
             spare: staging + STAGING_PAGES * PAGE,
             copy_bytes,
         };
         if let Err(e) = pages.register_pool() {
             pages.abandon_pool();
-            unmap(staging, STAGING_PAGES + 1);
+            unmap(wake_page, BEHIND);
             return Err(e);
         }
+        POOL[0].store(base, Relaxed);
+        POOL[1].store(base + (2 * half + BEHIND) * PAGE, Relaxed);
         Ok(pages)
     }
 
@@ -194,7 +204,9 @@ impl Pages {
     /// The kernel's.
     pub fn register_pool(&self) -> Result<(), Errno> {
         let pool = &self.fds.as_ref().ok_or(Errno::BADF)?.pool;
-        pool.register(self.move_targets())?;
+        if self.shape.boundary > 0 {
+            pool.register(self.move_targets())?;
+        }
         pool.register(Span::sized(self.wake_page, PAGE))
     }
 
@@ -217,11 +229,30 @@ impl Pages {
             let _ = unsafe { mprotect(self.base as *mut _, len, MprotectFlags::empty()) };
         }
         self.shape = PoolShape { boundary: 0, pages: 0 };
+        POOL[1].store(0, Relaxed);
+    }
+
+    /// Unmaps pages of the pool, for good: no extent may have them, or be given them. Nothing is moved to the pool any more.
+    pub fn abandon_slots(&mut self, page: usize, pages: usize) {
+        unmap(self.slot(page), pages);
+        self.shape.boundary = 0;
+        POOL[1].store(0, Relaxed);
     }
 
     /// The part of the pool that moves may fill.
     pub fn move_targets(&self) -> Span {
         Span::sized(self.base, self.shape.boundary * PAGE)
+    }
+
+    /// Whether this process can have no more mappings (`vm.max_map_count`): not even one of ours can be made three.
+    pub fn mappings_used_up(&self) -> bool {
+        let probe = |access| {
+            // SAFETY: the page behind the spare one, which nobody uses.
+            unsafe { mprotect((self.spare + PAGE) as *mut _, PAGE, access) }
+        };
+        let used_up = probe(MprotectFlags::READ) == Err(Errno::NOMEM);
+        let _ = probe(MprotectFlags::READ | MprotectFlags::WRITE);
+        used_up
     }
 
     /// The pool's page numbers.

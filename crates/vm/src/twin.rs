@@ -2,18 +2,21 @@
 //!
 //! Large blocks begin on a page of their own and are recycled as they are; see
 //! [`uncopy_core::arena`]. What the tracker knows of a block ends when it is freed, and its unmapped
-//! pages stay unmapped for the next input.
+//! pages stay unmapped for the next input. What the program changed of a block's mapping (locked,
+//! protected, advised) ends with the block: such pages are mapped anew.
 //!
 //! unsafe: maps the reservation and its table, opens it for use step by step, and gives pages back to
 //! the kernel; all of it address space that nobody else was given.
 
-use crate::{critical, lock::Lock, space};
+use crate::{critical, inject, limits, lock::Lock, space};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::time::{ClockId, clock_gettime};
 use uncopy_core::arena::{Arena, Block, NoBlock, Run};
 use uncopy_core::counters::add;
+use uncopy_core::inject::Call;
+use uncopy_core::ranges::Ranges;
 use uncopy_core::span::{PAGE, Span, page_up};
 
 /// Address space for each byte of the machine's memory.
@@ -27,6 +30,9 @@ const STEP: usize = 16 << 20;
 const BLOCK_MIN: usize = 8 << 10;
 /// So are blocks of which more than this share would be lost to whole pages.
 const WASTE_SHARE: usize = 8;
+/// So are blocks of more than this share of the machine's memory, which is all that extents hold by default: the kernel refuses a
+/// mapping that exceeds the memory, but not a part of a reservation.
+const BLOCK_SHARE: usize = 8;
 /// What lay idle for so long, in seconds, is given back by halves.
 const IDLE_SECONDS: i64 = 10;
 
@@ -39,11 +45,11 @@ unsafe impl Sync for Global {}
 
 struct State {
     arena: Arena,
-    /// Where the arena's table begins.
-    table: usize,
     opened: usize,
     looked: i64,
     freed: u32,
+    /// Addresses whose mapping the program changed, as far as they are still in that block.
+    altered: Ranges,
 }
 
 static GLOBAL: Global = Global(UnsafeCell::new(None));
@@ -51,14 +57,19 @@ static LOCK: Lock = Lock::new();
 /// Where the reservation begins; its length is 0 while there is none.
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// Where the arena's table begins.
+static TABLE: AtomicUsize = AtomicUsize::new(0);
 /// Smallest block that is taken over; `usize::MAX` while none is.
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Largest block.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+/// See [`close`].
+static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Reserves address space. Without it (RLIMIT_AS, strict overcommit) the program's own allocator
+/// Reserves address space. Where that would count (RLIMIT_AS, RLIMIT_DATA, strict overcommit) the program's own allocator
 /// serves everything, as before. Called once, before the program has threads.
 pub fn init() -> bool {
-    use rustix::process::{Resource, getrlimit};
-    if getrlimit(Resource::As).current.is_some() {
+    if limits::reserving_counts() {
         return false;
     }
     let memory = rustix::system::sysinfo().totalram as usize;
@@ -69,11 +80,12 @@ pub fn init() -> bool {
         // SAFETY: a new mapping at an address of the kernel's choice.
         unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, protection, flags) }
     };
-    let table_bytes = page_up(pages * size_of::<Block>());
-    let Ok(table) = map(table_bytes, ProtFlags::READ | ProtFlags::WRITE) else { return false };
+    let Ok(table) = map(table_bytes(pages), ProtFlags::READ | ProtFlags::WRITE) else {
+        return false;
+    };
     let Ok(base) = map(bytes, ProtFlags::empty()) else {
         // SAFETY: just mapped, used by nobody.
-        let _ = unsafe { rustix::mm::munmap(table, table_bytes) };
+        let _ = unsafe { rustix::mm::munmap(table, table_bytes(pages)) };
         return false;
     };
     // SAFETY: fresh zero pages, page-aligned, never unmapped; zeros are a valid `Block`.
@@ -82,45 +94,47 @@ pub fn init() -> bool {
     unsafe {
         *GLOBAL.0.get() = Some(State {
             arena: Arena::new(blocks),
-            table: table as usize,
             opened: 0,
             looked: seconds(),
             freed: 0,
+            altered: Ranges::new(),
         });
     }
+    TABLE.store(table as usize, Relaxed);
     BASE.store(base as usize, Relaxed);
     LENGTH.store(bytes, Relaxed);
+    LARGEST.store(memory / BLOCK_SHARE, Relaxed);
     FROM.store(BLOCK_MIN, Relaxed);
     true
 }
 
-/// Takes over no more blocks; those that live stay.
-pub fn stop() {
-    FROM.store(usize::MAX, Relaxed);
-}
-
-/// Before the program locks all its memory: what nobody uses of the reservation and of its table goes
-/// back, so that it is neither filled nor counted. Blocks are served from what was used before.
-pub fn before_lock_all() {
-    if LENGTH.load(Relaxed) == 0 {
+/// Before the program locks all its memory, or limits its address space: from now on its own allocator serves it, and what is free
+/// here, now or later, goes away as that does. Other mappings may come to lie in the gaps: see [`holds`].
+pub fn close() {
+    if LENGTH.load(Relaxed) == 0 || CLOSED.swap(true, Relaxed) {
         return;
     }
+    FROM.store(usize::MAX, Relaxed);
     with(|s| {
         let used = s.arena.frontier();
         let all = LENGTH.load(Relaxed) / PAGE;
-        let table = s.table + page_up(used * size_of::<Block>());
+        let table = TABLE.load(Relaxed);
         s.arena.close();
         s.opened = used * PAGE;
         LENGTH.store(s.opened, Relaxed);
-        // SAFETY: beyond what was ever handed out, and beyond what of the table says so.
-        unsafe {
-            let _ = rustix::mm::munmap(address(used) as *mut _, (all - used) * PAGE);
-            let end = s.table + page_up(all * size_of::<Block>());
-            if end > table {
-                let _ = rustix::mm::munmap(table as *mut _, end - table);
-            }
-        }
+        // (Beyond what was ever handed out, and beyond what of the table says so.)
+        unmap(Span::sized(address(used), (all - used) * PAGE));
+        unmap(Span::new(table + table_bytes(used), table + table_bytes(all)));
     });
+    tidy();
+}
+
+/// Unmaps memory of ours that nobody has. (Where the kernel refuses, it stays as it is and is never used again.)
+fn unmap(span: Span) {
+    if !span.is_empty() {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { rustix::mm::munmap(span.start as *mut _, span.len()) };
+    }
 }
 
 /// Whether a block of `size` bytes may be taken over.
@@ -133,6 +147,45 @@ pub fn wants(size: usize) -> bool {
 #[inline(always)]
 pub fn owns(addr: usize) -> bool {
     addr.wrapping_sub(BASE.load(Relaxed)) < LENGTH.load(Relaxed)
+}
+
+/// Whether the block at `addr`, which lies in the reservation, is one of ours: as long as it is whole nobody else's can be there.
+pub fn holds(addr: usize) -> bool {
+    !CLOSED.load(Relaxed) || usable_size(addr).is_ok()
+}
+
+/// What of `span` is ours: in the table, and in the reservation, but in no block.
+pub(crate) fn ours_in(span: Span) -> Vec<Span> {
+    let inside = within_reservation(span);
+    let length = LENGTH.load(Relaxed);
+    let table = Span::sized(TABLE.load(Relaxed), table_bytes(length / PAGE)).intersect(span);
+    let mut ours = Vec::new();
+    if !inside.is_empty() && !CLOSED.load(Relaxed) {
+        let page = |addr| (addr - address(0)) / PAGE;
+        let free = with(|s| s.arena.free_in(Span::new(page(inside.start), page(inside.end))));
+        ours.extend(free.into_iter().map(|p| Span::new(address(p.start), address(p.end))));
+    }
+    if !table.is_empty() {
+        ours.push(table);
+    }
+    ours
+}
+
+/// Bytes of the table of so many pages.
+const fn table_bytes(pages: usize) -> usize {
+    page_up(pages * size_of::<Block>())
+}
+
+/// The program changes the mapping of `span`: blocks in it will not be handed out again as they are.
+pub fn alter(span: Span) {
+    let inside = within_reservation(span);
+    if !inside.is_empty() && !CLOSED.load(Relaxed) {
+        with(|s| s.altered.insert(inside));
+    }
+}
+
+fn within_reservation(span: Span) -> Span {
+    span.hull().intersect(Span::sized(address(0), LENGTH.load(Relaxed)))
 }
 
 /// Memory that a block was given, for [`allocate`]'s caller.
@@ -157,7 +210,7 @@ pub fn allocate_grown(size: usize, from: usize) -> Option<Given> {
 }
 
 fn hand_out(size: usize, take: impl FnOnce(&mut Arena, usize) -> Option<Run>) -> Option<Given> {
-    if size > LENGTH.load(Relaxed) / 2 {
+    if size > LARGEST.load(Relaxed) {
         return None;
     }
     let bytes = page_up(size);
@@ -186,6 +239,15 @@ pub fn usable_size(addr: usize) -> Result<usize, NoBlock> {
     with(|s| s.arena.block(page)).map(|b| b.used as usize * PAGE).ok_or(NoBlock)
 }
 
+/// What is to be done, without the lock, after a block was ended.
+enum Rest {
+    Nothing,
+    /// [`tidy`] should look.
+    Tidy,
+    /// The pages, which are on no list, cannot be used again as they are.
+    Renew(Span),
+}
+
 /// Ends the block at `addr`: its views end, its pages are kept.
 ///
 /// # Errors
@@ -193,24 +255,26 @@ pub fn usable_size(addr: usize) -> Result<usize, NoBlock> {
 pub fn free(addr: usize) -> Result<(), NoBlock> {
     let page = page_of(addr)?;
     let mut viewed = None;
-    let tidies = with(|s| {
+    let rest = with(|s| {
         let bytes = s.arena.block(page).ok_or(NoBlock)?.reserved as usize * PAGE;
         if space::serving() && space::FILTER.perhaps_tracked(addr, bytes) {
             viewed = Some(bytes);
-            return Ok(false);
+            return Ok(Rest::Nothing);
         }
         s.free(page)
     })?;
-    let tidies = match viewed {
+    let rest = match viewed {
         // Its views end before anybody else can be given it, and without our lock.
         Some(bytes) => {
             space::freed(Span::sized(addr, bytes));
             with(|s| s.free(page))?
         }
-        None => tidies,
+        None => rest,
     };
-    if tidies {
-        tidy();
+    match rest {
+        Rest::Nothing => {}
+        Rest::Tidy => tidy(),
+        Rest::Renew(span) => give_back(span, false),
     }
     Ok(())
 }
@@ -223,10 +287,10 @@ pub fn free(addr: usize) -> Result<(), NoBlock> {
 pub fn resize(addr: usize, size: usize) -> Result<bool, NoBlock> {
     let page = page_of(addr)?;
     let bytes = page_up(size);
-    if size < BLOCK_MIN || size > LENGTH.load(Relaxed) / 2 {
+    if size < BLOCK_MIN || size > LARGEST.load(Relaxed) {
         return Ok(false);
     }
-    with(|s| {
+    let fits = with(|s| {
         let before = s.arena.block(page).ok_or(NoBlock)?;
         if !s.arena.resize(page, bytes / PAGE)? {
             return Ok(false);
@@ -236,7 +300,11 @@ pub fn resize(addr: usize, size: usize) -> Result<bool, NoBlock> {
             return Ok(false);
         }
         Ok(true)
-    })
+    });
+    if CLOSED.load(Relaxed) {
+        tidy();
+    }
+    fits
 }
 
 /// Before fork: nobody changes the book.
@@ -262,11 +330,19 @@ impl State {
         c.twin_slack_bytes.store((self.arena.slack_pages() * PAGE) as u64, Relaxed);
     }
 
-    /// Ends a block. Returns whether [`tidy`] should look.
-    fn free(&mut self, page: usize) -> Result<bool, NoBlock> {
-        self.arena.free(page)?;
+    fn free(&mut self, page: usize) -> Result<Rest, NoBlock> {
+        let pages = self.arena.end(page)?;
+        let span = Span::sized(address(page), pages * PAGE);
+        if self.altered.count() > 0 && self.altered.touches(span) {
+            self.altered.remove(span);
+            return Ok(Rest::Renew(span));
+        }
+        self.arena.keep(page, pages);
         self.freed = self.freed.wrapping_add(1);
-        Ok(self.arena.has_surplus() || self.freed.is_multiple_of(TIDY_EVERY))
+        let tidies = self.arena.has_surplus()
+            || self.freed.is_multiple_of(TIDY_EVERY)
+            || CLOSED.load(Relaxed);
+        Ok(if tidies { Rest::Tidy } else { Rest::Nothing })
     }
 
     /// Opens the reservation for use up to the book's frontier.
@@ -316,8 +392,9 @@ fn seconds() -> i64 {
     clock_gettime(ClockId::MonotonicCoarse).tv_sec
 }
 
-/// Gives pages back to the kernel: what is beyond the cap, and now and then what lies idle.
+/// Gives pages back to the kernel: what is beyond the cap, and now and then what lies idle; all that is free, once closed.
 fn tidy() {
+    let closed = CLOSED.load(Relaxed);
     let now = seconds();
     let mut idle = with(|s| {
         if now - s.looked < IDLE_SECONDS {
@@ -327,18 +404,51 @@ fn tidy() {
         s.arena.idle_pages()
     });
     loop {
-        let run = with(|s| if idle > 0 { s.arena.release_one() } else { s.arena.surplus() });
+        let run = with(|s| match idle {
+            _ if closed => s.arena.take_free(),
+            0 => s.arena.surplus(),
+            _ => s.arena.release_one(),
+        });
         let Some((page, pages)) = run else { return };
         idle = idle.saturating_sub(pages);
-        let span = Span::sized(address(page), pages * PAGE);
-        if space::serving() && space::FILTER.perhaps_tracked(span.start, span.len()) {
-            space::relinquish(span);
-        }
-        let _ = space::dropping(span);
-        // SAFETY: pages of ours that are in no block and on no list.
-        unsafe {
-            let _ = rustix::mm::madvise(span.start as *mut _, span.len(), Advice::LinuxDontNeed);
-        }
-        with(|s| s.arena.gave_back(page, pages));
+        give_back(Span::sized(address(page), pages * PAGE), true);
     }
+}
+
+/// Gives what is behind `span`, which nobody has, to the kernel; `plain`: its mapping is as it was made. It may be handed out
+/// again if it reads as zeros; else nobody ever gets it.
+fn give_back(span: Span, plain: bool) {
+    if space::serving() && space::FILTER.perhaps_tracked(span.start, span.len()) {
+        space::relinquish(span);
+    }
+    let _ = space::dropping(span);
+    if CLOSED.load(Relaxed) {
+        unmap(span);
+    } else if (plain && drop_pages(span)) || renew(span) {
+        with(|s| s.arena.gave_back((span.start - address(0)) / PAGE, span.pages()));
+    }
+}
+
+/// Gives what is behind `span`, which nobody has, to the kernel. Returns whether it is gone: locked memory is not.
+fn drop_pages(span: Span) -> bool {
+    // SAFETY: pages of ours that are in no block and on no list.
+    inject::check(Call::Madvise)
+        .and_then(|()| unsafe {
+            rustix::mm::madvise(span.start as *mut _, span.len(), Advice::LinuxDontNeed)
+        })
+        .is_ok()
+}
+
+/// Maps `span`, which nobody has, anew: content, locks, protection and advice end. Returns whether that worked.
+fn renew(span: Span) -> bool {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: pages of ours that are in no block and on no list.
+    let mapped = inject::check(Call::Mmap).and_then(|()| unsafe {
+        rustix::mm::mmap_anonymous(span.start as *mut _, span.len(), access, flags)
+    });
+    if mapped.is_ok() {
+        space::renewed(span);
+    }
+    mapped.is_ok()
 }

@@ -46,6 +46,18 @@ impl<M: Memory> Tracker<M> {
         room
     }
 
+    /// The program wants for mappings of its own: from now on at most half as many ranges are registered as there are now. Returns where
+    /// the others are, to be materialized.
+    pub fn halve_ranges(&mut self) -> Option<Span> {
+        let count = self.registered.count();
+        let start = self.registered.iter().next()?.start;
+        let end = self.registered.iter().nth(count.div_ceil(2) - 1)?.end;
+        self.limits.ranges = count / 2;
+        add(&self.counters.exhausted_mappings, 1);
+        add(&self.counters.exhausted, 1);
+        Some(Span::new(start, end))
+    }
+
     /// Whether a limit was met and [`Tracker::evict`] should be called.
     pub fn wants_eviction(&self) -> bool {
         self.wants_eviction

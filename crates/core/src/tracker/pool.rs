@@ -169,6 +169,24 @@ impl<M: Memory> Tracker<M> {
         self.pool.held = kept;
     }
 
+    /// Takes every free page out of the pool, for good: `leave` is told their runs, by first page and number.
+    pub fn shed_pool(&mut self, mut leave: impl FnMut(&mut M, usize, usize)) {
+        let Pool { vacant, recent, ready, fresh, .. } = &mut self.pool;
+        while let Some((page, pages)) = recent.take_any() {
+            leave(&mut self.memory, page, pages);
+        }
+        for runs in [vacant, ready, fresh] {
+            while let Some((page, pages)) = runs.take_longest() {
+                leave(&mut self.memory, page, pages);
+            }
+        }
+        for run in core::mem::take(&mut self.pool.held) {
+            leave(&mut self.memory, run.page, run.pages);
+        }
+        self.pool.held_pages = 0;
+        self.gauges();
+    }
+
     pub(super) fn trim_pool(&mut self) {
         self.sweep_if_many();
         if self.pool.ready_pages() <= 2 * READY_PAGES {

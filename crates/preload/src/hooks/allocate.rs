@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::memory::perhaps_tracked;
+use super::memory::{perhaps_tracked, with_room};
 use crate::real;
 use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
 use core::ffi::{c_int, c_void};
@@ -22,6 +22,12 @@ fn large(size: usize) -> *mut c_void {
 
 fn grown(size: usize, from: *mut c_void) -> *mut c_void {
     address(twin::allocate_grown(size, from as usize))
+}
+
+/// Whether `p` is a block of the twin allocator's.
+#[inline]
+fn is_twins(p: *mut c_void) -> bool {
+    twin::owns(p as usize) && twin::holds(p as usize)
 }
 
 fn address(given: Option<Given>) -> *mut c_void {
@@ -50,7 +56,7 @@ pub unsafe extern "C" fn malloc(n: size_t) -> *mut c_void {
         }
     }
     // SAFETY: the program's own argument.
-    unsafe { real::malloc(n) }
+    with_room(core::ptr::null_mut(), || unsafe { real::malloc(n) })
 }
 
 /// `calloc(3)`: recycled pages are cleared, but for those that are unmapped and read as zeros.
@@ -70,7 +76,7 @@ pub unsafe extern "C" fn calloc(n: size_t, each: size_t) -> *mut c_void {
         return given.addr as *mut c_void;
     }
     // SAFETY: the program's own arguments.
-    unsafe { real::calloc(n, each) }
+    with_room(core::ptr::null_mut(), || unsafe { real::calloc(n, each) })
 }
 
 unsafe fn clear(block: Span) {
@@ -145,7 +151,7 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, n: 
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> size_t {
-    if twin::owns(p as usize) {
+    if is_twins(p) {
         return twin::usable_size(p as usize).unwrap_or_else(|_| invalid("malloc_usable_size"));
     }
     // SAFETY: the program's own argument.
@@ -164,7 +170,7 @@ const IS_MMAPPED: usize = 2;
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(p: *mut c_void) {
-    if twin::owns(p as usize) {
+    if is_twins(p) {
         if twin::free(p as usize).is_err() {
             invalid("free");
         }
@@ -241,7 +247,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
         if p.is_null() {
             return malloc(n);
         }
-        if twin::owns(p as usize) {
+        if is_twins(p) {
             return resize(p, n);
         }
         if n == 0 || !USABLE_SIZE.load(Ordering::Relaxed) {

@@ -7,13 +7,13 @@
 //! unsafe: see the crate.
 
 use crate::real;
-use core::ffi::{c_int, c_uchar, c_ulong, c_void};
-use libc::{iovec, off_t, size_t};
+use core::ffi::{c_int, c_uchar, c_uint, c_ulong, c_void};
+use libc::{iovec, off_t, pid_t, rlimit, size_t, ssize_t};
 use uncopy_core::excluded::{Parts, Why};
 use uncopy_core::span::{PAGE, Span, page_down, page_up};
 use uncopy_core::tracker::Detached;
 use uncopy_stack::buffers::{each, plausible};
-use uncopy_vm::space;
+use uncopy_vm::{limits, space, twin};
 
 #[inline]
 pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
@@ -22,6 +22,26 @@ pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
 
 fn tracked(span: Span) -> bool {
     perhaps_tracked(span.start, span.len()) && space::tracks(span)
+}
+
+/// Makes a call that may need mappings. Where this process has used up its number of them, registering has its part in that: then
+/// some of it ends, and the call is made again.
+#[inline]
+pub(super) fn with_room<T: PartialEq>(refused: T, call: impl Fn() -> T) -> T {
+    let mut result = call();
+    while result == refused && space::serving() {
+        // SAFETY: errno's address is always valid.
+        let errno = unsafe { &mut *libc::__errno_location() };
+        let why = *errno;
+        // (Of `madvise` it is EAGAIN.)
+        let again = [libc::ENOMEM, libc::EAGAIN].contains(&why) && space::make_room_for_mappings();
+        *errno = why;
+        if !again {
+            break;
+        }
+        result = call();
+    }
+    result
 }
 
 /// `mmap(2)`: addresses that come back while the report of their unmapping is still on its way
@@ -38,8 +58,12 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     at: off_t,
 ) -> *mut c_void {
+    if flags & libc::MAP_FIXED != 0 {
+        alter(addr, n);
+    }
     // SAFETY: the program's own arguments.
-    let mapped = unsafe { real::mmap(addr, n, prot, flags, fd, at) };
+    let mapped =
+        with_room(libc::MAP_FAILED, || unsafe { real::mmap(addr, n, prot, flags, fd, at) });
     if mapped != libc::MAP_FAILED {
         let span = Span::sized(mapped as usize, n);
         if tracked(span) {
@@ -59,14 +83,16 @@ pub unsafe extern "C" fn mmap(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
     let span = Span::sized(addr as usize, n).hull();
+    alter(addr, n);
     // SAFETY: the program's own arguments.
     unsafe {
+        let unmap = || with_room(-1, || real::munmap(addr, n));
         if !(addr as usize).is_multiple_of(PAGE) {
-            return real::munmap(addr, n);
+            return unmap();
         }
         let detached = if tracked(span) { space::detach(span) } else { None };
         let excluded = space::unmapping(span);
-        let result = real::munmap(addr, n);
+        let result = unmap();
         after_unmapping(detached, excluded, result == 0);
         result
     }
@@ -154,6 +180,37 @@ pub(super) fn hand_back(addr: usize, len: usize) -> bool {
     ours
 }
 
+/// The program changes the mapping of a range: what it did to a block ends with that.
+#[inline]
+pub(super) fn alter<T>(addr: *const T, len: usize) {
+    twin::alter(Span::sized(addr as usize, len));
+}
+
+/// Makes a call about a range for each part of it that is the program's. Programs say things of all that they find in
+/// `/proc/self/maps`, ours too: that has been done, as far as they will ever know.
+fn on_the_programs(
+    addr: *const c_void,
+    n: usize,
+    call: impl Fn(*mut c_void, usize) -> c_int,
+) -> c_int {
+    let whole = Span::sized(addr as usize, n);
+    let ours = space::ours_in(whole);
+    if ours.is_empty() {
+        return with_room(-1, || call(addr.cast_mut(), n));
+    }
+    let mut at = whole.start;
+    for mine in ours.into_iter().chain([Span::sized(whole.end, 0)]) {
+        if at < mine.start {
+            let result = with_room(-1, || call(at as *mut c_void, mine.start - at));
+            if result != 0 {
+                return result;
+            }
+        }
+        at = mine.end;
+    }
+    0
+}
+
 /// `madvise(2)`: what children see, or how pages are made, is decided for resident memory; the
 /// dropping of pages is reported by the kernel.
 ///
@@ -161,6 +218,44 @@ pub(super) fn hand_back(addr: usize, len: usize) -> bool {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) -> c_int {
+    let span = Span::sized(addr as usize, page_up(n));
+    before_advice(span, advice);
+    let given = if advice == libc::MADV_DONTNEED { space::dropping(span) } else { None };
+    // SAFETY: the program's own arguments.
+    let result = on_the_programs(addr, n, |addr, n| unsafe { real::madvise(addr, n, advice) });
+    if result == 0 {
+        after_advice(span, advice);
+    } else {
+        given.iter().for_each(space::put_exclusions);
+    }
+    result
+}
+
+/// `process_madvise(2)`: as [`madvise`], if it is this process that is meant.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn process_madvise(
+    process: c_int,
+    iov: *const iovec,
+    count: size_t,
+    advice: c_int,
+    flags: c_uint,
+) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let parts = || each(iov, count).map(|(addr, n)| Span::sized(addr, n));
+        parts().for_each(|span| before_advice(span, advice));
+        let result = real::process_madvise(process, iov, count, advice, flags);
+        if result > 0 {
+            parts().for_each(|span| after_advice(span, advice));
+        }
+        result
+    }
+}
+
+fn before_advice(span: Span, advice: c_int) {
     let dropped = [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE];
     let harmless = [
         libc::MADV_NORMAL,
@@ -170,22 +265,35 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) ->
         libc::MADV_DONTDUMP,
         libc::MADV_DODUMP,
     ];
+    // What is done once, and what ends other advice.
+    let passing = [
+        libc::MADV_DODUMP,
+        libc::MADV_DOFORK,
+        libc::MADV_KEEPONFORK,
+        libc::MADV_UNMERGEABLE,
+        libc::MADV_COLD,
+        libc::MADV_PAGEOUT,
+        libc::MADV_POPULATE_READ,
+        libc::MADV_POPULATE_WRITE,
+        libc::MADV_DONTNEED_LOCKED,
+        libc::MADV_COLLAPSE,
+    ];
+    let stays = advice == libc::MADV_DONTDUMP
+        || !(dropped.contains(&advice) || harmless.contains(&advice) || passing.contains(&advice));
+    if stays {
+        twin::alter(span);
+    }
     if !dropped.contains(&advice) && !harmless.contains(&advice) {
-        hand_back(addr as usize, n);
+        hand_back(span.start, span.len());
     }
-    let pages = Span::sized(addr as usize, page_up(n));
-    let given = if advice == libc::MADV_DONTNEED { space::dropping(pages) } else { None };
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::madvise(addr, n, advice) };
-    if result != 0 {
-        given.iter().for_each(space::put_exclusions);
-    }
-    // A child must not find there what was copied later, either.
+}
+
+/// A child must not find there what was copied later, either.
+fn after_advice(span: Span, advice: c_int) {
     let of_children = [libc::MADV_WIPEONFORK, libc::MADV_DONTFORK];
-    if result == 0 && of_children.contains(&advice) && space::wanted() {
-        space::exclude(pages, Why::WhileMapped);
+    if of_children.contains(&advice) && space::wanted() {
+        space::exclude(span, Why::WhileMapped);
     }
-    result
 }
 
 /// Pages of a call's answer that are looked at together.
@@ -221,9 +329,10 @@ pub unsafe extern "C" fn mincore(addr: *mut c_void, n: size_t, answer: *mut c_uc
 pub unsafe extern "C" fn mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int {
     if prot != libc::PROT_READ | libc::PROT_WRITE {
         hand_back(addr as usize, n);
+        alter(addr, n);
     }
     // SAFETY: the program's own arguments.
-    unsafe { real::mprotect(addr, n, prot) }
+    on_the_programs(addr, n, |addr, n| unsafe { real::mprotect(addr, n, prot) })
 }
 
 /// `pkey_mprotect(2)`: as [`mprotect`].
@@ -238,8 +347,31 @@ pub unsafe extern "C" fn pkey_mprotect(
     key: c_int,
 ) -> c_int {
     hand_back(addr as usize, n);
+    alter(addr, n);
     // SAFETY: the program's own arguments.
-    unsafe { real::pkey_mprotect(addr, n, prot, key) }
+    on_the_programs(addr, n, |addr, n| unsafe { real::pkey_mprotect(addr, n, prot, key) })
+}
+
+/// `mlock(2)`: the kernel itself has views put in place, by faults.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlock(addr: *const c_void, n: size_t) -> c_int {
+    alter(addr, n);
+    // SAFETY: the program's own arguments.
+    on_the_programs(addr, n, |addr, n| unsafe { real::mlock(addr, n) })
+}
+
+/// `mlock2(2)`: as [`mlock`].
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlock2(addr: *const c_void, n: size_t, flags: c_uint) -> c_int {
+    alter(addr, n);
+    // SAFETY: the program's own arguments.
+    on_the_programs(addr, n, |addr, n| unsafe { real::mlock2(addr, n, flags) })
 }
 
 /// `mlockall(2)`: locked memory is never unmapped, and the pool must not be locked with it.
@@ -249,9 +381,80 @@ pub unsafe extern "C" fn pkey_mprotect(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     space::before_lock_all();
-    uncopy_vm::twin::before_lock_all();
+    twin::close();
     // SAFETY: the program's own argument.
     unsafe { real::mlockall(flags) }
+}
+
+/// Before a limit of this process changes: address space that only we use must not count against one that the program sets.
+unsafe fn before_limit(resource: c_uint, new: *const rlimit) {
+    if !plausible(new) || !new.is_aligned() {
+        return;
+    }
+    // SAFETY: the program's own argument.
+    let new = unsafe { (*new).rlim_cur };
+    if limits::lowers(resource, (new != libc::RLIM_INFINITY).then_some(new)) {
+        space::before_limit();
+        twin::close();
+    }
+}
+
+/// `setrlimit(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit(resource: c_uint, new: *const rlimit) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        before_limit(resource, new);
+        real::setrlimit(resource, new)
+    }
+}
+
+/// `setrlimit64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`setrlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit64(resource: c_uint, new: *const rlimit) -> c_int {
+    // SAFETY: the same function.
+    unsafe { setrlimit(resource, new) }
+}
+
+/// `prlimit(2)`, perhaps of another process.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit(
+    pid: pid_t,
+    resource: c_uint,
+    new: *const rlimit,
+    old: *mut rlimit,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if [0, libc::getpid(), libc::gettid()].contains(&pid) {
+            before_limit(resource, new);
+        }
+        real::prlimit(pid, resource, new, old)
+    }
+}
+
+/// `prlimit64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`prlimit`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit64(
+    pid: pid_t,
+    resource: c_uint,
+    new: *const rlimit,
+    old: *mut rlimit,
+) -> c_int {
+    // SAFETY: the same function.
+    unsafe { prlimit(pid, resource, new, old) }
 }
 
 /// The kernel's `UFFDIO_REGISTER`: its argument begins with the range, as address and length.
@@ -269,8 +472,9 @@ const UFFDIO_MOVE: c_ulong = 0xc028_aa05;
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        if request == UFFDIO_REGISTER && space::wanted() && plausible(argument) {
+        if request == UFFDIO_REGISTER && plausible(argument) {
             let [addr, len] = argument.cast::<[u64; 2]>().read_unaligned();
+            twin::alter(Span::sized(addr as usize, len as usize));
             hand_back(addr as usize, len as usize);
         }
         if request == UFFDIO_MOVE && space::wanted() && plausible(argument) {
@@ -296,15 +500,13 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
     // SAFETY: the program's own arguments; the segment's size is written where the kernel knows it.
     unsafe {
         let mut about: libc::shmid_ds = core::mem::zeroed();
-        if flags & libc::SHM_REMAP == 0
-            || !space::running()
-            || libc::shmctl(id, libc::IPC_STAT, &mut about) != 0
-        {
+        if flags & libc::SHM_REMAP == 0 || libc::shmctl(id, libc::IPC_STAT, &mut about) != 0 {
             return real::shmat(id, addr, flags);
         }
         let start =
             if flags & libc::SHM_RND != 0 { page_down(addr as usize) } else { addr as usize };
         let span = Span::sized(start, about.shm_segsz).hull();
+        twin::alter(span);
         let detached = if tracked(span) { space::detach(span) } else { None };
         let excluded = space::unmapping(span);
         let result = real::shmat(id, addr, flags);

@@ -27,6 +27,10 @@ pub unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     let span = Span::sized(addr as usize, page_up(old));
+    super::memory::alter(addr, old);
+    if flags & MREMAP_FIXED != 0 {
+        super::memory::alter(to, new);
+    }
     let was_ours = super::memory::hand_back(addr as usize, old);
     let excluded = space::unmapping(span);
     // SAFETY: as this function.
@@ -59,7 +63,8 @@ unsafe fn remap(
     let span = Span::sized(addr as usize, page_up(old));
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
-        let moved = real::mremap(addr, old, new, flags, to);
+        let moved =
+            super::memory::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
         if moved != MAP_FAILED
             || !space::may_have_split_mappings()
             || *libc::__errno_location() != EFAULT

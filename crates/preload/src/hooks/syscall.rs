@@ -9,6 +9,10 @@ use uncopy_core::span::PAGE;
 use uncopy_stack::buffers::take;
 use uncopy_vm::space;
 
+/// These numbers are newer than the oldest libc that this is built with.
+const SYS_SET_MEMPOLICY_HOME_NODE: i64 = 450;
+const SYS_MSEAL: i64 = 462;
+
 /// `syscall(2)`.
 ///
 /// # Safety
@@ -46,12 +50,23 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_dup3 => descriptors::dup3(a as _, b as _, c as _) as isize,
             libc::SYS_mremap => remap::mremap(a as _, b, c, d as _, e as _) as isize,
             libc::SYS_mprotect => memory::mprotect(a as _, b, c as _) as isize,
+            libc::SYS_pkey_mprotect => memory::pkey_mprotect(a as _, b, c as _, d as _) as isize,
             libc::SYS_madvise => memory::madvise(a as _, b, c as _) as isize,
             libc::SYS_mincore => memory::mincore(a as _, b, c as _) as isize,
+            libc::SYS_process_madvise => memory::process_madvise(a as _, b as _, c, d as _, e as _),
             libc::SYS_mmap => memory::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
             libc::SYS_munmap => memory::munmap(a as _, b) as isize,
             libc::SYS_ioctl => memory::ioctl(a as _, b as _, c as _) as isize,
             libc::SYS_shmat => memory::shmat(a as _, b as _, c as _) as isize,
+            libc::SYS_mlock => memory::mlock(a as _, b) as isize,
+            libc::SYS_mlock2 => memory::mlock2(a as _, b, c as _) as isize,
+            // (What libnuma calls.)
+            libc::SYS_mbind | SYS_SET_MEMPOLICY_HOME_NODE | SYS_MSEAL => {
+                memory::alter(a as *const u8, b);
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            libc::SYS_setrlimit => memory::setrlimit(a as _, b as _) as isize,
+            libc::SYS_prlimit64 => memory::prlimit(a as _, b as _, c as _, d as _) as isize,
             libc::SYS_mlockall => memory::mlockall(a as _) as isize,
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
             libc::SYS_prctl => rights::prctl(a as _, b, c, d, e) as isize,

@@ -6,11 +6,11 @@ use super::descriptors::OURS;
 use super::ground::touch;
 use super::hold::{Hold, note, with, with_after_fork};
 use super::life::{off, stand_down};
-use super::{Books, COUNTERS, GATE, wanted};
+use super::{Books, COUNTERS, GATE, serving, wanted};
 use crate::clock::{Lap, Sampler};
-use crate::critical;
 use crate::gate::{IDLE, OFF};
-use crate::pages::CopyBytes;
+use crate::pages::{CopyBytes, pool_in};
+use crate::{critical, files, twin};
 use core::sync::atomic::Ordering;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
@@ -151,17 +151,53 @@ pub fn materialize_all() -> bool {
 }
 
 /// Before the program locks all its memory, present and future: nothing more is tracked, and the
-/// pool (which would be filled and locked whole) goes away if no extent is left in it.
+/// pool (which would be filled and locked whole) goes away, but for what calls under way have of it.
 pub fn before_lock_all() {
     if wanted() {
         stand_down();
     }
-    let mut hold = Hold::take();
-    if let Some(books) = hold.books()
-        && COUNTERS.extents.load(Ordering::Relaxed) == 0
-    {
-        books.memory.abandon_pool();
+    files::leave_region();
+    with_after_fork(|b| {
+        if COUNTERS.extents.load(Ordering::Relaxed) == 0 {
+            b.memory.abandon_pool();
+        } else {
+            b.shed_pool(|memory, page, pages| memory.abandon_slots(page, pages));
+        }
+    });
+}
+
+/// Before the program's address space is limited to less: as [`before_lock_all`], if there is a pool already. (Else it will be as
+/// small as the limit wants it.)
+pub fn before_limit() {
+    files::stop();
+    if with_after_fork(|_| ()).is_some() {
+        before_lock_all();
     }
+}
+
+/// `span` was mapped anew: nothing is known of it, and nothing that was said of it holds.
+pub(crate) fn renewed(span: Span) {
+    with_after_fork(|b| b.unmapped(span));
+    let _ = super::unmapping(span);
+}
+
+/// What of `span`, a part of the program's address space, is ours, in order: what the program says of all its mappings is not
+/// meant for that. (Of ours only what is large: a program that locks its mappings one by one would have all of it filled.)
+pub fn ours_in(span: Span) -> Vec<Span> {
+    let mut ours = twin::ours_in(span);
+    ours.extend([pool_in(span), files::region_in(span)].into_iter().filter(|s| !s.is_empty()));
+    ours.sort_unstable();
+    ours
+}
+
+/// The kernel refused the program memory. Returns whether it is to be asked again: there were too many mappings, and half of those that
+/// registering makes were given back. (So many are never made again.)
+pub fn make_room_for_mappings() -> bool {
+    if !serving() || critical::inside() {
+        return false;
+    }
+    let half = with_after_fork(|b| b.memory.mappings_used_up().then(|| b.halve_ranges()).flatten());
+    half.flatten().map(|span| materialize(span, true)).is_some()
 }
 
 /// Waits until every report of the kernel about changes to the memory map has been heeded.
