@@ -221,3 +221,30 @@ fn the_names_of_programs_are_shown_and_not_obeyed() {
         assert!(page.contains(r"<h1>&lt;\x1b[31m&#39;\u{9b}1m\n\u{202e}</h1>"), "{page}");
     }
 }
+
+#[test]
+fn who_holds_a_librarys_lock_while_another_thread_forks_gets_on() {
+    if !works_here() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile/lock_and_fork.c");
+    let compile = |words: &[&str]| {
+        let mut compiler = Command::new("cc");
+        compiler.current_dir(directory.path()).args(["-O2", "-Wall", "-Wextra", "-Werror"]);
+        let done = compiler.arg(&source).args(words).args(["-pthread"]).status();
+        assert!(done.expect("cc is there").success());
+    };
+    compile(&["-DLIBRARY", "-shared", "-fPIC", "-o", "liblocks.so"]);
+    compile(&["-o", "program", "-L.", "-llocks", "-Wl,-rpath,$ORIGIN"]);
+    let plain = Command::new(directory.path().join("program")).status().unwrap();
+    assert_eq!(plain.code(), Some(0));
+    // (Threads that wait for one another have all signals blocked.)
+    let command = ["timeout", "-s", "KILL", "20", "./program"];
+    let output = profile(directory.path(), &["--json", "-o", "report"], &command);
+    assert_eq!((output.status.code(), output.status.signal()), (Some(0), None));
+    // The parent's rounds, and the children's.
+    let p = first(&std::fs::read_to_string(directory.path().join("report")).unwrap());
+    assert_eq!(p["pids"].as_array().unwrap().len(), 21, "{p:#}");
+    assert_eq!(p["copies"], 41);
+}
