@@ -5,6 +5,7 @@ mod demo;
 mod doctor;
 mod library;
 mod options_table;
+mod printable;
 mod profile;
 mod run;
 mod startup;
@@ -53,8 +54,20 @@ fn command() -> Command {
         .subcommand(bench::views_loop::command())
 }
 
+/// Exit status where the command line is not understood.
+const MISUSED: u8 = 2;
+
 fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(why) if why.use_stderr() => {
+            // (It repeats words of the command line.)
+            let text = why.render().to_string();
+            text.lines().for_each(|line| eprintln!("{}", printable::printable(line)));
+            return ExitCode::from(MISUSED);
+        }
+        Err(help) => help.exit(),
+    };
     let (name, matches) = matches.subcommand().expect("clap demands a subcommand");
     let outcome = match name {
         "run" => return run::main(matches),
@@ -75,7 +88,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("uncopy: {message}");
+            complain(&message);
             ExitCode::FAILURE
         }
     }
@@ -91,6 +104,11 @@ fn print(text: &str) -> Outcome {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot print ({e})")),
         _ => Ok(()),
     }
+}
+
+/// Says on standard error, in one line, what is wrong. Names and paths in it are somebody else's.
+fn complain(message: &str) {
+    eprintln!("uncopy: {}", printable::printable(message));
 }
 
 /// Reads the options of a subcommand that was declared with clap's derive.

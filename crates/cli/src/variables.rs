@@ -113,7 +113,7 @@ pub fn default_text(spec: &Spec) -> String {
 pub fn report(overridden: impl Fn(&str) -> bool) -> Vec<Complaint> {
     let found = complaints(std::env::vars_os(), overridden);
     for complaint in &found {
-        eprintln!("uncopy: {}", complaint.text);
+        crate::complain(&complaint.text);
     }
     found
 }

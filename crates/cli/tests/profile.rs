@@ -3,6 +3,8 @@
 #[allow(dead_code)]
 mod support;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -186,4 +188,63 @@ fn what_cannot_be_executed_has_the_status_that_shells_give() {
     assert_eq!(profile(here, &[], &["no-such-program"]).status.code(), Some(127));
     assert_eq!(profile(here, &[], &["/etc/passwd"]).status.code(), Some(126));
     assert_eq!(profile(here, &["--min", "1"], &["true"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_names_of_programs_are_shown_and_not_obeyed() {
+    if !works_here() {
+        return;
+    }
+    let (directory, program) = relay();
+    let bytes = b"<\x1b[31m'\xc2\x9b1m\n\xe2\x80\xae";
+    let name = directory.path().join(OsStr::from_bytes(bytes));
+    std::fs::hard_link(&program, &name).unwrap();
+    for option in [&[][..], &["--json"]] {
+        let words = [&["--html", "page.html"], option].concat();
+        let mut profile = uncopy();
+        profile.current_dir(directory.path()).arg("profile").args(words).arg("--");
+        let output = profile.arg(&name).args(["in", "out", "1"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(7));
+        let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        let text = stderr(&output);
+        assert!(!text.contains(steers), "{text:?}");
+        if option.is_empty() {
+            let shown = r"/<\x1b[31m'\u{9b}1m\n\u{202e}";
+            assert_eq!(text.matches(&format!("{shown}\n")).count(), 1, "{text}");
+            assert!(text.matches(&format!("({})", &shown[1..])).count() > 3, "{text}");
+        } else {
+            let path = first(&text)["program"].as_str().unwrap().to_owned();
+            assert!(path.ends_with("/<\x1b[31m'\u{9b}1m\n\u{202e}"), "{path:?}");
+        }
+        let page = std::fs::read_to_string(directory.path().join("page.html")).unwrap();
+        assert!(!page.contains(steers), "{page:?}");
+        assert!(page.contains(r"<h1>&lt;\x1b[31m&#39;\u{9b}1m\n\u{202e}</h1>"), "{page}");
+    }
+}
+
+#[test]
+fn who_holds_a_librarys_lock_while_another_thread_forks_gets_on() {
+    if !works_here() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile/lock_and_fork.c");
+    let compile = |words: &[&str]| {
+        let mut compiler = Command::new("cc");
+        compiler.current_dir(directory.path()).args(["-O2", "-Wall", "-Wextra", "-Werror"]);
+        let done = compiler.arg(&source).args(words).args(["-pthread"]).status();
+        assert!(done.expect("cc is there").success());
+    };
+    compile(&["-DLIBRARY", "-shared", "-fPIC", "-o", "liblocks.so"]);
+    compile(&["-o", "program", "-L.", "-llocks", "-Wl,-rpath,$ORIGIN"]);
+    let plain = Command::new(directory.path().join("program")).status().unwrap();
+    assert_eq!(plain.code(), Some(0));
+    // (Threads that wait for one another have all signals blocked.)
+    let command = ["timeout", "-s", "KILL", "20", "./program"];
+    let output = profile(directory.path(), &["--json", "-o", "report"], &command);
+    assert_eq!((output.status.code(), output.status.signal()), (Some(0), None));
+    // The parent's rounds, and the children's.
+    let p = first(&std::fs::read_to_string(directory.path().join("report")).unwrap());
+    assert_eq!(p["pids"].as_array().unwrap().len(), 21, "{p:#}");
+    assert_eq!(p["copies"], 41);
 }

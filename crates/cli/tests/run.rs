@@ -3,7 +3,9 @@
 #[allow(dead_code)]
 mod support;
 
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -318,4 +320,44 @@ fn where_userfaultfd_is_refused_one_line_says_so_and_the_program_runs() {
     assert!(line.contains("sysctl -w vm.unprivileged_userfaultfd=1"), "{line}");
     assert!(line.contains("/dev/userfaultfd"), "{line}");
     assert_eq!(as_nobody(&["--require", "--", "true"]).status.code(), Some(125));
+}
+
+#[test]
+fn what_a_message_repeats_does_not_steer_the_terminal() {
+    let name = OsStr::from_bytes(b"/nowhere/\x1b[31m\xc2\x9b1m\xff\n\xe2\x80\xae");
+    let shown = r"/nowhere/\x1b[31m\u{9b}1m\xff\n\u{202e}";
+    for command in ["run", "profile"] {
+        let output = uncopy().arg(command).arg("--").arg(name).output().unwrap();
+        assert_eq!(output.status.code(), Some(127));
+        assert_eq!(one_line(&output), format!("uncopy: {shown}: no such file; check the path"));
+    }
+    let output = uncopy().args(["run", "--thr\u{9b}esh=4\u{7}", "--", "true"]).output().unwrap();
+    assert!(!stderr(&output).contains(|c: char| c.is_control() && c != '\n'), "{output:?}");
+    let output = uncopy().arg("\u{9b}1m\u{202e}").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains(r"\u{9b}1m\u{202e}"), "{output:?}");
+}
+
+#[test]
+fn a_misspelt_option_is_not_taken_for_the_program() {
+    for (command, option, hint) in [
+        ("run", "--tresh=4", "did you mean --threshold?"),
+        ("run", "--verbos", "did you mean --verbose?"),
+        ("run", "--quiet-please", "'uncopy run --help' lists the options"),
+        ("run", "-x", "'uncopy run --help' lists the options"),
+        ("profile", "--jsno", "did you mean --json?"),
+    ] {
+        for more in [&["--", "true"][..], &["true"], &[]] {
+            let output = uncopy().arg(command).arg(option).args(more).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{option}");
+            let name = option.split('=').next().unwrap();
+            assert_eq!(one_line(&output), format!("uncopy: unknown option {name}; {hint}"));
+        }
+    }
+    // What stands behind `--` is the program, whatever it is called.
+    let output = run(&["--verbose=no", "--", "--tresh=4"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(one_line(&output).contains("--tresh=4: command not found"));
+    let output = run(&["--threshold", "64K", "echo", "--tresh=4", "--", "-x"]);
+    assert_eq!(stdout(&output), "--tresh=4 -- -x\n");
 }

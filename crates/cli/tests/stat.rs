@@ -4,8 +4,10 @@
 #[allow(dead_code)]
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -60,8 +62,12 @@ impl Session {
     }
 
     fn start_with(&self, options: &[&str], more: impl FnOnce(&mut Command)) -> Pump {
+        self.start_as(pump(), options, more)
+    }
+
+    fn start_as(&self, program: &Path, options: &[&str], more: impl FnOnce(&mut Command)) -> Pump {
         let mut command = uncopy();
-        command.arg("run").args(options).arg("--").arg(pump()).arg(pump().with_file_name("input"));
+        command.arg("run").args(options).arg("--").arg(program).arg(pump().with_file_name("input"));
         command.env("XDG_RUNTIME_DIR", self.path());
         more(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -156,10 +162,13 @@ fn counters_seen_from_outside_are_those_of_the_summary_at_exit() {
             continue;
         };
         let Ok(value) = value.parse::<u64>() else { continue };
+        assert!(value > 0, "{name}\n{summary}");
         assert_eq!(count(&seen, name), value, "{name}\n{summary}");
         compared += 1;
     }
-    assert_eq!(compared, uncopy_core::counters::NAMES.len());
+    // What is not there is 0.
+    let counters = seen["counters"].as_object().unwrap();
+    assert_eq!(compared, counters.values().filter(|v| v.as_u64() != Some(0)).count());
 }
 
 #[test]
@@ -189,6 +198,48 @@ fn call_sites_have_their_function_their_decision_and_a_reason_for_what_was_not_e
         (&moves[0]["decision"], &moves[0]["last_reason"]),
         (&"copies".into(), &"overlap".into())
     );
+}
+
+#[test]
+fn what_a_program_calls_itself_does_not_steer_the_terminal() {
+    if !publishes_here() {
+        return;
+    }
+    let session = Session::new();
+    // Colours, C1's CSI as a character and as a byte, a line's end, and another direction.
+    let bytes = b"\x1b[1m\xc2\x9b2m\x9b\n\xe2\x80\xae";
+    let program = pump().with_file_name(OsStr::from_bytes(bytes));
+    let _ = fs::hard_link(pump(), &program);
+    let mut pump = session.start_as(&program, &[], |_| {});
+    assert_eq!(pump.tell("copy 5"), "done");
+    let shown = r"\x1b[1m\u{9b}2m\x9b\n\u{202e}";
+    let pid = pump.pid().to_string();
+    for words in [&["-p", &pid][..], &[], &["--json", "-p", &pid], &["--prometheus", "-p", &pid]] {
+        let output = session.stat(words);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!text.contains(steers), "{words:?}: {text:?}");
+        match words {
+            ["--json", ..] => {
+                let seen: Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(seen["command"], "\x1b[1m\u{9b}2m\u{fffd}\n\u{202e}");
+            }
+            ["--prometheus", ..] => assert!(text.contains(r"\\x1b[1m\\u{9b}2m"), "{text}"),
+            _ => assert!(text.contains(&shown.replace(r"\x9b", "\u{fffd}")), "{text}"),
+        }
+    }
+    let all = session.stat(&["-p", &pid]);
+    assert!(stdout(&all).contains(r"(\x1b[1m\u{9b}2m"), "{}", stdout(&all));
+    pump.quit();
+    // Of one that is not under uncopy the name is in the refusal.
+    let shell = session.path().join("\x1b]0;t\x07");
+    symlink("/bin/sh", &shell).unwrap();
+    let mut other = Command::new(&shell);
+    let mut other = other.args(["-c", "read line"]).stdin(Stdio::piped()).spawn().unwrap();
+    let refusal = session.refusal(other.id());
+    drop(other.stdin.take());
+    let _ = other.wait();
+    assert!(refusal.contains(r"(\x1b]0;t\x07) is not under uncopy"), "{refusal:?}");
 }
 
 #[test]

@@ -280,6 +280,14 @@ pub fn nearest(variable: &str) -> Option<&'static str> {
         .map(|(_, e)| e)
 }
 
+/// The one of `names` nearest to a misspelt `name`, if one is near: of a third of its length, or its beginning.
+pub fn nearest_name<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
+    let by_distance = |n: &&&str| edit_distance(n.as_bytes(), name.as_bytes());
+    let near =
+        |n: &&&str| by_distance(n) <= 1 + n.len() / 3 || (name.len() >= 2 && n.starts_with(name));
+    names.iter().filter(near).min_by_key(by_distance).copied()
+}
+
 /// Whether `variable` is an option's or a reserved one.
 pub fn known(variable: &str) -> bool {
     OPTIONS.iter().any(|s| s.env == variable) || RESERVED.contains(&variable)
@@ -334,6 +342,17 @@ mod tests {
         assert_eq!(nearest("UNCOPY_TRESHOLD"), Some("UNCOPY_THRESHOLD"));
         assert_eq!(nearest("UNCOPY_COMPLETELY_DIFFERENT"), None);
         assert!(known("UNCOPY_VERBOSE") && !known("UNCOPY_VERBOSITY"));
+    }
+
+    #[test]
+    fn a_misspelt_name_finds_its_neighbour_and_only_a_near_one() {
+        let names = ["threshold", "verbose", "lend", "library"];
+        assert_eq!(nearest_name("tresh", &names), Some("threshold"));
+        assert_eq!(nearest_name("verbsoe", &names), Some("verbose"));
+        assert_eq!(nearest_name("lib", &names), Some("library"));
+        for other in ["x", "", "quiet", "file"] {
+            assert_eq!(nearest_name(other, &names), None, "{other}");
+        }
     }
 
     #[test]

@@ -300,9 +300,12 @@ extern "C" fn end() {
     if summary_descriptor() < 0 {
         return;
     }
+    // (What is 0 says nothing, and a process that did nothing has nothing to say.)
     let mut text = String::new();
-    for (name, value) in space::COUNTERS.snapshot().iter() {
+    for (name, value) in space::COUNTERS.snapshot().iter().filter(|(_, value)| *value > 0) {
         let _ = writeln!(text, "uncopy: {name}={value}");
     }
-    say(&text);
+    if !text.is_empty() {
+        say(&text);
+    }
 }

@@ -65,8 +65,12 @@ fn name_of_program() -> Vec<u8> {
     };
     use std::os::unix::ffi::OsStrExt;
     let given = std::path::Path::new(std::ffi::OsStr::from_bytes(given.to_bytes()));
-    let leads = given.is_absolute()
-        && std::fs::canonicalize(given).is_ok_and(|p| p.as_os_str().as_bytes() == file);
+    // (Not by `realpath`: it calls the program's malloc, whose constructor has not run yet.)
+    let same = || {
+        let [given, file] = [rustix::fs::stat(given).ok()?, rustix::fs::stat(&*file).ok()?];
+        Some((given.st_dev, given.st_ino) == (file.st_dev, file.st_ino))
+    };
+    let leads = given.is_absolute() && same() == Some(true);
     if leads { given.as_os_str().as_bytes().to_vec() } else { file }
 }
 

@@ -7,7 +7,7 @@ use crate::sites::site;
 use crate::state::{self, FILTER, Program};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use uncopy_core::flow::layout::{Call, header};
 use uncopy_core::span::Span;
 use uncopy_vm::early;
@@ -33,9 +33,9 @@ pub fn find() {
     }
 }
 
-/// From now on copies of `least` bytes and more are followed.
+/// From now on copies of `least` bytes and more are followed: behind what [`find`] has found.
 pub fn follow_from(least: usize) {
-    LEAST.store(least, Relaxed);
+    LEAST.store(least, Release);
 }
 
 /// See [`follow_from`].

@@ -33,8 +33,8 @@ pub mod watch;
 
 use uncopy_vm::heap::Heap;
 
-/// Behind every `Box` and `Vec` of this library. It is used by the constructor and with the follower's lock held,
-/// signals blocked; so no handler finds its own thread inside, and fork, which takes the follower's lock, finds the
-/// heap's free.
+/// Behind every `Box` and `Vec` of this library. It is used by the constructor, which is the first, and with the
+/// follower's lock held, signals blocked; so no handler finds its own thread inside, and fork, which takes the
+/// follower's lock, finds the heap's free.
 #[global_allocator]
 static HEAP: Heap = Heap::new();

@@ -3,31 +3,30 @@
 //! unsafe: asks the dynamic linker, and reads the headers of what it has loaded.
 
 use crate::state;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use uncopy_core::flow::layout::{Call, MODULES, SITES, site};
 
 const SLOTS: usize = 4096;
 const CALL_BITS: u32 = 6;
+/// Numbers of sites share a word with their keys, so that nobody finds the one without the other.
+const ID_BITS: u32 = 10;
+const _: () = assert!(SITES.room <= 1 << ID_BITS);
 
-struct Slot {
-    key: AtomicUsize,
-    id: AtomicU32,
-}
-
-/// Sites by hash, so that a known one takes no lock. What finds no place is looked up each time.
-static KNOWN: [Slot; SLOTS] =
-    [const { Slot { key: AtomicUsize::new(0), id: AtomicU32::new(0) } }; SLOTS];
+/// Sites by hash, so that a known one takes no lock: key and number. What finds no place is looked up each time.
+static KNOWN: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 
 /// A return address in a file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct InFile {
-    /// The file's path.
-    pub path: Vec<u8>,
+    /// The file's path; of the program itself an empty one. The dynamic linker's own: nothing is allocated without
+    /// the follower's lock (see `HEAP`), and who calls from a file keeps it loaded.
+    path: &'static CStr,
     /// The address, as the file has it.
-    pub address: usize,
+    address: usize,
 }
 
-fn slot(key: usize) -> &'static Slot {
+fn slot(key: usize) -> &'static AtomicUsize {
     &KNOWN[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % SLOTS]
 }
 
@@ -36,17 +35,16 @@ fn slot(key: usize) -> &'static Slot {
 pub fn site(call: Call, caller: usize) -> u32 {
     let key = caller << CALL_BITS | call as usize;
     let slot = slot(key);
-    if slot.key.load(Relaxed) == key {
-        return slot.id.load(Relaxed);
+    let known = slot.load(Relaxed);
+    if known >> ID_BITS == key {
+        return (known % (1 << ID_BITS)) as u32;
     }
     state::site_known(key).unwrap_or_else(|| {
         let found = locate(caller);
         let id = state::with(|s| s.add_site(key, call, caller, found)).unwrap_or(0);
-        if id != 0 && slot.key.load(Relaxed) == 0 {
-            slot.id.store(id, Relaxed);
-            // (Read first by others; on x86 stores are seen in order.)
-            core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
-            slot.key.store(key, Relaxed);
+        // (Code lies below 2^47, so a key has room; it is one store that tells others all.)
+        if id != 0 && key >> (usize::BITS - ID_BITS) == 0 {
+            let _ = slot.compare_exchange(0, key << ID_BITS | id as usize, Relaxed, Relaxed);
         }
         id
     })
@@ -54,12 +52,12 @@ pub fn site(call: Call, caller: usize) -> u32 {
 
 /// In a forked child, whose numbers begin anew.
 pub fn forget() {
-    KNOWN.iter().for_each(|s| s.key.store(0, Relaxed));
+    KNOWN.iter().for_each(|s| s.store(0, Relaxed));
 }
 
 fn locate(caller: usize) -> Option<InFile> {
-    // SAFETY: errno's address is valid; `info` is written where dladdr succeeds; a loaded file begins with its
-    // header, whose type stands at byte 16.
+    // SAFETY: errno's address is valid; `info` is written where dladdr succeeds, and its string stays while the file
+    // is loaded, which is while this call goes on; a loaded file begins with its header, whose type stands at byte 16.
     unsafe {
         let errno = *libc::__errno_location();
         let mut info: libc::Dl_info = core::mem::zeroed();
@@ -74,9 +72,9 @@ fn locate(caller: usize) -> Option<InFile> {
         let headers = libc::getauxval(libc::AT_PHDR) as usize;
         let path = if headers.wrapping_sub(base) < 4096 {
             // The program itself, which is known here by the name that it was called by.
-            Vec::new()
+            c""
         } else {
-            core::ffi::CStr::from_ptr(info.dli_fname).to_bytes().to_vec()
+            CStr::from_ptr(info.dli_fname)
         };
         Some(InFile { path, address })
     }
@@ -99,7 +97,7 @@ impl state::State {
         book.set(SITES, id, site::CALL, call as u64);
         book.set(SITES, id, site::ADDRESS, caller as u64);
         if let Some(found) = found {
-            let module = self.module(found.path);
+            let module = self.module(found.path.to_bytes());
             book.set(SITES, id, site::IN_FILE, found.address as u64);
             book.set(SITES, id, site::MODULE, module);
         }
@@ -108,8 +106,8 @@ impl state::State {
     }
 
     /// The number of a module, from 1 on; 0: there is no room.
-    fn module(&mut self, path: Vec<u8>) -> u64 {
-        if let Some(id) = self.modules.get(&path) {
+    fn module(&mut self, path: &[u8]) -> u64 {
+        if let Some(id) = self.modules.get(path) {
             return *id;
         }
         let book = self.follower.book();
@@ -117,9 +115,9 @@ impl state::State {
         if path.is_empty() {
             book.set_path(Some(id), &crate::book::executable());
         } else {
-            book.set_path(Some(id), &path);
+            book.set_path(Some(id), path);
         }
-        self.modules.insert(path, id as u64 + 1);
+        self.modules.insert(path.to_vec(), id as u64 + 1);
         id as u64 + 1
     }
 }

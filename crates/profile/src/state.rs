@@ -12,6 +12,7 @@ use uncopy_core::filter::Filter;
 use uncopy_core::flow::layout::{SITES, header};
 use uncopy_core::flow::{Bounds, Follower, Memory};
 use uncopy_core::options::{PROFILE, PROFILE_LEAST, PROFILE_TOUCH};
+use uncopy_vm::critical::{block_signals, restore_signals};
 use uncopy_vm::lock::Lock;
 
 /// Most runs of tagged bytes: some 30 MB of books.
@@ -40,7 +41,7 @@ pub struct State {
 }
 
 struct Global(UnsafeCell<Option<State>>);
-// SAFETY: reached only with the lock held, or before any second thread can be (start, forked child).
+// SAFETY: reached only with the lock held, or in a forked child, which has one thread.
 unsafe impl Sync for Global {}
 static GLOBAL: Global = Global(UnsafeCell::new(None));
 static LOCK: Lock = Lock::new();
@@ -135,32 +136,13 @@ pub fn site_known(key: usize) -> Option<u32> {
     with(|s| s.sites.get(&key).copied()).unwrap_or(Some(0))
 }
 
-/// Blocks all signals on this thread; returns what was blocked before.
-pub fn block_signals() -> u64 {
-    let (mut old, all) = (0u64, !0u64);
-    sigprocmask(&all, &mut old);
-    old
-}
-
-/// See [`block_signals`].
-pub fn restore_signals(mask: u64) {
-    sigprocmask(&mask, core::ptr::null_mut());
-}
-
-fn sigprocmask(new: &u64, old: *mut u64) {
-    const SIG_SETMASK: usize = 2;
-    // SAFETY: changes this thread's signal mask only; leaves errno alone.
-    unsafe {
-        core::arch::asm!("syscall", inlateout("rax") libc::SYS_rt_sigprocmask => _,
-            in("rdi") SIG_SETMASK, in("rsi") new, in("rdx") old, in("r10") 8,
-            lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-}
-
-/// The constructor's work.
+/// The constructor's work. It is the first of all constructors (`-z initfirst`, see build.rs), libc's too: what they
+/// set up (`environ`, standard streams, the program's malloc) is not used. As a rule the process has one thread; but an
+/// auditing library (`LD_AUDIT`) may have started some, or another library, where the linker lets it be the first.
+/// So nothing here counts on that.
 ///
 /// # Safety
-/// `envp` is a null-terminated list of strings; the process has one thread.
+/// `envp` is a null-terminated list of strings.
 pub unsafe fn start(envp: *const *const c_char) {
     let mut least = LEAST;
     let mut touch = true;
@@ -192,9 +174,7 @@ pub unsafe fn start(envp: *const *const c_char) {
     copy::follow_from(least.max(16));
 }
 
-/// # Safety
-/// The process has one thread.
-unsafe fn begin_anew(least: usize, touch: bool) -> bool {
+fn begin_anew(least: usize, touch: bool) -> bool {
     // SAFETY: leaked by `start`.
     let Some(directory) = (unsafe { DIRECTORY.load(Relaxed).as_ref() }) else { return false };
     let Some(book) = book::open(directory) else { return false };
@@ -210,8 +190,10 @@ unsafe fn begin_anew(least: usize, touch: bool) -> bool {
         helped: watch::helped_ns(),
         vain: 0,
     };
-    // SAFETY: nobody else is here. (What a child inherited is left as it is: it is the parent's.)
+    LOCK.lock();
+    // SAFETY: the lock is held. (What a child inherited is left as it is: it is the parent's.)
     unsafe { core::mem::forget((*GLOBAL.0.get()).replace(state)) };
+    LOCK.unlock();
     PID.store(rustix::process::getpid().as_raw_pid(), Relaxed);
     ON.store(true, Relaxed);
     true

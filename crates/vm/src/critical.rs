@@ -156,7 +156,7 @@ pub fn forking() -> bool {
 }
 
 /// No handler of the program runs on this thread until [`restore_signals`] is given what this returns.
-pub(crate) fn block_signals() -> u64 {
+pub fn block_signals() -> u64 {
     let mut old = 0u64;
     // SAFETY: changes this thread's signal mask only.
     unsafe {
@@ -172,7 +172,7 @@ pub(crate) fn block_signals() -> u64 {
 }
 
 /// See [`block_signals`].
-pub(crate) fn restore_signals(mask: u64) {
+pub fn restore_signals(mask: u64) {
     sigprocmask(SIG_SETMASK, mask);
 }
 

@@ -7,12 +7,12 @@
 //!
 //! unsafe: maps memory over a static of ours, which holds nothing but atomics.
 
-use crate::inject;
+use crate::{critical, inject};
 use core::ffi::CStr;
 use core::fmt::Write;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
@@ -175,11 +175,20 @@ fn make_file(directory: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let fd = rustix::fs::openat(directory, name, flags, mode)?;
     rustix::fs::fchmod(&fd, mode)?;
     // All of it is written, so that all of it has memory: a hole might find none when it is counted in.
-    // SAFETY: plain words of ours, read as they are at the moment.
-    let content = unsafe { core::slice::from_raw_parts(address().cast::<u8>(), SIZE) };
     let mut done = 0;
     while done < SIZE {
-        done += rustix::io::pwrite(&fd, &content[done..], done as u64)?;
+        let from = address() as usize + done;
+        // (No slice: other threads may be counting. The kernel reads each word as it is at the moment.)
+        // SAFETY: reads a static of ours only.
+        let wrote = unsafe {
+            let number = fd.as_raw_fd() as usize;
+            critical::syscall4(libc::SYS_pwrite64 as usize, number, from, SIZE - done, done)
+        };
+        match wrote {
+            1.. => done += wrote as usize,
+            0 => return Err(Errno::IO),
+            _ => return Err(Errno::from_raw_os_error(-wrote as i32)),
+        }
     }
     Ok(fd)
 }

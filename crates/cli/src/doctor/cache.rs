@@ -76,7 +76,7 @@ pub fn handed_on() -> Option<String> {
     match read(&path()?, Machine::own) {
         Found::Costs(costs) => Some(costs.to_string()),
         Found::Bad(why) => {
-            eprintln!("uncopy: {why}");
+            crate::complain(&why);
             None
         }
         Found::Nothing | Found::Foreign => None,

@@ -35,6 +35,7 @@ use self::machine::Machine;
 use self::measured::Measured;
 use self::report::{Kept, Report};
 use crate::bench::{cores, progress};
+use crate::printable::printable;
 use crate::run::userfaultfd;
 use crate::{Outcome, parsed};
 
@@ -73,7 +74,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
-            eprintln!("uncopy: {message}");
+            crate::complain(&message);
             ExitCode::FAILURE
         }
     }
@@ -85,8 +86,8 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
     if args.forget {
         let none = || "there are no costs".to_owned();
         let text = match &path {
-            Some(path) if cache::forget(path)? => format!("removed {}", path.display()),
-            Some(path) => format!("{} in {}", none(), path.display()),
+            Some(path) if cache::forget(path)? => format!("removed {}", printable(path)),
+            Some(path) => format!("{} in {}", none(), printable(path)),
             None => none(),
         };
         crate::print(&format!("{text}\n"))?;

@@ -11,6 +11,7 @@ use super::checks::Check;
 use super::derive::{FURTHEST, HOW};
 use super::machine::Machine;
 use super::measured::Measured;
+use crate::printable::{self, printable};
 use crate::units;
 
 /// Whether the costs are there for the next `uncopy run`.
@@ -78,7 +79,7 @@ impl Report {
             "not_kept": reason,
             "in_use": self.in_use.map(prices),
         });
-        format!("{report}\n")
+        format!("{}\n", printable::json(&report))
     }
 
     /// For people.
@@ -105,12 +106,12 @@ impl Report {
             );
         }
         let _ = match &self.kept {
-            Kept::In(path) => writeln!(text, "Kept for 'uncopy run' in {}.", path.display()),
-            Kept::Not(why) => writeln!(text, "Not kept for 'uncopy run': {why}."),
+            Kept::In(path) => writeln!(text, "Kept for 'uncopy run' in {}.", printable(path)),
+            Kept::Not(why) => writeln!(text, "Not kept for 'uncopy run': {}.", printable(why)),
         };
         let _ = match &self.obstacle {
             None => writeln!(text, "Copies can be elided here."),
-            Some(why) => writeln!(text, "Nothing can be elided here: {why}"),
+            Some(why) => writeln!(text, "Nothing can be elided here: {}", printable(why)),
         };
         text
     }

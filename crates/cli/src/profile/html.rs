@@ -5,13 +5,15 @@ use std::fmt::Write;
 use super::model::{Path, Place, Program, Source, Way, mean};
 use super::picture::picture;
 use super::text::{cells, head, percent, share, source, split, time};
+use crate::printable::printable;
 use crate::units::{grouped, rough_size};
 
 const STYLE: &str = include_str!("page.css");
 
 /// Text for a page.
 pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let text = printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 /// The whole page.

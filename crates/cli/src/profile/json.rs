@@ -6,10 +6,11 @@ use uncopy_core::flow::layout::class_start;
 use uncopy_core::flow::predict::Saving;
 
 use super::model::{End, Input, Path, Place, Program, Source, Steps, Way};
+use crate::printable;
 
 /// All of them.
 pub fn lines(programs: &[Program]) -> String {
-    programs.iter().map(|p| format!("{}\n", program(p))).collect()
+    programs.iter().map(|p| format!("{}\n", printable::json(&program(p)))).collect()
 }
 
 fn program(p: &Program) -> Value {

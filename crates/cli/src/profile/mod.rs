@@ -7,7 +7,6 @@ mod picture;
 mod process;
 mod text;
 
-use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,6 +18,7 @@ use uncopy_core::options::{self, OPTIONS, index_of};
 use uncopy_core::policy::Costs;
 
 use crate::doctor::cache;
+use crate::printable::printable;
 use crate::run::environment::Environment;
 use crate::run::{checks, program};
 use crate::{Outcome, library, units};
@@ -92,16 +92,21 @@ fn in_range(least: usize) -> Result<usize, String> {
 
 /// Runs the program, reports, and ends as it did.
 pub fn main(matches: &ArgMatches) -> ExitCode {
-    let words: Vec<OsString> =
-        matches.get_many("command").expect("clap demands a command").cloned().collect();
+    let words = match crate::run::program_words(&command(), matches, std::env::args_os()) {
+        Ok(words) => words,
+        Err(why) => {
+            crate::complain(&why);
+            return ExitCode::from(crate::MISUSED);
+        }
+    };
     let mut environment = Environment::own();
-    let name = Path::new(&words[0]).display();
+    let name = printable(&words[0]);
     let found = program::find(&words[0], environment.get("PATH"));
     let found = found.and_then(|file| program::loaded(&file).map(|loaded| (file, loaded)));
     let (file, loaded) = match found {
         Ok(files) => files,
         Err(why) => {
-            eprintln!("uncopy: {name}: {}", why.text);
+            crate::complain(&format!("{name}: {}", why.text));
             return ExitCode::from(why.status);
         }
     };
@@ -110,7 +115,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let (library, parts) = match prepared {
         Ok(prepared) => prepared,
         Err(why) => {
-            eprintln!("uncopy: cannot profile: {why}");
+            crate::complain(&format!("cannot profile: {why}"));
             return ExitCode::from(REFUSED);
         }
     };
@@ -129,12 +134,12 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let ended = match ended {
         Ok(ended) => ended,
         Err(why) => {
-            eprintln!("uncopy: {name}: {why}");
+            crate::complain(&format!("{name}: {why}"));
             return ExitCode::from(126);
         }
     };
     if let Err(why) = report(matches, &read(parts.path())) {
-        eprintln!("uncopy: {why}");
+        crate::complain(&why);
     }
     drop(parts);
     ended.like_it()

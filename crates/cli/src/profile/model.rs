@@ -9,6 +9,7 @@ use uncopy_core::flow::predict::{self, Saving};
 use uncopy_core::policy::Costs;
 use uncopy_core::span::PAGE;
 
+use crate::printable::printable;
 use crate::stat::symbols::Files;
 
 /// Where a call is made.
@@ -24,7 +25,8 @@ pub struct Place {
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}  {} ({})", self.call, self.function, self.library)
+        let (function, library) = (printable(&self.function), printable(&self.library));
+        write!(f, "{}  {function} ({library})", self.call)
     }
 }
 

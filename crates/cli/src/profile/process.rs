@@ -13,6 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
+use crate::printable::printable;
 use crate::run::environment::Environment;
 use crate::run::exec;
 
@@ -71,7 +72,7 @@ pub fn run(
         Ok(ForkResult::Child) => {
             let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
             let error = exec::exec(file, words, environment);
-            eprintln!("uncopy: {}: cannot be executed ({error})", Path::new(&words[0]).display());
+            crate::complain(&format!("{}: cannot be executed ({error})", printable(&words[0])));
             let missing = error.kind() == std::io::ErrorKind::NotFound;
             // SAFETY: ends the child without what is the parent's to do.
             unsafe { libc::_exit(if missing { 127 } else { 126 }) }

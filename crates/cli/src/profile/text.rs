@@ -5,6 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, ColumnConstraint, Table};
 
 use super::model::{End, Path, Program, Source, Steps, Way, mean};
+use crate::printable::printable;
 use crate::units::{TABLE_STYLE, grouped, rough_size};
 
 /// Paths with a smaller share of the bytes are summed up, if there are more than so many.
@@ -93,7 +94,7 @@ fn program(p: &Program) -> String {
     let mut text = String::new();
     let count =
         if p.pids.len() > 1 { format!(", {} processes", p.pids.len()) } else { String::new() };
-    let _ = writeln!(text, "uncopy profile: {}{count}", p.path);
+    let _ = writeln!(text, "uncopy profile: {}{count}", printable(&p.path));
     for line in head(p) {
         let _ = writeln!(text, "  {line}");
     }

@@ -16,6 +16,7 @@ use uncopy_core::options::{self, Kind, OPTIONS};
 
 use self::environment::Environment;
 use crate::doctor::cache;
+use crate::printable::printable;
 use crate::{library, variables};
 
 /// Exit status when `--require` refuses.
@@ -80,10 +81,39 @@ pub(crate) fn command_words() -> Arg {
         .help("The program and its arguments")
 }
 
-/// Executes the program; comes back only if that cannot be done.
-pub fn main(matches: &ArgMatches) -> ExitCode {
+/// The program and its arguments, from `uncopy`'s own. What looks like an option and is none would be taken for
+/// the program's name, unless `--` stands before it; the error says so.
+pub(crate) fn program_words(
+    command: &Command,
+    matches: &ArgMatches,
+    all: impl ExactSizeIterator<Item = OsString>,
+) -> Result<Vec<OsString>, String> {
     let words: Vec<OsString> =
         matches.get_many("command").expect("clap demands a command").cloned().collect();
+    let first = words[0].to_string_lossy();
+    let before = all.len().checked_sub(words.len() + 1);
+    let behind_dashes = before.and_then(|at| { all }.nth(at)).is_some_and(|word| word == "--");
+    if first.len() < 2 || !first.starts_with('-') || behind_dashes {
+        return Ok(words);
+    }
+    let given = first.split('=').next().unwrap_or_default();
+    let names: Vec<&str> = command.get_arguments().filter_map(Arg::get_long).collect();
+    let hint = options::nearest_name(given.trim_start_matches('-'), &names).map_or_else(
+        || format!("'uncopy {} --help' lists the options", command.get_name()),
+        |near| format!("did you mean --{near}?"),
+    );
+    Err(format!("unknown option {given}; {hint}"))
+}
+
+/// Executes the program; comes back only if that cannot be done.
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    let words = match program_words(&command(), matches, std::env::args_os()) {
+        Ok(words) => words,
+        Err(why) => {
+            crate::complain(&why);
+            return ExitCode::from(crate::MISUSED);
+        }
+    };
     let mut environment = Environment::own();
     let given = |env: &str| {
         OPTIONS.iter().find(|s| s.env == env).and_then(|s| matches.get_one::<u64>(s.name).copied())
@@ -94,13 +124,13 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         }
     }
 
-    let name = Path::new(&words[0]).display();
+    let name = printable(&words[0]);
     let found = program::find(&words[0], environment.get("PATH"));
     let found = found.and_then(|file| program::loaded(&file).map(|loaded| (file, loaded)));
     let (file, loaded) = match found {
         Ok(files) => files,
         Err(why) => {
-            eprintln!("uncopy: {name}: {}", why.text);
+            crate::complain(&format!("{name}: {}", why.text));
             return ExitCode::from(why.status);
         }
     };
@@ -115,7 +145,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let required = matches.get_flag("require");
     let consequence = if required { "refused" } else { "running plainly" };
     for obstacle in &obstacles {
-        eprintln!("uncopy: {consequence}: {obstacle}");
+        crate::complain(&format!("{consequence}: {obstacle}"));
     }
     match library {
         Ok(library) if obstacles.is_empty() => {
@@ -136,7 +166,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     }
 
     let error = exec::exec(&file, &words, &environment);
-    eprintln!("uncopy: {name}: cannot be executed ({error})");
+    crate::complain(&format!("{name}: cannot be executed ({error})"));
     ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 

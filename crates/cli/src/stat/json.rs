@@ -9,10 +9,11 @@ use super::process;
 use super::program::Site;
 use super::symbols::Symbols;
 use super::text::reasons;
+use crate::printable;
 
 /// All of them.
 pub fn lines(views: &[View], symbols: &mut HashMap<u32, Symbols>) -> String {
-    views.iter().map(|v| format!("{}\n", object(v, symbols))).collect()
+    views.iter().map(|v| format!("{}\n", printable::json(&object(v, symbols)))).collect()
 }
 
 fn object(view: &View, symbols: &mut HashMap<u32, Symbols>) -> Value {

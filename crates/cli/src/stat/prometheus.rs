@@ -9,6 +9,7 @@ use super::View;
 use super::program::Site;
 use super::symbols::Symbols;
 use super::text::reasons;
+use crate::printable::printable;
 
 /// What is told of every call site: name, meaning, value.
 type Metric = (&'static str, &'static str, fn(&Site) -> u64);
@@ -86,9 +87,9 @@ fn program(v: &View) -> String {
     format!("pid=\"{}\",command=\"{}\"", v.program.pid, escaped(&v.program.command))
 }
 
-/// A label's value: backslashes, quotes and ends of lines are written otherwise.
+/// A label's value: backslashes, quotes and what is not printable are written otherwise.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    printable(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn quotes_and_backslashes_in_a_label_are_escaped() {
-        assert_eq!(escaped("a\"b\\c\n"), "a\\\"b\\\\c\\n");
+        assert_eq!(escaped("a\"b\\c\n"), "a\\\"b\\\\c\\\\n");
     }
 
     #[test]

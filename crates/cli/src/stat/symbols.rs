@@ -8,6 +8,7 @@ use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, SymbolKind, elf};
 
 use super::process::{self, Mapping};
+use crate::printable::printable;
 
 /// Where a call was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +22,9 @@ pub struct Place {
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.library.is_empty() {
-            return f.write_str(&self.function);
+            return f.write_str(&printable(&self.function));
         }
-        write!(f, "{} ({})", self.function, self.library)
+        write!(f, "{} ({})", printable(&self.function), printable(&self.library))
     }
 }
 

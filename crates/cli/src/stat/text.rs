@@ -10,6 +10,7 @@ use super::View;
 use super::process;
 use super::program::{Decision, Site};
 use super::symbols::Symbols;
+use crate::printable::printable;
 use crate::units::{TABLE_STYLE, grouped, rough_size, size};
 
 const PAGE: u64 = 4096;
@@ -18,7 +19,7 @@ const PAGE: u64 = 4096;
 pub fn program(view: &View, symbols: &mut HashMap<u32, Symbols>) -> String {
     let p = &view.program;
     let age = process::age(p.start_time);
-    let mut text = format!("{} [{}], running for {age:.0} s\n", p.command, p.pid);
+    let mut text = format!("{} [{}], running for {age:.0} s\n", printable(&p.command), p.pid);
     let watched = if view.seconds < age - 1.0 { "in this interval" } else { "on the average" };
     let mut table = table(["", "since start", &format!("a second, {watched}")]);
     for (name, value, rate) in view.rows().filter(|(_, value, _)| *value > 0) {
@@ -129,7 +130,7 @@ pub fn list(views: &[View]) -> String {
         let c = &v.program.counters;
         table.add_row([
             v.program.pid.to_string(),
-            v.program.command.clone(),
+            printable(&v.program.command),
             grouped(c.elided_copies),
             rough_size(c.elided_bytes as f64),
             rough_size(v.rate("elided_bytes")),

@@ -7,6 +7,7 @@ use ratatui::text::{Line as TextLine, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
 
 use super::state::{COLUMNS, Column, State};
+use crate::printable::printable;
 use crate::stat::program::{Decision, Site};
 use crate::units::{grouped, rough_size, size};
 
@@ -83,7 +84,7 @@ fn programs(frame: &mut Frame, state: &mut State, area: Rect) {
             let value = l.value(*column);
             match column {
                 Column::Pid => aligned(l.program.pid.to_string(), true),
-                Column::Command => aligned(l.program.command.clone(), false),
+                Column::Command => aligned(printable(&l.program.command), false),
                 Column::Copies | Column::Faults => aligned(grouped(value.round() as u64), true),
                 _ => aligned(rough_size(value), true),
             }
@@ -106,7 +107,7 @@ fn selected(frame: &mut Frame, state: &mut State, area: Rect) {
     let Some(line) = state.chosen() else { return };
     let [graphs, sites] = Layout::vertical([Constraint::Length(5), Constraint::Min(3)]).areas(area);
     let [left, right] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(graphs);
-    let name = format!("{} [{}]", line.program.command, line.program.pid);
+    let name = format!("{} [{}]", printable(&line.program.command), line.program.pid);
     let elided = line.elided.last(left.width as usize);
     let latest = rough_size(line.value(Column::Elided));
     frame.render_widget(graph(format!(" {name}: {latest}/s elided "), &elided, Color::Green), left);
