@@ -107,6 +107,17 @@ static void another_user(void) {
     same("user", "status", "Uid:");
     same("group", "status", "Gid:");
 }
+/* A child of vfork shares our memory, but changes only itself. */
+static void in_vfork_child(void) {
+    char *v = VIEW(input);
+    int status, pid = vfork();
+    if (pid == 0) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || unshare(CLONE_NEWNET) || setgid(65534) || setuid(65534)) _exit(1);
+        _exit(is_input(v, SIZE, input, 0) ? 0 : 2);
+    }
+    MUST(waitpid(pid, &status, 0) == pid && status == 0);
+    input++;
+}
 static volatile int stop;
 static void *copies(void *unused) {
     (void)unused;
@@ -136,6 +147,7 @@ int main(void) {
     in_child(namespaces);
     in_child(landlock);
     in_child(another_user);
+    in_child(in_vfork_child);
     in_child(while_others_fault);
     return 0;
 }

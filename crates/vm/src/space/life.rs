@@ -149,11 +149,10 @@ pub fn stand_down() {
         GATE.set_state(OFF);
         space.books.as_ref().map(|b| b.memory.wake_page())
     });
-    if let Some(page) = page.flatten() {
+    // (The thread of a child of vfork's parent is not the child's to end.)
+    if let Some(page) = page.flatten().filter(|_| in_own_process()) {
         monitor::dismiss(page);
-        if in_own_process() {
-            with_space_after_fork(Space::close_userfaultfds);
-        }
+        with_space_after_fork(Space::close_userfaultfds);
     }
 }
 

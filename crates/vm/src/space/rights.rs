@@ -6,6 +6,7 @@
 //!
 //! unsafe: asks the kernel for the ids of the calling thread.
 
+use super::descriptors::in_own_process;
 use super::hold::{Hold, with_after_fork};
 use super::life::{off, stand_down};
 use super::{COUNTERS, GATE, running};
@@ -48,7 +49,8 @@ pub fn ids_changed() {
 
 /// The calling thread has given up rights, or moved to other namespaces: our threads follow.
 pub fn rights_changed() {
-    if !monitor::runs() || critical::inside() {
+    // (A child of vfork changes itself, and has no thread of ours.)
+    if !monitor::runs() || critical::inside() || !in_own_process() {
         return;
     }
     files::let_go_of_thread();
@@ -65,7 +67,11 @@ pub fn rights_changed() {
 /// Runs `call`, which the kernel refuses to a process of several threads, while the process has none of ours, if the program has
 /// one only. `call` reads none of the program's memory.
 pub fn without_our_threads<R>(call: impl FnOnce() -> R) -> R {
-    if !monitor::runs() || critical::inside() || !monitor::alone_with_program() {
+    if !monitor::runs()
+        || critical::inside()
+        || !in_own_process()
+        || !monitor::alone_with_program()
+    {
         return call();
     }
     files::let_go_of_thread();
