@@ -61,6 +61,12 @@ pub fn refused_for_pieces() -> bool {
     matches!(errno, Some(libc::EINVAL | libc::EFAULT))
 }
 
+/// The same of an input. From a socket the message is gone where an address was wrong: the plain call would take the next.
+pub fn refused_input(on: On) -> bool {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    refused_for_pieces() && !(on == On::Vectored && errno == Some(libc::EFAULT))
+}
+
 /// What a call is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {

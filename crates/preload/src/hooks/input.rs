@@ -12,6 +12,7 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, 
 use uncopy_stack::buffers::{On, list, piece, plausible, spans};
 use uncopy_stack::file;
 use uncopy_stack::input::{input, remember};
+use uncopy_vm::reading;
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.
 const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
@@ -344,7 +345,7 @@ unsafe fn receive(
             real::recvfrom(fd, buf, n, flags, addr, len)
         }
     };
-    if flags & UNUSUAL != 0 || !(addr.is_null() || plausible(len)) {
+    if flags & UNUSUAL != 0 {
         return as_it_is();
     }
     let buffers = [piece(buf as usize, n)];
@@ -359,18 +360,19 @@ unsafe fn receive(
         }
         let mut msg: msghdr = core::mem::zeroed();
         if !addr.is_null() {
-            if (*len as c_int) < 0 {
-                // The kernel's own EINVAL.
+            // (Else the kernel's own EFAULT, or EINVAL.)
+            let room = reading::read(len).filter(|room| (*room as c_int) >= 0)?;
+            if !reading::write(len, &room) {
                 return None;
             }
             msg.msg_name = addr.cast();
-            msg.msg_namelen = *len;
+            msg.msg_namelen = room;
         }
         msg.msg_iov = p.as_mut_ptr();
         msg.msg_iovlen = p.len();
         let received = real::recvmsg(fd, &mut msg, flags);
         if received >= 0 && !addr.is_null() {
-            *len = msg.msg_namelen;
+            reading::write(len, &msg.msg_namelen);
         }
         Some(received)
     })

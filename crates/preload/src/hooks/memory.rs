@@ -10,8 +10,7 @@ use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
 use libc::{off_t, size_t};
 use uncopy_core::span::{PAGE, Span, page_down};
-use uncopy_stack::buffers::plausible;
-use uncopy_vm::space;
+use uncopy_vm::{reading, space};
 
 #[inline]
 pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
@@ -198,8 +197,10 @@ const UFFDIO_REGISTER: c_ulong = 0xc020_aa00;
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        if request == UFFDIO_REGISTER && space::wanted() && plausible(argument) {
-            let [addr, len] = argument.cast::<[u64; 2]>().read_unaligned();
+        if request == UFFDIO_REGISTER
+            && space::serving()
+            && let Some([addr, len]) = reading::read(argument.cast::<[u64; 2]>())
+        {
             hand_back(addr as usize, len as usize);
         }
         real::ioctl(fd, request, argument)

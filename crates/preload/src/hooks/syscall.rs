@@ -3,9 +3,9 @@
 //! unsafe: see the crate. The function is variadic in C; declared with all six arguments it reads
 //! the same registers and stack word that libc's own does.
 
-use super::{descriptors, input, memory, output, process, remap};
+use super::{descriptors, input, memory, output, process, remap, signals};
 use crate::real;
-use uncopy_vm::space;
+use uncopy_vm::{reading, space};
 
 /// `syscall(2)`.
 ///
@@ -73,15 +73,20 @@ pub unsafe extern "C" fn syscall(
                     |pid| *pid == 0,
                 )
             }
-            // The first word of its arguments holds the flags.
-            libc::SYS_clone3 if b >= 8 && *(a as *const u64) & libc::CLONE_VM as u64 == 0 => {
+            // The first word of its arguments holds the flags. (Where that cannot be read the kernel refuses.)
+            libc::SYS_clone3
+                if b >= 8
+                    && reading::read(a as *const u64)
+                        .is_some_and(|flags| flags & libc::CLONE_VM as u64 == 0) =>
+            {
                 process::with_everything_in_place(
                     || real::syscall(n, a, b, c, d, e, f),
                     |pid| *pid == 0,
                 )
             }
-            libc::SYS_seccomp if space::wanted() => {
-                space::stand_down();
+            libc::SYS_rt_sigaction => signals::rt_sigaction(a as _, b as _, c as _, d),
+            libc::SYS_seccomp => {
+                process::before_sandbox();
                 real::syscall(n, a, b, c, d, e, f)
             }
             _ => real::syscall(n, a, b, c, d, e, f),

@@ -43,7 +43,8 @@ pub(super) fn plant_alive() -> Result<(), Errno> {
     Ok(())
 }
 
-pub(crate) fn alive() -> bool {
+/// Whether this is not such a child.
+pub fn alive() -> bool {
     let word = ALIVE.load(Ordering::Relaxed);
     // SAFETY: planted once, never unmapped.
     word.is_null() || unsafe { (*word).load(Ordering::Relaxed) } == 1

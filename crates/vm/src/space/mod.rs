@@ -23,7 +23,8 @@ mod hold;
 mod life;
 mod reach;
 
-pub(crate) use alive::{alive, heed_unknown_fork};
+pub use alive::alive;
+pub(crate) use alive::heed_unknown_fork;
 pub(crate) use descriptors::in_own_process;
 pub use descriptors::{descriptors, lift, make_way};
 pub use events::{
