@@ -38,7 +38,7 @@ pub fn plausible<T>(p: *const T) -> bool {
 /// `vm.mmap_min_addr`.
 const LOWEST_ADDRESS: usize = 65536;
 /// The end of the program's half of the address space on x86-64.
-const HIGHEST_ADDRESS: usize = 0x7fff_ffff_f000;
+pub const HIGHEST_ADDRESS: usize = 0x7fff_ffff_f000;
 
 /// Most buffers that one call may have.
 pub const IOV_MAX: usize = 1024;

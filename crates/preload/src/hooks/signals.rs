@@ -16,8 +16,10 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
-    sigaction as Sigaction, siginfo_t, ucontext_t,
+    sigaction as Sigaction, siginfo_t, stack_t, ucontext_t,
 };
+use uncopy_core::span::Span;
+use uncopy_stack::buffers::HIGHEST_ADDRESS;
 use uncopy_vm::critical::{SIGNALS, Thread};
 use uncopy_vm::lock::Lock;
 use uncopy_vm::reading::{self, Fault};
@@ -550,6 +552,48 @@ pub unsafe extern "C" fn __sigaction(
 ) -> c_int {
     // SAFETY: the same function.
     unsafe { sigaction(signal, new, old) }
+}
+
+/// `sigaltstack(2)`: the kernel writes to it also while the tracker's lock is held, so nothing of it is ever unmapped.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
+    if new.is_null() || !space::wanted() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::sigaltstack(new, old) };
+    }
+    let span = |s: &stack_t| {
+        let memory = (s.ss_sp as usize).saturating_add(s.ss_size) < HIGHEST_ADDRESS;
+        match s.ss_flags & libc::SS_DISABLE {
+            0 if memory => Span::sized(s.ss_sp as usize, s.ss_size).hull(),
+            _ => Span::sized(0, 0),
+        }
+    };
+    // SAFETY: the program's own arguments; what the kernel has read and written is there.
+    unsafe {
+        let serving = space::serving();
+        if serving && let Some(given) = reading::read(new) {
+            space::keep_resident(span(&given));
+        }
+        if serving {
+            return real::sigaltstack(new, old);
+        }
+        // Nothing is unmapped yet: what is asked of the kernel first need not be read with care. (The two may be the same.)
+        let mut before: stack_t = core::mem::zeroed();
+        let told =
+            if old.is_null() || core::ptr::addr_eq(old, new) { &raw mut before } else { old };
+        let result = real::sigaltstack(new, told);
+        if result == 0 {
+            space::no_longer_kept(span(&*told));
+            space::keep_resident(span(&*new));
+            if core::ptr::addr_eq(old, new) {
+                *old = before;
+            }
+        }
+        result
+    }
 }
 
 unsafe fn install(signal: c_int, handler: usize, flags: c_int, block_itself: bool) -> usize {

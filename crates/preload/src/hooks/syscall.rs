@@ -85,6 +85,7 @@ pub unsafe extern "C" fn syscall(
                 )
             }
             libc::SYS_rt_sigaction => signals::rt_sigaction(a as _, b as _, c as _, d),
+            libc::SYS_sigaltstack => signals::sigaltstack(a as _, b as _) as isize,
             libc::SYS_seccomp => {
                 process::before_sandbox();
                 real::syscall(n, a, b, c, d, e, f)

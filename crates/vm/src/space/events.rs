@@ -82,8 +82,25 @@ pub fn materialize(span: Span, forget: bool) {
 pub fn exclude(span: Span) {
     if with_after_fork(|b| b.exclude(span)).is_none()
         && let Some(space) = Hold::take().space()
+        && !space.excluded.iter().any(|e| e.intersect(span) == span)
     {
         space.excluded.push(span);
+    }
+}
+
+/// Puts `span` in place and leaves it so, as long as it is mapped.
+pub fn keep_resident(span: Span) {
+    if !span.is_empty() {
+        // (In this order: what is excluded gets no new views.)
+        exclude(span);
+        materialize(span, true);
+    }
+}
+
+/// [`keep_resident`] ends for `span`. (Once anything is tracked it ends with the mapping.)
+pub fn no_longer_kept(span: Span) {
+    if let Some(space) = Hold::take().space() {
+        space.excluded.retain(|e| *e != span);
     }
 }
 

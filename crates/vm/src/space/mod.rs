@@ -29,7 +29,8 @@ pub(crate) use descriptors::in_own_process;
 pub use descriptors::{descriptors, lift, make_way};
 pub use events::{
     after_unmapping, before_lock_all, detach, emptied, evict_if_wanted, exclude, execute, freed,
-    materialize, materialize_all, release, relinquish, settle, tracks,
+    keep_resident, materialize, materialize_all, no_longer_kept, release, relinquish, settle,
+    tracks,
 };
 pub use fork::{
     after_bare_fork_child, after_fork_child, after_fork_parent, before_fork, freeze_books,
