@@ -204,6 +204,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         ranges: values.get(MAX_MAPPINGS) as usize,
         costs,
         copy_bytes: real::copy_bytes,
+        started: signals::hold_dumping,
     };
     match space::init(settings) {
         Ok(()) => {

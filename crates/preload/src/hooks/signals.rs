@@ -2,7 +2,8 @@
 //! tracker's lock (see `uncopy_vm::critical`). The program sees its own handlers everywhere.
 //!
 //! Of some signals our entry stands in the kernel also where the program has no handler (*held* signals): of SIGSEGV and
-//! SIGBUS once the program's pointers are read (see `uncopy_vm::reading`). There the default action comes after ours. Only where the program ignores them it does so in the kernel: what it
+//! SIGBUS once the program's pointers are read (see `uncopy_vm::reading`), of those that dump core once anything may be
+//! unmapped. There the default action comes after ours. Only where the program ignores them it does so in the kernel: what it
 //! executes must find them ignored.
 //!
 //! What the kernel says is the truth; our table adds to it only where the kernel has our entry. So it does not matter who
@@ -12,8 +13,11 @@
 
 use crate::real;
 use core::arch::naked_asm;
+use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed,
+};
 use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
     sigaction as Sigaction, siginfo_t, stack_t, ucontext_t,
@@ -74,6 +78,7 @@ pub fn own() {
     // SAFETY: a plain question.
     OWNER.store(unsafe { libc::getpid() }, Relaxed);
     LOCK.reset();
+    DYING.store(NOBODY, Relaxed);
 }
 
 /// Before fork.
@@ -213,6 +218,9 @@ unsafe fn by_default(signal: c_int, info: *const siginfo_t, interrupted: *mut uc
     // SAFETY: `info` and `interrupted` are what the kernel gave.
     unsafe {
         let errno = *libc::__errno_location();
+        if DUMPING.contains(&signal) && !borrowed() {
+            before_core_dump();
+        }
         locked(|| {
             if HANDLERS[signal as usize].load(Relaxed) == SIG_DFL {
                 let fault = fault_of(signal).filter(|_| !borrowed());
@@ -344,6 +352,78 @@ unsafe fn hold_one(signal: c_int) {
 /// The program's pointers are going to be read. Returns false where this process cannot prepare for that.
 pub fn catch_faults() -> bool {
     hold(bit(libc::SIGSEGV) | bit(libc::SIGBUS))
+}
+
+/// Those whose default action is a core dump.
+const DUMPING: [c_int; 10] = [
+    libc::SIGQUIT,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGSYS,
+];
+
+/// From now on pages may be unmapped, which a core would lack.
+pub fn hold_dumping() {
+    hold(DUMPING.iter().fold(0, |mask, signal| mask | bit(*signal)));
+}
+
+/// For whoever dies: its own stack may be small, or nearly used up.
+#[repr(align(16))]
+struct LastStack(UnsafeCell<[u8; LAST_STACK]>);
+/// What the tracker needs at most, and as much again.
+const LAST_STACK: usize = 64 << 10;
+// SAFETY: used by one thread, the one that changed DYING.
+unsafe impl Sync for LastStack {}
+static LAST: LastStack = LastStack(UnsafeCell::new([0; LAST_STACK]));
+/// What has come of it.
+static DYING: AtomicU8 = AtomicU8::new(NOBODY);
+const NOBODY: u8 = 0;
+const AT_WORK: u8 = 1;
+const DONE: u8 = 2;
+
+/// Everything in place, before the kernel dumps core.
+fn before_core_dump() {
+    match DYING.compare_exchange(NOBODY, AT_WORK, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            let top = LAST.0.get() as usize + LAST_STACK;
+            // SAFETY: nobody else uses that stack, which is mapped.
+            unsafe { on_stack(top, put_in_place) };
+            DYING.store(DONE, Ordering::Release);
+        }
+        // Another thread is at it. (Not for ever, if that one is killed alone by a debugger.)
+        Err(_) => {
+            let _ = (0..LAST_TRIES).any(|_| {
+                // SAFETY: a plain call.
+                unsafe { libc::sched_yield() };
+                DYING.load(Ordering::Acquire) == DONE
+            });
+        }
+    }
+}
+const LAST_TRIES: usize = 1_000_000;
+
+extern "C" fn put_in_place() {
+    space::before_core_dump();
+}
+
+/// Calls `f` on another stack, which ends at `top`.
+#[unsafe(naked)]
+unsafe extern "C" fn on_stack(top: usize, f: extern "C" fn()) {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "mov rsp, rdi",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+    )
 }
 
 /// Gives all default actions back to the kernel: the program enters a sandbox, which may forbid what ours takes.

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `life` | made, started, stood down |
 //! | `hold` | its lock, and who may pass |
+//! | `dump` | everything in place before a core is dumped |
 //! | `events` | what the program does to its memory, and what is carried out for it |
 //! | `fork` | frozen meanwhile, made anew in the child |
 //! | `descriptors` | our descriptors, which are not the program's |
@@ -16,6 +17,7 @@
 
 mod alive;
 mod descriptors;
+mod dump;
 mod events;
 mod fork;
 mod ground;
@@ -27,6 +29,7 @@ pub use alive::alive;
 pub(crate) use alive::heed_unknown_fork;
 pub(crate) use descriptors::in_own_process;
 pub use descriptors::{descriptors, lift, make_way};
+pub use dump::before_core_dump;
 pub use events::{
     after_unmapping, before_lock_all, detach, emptied, evict_if_wanted, exclude, execute, freed,
     keep_resident, materialize, materialize_all, no_longer_kept, release, relinquish, settle,
@@ -93,6 +96,8 @@ pub struct Settings {
     pub costs: Costs,
     /// Copies bytes without being intercepted.
     pub copy_bytes: CopyBytes,
+    /// Called when the space has started: from now on pages may be unmapped.
+    pub started: fn(),
 }
 
 /// Whether large input should be remembered, so that the first copy of it starts the space.
