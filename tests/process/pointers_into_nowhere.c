@@ -46,6 +46,35 @@ static void calls(void) {
         char *strings[] = {(char *)"A=1", p, NULL};
         say("execve, a string: %s", answer(execve("/bin/true", arguments, strings)));
     }
+    /* Lists of buffers, and headers, that lead nowhere themselves or name such. */
+    int stream[2], file = input_file(SIZE, 4);
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, stream) == 0);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        void *p = places[i];
+        say("lists at place %zu", i);
+        struct msghdr lists = {.msg_iov = p, .msg_iovlen = 2};
+        struct iovec two[2] = {{v, 8192}, {p, 8192}};
+        struct msghdr names = {.msg_iov = two, .msg_iovlen = 1, .msg_name = p, .msg_namelen = 100};
+        struct mmsghdr many[2] = {{.msg_hdr = lists}, {.msg_hdr = lists}};
+        say("writev %s", answer(writev(stream[0], p, 2)));
+        say("readv %s", answer(readv(file, p, 2)));
+        say("preadv %s", answer(preadv(file, p, 2, 4096)));
+        say("pwritev %s", answer(pwritev(file, p, 2, 4096)));
+        say("sendmsg %s", answer(sendmsg(stream[0], p, 0)));
+        say("sendmsg, its list %s", answer(sendmsg(stream[0], &lists, 0)));
+        say("sendmsg, its name %s", answer(sendmsg(pair[0], &names, 0)));
+        say("sendmmsg %s", answer(sendmmsg(stream[0], p, 2, 0)));
+        say("sendmmsg, lists %s", answer(sendmmsg(stream[0], many, 2, 0)));
+        say("recvmsg %s", answer(recvmsg(stream[1], p, MSG_DONTWAIT)));
+        say("recvmsg, its list %s", answer(recvmsg(stream[1], &lists, MSG_DONTWAIT)));
+        say("recvmmsg %s", answer(recvmmsg(stream[1], p, 2, MSG_DONTWAIT, NULL)));
+        int spliced[2];
+        MUST(pipe(spliced) == 0);
+        say("vmsplice %s", answer(vmsplice(spliced[1], p, 2, 0)));
+        close(spliced[0]), close(spliced[1]);
+    }
+    EXPECT_INPUT(v, 8192, 3);
+    close(stream[0]), close(stream[1]), close(file);
     close(pair[0]), close(pair[1]), close(uffd);
     munmap(v, SIZE);
 }

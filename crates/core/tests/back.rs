@@ -236,8 +236,8 @@ fn what_other_sites_copy_that_is_no_input_any_more_is_not_registered_for_ever() 
 fn what_is_received_or_sent_in_place_any_more_is_not_registered_for_ever() {
     let at = Span::sized(COPY, LEN);
     let pass: [fn(&mut World); 2] = [
-        |w| w.tracker.input_begin([(COPY, LEN)].into_iter(), &mut InputPlan::default()),
-        |w| w.tracker.output_begin([(COPY, LEN)].into_iter(), &mut OutputPlan::default()),
+        |w| w.tracker.input_begin(&[(COPY, LEN)], &mut InputPlan::default()),
+        |w| w.tracker.output_begin(&[(COPY, LEN)], &mut OutputPlan::default()),
     ];
     for pass in pass {
         let mut w = elided();
@@ -254,7 +254,7 @@ fn what_is_received_or_sent_in_place_any_more_is_not_registered_for_ever() {
 /// An input call into the freed copy and the resident page before it, which `received` so many bytes.
 fn receive_from_the_page_before(w: &mut World, received: usize) {
     let mut plan = InputPlan::default();
-    w.tracker.input_begin([(COPY - PAGE, PAGE + LEN)].into_iter(), &mut plan);
+    w.tracker.input_begin(&[(COPY - PAGE, PAGE + LEN)], &mut plan);
     if !plan.bypass {
         assert_eq!(plan.targets[0].at, COPY - PAGE, "the first page is received in place");
         w.tracker.input_commit(&mut plan, received);
@@ -325,7 +325,7 @@ fn what_is_received_into_is_ordinary_memory_first_where_its_call_site_rests() {
     }
     assert!(!w.resident(SOURCE));
     let mut plan = InputPlan::default();
-    w.tracker.input_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+    w.tracker.input_begin(&[(SOURCE, LEN)], &mut plan);
     assert!(plan.bypass, "it is received in place");
     w.assert_holds_the_numbers(SOURCE);
     w.tracker.check().unwrap();
@@ -373,7 +373,7 @@ fn parts_of_pages_that_are_received_into_are_ordinary_memory_first_where_their_c
  {
     let mut w = elided_until_it_rested_for_long();
     let mut plan = InputPlan::default();
-    w.tracker.input_begin([(SOURCE + 100, 300), (SOURCE + LEN - 500, 300)].into_iter(), &mut plan);
+    w.tracker.input_begin(&[(SOURCE + 100, 300), (SOURCE + LEN - 500, 300)], &mut plan);
     assert!(plan.bypass, "it is received in place");
     assert!(w.resident(SOURCE) && w.resident(SOURCE + LEN - PAGE) && !w.resident(SOURCE + PAGE));
     assert_eq!((w.load(SOURCE), w.load(SOURCE + LEN - 1)), (1, 16));
@@ -384,7 +384,7 @@ fn parts_of_pages_that_are_received_into_are_ordinary_memory_first_where_their_c
 fn send(w: &mut World, times: usize) -> usize {
     let sent_gathered = |_: &usize| {
         let mut plan = OutputPlan::default();
-        w.tracker.output_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+        w.tracker.output_begin(&[(SOURCE, LEN)], &mut plan);
         let gathered = !plan.bypass;
         if gathered {
             w.tracker.output_done(&mut plan, LEN, false);
@@ -421,11 +421,11 @@ fn what_was_lent_is_copied_back_never_moved() {
     let mut plan = OutputPlan::default();
     // What was sent so often may be lent, whatever its call site has proved.
     for _ in 0..7 {
-        w.tracker.output_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+        w.tracker.output_begin(&[(SOURCE, LEN)], &mut plan);
         w.tracker.output_done(&mut plan, LEN, false);
         plan = OutputPlan::default();
     }
-    w.tracker.output_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+    w.tracker.output_begin(&[(SOURCE, LEN)], &mut plan);
     w.tracker.lend(&mut plan, CALLER, true);
     assert_eq!(plan.lent, 0, "where the timers cost as much as the copy");
     w.tracker.lend(&mut plan, CALLER, false);

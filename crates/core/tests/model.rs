@@ -158,7 +158,7 @@ impl World {
         let split = self.random.below(buffer.len());
         let parts = [(buffer.start, split), (buffer.start + split, buffer.len() - split)];
         let mut plan = InputPlan::default();
-        self.tracker.input_begin(parts.into_iter(), &mut plan);
+        self.tracker.input_begin(&parts, &mut plan);
         let targets: Vec<(usize, usize)> = if plan.bypass {
             vec![(buffer.start, buffer.len())]
         } else {
@@ -261,7 +261,7 @@ impl World {
     fn output(&mut self) {
         let buffer = self.range();
         let mut plan = OutputPlan::default();
-        self.tracker.output_begin([(buffer.start, buffer.len())].into_iter(), &mut plan);
+        self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
         if plan.bypass {
             self.read(buffer);
             return;
@@ -296,7 +296,7 @@ impl World {
         self.tracker.adopt(buffer, 6400, buffer.len(), false);
         for _ in 0..3 {
             let mut plan = OutputPlan::default();
-            self.tracker.output_begin([(buffer.start, buffer.len())].into_iter(), &mut plan);
+            self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
             if plan.bypass {
                 return;
             }
@@ -321,7 +321,7 @@ impl World {
         let mut gathered = false;
         for _ in 0..20 {
             let mut plan = OutputPlan::default();
-            self.tracker.output_begin([(buffer.start, buffer.len())].into_iter(), &mut plan);
+            self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
             if plan.bypass {
                 self.worn += u64::from(gathered);
                 break;

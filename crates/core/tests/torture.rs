@@ -382,9 +382,10 @@ impl World {
         let mut data = vec![0; received];
         bytes::fill(key, 0, &mut data);
         let mut plan = InputPlan::default();
-        self.tracker.input_begin(parts.iter().map(|&(at, n)| (start + at, n)), &mut plan);
+        let buffers: Vec<(usize, usize)> = parts.iter().map(|&(at, n)| (start + at, n)).collect();
+        self.tracker.input_begin(&buffers, &mut plan);
         let targets: Vec<(usize, usize)> = if plan.bypass {
-            parts.iter().map(|&(at, n)| (start + at, n)).collect()
+            buffers
         } else {
             plan.targets.iter().map(|t| (t.at, t.len)).collect()
         };
@@ -415,7 +416,8 @@ impl World {
         let start = self.slots[slot].at + range.start;
         let parts = pieces(range.len(), count, key);
         let mut plan = OutputPlan::default();
-        self.tracker.output_begin(parts.iter().map(|&(at, n)| (start + at, n)), &mut plan);
+        let buffers: Vec<(usize, usize)> = parts.iter().map(|&(at, n)| (start + at, n)).collect();
+        self.tracker.output_begin(&buffers, &mut plan);
         if plan.bypass {
             return self.expect(slot, range, "output as it is");
         }

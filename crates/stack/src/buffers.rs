@@ -1,12 +1,14 @@
-//! The `iovec` list of a call, ours or the program's.
+//! What a call names: its buffers, and the program's structures that tell them.
 //!
-//! unsafe: reads the list that the program passed, and borrows descriptors for one call.
+//! unsafe: reads and writes those structures, each at one place.
 
+use crate::on::On;
 use arrayvec::ArrayVec;
-use libc::iovec;
-use uncopy_core::inject::Call;
+use core::ops::Deref;
+use libc::{iovec, msghdr};
 use uncopy_core::plan::MAX_PIECES;
-use uncopy_vm::{inject, space};
+use uncopy_vm::reading::{self, Plain};
+use uncopy_vm::space;
 
 /// A list of pieces made by us.
 pub type Pieces = ArrayVec<iovec, MAX_PIECES>;
@@ -16,17 +18,51 @@ pub fn piece(addr: usize, len: usize) -> iovec {
     iovec { iov_base: addr as *mut libc::c_void, iov_len: len }
 }
 
-/// Address and length of each buffer.
-pub fn spans(buffers: &[iovec]) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
-    buffers.iter().map(|b| (b.iov_base as usize, b.iov_len))
+/// Address and length of each buffer of a call, in a list of ours. It is read under the tracker's lock, where the
+/// program's own list must not be: it may lie in a view, and its fault would wait for the lock.
+#[derive(Clone, Debug, Default)]
+pub struct Buffers<const N: usize = MAX_PIECES>(ArrayVec<(usize, usize), N>);
+
+impl Buffers<1> {
+    /// The buffer of a call that has one.
+    #[inline]
+    pub fn one(addr: usize, len: usize) -> Self {
+        Self(ArrayVec::from([(addr, len)]))
+    }
+}
+
+impl Buffers {
+    /// As many as are planned with.
+    pub(crate) fn of(spans: impl Iterator<Item = (usize, usize)>) -> Self {
+        Self(spans.take(MAX_PIECES).collect())
+    }
+
+    /// As pieces.
+    pub fn pieces(&self) -> Pieces {
+        self.iter().map(|&(addr, len)| piece(addr, len)).collect()
+    }
+}
+
+impl<const N: usize> Deref for Buffers<N> {
+    type Target = [(usize, usize)];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// How many bytes they hold together.
+#[inline]
+pub fn bytes(buffers: &[(usize, usize)]) -> usize {
+    buffers.iter().fold(0, |n, b| n.saturating_add(b.1))
 }
 
 /// Whether any of the buffers may hold tracked pages (without the lock).
 #[inline]
-pub fn perhaps_tracked(buffers: &[iovec]) -> bool {
+pub fn perhaps_tracked(buffers: &[(usize, usize)]) -> bool {
     space::running()
-        && buffers.len() <= MAX_PIECES
-        && spans(buffers).any(|(addr, len)| len > 0 && space::FILTER.perhaps_tracked(addr, len))
+        && buffers.iter().any(|&(addr, len)| len > 0 && space::FILTER.perhaps_tracked(addr, len))
 }
 
 /// Whether `p` can point to something of the program's: programs (and their tests) pass small or
@@ -43,16 +79,63 @@ pub const HIGHEST_ADDRESS: usize = 0x7fff_ffff_f000;
 /// Most buffers that one call may have.
 pub const IOV_MAX: usize = 1024;
 
-/// The buffers of a vectored call; none if the list is one that the kernel refuses.
+/// Reads a structure of the program's: everything that our shims read by a pointer of its goes through here.
+/// `None`: there is none, as the kernel will say.
 ///
 /// # Safety
-/// Unless it is null or too long, `iov` points to `count` buffers.
-pub unsafe fn list<'a>(iov: *const iovec, count: usize) -> &'a [iovec] {
-    if !plausible(iov) || count > IOV_MAX || !iov.is_aligned() {
-        return &[];
+/// It is the program's, of a call that it makes.
+#[inline]
+pub unsafe fn take<T: Plain>(from: *const T) -> Option<T> {
+    reading::read(from)
+}
+
+/// Writes to a structure of the program's, as [`take`] reads. Returns whether it could.
+///
+/// # Safety
+/// As for [`take`].
+#[inline]
+pub unsafe fn give<T: Plain>(to: *mut T, value: T) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { reading::write(to, &value) }
+}
+
+/// The header of a message, unless nothing can be tracked: then it need not be looked at.
+///
+/// # Safety
+/// As for [`take`].
+#[inline]
+pub unsafe fn header(msg: *const msghdr) -> Option<msghdr> {
+    // SAFETY: the caller's promise.
+    if space::wanted() { unsafe { take(msg) } } else { None }
+}
+
+/// The buffers of a vectored call, one after the other, read as they are asked for (so not under the lock); none if
+/// there are more than the kernel takes.
+///
+/// # Safety
+/// As for [`take`], of `count` buffers.
+pub unsafe fn each(iov: *const iovec, count: usize) -> impl Iterator<Item = (usize, usize)> {
+    let count = if count > IOV_MAX { 0 } else { count };
+    (0..count).map_while(move |i| {
+        // SAFETY: the caller's promise.
+        unsafe { take(iov.wrapping_add(i)) }.map(|b| (b.iov_base as usize, b.iov_len))
+    })
+}
+
+/// Fills `buffers` (empty so far) with those of a vectored call. Returns false where the call is to be made as it is: they
+/// need not be looked at, for nothing can be tracked; there are more of them than are planned with; or it is a list that the
+/// kernel refuses.
+///
+/// # Safety
+/// As for [`each`].
+#[inline]
+pub unsafe fn list(iov: *const iovec, count: usize, buffers: &mut Buffers) -> bool {
+    if count > MAX_PIECES || !space::wanted() {
+        return false;
     }
     // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(iov, count) }
+    buffers.0.extend(unsafe { each(iov, count) });
+    buffers.len() == count
 }
 
 /// Whether the call just refused may have been refused for the sake of its pieces.
@@ -65,40 +148,4 @@ pub fn refused_for_pieces() -> bool {
 pub fn refused_input(on: On) -> bool {
     let errno = std::io::Error::last_os_error().raw_os_error();
     refused_for_pieces() && !(on == On::Vectored && errno == Some(libc::EFAULT))
-}
-
-/// What a call is made on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
-    /// What takes several pieces as one: a socket, a regular file.
-    Vectored,
-    /// Any descriptor: only some take several pieces as one.
-    Descriptor(i32),
-}
-
-impl On {
-    /// Whether so many pieces may stand for so many buffers.
-    pub(crate) fn takes(self, pieces: usize, buffers: usize) -> bool {
-        match self {
-            Self::Descriptor(fd) if pieces != 1 || buffers != 1 => takes_pieces(fd),
-            _ => true,
-        }
-    }
-}
-
-/// Whether `fd` takes several pieces as one piece: a socket, a pipe or a regular file. A driver
-/// without vectored writes would see several calls.
-fn takes_pieces(fd: i32) -> bool {
-    use rustix::fs::FileType;
-    if fd < 0 {
-        return false;
-    }
-    // SAFETY: used for one system call, which answers EBADF if it is not open.
-    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
-    inject::check(Call::Fstat).and_then(|()| rustix::fs::fstat(fd)).is_ok_and(|s| {
-        matches!(
-            FileType::from_raw_mode(s.st_mode),
-            FileType::Socket | FileType::Fifo | FileType::RegularFile
-        )
-    })
 }

@@ -7,9 +7,10 @@
 //! unsafe: has the tracker copy into the program's buffer. What it leaves to be copied by hand goes
 //! through the kernel, because a program may pass a pointer into nowhere.
 
-use crate::buffers::{On, Pieces, piece};
+use crate::buffers::{Buffers, Pieces, piece};
 use crate::copy::{Source, copy};
 use crate::input::{input, remember};
+use crate::on::On;
 use core::cell::Cell;
 use libc::iovec;
 use rustix::fd::BorrowedFd;
@@ -122,13 +123,13 @@ fn fill_chunk(
     if inject::draw(Call::Refill, false).is_some() {
         return false;
     }
-    let buffer = [piece(span.start, span.len())];
+    let buffer = Buffers::one(span.start, span.len());
     let offset = (chunk * CHUNK) as i64;
     let got = input(
         On::Vectored,
         &buffer,
         copy_bytes,
-        || read(&buffer, offset),
+        || read(&[piece(span.start, span.len())], offset),
         |p: &mut Pieces| Some(read(p, offset)),
     );
     add(&space::COUNTERS.kept_fill_bytes, got.max(0) as u64);
@@ -148,7 +149,7 @@ unsafe fn deliver(kept: &Kept, dst: usize, from: u64, len: usize, caller: usize)
     }
     add(&space::COUNTERS.kept_reads, 1);
     add(&space::COUNTERS.kept_read_bytes, len as u64);
-    remember(&[piece(dst, len)], len as isize);
+    remember(core::iter::once((dst, len)), len as isize);
     true
 }
 

@@ -3,7 +3,8 @@
 //!
 //! unsafe: carries out the copies of a committed plan.
 
-use crate::buffers::{On, Pieces, perhaps_tracked, piece, refused_input, spans};
+use crate::buffers::{Buffers, Pieces, each, list, perhaps_tracked, piece, refused_input};
+use crate::on::On;
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
 use uncopy_vm::clock::{Lap, Sampler};
@@ -17,26 +18,26 @@ const ORIGIN_MIN: usize = 1024;
 /// it with other pieces in place of the buffers (of the same total length), or returns `None` if it
 /// cannot. Both return what the libc function does: bytes, or -1 with errno
 /// set.
-pub fn input(
+pub fn input<const N: usize>(
     on: On,
-    buffers: &[iovec],
+    buffers: &Buffers<N>,
     copy_bytes: CopyBytes,
     as_it_is: impl FnOnce() -> isize,
     scattered: impl FnOnce(&mut Pieces) -> Option<isize>,
 ) -> isize {
     if !perhaps_tracked(buffers) {
         let received = as_it_is();
-        remember(buffers, received);
+        remember(buffers.iter().copied(), received);
         return received;
     }
     static TIMED: Sampler = Sampler::new();
     let mut lap = Lap::begin(&TIMED);
     let mut plan = InputPlan::default();
-    let planned = space::with(|b| space::charging(b, |b| b.input_begin(spans(buffers), &mut plan)));
+    let planned = space::with(|b| space::charging(b, |b| b.input_begin(buffers, &mut plan)));
     if planned.is_none() || plan.bypass {
         space::evict_if_wanted();
         let received = as_it_is();
-        remember(buffers, received);
+        remember(buffers.iter().copied(), received);
         return received;
     }
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
@@ -56,18 +57,41 @@ pub fn input(
     // SAFETY: the plan's own copies, its pins still held.
     unsafe { space::execute(&plan.copies, copy_bytes) };
     space::release(&mut plan.pins);
-    remember(buffers, received);
+    remember(buffers.iter().copied(), received);
     received
+}
+
+/// Makes an input call into the `count` buffers that `iov` lists: see [`input`].
+///
+/// # Safety
+/// As for [`each`].
+pub unsafe fn input_listed(
+    on: On,
+    (iov, count): (*const iovec, usize),
+    copy_bytes: CopyBytes,
+    as_it_is: impl FnOnce() -> isize,
+    scattered: impl FnOnce(&mut Pieces) -> Option<isize>,
+) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut buffers = Buffers::default();
+        if list(iov, count, &mut buffers) {
+            return input(on, &buffers, copy_bytes, as_it_is, scattered);
+        }
+        let received = as_it_is();
+        remember(each(iov, count), received);
+        received
+    }
 }
 
 /// Remembers where input data lies, so that its first copy may move it.
 #[inline]
-pub fn remember(buffers: &[iovec], received: isize) {
+pub fn remember(buffers: impl Iterator<Item = (usize, usize)>, received: isize) {
     if received < ORIGIN_MIN as isize || !space::wanted() {
         return;
     }
     let mut left = received as usize;
-    for (addr, len) in spans(buffers) {
+    for (addr, len) in buffers {
         let got = len.min(left);
         space::FILTER.input(addr, got);
         space::REPEATS.changed(addr, got);

@@ -11,10 +11,12 @@
 //! | [`output`] | gather from extents where the bytes are views |
 //! | [`mod@file`] | reads that are answered from kept files |
 //! | [`copy`] | carry out a planned copy |
-//! | [`buffers`] | the `iovec` list of a call |
+//! | [`buffers`] | what a call names: its list of buffers, the program's structures |
+//! | [`on`] | what a call is made on |
 
 pub mod buffers;
 pub mod copy;
 pub mod file;
 pub mod input;
+pub mod on;
 pub mod output;

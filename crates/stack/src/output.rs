@@ -1,11 +1,12 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page; what is sent again and again goes by reference.
 
-use crate::buffers::{On, Pieces, perhaps_tracked, piece, refused_for_pieces, spans};
+use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece, refused_for_pieces};
+use crate::on::On;
 use libc::iovec;
 use uncopy_core::counters::add;
 use uncopy_core::extents::ExtentId;
-use uncopy_core::plan::{MAX_PIECES, OutputPlan};
+use uncopy_core::plan::OutputPlan;
 use uncopy_core::span::Span;
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_vm::clock::{Lap, Sampler};
@@ -29,9 +30,9 @@ pub struct Stream {
 /// buffers. (Where `on` cannot take these, the call is made as it is, and faults supply the bytes.)
 /// `stream` tells more of it, where it is one that may go by reference.
 #[inline]
-pub fn output(
+pub fn output<const N: usize>(
     on: On,
-    buffers: &[iovec],
+    buffers: &Buffers<N>,
     stream: Option<Stream>,
     as_it_is: impl FnOnce() -> isize,
     gathered: impl Fn(&Pieces) -> isize,
@@ -47,17 +48,29 @@ pub fn output(
     output_tracked(on, buffers, stream, as_it_is, gathered)
 }
 
-#[inline]
-fn bytes(buffers: &[iovec]) -> usize {
-    match buffers {
-        [one] => one.iov_len,
-        many => many.iter().fold(0, |n, b| n.saturating_add(b.iov_len)),
+/// Makes an output call from the `count` buffers that `iov` lists: see [`output`].
+///
+/// # Safety
+/// As for [`each`](crate::buffers::each).
+pub unsafe fn output_listed(
+    on: On,
+    (iov, count): (*const iovec, usize),
+    stream: Option<Stream>,
+    as_it_is: impl FnOnce() -> isize,
+    gathered: impl Fn(&Pieces) -> isize,
+) -> isize {
+    let mut buffers = Buffers::default();
+    // SAFETY: the caller's promise.
+    if unsafe { list(iov, count, &mut buffers) } {
+        output(on, &buffers, stream, as_it_is, gathered)
+    } else {
+        as_it_is()
     }
 }
 
 fn output_tracked(
     on: On,
-    buffers: &[iovec],
+    buffers: &[(usize, usize)],
     stream: Option<Stream>,
     as_it_is: impl FnOnce() -> isize,
     gathered: impl Fn(&Pieces) -> isize,
@@ -68,19 +81,16 @@ fn output_tracked(
     let mut plan = OutputPlan::default();
     let plan_it = |plan: &mut OutputPlan| {
         *plan = OutputPlan::default();
-        space::with(|b| space::charging(b, |b| b.output_begin(spans(buffers), plan)))
+        space::with(|b| space::charging(b, |b| b.output_begin(buffers, plan)))
             .filter(|_| !plan.bypass)
     };
     let mut planned = plan_it(&mut plan);
     if let Some(s) = &stream {
         let again = if planned.is_some() {
-            let mut resident: Pieces = Pieces::new();
-            for (&(at, len), &id) in plan.pieces.iter().zip(&plan.extents) {
-                if id == ExtentId::NONE {
-                    resident.push(piece(at, len));
-                }
-            }
-            adopt_repeats(&resident, s)
+            let resident =
+                |(p, id): (&(usize, usize), &ExtentId)| (*id == ExtentId::NONE).then_some(*p);
+            let pieces = plan.pieces.iter().zip(&plan.extents);
+            adopt_repeats(&Buffers::of(pieces.filter_map(resident)), s)
         } else {
             adopt_repeats(buffers, s)
         };
@@ -176,7 +186,7 @@ fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent
         add(&space::COUNTERS.unlent_sent_once, 1);
         return Lent::No;
     }
-    if space::PAUSES.rests(stream.caller, bytes(pieces)) {
+    if space::PAUSES.rests(stream.caller, bytes(&plan.pieces)) {
         add(&space::COUNTERS.unlent_resting, 1);
         return Lent::No;
     }
@@ -194,12 +204,12 @@ fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent
 
 /// Large resident buffers that were sent just like this some times already become views. Returns whether
 /// any did.
-fn adopt_repeats(buffers: &[iovec], stream: &Stream) -> bool {
-    if buffers.len() > MAX_PIECES || !space::wanted() || !stream.plain {
+fn adopt_repeats(buffers: &[(usize, usize)], stream: &Stream) -> bool {
+    if !space::wanted() || !stream.plain {
         return false;
     }
     let mut adopted = false;
-    for (addr, len) in spans(buffers) {
+    for &(addr, len) in buffers {
         if len < ADOPT_MIN || space::REPEATS.sent(addr, len) < ADOPT_AFTER {
             continue;
         }

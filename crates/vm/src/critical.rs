@@ -25,6 +25,8 @@ pub const SIGNALS: usize = 65;
 #[repr(C)]
 pub struct Thread {
     inside: AtomicBool,
+    /// Something is under way of which handlers must be told when they begin and end: they are called, not jumped to.
+    attended: AtomicBool,
     put_off: AtomicBool,
     mask: AtomicU64,
     mask_before_fork: AtomicU64,
@@ -38,7 +40,7 @@ pub struct Thread {
 
 /// Where in [`Thread`] the entry of a signal handler looks and writes.
 impl Thread {
-    /// Whether it is inside a critical section.
+    /// Whether it is inside a critical section; in the byte behind, whether its handlers are to be called.
     pub const INSIDE: usize = core::mem::offset_of!(Thread, inside);
     /// See the field.
     pub const RETURNS_TO: usize = core::mem::offset_of!(Thread, returns_to);
@@ -106,6 +108,14 @@ pub(crate) fn leave() {
         deliver();
     }
 }
+
+/// The program's handlers on this thread are called, not jumped to, from now on, or no longer.
+#[inline]
+pub(crate) fn attend(attended: bool) {
+    thread().attended.store(attended, Relaxed);
+}
+
+const _: () = assert!(core::mem::offset_of!(Thread, attended) == Thread::INSIDE + 1);
 
 fn stack_here() -> usize {
     let here = 0u8;

@@ -172,6 +172,8 @@ unsafe impl Plain for u8 {}
 // SAFETY: as above.
 unsafe impl Plain for u32 {}
 // SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
 unsafe impl Plain for u64 {}
 // SAFETY: as above.
 unsafe impl Plain for usize {}

@@ -105,14 +105,14 @@ impl Books {
 
     fn receive(&mut self, at: usize) {
         self.input = InputPlan::default();
-        self.tracker.input_begin([(at, SIZE)].into_iter(), &mut self.input);
+        self.tracker.input_begin(&[(at, SIZE)], &mut self.input);
         self.tracker.input_commit(&mut self.input, SIZE);
         self.tracker.release(&mut self.input.pins);
     }
 
     fn send(&mut self, from: usize) {
         self.output = OutputPlan::default();
-        self.tracker.output_begin([(from, SIZE)].into_iter(), &mut self.output);
+        self.tracker.output_begin(&[(from, SIZE)], &mut self.output);
         self.tracker.release(&mut self.output.pins);
     }
 

@@ -139,9 +139,9 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// What is worn of `buffers`, which are about to be sent, becomes ordinary memory: some 2 MB at once, for the lock is held.
-    pub(super) fn rested_output(&mut self, buffers: impl Iterator<Item = (usize, usize)>) {
+    pub(super) fn rested_output(&mut self, buffers: &[(usize, usize)]) {
         let mut pages = 0;
-        for (addr, len) in buffers {
+        for &(addr, len) in buffers {
             let buffer = Span::sized(addr, len);
             let mut at = buffer.start;
             while let Some(s) = self.views.segments(Span::new(at, buffer.end)).next() {

@@ -30,20 +30,16 @@ fn spare_targets(plan: &InputPlan, received: usize) -> ArrayVec<Span, MAX_PIECES
 }
 
 impl<M: Memory> Tracker<M> {
-    /// Plans an input call into `buffers` (address, length): unmapped pages are received into
-    /// extents, resident ones in place.
-    pub fn input_begin(
-        &mut self,
-        buffers: impl Iterator<Item = (usize, usize)> + Clone,
-        plan: &mut InputPlan,
-    ) {
+    /// Plans an input call into `buffers` (address, length; a list of ours, for the program's own must
+    /// not be read under the lock): unmapped pages are received into extents, resident ones in place.
+    pub fn input_begin(&mut self, buffers: &[(usize, usize)], plan: &mut InputPlan) {
         plan.bypass = !self.books_have_room();
         if plan.bypass {
             return;
         }
         self.clock += 1;
         let mut any = false;
-        for (addr, len) in buffers.clone() {
+        for &(addr, len) in buffers {
             let buffer = Span::sized(addr, len);
             let mut at = buffer.start;
             while at < buffer.end {

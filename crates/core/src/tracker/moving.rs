@@ -199,10 +199,10 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// The same of an input to `buffers`, or an output from them.
-    pub(super) fn passed_in_vain(&mut self, buffers: impl Iterator<Item = (usize, usize)>) {
+    pub(super) fn passed_in_vain(&mut self, buffers: &[(usize, usize)]) {
         let large = self.policy.threshold;
         let mut weight = 1;
-        for span in buffers.map(|(addr, len)| Span::sized(addr, len)) {
+        for span in buffers.iter().map(|&(addr, len)| Span::sized(addr, len)) {
             if self.registered.touches(span) {
                 self.came_in_vain(span, span, NOBODY, weight);
                 weight = 0;

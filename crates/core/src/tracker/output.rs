@@ -11,19 +11,15 @@ use crate::span::Span;
 const WARM_BYTES: u64 = 1 << 20;
 
 impl<M: Memory> Tracker<M> {
-    /// Plans an output call from `buffers` (address, length): viewed bytes come from extents.
-    pub fn output_begin(
-        &mut self,
-        buffers: impl Iterator<Item = (usize, usize)> + Clone,
-        plan: &mut OutputPlan,
-    ) {
-        let mut planned = self.plan_output(buffers.clone(), plan);
+    /// Plans an output call from `buffers` (as for an input): viewed bytes come from extents.
+    pub fn output_begin(&mut self, buffers: &[(usize, usize)], plan: &mut OutputPlan) {
+        let mut planned = self.plan_output(buffers, plan);
         if plan.worn {
             // (What is pinned cannot be moved back.)
             self.release(&mut plan.pins);
             *plan = OutputPlan::default();
-            self.rested_output(buffers.clone());
-            planned = self.plan_output(buffers.clone(), plan);
+            self.rested_output(buffers);
+            planned = self.plan_output(buffers, plan);
         }
         plan.bypass = planned.is_none() || plan.gathered == 0;
         if planned.is_some() && plan.gathered == 0 {
@@ -36,12 +32,8 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    fn plan_output(
-        &mut self,
-        buffers: impl Iterator<Item = (usize, usize)>,
-        plan: &mut OutputPlan,
-    ) -> Option<()> {
-        for (addr, len) in buffers {
+    fn plan_output(&mut self, buffers: &[(usize, usize)], plan: &mut OutputPlan) -> Option<()> {
+        for &(addr, len) in buffers {
             let span = Span::sized(addr, len);
             let mut count = 0;
             let mut last_end = 0;

@@ -4,15 +4,16 @@
 //! place of its buffer.
 
 use super::copy::on_own_stack;
-use super::memory::before_positioned;
+use super::memory::{before_positioned, before_positioned_list};
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use uncopy_stack::buffers::{On, list, piece, plausible, spans};
+use uncopy_stack::buffers::{Buffers, each, give, header, take};
 use uncopy_stack::file;
-use uncopy_stack::input::{input, remember};
-use uncopy_vm::reading;
+use uncopy_stack::input::{input, input_listed, remember};
+use uncopy_stack::on::On;
+use uncopy_vm::space;
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.
 const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
@@ -71,7 +72,7 @@ unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: us
     if let Some(n) = unsafe { from_kept_file(fd, buf, n, None, caller) } {
         return n;
     }
-    let buffers = [piece(buf as usize, n)];
+    let buffers = Buffers::one(buf as usize, n);
     // SAFETY: the program's own arguments, or pieces of extents in place of its buffer.
     input(
         On::Descriptor(fd),
@@ -99,7 +100,7 @@ unsafe extern "C" fn pread_for(
     if let Some(n) = unsafe { from_kept_file(fd, buf, n, Some(at), caller) } {
         return n;
     }
-    let buffers = [piece(buf as usize, n)];
+    let buffers = Buffers::one(buf as usize, n);
     // SAFETY: as in `read`.
     input(
         On::Descriptor(fd),
@@ -136,11 +137,11 @@ pub unsafe extern "C" fn __read_chk(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: as in `read`; a negative count becomes one that `list` refuses.
+    // SAFETY: as in `read`; a negative count becomes one that is refused.
     unsafe {
-        input(
+        input_listed(
             On::Descriptor(fd),
-            list(iov, count as usize),
+            (iov, count as usize),
             real::copy_bytes,
             || real::readv(fd, iov, count),
             |p| Some(real::readv(fd, p.as_ptr(), p.len() as c_int)),
@@ -189,12 +190,12 @@ pub unsafe extern "C" fn __pread64_chk(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the list that the program passed.
-    before_positioned(at, spans(unsafe { list(iov, count as usize) }).map(|(_, n)| n).sum());
+    unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `readv`.
     unsafe {
-        input(
+        input_listed(
             On::Descriptor(fd),
-            list(iov, count as usize),
+            (iov, count as usize),
             real::copy_bytes,
             || real::preadv(fd, iov, count, at),
             |p| Some(real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
@@ -230,12 +231,12 @@ pub unsafe extern "C" fn preadv2(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the list that the program passed.
-    before_positioned(at, spans(unsafe { list(iov, count as usize) }).map(|(_, n)| n).sum());
+    unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `readv`.
     unsafe {
-        input(
+        input_listed(
             On::Descriptor(fd),
-            list(iov, count as usize),
+            (iov, count as usize),
             real::copy_bytes,
             || real::preadv2(fd, iov, count, at, flags),
             |p| Some(real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags)),
@@ -345,12 +346,15 @@ unsafe fn receive(
             real::recvfrom(fd, buf, n, flags, addr, len)
         }
     };
-    if flags & UNUSUAL != 0 {
+    // SAFETY: as in `recvfrom`'s contract.
+    if flags & UNUSUAL != 0 || !addr.is_null() && unsafe { take(len) }.is_none() {
         return as_it_is();
     }
-    let buffers = [piece(buf as usize, n)];
+    let buffers = Buffers::one(buf as usize, n);
+    // What the plain call would have been refused for after it had received.
+    let mut unwritten = false;
     // SAFETY: pieces of extents in place of the buffer; the address goes through a message header.
-    input(On::Vectored, &buffers, real::copy_bytes, as_it_is, |p| unsafe {
+    let received = input(On::Vectored, &buffers, real::copy_bytes, as_it_is, |p| unsafe {
         if let [one] = p.as_slice() {
             return Some(if addr.is_null() {
                 real::recv(fd, one.iov_base, one.iov_len, flags)
@@ -360,11 +364,8 @@ unsafe fn receive(
         }
         let mut msg: msghdr = core::mem::zeroed();
         if !addr.is_null() {
-            // (Else the kernel's own EFAULT, or EINVAL.)
-            let room = reading::read(len).filter(|room| (*room as c_int) >= 0)?;
-            if !reading::write(len, &room) {
-                return None;
-            }
+            // (Otherwise the kernel's own EFAULT or EINVAL.)
+            let room = take(len).filter(|n| (*n as c_int) >= 0)?;
             msg.msg_name = addr.cast();
             msg.msg_namelen = room;
         }
@@ -372,10 +373,19 @@ unsafe fn receive(
         msg.msg_iovlen = p.len();
         let received = real::recvmsg(fd, &mut msg, flags);
         if received >= 0 && !addr.is_null() {
-            reading::write(len, &msg.msg_namelen);
+            unwritten = !give(len, msg.msg_namelen);
         }
         Some(received)
-    })
+    });
+    if unwritten { not_given() } else { received }
+}
+
+/// The answer where the program's structure could not be written to.
+#[cold]
+fn not_given() -> ssize_t {
+    // SAFETY: errno's address is always valid.
+    unsafe { *libc::__errno_location() = libc::EFAULT };
+    -1
 }
 
 /// `recvmsg(2)`.
@@ -387,26 +397,30 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
     // SAFETY: as in `readv`; everything of the header but the buffers is the program's, and is
     // given back to it.
     unsafe {
-        if !plausible(msg) || flags & UNUSUAL != 0 {
-            return real::recvmsg(fd, msg, flags);
-        }
-        let buffers = list((*msg).msg_iov, (*msg).msg_iovlen);
-        input(
+        let known = if flags & UNUSUAL == 0 { header(msg) } else { None };
+        let Some(known) = known else { return real::recvmsg(fd, msg, flags) };
+        let mut unwritten = false;
+        let received = input_listed(
             On::Vectored,
-            buffers,
+            (known.msg_iov, known.msg_iovlen),
             real::copy_bytes,
             || real::recvmsg(fd, msg, flags),
             |p| {
-                let mut other = *msg;
+                let mut other = known;
                 other.msg_iov = p.as_mut_ptr();
                 other.msg_iovlen = p.len();
                 let received = real::recvmsg(fd, &mut other, flags);
-                (*msg).msg_namelen = other.msg_namelen;
-                (*msg).msg_controllen = other.msg_controllen;
-                (*msg).msg_flags = other.msg_flags;
+                if received >= 0 {
+                    let named = known.msg_name.is_null()
+                        || give(&raw mut (*msg).msg_namelen, other.msg_namelen);
+                    unwritten = !(named
+                        && give(&raw mut (*msg).msg_controllen, other.msg_controllen)
+                        && give(&raw mut (*msg).msg_flags, other.msg_flags));
+                }
                 Some(received)
             },
-        )
+        );
+        if unwritten { not_given() } else { received }
     }
 }
 
@@ -425,9 +439,9 @@ pub unsafe extern "C" fn recvmmsg(
     // SAFETY: the kernel has filled the first `received` headers.
     unsafe {
         let received = real::recvmmsg(fd, msgs, count, flags, timeout);
-        for i in 0..received.max(0) as usize {
-            let m = &*msgs.add(i);
-            remember(list(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen), m.msg_len as ssize_t);
+        let arrived = if space::wanted() { received.max(0) } else { 0 };
+        for m in (0..arrived as usize).map_while(|i| take(msgs.add(i))) {
+            remember(each(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen), m.msg_len as ssize_t);
         }
         received
     }

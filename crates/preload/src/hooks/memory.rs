@@ -8,8 +8,9 @@
 
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
-use libc::{off_t, size_t};
+use libc::{iovec, off_t, size_t};
 use uncopy_core::span::{PAGE, Span, page_down};
+use uncopy_stack::buffers::each;
 use uncopy_vm::{reading, space};
 
 #[inline]
@@ -94,11 +95,35 @@ pub(super) fn before_positioned(at: off_t, len: usize) {
     }
 }
 
+/// As [`before_positioned`], for the buffers that `iov` lists.
+///
+/// # Safety
+/// As for [`each`].
+#[inline]
+pub(super) unsafe fn before_positioned_list(at: off_t, iov: *const iovec, count: c_int) {
+    if at > 0 && space::serving() {
+        // SAFETY: the caller's promise.
+        let buffers = unsafe { each(iov, count as usize) };
+        before_positioned(at, buffers.fold(0, |n, b| n.saturating_add(b.1)));
+    }
+}
+
 /// A futex operation that changes its word (FUTEX_WAKE_OP, the PI ones): the kernel does not wait for
 /// that fault (Linux 6.18, `fault_in_user_writeable`).
-pub(super) fn before_futex(words: [usize; 2]) {
-    for word in words {
-        if perhaps_tracked(word, size_of::<u32>()) {
+pub(super) fn before_futex(operation: c_int, words: [usize; 2]) {
+    let changes = [
+        libc::FUTEX_WAKE_OP,
+        libc::FUTEX_LOCK_PI,
+        libc::FUTEX_LOCK_PI2,
+        libc::FUTEX_TRYLOCK_PI,
+        libc::FUTEX_UNLOCK_PI,
+        libc::FUTEX_WAIT_REQUEUE_PI,
+        libc::FUTEX_CMP_REQUEUE_PI,
+    ];
+    for word in words.into_iter().filter(|w| perhaps_tracked(*w, size_of::<u32>())) {
+        if changes.contains(&(operation & libc::FUTEX_CMD_MASK)) {
+            super::process::written_by_kernel(word, size_of::<u32>());
+        } else {
             space::materialize(Span::sized(word, size_of::<u32>()), false);
         }
     }

@@ -4,7 +4,7 @@
 //! place of its buffers.
 
 use super::copy::on_own_stack;
-use super::memory::before_positioned;
+use super::memory::{before_positioned, before_positioned_list};
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
@@ -13,17 +13,20 @@ use libc::{
     socklen_t, ssize_t,
 };
 use uncopy_core::span::Span;
-use uncopy_stack::buffers::{IOV_MAX, On, Pieces, list, piece, plausible, spans};
-use uncopy_stack::output::{Stream, output};
+use uncopy_stack::buffers::{
+    Buffers, IOV_MAX, Pieces, each, give, header, list, perhaps_tracked, take,
+};
+use uncopy_stack::on::On;
+use uncopy_stack::output::{Stream, output, output_listed};
 use uncopy_vm::lend::{Calls, Target};
 use uncopy_vm::space;
 
 /// The kernel will read these buffers after the call: their pages must stay where they are.
-fn held_by_kernel(buffers: &[iovec]) {
+fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
     if !space::running() {
         return;
     }
-    for (addr, len) in spans(buffers) {
+    for (addr, len) in buffers {
         let span = Span::sized(addr, len);
         space::materialize(span, false);
         space::with(|b| b.exclude(span));
@@ -85,7 +88,7 @@ unsafe extern "C" fn write_from(
     // SAFETY: the program's own arguments, or the same bytes from where they are.
     output(
         On::Descriptor(fd),
-        &[piece(buf as usize, n)],
+        &Buffers::one(buf as usize, n),
         stream(fd, 0, true, caller),
         || unsafe { real::write(fd, buf, n) },
         |p| unsafe {
@@ -105,9 +108,9 @@ unsafe extern "C" fn writev_from(
 ) -> ssize_t {
     // SAFETY: as in `write`.
     unsafe {
-        output(
+        output_listed(
             On::Descriptor(fd),
-            list(iov, count as usize),
+            (iov, count as usize),
             stream(fd, 0, true, caller),
             || real::writev(fd, iov, count),
             |p| real::writev(fd, p.as_ptr(), p.len() as c_int),
@@ -125,7 +128,7 @@ pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: of
     // SAFETY: as in `write`.
     output(
         On::Descriptor(fd),
-        &[piece(buf as usize, n)],
+        &Buffers::one(buf as usize, n),
         None,
         || unsafe { real::pwrite(fd, buf, n, at) },
         |p| unsafe {
@@ -154,12 +157,12 @@ pub unsafe extern "C" fn pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the list that the program passed.
-    before_positioned(at, spans(unsafe { list(iov, count as usize) }).map(|(_, n)| n).sum());
+    unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `write`.
     unsafe {
-        output(
+        output_listed(
             On::Descriptor(fd),
-            list(iov, count as usize),
+            (iov, count as usize),
             None,
             || real::pwritev(fd, iov, count, at),
             |p| real::pwritev(fd, p.as_ptr(), p.len() as c_int, at),
@@ -195,12 +198,12 @@ pub unsafe extern "C" fn pwritev2(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the list that the program passed.
-    before_positioned(at, spans(unsafe { list(iov, count as usize) }).map(|(_, n)| n).sum());
+    unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `write`.
     unsafe {
-        output(
+        output_listed(
             On::Descriptor(fd),
-            list(iov, count as usize),
+            (iov, count as usize),
             None,
             || real::pwritev2(fd, iov, count, at, flags),
             |p| real::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags),
@@ -271,9 +274,9 @@ unsafe fn transmit(
     caller: usize,
     as_it_is: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    let buffers = [piece(buf as usize, n)];
+    let buffers = Buffers::one(buf as usize, n);
     if flags & MSG_ZEROCOPY != 0 {
-        held_by_kernel(&buffers);
+        held_by_kernel(buffers.iter().copied());
         return as_it_is();
     }
     let stream = stream(fd, flags, addr.is_null() && len == 0, caller);
@@ -308,21 +311,24 @@ unsafe extern "C" fn sendmsg_from(
 ) -> ssize_t {
     // SAFETY: as in `write`; everything of the header but the buffers is the program's.
     unsafe {
-        if !plausible(msg) {
-            return real::sendmsg(fd, msg, flags);
-        }
-        let buffers = list((*msg).msg_iov, (*msg).msg_iovlen);
+        let Some(known) = header(msg) else { return real::sendmsg(fd, msg, flags) };
         if flags & MSG_ZEROCOPY != 0 {
-            held_by_kernel(buffers);
+            let mut buffers = Buffers::default();
+            if list(known.msg_iov, known.msg_iovlen, &mut buffers) {
+                // (In a list that changes meanwhile the kernel would find other pages.)
+                held_by_kernel(buffers.iter().copied());
+                return send_pieces(fd, &known, &buffers.pieces(), flags);
+            }
+            held_by_kernel(each(known.msg_iov, known.msg_iovlen));
             return real::sendmsg(fd, msg, flags);
         }
-        let plain = (*msg).msg_name.is_null() && (*msg).msg_controllen == 0;
-        output(
+        let plain = known.msg_name.is_null() && known.msg_controllen == 0;
+        output_listed(
             On::Vectored,
-            buffers,
+            (known.msg_iov, known.msg_iovlen),
             stream(fd, flags, plain, caller),
             || real::sendmsg(fd, msg, flags),
-            |p: &Pieces| send_pieces(fd, &*msg, p, flags),
+            |p: &Pieces| send_pieces(fd, &known, p, flags),
         )
     }
 }
@@ -343,33 +349,37 @@ pub unsafe extern "C" fn sendmmsg(
     let count_taken = (count as usize).min(IOV_MAX);
     // SAFETY: the program passes `count` headers.
     unsafe {
+        let message = |i: usize| take(&raw const (*msgs.add(i)).msg_hdr);
         let tracked = space::running()
-            && plausible(msgs)
-            && (0..count_taken).any(|i| {
-                let h = &(*msgs.add(i)).msg_hdr;
-                uncopy_stack::buffers::perhaps_tracked(list(h.msg_iov, h.msg_iovlen))
+            && (0..count_taken).map_while(message).any(|h| {
+                let mut buffers = Buffers::default();
+                list(h.msg_iov, h.msg_iovlen, &mut buffers) && perhaps_tracked(&buffers)
             });
         if !tracked {
             return real::sendmmsg(fd, msgs, count, flags);
         }
         let mut sent = 0;
         for i in 0..count_taken {
-            let m = &mut *msgs.add(i);
+            let Some(h) = message(i) else { break };
+            let whole = each(h.msg_iov, h.msg_iovlen).fold(0, |n: usize, b| n.saturating_add(b.1));
             // (The kernel heeds a record's end in the header here, but not in `sendmsg`.)
-            let n = sendmsg(fd, &m.msg_hdr, flags | m.msg_hdr.msg_flags & libc::MSG_EOR);
-            match n {
-                0.. => m.msg_len = n as c_uint,
-                _ if sent > 0 => break,
-                _ => return -1,
+            let flags = flags | h.msg_flags & libc::MSG_EOR;
+            let n = sendmsg(fd, &raw const (*msgs.add(i)).msg_hdr, flags);
+            if n < 0 {
+                break;
+            }
+            if !give(&raw mut (*msgs.add(i)).msg_len, n as c_uint) {
+                *libc::__errno_location() = libc::EFAULT;
+                break;
             }
             sent += 1;
             // What was sent in part is the last, or a stream would have a hole (net/socket.c, `__sys_sendmmsg`).
-            let whole = list(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen);
-            if (n as usize) < whole.iter().map(|p| p.iov_len).sum() {
+            if (n as usize) < whole {
                 break;
             }
         }
-        sent
+        // (Where the first fails, errno says why.)
+        if sent > 0 { sent } else { -1 }
     }
 }
 
@@ -386,7 +396,13 @@ pub unsafe extern "C" fn vmsplice(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        held_by_kernel(list(iov, count));
+        let mut buffers = Buffers::default();
+        if list(iov, count, &mut buffers) {
+            held_by_kernel(buffers.iter().copied());
+            let pieces = buffers.pieces();
+            return real::vmsplice(fd, pieces.as_ptr(), pieces.len(), flags);
+        }
+        held_by_kernel(each(iov, count));
         real::vmsplice(fd, iov, count, flags)
     }
 }

@@ -12,6 +12,8 @@ use crate::real;
 use crate::start;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
+use uncopy_core::span::Span;
+use uncopy_stack::buffers::plausible;
 use uncopy_vm::{reading, space};
 
 type Strings = *const *const c_char;
@@ -44,9 +46,47 @@ pub unsafe extern "C" fn clone(
     // SAFETY: the program's own arguments (those that its flags do not name are not read).
     unsafe {
         if flags & libc::CLONE_VM != 0 {
+            if flags & libc::CLONE_CHILD_CLEARTID != 0 {
+                written_by_kernel(ctid as usize, size_of::<c_int>());
+            }
             return real::clone(f, stack, flags, arg, ptid, tls, ctid);
         }
         with_everything_in_place(|| real::clone(f, stack, flags, arg, ptid, tls, ctid), |_| false)
+    }
+}
+
+/// What the kernel reads or writes where a thread ends, or as a lock that hands priority on. It does not wait for a fault there
+/// (Linux 6.18: `handle_userfault` for a task that exits, `fault_in_user_writeable`), so the page stays where it is.
+pub(super) fn written_by_kernel(addr: usize, len: usize) {
+    let span = Span::sized(addr, len);
+    if space::wanted() && plausible(addr as *const u8) {
+        space::exclude(span);
+        space::materialize(span, false);
+    }
+}
+
+/// `pthread_mutex_init(3)`: of a robust mutex the kernel marks the owner's death, of one that inherits priority it writes
+/// the owner's number.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_init(
+    mutex: *mut libc::pthread_mutex_t,
+    attributes: *const libc::pthread_mutexattr_t,
+) -> c_int {
+    // SAFETY: the program's own arguments; questions about its attributes.
+    unsafe {
+        let result = real::pthread_mutex_init(mutex, attributes);
+        if result == 0 && !attributes.is_null() {
+            let (mut robust, mut protocol) = (0, 0);
+            libc::pthread_mutexattr_getrobust(attributes, &mut robust);
+            libc::pthread_mutexattr_getprotocol(attributes, &mut protocol);
+            if robust == libc::PTHREAD_MUTEX_ROBUST || protocol == libc::PTHREAD_PRIO_INHERIT {
+                written_by_kernel(mutex as usize, size_of::<libc::pthread_mutex_t>());
+            }
+        }
+        result
     }
 }
 

@@ -27,7 +27,7 @@ use uncopy_stack::buffers::HIGHEST_ADDRESS;
 use uncopy_vm::critical::{SIGNALS, Thread};
 use uncopy_vm::lock::Lock;
 use uncopy_vm::reading::{self, Fault};
-use uncopy_vm::{critical, space};
+use uncopy_vm::{critical, lend, space};
 
 /// The program's handler of each signal, with the marks below; `SIG_DFL` of held signals. Of use only where the kernel has our
 /// entry.
@@ -120,7 +120,7 @@ const RIP_AT: usize = core::mem::offset_of!(ucontext_t, uc_mcontext)
 unsafe extern "C" fn entry(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     naked_asm!(
         "mov rax, qword ptr [rip + uncopy_thread@GOTTPOFF]",
-        "cmp byte ptr fs:[rax + {inside}], 0",
+        "cmp word ptr fs:[rax + {inside}], 0",
         "jne {otherwise}",
         // Marked ones are negative; so is what SIG_DFL and SIG_IGN become.
         "mov ecx, edi",
@@ -187,9 +187,12 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
             address => {
                 let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
                     core::mem::transmute(address);
+                let mask = (&raw const (*of_interrupted).uc_sigmask).cast::<u64>();
+                let sending = lend::interrupted(signal, *mask);
                 let before = critical::handler_begins();
                 handler(signal, info, context);
                 critical::handler_ends(before);
+                lend::resumed(sending);
             }
         }
     }

@@ -5,7 +5,9 @@
 
 use super::{descriptors, input, memory, output, process, remap, signals};
 use crate::real;
-use uncopy_vm::{reading, space};
+use uncopy_core::span::PAGE;
+use uncopy_stack::buffers::take;
+use uncopy_vm::space;
 
 /// `syscall(2)`.
 ///
@@ -53,7 +55,16 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
             libc::SYS_prctl => process::prctl(a as _, b, c, d, e) as isize,
             libc::SYS_futex => {
-                memory::before_futex([a, e]);
+                memory::before_futex(b as _, [a, e]);
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            libc::SYS_set_tid_address => {
+                process::written_by_kernel(a, size_of::<i32>());
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            // (The head; the list's own entries are locks of the program's making.)
+            libc::SYS_set_robust_list => {
+                process::written_by_kernel(a, b.min(PAGE));
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_unshare => process::unshare(a as _) as isize,
@@ -73,16 +84,28 @@ pub unsafe extern "C" fn syscall(
                     |pid| *pid == 0,
                 )
             }
-            // The first word of its arguments holds the flags. (Where that cannot be read the kernel refuses.)
+            // The first word of its arguments holds the flags.
             libc::SYS_clone3
                 if b >= 8
-                    && reading::read(a as *const u64)
-                        .is_some_and(|flags| flags & libc::CLONE_VM as u64 == 0) =>
+                    && take(a as *const u64).is_some_and(|f| f & libc::CLONE_VM as u64 == 0) =>
             {
                 process::with_everything_in_place(
                     || real::syscall(n, a, b, c, d, e, f),
                     |pid| *pid == 0,
                 )
+            }
+            libc::SYS_clone if a & libc::CLONE_CHILD_CLEARTID as usize != 0 => {
+                process::written_by_kernel(d, size_of::<i32>());
+                real::syscall(n, a, b, c, d, e, f)
+            }
+            // Flags, a place for a descriptor, the child's word.
+            libc::SYS_clone3 if b >= 24 => {
+                if let Some([flags, _, word]) = take(a as *const [u64; 3])
+                    && flags & libc::CLONE_CHILD_CLEARTID as u64 != 0
+                {
+                    process::written_by_kernel(word as usize, size_of::<i32>());
+                }
+                real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_rt_sigaction => signals::rt_sigaction(a as _, b as _, c as _, d),
             libc::SYS_sigaltstack => signals::sigaltstack(a as _, b as _) as isize,

@@ -8,9 +8,11 @@
 //! unsafe: system calls on descriptors that are ours, or that the program named.
 
 mod kind;
+mod left;
 mod pipes;
 
 pub use self::kind::{Kind, kind};
+pub use self::left::{Interrupted, interrupted, resumed};
 pub use self::pipes::{PIPES, after_fork_child, close, descriptors, make_way};
 
 use self::kind::{ask, status_flags};
@@ -102,11 +104,13 @@ pub fn from() -> usize {
 pub fn send(kind: Kind, target: &Target, pieces: &[iovec], lent: u64) -> Lent {
     let before = errno();
     let pieces = Pieces { all: pieces, lent };
+    let under_way = left::Sending::begin();
     let outcome = match kind {
         Kind::Tcp | Kind::PacedTcp => to_tcp(target, &pieces),
         Kind::Unix => to_socket(target, &pieces),
         Kind::Pipe => to_pipe(target, &pieces),
     };
+    drop(under_way);
     if outcome != Lent::Done(-1) {
         set_errno(before);
     }
@@ -181,6 +185,9 @@ impl Corked {
     fn begin(target: &Target) -> Self {
         // (What the program holds back itself stays so.)
         let free = !target.more && ask(target.fd, libc::SOL_TCP, libc::TCP_CORK) == Some((0, 4));
+        if free {
+            left::Sending::corks(Some(target.fd));
+        }
         Self((free && cork(target.fd, 1)).then_some(target.fd))
     }
 }
@@ -190,6 +197,7 @@ impl Drop for Corked {
         if let Some(fd) = self.0 {
             cork(fd, 0);
         }
+        left::Sending::corks(None);
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! unsafe: system calls on our own descriptors and on memory that the caller's plan names.
 
+use super::left;
 use crate::critical::syscall4;
 use crate::inject;
 use crate::space::lift;
@@ -25,6 +26,7 @@ pub(super) const BATCH: usize = 16;
 /// After a pipe was refused, so many calls go plainly.
 pub(super) const REST: u32 = 1024;
 
+#[derive(Debug)]
 pub(super) struct Slot {
     busy: AtomicBool,
     /// Open for both reading and writing, so that there is one descriptor to be sure of. -1: none.
@@ -97,6 +99,12 @@ impl Slot {
         }
     }
 
+    /// Its call will not go on.
+    pub(super) fn abandon(&self) {
+        self.close();
+        self.busy.store(false, Ordering::Release);
+    }
+
     pub(super) fn open(&self) -> Result<(), Errno> {
         inject::check(Call::Pipe)?;
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
@@ -154,6 +162,7 @@ impl Pipe {
                 return None;
             }
         }
+        left::Sending::holds(Some(slot));
         Some(Self { slot, fd: slot.fd.load(Ordering::Relaxed), used: false })
     }
 
@@ -175,6 +184,7 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
+        left::Sending::holds(None);
         if self.used {
             self.slot.close();
         }
