@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{
     gid_t, iovec, mmsghdr, msghdr, off_t, pid_t, rlimit, sigaction as Sigaction, size_t, sockaddr,
-    socklen_t, ssize_t, timespec, uid_t,
+    socklen_t, ssize_t, stack_t, timespec, uid_t,
 };
 
 /// Stands for a function that this libc does not have: nobody who linked with it calls it.
@@ -157,6 +157,7 @@ real! {
     dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
 
     sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int;
+    sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int;
     syscall(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize;
 }
 

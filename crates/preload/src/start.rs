@@ -3,6 +3,7 @@
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
+use crate::hooks::signals;
 use crate::{HEAP, real};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -17,7 +18,7 @@ use uncopy_vm::inject;
 use uncopy_vm::lend::Pacing;
 use uncopy_vm::space::{self, Settings};
 use uncopy_vm::uffd::Refusal;
-use uncopy_vm::{files, stats, twin};
+use uncopy_vm::{files, reading, stats, twin};
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
@@ -31,7 +32,8 @@ static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 static SUMMARY: AtomicI32 = AtomicI32::new(-1);
 static EXEC: AtomicPtr<ExecEntry> = AtomicPtr::new(core::ptr::null_mut());
 
-const PREFIX: &str = "UNCOPY_";
+/// What the names of our settings begin with.
+pub const PREFIX: &str = "UNCOPY_";
 
 /// What goes along into executed programs.
 pub struct ExecEntry {
@@ -91,6 +93,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         let errno = *libc::__errno_location();
         real::find_copies();
         real::find_all();
+        reading::caught_by(signals::catch_faults);
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
         GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
         USABLE_SIZE.store(real::usable_size_fits(), Ordering::Relaxed);
@@ -183,6 +186,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     let twin = values.get(ALLOCATOR) != 0 && replaceable && twin::init();
     // SAFETY: handlers that live as long as the process (the library is never unloaded).
     let heed_forks = || unsafe {
+        signals::own();
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     };
     if twin {
@@ -201,6 +205,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         costs,
         copy_bytes: real::copy_bytes,
         forget_locks,
+        started: signals::hold_dumping,
     };
     match space::init(settings) {
         Ok(()) => {
@@ -241,10 +246,12 @@ pub extern "C" fn before_fork() {
     // Before the heap: whoever holds the twin allocator's lock may be waiting for the heap's.
     twin::before_fork();
     HEAP.before_fork();
+    signals::before_fork();
 }
 
 /// After fork, in the parent.
 pub extern "C" fn after_fork_parent() {
+    signals::after_fork_parent();
     HEAP.after_fork_parent();
     twin::after_fork_parent();
     files::after_fork_parent();
@@ -253,6 +260,7 @@ pub extern "C" fn after_fork_parent() {
 
 /// After fork, in the child.
 pub extern "C" fn after_fork_child() {
+    signals::own();
     HEAP.after_fork_child();
     twin::after_fork_child();
     files::disown();

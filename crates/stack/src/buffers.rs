@@ -2,10 +2,12 @@
 //!
 //! unsafe: reads and writes those structures, each at one place.
 
+use crate::on::On;
 use arrayvec::ArrayVec;
 use core::ops::Deref;
 use libc::{iovec, msghdr};
 use uncopy_core::plan::MAX_PIECES;
+use uncopy_vm::reading::{self, Plain};
 use uncopy_vm::space;
 
 /// A list of pieces made by us.
@@ -72,20 +74,19 @@ pub fn plausible<T>(p: *const T) -> bool {
 /// `vm.mmap_min_addr`.
 const LOWEST_ADDRESS: usize = 65536;
 /// The end of the program's half of the address space on x86-64.
-const HIGHEST_ADDRESS: usize = 0x7fff_ffff_f000;
+pub const HIGHEST_ADDRESS: usize = 0x7fff_ffff_f000;
 
 /// Most buffers that one call may have.
 pub const IOV_MAX: usize = 1024;
 
 /// Reads a structure of the program's: everything that our shims read by a pointer of its goes through here.
-/// `None`: there is none.
+/// `None`: there is none, as the kernel will say.
 ///
 /// # Safety
-/// If it can be an address at all, `from` points to a `T`, which may be any bytes.
+/// It is the program's, of a call that it makes.
 #[inline]
-pub unsafe fn take<T: Copy>(from: *const T) -> Option<T> {
-    // SAFETY: the caller's promise.
-    plausible(from).then(|| unsafe { from.read_unaligned() })
+pub unsafe fn take<T: Plain>(from: *const T) -> Option<T> {
+    reading::read(from)
 }
 
 /// Writes to a structure of the program's, as [`take`] reads. Returns whether it could.
@@ -93,13 +94,9 @@ pub unsafe fn take<T: Copy>(from: *const T) -> Option<T> {
 /// # Safety
 /// As for [`take`].
 #[inline]
-pub unsafe fn give<T: Copy>(to: *mut T, value: T) -> bool {
-    let possible = plausible(to);
-    if possible {
-        // SAFETY: the caller's promise.
-        unsafe { to.write_unaligned(value) };
-    }
-    possible
+pub unsafe fn give<T: Plain>(to: *mut T, value: T) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { reading::write(to, &value) }
 }
 
 /// The header of a message, unless nothing can be tracked: then it need not be looked at.
@@ -145,4 +142,10 @@ pub unsafe fn list(iov: *const iovec, count: usize, buffers: &mut Buffers) -> bo
 pub fn refused_for_pieces() -> bool {
     let errno = std::io::Error::last_os_error().raw_os_error();
     matches!(errno, Some(libc::EINVAL | libc::EFAULT))
+}
+
+/// The same of an input. From a socket the message is gone where an address was wrong: the plain call would take the next.
+pub fn refused_input(on: On) -> bool {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    refused_for_pieces() && !(on == On::Vectored && errno == Some(libc::EFAULT))
 }

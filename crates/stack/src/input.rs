@@ -3,7 +3,7 @@
 //!
 //! unsafe: carries out the copies of a committed plan.
 
-use crate::buffers::{Buffers, Pieces, each, list, perhaps_tracked, piece, refused_for_pieces};
+use crate::buffers::{Buffers, Pieces, each, list, perhaps_tracked, piece, refused_input};
 use crate::on::On;
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
@@ -47,7 +47,7 @@ pub fn input<const N: usize>(
     let (received, scattered) = match made {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
         // buffer is not memory: the plain call knows the right answer.
-        Some(-1) if refused_for_pieces() => (as_it_is(), false),
+        Some(-1) if refused_input(on) => (as_it_is(), false),
         Some(received) => (received, true),
         None => (as_it_is(), false),
     };

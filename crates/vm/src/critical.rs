@@ -8,63 +8,102 @@
 //! again, lets the interrupted code go on with all signals blocked, and the end of the critical
 //! section unblocks them.
 //!
-//! unsafe: system calls on signal masks, and the state of this thread: they concern it alone.
+//! unsafe: system calls on signal masks; they concern this thread alone. What is known of a thread lies in its thread-local
+//! storage under a name, because the entry of a signal handler must find it without a stack (`preload::hooks::signals`).
 
-use crate::inject;
-use crate::thread::own_state;
-use core::cell::Cell;
-use core::sync::atomic::{Ordering, compiler_fence};
+use crate::{inject, reading};
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed, compiler_fence,
+};
 use uncopy_core::inject::Call;
 
-/// What is kept of each thread.
-#[derive(Debug)]
-pub struct State {
-    inside: Cell<bool>,
-    put_off: Cell<bool>,
-    mask: Cell<u64>,
-    /// Where on the stack the innermost handler of the program began; 0: none runs.
-    handler: Cell<usize>,
-    mask_before_fork: Cell<u64>,
-    forking: Cell<bool>,
+/// How many signals there are, and one: they count from 1.
+pub const SIGNALS: usize = 65;
+
+/// What is known of a thread. All of it is this thread's; atomics, because its signal handlers change it.
+#[repr(C)]
+pub struct Thread {
+    inside: AtomicBool,
+    /// Something is under way of which handlers must be told when they begin and end: they are called, not jumped to.
+    attended: AtomicBool,
+    put_off: AtomicBool,
+    mask: AtomicU64,
+    mask_before_fork: AtomicU64,
+    forking: AtomicBool,
+    /// Where on the stack the innermost handler of the program began that we called ourselves; 0: none runs.
+    handler: AtomicUsize,
+    /// Where handlers return to: what lies at the beginning of a signal's frame.
+    returns_to: AtomicUsize,
+    /// Where the frame of each signal was when its handler was last jumped to.
+    frames: [AtomicUsize; SIGNALS],
 }
 
-impl State {
-    pub(crate) const fn new() -> Self {
-        Self {
-            inside: Cell::new(false),
-            put_off: Cell::new(false),
-            mask: Cell::new(0),
-            handler: Cell::new(0),
-            mask_before_fork: Cell::new(0),
-            forking: Cell::new(false),
-        }
-    }
-
-    pub(crate) fn set_inside(&self, inside: bool) {
-        self.inside.set(inside);
-    }
+/// Where in [`Thread`] the entry of a signal handler looks and writes.
+impl Thread {
+    /// Whether it is inside a critical section; in the byte behind, whether its handlers are to be called.
+    pub const INSIDE: usize = core::mem::offset_of!(Thread, inside);
+    /// See the field.
+    pub const RETURNS_TO: usize = core::mem::offset_of!(Thread, returns_to);
+    /// See the field.
+    pub const FRAMES: usize = core::mem::offset_of!(Thread, frames);
 }
 
-thread_local! {
-    static STATE: State = const { State::new() };
-}
+// One for each thread, zeroed. (The library is loaded with the program: its threads have room for it from the start.)
+global_asm!(
+    ".pushsection .tbss.uncopy_thread, \"awT\", @nobits",
+    ".globl uncopy_thread",
+    ".hidden uncopy_thread",
+    ".type uncopy_thread, @object",
+    ".size uncopy_thread, {size}",
+    ".balign 8",
+    "uncopy_thread:",
+    ".zero {size}",
+    ".popsection",
+    size = const size_of::<Thread>(),
+);
 
-/// Where the state of the calling thread is, which is the program's.
-///
-/// Never inlined: where a thread's storage is counts as a constant to the compiler, which may ask for it before it is known
-/// that the thread has one.
-#[inline(never)]
-fn of_program_thread() -> *const State {
-    STATE.with(core::ptr::from_ref)
-}
-
-/// Runs `f` on the calling thread's.
+/// This thread's.
 #[inline(always)]
-fn with_state<R>(f: impl FnOnce(&State) -> R) -> R {
-    match own_state() {
-        Some(state) => f(state),
-        // SAFETY: this thread's own, which lives as long as the thread, and is reached through shared references only.
-        None => f(unsafe { &*of_program_thread() }),
+fn thread() -> &'static Thread {
+    let at: *const Thread;
+    // SAFETY: the variable above, relative to the thread control block's own address; zeros are a valid `Thread`, and nobody
+    // keeps the reference beyond the thread.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "add {at}, qword ptr [rip + uncopy_thread@GOTTPOFF]",
+            at = out(reg) at,
+            options(pure, nomem, nostack),
+        );
+        &*at
+    }
+}
+
+/// How far below the address in `fs` a thread's [`Thread`] begins, in bytes.
+pub(crate) fn below_fs() -> usize {
+    let offset: usize;
+    // SAFETY: reads the offset that the dynamic linker has put there.
+    unsafe {
+        asm!(
+            "mov {offset}, qword ptr [rip + uncopy_thread@GOTTPOFF]",
+            offset = out(reg) offset,
+            options(pure, nomem, nostack),
+        );
+    }
+    offset.wrapping_neg()
+}
+
+/// Makes the [`Thread`] of a thread whose `fs` will be `fs`. `inside`: all that it does is a critical section.
+///
+/// # Safety
+/// There are [`below_fs`] bytes below `fs` that nobody uses.
+pub(crate) unsafe fn prepare_thread(fs: usize, inside: bool) {
+    let at = (fs - below_fs()) as *mut Thread;
+    // SAFETY: the caller's promise; zeros are a valid `Thread`.
+    unsafe {
+        at.write_bytes(0, 1);
+        (*at).inside.store(inside, Relaxed);
     }
 }
 
@@ -76,14 +115,14 @@ const SIGSET_SIZE: usize = 8;
 /// Whether this thread is inside a critical section (or is the monitor).
 #[inline]
 pub fn inside() -> bool {
-    with_state(|s| s.inside.get())
+    thread().inside.load(Relaxed)
 }
 
 /// Begins a critical section. They do not nest.
 #[inline]
 pub(crate) fn enter() {
     debug_assert!(!inside());
-    with_state(|s| s.inside.set(true));
+    thread().inside.store(true, Relaxed);
     compiler_fence(Ordering::SeqCst);
 }
 
@@ -91,43 +130,86 @@ pub(crate) fn enter() {
 #[inline]
 pub(crate) fn leave() {
     compiler_fence(Ordering::SeqCst);
-    let put_off = with_state(|s| {
-        s.inside.set(false);
-        compiler_fence(Ordering::SeqCst);
-        s.put_off.get()
-    });
-    if put_off {
+    thread().inside.store(false, Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    if thread().put_off.load(Relaxed) {
         deliver();
     }
 }
+
+/// The program's handlers on this thread are called, not jumped to, from now on, or no longer.
+#[inline]
+pub(crate) fn attend(attended: bool) {
+    thread().attended.store(attended, Relaxed);
+}
+
+const _: () = assert!(core::mem::offset_of!(Thread, attended) == Thread::INSIDE + 1);
 
 fn stack_here() -> usize {
     let here = 0u8;
     core::ptr::from_ref(core::hint::black_box(&here)) as usize
 }
 
-/// A handler of the program begins on this thread. Returns what [`handler_ends`] wants.
+/// A handler of the program is called on this thread. Returns what [`handler_ends`] wants.
 pub fn handler_begins() -> usize {
-    with_state(|s| s.handler.replace(stack_here()))
+    thread().handler.swap(stack_here(), Relaxed)
 }
 
 /// It returned. (One that is left by `longjmp` does not: see [`in_handler`].)
 pub fn handler_ends(before: usize) {
-    with_state(|s| s.handler.set(before));
+    thread().handler.store(before, Relaxed);
 }
 
 /// Whether a handler of the program runs on this thread: it may have interrupted malloc, so nothing
 /// that needs libc may be done. After a `longjmp` out of a handler this holds on until the stack is
 /// as short as it was when the handler began.
 pub fn in_handler() -> bool {
-    with_state(|s| {
-        let began = s.handler.get();
-        if began != 0 && stack_here() >= began {
-            s.handler.set(0);
+    let began = thread().handler.load(Relaxed);
+    if began != 0 && stack_here() >= began {
+        thread().handler.store(0, Relaxed);
+        return in_frame();
+    }
+    began != 0 || in_frame()
+}
+
+/// The kernel's signal frame as far as it is looked at: where the handler returns to, and the beginning of the interrupted
+/// context, with the alternate stack as it was.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Frame {
+    returns_to: usize,
+    context: [usize; 2],
+    stack: usize,
+    stack_flags: usize,
+    stack_size: usize,
+}
+// SAFETY: plain words.
+unsafe impl reading::Plain for Frame {}
+
+/// The same of handlers that were jumped to: nobody was told of their end. But until then the frame is below us, as it was,
+/// and the signal is blocked.
+fn in_frame() -> bool {
+    let here = stack_here();
+    (1..SIGNALS).any(|signal| {
+        let at = thread().frames[signal].load(Relaxed);
+        if at == 0 || here >= at {
             return false;
         }
-        began != 0
+        let Some(frame) = reading::read(at as *const Frame) else { return false };
+        let alternate = |p: usize| p.wrapping_sub(frame.stack) < frame.stack_size;
+        frame.returns_to == thread().returns_to.load(Relaxed)
+            && (!alternate(at) || alternate(here))
+            && blocked() >> (signal - 1) & 1 != 0
     })
+}
+
+/// The signals that are blocked.
+fn blocked() -> u64 {
+    let mut mask = 0u64;
+    let to = core::ptr::from_mut(&mut mask) as usize;
+    // SAFETY: asks for this thread's signal mask.
+    unsafe { syscall4(libc::SYS_rt_sigprocmask as usize, SIG_BLOCK, 0, to, SIGSET_SIZE) };
+    mask
 }
 
 /// Runs `f` in a critical section of its own, or in the one that this thread is in.
@@ -143,16 +225,13 @@ pub fn within<R>(f: impl FnOnce() -> R) -> R {
 
 /// No handler of the program runs on this thread from here to [`unblock_after_fork`].
 pub fn block_for_fork() {
-    let mask = block_signals();
-    with_state(|s| {
-        s.mask_before_fork.set(mask);
-        s.forking.set(true);
-    });
+    thread().mask_before_fork.store(block_signals(), Relaxed);
+    thread().forking.store(true, Relaxed);
 }
 
-/// Whether this thread is in [`block_for_fork`]'s part of a fork. True also on the child's copy of it.
+/// Whether this thread is between [`block_for_fork`] and [`unblock_after_fork`]. True also in the child.
 pub fn forking() -> bool {
-    with_state(|s| s.forking.get())
+    thread().forking.load(Relaxed)
 }
 
 /// No handler of the program runs on this thread until [`restore_signals`] is given what this returns.
@@ -178,19 +257,14 @@ pub fn restore_signals(mask: u64) {
 
 /// In the parent and in the child.
 pub fn unblock_after_fork() {
-    let mask = with_state(|s| {
-        s.forking.set(false);
-        s.mask_before_fork.get()
-    });
-    sigprocmask(SIG_SETMASK, mask);
+    thread().forking.store(false, Relaxed);
+    sigprocmask(SIG_SETMASK, thread().mask_before_fork.load(Relaxed));
 }
 
 #[cold]
 fn deliver() {
-    let mask = with_state(|s| {
-        s.put_off.set(false);
-        s.mask.get()
-    });
+    thread().put_off.store(false, Relaxed);
+    let mask = thread().mask.load(Relaxed);
     sigprocmask(SIG_SETMASK, mask);
 }
 
@@ -211,29 +285,37 @@ fn sigprocmask(how: usize, mask: u64) {
 /// context (`uc_sigmask`), which this changes to "all blocked".
 ///
 /// # Safety
-/// `info` is the `siginfo_t` that the kernel passed to the handler.
+/// `info` is the `siginfo_t` that the kernel passed to the handler; null if it was not told to.
 pub unsafe fn put_off(signal: i32, info: *const libc::siginfo_t, interrupted: &mut u64) {
     // Blocked before it is queued again: with SA_NODEFER it would come back at once.
     sigprocmask(SIG_BLOCK, !0);
+    // SAFETY: the caller's promise.
+    unsafe { queue_again(signal, info) };
+    // Of several handlers stacked at once, the outermost runs last and knows the true mask.
+    thread().mask.store(*interrupted, Relaxed);
+    thread().put_off.store(true, Relaxed);
+    *interrupted = !0;
+}
+
+/// Queues a signal to this very thread, from inside its handler, with the details that it came with.
+///
+/// # Safety
+/// As for [`put_off`].
+pub unsafe fn queue_again(signal: i32, info: *const libc::siginfo_t) {
     // SAFETY: queues to this very thread; `info` is what the kernel gave.
     unsafe {
         let pid = syscall4(libc::SYS_getpid as usize, 0, 0, 0, 0);
         let tid = syscall4(libc::SYS_gettid as usize, 0, 0, 0, 0);
         let queue = libc::SYS_rt_tgsigqueueinfo as usize;
         let (pid, tid) = (pid as usize, tid as usize);
-        let queued = inject::check(Call::Sigqueue).is_ok()
+        let queued = !info.is_null()
+            && inject::check(Call::Sigqueue).is_ok()
             && syscall4(queue, pid, tid, signal as usize, info as usize) == 0;
         if !queued {
             // The queue is full (RLIMIT_SIGPENDING): without its details it always has a place.
             syscall4(libc::SYS_tgkill as usize, pid, tid, signal as usize, 0);
         }
     }
-    // Of several handlers stacked at once, the outermost runs last and knows the true mask.
-    with_state(|s| {
-        s.mask.set(*interrupted);
-        s.put_off.set(true);
-    });
-    *interrupted = !0;
 }
 
 /// A system call that leaves errno alone, of up to four arguments.

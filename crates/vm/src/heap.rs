@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use uncopy_core::inject::Call;
+use uncopy_core::span::{Span, page_up};
 
 const RESERVE_SIZE: usize = 2 << 20;
 
@@ -43,6 +44,13 @@ fn take_reserve(size: usize) -> (*mut u8, usize, u32) {
         BOOKS_SHORT.store(true, Relaxed);
     }
     (RESERVE.0.get().cast::<u8>().wrapping_add(used), size, FROM_RESERVE)
+}
+
+/// A core has not what of the reserve nobody needed.
+pub(crate) fn leave_out_of_dumps() {
+    let used = page_up(RESERVE_USED.load(Relaxed));
+    let unused = Span::sized(RESERVE.0.get() as usize + used, RESERVE_SIZE - used);
+    crate::pages::leave_out_of_dumps(unused);
 }
 
 struct Mappings;

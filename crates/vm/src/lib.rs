@@ -9,6 +9,7 @@
 //! | [`gate`] | who may use the books, and when |
 //! | [`sync`] | atomics and futexes, which the tests exchange for loom's |
 //! | [`critical`] | no signal handler of the program runs while the lock is held |
+//! | [`reading`] | the program's pointers, which may lead nowhere |
 //! | [`space`] | the one tracker of this process, and its life: start, fork, stop |
 //! | [`twin`] | the twin allocator's memory |
 //! | [`thread`] | threads of our own, which libc does not know |
@@ -53,6 +54,7 @@ pub mod pages;
 pub mod place;
 #[cfg(not(all(loom, test)))]
 mod procfs;
+pub mod reading;
 #[cfg(not(all(loom, test)))]
 pub mod sigpipe;
 #[cfg(not(all(loom, test)))]

@@ -5,9 +5,9 @@
 //! mappings, reached only through addresses that it handed out.
 
 use crate::inject;
+use crate::limits;
 use crate::space::COUNTERS;
 use crate::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal, Uffd};
-use crate::limits;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, mprotect};
@@ -115,6 +115,15 @@ fn reserve(pages: usize) -> Result<usize, Errno> {
     .map(|p| p as usize)
 }
 
+/// Core dumps do not have `span`, which is ours: the pool alone would be an eighth of the machine's memory to be written to a
+/// pipe.
+pub(crate) fn leave_out_of_dumps(span: Span) {
+    // SAFETY: concerns core dumps only.
+    let _ = inject::check(Call::Madvise).and_then(|()| unsafe {
+        rustix::mm::madvise(span.start as *mut _, span.len(), Advice::LinuxDontDump)
+    });
+}
+
 /// Unmaps pages of ours that nothing refers to; returns whether that worked.
 fn unmap(start: usize, pages: usize) -> bool {
     // SAFETY: our own mapping; the callers say that nothing refers to it. Where the kernel refuses,
@@ -168,6 +177,8 @@ impl Pages {
                 rustix::mm::madvise(base as *mut _, 2 * half * PAGE, Advice::LinuxNoHugepage)
             });
         }
+        leave_out_of_dumps(Span::sized(base, (2 * half + 1) * PAGE));
+        leave_out_of_dumps(Span::sized(staging, (STAGING_PAGES + 1) * PAGE));
         let mut pages = Self {
             fds: Some(fds),
             base,

@@ -6,35 +6,34 @@
 //! and it makes malloc and stdio take locks for ever after. None of that happens to a thread that libc does not know.
 //!
 //! Such a thread has no thread-local storage of libc's: what `fs` points to is a [`Block`] of ours. So nothing that runs on it
-//! may use `thread_local!` or `errno`; a use crashes at once ([`OWN`]). What [`crate::critical`] keeps for each thread lies in the block.
+//! may use `thread_local!` or `errno`; a use of the first crashes at once ([`OWN`]). What [`crate::critical`] keeps of each thread is found
+//! by its distance from `fs` alone, and there is room for it below the block.
 //!
 //! unsafe: makes a thread, in assembly because it begins on another stack; reads the word behind `fs`.
 
-use crate::critical::{self, State};
+use crate::critical;
 use crate::inject;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use uncopy_core::inject::Call;
-use uncopy_core::span::PAGE;
+use uncopy_core::span::{PAGE, page_up};
 
-/// Of each thread, in bytes; the lowest page is its guard, the highest its [`Block`].
+/// Of each thread, in bytes; the lowest page is its guard.
 const STACK: usize = 512 << 10;
 
 /// Stands where libc keeps the list of a thread's storage (`tcbhead_t.dtv`): no address, so whoever looks for thread-local storage
 /// on a thread of ours crashes there and then.
 const OWN: usize = 0x8075_6e63_6f70_7900;
 
-/// What `fs` points to on a thread of ours: the beginning of libc's `tcbhead_t`, as far as compiled code may look, and our own
-/// state.
+/// What `fs` points to on a thread of ours: the beginning of libc's `tcbhead_t`, as far as compiled code may look.
 #[repr(C, align(64))]
 struct Block {
-    /// Its own address (the processor's manual asks for it there).
+    /// Its own address: compiled code finds it there.
     itself: usize,
     dtv: usize,
     /// What else of libc's code reads there: the stack protector's word at 0x28 among it.
     rest: [usize; 62],
-    state: State,
 }
 
 /// Whether the calling thread is ours.
@@ -48,18 +47,9 @@ pub fn is_ours() -> bool {
     dtv == OWN
 }
 
-/// What [`critical`] keeps of the calling thread, if it is ours.
-#[inline(always)]
-pub(crate) fn own_state() -> Option<&'static State> {
-    if !is_ours() {
-        return None;
-    }
-    let block: *const Block;
-    // SAFETY: the thread is ours: `fs` points to its block, which lives as long as the process and is used by this thread only.
-    unsafe {
-        core::arch::asm!("mov {}, fs:[0]", out(reg) block, options(nostack, readonly, preserves_flags));
-        Some(&(*block).state)
-    }
+/// Of a thread's memory, in bytes: its stack, what lies below `fs`, its block.
+fn size() -> usize {
+    STACK + page_up(critical::below_fs()) + PAGE
 }
 
 /// What kind of thread.
@@ -90,14 +80,15 @@ impl Seat {
             return Some(made);
         }
         inject::check(Call::Mmap).ok()?;
+        let size = size();
         // SAFETY: fresh memory of our own, of which the lowest page is given up as a guard.
         let map = unsafe {
             let none = ProtFlags::empty();
-            let map = mmap_anonymous(core::ptr::null_mut(), STACK, none, MapFlags::PRIVATE).ok()?;
+            let map = mmap_anonymous(core::ptr::null_mut(), size, none, MapFlags::PRIVATE).ok()?;
             let map = map.cast::<u8>();
             let use_it = MprotectFlags::READ | MprotectFlags::WRITE;
-            if mprotect(map.add(PAGE).cast(), STACK - PAGE, use_it).is_err() {
-                let _ = munmap(map.cast(), STACK);
+            if mprotect(map.add(PAGE).cast(), size - PAGE, use_it).is_err() {
+                let _ = munmap(map.cast(), size);
                 return None;
             }
             map
@@ -121,14 +112,13 @@ impl Seat {
         const _: () = assert!(size_of::<Block>() <= PAGE);
         // The thread has a copy of the caller's mask from its first instruction on.
         let mask = critical::block_signals();
-        // SAFETY: the highest page of the stack, page-aligned, which nobody uses; the thread begins below it, where two words
-        // are what `begin` takes.
+        // SAFETY: memory of ours that nobody uses: stack, room for what lies below `fs`, and the page that `fs` points to. The
+        // thread finds two words on its stack: see `clone`.
         let made = unsafe {
-            let block = map.add(STACK - PAGE).cast::<Block>();
-            let state = State::new();
-            state.set_inside(kind.inside);
-            block.write(Block { itself: block as usize, dtv: OWN, rest: [0; 62], state });
-            let top = block.cast::<usize>().sub(2);
+            let block = map.add(size() - PAGE).cast::<Block>();
+            block.write(Block { itself: block as usize, dtv: OWN, rest: [0; 62] });
+            critical::prepare_thread(block as usize, kind.inside);
+            let top = map.add(STACK).cast::<usize>().sub(2);
             top.write(run as usize);
             top.add(1).write(argument);
             let table = if kind.own_table { 0 } else { libc::CLONE_FILES as usize };

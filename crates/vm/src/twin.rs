@@ -137,6 +137,18 @@ fn unmap(span: Span) {
     }
 }
 
+/// A core has neither our table nor what nobody used of the reservation.
+pub(crate) fn leave_out_of_dumps() {
+    if LENGTH.load(Relaxed) == 0 {
+        return;
+    }
+    let (table, used) = (TABLE.load(Relaxed), with(|s| s.arena.frontier()));
+    let all = LENGTH.load(Relaxed) / PAGE;
+    let unused = Span::sized(address(used), (all - used) * PAGE);
+    crate::pages::leave_out_of_dumps(unused);
+    crate::pages::leave_out_of_dumps(Span::sized(table, table_bytes(all)));
+}
+
 /// Whether a block of `size` bytes may be taken over.
 #[inline(always)]
 pub fn wants(size: usize) -> bool {

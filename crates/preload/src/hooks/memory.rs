@@ -12,8 +12,8 @@ use libc::{iovec, off_t, pid_t, rlimit, size_t, ssize_t};
 use uncopy_core::excluded::{Parts, Why};
 use uncopy_core::span::{PAGE, Span, page_down, page_up};
 use uncopy_core::tracker::Detached;
-use uncopy_stack::buffers::{each, plausible};
-use uncopy_vm::{limits, space, twin};
+use uncopy_stack::buffers::each;
+use uncopy_vm::{limits, reading, space, twin};
 
 #[inline]
 pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
@@ -388,11 +388,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 
 /// Before a limit of this process changes: address space that only we use must not count against one that the program sets.
 unsafe fn before_limit(resource: c_uint, new: *const rlimit) {
-    if !plausible(new) || !new.is_aligned() {
-        return;
-    }
-    // SAFETY: the program's own argument.
-    let new = unsafe { (*new).rlim_cur };
+    let Some([new, _]) = reading::read(new.cast::<[u64; 2]>()) else { return };
     if limits::lowers(resource, (new != libc::RLIM_INFINITY).then_some(new)) {
         space::before_limit();
         twin::close();
@@ -472,13 +468,17 @@ const UFFDIO_MOVE: c_ulong = 0xc028_aa05;
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        if request == UFFDIO_REGISTER && plausible(argument) {
-            let [addr, len] = argument.cast::<[u64; 2]>().read_unaligned();
+        if request == UFFDIO_REGISTER
+            && let Some([addr, len]) = reading::read(argument.cast::<[u64; 2]>())
+        {
             twin::alter(Span::sized(addr as usize, len as usize));
             hand_back(addr as usize, len as usize);
         }
-        if request == UFFDIO_MOVE && space::wanted() && plausible(argument) {
-            let [to, from, len] = argument.cast::<[u64; 3]>().read_unaligned().map(|n| n as usize);
+        if request == UFFDIO_MOVE
+            && space::wanted()
+            && let Some(words) = reading::read(argument.cast::<[u64; 3]>())
+        {
+            let [to, from, len] = words.map(|n| n as usize);
             hand_back(from, len);
             // (Those of the pages that are not moved stay excluded for nothing.)
             let from = Span::sized(from, len);

@@ -10,11 +10,10 @@
 use crate::real;
 use crate::start;
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_char, c_int, c_void};
-use uncopy_core::excluded::Why;
+use core::ffi::{c_char, c_int, c_void};
 use uncopy_core::span::Span;
 use uncopy_stack::buffers::plausible;
-use uncopy_vm::space;
+use uncopy_vm::{reading, space};
 
 type Strings = *const *const c_char;
 
@@ -82,6 +81,7 @@ unsafe extern "C" fn begin(run: *const Run) -> c_int {
 
 fn child_goes_on_without_us() {
     start::forget_locks();
+    super::signals::own();
     space::after_bare_fork_child();
 }
 
@@ -90,8 +90,7 @@ fn child_goes_on_without_us() {
 pub(super) fn written_by_kernel(addr: usize, len: usize) {
     let span = Span::sized(addr, len);
     if space::wanted() && plausible(addr as *const u8) {
-        space::exclude(span, Why::WhileMapped);
-        space::materialize(span, false);
+        space::keep_resident(span);
     }
 }
 
@@ -139,52 +138,63 @@ pub(super) fn with_everything_in_place<R>(
 
 /// Keeps us preloaded in what is executed: our library first in the environment's LD_PRELOAD,
 /// also where the program made up an environment of its own.
-unsafe fn with_environment<R>(envp: Strings, call: impl FnOnce(Strings) -> R) -> R {
-    let Some(ours) = start::exec_entry() else {
-        return call(envp);
-    };
-    // SAFETY: `envp` is a null-terminated list of strings. This runs between vfork and exec too:
-    // nothing here outlives the call or changes what the parent sees.
-    unsafe {
-        let mut count = 0;
-        let mut preload = None;
-        while !envp.is_null() && !(*envp.add(count)).is_null() {
-            let entry = CStr::from_ptr(*envp.add(count)).to_bytes();
-            if let Some(value) = entry.strip_prefix(b"LD_PRELOAD=") {
-                if value.split(|b| matches!(b, b':' | b' ')).any(|p| p == ours.library) {
-                    return call(envp);
-                }
-                preload = Some((count, value));
-            }
-            count += 1;
-        }
-        let mut line = b"LD_PRELOAD=".to_vec();
-        line.extend_from_slice(ours.library);
-        if let Some((_, value)) = preload.filter(|(_, v)| !v.is_empty()) {
-            line.push(b':');
-            line.extend_from_slice(value);
-        }
-        line.push(0);
-        let mut list: Vec<*const c_char> = (0..count)
-            .filter(|i| preload.is_none_or(|(at, _)| at != *i))
-            .map(|i| *envp.add(i))
-            .collect();
-        list.push(line.as_ptr().cast());
-        // The options travel with the library.
-        let named = |e: &[u8]| {
-            let name = e.split(|b| *b == b'=').next().unwrap_or(e);
-            (0..count).any(|i| {
-                CStr::from_ptr(*envp.add(i))
-                    .to_bytes()
-                    .strip_prefix(name)
-                    .is_some_and(|rest| rest.first() == Some(&b'='))
-            })
-        };
-        list.extend(ours.settings.iter().filter(|e| !named(e.to_bytes())).map(|e| e.as_ptr()));
-        list.push(core::ptr::null());
-        call(list.as_ptr())
+fn with_environment<R>(envp: Strings, call: impl FnOnce(Strings) -> R) -> R {
+    let made = start::exec_entry().and_then(|ours| environment(ours, envp));
+    match made {
+        Some((list, _line)) => call(list.as_ptr()),
+        None => call(envp),
     }
 }
+
+/// The environment to be handed on in place of `envp`, and the line in it that is made up. `None`: that is as it should be, or
+/// it cannot be read, and the kernel will say so.
+fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<(Vec<*const c_char>, Vec<u8>)> {
+    const NAME: &[u8] = b"LD_PRELOAD=";
+    // This runs between vfork and exec too: nothing here outlives the call or changes what the parent sees.
+    let mut list: Vec<*const c_char> = Vec::new();
+    let mut line = [NAME, ours.library].concat();
+    // The last of several counts.
+    let mut preload: Option<(*const c_char, Vec<u8>)> = None;
+    let mut named = vec![false; ours.settings.len()];
+    if !envp.is_null() {
+        for i in 0.. {
+            let entry = reading::read(envp.wrapping_add(i))?;
+            if entry.is_null() {
+                break;
+            }
+            if reading::begins_with(entry, NAME)? {
+                let text = reading::string(entry)?;
+                let value = text[NAME.len()..].to_vec();
+                if value.split(|b| matches!(b, b':' | b' ')).any(|p| p == ours.library) {
+                    return None;
+                }
+                list.extend(preload.replace((entry, value)).map(|(earlier, _)| earlier));
+                continue;
+            }
+            if reading::begins_with(entry, PREFIX)? {
+                for (setting, named) in ours.settings.iter().zip(&mut named) {
+                    let name = setting.to_bytes().split_inclusive(|b| *b == b'=').next()?;
+                    *named |= reading::begins_with(entry, name)?;
+                }
+            }
+            list.push(entry);
+        }
+    }
+    if let Some((_, value)) = preload.filter(|(_, v)| !v.is_empty()) {
+        line.push(b':');
+        line.extend_from_slice(&value);
+    }
+    line.push(0);
+    list.push(line.as_ptr().cast());
+    // The options travel with the library.
+    let settings = ours.settings.iter().zip(&named).filter(|(_, named)| !**named);
+    list.extend(settings.map(|(setting, _)| setting.as_ptr()));
+    list.push(core::ptr::null());
+    Some((list, line))
+}
+
+/// What the names of our settings begin with.
+const PREFIX: &[u8] = start::PREFIX.as_bytes();
 
 /// `execve(2)`.
 ///
@@ -372,4 +382,12 @@ unsafe extern "C" fn collect_execle(
         let (argv, envp) = arguments(registers, stack);
         execve(path, argv.as_ptr(), envp.cast())
     }
+}
+
+/// The program enters a sandbox.
+pub(super) fn before_sandbox() {
+    if space::wanted() {
+        space::stand_down();
+    }
+    super::signals::let_all_go();
 }

@@ -52,8 +52,8 @@ followed! {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-    if op == libc::PR_SET_SECCOMP && space::wanted() {
-        space::stand_down();
+    if op == libc::PR_SET_SECCOMP {
+        super::process::before_sandbox();
     }
     // SAFETY: the program's own arguments (those that the operation does not have are not read).
     let result = unsafe { real::prctl(op, a, b, c, d) };

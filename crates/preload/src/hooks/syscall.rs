@@ -3,7 +3,7 @@
 //! unsafe: see the crate. The function is variadic in C; declared with all six arguments it reads
 //! the same registers and stack word that libc's own does.
 
-use super::{descriptors, input, memory, output, process, remap, rights};
+use super::{descriptors, input, memory, output, process, remap, rights, signals};
 use crate::real;
 use uncopy_core::span::PAGE;
 use uncopy_stack::buffers::take;
@@ -123,8 +123,10 @@ pub unsafe extern "C" fn syscall(
                 }
                 real::syscall(n, a, b, c, d, e, f)
             }
-            libc::SYS_seccomp if space::wanted() => {
-                space::stand_down();
+            libc::SYS_rt_sigaction => signals::rt_sigaction(a as _, b as _, c as _, d),
+            libc::SYS_sigaltstack => signals::sigaltstack(a as _, b as _) as isize,
+            libc::SYS_seccomp => {
+                process::before_sandbox();
                 real::syscall(n, a, b, c, d, e, f)
             }
             _ => {

@@ -12,7 +12,7 @@
 
 use super::cork;
 use super::pipes::Slot;
-use crate::sigpipe;
+use crate::{critical, sigpipe};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{c_int, c_void};
 
@@ -60,6 +60,11 @@ thread_local! {
 }
 
 impl UnderWay {
+    fn activate(&self, active: bool) {
+        self.active.set(active);
+        critical::attend(active);
+    }
+
     /// Whether libc's list begins with our entry.
     fn registered(&self) -> bool {
         let mut probe = Cleanup::new();
@@ -96,7 +101,7 @@ impl Sending {
             u.corked.set(None);
             u.pipe.set(None);
             sigpipe::forget();
-            u.active.set(true);
+            u.activate(true);
             u.register();
         });
         Self
@@ -117,7 +122,7 @@ impl Drop for Sending {
     fn drop(&mut self) {
         UNDER_WAY.with(|u| {
             u.unregister();
-            u.active.set(false);
+            u.activate(false);
         });
     }
 }
@@ -125,7 +130,7 @@ impl Drop for Sending {
 /// The thread ends in the middle of its send.
 unsafe extern "C" fn cancelled(_: *mut c_void) {
     UNDER_WAY.with(|u| {
-        u.active.set(false);
+        u.activate(false);
         sigpipe::undo(None);
         if let Some(fd) = u.corked.take() {
             cork(fd, 0);
@@ -156,7 +161,7 @@ pub fn interrupted(signal: c_int, mask: u64) -> Interrupted {
 #[cold]
 fn undo(u: &UnderWay, signal: c_int, mask: u64) -> Before {
     u.unregister();
-    u.active.set(false);
+    u.activate(false);
     let before = Before {
         mask: sigpipe::undo(Some((signal, mask))),
         corked: u.corked.take(),
@@ -176,7 +181,7 @@ pub fn resumed(interrupted: Interrupted) {
             sigpipe::again(before.mask);
             u.corked.set(before.corked);
             u.pipe.set(before.pipe);
-            u.active.set(true);
+            u.activate(true);
             u.register();
         });
     }

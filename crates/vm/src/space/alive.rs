@@ -46,7 +46,8 @@ pub(super) fn plant_alive() -> Result<(), Errno> {
     Ok(())
 }
 
-pub(crate) fn alive() -> bool {
+/// Whether this is not such a child.
+pub fn alive() -> bool {
     let word = ALIVE.load(Ordering::Relaxed);
     // SAFETY: planted once, never unmapped.
     word.is_null() || matches!(unsafe { (*word).load(Ordering::Relaxed) }, ALIVE_HERE | GOES_ON)

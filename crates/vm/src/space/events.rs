@@ -12,6 +12,7 @@ use crate::gate::{IDLE, OFF};
 use crate::pages::{CopyBytes, pool_in};
 use crate::{critical, files, twin};
 use core::sync::atomic::Ordering;
+use uncopy_core::excluded::Why;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::prices::Charged;
@@ -91,6 +92,15 @@ pub fn resident_views<const PAGES: usize>(start: usize) -> [bool; PAGES] {
     let mut hold = Hold::take();
     let Some(books) = hold.books() else { return [false; PAGES] };
     core::array::from_fn(|i| books.stands_for_resident(start.saturating_add(i * PAGE)))
+}
+
+/// Puts `span` in place and leaves it so, as long as it is mapped: the kernel writes there without waiting for a fault.
+pub fn keep_resident(span: Span) {
+    if !span.is_empty() {
+        // (In this order: what is excluded gets no new views.)
+        super::exclude(span, Why::WhileMapped);
+        materialize(span, true);
+    }
 }
 
 /// The program frees `span`, in which there may be views.

@@ -102,10 +102,14 @@ pub fn start() -> bool {
     STARTS.fetch_add(1, Ordering::SeqCst);
     let claimed = GATE.begin_start();
     let lives = claimed && alive();
+    let mut tell: Option<fn()> = None;
     let ready = lives && {
         // SAFETY: the lock is held.
         let space = unsafe { &mut *GLOBAL.0.get() }.as_mut();
-        space.is_some_and(Space::prepare)
+        space.is_some_and(|space| {
+            tell = Some(space.settings.started);
+            space.prepare()
+        })
     };
     if claimed {
         GATE.unlock();
@@ -117,6 +121,7 @@ pub fn start() -> bool {
         HAS_RUN.fetch_or(started, Ordering::Relaxed);
         if started {
             stats::publish();
+            tell.into_iter().for_each(|tell| tell());
         }
         if lives && !started {
             off(if ready { &COUNTERS.off_thread } else { &COUNTERS.off_resources });

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `life` | made, started, stood down |
 //! | `hold` | its lock, and who may pass |
+//! | `dump` | everything in place before a core is dumped |
 //! | `events` | what the program does to its memory, and what is carried out for it |
 //! | `excluded` | what has to stay resident
 //! | `fork` | frozen meanwhile, made anew in the child |
@@ -18,6 +19,7 @@
 
 mod alive;
 mod descriptors;
+mod dump;
 mod events;
 mod excluded;
 mod fork;
@@ -27,14 +29,16 @@ mod life;
 mod reach;
 mod rights;
 
-pub(crate) use alive::{alive, heed_unknown_fork};
+pub use alive::alive;
+pub(crate) use alive::heed_unknown_fork;
 pub use descriptors::{descriptors, lift, make_way};
 pub(crate) use descriptors::{in_own_process, program_descriptors};
+pub use dump::before_core_dump;
 pub(crate) use events::renewed;
 pub use events::{
     after_unmapping, before_limit, before_lock_all, detach, emptied, evict_if_wanted, execute,
-    freed, make_room_for_mappings, materialize, materialize_all, ours_in, put_in_place, release,
-    relinquish, resident_views, settle, tracks,
+    freed, keep_resident, make_room_for_mappings, materialize, materialize_all, ours_in,
+    put_in_place, release, relinquish, resident_views, settle, tracks,
 };
 pub(crate) use excluded::publish as publish_exclusions;
 pub use excluded::{
@@ -103,6 +107,8 @@ pub struct Settings {
     pub copy_bytes: CopyBytes,
     /// Called in a child that was made behind our back: our locks that [`crate`] does not know are nobody's there.
     pub forget_locks: fn(),
+    /// Called when the space has started: from now on pages may be unmapped.
+    pub started: fn(),
 }
 
 /// Whether large input should be remembered, so that the first copy of it starts the space.

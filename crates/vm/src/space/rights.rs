@@ -67,10 +67,7 @@ pub fn rights_changed() {
 /// Runs `call`, which the kernel refuses to a process of several threads, while the process has none of ours, if the program has
 /// one only. `call` reads none of the program's memory.
 pub fn without_our_threads<R>(call: impl FnOnce() -> R) -> R {
-    if !monitor::runs()
-        || critical::inside()
-        || !in_own_process()
-        || !monitor::alone_with_program()
+    if !monitor::runs() || critical::inside() || !in_own_process() || !monitor::alone_with_program()
     {
         return call();
     }
