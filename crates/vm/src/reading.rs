@@ -108,6 +108,11 @@ pub fn no_calls() {
     NO_CALLS.store(true, Relaxed);
 }
 
+/// Whether that is so.
+pub fn without_calls() -> bool {
+    NO_CALLS.load(Relaxed)
+}
+
 /// Whether a fault of ours is caught.
 #[inline]
 fn ready() -> bool {

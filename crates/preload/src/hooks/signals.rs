@@ -75,8 +75,10 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// This process has the table, and heeds forks: at its start, or as fork's child.
 pub fn own() {
+    // (A sandbox may forbid the question: then nobody asks whose the table is.)
     // SAFETY: a plain question.
-    OWNER.store(unsafe { libc::getpid() }, Relaxed);
+    let owner = if reading::without_calls() { 0 } else { unsafe { libc::getpid() } };
+    OWNER.store(owner, Relaxed);
     LOCK.reset();
     DYING.store(NOBODY, Relaxed);
 }
@@ -445,6 +447,7 @@ pub fn let_all_go() {
             }
         }
     });
+    OWNER.store(0, Relaxed);
 }
 
 /// Changes what is done about `signal`, or tells it. `ask` is the program's own call, with what we have in place of its
