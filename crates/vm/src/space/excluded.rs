@@ -1,12 +1,10 @@
 //! What has to stay resident: told by the program's calls, at any time. Before anything is tracked it is kept here for the books to
 //! come, and while a fork is under way, when the books must not change, in a list that [`take_over`] empties. Nobody waits for
 //! a fork here: who gives pages to the kernel may hold a lock that another library's fork handler wants.
-//!
-//! unsafe: none.
 
 use super::hold::Hold;
 use super::{GATE, Space};
-use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use uncopy_core::excluded::{Excluded, Parts, Why};
 use uncopy_core::span::Span;
 
