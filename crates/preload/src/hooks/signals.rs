@@ -28,7 +28,7 @@ unsafe extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut 
             critical::put_off(signal, info, &mut *mask);
             return;
         }
-        let interrupted = lend::interrupted(signal, *mask);
+        let interrupted = lend::interrupted(signal, || *mask);
         let handler = HANDLERS[signal as usize].load(Ordering::Acquire);
         if ONCE[signal as usize].swap(false, Ordering::AcqRel) {
             let mut default: Sigaction = core::mem::zeroed();
