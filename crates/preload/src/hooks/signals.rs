@@ -190,7 +190,7 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
                 let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
                     core::mem::transmute(address);
                 let mask = (&raw const (*of_interrupted).uc_sigmask).cast::<u64>();
-                let sending = lend::interrupted(signal, *mask);
+                let sending = lend::interrupted(signal, || *mask);
                 let before = critical::handler_begins();
                 handler(signal, info, context);
                 critical::handler_ends(before);

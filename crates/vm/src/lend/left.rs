@@ -152,10 +152,10 @@ struct Before {
     pipe: Option<&'static Slot>,
 }
 
-/// A handler of the program for `signal` begins on this thread; `mask` is that of what it interrupted.
+/// A handler of the program for `signal` begins on this thread; `mask` tells that of what it interrupted.
 #[inline]
-pub fn interrupted(signal: c_int, mask: u64) -> Interrupted {
-    Interrupted(UNDER_WAY.with(|u| u.active.get().then(|| undo(u, signal, mask))))
+pub fn interrupted(signal: c_int, mask: impl FnOnce() -> u64) -> Interrupted {
+    Interrupted(UNDER_WAY.with(|u| u.active.get().then(|| undo(u, signal, mask()))))
 }
 
 #[cold]
