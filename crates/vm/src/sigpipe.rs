@@ -82,9 +82,10 @@ pub(crate) fn forget() {
 /// SIGPIPE is not blocked by us any more: on the way out of the call for good, or at the beginning of a handler for a signal
 /// that interrupted what had this mask. Returns what [`again`] wants.
 pub(crate) fn undo(interrupted: Option<(c_int, u64)>) -> u64 {
-    let before = BEFORE.with(|b| b.replace(NOT_OURS));
+    let before = BEFORE.with(Cell::get);
     let blocked = interrupted.is_none_or(|(_, mask)| mask & SIGPIPE != 0);
     if before & SIGPIPE != 0 || !blocked {
+        forget();
         return before;
     }
     // (Only our own call can have raised one on this thread.)
@@ -97,6 +98,8 @@ pub(crate) fn undo(interrupted: Option<(c_int, u64)>) -> u64 {
             syscall4(libc::SYS_rt_sigprocmask as usize, SIG_UNBLOCK, set, 0, SET);
         }
     }
+    // (Not before: a handler that interrupts this one must know it.)
+    forget();
     before
 }
 

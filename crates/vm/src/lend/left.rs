@@ -130,7 +130,6 @@ impl Drop for Sending {
 /// The thread ends in the middle of its send.
 unsafe extern "C" fn cancelled(_: *mut c_void) {
     UNDER_WAY.with(|u| {
-        u.activate(false);
         sigpipe::undo(None);
         if let Some(fd) = u.corked.take() {
             cork(fd, 0);
@@ -138,6 +137,7 @@ unsafe extern "C" fn cancelled(_: *mut c_void) {
         if let Some(pipe) = u.pipe.take() {
             pipe.abandon();
         }
+        u.activate(false);
     });
 }
 
@@ -161,7 +161,6 @@ pub fn interrupted(signal: c_int, mask: impl FnOnce() -> u64) -> Interrupted {
 #[cold]
 fn undo(u: &UnderWay, signal: c_int, mask: u64) -> Before {
     u.unregister();
-    u.activate(false);
     let before = Before {
         mask: sigpipe::undo(Some((signal, mask))),
         corked: u.corked.take(),
@@ -170,6 +169,8 @@ fn undo(u: &UnderWay, signal: c_int, mask: u64) -> Before {
     if let Some(fd) = before.corked {
         cork(fd, 0);
     }
+    // (At the end: a handler that interrupts this one here does all of it by itself, and sets it back.)
+    u.activate(false);
     before
 }
 
