@@ -6,6 +6,7 @@
 //!
 //! unsafe: asks the kernel for the ids of the calling thread.
 
+use super::descriptors::in_own_process;
 use super::hold::{Hold, with_after_fork};
 use super::life::{off, stand_down};
 use super::{COUNTERS, GATE, running};
@@ -38,6 +39,12 @@ pub(super) fn note_ids() {
     }
 }
 
+/// Whether our threads are of the caller's process, and it may replace them. (A child of vfork, or one that shares memory otherwise,
+/// gives up its own rights, not its parent's; a thread that it made would end with it, and nobody would answer its parent's faults.)
+fn concern_our_threads() -> bool {
+    monitor::runs() && !critical::inside() && in_own_process()
+}
+
 /// The calling thread has changed its users or groups.
 pub fn ids_changed() {
     if monitor::runs() && IDS.iter().zip(ids()).any(|(word, id)| word.load(Ordering::Relaxed) != id)
@@ -48,7 +55,7 @@ pub fn ids_changed() {
 
 /// The calling thread has given up rights, or moved to other namespaces: our threads follow.
 pub fn rights_changed() {
-    if !monitor::runs() || critical::inside() {
+    if !concern_our_threads() {
         return;
     }
     files::let_go_of_thread();
@@ -65,7 +72,7 @@ pub fn rights_changed() {
 /// Runs `call`, which the kernel refuses to a process of several threads, while the process has none of ours, if the program has
 /// one only. `call` reads none of the program's memory.
 pub fn without_our_threads<R>(call: impl FnOnce() -> R) -> R {
-    if !monitor::runs() || critical::inside() || !monitor::alone_with_program() {
+    if !concern_our_threads() || !monitor::alone_with_program() {
         return call();
     }
     files::let_go_of_thread();
