@@ -19,6 +19,7 @@ PATH=$PATH:/usr/sbin:/sbin
 extras="
 plugins_come_and_go             plugin=copying_plugin.c
 library_fork_handlers_wait      library=locking_library.c
+libraries_make_calls_by_number  library=numbering_library.c
 exceptions_across_calls         flags=-fnon-call-exceptions
 other_malloc_jemalloc_preloaded source=other_malloc.c preload=libjemalloc.so.2
 other_malloc_mimalloc_preloaded source=other_malloc.c preload=libmimalloc.so.2

@@ -11,6 +11,7 @@
 //!
 //! unsafe: system calls on this thread's own descriptors and signals.
 
+use crate::lock::Lock;
 use crate::own_fd::OwnFd;
 use crate::pages::Fds;
 use crate::space::COUNTERS;
@@ -41,16 +42,32 @@ pub fn running() -> bool {
     STATE.load(Ordering::Acquire) != NONE
 }
 
+/// Held by who makes or ends the thread: it has one seat.
+static CHANGE: Lock = Lock::new();
+
+/// No handler of the program runs on this thread meanwhile: it might come here again.
+fn change<R>(f: impl FnOnce() -> R) -> R {
+    let mask = critical::block_signals();
+    CHANGE.lock();
+    let result = f();
+    CHANGE.unlock();
+    critical::restore_signals(mask);
+    result
+}
+
 /// Makes the thread. Returns whether there is one.
 pub(crate) fn start() -> bool {
-    if STATE.compare_exchange(NONE, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return true;
-    }
-    let made = SEAT.spawn(run, 0, Kind { inside: false, own_table: false });
-    if !made {
-        STATE.store(NONE, Ordering::Release);
-    }
-    made
+    change(|| {
+        if running() {
+            return true;
+        }
+        STATE.store(STARTING, Ordering::Release);
+        let made = SEAT.spawn(run, 0, Kind { inside: false, own_table: false });
+        if !made {
+            STATE.store(NONE, Ordering::Release);
+        }
+        made
+    })
 }
 
 /// The thread looks at the shelf. (One that is being made does so first of all.)
@@ -62,24 +79,27 @@ pub(crate) fn wake() {
 
 /// Ends the thread and waits until it is gone, with all leases given up.
 pub(crate) fn stop() {
-    STOP.store(true, Ordering::Release);
-    files::with(|s| s.leave_all());
-    while STATE.load(Ordering::Acquire) == STARTING {
-        rustix::thread::sched_yield();
-    }
-    if STATE.load(Ordering::Acquire) == RUNS {
-        while SEAT.signal(libc::SIGIO) {
+    change(|| {
+        STOP.store(true, Ordering::Release);
+        files::with(|s| s.leave_all());
+        while STATE.load(Ordering::Acquire) == STARTING {
             rustix::thread::sched_yield();
         }
-        STATE.store(NONE, Ordering::Release);
-    }
-    STOP.store(false, Ordering::Release);
+        if STATE.load(Ordering::Acquire) == RUNS {
+            while SEAT.signal(libc::SIGIO) {
+                rustix::thread::sched_yield();
+            }
+            STATE.store(NONE, Ordering::Release);
+        }
+        STOP.store(false, Ordering::Release);
+    });
 }
 
 /// After fork, in the child: the thread was not taken along.
 pub(crate) fn is_gone() {
     STATE.store(NONE, Ordering::Relaxed);
     STOP.store(false, Ordering::Relaxed);
+    CHANGE.reset();
 }
 
 extern "C" fn run(_: usize) {

@@ -47,9 +47,16 @@ pub fn is_ours() -> bool {
     dtv == OWN
 }
 
-/// Of a thread's memory, in bytes: its stack, what lies below `fs`, its block.
+/// Of a thread's memory, in bytes: its stack, what lies below `fs`, its block. Asked on a thread of the program's.
 fn size() -> usize {
-    STACK + page_up(critical::below_fs()) + PAGE
+    let fs: usize;
+    // SAFETY: reads the address that the thread keeps of its own storage; a plain question.
+    let errno = unsafe {
+        core::arch::asm!("mov {}, fs:[0]", out(reg) fs, options(nostack, readonly, preserves_flags));
+        libc::__errno_location() as usize
+    };
+    // (Nothing on a thread of ours sets `errno`. If something did, it would not be the stack's.)
+    STACK + page_up(critical::below_fs().max(fs.wrapping_sub(errno))) + PAGE
 }
 
 /// What kind of thread.

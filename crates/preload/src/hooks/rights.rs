@@ -41,7 +41,7 @@ followed! {
     setresgid(real: gid_t, effective: gid_t, saved: gid_t) => space::ids_changed, "`setresgid(2)`.";
     setgroups(count: usize, groups: *const gid_t) => space::rights_changed, "`setgroups(2)`.";
     initgroups(user: *const c_char, group: gid_t) => space::rights_changed, "`initgroups(3)`.";
-    capset(header: *mut c_void, data: *const c_void) => space::rights_changed, "`capset(2)`.";
+    capset(header: *mut c_void, data: *const c_void) => space::rights_lessened, "`capset(2)`.";
     chroot(path: *const c_char) => space::rights_changed, "`chroot(2)`.";
 }
 
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
         libc::PR_CAP_AMBIENT,
     ];
     if result == 0 && GIVES_UP.contains(&op) {
-        space::rights_changed();
+        space::rights_lessened();
     }
     result
 }
@@ -128,11 +128,8 @@ pub(super) fn after(number: i64, result: isize) {
         | libc::SYS_setregid
         | libc::SYS_setresuid
         | libc::SYS_setresgid => space::ids_changed(),
-        libc::SYS_setgroups
-        | libc::SYS_capset
-        | libc::SYS_chroot
-        | libc::SYS_pivot_root
-        | LANDLOCK_RESTRICT_SELF => space::rights_changed(),
+        libc::SYS_capset | LANDLOCK_RESTRICT_SELF => space::rights_lessened(),
+        libc::SYS_setgroups | libc::SYS_chroot | libc::SYS_pivot_root => space::rights_changed(),
         _ => {}
     }
 }

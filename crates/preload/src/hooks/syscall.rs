@@ -1,10 +1,14 @@
 //! `syscall(2)`: calls by number go through the same shims.
 //!
+//! The function behind a shim may be another library's that makes the call by number (tcmalloc's `mmap`, many a preloaded
+//! library's `close`), and so comes here again: then the shim has done its part, and the call is made as it is ([`Named`]).
+//!
 //! unsafe: see the crate. The function is variadic in C; declared with all six arguments it reads
 //! the same registers and stack word that libc's own does.
 
 use super::{descriptors, input, memory, output, process, remap, rights, signals};
 use crate::real;
+use core::cell::Cell;
 use uncopy_core::span::PAGE;
 use uncopy_stack::buffers::take;
 use uncopy_vm::space;
@@ -12,6 +16,56 @@ use uncopy_vm::space;
 /// These numbers are newer than the oldest libc that this is built with.
 const SYS_SET_MEMPOLICY_HOME_NODE: i64 = 450;
 const SYS_MSEAL: i64 = 462;
+
+/// A call by number that goes through a shim on this thread.
+#[derive(Clone, Copy)]
+struct Named {
+    number: isize,
+    /// Its first argument: what lies between may pass the call on in pieces, but on the same file or memory.
+    first: usize,
+    /// Where it stands on the stack.
+    at: usize,
+}
+
+thread_local! {
+    static INNERMOST: Cell<Named> = const { Cell::new(Named { number: -1, first: 0, at: 0 }) };
+}
+
+impl Named {
+    /// Returns the one around it, which [`Named::end`] wants; `None`: it comes from the shim of that one. (Or from a handler that
+    /// interrupted it: what these calls do to memory is heeded without shims too.)
+    #[inline(never)]
+    fn begin(number: isize, first: usize) -> Option<Self> {
+        let here = 0u8;
+        let at = core::ptr::from_ref(core::hint::black_box(&here)) as usize;
+        let outer = INNERMOST.get();
+        // (One that was left by `longjmp` lies deeper.)
+        if outer.number == number && outer.first == first && at < outer.at {
+            return None;
+        }
+        INNERMOST.set(Self { number, first, at });
+        Some(outer)
+    }
+
+    fn end(outer: Self) {
+        INNERMOST.set(outer);
+    }
+}
+
+/// Whether the call goes on to the kernel from here, whatever is done before and after.
+fn goes_on_by_number(n: i64) -> bool {
+    matches!(
+        n,
+        libc::SYS_fork
+            | libc::SYS_clone
+            | libc::SYS_clone3
+            | libc::SYS_exit
+            | libc::SYS_seccomp
+            | libc::SYS_futex
+            | libc::SYS_set_tid_address
+            | libc::SYS_set_robust_list
+    )
+}
 
 /// `syscall(2)`.
 ///
@@ -27,6 +81,22 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> isize {
+    // SAFETY: as this function.
+    unsafe {
+        if goes_on_by_number(n as i64) {
+            return shim(n, a, b, c, d, e, f);
+        }
+        let Some(outer) = Named::begin(n, a) else {
+            return real::syscall(n, a, b, c, d, e, f);
+        };
+        let result = shim(n, a, b, c, d, e, f);
+        Named::end(outer);
+        result
+    }
+}
+
+#[inline(always)]
+unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     // SAFETY: the program's own arguments, as the libc function of the same name takes them.
     unsafe {
         match n as i64 {

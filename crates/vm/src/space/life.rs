@@ -164,7 +164,7 @@ pub fn stand_down() {
 /// [`stand_down`] before a call that the kernel refuses to, or makes otherwise in, a process of several
 /// threads, if the second one is ours.
 pub fn stand_down_if_alone() {
-    if monitor::runs() && monitor::alone_with_program() {
+    if monitor::runs() && in_own_process() && monitor::alone_with_program() {
         stand_down();
     }
 }

@@ -52,7 +52,7 @@ pub use hold::{charging, note, with, with_after_fork};
 pub(crate) use hold::{for_monitor, with_fds};
 pub use life::{init, may_have_split_mappings, stand_down, stand_down_if_alone, start};
 pub use reach::copy_within;
-pub use rights::{ids_changed, rights_changed, without_our_threads};
+pub use rights::{ids_changed, rights_changed, rights_lessened, without_our_threads};
 
 use crate::gate::{Gate, INHERITED, OFF, SERVING};
 use crate::pages::{CopyBytes, Fds, Pages};

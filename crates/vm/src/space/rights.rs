@@ -39,6 +39,12 @@ pub(super) fn note_ids() {
     }
 }
 
+/// Whether our threads are of the caller's process, and it may replace them. (A child of vfork, or one that shares memory otherwise,
+/// gives up its own rights, not its parent's; a thread that it made would end with it, and nobody would answer its parent's faults.)
+fn concern_our_threads() -> bool {
+    monitor::runs() && !critical::inside() && in_own_process()
+}
+
 /// The calling thread has changed its users or groups.
 pub fn ids_changed() {
     if monitor::runs() && IDS.iter().zip(ids()).any(|(word, id)| word.load(Ordering::Relaxed) != id)
@@ -47,10 +53,17 @@ pub fn ids_changed() {
     }
 }
 
-/// The calling thread has given up rights, or moved to other namespaces: our threads follow.
+/// The calling thread has given up capabilities, or what it may do to files. The monitor has none of that from the first; the thread
+/// that keeps leases ends.
+pub fn rights_lessened() {
+    if concern_our_threads() {
+        files::let_go_of_thread();
+    }
+}
+
+/// The calling thread has another user or groups, or moved to other namespaces or another root: our threads follow.
 pub fn rights_changed() {
-    // (A child of vfork changes itself, and has no thread of ours.)
-    if !monitor::runs() || critical::inside() || !in_own_process() {
+    if !concern_our_threads() {
         return;
     }
     files::let_go_of_thread();
@@ -67,8 +80,7 @@ pub fn rights_changed() {
 /// Runs `call`, which the kernel refuses to a process of several threads, while the process has none of ours, if the program has
 /// one only. `call` reads none of the program's memory.
 pub fn without_our_threads<R>(call: impl FnOnce() -> R) -> R {
-    if !monitor::runs() || critical::inside() || !in_own_process() || !monitor::alone_with_program()
-    {
+    if !concern_our_threads() || !monitor::alone_with_program() {
         return call();
     }
     files::let_go_of_thread();
