@@ -5,9 +5,9 @@
 //! mappings, reached only through addresses that it handed out.
 
 use crate::inject;
+use crate::limits;
 use crate::space::COUNTERS;
 use crate::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal, Uffd};
-use crate::limits;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, mprotect};
