@@ -512,6 +512,9 @@ impl Generator<'_> {
                 let grandchild = self.children;
                 self.children += 1;
                 self.fork_with(inside, depth + 1, grandchild, slots);
+            } else if !self.profile.bare && self.random.one_in(12) {
+                let how = self.random.pick(Rights::ALL);
+                self.add(inside, Op::Rights { how });
             } else if self.random.one_in(6) {
                 self.message(inside, Some(slots));
             } else {
