@@ -32,7 +32,7 @@ struct World {
 fn elided() -> World {
     let mut world = moved_out();
     let mut plan = InputPlan::default();
-    world.tracker.input_begin([(SOURCE, LEN)].into_iter(), &mut plan);
+    world.tracker.input_begin(&[(SOURCE, LEN)], &mut plan);
     for t in &plan.targets {
         for i in 0..t.len {
             *world.tracker.memory.pool_byte(t.at + i) = ((t.addr + i - SOURCE) / PAGE) as u8 + 1;
@@ -483,7 +483,7 @@ fn pages_that_were_the_programs_are_dropped_never_filled_again() {
         w.tracker.freed(buffer, LEN);
         for _ in 0..times {
             let mut plan = InputPlan::default();
-            w.tracker.input_begin([(buffer, LEN)].into_iter(), &mut plan);
+            w.tracker.input_begin(&[(buffer, LEN)], &mut plan);
             for t in &plan.targets {
                 (0..t.len).for_each(|i| *w.tracker.memory.pool_byte(t.at + i) = 99);
             }
@@ -499,7 +499,7 @@ fn pages_that_were_the_programs_are_dropped_never_filled_again() {
     w.tracker.memory.lend(POOL + at * PAGE, PAGE);
     for _ in 0..60 {
         let mut plan = InputPlan::default();
-        w.tracker.input_begin([(to, LEN)].into_iter(), &mut plan);
+        w.tracker.input_begin(&[(to, LEN)], &mut plan);
         for t in &plan.targets {
             (0..t.len).for_each(|i| *w.tracker.memory.pool_byte(t.at + i) = 98);
         }
