@@ -17,7 +17,7 @@ use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_torture::bytes;
 use uncopy_torture::defined::Defined;
 use uncopy_torture::generate::{Profile, generate};
-use uncopy_torture::op::{CopyBy, Heap, InputBy, Op, OutputBy, Slot, WriteBy};
+use uncopy_torture::op::{Advice, CopyBy, Heap, InputBy, Op, OutputBy, Slot, WriteBy};
 use uncopy_torture::pieces::pieces;
 use uncopy_torture::script::{Place, Script};
 
@@ -229,7 +229,7 @@ impl World {
                 self.slots[slot].right[range.clone()].fill(0);
                 self.slots[slot].defined.insert(range);
             }
-            Op::Advise { slot, page, pages, .. } => {
+            Op::Advise { slot, page, pages, how: Advice::DontNeed } => {
                 let range = self.slots[slot].pages(page, pages);
                 let span = self.slots[slot].span(&range);
                 self.tracker.removed(span);

@@ -1,7 +1,8 @@
 //! A script out of a seed.
 
 use crate::op::{
-    Advice, CopyBy, Forbidden, Heap, InputBy, MapOf, Op, OutputBy, Slot, Via, WriteBy,
+    Advice, CopyBy, Forbidden, GiveBy, Heap, Hold, InputBy, Limited, ListedBy, MapOf, Mutex, Op,
+    OutputBy, Rights, Slot, Via, WriteBy,
 };
 use crate::random::Random;
 use crate::script::{Buffer, Line, Place, Script, room};
@@ -74,7 +75,7 @@ struct Generator<'a> {
 impl Generator<'_> {
     fn add(&mut self, who: Who, op: Op) {
         let fresh = !self.profile.bare && self.random.one_in(40);
-        let fresh = fresh && !matches!(op, Op::Fork { .. } | Op::Wait { .. });
+        let fresh = fresh && !matches!(op, Op::Fork { .. } | Op::Wait { .. } | Op::Rights { .. });
         self.script.lines.push(Line { thread: who.0, child: who.1, fresh, op });
     }
 
@@ -373,7 +374,8 @@ impl Generator<'_> {
         let (at, len) = self.part(slot);
         let (page, pages) = self.whole_pages(slot);
         let bare = self.profile.bare;
-        let op = match self.random.below(50) {
+        // (What is bare has the scripts that it had before there was more.)
+        let op = match self.random.below(if bare { 50 } else { 68 }) {
             0..10 => self.input(slot, at, len),
             10..22 => {
                 let src = match among {
@@ -416,11 +418,62 @@ impl Generator<'_> {
                 Op::Realloc { slot, size }
             }
             46 => Op::Free { slot },
+            50..68 => return self.rarer(who, slot, among),
             _ => return self.renew(who, slot),
         };
         if let Op::Remap { pages, .. } = op {
             self.grow(slot, pages * PAGE);
         }
+        self.add(who, op);
+    }
+
+    /// What programs do less often.
+    fn rarer(&mut self, who: Who, slot: Slot, among: Option<&[Slot]>) {
+        let (at, len) = self.part(slot);
+        let (page, pages) = self.whole_pages(slot);
+        let op = match self.random.below(18) {
+            0..5 => {
+                let how = if self.profile.forks && self.random.one_in(3) {
+                    self.random.pick(&[Advice::WipeOnFork, Advice::WipeOnFork, Advice::DontFork])
+                } else {
+                    self.random.pick(Advice::ALL)
+                };
+                Op::Advise { slot, page, pages, how }
+            }
+            5 => {
+                let how = self.random.pick(&[Hold::Now, Hold::Now, Hold::OnFault, Hold::No]);
+                Op::Hold { slot, page, pages: pages.min(16), how }
+            }
+            6..9 => {
+                let by = self.random.weighted(&[(3, GiveBy::Vmsplice), (1, GiveBy::ZeroCopy)]);
+                Op::Give { slot, at, len, by, pieces: self.random.between(1, 5), key: self.key() }
+            }
+            9 => Op::Take { slot },
+            10..12 => {
+                let list = match among {
+                    Some(slots) => self.random.pick(slots),
+                    None => self.some(who.0),
+                };
+                let (within, _) = self.part(list);
+                let by = self.random.pick(ListedBy::ALL);
+                let via = match by {
+                    ListedBy::Preadv => Via::File,
+                    ListedBy::Recvmsg | ListedBy::RawRecvmsg | ListedBy::Sendmsg => Via::Unix,
+                    _ => self.random.pick(&[Via::File, Via::Pipe, Via::Unix]),
+                };
+                let pieces = self.random.between(1, 60);
+                Op::Listed { slot, at, len, list, within, by, via, pieces, key: self.key() }
+            }
+            12 => Op::Clone { slot, at, len, key: self.key() },
+            13 | 14 => Op::AltStack { slot, at, times: self.random.between(1, 4), key: self.key() },
+            15 => Op::Mutex { slot, at, kind: self.random.pick(Mutex::ALL), key: self.key() },
+            16 if who.1.is_some() => Op::Rights { how: self.random.pick(Rights::ALL) },
+            16 if self.random.one_in(3) => Op::Rights { how: Rights::NoNewPrivs },
+            _ => {
+                let more = if self.random.one_in(3) { 0 } else { self.random.between(800, 3000) };
+                Op::Limit { what: self.random.pick(Limited::ALL), more }
+            }
+        };
         self.add(who, op);
     }
 
@@ -459,6 +512,9 @@ impl Generator<'_> {
                 let grandchild = self.children;
                 self.children += 1;
                 self.fork_with(inside, depth + 1, grandchild, slots);
+            } else if !self.profile.bare && self.random.one_in(12) {
+                let how = self.random.pick(Rights::ALL);
+                self.add(inside, Op::Rights { how });
             } else if self.random.one_in(6) {
                 self.message(inside, Some(slots));
             } else {
@@ -495,10 +551,18 @@ mod tests {
         all(CopyBy::ALL.iter().map(|w| format!("by={w} ")).collect());
         all(Via::ALL.iter().map(|w| format!("via={w} ")).collect());
         all(Advice::ALL.iter().map(|w| format!("how={w}\n")).collect());
+        all(Hold::ALL.iter().map(|w| format!("how={w}\n")).collect());
+        all(GiveBy::ALL.iter().map(|w| format!("by={w} ")).collect());
+        all(ListedBy::ALL.iter().map(|w| format!("by={w} ")).collect());
+        all(Mutex::ALL.iter().map(|w| format!("kind={w} ")).collect());
+        all(Rights::ALL.iter().map(|w| format!("how={w}\n")).collect());
+        all(Limited::ALL.iter().map(|w| format!("what={w} ")).collect());
         all(Forbidden::ALL.iter().map(|w| format!("then={w}\n")).collect());
         all(MapOf::ALL.iter().map(|w| format!("of={w}\n")).collect());
         all(Heap::ALL.iter().map(|w| format!("by={w}\n")).collect());
-        for op in "free remap map_over lock realloc compare fork wait read".split(' ') {
+        for op in "free remap map_over lock realloc compare fork wait read take clone alt_stack"
+            .split(' ')
+        {
             assert!(text.contains(&format!(" {op} ")), "{op} never came up");
         }
     }

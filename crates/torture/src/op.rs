@@ -68,6 +68,100 @@ words! {
         HugePage = "hugepage",
         /// MADV_NOHUGEPAGE.
         NoHugePage = "nohugepage",
+        /// MADV_COLLAPSE; whether it succeeds is not told.
+        Collapse = "collapse",
+        /// MADV_WIPEONFORK: children find zeros.
+        WipeOnFork = "wipeonfork",
+        /// MADV_KEEPONFORK.
+        KeepOnFork = "keeponfork",
+        /// MADV_DONTFORK: children find nothing.
+        DontFork = "dontfork",
+        /// MADV_DOFORK.
+        DoFork = "dofork",
+        /// MADV_MERGEABLE.
+        Mergeable = "mergeable",
+        /// MADV_UNMERGEABLE.
+        Unmergeable = "unmergeable",
+        /// MADV_DONTDUMP.
+        DontDump = "dontdump",
+        /// MADV_DODUMP.
+        DoDump = "dodump",
+        /// MADV_RANDOM.
+        Random = "random",
+        /// MADV_NORMAL.
+        Normal = "normal",
+        /// MADV_POPULATE_READ.
+        PopulateRead = "populate_read",
+        /// MADV_POPULATE_WRITE.
+        PopulateWrite = "populate_write",
+        /// MADV_DONTNEED_LOCKED.
+        DontNeedLocked = "dontneed_locked",
+        /// MADV_GUARD_INSTALL, then MADV_GUARD_REMOVE: zeros are left.
+        Guard = "guard",
+    }
+    /// How memory is locked, for longer than one operation.
+    Hold {
+        /// `mlock`.
+        Now = "now",
+        /// `mlock2` with MLOCK_ONFAULT.
+        OnFault = "onfault",
+        /// `munlock`.
+        No = "no",
+    }
+    /// How pages are given to the kernel by reference, and then not read for a while.
+    GiveBy {
+        /// `vmsplice` into a pipe.
+        Vmsplice = "vmsplice",
+        /// `send` with MSG_ZEROCOPY on a TCP connection.
+        ZeroCopy = "zerocopy",
+    }
+    /// The call whose list of pieces, and message header, lie in a buffer.
+    ListedBy {
+        /// `readv`.
+        Readv = "readv",
+        /// `preadv`.
+        Preadv = "preadv",
+        /// `recvmsg`.
+        Recvmsg = "recvmsg",
+        /// `readv` by inline assembly.
+        RawReadv = "raw_readv",
+        /// `recvmsg` by inline assembly.
+        RawRecvmsg = "raw_recvmsg",
+        /// `writev`.
+        Writev = "writev",
+        /// `sendmsg`.
+        Sendmsg = "sendmsg",
+        /// `writev` by inline assembly.
+        RawWritev = "raw_writev",
+    }
+    /// What becomes different about the process. Only NO_NEW_PRIVS is set outside of children.
+    Rights {
+        /// `prctl(PR_SET_NO_NEW_PRIVS)`.
+        NoNewPrivs = "no_new_privs",
+        /// `capset` to nothing.
+        NoCapabilities = "no_capabilities",
+        /// `unshare(CLONE_NEWNET)`; the new namespace's loopback is taken up.
+        OwnNetwork = "own_network",
+        /// `unshare(CLONE_NEWUSER)`.
+        OwnUsers = "own_users",
+        /// `unshare(CLONE_FILES | CLONE_FS)`.
+        OwnFiles = "own_files",
+        /// `setns` to the namespaces (network, UTS) that it is in.
+        Setns = "setns",
+    }
+    /// What `setrlimit` limits: to what is in use and some MB more, or (0) no further.
+    Limited {
+        /// RLIMIT_AS.
+        AddressSpace = "as",
+        /// RLIMIT_DATA.
+        Data = "data",
+    }
+    /// Kinds of mutexes.
+    Mutex {
+        /// Robust.
+        Robust = "robust",
+        /// Robust, with priority inheritance.
+        Inherit = "inherit",
     }
     /// What is tried with pages that may not be reached.
     Forbidden {
@@ -272,6 +366,26 @@ operations! {
     Read = "read" { slot: Slot, at: usize, len: usize, }
     /// `memcmp`.
     Compare = "compare" { one: Slot, at: usize, other: Slot, with: usize, len: usize, }
+    /// `mlock` or `munlock` of a few pages, which stay so.
+    Hold = "hold" { slot: Slot, page: usize, pages: usize, how: Hold, }
+    /// Pages that the kernel gets by reference, and that nobody reads before the buffer is written to,
+    /// `take`, or the end. (They may be copied, moved and unmapped meanwhile.)
+    Give = "give" { slot: Slot, at: usize, len: usize, by: GiveBy, pieces: usize, key: u64, }
+    /// What the kernel has of the buffer is read and compared.
+    Take = "take" { slot: Slot, }
+    /// Input into or output from `slot` whose list of pieces lies in bytes `within..` of `list`, which
+    /// have just been copied there.
+    Listed = "listed" { slot: Slot, at: usize, len: usize, list: Slot, within: usize, by: ListedBy, via: Via, pieces: usize, key: u64, }
+    /// `clone` without CLONE_VM: the child looks at the bytes, changes them, looks again, and ends.
+    Clone = "clone" { slot: Slot, at: usize, len: usize, key: u64, }
+    /// Signals are handled on an alternate stack there, which was copied to just before each.
+    AltStack = "alt_stack" { slot: Slot, at: usize, times: usize, key: u64, }
+    /// A mutex there, the thread that has locked it ends.
+    Mutex = "mutex" { slot: Slot, at: usize, kind: Mutex, key: u64, }
+    /// The process gives up something.
+    Rights = "rights" { how: Rights, }
+    /// `setrlimit`.
+    Limit = "limit" { what: Limited, more: usize, }
     /// `fork`; the child carries out the lines marked with its number, then digests the buffers
     /// that these use.
     Fork = "fork" { child: usize, }
@@ -292,13 +406,22 @@ impl Op {
             | Self::Advise { slot, .. }
             | Self::Protect { slot, .. }
             | Self::Lock { slot, .. }
+            | Self::Hold { slot, .. }
+            | Self::Give { slot, .. }
+            | Self::Take { slot }
+            | Self::Clone { slot, .. }
+            | Self::AltStack { slot, .. }
+            | Self::Mutex { slot, .. }
             | Self::Input { slot, .. }
             | Self::Output { slot, .. }
             | Self::Write { slot, .. }
             | Self::Read { slot, .. } => (Some(slot), None),
             Self::Copy { dst, src, .. } => (Some(dst), Some(src).filter(|s| *s != dst)),
+            Self::Listed { slot, list, .. } => (Some(slot), Some(list).filter(|s| *s != slot)),
             Self::Compare { one, other, .. } => (Some(one), Some(other).filter(|s| *s != one)),
-            Self::Fork { .. } | Self::Wait { .. } => (None, None),
+            Self::Fork { .. } | Self::Wait { .. } | Self::Rights { .. } | Self::Limit { .. } => {
+                (None, None)
+            }
         };
         a.into_iter().chain(b)
     }

@@ -152,6 +152,11 @@ impl Gate {
         self.state.load(Ordering::Acquire) == STARTING
     }
 
+    /// What began as a start was none; without the lock. (Unless it was stood down meanwhile.)
+    pub fn cancel_start(&self) {
+        self.change(STARTING, IDLE);
+    }
+
     /// The start came to its end, well or not; without the lock.
     pub fn end_start(&self, started: bool) {
         self.lock.lock();

@@ -386,13 +386,14 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     unsafe { real::mlockall(flags) }
 }
 
-/// Before a limit of this process changes: address space that only we use must not count against one that the program sets.
-unsafe fn before_limit(resource: c_uint, new: *const rlimit) {
-    let Some([new, _]) = reading::read(new.cast::<[u64; 2]>()) else { return };
-    if limits::lowers(resource, (new != libc::RLIM_INFINITY).then_some(new)) {
-        space::before_limit();
-        twin::close();
+/// A limit of this process changes, by `call`: address space that only we use must not count against one that the program sets.
+unsafe fn limiting(resource: c_uint, new: *const rlimit, call: impl FnOnce() -> c_int) -> c_int {
+    let Some([new, _]) = reading::read(new.cast::<[u64; 2]>()) else { return call() };
+    if !limits::lowers(resource, (new != libc::RLIM_INFINITY).then_some(new)) {
+        return call();
     }
+    twin::close();
+    space::limiting(call)
 }
 
 /// `setrlimit(2)`.
@@ -402,10 +403,7 @@ unsafe fn before_limit(resource: c_uint, new: *const rlimit) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setrlimit(resource: c_uint, new: *const rlimit) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe {
-        before_limit(resource, new);
-        real::setrlimit(resource, new)
-    }
+    unsafe { limiting(resource, new, || real::setrlimit(resource, new)) }
 }
 
 /// `setrlimit64`: on x86-64 the same.
@@ -431,10 +429,11 @@ pub unsafe extern "C" fn prlimit(
 ) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
+        let call = || real::prlimit(pid, resource, new, old);
         if [0, libc::getpid(), libc::gettid()].contains(&pid) {
-            before_limit(resource, new);
+            return limiting(resource, new, call);
         }
-        real::prlimit(pid, resource, new, old)
+        call()
     }
 }
 

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::hint::black_box;
 use core::mem::zeroed;
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, ssize_t};
-use uncopy_torture::op::{CopyBy, InputBy, OutputBy};
+use uncopy_torture::op::{CopyBy, InputBy, ListedBy, OutputBy};
 
 use super::raw;
 
@@ -231,6 +231,52 @@ pub unsafe fn output(by: OutputBy, fd: c_int, list: &[iovec], at: usize) -> isiz
             }
             OutputBy::RawWrite => raw_result(libc::SYS_write, fd, buf as usize, n),
             OutputBy::Vmsplice => libc::vmsplice(fd, iov, list.len(), libc::SPLICE_F_NONBLOCK),
+        }
+    }
+}
+
+/// `sendmsg` with MSG_ZEROCOPY (plainly, where the kernel has no room for notes about it).
+///
+/// # Safety
+/// The list's pieces may be read.
+pub unsafe fn send_zerocopy(fd: c_int, list: &[iovec]) -> isize {
+    let on: c_int = 1;
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: the caller's promise; the option takes an int.
+    unsafe {
+        let (value, len) = ((&raw const on).cast(), size_of::<c_int>() as libc::socklen_t);
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, value, len);
+        let sent = libc::sendmsg(fd, &message(list), flags | libc::MSG_ZEROCOPY);
+        if sent < 0 && *libc::__errno_location() == libc::ENOBUFS {
+            return libc::sendmsg(fd, &message(list), flags);
+        }
+        sent
+    }
+}
+
+/// A call whose list, and header, lie somewhere in the script's memory.
+///
+/// # Safety
+/// As the calls say.
+pub unsafe fn listed(
+    by: ListedBy,
+    fd: c_int,
+    list: *const iovec,
+    count: usize,
+    header: *mut msghdr,
+) -> isize {
+    let (n, quiet) = (count as c_int, libc::MSG_NOSIGNAL);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match by {
+            ListedBy::Readv => libc::readv(fd, list, n),
+            ListedBy::Preadv => libc::preadv(fd, list, n, 0),
+            ListedBy::Recvmsg => libc::recvmsg(fd, header, 0),
+            ListedBy::RawReadv => raw_result(libc::SYS_readv, fd, list as usize, count),
+            ListedBy::RawRecvmsg => raw_result(libc::SYS_recvmsg, fd, header as usize, 0),
+            ListedBy::Writev => libc::writev(fd, list, n),
+            ListedBy::Sendmsg => libc::sendmsg(fd, header, quiet),
+            ListedBy::RawWritev => raw_result(libc::SYS_writev, fd, list as usize, count),
         }
     }
 }

@@ -154,6 +154,28 @@ impl Channel {
     }
 }
 
+/// Two ends of a pipe that holds `room` bytes at most: what is read, what is written.
+pub fn small_pipe(room: usize) -> (OwnedFd, OwnedFd, usize) {
+    let (r, w) = pipe();
+    // SAFETY: changes the pipe's size only.
+    let size = unsafe { libc::fcntl(w.as_raw_fd(), libc::F_SETPIPE_SZ, room as i32) };
+    (r, w, size.max(4096) as usize)
+}
+
+/// A connection whose reader's window is small, so that most of what is sent waits at the sender: what is
+/// read, what is written, and how much of it waits there at most.
+pub fn narrow_tcp() -> (OwnedFd, OwnedFd, usize) {
+    let (ours, theirs) = tcp();
+    let size: i32 = 16 << 10;
+    // SAFETY: the option takes an int.
+    unsafe {
+        let (value, len) = ((&raw const size).cast(), size_of::<i32>() as libc::socklen_t);
+        libc::setsockopt(theirs.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, value, len);
+    }
+    let room = grow(&ours) / 4;
+    (theirs, ours, room)
+}
+
 /// Runs `f` in a thread that takes no signals.
 fn apart<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Thread<T> {
     super::signals::blocked(|| threads::spawn(f))
@@ -175,12 +197,13 @@ fn put(fd: i32, key: u64, len: usize) {
     }
 }
 
-fn take(fd: i32, most: usize) -> (usize, u64) {
+/// Reads to the end, or `most` bytes: length and digest.
+pub fn take(fd: i32, most: usize) -> (usize, u64) {
     let mut bite = [0; BITE];
     let mut digest = Digest::default();
     let mut total = 0;
     while total < most {
-        let n = raw::read(fd, &mut bite);
+        let n = raw::read(fd, &mut bite[..BITE.min(most - total)]);
         if n == 0 {
             break;
         }
@@ -192,18 +215,16 @@ fn take(fd: i32, most: usize) -> (usize, u64) {
 
 /// A new, empty file with no name.
 pub fn file(via: Via) -> OwnedFd {
+    let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: the names are strings.
-    let fd = unsafe {
-        match via {
-            Via::Disk => libc::open(
-                c"/tmp".as_ptr(),
-                libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC,
-                0o600,
-            ),
-            _ => libc::memfd_create(c"torture".as_ptr(), libc::MFD_CLOEXEC),
+    unsafe {
+        let mut fd = -1;
+        if via == Via::Disk {
+            fd = libc::open(c"/tmp".as_ptr(), flags, 0o600);
         }
-    };
-    owned(fd)
+        // (A child that has given up its rights makes no files.)
+        owned(if fd >= 0 { fd } else { libc::memfd_create(c"torture".as_ptr(), libc::MFD_CLOEXEC) })
+    }
 }
 
 fn pipe() -> (OwnedFd, OwnedFd) {

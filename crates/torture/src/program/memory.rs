@@ -1,6 +1,7 @@
 //! The buffers of a script in the memory of this process.
 
 use super::channels;
+use super::given::{self, Given};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ops::Range;
@@ -38,6 +39,12 @@ pub struct Buf {
     pub len: usize,
     /// What of it has a known content.
     pub defined: Defined,
+    /// What of it children find wiped,
+    pub wiped: Defined,
+    /// or not at all.
+    pub withheld: Defined,
+    /// What the kernel has of it (or of memory that it was) by reference.
+    pub given: Vec<Given>,
 }
 
 struct Array<const N: usize>(UnsafeCell<[u8; N]>);
@@ -69,7 +76,7 @@ impl Arrays {
             Place::Stack(t) => self.stacks[t],
         };
         let (kind, defined) = (Kind::Part(b.place), Defined::all(b.len));
-        Buf { kind, at: base + b.start, len: b.len, defined }
+        Buf { kind, at: base + b.start, len: b.len, defined, ..Buf::nothing() }
     }
 }
 
@@ -93,7 +100,9 @@ fn map(len: usize, of: MapOf) -> *mut c_void {
 
 impl Buf {
     fn nothing() -> Self {
-        Self { kind: Kind::Nothing, at: 0, len: 0, defined: Defined::default() }
+        let none = Defined::default;
+        let (defined, wiped, withheld) = (none(), none(), none());
+        Self { kind: Kind::Nothing, at: 0, len: 0, defined, wiped, withheld, given: Vec::new() }
     }
 
     /// Whether operations may make and free it.
@@ -156,7 +165,13 @@ impl Buf {
 
     /// Frees or unmaps it. Returns what libc did.
     pub fn free(&mut self) -> isize {
-        let old = core::mem::replace(self, Self::nothing());
+        self.before_reuse();
+        let mut old = core::mem::replace(self, Self::nothing());
+        if !matches!(old.kind, Kind::Part(_)) {
+            // The pages are nobody's now but the kernel's.
+            self.given = core::mem::take(&mut old.given);
+            self.given.iter_mut().for_each(|g| g.range = 0..0);
+        }
         // SAFETY: the buffer is the script's, and nobody uses it after this.
         unsafe {
             match old.kind {
@@ -171,6 +186,53 @@ impl Buf {
                     0
                 }
             }
+        }
+    }
+
+    /// Before a heap block goes back to libc, which may write to it and hand it out again.
+    fn before_reuse(&mut self) {
+        if self.kind == Kind::Heap {
+            given::take(self, 0..usize::MAX);
+            for r in core::mem::take(&mut self.wiped).within(0..self.len) {
+                // SAFETY: changes only what children find.
+                unsafe {
+                    libc::madvise(self.address(r.start).cast(), r.len(), libc::MADV_KEEPONFORK)
+                };
+            }
+        }
+    }
+
+    /// What a child finds.
+    pub fn in_child(&mut self) {
+        self.given.clear();
+        self.defined = self.defined_in_child();
+        if !self.withheld.within(0..self.len).is_empty() {
+            *self = Self::nothing();
+        }
+    }
+
+    /// What of it is known in a child.
+    pub fn defined_in_child(&self) -> Defined {
+        let mut defined = self.defined.clone();
+        for r in self.wiped.within(0..self.len) {
+            defined.remove(self.perhaps_in(&r));
+            if self.kind != Kind::Heap {
+                defined.insert(r);
+            }
+        }
+        defined
+    }
+
+    /// There are new pages.
+    pub fn as_new(&mut self, range: &Range<usize>) {
+        self.wiped.remove(range.clone());
+        self.withheld.remove(range.clone());
+    }
+
+    /// Its mapping may have become several.
+    pub fn in_parts(&mut self) {
+        if let Kind::Map { base, len, of, .. } = self.kind {
+            self.kind = Kind::Map { base, len, of, whole: false };
         }
     }
 
@@ -192,11 +254,14 @@ impl Buf {
             }
         }
         assert!(!block.is_null(), "no memory");
-        *self = Self { kind: Kind::Heap, at: block as usize, len: size, defined };
+        let given = core::mem::take(&mut self.given);
+        let (kind, at) = (Kind::Heap, block as usize);
+        *self = Self { kind, at, len: size, defined, given, ..Self::nothing() };
     }
 
     /// `realloc`.
     pub fn reallocate(&mut self, size: usize) {
+        self.before_reuse();
         // SAFETY: a heap block of the script's.
         let block = unsafe { libc::realloc(self.at as *mut c_void, size) };
         assert!(!block.is_null(), "no memory");
@@ -219,7 +284,8 @@ impl Buf {
             });
         }
         let kind = Kind::Map { base, len, of, whole: true };
-        *self = Self { kind, at, len: usable, defined: Defined::all(usable) };
+        let (given, defined) = (core::mem::take(&mut self.given), Defined::all(usable));
+        *self = Self { kind, at, len: usable, defined, given, ..Self::nothing() };
     }
 
     /// `mremap` to `pages` pages. Returns -1 with errno set if the kernel refuses.

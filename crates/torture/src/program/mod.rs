@@ -5,11 +5,14 @@
 
 mod calls;
 mod channels;
+mod given;
 mod log;
 mod memory;
 mod ops;
 mod raw;
+mod rights;
 mod signals;
+mod staged;
 mod threads;
 mod unread;
 
@@ -59,8 +62,7 @@ pub fn run(script: Script) -> bool {
         all: Barrier::new(threads),
         script,
     };
-    let forks = script_forks(&world.script);
-    ops::FORKS.store(forks, Relaxed);
+    ops::FORKS.store(threads > 1 && script_forks(&world.script), Relaxed);
     signals::install();
     std::thread::scope(|scope| {
         signals::blocked(|| {
@@ -76,7 +78,7 @@ pub fn run(script: Script) -> bool {
 }
 
 fn script_forks(script: &Script) -> bool {
-    script.lines.iter().any(|l| matches!(l.op, Op::Fork { .. }))
+    script.lines.iter().any(|l| matches!(l.op, Op::Fork { .. } | Op::Clone { .. }))
 }
 
 impl World {
@@ -161,6 +163,12 @@ impl World {
             signals::prepare();
             signals::timer(true);
         }
+        if let Some(child) = process.child {
+            for slot in self.script.slots_of_child(child) {
+                // SAFETY: it was the fork's turn, and this is a child's only thread.
+                unsafe { self.buffer(slot) }.in_child();
+            }
+        }
         self.lines(process);
         if let Some(child) = process.child {
             self.sweep(process, self.script.slots_of_child(child));
@@ -171,6 +179,7 @@ impl World {
 
     fn operation(&self, i: usize, op: Op, process: Process) {
         let mut note = Note::new(i);
+        rights::carry_out(op, process.child.is_some(), &mut note);
         let mut named = op.slots();
         if let Some(one) = named.next() {
             self.take_turns(i);
@@ -219,6 +228,7 @@ impl World {
             // SAFETY: the threads have done all their lines, or this is a child's only thread.
             let b = unsafe { self.buffer(slot) };
             if !shared(b, process) {
+                given::take(b, 0..usize::MAX);
                 ops::read(b, 0..b.len, &mut note);
             }
             note.write();

@@ -2,26 +2,34 @@
 
 use super::calls;
 use super::channels::{Channel, DATAGRAM_MAX};
+use super::given;
 use super::log::{Note, errno};
 use super::memory::{Buf, Kind, PAGE};
 use super::signals;
+use super::staged;
 use core::ffi::c_void;
 use core::hint::black_box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::iovec;
 use uncopy_torture::bytes::{self, Digest};
-use uncopy_torture::op::{Advice, CopyBy, Forbidden, InputBy, Op, OutputBy, Via, WriteBy};
+use uncopy_torture::op::{Advice, CopyBy, Forbidden, Hold, InputBy, Op, OutputBy, Via, WriteBy};
 use uncopy_torture::pieces::pieces;
+use uncopy_torture::script::Place;
 
 /// Whether the script forks.
 pub static FORKS: AtomicBool = AtomicBool::new(false);
+
+/// MADV_GUARD_INSTALL and MADV_GUARD_REMOVE (Linux 6.13).
+const GUARD_INSTALL: i32 = 102;
+const GUARD_REMOVE: i32 = 103;
 
 /// Messages that one datagram socket queues at least (`net.unix.max_dgram_qlen` is 10).
 const MESSAGES: usize = 8;
 
 /// Carries out `op`. `one` is the first buffer that it names, `two` the second if that is another.
 pub fn carry_out(op: Op, one: &mut Buf, two: Option<&mut Buf>, note: &mut Note) {
+    before_writing(op, one);
     match op {
         Op::Alloc { size, by, .. } if one.dynamic() => {
             note.result(one.free());
@@ -46,6 +54,22 @@ pub fn carry_out(op: Op, one: &mut Buf, two: Option<&mut Buf>, note: &mut Note) 
         Op::Advise { page, pages, how, .. } => advise(one, page, pages, how, note),
         Op::Protect { page, pages, then, .. } => protect(one, page, pages, then, note),
         Op::Lock { page, pages, .. } => lock(one, page, pages, note),
+        Op::Hold { page, pages, how, .. } => hold(one, page, pages, how, note),
+        Op::Give { at, len, by, pieces, key, .. } => {
+            let range = one.defined.first_in(one.cut(at, len));
+            given::give(one, range, by, pieces, key, note);
+        }
+        Op::Take { .. } => given::take(one, 0..usize::MAX),
+        Op::Listed { at, len, within, by, via, pieces, key, .. } => match two {
+            Some(list) => {
+                let range = one.cut(at, len);
+                staged::listed(one, range, list, within, (by, via, pieces, key), note);
+            }
+            None => note.add("not"),
+        },
+        Op::Clone { at, len, key, .. } => staged::clone_child(one, one.cut(at, len), key, note),
+        Op::AltStack { at, times, key, .. } => staged::alternate_stack(one, at, times, key, note),
+        Op::Mutex { at, kind, key, .. } => staged::mutex(one, at, kind, key, note),
         Op::Input { at, len, by, via, give, pieces, key, .. } => {
             Input { by, via, give, pieces, key }.carry_out(one, one.cut(at, len), note);
         }
@@ -59,6 +83,21 @@ pub fn carry_out(op: Op, one: &mut Buf, two: Option<&mut Buf>, note: &mut Note) 
         Op::Compare { at, with, len, .. } => compare(one, two, (at, with, len), note),
         _ => note.add("not"),
     }
+}
+
+/// What the kernel has of bytes that `op` is about to write is read before.
+fn before_writing(op: Op, b: &mut Buf) {
+    let range = match op {
+        Op::Write { at, len, .. } | Op::Input { at, len, .. } | Op::Listed { at, len, .. } => {
+            b.cut(at, len)
+        }
+        Op::Copy { to, len, .. } => b.cut(to, len),
+        Op::Output { by: OutputBy::Vmsplice, .. } | Op::AltStack { .. } | Op::Mutex { .. } => {
+            0..usize::MAX
+        }
+        _ => return,
+    };
+    given::take(b, range);
 }
 
 /// A digest of the bytes of `range` that have a known content.
@@ -123,12 +162,13 @@ fn compare(
 }
 
 fn map_over(b: &mut Buf, page: usize, pages: usize, note: &mut Note) {
-    let Kind::Map { base, len, of, .. } = b.kind else { return note.add("not") };
+    let Kind::Map { .. } = b.kind else { return note.add("not") };
     let range = b.pages(page, pages);
     if range.is_empty() {
         return note.add("nothing");
     }
-    b.kind = Kind::Map { base, len, of, whole: false };
+    b.in_parts();
+    b.as_new(&range);
     // SAFETY: pages of a mapping that is this operation's.
     let at = unsafe {
         libc::mmap(
@@ -146,7 +186,8 @@ fn map_over(b: &mut Buf, page: usize, pages: usize, note: &mut Note) {
 
 fn advise(b: &mut Buf, page: usize, pages: usize, how: Advice, note: &mut Note) {
     let range = b.pages(page, pages);
-    if range.is_empty() || !b.anonymous() {
+    let elsewhere = matches!(b.kind, Kind::Heap | Kind::Part(Place::Stack(_)));
+    if range.is_empty() || !b.anonymous() || how == Advice::DontFork && elsewhere {
         return note.add("nothing");
     }
     let advice = match how {
@@ -157,26 +198,71 @@ fn advise(b: &mut Buf, page: usize, pages: usize, how: Advice, note: &mut Note) 
         Advice::PageOut => libc::MADV_PAGEOUT,
         Advice::HugePage => libc::MADV_HUGEPAGE,
         Advice::NoHugePage => libc::MADV_NOHUGEPAGE,
+        Advice::Collapse => libc::MADV_COLLAPSE,
+        Advice::WipeOnFork => libc::MADV_WIPEONFORK,
+        Advice::KeepOnFork => libc::MADV_KEEPONFORK,
+        Advice::DontFork => libc::MADV_DONTFORK,
+        Advice::DoFork => libc::MADV_DOFORK,
+        Advice::Mergeable => libc::MADV_MERGEABLE,
+        Advice::Unmergeable => libc::MADV_UNMERGEABLE,
+        Advice::DontDump => libc::MADV_DONTDUMP,
+        Advice::DoDump => libc::MADV_DODUMP,
+        Advice::Random => libc::MADV_RANDOM,
+        Advice::Normal => libc::MADV_NORMAL,
+        Advice::PopulateRead => libc::MADV_POPULATE_READ,
+        Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+        Advice::DontNeedLocked => libc::MADV_DONTNEED_LOCKED,
+        Advice::Guard => GUARD_INSTALL,
     };
-    if let (Kind::Map { base, len, of, .. }, Advice::HugePage | Advice::NoHugePage) = (b.kind, how)
-    {
-        b.kind = Kind::Map { base, len, of, whole: false };
+    if !matches!(how, Advice::DontNeed | Advice::Free | Advice::WillNeed | Advice::Cold) {
+        b.in_parts();
     }
+    let start: *mut c_void = b.address(range.start).cast();
     // SAFETY: pages of a buffer that is this operation's.
-    let result =
-        unsafe { libc::madvise(b.address(range.start).cast(), range.len(), advice) } as isize;
-    note.result(result);
+    let mut result = unsafe { libc::madvise(start, range.len(), advice) } as isize;
+    if how == Advice::Guard && result == 0 {
+        // SAFETY: as above.
+        result = unsafe { libc::madvise(start, range.len(), GUARD_REMOVE) } as isize;
+    }
     match how {
-        Advice::DontNeed if result == 0 => {
-            b.defined.remove(b.perhaps_in(&range));
-            if b.kind != Kind::Heap {
+        Advice::Collapse => {}
+        // Locked or not: that may be left from an earlier block there.
+        _ if b.kind == Kind::Heap => note.add("heap"),
+        _ => drop(note.result(result)),
+    }
+    match how {
+        Advice::DontNeed | Advice::DontNeedLocked | Advice::Guard => {
+            if result == 0 || b.kind == Kind::Heap {
+                b.defined.remove(b.perhaps_in(&range));
+            }
+            if result == 0 && b.kind != Kind::Heap {
                 b.defined.insert(range);
             }
         }
         // Zeros or what was there, as the kernel pleases.
         Advice::Free => b.defined.remove(b.perhaps_in(&range)),
+        Advice::WipeOnFork if result == 0 => b.wiped.insert(range),
+        Advice::KeepOnFork if result == 0 => b.wiped.remove(range),
+        Advice::DontFork if result == 0 => b.withheld.insert(range),
+        Advice::DoFork if result == 0 => b.withheld.remove(range),
         _ => {}
     }
+}
+
+/// Few enough pages for anybody's RLIMIT_MEMLOCK.
+fn hold(b: &mut Buf, page: usize, pages: usize, how: Hold, note: &mut Note) {
+    let range = b.pages(page, pages);
+    let at: *const c_void = b.address(range.start).cast();
+    b.in_parts();
+    // SAFETY: pages of a buffer that is this operation's.
+    let result = unsafe {
+        match how {
+            Hold::Now => libc::mlock(at, range.len()),
+            Hold::OnFault => libc::mlock2(at, range.len(), libc::MLOCK_ONFAULT),
+            Hold::No => libc::munlock(at, range.len()),
+        }
+    };
+    note.result(result as isize);
 }
 
 fn lock(b: &Buf, page: usize, pages: usize, note: &mut Note) {
@@ -226,7 +312,7 @@ fn protect(b: &mut Buf, page: usize, pages: usize, then: Forbidden, note: &mut N
 }
 
 /// The parts of `range`, as the kernel takes them.
-fn list(b: &Buf, range: &Range<usize>, parts: &[(usize, usize)]) -> Vec<iovec> {
+pub fn list(b: &Buf, range: &Range<usize>, parts: &[(usize, usize)]) -> Vec<iovec> {
     let part = |&(at, len): &(usize, usize)| iovec {
         iov_base: b.address(range.start + at).cast(),
         iov_len: len,

@@ -2,13 +2,14 @@
 //!
 //! unsafe: copies of bytes that the tracker planned are carried out here, on the program's memory and the pool's.
 
+use super::alive::heed_unknown_fork;
 use super::descriptors::OURS;
 use super::ground::touch;
 use super::hold::{Hold, note, with, with_after_fork};
 use super::life::{off, stand_down};
 use super::{Books, COUNTERS, GATE, serving, wanted};
 use crate::clock::{Lap, Sampler};
-use crate::gate::{IDLE, OFF};
+use crate::gate::{IDLE, OFF, STARTING};
 use crate::pages::{CopyBytes, pool_in};
 use crate::{critical, files, twin};
 use core::sync::atomic::Ordering;
@@ -176,13 +177,39 @@ pub fn before_lock_all() {
     });
 }
 
-/// Before the program's address space is limited to less: as [`before_lock_all`], if there is a pool already. (Else it will be as
-/// small as the limit wants it.)
-pub fn before_limit() {
+/// `limit`, which limits the program's address space to less: before it as [`before_lock_all`], if there is a pool already. (Else it
+/// will be as small as the limit wants it: no other thread makes one before that can be seen.)
+pub fn limiting<R>(limit: impl FnOnce() -> R) -> R {
     files::stop();
-    if with_after_fork(|_| ()).is_some() {
+    // No handler of the program runs on this thread meanwhile: it might fork, which waits for starts.
+    let mask = critical::block_signals();
+    let held = loop {
+        heed_unknown_fork();
+        critical::enter();
+        if GATE.begin_start() {
+            // (Which gives the lock up.)
+            let none = Hold.space().is_some_and(|s| s.books.is_none());
+            if !none {
+                GATE.cancel_start();
+            }
+            break none;
+        }
+        critical::leave();
+        if !matches!(GATE.state(), IDLE | STARTING) {
+            break false;
+        }
+        rustix::thread::sched_yield();
+    };
+    // (While it is held a fork waits for it, so nothing here may wait for a fork.)
+    if !held && with_after_fork(|_| ()).is_some() {
         before_lock_all();
     }
+    let result = limit();
+    if held {
+        GATE.cancel_start();
+    }
+    critical::restore_signals(mask);
+    result
 }
 
 /// `span` was mapped anew: nothing is known of it, and nothing that was said of it holds.

@@ -36,8 +36,8 @@ pub(crate) use descriptors::{in_own_process, program_descriptors};
 pub use dump::before_core_dump;
 pub(crate) use events::renewed;
 pub use events::{
-    after_unmapping, before_limit, before_lock_all, detach, emptied, evict_if_wanted, execute,
-    freed, keep_resident, make_room_for_mappings, materialize, materialize_all, ours_in,
+    after_unmapping, before_lock_all, detach, emptied, evict_if_wanted, execute, freed,
+    keep_resident, limiting, make_room_for_mappings, materialize, materialize_all, ours_in,
     put_in_place, release, relinquish, resident_views, settle, tracks,
 };
 pub(crate) use excluded::publish as publish_exclusions;

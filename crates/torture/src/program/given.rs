@@ -1,0 +1,88 @@
+//! Pages that the kernel has by reference: in a pipe (`vmsplice`) or at the sender of a connection
+//! (MSG_ZEROCOPY) that nobody reads for a while. What is read in the end must be what was there when they were
+//! given. Until then the program does not write to these bytes ([`take`] comes before), because plainly that
+//! may be seen at the other end; but it copies, moves and unmaps them.
+//!
+//! unsafe: sends from a buffer that is the operation's.
+
+use super::log::Note;
+use super::memory::Buf;
+use super::{calls, channels, ops};
+use core::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use uncopy_torture::bytes::digest;
+use uncopy_torture::op::{GiveBy, OutputBy};
+use uncopy_torture::pieces::pieces;
+
+/// What is given at a time.
+const PIPE_ROOM: usize = 256 << 10;
+/// Of one buffer at a time.
+const MOST: usize = 2;
+
+/// What was given.
+#[derive(Debug)]
+pub struct Given {
+    /// Where in the buffer; nowhere if that memory is the buffer's no more.
+    pub range: Range<usize>,
+    key: u64,
+    sent: usize,
+    digest: u64,
+    reader: OwnedFd,
+    /// Open, so that all of it arrives.
+    _writer: OwnedFd,
+}
+
+/// Gives bytes `range` of `b`.
+pub fn give(b: &mut Buf, range: Range<usize>, by: GiveBy, count: usize, key: u64, note: &mut Note) {
+    let (reader, writer, room) = match by {
+        // How many bytes fit depends on where in a page they lie.
+        GiveBy::Vmsplice => {
+            let (reader, writer, room) = channels::small_pipe(PIPE_ROOM);
+            (reader, writer, if room > 16 * 4096 { room / 2 } else { 0 })
+        }
+        GiveBy::ZeroCopy => channels::narrow_tcp(),
+    };
+    let range = range.start..range.start + range.len().min(room.min(PIPE_ROOM));
+    if range.is_empty() {
+        return note.add("nothing");
+    }
+    let list = ops::list(b, &range, &pieces(range.len(), count.min(8), key));
+    let mut content = Vec::with_capacity(range.len());
+    // SAFETY: the pieces lie in the buffer, which is this operation's.
+    let sent = unsafe {
+        match by {
+            GiveBy::Vmsplice => calls::output(OutputBy::Vmsplice, writer.as_raw_fd(), &list, 0),
+            GiveBy::ZeroCopy => calls::send_zerocopy(writer.as_raw_fd(), &list),
+        }
+    };
+    for v in &list {
+        // SAFETY: as above.
+        content.extend_from_slice(unsafe {
+            core::slice::from_raw_parts(v.iov_base.cast::<u8>(), v.iov_len)
+        });
+    }
+    let sent = note.result(sent).max(0) as usize;
+    if sent > 0 {
+        let digest = digest(&content[..sent]);
+        b.given.push(Given { range, key, sent, digest, reader, _writer: writer });
+    }
+    if b.given.len() > MOST {
+        tell(b.given.remove(0));
+    }
+}
+
+/// What the kernel has of `range` is read and compared; all that it has, if that is all there could be.
+pub fn take(b: &mut Buf, range: Range<usize>) {
+    let all = range == (0..usize::MAX);
+    let hit = |g: &mut Given| all || g.range.start < range.end && range.start < g.range.end;
+    b.given.extract_if(.., hit).for_each(tell);
+}
+
+fn tell(g: Given) {
+    let mut note = Note::new(format_args!("given{:x}", g.key));
+    let (n, digest) = channels::take(g.reader.as_raw_fd(), g.sent);
+    note.add(n);
+    note.digest(digest);
+    note.add(if digest == g.digest { "right" } else { "wrong" });
+    note.write();
+}
