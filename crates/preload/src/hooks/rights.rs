@@ -43,6 +43,7 @@ followed! {
     initgroups(user: *const c_char, group: gid_t) => space::rights_changed, "`initgroups(3)`.";
     capset(header: *mut c_void, data: *const c_void) => space::rights_changed, "`capset(2)`.";
     chroot(path: *const c_char) => space::rights_changed, "`chroot(2)`.";
+    pivot_root(new: *const c_char, old: *const c_char) => space::rights_changed, "`pivot_root(2)`.";
 }
 
 /// `prctl(2)`: a program that enters a sandbox is left alone from then on, because the sandbox may
