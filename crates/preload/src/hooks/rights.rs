@@ -118,7 +118,7 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
 
 /// After a system call made by number: what it changed of the calling thread.
 pub(super) fn after(number: i64, result: isize) {
-    const LANDLOCK_RESTRICT_SELF: i64 = 446;
+    const SYS_LANDLOCK_RESTRICT_SELF: i64 = 446;
     if result != 0 {
         return;
     }
@@ -133,7 +133,7 @@ pub(super) fn after(number: i64, result: isize) {
         | libc::SYS_capset
         | libc::SYS_chroot
         | libc::SYS_pivot_root
-        | LANDLOCK_RESTRICT_SELF => space::rights_changed(),
+        | SYS_LANDLOCK_RESTRICT_SELF => space::rights_changed(),
         _ => {}
     }
 }

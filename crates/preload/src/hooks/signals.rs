@@ -699,7 +699,8 @@ unsafe fn install(signal: c_int, handler: usize, flags: c_int, block_itself: boo
 }
 
 unsafe fn bsd(signal: c_int, handler: usize) -> usize {
-    let interrupts = INTERRUPTING.load(Ordering::Relaxed).unbounded_shr((signal as u32).wrapping_sub(1)) & 1;
+    let interrupts =
+        INTERRUPTING.load(Ordering::Relaxed).unbounded_shr((signal as u32).wrapping_sub(1)) & 1;
     let flags = if interrupts != 0 { 0 } else { libc::SA_RESTART };
     // SAFETY: the program's own arguments.
     unsafe { install(signal, handler, flags, true) }

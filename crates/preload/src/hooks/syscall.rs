@@ -36,9 +36,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_preadv => input::preadv(a as _, b as _, c as _, d as _),
             libc::SYS_recvfrom => input::recvfrom(a as _, b as _, c, d as _, e as _, f as _),
             libc::SYS_recvmsg => input::recvmsg(a as _, b as _, c as _),
-            libc::SYS_recvmmsg => {
-                input::recvmmsg(a as _, b as _, c as _, d as _, e as _) as isize
-            }
+            libc::SYS_recvmmsg => input::recvmmsg(a as _, b as _, c as _, d as _, e as _) as isize,
             // (The position comes in halves, of which the lower one holds all of it here.)
             libc::SYS_preadv2 => input::preadv2(a as _, b as _, c as _, d as _, f as _),
             libc::SYS_pwritev2 => output::pwritev2(a as _, b as _, c as _, d as _, f as _),
