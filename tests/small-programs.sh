@@ -10,7 +10,7 @@ fi
 uncopy=$(realpath "$uncopy")
 dir=$(mktemp -d "${TMPDIR:-/tmp}/uncopy-small-programs.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 
 # wanted NAME [NAMES...]: whether NAME is to be run: it is among NAMES, or there are none.
 wanted() { [[ $# -eq 1 || " ${*:2} " == *" $1 "* ]]; }
@@ -35,8 +35,21 @@ fail() {
     echo "FAIL  $*"
 }
 
+# skip NAME REASON: NAME cannot run here. Where everything is to be there (UNCOPY_NO_SKIPS=1, as `make test` sets) it has failed.
+skip() {
+    if [[ -n ${UNCOPY_NO_SKIPS-} ]]; then
+        fail "$1: $2"
+    else
+        skipped=$((skipped + 1))
+        echo "skip  $1: $2"
+    fi
+}
+
+# has_library NAME: whether the dynamic linker knows a shared library of this name.
+has_library() { ldconfig -p | grep -F "$1 (" >/dev/null; }
+
 # The last line; fails when any program did.
 sum_up() {
-    echo "$passed passed, $failed failed"
+    echo "$passed passed, $failed failed, $skipped skipped"
     [[ $failed -eq 0 && $passed -gt 0 ]]
 }

@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
     char *const preload[] = {(char *)"LD_PRELOAD=", (char *)"A=B", NULL};
     char *const arguments[] = {argv[0], (char *)"executed", NULL};
     static const char *names[] = {"execl", "execlp", "execle", "execv", "execvp", "execvpe", "execve", "execve, nothing", "fexecve",
-                                  "execveat", "cleared environment", "environ", "a script", "a shell"};
+                                  "execveat", "execveat by number", "cleared environment", "environ", "a script", "a shell"};
     for (unsigned how = 0; how < sizeof names / sizeof *names; how++) {
         pid_t child = how % 2 ? vfork() : fork();
         if (child == 0) {
@@ -41,12 +41,13 @@ int main(int argc, char **argv) {
                 fexecve(fd, arguments, one);
                 break;
             case 9: execveat(AT_FDCWD, self, arguments, one, 0); break;
-            case 10:
+            case 10: syscall(SYS_execveat, AT_FDCWD, self, arguments, one, 0); break;
+            case 11:
                 clearenv();
                 execv(self, arguments);
                 break;
-            case 11: execve(self, arguments, environ); break;
-            case 12: {
+            case 12: execve(self, arguments, environ); break;
+            case 13: {
                 int script = open("script", O_WRONLY | O_CREAT | O_TRUNC, 0700);
                 dprintf(script, "#!/bin/sh\nexec %s executed\n", self);
                 close(script);

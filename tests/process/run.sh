@@ -7,6 +7,8 @@
 # and the answer must be "as usual" plainly and "differs" under uncopy (else the limitation no longer holds: update the page).
 #
 #   tests/process/run.sh [NAME...]       VERBOSE=1 prints what each program says
+#
+# A program whose library is not installed is skipped and counted; with UNCOPY_NO_SKIPS=1 it fails.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -50,11 +52,19 @@ word() {
     for w in ${words[$1]-}; do [[ $w != "$2="* ]] || echo "${w#*=}"; done
 }
 
+# lacks NAME: what the program needs and this machine does not have, if anything.
+lacks() {
+    local library flags
+    flags=$(word "$1" flags)
+    # (One to be preloaded that is not there would be passed over with a message.)
+    for library in $(word "$1" preload) $(grep -o -- '-l:[^,]*' <<<"$flags" | cut -c4-); do
+        has_library "$library" || { echo "no $library" && return; }
+    done
+    [[ ! -e $here/$1.cpp ]] || command -v "${CXX:-c++}" >/dev/null || echo "no C++ compiler"
+}
+
 prepare() {
-    local source flags plugin preload library
-    preload=$(word "$1" preload)
-    # (A library that is not there would be passed over with a message.)
-    [[ -z $preload ]] || ldconfig -p | grep -F "$preload (" >/dev/null || { echo "no $preload" >&2 && return 1; }
+    local source flags plugin library
     source=$(word "$1" source)
     [[ -n $source ]] || source=$(basename "$(ls "$here/$1".c*)")
     IFS=, read -r -a flags <<<"$(word "$1" flags)"
@@ -98,6 +108,7 @@ problem() {
 
 for name in "${names[@]}"; do
     wanted "$name" "$@" || continue
+    [[ -z $(lacks "$name") ]] || continue
     prepare "$name" || touch "$dir/$name.unbuilt" &
     [[ $(jobs -rp | wc -l) -lt 2 ]] || wait -n
 done
@@ -105,6 +116,11 @@ wait
 
 for name in "${names[@]}"; do
     wanted "$name" "$@" || continue
+    lacking=$(lacks "$name")
+    if [[ -n $lacking ]]; then
+        skip "$name" "$lacking"
+        continue
+    fi
     if [[ -e $dir/$name.unbuilt ]]; then
         fail "$name: could not be compiled"
         continue

@@ -17,6 +17,7 @@
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
 //! | [`hooks::signals`] | wrappers around the program's handlers |
+//! | [`hooks::other_names`] | what libc exports under a second name |
 //! | [`hooks::syscall`] | `syscall(2)`, sent to the shims above |
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
@@ -37,6 +38,7 @@ pub mod hooks {
     pub mod descriptors;
     pub mod input;
     pub mod memory;
+    pub mod other_names;
     pub mod output;
     pub mod process;
     pub mod remap;

@@ -139,6 +139,7 @@ real! {
     prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
     capset(header: *mut c_void, data: *const c_void) -> c_int;
     chroot(path: *const c_char) -> c_int;
+    pivot_root(new: *const c_char, old: *const c_char) -> c_int;
     setuid(user: uid_t) -> c_int;
     seteuid(user: uid_t) -> c_int;
     setreuid(real: uid_t, effective: uid_t) -> c_int;
@@ -149,6 +150,9 @@ real! {
     setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
     setgroups(count: size_t, groups: *const gid_t) -> c_int;
     initgroups(user: *const c_char, group: gid_t) -> c_int;
+
+    __libc_free(p: *mut c_void) -> ();
+    __libc_realloc(p: *mut c_void, n: size_t) -> *mut c_void;
 
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;

@@ -201,6 +201,13 @@ mod tables {
             }
             real.call(a)
         }
+        /// `pkey_mprotect(2)`.
+        pkey_mprotect(a, _, real) {
+            if perhaps(Span::sized(a[0], a[1])) {
+                state::with(|s| s.watch.end(&mut s.follower));
+            }
+            real.call(a)
+        }
         /// `_Fork(3)`: the child goes on without us.
         _Fork(a, _, real) {
             state::before_unknown_fork();

@@ -114,7 +114,8 @@ unsafe extern "C" {
     fn __chk_fail() -> !;
 }
 
-unsafe extern "C" fn overflows() -> ! {
+/// Says that a destination is too small, and aborts.
+pub(crate) unsafe extern "C" fn overflows() -> ! {
     // SAFETY: libc's own report, which aborts.
     unsafe { __chk_fail() }
 }

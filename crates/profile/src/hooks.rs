@@ -287,6 +287,10 @@ hooks! {
     fread(a, caller, real) { stream_read(a, caller, || real.call(a)) }
     /// `fread_unlocked(3)`.
     fread_unlocked(a, caller, real) { stream_read(a, caller, || real.call(a)) }
+    /// `fread(3)` with a known buffer size.
+    __fread_chk(a, caller, real) { stream_read([a[0], a[2], a[3], a[4], 0, 0], caller, || real.call(a)) }
+    /// `fread_unlocked(3)` with a known buffer size.
+    __fread_unlocked_chk(a, caller, real) { stream_read([a[0], a[2], a[3], a[4], 0, 0], caller, || real.call(a)) }
     /// `write(2)`.
     write(a, caller, real) { output(Call::write, a[0], Buffers::One(a[1], a[2]), caller, || real.call(a)) }
     /// `writev(2)`.

@@ -13,6 +13,7 @@
 //! | [`mod@hooks`] | what each call means for the data |
 //! | [`copy`] | memcpy and its kin |
 //! | [`blocks`] | free, realloc, munmap and whatever else ends or moves data |
+//! | [`other_names`] | what libc exports under a second name |
 //! | [`state`] | the one follower, its lock, start and fork |
 //! | [`sites`] | which file a return address lies in |
 //! | [`book`] | the file that the command reads |
@@ -27,6 +28,7 @@ pub mod book;
 pub mod copy;
 pub mod entry;
 pub mod hooks;
+pub mod other_names;
 pub mod sites;
 pub mod state;
 pub mod watch;

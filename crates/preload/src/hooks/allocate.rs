@@ -216,6 +216,39 @@ pub unsafe extern "C" fn free_aligned_sized(p: *mut c_void, _alignment: size_t, 
     unsafe { free(p) }
 }
 
+/// glibc's own `free`, which a program's wrapper may call for what our `malloc` gave it. (Before us another allocator may stand: its
+/// `free` does not know glibc's blocks.)
+///
+/// # Safety
+/// As for [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __libc_free(p: *mut c_void) {
+    // SAFETY: the program's own argument.
+    unsafe {
+        if is_twins(p) || real::is_early(p) || GLIBC_MALLOC.load(Ordering::Relaxed) {
+            free(p);
+        } else {
+            real::__libc_free(p);
+        }
+    }
+}
+
+/// glibc's own `realloc`: as [`__libc_free`].
+///
+/// # Safety
+/// As for [`realloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __libc_realloc(p: *mut c_void, n: size_t) -> *mut c_void {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if is_twins(p) || GLIBC_MALLOC.load(Ordering::Relaxed) {
+            realloc(p, n)
+        } else {
+            real::__libc_realloc(p, n)
+        }
+    }
+}
+
 #[cold]
 unsafe fn end_views(p: *mut c_void, unmaps: bool) {
     // SAFETY: a block of the allocator behind us, as the program's `free` promises.

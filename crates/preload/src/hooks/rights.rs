@@ -43,6 +43,7 @@ followed! {
     initgroups(user: *const c_char, group: gid_t) => space::rights_changed, "`initgroups(3)`.";
     capset(header: *mut c_void, data: *const c_void) => space::rights_lessened, "`capset(2)`.";
     chroot(path: *const c_char) => space::rights_changed, "`chroot(2)`.";
+    pivot_root(new: *const c_char, old: *const c_char) => space::rights_changed, "`pivot_root(2)`.";
 }
 
 /// `prctl(2)`: a program that enters a sandbox is left alone from then on, because the sandbox may
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
 
 /// After a system call made by number: what it changed of the calling thread.
 pub(super) fn after(number: i64, result: isize) {
-    const LANDLOCK_RESTRICT_SELF: i64 = 446;
+    const SYS_LANDLOCK_RESTRICT_SELF: i64 = 446;
     if result != 0 {
         return;
     }
@@ -128,7 +129,7 @@ pub(super) fn after(number: i64, result: isize) {
         | libc::SYS_setregid
         | libc::SYS_setresuid
         | libc::SYS_setresgid => space::ids_changed(),
-        libc::SYS_capset | LANDLOCK_RESTRICT_SELF => space::rights_lessened(),
+        libc::SYS_capset | SYS_LANDLOCK_RESTRICT_SELF => space::rights_lessened(),
         libc::SYS_setgroups | libc::SYS_chroot | libc::SYS_pivot_root => space::rights_changed(),
         _ => {}
     }

@@ -698,6 +698,42 @@ unsafe fn install(signal: c_int, handler: usize, flags: c_int, block_itself: boo
     }
 }
 
+unsafe fn bsd(signal: c_int, handler: usize) -> usize {
+    let interrupts =
+        INTERRUPTING.load(Ordering::Relaxed).unbounded_shr((signal as u32).wrapping_sub(1)) & 1;
+    let flags = if interrupts != 0 { 0 } else { libc::SA_RESTART };
+    // SAFETY: the program's own arguments.
+    unsafe { install(signal, handler, flags, true) }
+}
+
+/// Signals after which `signal`'s handlers are to interrupt calls.
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
+
+/// `siginterrupt(3)`: whether a signal interrupts calls, now and after a later `signal`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
+    // SAFETY: plain data.
+    unsafe {
+        let mut action: Sigaction = core::mem::zeroed();
+        if sigaction(signal, core::ptr::null(), &mut action) != 0 {
+            return -1;
+        }
+        // (A signal's number is one of 1 to 64 here.)
+        let bit = 1 << (signal - 1);
+        if interrupt != 0 {
+            INTERRUPTING.fetch_or(bit, Ordering::Relaxed);
+            action.sa_flags &= !libc::SA_RESTART;
+        } else {
+            INTERRUPTING.fetch_and(!bit, Ordering::Relaxed);
+            action.sa_flags |= libc::SA_RESTART;
+        }
+        sigaction(signal, &action, core::ptr::null_mut())
+    }
+}
+
 /// `signal(2)`, with glibc's (BSD) meaning.
 ///
 /// # Safety
@@ -705,7 +741,7 @@ unsafe fn install(signal: c_int, handler: usize, flags: c_int, block_itself: boo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
     // SAFETY: the program's own arguments.
-    unsafe { install(signal, handler, libc::SA_RESTART, true) }
+    unsafe { bsd(signal, handler) }
 }
 
 /// `bsd_signal`: the same.
@@ -715,7 +751,7 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bsd_signal(signal: c_int, handler: usize) -> usize {
     // SAFETY: the program's own arguments.
-    unsafe { install(signal, handler, libc::SA_RESTART, true) }
+    unsafe { bsd(signal, handler) }
 }
 
 /// `ssignal`: the same.
@@ -725,7 +761,7 @@ pub unsafe extern "C" fn bsd_signal(signal: c_int, handler: usize) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ssignal(signal: c_int, handler: usize) -> usize {
     // SAFETY: the program's own arguments.
-    unsafe { install(signal, handler, libc::SA_RESTART, true) }
+    unsafe { bsd(signal, handler) }
 }
 
 /// `sysv_signal`: one shot, not blocking itself.

@@ -106,6 +106,10 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_preadv => input::preadv(a as _, b as _, c as _, d as _),
             libc::SYS_recvfrom => input::recvfrom(a as _, b as _, c, d as _, e as _, f as _),
             libc::SYS_recvmsg => input::recvmsg(a as _, b as _, c as _),
+            libc::SYS_recvmmsg => input::recvmmsg(a as _, b as _, c as _, d as _, e as _) as isize,
+            // (The position comes in halves, of which the lower one holds all of it here.)
+            libc::SYS_preadv2 => input::preadv2(a as _, b as _, c as _, d as _, f as _),
+            libc::SYS_pwritev2 => output::pwritev2(a as _, b as _, c as _, d as _, f as _),
             libc::SYS_write => output::write(a as _, b as _, c),
             libc::SYS_writev => output::writev(a as _, b as _, c as _),
             libc::SYS_pwrite64 => output::pwrite(a as _, b as _, c, d as _),
@@ -139,6 +143,9 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_prlimit64 => memory::prlimit(a as _, b as _, c as _, d as _) as isize,
             libc::SYS_mlockall => memory::mlockall(a as _) as isize,
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
+            libc::SYS_execveat => {
+                process::execveat(a as _, b as _, c as _, d as _, e as _) as isize
+            }
             libc::SYS_prctl => rights::prctl(a as _, b, c, d, e) as isize,
             libc::SYS_futex => {
                 memory::before_futex(b as _, [a, e]);
