@@ -11,6 +11,7 @@ mod run;
 mod startup;
 mod stat;
 mod top;
+mod trial;
 mod units;
 mod variables;
 
@@ -37,6 +38,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(run::command())
+        .subcommand(trial::command())
         .subcommand(profile::command())
         .subcommand(stat)
         .subcommand(top)
@@ -52,6 +54,7 @@ fn command() -> Command {
         .subcommand(bench::sender::command())
         .subcommand(bench::file::copier::command())
         .subcommand(bench::views_loop::command())
+        .subcommand(trial::supervisor::command())
 }
 
 /// Exit status where the command line is not understood.
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
     let outcome = match name {
         "run" => return run::main(matches),
         "profile" => return profile::main(matches),
+        "try" => trial::main(matches),
         "options" => options_table::main(),
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
         "stat" => parsed(matches).and_then(|args| stat::main(&args)),
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         bench::sender::NAME => bench::sender::main(matches),
         bench::file::copier::NAME => bench::file::copier::main(matches),
         bench::views_loop::NAME => bench::views_loop::main(matches),
+        trial::supervisor::NAME => trial::supervisor::main(matches),
         bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),
         _ => unreachable!("clap knows only the subcommands above"),
     };

@@ -145,7 +145,7 @@ fn defaults<T: Args + FromArgMatches>() -> T {
 }
 
 /// Has `command` run plainly or with `library` in front.
-fn on_side(command: &mut Process, side: Side, library: &Path) {
+pub fn on_side(command: &mut Process, side: Side, library: &Path) {
     let preloaded = std::env::var_os(library::PRELOAD);
     match side {
         Side::Uncopy => {

@@ -14,7 +14,7 @@
 
 pub mod books;
 pub mod cache;
-mod checks;
+pub mod checks;
 mod derive;
 pub mod machine;
 mod measured;
