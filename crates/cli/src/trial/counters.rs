@@ -24,9 +24,9 @@ fn counted(line: &str) -> Option<(&str, u64)> {
     Some((name, value.parse().ok()?))
 }
 
-/// Whether a line is of a summary, or a banner.
+/// Whether a line is of a summary, or a banner (which names the process in brackets).
 pub fn is_ours(line: &str) -> bool {
-    counted(line).is_some() || line.starts_with("uncopy: ") && line.contains("]: ready")
+    counted(line).is_some() || line.starts_with("uncopy: ") && line.contains("]: ")
 }
 
 /// What of both says more: processes that were killed leave no summary, those that have ended no statistics.

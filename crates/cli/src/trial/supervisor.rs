@@ -93,8 +93,9 @@ fn wait_for_all(child: &Child, begin: Instant, whole: Option<&Sender<()>>) -> Ou
         let (pid, success, how) = match wait() {
             Ok(WaitStatus::Exited(pid, status)) => (pid, status == 0, format!("status {status}")),
             Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, false, signal.to_string()),
-            Ok(_) | Err(Errno::EINTR) => continue,
-            Err(_) => break,
+            Err(Errno::ECHILD) => break,
+            // (Also signals that have no name.)
+            Ok(_) | Err(_) => continue,
         };
         if pid.as_raw().cast_unsigned() == child.id() {
             ended = Ended { cpu: 0.0, elapsed: begin.elapsed().as_secs_f64(), success, how };

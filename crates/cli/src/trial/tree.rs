@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 
-/// All living processes that descend from `ancestor`, without itself; nearer ones first.
+/// All processes that descend from `ancestor`, without itself; nearer ones first.
 pub fn descendants(ancestor: u32) -> Vec<u32> {
     let all: Vec<(u32, u32)> = numbers().filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let mut found = vec![ancestor];
@@ -16,7 +16,7 @@ pub fn descendants(ancestor: u32) -> Vec<u32> {
     found
 }
 
-/// Its living children.
+/// Its children.
 pub fn children(of: u32) -> Vec<u32> {
     numbers().filter(|pid| parent(*pid) == Some(of)).collect()
 }
@@ -26,13 +26,12 @@ fn numbers() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The parent of a process that is not a zombie.
+/// Its parent. (Who seems to be dead may have threads that live.)
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let close = stat.iter().rposition(|b| *b == b')')?;
-    let mut words = std::str::from_utf8(&stat[close + 1..]).ok()?.split_ascii_whitespace();
-    let state = words.next()?;
-    words.next()?.parse().ok().filter(|_| state != "Z")
+    let words = std::str::from_utf8(&stat[close + 1..]).ok()?;
+    words.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Whether one of `pids` has a listening TCP socket.

@@ -68,7 +68,7 @@ impl Verdict {
             Self::Pays => format!("pays: start it with '{start}'."),
             Self::Memory => format!(
                 "only memory recycling pays: {TUNABLES}={KEEP} needs {kept:.2} of plain's CPU, without uncopy \
-                 (which needs {uncopy:.2})."
+                 (which needs {uncopy:.2}). glibc then keeps what memory the program ever had."
             ),
             Self::NoCopies => format!("does not pay: {none}."),
             Self::Loses if facts.saved == 0 => {
@@ -81,9 +81,10 @@ impl Verdict {
             }
             Self::Unknown => format!(
                 "cannot tell: uncopy and plain differ by {:.1}%, and the plain turns among themselves by {:.1}%; \
-                 more rounds, longer turns or a quieter machine tell more. If it gains, it is little.",
+                 a difference below {:.1}% is not seen; more rounds, longer turns or a quieter machine tell more.",
                 (uncopy - 1.0).abs() * 100.0,
-                facts.spread * 100.0
+                facts.spread * 100.0,
+                facts.spread * 200.0
             ),
         }
     }
