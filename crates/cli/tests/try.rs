@@ -4,12 +4,14 @@
 mod support;
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{stderr, stdout, uncopy, works_here};
+use support::{UNCOPY, library, stderr, stdout, uncopy, works_here};
 
 /// Takes uploads, answers with their length; `fork`: by a daemon that has left its parents.
 const SERVER: &str = r#"
@@ -270,4 +272,26 @@ fn where_it_cannot_be_preloaded_nothing_is_tried() {
     assert!(refusal(&output).contains("/nowhere.so"));
     let output = tried(&["--lod=x", "--", "true"]);
     assert!(!output.status.success() && stderr(&output).contains("--load"), "{}", stderr(&output));
+}
+
+#[test]
+fn where_userfaultfd_is_refused_it_says_what_the_doctor_says() {
+    let sysctl =
+        std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
+    // SAFETY: the call takes nothing and cannot fail.
+    if sysctl.trim() != "0" || unsafe { libc::geteuid() } != 0 || !works_here() {
+        eprintln!("left out: needs root and vm.unprivileged_userfaultfd=0");
+        return;
+    }
+    // Where an unprivileged user can reach them; by 'cp', because what is executed must not be open.
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let copied =
+        Command::new("cp").args([UNCOPY.as_ref(), library(), directory.path()]).status().unwrap();
+    assert!(copied.success());
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(directory.path().join("uncopy"));
+    command.args(["try", "--", "true"]).env_remove("UNCOPY_LIBRARY");
+    let text = refusal(&command.uid(65534).gid(65534).current_dir("/").output().unwrap());
+    assert!(text.contains("vm.unprivileged_userfaultfd=1"), "{text}");
+    assert!(text.contains("'uncopy doctor' finds missing"), "{text}");
 }

@@ -76,11 +76,11 @@ sides under uncopy.";
 
 /// The subcommand: its own options, and those of `run`.
 pub fn command() -> Command {
-    let command = TryArgs::augment_args(
-        Command::new("try").about("Find out whether uncopy pays for a program, and why"),
-    )
-    .override_usage("uncopy try [OPTIONS] [--load LOAD] -- CMD [ARGS]...")
-    .after_help(EXAMPLES);
+    // (The sentence about it comes last: the options bring a sentence of their own.)
+    let command = TryArgs::augment_args(Command::new("try"))
+        .about("Find out whether uncopy pays for a program, and why")
+        .override_usage("uncopy try [OPTIONS] [--load LOAD] -- CMD [ARGS]...")
+        .after_help(EXAMPLES);
     run::with_options(command).arg(run::command_words())
 }
 
@@ -146,11 +146,11 @@ fn usable(words: &[OsString], matches: &ArgMatches) -> Outcome<PathBuf> {
 fn missing() -> String {
     let kernel = Machine::own().kernel;
     let all = checks::all(&kernel, std::thread::available_parallelism().map_or(1, usize::from));
-    let said = all.iter().filter(|check| !check.ok).map(|check| {
-        let remedy = check.command.as_ref().map(|c| format!(" (to get it: {c})"));
-        format!("; 'uncopy doctor': {} is missing{}", check.name, remedy.unwrap_or_default())
-    });
-    said.collect()
+    let names: Vec<&str> = all.iter().filter(|check| !check.ok).map(|check| check.name).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(" ('uncopy doctor' finds missing, and says what to do: {})", names.join(", "))
 }
 
 /// What was given of `run`'s options, as it is to be handed on.
