@@ -27,7 +27,7 @@ mod verdict;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args, Command};
+use clap::{ArgMatches, Command};
 
 use self::load::Load;
 use self::ready::Ready;
@@ -76,11 +76,11 @@ sides under uncopy.";
 
 /// The subcommand: its own options, and those of `run`.
 pub fn command() -> Command {
-    // (The sentence about it comes last: the options bring a sentence of their own.)
-    let command = TryArgs::augment_args(Command::new("try"))
-        .about("Find out whether uncopy pays for a program, and why")
-        .override_usage("uncopy try [OPTIONS] [--load LOAD] -- CMD [ARGS]...")
-        .after_help(EXAMPLES);
+    let command = crate::with_args::<TryArgs>(
+        Command::new("try").about("Find out whether uncopy pays for a program, and why"),
+    )
+    .override_usage("uncopy try [OPTIONS] [--load LOAD] -- CMD [ARGS]...")
+    .after_help(EXAMPLES);
     run::with_options(command).arg(run::command_words())
 }
 

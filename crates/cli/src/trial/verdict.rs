@@ -68,7 +68,7 @@ impl Verdict {
             Self::Pays => format!("pays: start it with '{start}'."),
             Self::Memory => format!(
                 "only memory recycling pays: {TUNABLES}={KEEP} needs {kept:.2} of plain's CPU, without uncopy \
-                 (which needs {uncopy:.2}). glibc then keeps what memory the program ever had."
+                 (which needs {uncopy:.2}: no gain beyond that counts). glibc then keeps what memory the program ever had."
             ),
             Self::NoCopies => format!("does not pay: {none}."),
             Self::Loses if facts.saved == 0 => {
