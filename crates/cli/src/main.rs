@@ -11,6 +11,7 @@ mod run;
 mod startup;
 mod stat;
 mod top;
+mod trial;
 mod units;
 mod variables;
 
@@ -20,13 +21,13 @@ use std::process::ExitCode;
 use clap::{Args, Command, FromArgMatches};
 
 fn command() -> Command {
-    let demo = demo::DemoArgs::augment_args(
+    let demo = with_args::<demo::DemoArgs>(
         Command::new("demo").about("Show in about a minute what uncopy does, in plain words"),
     );
-    let stat = stat::StatArgs::augment_args(
+    let stat = with_args::<stat::StatArgs>(
         Command::new("stat").about("Show what programs under uncopy did, and do"),
     );
-    let top = top::TopArgs::augment_args(
+    let top = with_args::<top::TopArgs>(
         Command::new("top").about("Show all programs under uncopy on the whole screen"),
     );
     Command::new("uncopy")
@@ -37,6 +38,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(run::command())
+        .subcommand(trial::command())
         .subcommand(profile::command())
         .subcommand(stat)
         .subcommand(top)
@@ -52,6 +54,14 @@ fn command() -> Command {
         .subcommand(bench::sender::command())
         .subcommand(bench::file::copier::command())
         .subcommand(bench::views_loop::command())
+        .subcommand(trial::supervisor::command())
+}
+
+/// A subcommand with options. What the type of the options says about itself is not for the user: `augment_args`
+/// would put it in the place of the subcommand's own sentence.
+fn with_args<T: Args>(command: Command) -> Command {
+    let about = command.get_about().cloned().unwrap_or_default();
+    T::augment_args(command).about(about)
 }
 
 /// Exit status where the command line is not understood.
@@ -72,6 +82,7 @@ fn main() -> ExitCode {
     let outcome = match name {
         "run" => return run::main(matches),
         "profile" => return profile::main(matches),
+        "try" => trial::main(matches),
         "options" => options_table::main(),
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
         "stat" => parsed(matches).and_then(|args| stat::main(&args)),
@@ -82,6 +93,7 @@ fn main() -> ExitCode {
         bench::sender::NAME => bench::sender::main(matches),
         bench::file::copier::NAME => bench::file::copier::main(matches),
         bench::views_loop::NAME => bench::views_loop::main(matches),
+        trial::supervisor::NAME => trial::supervisor::main(matches),
         bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),
         _ => unreachable!("clap knows only the subcommands above"),
     };
@@ -114,4 +126,22 @@ fn complain(message: &str) {
 /// Reads the options of a subcommand that was declared with clap's derive.
 fn parsed<T: FromArgMatches>(matches: &clap::ArgMatches) -> Outcome<T> {
     T::from_arg_matches(matches).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_says_what_it_is_for() {
+        fn check(command: &Command) {
+            for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+                let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+                let fine = !about.is_empty() && !about.contains("ptions of");
+                assert!(fine, "{}: '{about}'", sub.get_name());
+                check(sub);
+            }
+        }
+        check(&command());
+    }
 }

@@ -87,7 +87,7 @@ impl Figure {
     /// The subcommand.
     pub fn command(self) -> Command {
         let command = Command::new(self.name()).about(self.about());
-        <FigureArgs as clap::Args>::augment_args(command)
+        crate::with_args::<FigureArgs>(command)
     }
 
     /// The rows, under the name of what sets them apart.

@@ -44,27 +44,27 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommand(echo::EchoArgs::augment_args(
+        .subcommand(crate::with_args::<echo::EchoArgs>(
             Command::new("echo").about(
                 "An echo server that copies every message before it sends the last copy back",
             ),
         ))
         .subcommands(Figure::ALL.map(Figure::command))
-        .subcommand(views::ViewsArgs::augment_args(
+        .subcommand(crate::with_args::<views::ViewsArgs>(
             Command::new("views")
                 .about("What an elided copy costs over its size, among up to 100,000 live views"),
         ))
-        .subcommand(send::SendArgs::augment_args(
+        .subcommand(crate::with_args::<send::SendArgs>(
             Command::new("send").about("What sending costs the sender: send, uncopy, zero copy"),
         ))
-        .subcommand(file::FileArgs::augment_args(
+        .subcommand(crate::with_args::<file::FileArgs>(
             Command::new("file")
                 .about("What copying a file costs: to a socket, to a file, in Java"),
         ))
-        .subcommand(report::ReportArgs::augment_args(
+        .subcommand(crate::with_args::<report::ReportArgs>(
             Command::new("report").about("All of these as a page with pictures, beside the paper"),
         ))
-        .subcommand(memcpy::MemcpyArgs::augment_args(
+        .subcommand(crate::with_args::<memcpy::MemcpyArgs>(
             Command::new("memcpy")
                 .about("What a copy of ordinary memory costs through the library"),
         ))
@@ -145,7 +145,7 @@ fn defaults<T: Args + FromArgMatches>() -> T {
 }
 
 /// Has `command` run plainly or with `library` in front.
-fn on_side(command: &mut Process, side: Side, library: &Path) {
+pub fn on_side(command: &mut Process, side: Side, library: &Path) {
     let preloaded = std::env::var_os(library::PRELOAD);
     match side {
         Side::Uncopy => {

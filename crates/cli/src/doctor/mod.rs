@@ -14,7 +14,7 @@
 
 pub mod books;
 pub mod cache;
-mod checks;
+pub mod checks;
 mod derive;
 pub mod machine;
 mod measured;
@@ -28,7 +28,7 @@ mod send_costs;
 use std::process::ExitCode;
 use std::thread;
 
-use clap::{ArgMatches, Args, Command};
+use clap::{ArgMatches, Command};
 
 use self::cache::Found;
 use self::machine::Machine;
@@ -61,7 +61,7 @@ const BUSY: f64 = 1.5;
 
 /// The subcommand.
 pub fn command() -> Command {
-    DoctorArgs::augment_args(
+    crate::with_args::<DoctorArgs>(
         Command::new("doctor")
             .about("Show what this machine permits and costs, and keep the costs for 'uncopy run'")
             .after_help("Exit status: 0 if copies can be elided here, 1 if not."),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use uncopy_core::options::{self, Kind, OPTIONS};
+use uncopy_core::options::{self, Kind, OPTIONS, Spec};
 
 use self::environment::Environment;
 use crate::doctor::cache;
@@ -32,20 +32,23 @@ pub fn command() -> Command {
              125 if --require refused.",
         )
         .arg(
-            Arg::new("library")
-                .long("library")
-                .value_name("PATH")
-                .value_parser(value_parser!(PathBuf))
-                .help("The preload library [env: UNCOPY_LIBRARY] [default: next to uncopy, or ../lib/uncopy/]"),
-        )
-        .arg(
             Arg::new("require")
                 .long("require")
                 .action(ArgAction::SetTrue)
                 .help("Refuse with status 125 where the program could only be run plainly"),
         )
         .arg(command_words());
-    OPTIONS.iter().fold(command, |command, spec| {
+    with_options(command)
+}
+
+/// The subcommand with the library's options: its path, and every row of the table.
+pub(crate) fn with_options(command: Command) -> Command {
+    let library = Arg::new("library")
+        .long("library")
+        .value_name("PATH")
+        .value_parser(value_parser!(PathBuf))
+        .help("The preload library [env: UNCOPY_LIBRARY] [default: next to uncopy, or ../lib/uncopy/]");
+    OPTIONS.iter().fold(command.arg(library), |command, spec| {
         let arg = Arg::new(spec.name)
             .long(spec.name)
             .value_parser(move |text: &str| {
@@ -67,6 +70,11 @@ pub fn command() -> Command {
             Kind::Count => arg.value_name("N"),
         })
     })
+}
+
+/// The rows of the table that have a value on the command line, with it.
+pub(crate) fn given(matches: &ArgMatches) -> impl Iterator<Item = (&'static Spec, u64)> {
+    OPTIONS.iter().filter_map(|spec| Some((spec, *matches.get_one::<u64>(spec.name)?)))
 }
 
 /// The program to be started and its arguments.
@@ -115,10 +123,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         }
     };
     let mut environment = Environment::own();
-    let given = |env: &str| {
-        OPTIONS.iter().find(|s| s.env == env).and_then(|s| matches.get_one::<u64>(s.name).copied())
-    };
-    for complaint in variables::report(|env| given(env).is_some()) {
+    for complaint in variables::report(|env| given(matches).any(|(spec, _)| spec.env == env)) {
         if complaint.drop {
             environment.remove(&complaint.name);
         }
@@ -155,10 +160,8 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             {
                 environment.set(options::COSTS, costs);
             }
-            for spec in OPTIONS {
-                if let Some(value) = given(spec.env) {
-                    environment.set(spec.env, value.to_string());
-                }
+            for (spec, value) in given(matches) {
+                environment.set(spec.env, value.to_string());
             }
         }
         _ if required => return ExitCode::from(REFUSED),

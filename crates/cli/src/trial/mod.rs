@@ -1,0 +1,185 @@
+//! `uncopy try`: whether uncopy pays for a program of the user's, and where the gain comes from.
+//!
+//! | file | one idea |
+//! | --- | --- |
+//! | `sides` | what is compared, and how each side is started |
+//! | `supervisor` | a side's whole process tree: its CPU time, its end |
+//! | `tree` | who descends from whom, and who listens |
+//! | `ready` | when a server can be loaded |
+//! | `load` | the load, and the number that it prints |
+//! | `turn` | one turn of one side |
+//! | `counters` | what uncopy did in a turn |
+//! | `compare` | which differences count |
+//! | `verdict` | what they mean, and what to do |
+//! | `report` | the answer as text and as JSON |
+
+mod compare;
+mod counters;
+mod load;
+mod ready;
+mod report;
+mod sides;
+pub mod supervisor;
+mod tree;
+mod turn;
+mod verdict;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Command};
+
+use self::load::Load;
+use self::ready::Ready;
+use self::report::Report;
+use self::sides::{Program, Side};
+use self::turn::{Measured, Work};
+use crate::bench::progress;
+use crate::doctor::{checks, machine::Machine};
+use crate::printable::printable;
+use crate::run::{self, program, userfaultfd};
+use crate::{Outcome, library, parsed, variables};
+
+/// Options of `try`, beside those of `run`.
+#[derive(Debug, clap::Args)]
+struct TryArgs {
+    /// CMD is a server: start it, run this (by 'sh -c') when it listens, end it
+    #[arg(long, value_name = "LOAD")]
+    load: Option<String>,
+    /// Load the server when 127.0.0.1:PORT accepts connections; none: at once
+    /// [default: when it listens on any TCP port]
+    #[arg(long, value_name = "PORT|none", requires = "load")]
+    ready: Option<Ready>,
+    /// How much work was done, if the load runs for a fixed time: a regular expression, whose first
+    /// group is a number that the load prints. Without it the load is taken as a fixed amount of work
+    #[arg(long, value_name = "REGEX", requires = "load")]
+    count: Option<String>,
+    /// How often each side has its turn; the first round warms up and is not counted
+    #[arg(long, value_name = "N", default_value = "5",
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    rounds: u32,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  uncopy try -- python3 convert.py input.dat
+  uncopy try --load 'redis-benchmark -p 7777 -t get -d 1000000 -n 20000' -- redis-server --port 7777
+
+Five sides take turns: the program as it is, twice (what they differ by is noise); with glibc told to keep \
+memory; under uncopy without elision; under uncopy. Measured is the CPU time of all its processes from \
+start to end, so a turn should take some seconds. A server is ended by SIGTERM, by SIGKILL after 5 s. \
+Programs get an empty standard input; their output is thrown away. Options of 'uncopy run' hold for the \
+sides under uncopy.";
+
+/// The subcommand: its own options, and those of `run`.
+pub fn command() -> Command {
+    let command = crate::with_args::<TryArgs>(
+        Command::new("try").about("Find out whether uncopy pays for a program, and why"),
+    )
+    .override_usage("uncopy try [OPTIONS] [--load LOAD] -- CMD [ARGS]...")
+    .after_help(EXAMPLES);
+    run::with_options(command).arg(run::command_words())
+}
+
+/// Measures, compares, answers.
+pub fn main(matches: &ArgMatches) -> Outcome {
+    let words = run::program_words(&command(), matches, std::env::args_os())?;
+    let args: TryArgs = parsed(matches)?;
+    variables::report(|_| false);
+    let load = match &args.load {
+        Some(text) => Some(Load::new(text, args.count.as_deref())?),
+        None => None,
+    };
+    let program = Program { library: usable(&words, matches)?, options: options(matches), words };
+    let work = match &load {
+        Some(load) => Work::Server(args.ready.unwrap_or(Ready::Listening), load),
+        None => Work::Whole,
+    };
+    let turns = measure(&program, &work, args.rounds as usize)?;
+    let report = Report::new(&program, load.as_ref(), &turns);
+    crate::print(&if args.json { report.json() } else { report.text() })
+}
+
+/// The turns of each side, in the order of [`Side::ALL`], without the first round.
+fn measure(
+    program: &Program,
+    work: &Work,
+    rounds: usize,
+) -> Outcome<[Vec<Measured>; Side::ALL.len()]> {
+    let bar = progress::bar(rounds * Side::ALL.len());
+    let mut turns: [Vec<Measured>; Side::ALL.len()] = Default::default();
+    for round in 0..rounds {
+        for side in Side::in_turn(round) {
+            bar.set_message(side.name());
+            let measured = turn::measure(program, side, work)
+                .map_err(|why| format!("'{}': {why}", side.name()))?;
+            if round > 0 {
+                turns[side as usize].push(measured);
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(turns)
+}
+
+/// The library, if the program can be started and run under it here.
+fn usable(words: &[OsString], matches: &ArgMatches) -> Outcome<PathBuf> {
+    let name = printable(&words[0]);
+    let path = std::env::var_os("PATH");
+    let loaded = program::find(&words[0], path.as_deref())
+        .and_then(|file| program::loaded(&file))
+        .map_err(|why| format!("{name}: {}", why.text))?;
+    let library = library::find(matches.get_one::<PathBuf>("library").map(PathBuf::as_path))?;
+    if let Some(why) = run::checks::obstacle(&loaded) {
+        return Err(format!("nothing to try: {why}"));
+    }
+    userfaultfd::check()
+        .map_err(|why| format!("nothing can be elided here: {why}{}", missing()))?;
+    Ok(library)
+}
+
+/// What `uncopy doctor` says is missing here.
+fn missing() -> String {
+    let kernel = Machine::own().kernel;
+    let all = checks::all(&kernel, std::thread::available_parallelism().map_or(1, usize::from));
+    let names: Vec<&str> = all.iter().filter(|check| !check.ok).map(|check| check.name).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(" ('uncopy doctor' finds missing, and says what to do: {})", names.join(", "))
+}
+
+/// What was given of `run`'s options, as it is to be handed on.
+fn options(matches: &ArgMatches) -> Vec<(&'static str, u64)> {
+    run::given(matches).map(|(spec, value)| (spec.name, value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(words: &[&str]) -> Result<ArgMatches, clap::Error> {
+        command().try_get_matches_from([&["try"], words].concat())
+    }
+
+    #[test]
+    fn options_of_run_are_handed_on() {
+        let found = matches(&["--threshold=64K", "--rounds=3", "--", "cat", "--load"]).unwrap();
+        assert_eq!(options(&found), [("threshold", 65536)]);
+        let args: TryArgs = parsed(&found).unwrap();
+        assert_eq!((args.rounds, args.load), (3, None));
+    }
+
+    #[test]
+    fn what_belongs_to_servers_needs_a_load() {
+        assert!(matches(&["--count=([0-9]+)", "--", "cat"]).is_err());
+        assert!(matches(&["--ready=7777", "--", "cat"]).is_err());
+        assert!(matches(&["--ready=7777", "--load=true", "--", "cat"]).is_ok());
+        assert!(matches(&["--ready=soon", "--load=true", "--", "cat"]).is_err());
+        assert!(matches(&["--rounds=1", "--", "cat"]).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! When a server can be loaded.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::str::FromStr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::supervisor::Supervised;
+use super::tree;
+use crate::Outcome;
+
+/// A server that is not ready by then never is.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// Nothing.
+    AtOnce,
+    /// One of its processes listens.
+    Listening,
+    /// This port of 127.0.0.1 accepts connections.
+    Port(u16),
+}
+
+impl FromStr for Ready {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            _ if text == "none" => Ok(Self::AtOnce),
+            Ok(port) if port > 0 => Ok(Self::Port(port)),
+            _ => Err(format!("'{text}' is neither a port (1..65535) nor none")),
+        }
+    }
+}
+
+impl Ready {
+    /// Before a turn: nobody else may answer in the server's place.
+    pub fn check_free(self) -> Outcome {
+        match self {
+            Self::Port(port) if accepts(port) => Err(format!(
+                "port {port} is in use already, before the server is started; end what listens there, or \
+                 give another port"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for it.
+    pub fn wait(self, server: &mut Supervised) -> Outcome {
+        let since = Instant::now();
+        while !self.is_now(server) {
+            if server.has_ended() {
+                return Ok(());
+            }
+            if since.elapsed() > PATIENCE {
+                return Err(self.never());
+            }
+            sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn is_now(self, server: &Supervised) -> bool {
+        match self {
+            Self::AtOnce => true,
+            Self::Listening => tree::listens(&server.processes()),
+            Self::Port(port) => accepts(port),
+        }
+    }
+
+    fn never(self) -> String {
+        let seconds = PATIENCE.as_secs();
+        match self {
+            Self::Port(port) => format!(
+                "nothing accepts connections on 127.0.0.1:{port} after {seconds} s; check the port that \
+                 --ready names"
+            ),
+            _ => format!(
+                "no process of it listens on a TCP port after {seconds} s; if it serves otherwise, give \
+                 --ready none (and let the load wait), and if it ends by itself, leave --load out"
+            ),
+        }
+    }
+}
+
+fn accepts(port: u16) -> bool {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_or_none() {
+        assert_eq!("none".parse(), Ok(Ready::AtOnce));
+        assert_eq!("7777".parse(), Ok(Ready::Port(7777)));
+        for bad in ["0", "70000", "soon", ""] {
+            assert!(bad.parse::<Ready>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_found_before() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(Ready::Port(port).check_free().is_err());
+        assert!(Ready::Listening.check_free().is_ok());
+    }
+}
