@@ -2,7 +2,7 @@
 //! on the program's behalf, and heeds the kernel's reports of changes to the memory map.
 //!
 //! It has no rights ([`crate::thread`]), but the user and the namespaces of the thread that made it. Where the program changes
-//! those, another one is made and this one ends ([`renew`], [`without`]).
+//! those, another one is made and this one ends (`renew`, `without`).
 //!
 //! unsafe: touches a page of ours to wake the thread; changes its table of descriptors.
 

@@ -1,6 +1,6 @@
 //! A call that must not raise SIGPIPE, made by a system call that cannot be told so: the signal is blocked on
 //! this thread, and taken away if the call raised it. A handler that interrupts the call, and a thread that is cancelled in
-//! it, get the mask that was: see [`undo`].
+//! it, get the mask that was: see `undo`.
 //!
 //! unsafe: system calls on this thread's signals alone.
 

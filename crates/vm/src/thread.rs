@@ -5,8 +5,8 @@
 //! answers otherwise than the program's threads (ours has no capabilities); it counts it, which decides who is the last thread;
 //! and it makes malloc and stdio take locks for ever after. None of that happens to a thread that libc does not know.
 //!
-//! Such a thread has no thread-local storage of libc's: what `fs` points to is a [`Block`] of ours. So nothing that runs on it
-//! may use `thread_local!` or `errno`; a use of the first crashes at once ([`OWN`]). What [`crate::critical`] keeps of each thread is found
+//! Such a thread has no thread-local storage of libc's: what `fs` points to is a `Block` of ours. So nothing that runs on it
+//! may use `thread_local!` or `errno`; a use of the first crashes at once (`OWN`). What [`crate::critical`] keeps of each thread is found
 //! by its distance from `fs` alone, and there is room for it below the block.
 //!
 //! unsafe: makes a thread, in assembly because it begins on another stack; reads the word behind `fs`.
