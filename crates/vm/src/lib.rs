@@ -43,6 +43,7 @@ pub mod inject;
 pub mod leases;
 #[cfg(not(all(loom, test)))]
 pub mod lend;
+#[cfg(not(all(loom, test)))]
 pub mod limits;
 pub mod lock;
 #[cfg(not(all(loom, test)))]
