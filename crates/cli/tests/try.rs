@@ -291,6 +291,7 @@ fn where_userfaultfd_is_refused_it_says_what_the_doctor_says() {
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(directory.path().join("uncopy"));
     command.args(["try", "--", "true"]).env_remove("UNCOPY_LIBRARY");
+    command.env_remove("UNCOPY_TEST_LIBRARY");
     let text = refusal(&command.uid(65534).gid(65534).current_dir("/").output().unwrap());
     assert!(text.contains("vm.unprivileged_userfaultfd=1"), "{text}");
     assert!(text.contains("'uncopy doctor' finds missing"), "{text}");
