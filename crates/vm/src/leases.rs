@@ -15,7 +15,7 @@ use crate::lock::Lock;
 use crate::own_fd::OwnFd;
 use crate::pages::Fds;
 use crate::space::COUNTERS;
-use crate::thread::{Kind, Seat};
+use crate::thread::{self, Kind, Seat};
 use crate::uffd::Uffd;
 use crate::{critical, files, inject, monitor, space};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -45,19 +45,9 @@ pub fn running() -> bool {
 /// Held by who makes or ends the thread: it has one seat.
 static CHANGE: Lock = Lock::new();
 
-/// No handler of the program runs on this thread meanwhile: it might come here again.
-fn change<R>(f: impl FnOnce() -> R) -> R {
-    let mask = critical::block_signals();
-    CHANGE.lock();
-    let result = f();
-    CHANGE.unlock();
-    critical::restore_signals(mask);
-    result
-}
-
 /// Makes the thread. Returns whether there is one.
 pub(crate) fn start() -> bool {
-    change(|| {
+    thread::change(&CHANGE, || {
         if running() {
             return true;
         }
@@ -79,7 +69,7 @@ pub(crate) fn wake() {
 
 /// Ends the thread and waits until it is gone, with all leases given up.
 pub(crate) fn stop() {
-    change(|| {
+    thread::change(&CHANGE, || {
         STOP.store(true, Ordering::Release);
         files::with(|s| s.leave_all());
         while STATE.load(Ordering::Acquire) == STARTING {

@@ -129,7 +129,7 @@ fn end(which: usize, wake_page: usize) {
 
 /// Ends the thread, for good: nothing is tracked any more.
 pub(crate) fn dismiss(wake_page: usize) {
-    change(|| {
+    thread::change(&CHANGE, || {
         if RUNNING.swap(false, Ordering::Relaxed) {
             end(ON_DUTY.load(Ordering::Relaxed), wake_page);
         }
@@ -139,7 +139,7 @@ pub(crate) fn dismiss(wake_page: usize) {
 /// Another thread, with the caller's user and namespaces, takes the place of the one that answers. Returns false where that is
 /// not to be had: then the old one goes on.
 pub(crate) fn renew(wake_page: usize) -> bool {
-    change(|| {
+    thread::change(&CHANGE, || {
         let old = ON_DUTY.load(Ordering::Relaxed);
         if !runs() {
             return true;
@@ -158,22 +158,12 @@ pub(crate) fn renew(wake_page: usize) -> bool {
 /// Runs `call` while the process has no thread of this kind, which is made anew then; the caller is the only thread of the
 /// program, and `call` touches none of its memory. The second result is false where there is none now: nobody answers faults.
 pub(crate) fn without<R>(wake_page: usize, call: impl FnOnce() -> R) -> (R, bool) {
-    change(|| {
+    thread::change(&CHANGE, || {
         RUNNING.store(false, Ordering::Relaxed);
         end(ON_DUTY.load(Ordering::Relaxed), wake_page);
         let result = call();
         (result, spawn())
     })
-}
-
-/// No handler of the program runs on this thread meanwhile: it might come here again.
-fn change<R>(f: impl FnOnce() -> R) -> R {
-    let mask = critical::block_signals();
-    CHANGE.lock();
-    let result = f();
-    CHANGE.unlock();
-    critical::restore_signals(mask);
-    result
 }
 
 fn tell(ready: u32) {

@@ -13,6 +13,7 @@
 
 use crate::critical;
 use crate::inject;
+use crate::lock::Lock;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -162,6 +163,17 @@ impl Seat {
     pub(crate) fn number(&self) -> i32 {
         self.number.load(Ordering::Relaxed)
     }
+}
+
+/// Runs `f`, which makes or ends threads of ours, with `lock` held. No handler of the program runs on this thread meanwhile: it
+/// might come here again.
+pub(crate) fn change<R>(lock: &Lock, f: impl FnOnce() -> R) -> R {
+    let mask = critical::block_signals();
+    lock.lock();
+    let result = f();
+    lock.unlock();
+    critical::restore_signals(mask);
+    result
 }
 
 /// A thread of this process with the same memory and handlers, but (without CLONE_FS) with a working directory and
