@@ -1,5 +1,5 @@
-//! Our threads never have more rights than the program's: where it changes its user, capabilities, namespaces or sandbox,
-//! they are made anew by the thread that did, or end.
+//! Our threads never have more rights than the program's: where it changes its user, groups, namespaces or root, the monitor is made
+//! anew by the thread that did; where it gives up capabilities, or what it may do to files, the thread that keeps leases ends.
 //!
 //! What the monitor could still do with a right that it was not taken from is little: it gives all up when it begins
 //! ([`crate::thread`]). What it cannot give up by itself are the user and the namespaces of whoever made it.
@@ -61,6 +61,15 @@ pub fn rights_lessened() {
     }
 }
 
+/// The page that wakes the monitor, if another one could take its place: where the program has closed our descriptors past us, only the
+/// monitor has them still.
+fn page_to_replace_by() -> Option<usize> {
+    with_after_fork(|b| {
+        b.memory.fds.as_ref().filter(|fds| !fds.are_gone()).map(|_| b.memory.wake_page())
+    })
+    .flatten()
+}
+
 /// The calling thread has another user or groups, or moved to other namespaces or another root: our threads follow.
 pub fn rights_changed() {
     if !concern_our_threads() {
@@ -68,11 +77,7 @@ pub fn rights_changed() {
     }
     files::let_go_of_thread();
     note_ids();
-    let page = with_after_fork(|b| {
-        // (Closed by the program past us: only the old thread has them still.)
-        b.memory.fds.as_ref().filter(|fds| !fds.are_gone()).map(|_| b.memory.wake_page())
-    });
-    if !page.flatten().is_some_and(monitor::renew) {
+    if !page_to_replace_by().is_some_and(monitor::renew) {
         stand_down();
     }
 }
@@ -84,10 +89,7 @@ pub fn without_our_threads<R>(call: impl FnOnce() -> R) -> R {
         return call();
     }
     files::let_go_of_thread();
-    let page = with_after_fork(|b| {
-        b.memory.fds.as_ref().filter(|fds| !fds.are_gone()).map(|_| b.memory.wake_page())
-    });
-    let Some(page) = page.flatten().filter(|_| running()) else {
+    let Some(page) = page_to_replace_by().filter(|_| running()) else {
         stand_down();
         return call();
     };
