@@ -23,7 +23,7 @@ test:
 	scripts/install-test-deps
 	tests/matrix/run --ci --install
 	$(MAKE) --no-print-directory lint build unit loom
-	UNCOPY_NO_SKIPS=1 tests/run-programs --ci
+	NO_SKIPS=1 tests/run-programs --ci
 
 # Every order of the steps of threads that share a structure.
 loom:
@@ -56,7 +56,7 @@ unit:
 programs: build
 	scripts/install-test-deps
 	tests/matrix/run --install
-	UNCOPY_NO_SKIPS=1 tests/run-programs
+	NO_SKIPS=1 tests/run-programs
 
 # Random scripts of operations, plainly and under uncopy, in four ways each; scripts that failed once come first.
 SEEDS ?= 200

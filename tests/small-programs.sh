@@ -35,9 +35,9 @@ fail() {
     echo "FAIL  $*"
 }
 
-# skip NAME REASON: NAME cannot run here. Where everything is to be there (UNCOPY_NO_SKIPS=1, as `make test` sets) it has failed.
+# skip NAME REASON: NAME cannot run here. Where everything is to be there (NO_SKIPS=1, as `make test` sets) it has failed.
 skip() {
-    if [[ -n ${UNCOPY_NO_SKIPS-} ]]; then
+    if [[ -n ${NO_SKIPS-} ]]; then
         fail "$1: $2"
     else
         skipped=$((skipped + 1))

@@ -8,7 +8,7 @@
 #
 #   tests/process/run.sh [NAME...]       VERBOSE=1 prints what each program says
 #
-# A program whose library is not installed is skipped and counted; with UNCOPY_NO_SKIPS=1 it fails.
+# A program whose library is not installed is skipped and counted; with NO_SKIPS=1 it fails.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
