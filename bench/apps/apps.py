@@ -372,7 +372,7 @@ class Process:
         if mode == "untrimmed":
             env["GLIBC_TUNABLES"] = UNTRIMMED
         if mode == "uncopy":
-            command = [OPTIONS.uncopy, "run", "--verbose", *OPTIONS.uncopy_option, "--", *command]
+            command = [OPTIONS.uncopy, "run", "--verbose=counters", *OPTIONS.uncopy_option, "--", *command]
         self.said = os.path.join(self.directory, "said")
         self.children = []
         self.mode = mode

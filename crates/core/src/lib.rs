@@ -15,6 +15,9 @@
 //! | [`policy`] | whether a call site's copies are worth eliding |
 //! | [`window`] | whether what a site saves is worth having |
 //! | [`trial`] | whether a program gains if all sites elide, or none does, where each for itself does not |
+//! | [`family`] | what a program and all that it started did together, laid out likewise |
+//! | [`summary`] | what was done, in words |
+//! | [`numbers`] | numbers as people read them |
 //! | [`shared`] | the statistics, laid out for readers in other processes |
 //! | [`costs`] | the text form of its prices |
 //! | [`arena`] | the twin allocator's book of blocks |
@@ -34,11 +37,13 @@ pub mod costs;
 pub mod counters;
 pub mod excluded;
 pub mod extents;
+pub mod family;
 pub mod filter;
 pub mod flow;
 pub mod growth;
 pub mod inject;
 pub mod memory;
+pub mod numbers;
 pub mod options;
 pub mod plan;
 pub mod policy;
@@ -50,6 +55,7 @@ pub mod shared;
 pub mod shelf;
 pub mod sorted;
 pub mod span;
+pub mod summary;
 pub mod sync;
 pub mod tracker;
 pub mod trial;
