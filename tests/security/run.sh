@@ -82,7 +82,7 @@ else
         echo "$dir/libuncopy.so" >"$dir/etc/ld.so.preload"
         if unshare --mount --propagation private true 2>/dev/null; then
             said=$(unshare --mount --propagation private sh -c "mount --bind '$dir/etc' /etc && cd / &&
-                exec setpriv --reuid=$user --regid=$user --clear-groups env UNCOPY_VERBOSE=1 UNCOPY_LIBRARY=/tmp/evil.so \
+                exec setpriv --reuid=$user --regid=$user --clear-groups env UNCOPY_VERBOSE=counters UNCOPY_LIBRARY=/tmp/evil.so \
                 '$dir/setuid' '$dir/secure'" 2>&1 | grep -v '^uncopy: [a-z_]*=' | tr '\n' ' ')
             check "preloaded by the administrator, it stands aside in such a program and takes nothing from its environment" \
                 "$said" "secure=1 library=1 userfaultfds=0 *preload= "
