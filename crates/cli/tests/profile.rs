@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::{library, stderr, stdout, uncopy};
+use support::{leave_out, library, stderr, stdout, uncopy};
 
 const MB: u64 = 1 << 20;
 
@@ -18,7 +18,7 @@ const MB: u64 = 1 << 20;
 fn works_here() -> bool {
     let there = library().with_file_name("libuncopy_profile.so").exists();
     if !there {
-        eprintln!("left out: libuncopy_profile.so is not built");
+        leave_out("libuncopy_profile.so is not built");
     }
     there
 }
