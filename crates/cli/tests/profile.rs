@@ -218,7 +218,7 @@ fn the_names_of_programs_are_shown_and_not_obeyed() {
         }
         let page = std::fs::read_to_string(directory.path().join("page.html")).unwrap();
         assert!(!page.contains(steers), "{page:?}");
-        assert!(page.contains(r"<h1>&lt;\x1b[31m&#39;\u{9b}1m\n\u{202e}</h1>"), "{page}");
+        assert!(page.contains(r"<h1>&lt;\x1b[31m'\u{9b}1m\n\u{202e}</h1>"), "{page}");
     }
 }
 
