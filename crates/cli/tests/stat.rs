@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
-use support::{publishes_here, pump, stderr, stdout, uncopy};
+use support::{leave_out, publishes_here, pump, stderr, stdout, uncopy};
 
 /// A session directory on a memory file system, and what may see it.
 struct Session(tempfile::TempDir);
@@ -379,7 +379,7 @@ fn a_directory_that_others_could_look_into_or_own_is_neither_written_nor_read() 
         fs::create_dir(path).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
         if std::os::unix::fs::chown(path, Some(65534), None).is_err() {
-            eprintln!("left out: only root can give a directory away");
+            leave_out("only root can give a directory away");
             fs::remove_dir(path).unwrap();
         }
     };
@@ -475,7 +475,7 @@ fn another_user_is_told_that_it_is_not_permitted() {
     let mut command = uncopy();
     command.args(["stat", "-p", &pump.pid().to_string()]).uid(65534).gid(65534);
     let Ok(output) = command.env("XDG_RUNTIME_DIR", session.path()).output() else {
-        eprintln!("left out: nobody else can run this program here");
+        leave_out("nobody else can run this program here");
         return;
     };
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+pub use uncopy_tests::verdict::leave_out;
+
 /// The built `uncopy`.
 pub const UNCOPY: &str = env!("CARGO_BIN_EXE_uncopy");
 
@@ -57,11 +59,20 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Whether there is Python, which some tests' servers are written in; says so if not.
+pub fn has_python() -> bool {
+    let found = Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
+    if !found {
+        leave_out("no python3");
+    }
+    found
+}
+
 /// Whether a program can run under the library here; says so if not.
 pub fn works_here() -> bool {
     let output = uncopy().args(["run", "--require", "--", "true"]).output().unwrap();
     if !output.status.success() {
-        eprintln!("left out: {}", stderr(&output).trim());
+        leave_out(stderr(&output).trim());
     }
     output.status.success()
 }
