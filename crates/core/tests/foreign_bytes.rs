@@ -81,7 +81,6 @@ fn any_text_is_a_value_in_its_range_or_refused() {
                 assert!((spec.min..=spec.max).contains(&value), "{}={text}: {value}", spec.name);
             }
         }
-        let _ = options::nearest(&text);
     });
 }
 
