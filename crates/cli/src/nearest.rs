@@ -1,7 +1,7 @@
 //! What was meant by a misspelt name.
 
 use strsim::levenshtein;
-use uncopy_core::options::OPTIONS;
+use uncopy_options::OPTIONS;
 
 /// The option's variable nearest to a misspelt one, if one is near.
 pub fn variable(given: &str) -> Option<&'static str> {

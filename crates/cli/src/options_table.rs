@@ -1,6 +1,6 @@
 //! `uncopy options`: the table of options as text.
 
-use uncopy_core::options::OPTIONS;
+use uncopy_options::OPTIONS;
 
 use crate::{Outcome, units, variables};
 

@@ -10,10 +10,8 @@ use clap::Command;
 use expect_test::expect_file;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use uncopy_core::counters::{NAMES, Snapshot};
-use uncopy_core::policy::{CREDIT_MAX, Costs};
-use uncopy_core::shared::REASONS;
-use uncopy_core::trial::Way;
+use uncopy_counters::{NAMES, Snapshot};
+use uncopy_decide::{CREDIT_MAX, Costs, REASONS, Regime};
 
 use crate::doctor::{checks::Check, machine::Machine, measured, measured::Measured, report};
 use crate::profile::screens::programs;
@@ -42,7 +40,7 @@ fn program(since: u64) -> Program {
         credit: CREDIT_MAX,
         rested: 0,
         pause_left: 0,
-        way: Way::Accounts,
+        regime: Regime::Accounts,
         reasons: vec![0; REASONS.len()],
         last: 0,
     };

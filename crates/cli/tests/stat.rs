@@ -12,32 +12,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::sync::OnceLock;
 
 use serde_json::Value;
-use support::{leave_out, library, stderr, stdout, uncopy, works_here};
-
-/// Whether there is a library here that publishes (the stub does not), and may.
-fn publishes_here() -> bool {
-    works_here() && !library().starts_with(env!("CARGO_TARGET_TMPDIR"))
-}
-
-/// The test program, built once.
-fn pump() -> &'static Path {
-    static PUMP: OnceLock<PathBuf> = OnceLock::new();
-    PUMP.get_or_init(|| {
-        let name = format!("pump-{}", std::process::id());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&directory).unwrap();
-        let path = directory.join("pump");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stat/pump.c");
-        let words = ["-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-o"];
-        let done = Command::new("cc").args(words).arg(&path).arg(source).status();
-        assert!(done.expect("cc is there").success());
-        fs::write(directory.join("input"), vec![7u8; 256 << 10]).unwrap();
-        path
-    })
-}
+use support::{leave_out, publishes_here, pump, stderr, stdout, uncopy};
 
 /// A session directory on a memory file system, and what may see it.
 struct Session(tempfile::TempDir);
@@ -149,7 +126,7 @@ fn counters_seen_from_outside_are_those_of_the_summary_at_exit() {
         return;
     }
     let session = Session::new();
-    let mut pump = session.start(&["--verbose"]);
+    let mut pump = session.start(&["--verbose=counters"]);
     assert_eq!(pump.tell("copy 50"), "done");
     let seen = session.json(pump.pid());
     assert_eq!(seen["command"], "pump");
@@ -338,7 +315,7 @@ fn what_a_killed_program_left_behind_is_removed_by_the_next_program() {
     pump.child.wait().unwrap();
     // Numbers of another namespace may well be alive there.
     let mut foreign = fs::read(&file).unwrap();
-    let namespace = std::mem::offset_of!(uncopy_core::shared::Header, namespace);
+    let namespace = std::mem::offset_of!(uncopy_counters::shared::Header, namespace);
     foreign[namespace] ^= 1;
     let elsewhere = session.directory().join("4194303");
     fs::write(&elsewhere, foreign).unwrap();
@@ -460,7 +437,7 @@ fn nothing_is_published_where_it_is_not_wanted_or_cannot_be_and_the_program_goes
     assert!(session.refusal(pump.pid()).contains("--stats=no"));
     assert!(!session.directory().exists());
     pump.quit();
-    let mut pump = session.start_with(&["--verbose"], |c| {
+    let mut pump = session.start_with(&["--verbose=counters"], |c| {
         c.env("UNCOPY_INJECT", "open:EACCES");
     });
     assert_eq!(pump.tell("copy 5"), "done");
@@ -516,8 +493,8 @@ fn prometheus_gets_every_counter_with_help_type_and_labels() {
     let seen = session.json(pump.pid());
     let text = stdout(&session.stat(&["--prometheus", "-p", &pump.pid().to_string()]));
     let labels = format!("{{pid=\"{}\",command=\"pump\"}}", pump.pid());
-    for (name, _) in uncopy_core::counters::NAMES {
-        let gauge = uncopy_core::counters::is_gauge(name);
+    for (name, _) in uncopy_counters::NAMES {
+        let gauge = uncopy_counters::is_gauge(name);
         let full = format!("uncopy_{name}{}", if gauge { "" } else { "_total" });
         let line = format!("\n{full}{labels} {}\n", count(&seen, name));
         assert!(text.contains(&line), "{line}{text}");

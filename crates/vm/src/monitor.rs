@@ -10,7 +10,7 @@ use crate::freeze::{LIST, Since};
 use crate::inject;
 use crate::lock::Lock;
 use crate::pages::{Fds, WAKE_TRIES};
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::sync::Futex;
 use crate::thread::{self, Kind, Seat};
 use crate::uffd::{Event, Msg, Uffd};
@@ -19,9 +19,9 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsiz
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, madvise};
-use uncopy_core::inject::Call;
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Fault;
+use uncopy_inject::Call;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Faults that wait for the memory map to settle. The kernel hands out all faults before the report
 /// that they wait for, so there must be room for those of all threads; beyond it threads fault
@@ -198,7 +198,7 @@ extern "C" fn run(which: usize) {
     }
     let mut own = Some(own);
     let mut place = Place::anywhere();
-    thread::give_up_rights();
+    thread::give_up_rights(place::unfiltered());
     tell(RUNS);
     while order.load(Ordering::Acquire) == WAIT {
         order.wait(WAIT);

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::model::{Path, Place, Program, Source, Way, mean, total};
+use super::model::{CallSite, Path, PathStep, Program, Source, mean, total};
 use super::picture::picture;
 use super::text::{cells, head, percent, share, source, split, time};
 use crate::printable::printable;
@@ -108,7 +108,7 @@ fn table(p: &Program, shown: &[Path], rest: &[Path]) -> Markup {
     rows(&head, paths.chain(last))
 }
 
-fn item(what: &str, place: Option<&Place>, more: &str) -> Markup {
+fn item(what: &str, place: Option<&CallSite>, more: &str) -> Markup {
     html! {
         li {
             b { (what) }
@@ -134,8 +134,8 @@ fn way(number: usize, path: &Path, p: &Program) -> Markup {
                 }
                 @for (way, steps) in &path.way {
                     @match way {
-                        Way::Rest => { (item("lay there for a while", None, "")) }
-                        Way::Copy(place) => {
+                        PathStep::Rest => { (item("lay there for a while", None, "")) }
+                        PathStep::Copy(place) => {
                             @let each = rough_size(mean(steps.bytes, steps.ops));
                             (item("copy", Some(place), &format!("{} of {each}", grouped(steps.ops))))
                         }

@@ -1,15 +1,15 @@
 //! A program for the pictures of reports (see `crate::screens`).
 
-use uncopy_core::flow::layout::{CLASSES, Kind};
-use uncopy_core::flow::predict::Saving;
+use uncopy_flow::layout::{CLASSES, Kind};
+use uncopy_flow::predict::Saving;
 
-use super::model::{End, Input, Path, Place, Program, Source, Steps, Way};
+use super::model::{CallSite, End, Input, Path, PathStep, Program, Source, Steps};
 
-fn place(call: &str, function: &str) -> Place {
-    Place { call: call.into(), function: function.into(), library: "lib<x>.so".into() }
+fn place(call: &str, function: &str) -> CallSite {
+    CallSite { call: call.into(), function: function.into(), library: "lib<x>.so".into() }
 }
 
-fn path(source: Source, way: Vec<(Way, Steps)>, bytes: u64, ns: f64) -> Path {
+fn path(source: Source, way: Vec<(PathStep, Steps)>, bytes: u64, ns: f64) -> Path {
     let sink = End { kind: Kind::Socket, place: place("send", "reply+0x10") };
     let mut sizes = [0; CLASSES];
     sizes[4] = 100;
@@ -32,10 +32,14 @@ fn path(source: Source, way: Vec<(Way, Steps)>, bytes: u64, ns: f64) -> Path {
 pub fn programs() -> Vec<Program> {
     let end = End { kind: Kind::Socket, place: place("recv", "request+0x20") };
     let steps = Steps { ops: 100, bytes: 6 << 20, sizes: [0; CLASSES], sent: 6 << 20 };
-    let copy = || (Way::Copy(place("memcpy", "collect+0x4")), steps);
+    let copy = || (PathStep::Copy(place("memcpy", "collect+0x4")), steps);
     let relay = path(Source::Input(end.clone()), vec![copy(), copy()], 6 << 20, 2.5e6);
-    let stored =
-        path(Source::Input(end.clone()), vec![copy(), (Way::Rest, steps), copy()], 2 << 20, 0.0);
+    let stored = path(
+        Source::Input(end.clone()),
+        vec![copy(), (PathStep::Rest, steps), copy()],
+        2 << 20,
+        0.0,
+    );
     let own = path(Source::Program, vec![], 1 << 10, 0.0);
     let passed = path(Source::Pass(Kind::File), vec![], 512, 0.0);
     let input = Input {

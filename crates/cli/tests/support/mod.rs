@@ -76,3 +76,25 @@ pub fn works_here() -> bool {
     }
     output.status.success()
 }
+
+/// Whether there is a library here that publishes (the stub does not), and may.
+pub fn publishes_here() -> bool {
+    works_here() && !library().starts_with(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// The test program that copies what it is told to, built once; `input` lies beside it.
+pub fn pump() -> &'static Path {
+    static PUMP: OnceLock<PathBuf> = OnceLock::new();
+    PUMP.get_or_init(|| {
+        let name = format!("pump-{}", std::process::id());
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("pump");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stat/pump.c");
+        let words = ["-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-o"];
+        let done = Command::new("cc").args(words).arg(&path).arg(source).status();
+        assert!(done.expect("cc is there").success());
+        std::fs::write(directory.join("input"), vec![7u8; 256 << 10]).unwrap();
+        path
+    })
+}

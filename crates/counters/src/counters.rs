@@ -1,0 +1,264 @@
+//! What uncopy did, as counters that any thread may add to and any reader may look at.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
+        /// Counters since the process began (or since its fork). Laid out as plain 64-bit words,
+        /// in this order, so that a reader in C or in another process can use it.
+        #[repr(C)]
+        #[derive(Debug, Default)]
+        pub struct Counters { $( $(#[doc = $doc])* pub $name: AtomicU64, )* }
+
+        /// A copy of [`Counters`] at one moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Snapshot { $( $(#[doc = $doc])* pub $name: u64, )* }
+
+        /// Names and meanings, in the order of the layout.
+        pub const NAMES: &[(&str, &str)] = &[ $( (stringify!($name), concat!($($doc),*)), )* ];
+
+        impl Counters {
+            /// All at zero.
+            pub const fn new() -> Self { Self { $( $name: AtomicU64::new(0), )* } }
+
+            /// Reads every counter; each one is exact, together they are only nearly of one moment.
+            pub fn snapshot(&self) -> Snapshot { Snapshot { $( $name: self.$name.load(Relaxed), )* } }
+
+            /// Adds to every counter.
+            pub fn add_all(&self, more: &Snapshot) { $( self.$name.fetch_add(more.$name, Relaxed); )* }
+
+            /// Sets every counter to what it is in `now`, and says what that added. Each counter by itself: of two callers each
+            /// gets his part.
+            pub fn catch_up(&self, now: &Snapshot) -> Snapshot {
+                Snapshot { $( $name: now.$name.wrapping_sub(self.$name.swap(now.$name, Relaxed)), )* }
+            }
+
+            /// Sets every counter to zero (a forked child starts anew).
+            pub fn reset(&self) { $( self.$name.store(0, Relaxed); )* }
+        }
+
+        impl Snapshot {
+            /// Names and values in the order of the layout.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [ $( (stringify!($name), self.$name), )* ].into_iter()
+            }
+
+            /// Without what says how much there is now: what can be added up over processes. Of a reason why nothing is elided,
+            /// the sum is the number of processes.
+            #[must_use]
+            pub fn sums(mut self) -> Self {
+                $( if is_gauge(stringify!($name)) && !stringify!($name).starts_with("off_") { self.$name = 0; } )*
+                self
+            }
+
+            /// From the values in the order of the layout; those that are missing are zero.
+            pub fn from_values(mut values: impl Iterator<Item = u64>) -> Self {
+                Self { $( $name: values.next().unwrap_or(0), )* }
+            }
+
+            /// What was added since `earlier` (gauges included: they may wrap below zero).
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self { $( $name: self.$name.wrapping_sub(earlier.$name), )* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Copies that were elided, wholly or in part.
+    elided_copies,
+    /// Bytes that those copies did not move, fringes not counted.
+    elided_bytes,
+    /// Bytes that large copies of tracked data moved all the same: fringes, resident islands.
+    copied_bytes,
+    /// Large copies of tracked data that were executed because of the policy's back-off.
+    backoff_copies,
+    /// Bytes that input calls put straight into extents.
+    input_bytes,
+    /// Bytes that output calls gathered from extents.
+    output_bytes,
+    /// Page faults on pages of views that were resolved.
+    faults,
+    /// Pages that those faults filled: what the program touched of its views.
+    touched_pages,
+    /// Page faults on registered pages that held nothing (freed memory).
+    empty_faults,
+    /// Pages that were materialized, by faults or otherwise.
+    materialized_pages,
+    /// Pages moved out of the program's buffers (`UFFDIO_MOVE`).
+    moved_pages,
+    /// Pages moved back into the program's buffers as they were.
+    returned_pages,
+    /// Pages that freed memory in use again got at once, for those that were moved out.
+    recycled_pages,
+    /// `UFFDIO_MOVE` calls.
+    moves,
+    /// `UFFDIO_REGISTER` and `UFFDIO_UNREGISTER` calls.
+    registrations,
+    /// Refusals by the kernel (EBUSY, EINVAL, ...) that were answered by copying.
+    refusals,
+    /// Copies that were executed because the extent memory or the mappings were used up.
+    exhausted,
+    /// Views materialized because they were the least recently used ones at a cap.
+    evicted_views,
+    /// Memory-map events (unmap, remove, remap) that the kernel reported.
+    events,
+    /// Extents alive now.
+    extents,
+    /// Bytes of extents alive now, whole pages.
+    extent_bytes,
+    /// Views alive now.
+    views,
+    /// Bytes of free pages that the pool keeps for reuse now.
+    pool_free_bytes,
+    /// Address ranges registered now.
+    registered_ranges,
+    /// What keeping the books costs in this program, all kinds as they occurred, in percent of its price (`uncopy doctor`'s, or
+    /// the reference machine's); 0: not timed yet.
+    books_percent,
+    /// Times that the fault-handling thread was bound to the core of the program's one thread, or let go.
+    handler_bindings,
+    /// Times that eliding at all call sites, or at none, was compared with their own accounts, or the other way round.
+    trials,
+    /// Of these, how many ended with a change.
+    trials_won,
+    /// Blocks that the twin allocator handed out.
+    twin_blocks,
+    /// Bytes in live blocks of the twin allocator now.
+    twin_live_bytes,
+    /// Bytes that it keeps for the next blocks now, resident or unmapped.
+    twin_kept_bytes,
+    /// Address space in bytes that its live blocks have beyond what the program was promised; it
+    /// costs memory only as far as a block was larger before.
+    twin_slack_bytes,
+
+    // Output by reference.
+    /// Bytes that output calls handed to the kernel by reference.
+    lent_bytes,
+    /// Output calls that did.
+    lent_sends,
+    /// Bytes of program memory that became views because they were sent again and again.
+    adopted_bytes,
+    /// Pages dropped, rather than recycled, because they had been lent.
+    dropped_pages,
+    /// Pages dropped, rather than recycled, because they had been the program's: it may have given them to somebody.
+    retired_pages,
+    /// Outputs from extents not lent: too few bytes, or too many beside them.
+    unlent_small,
+    /// Outputs from extents not lent: the first time that these bytes were sent.
+    unlent_sent_once,
+    /// Outputs not lent, or ranges not adopted: the policy leaves the call site alone for a while.
+    unlent_resting,
+    /// Outputs not lent: not a stream socket or pipe that takes pages, or the call's flags.
+    unlent_peer,
+    /// Outputs not lent: no pipe of ours was free, or the kernel refused.
+    unlent_refused,
+    /// Repeated ranges not adopted: the caps on extent memory, mappings or views, or the kernel refused.
+    unlent_resident,
+
+    // Why: the kernel's answers to registering, moving and filling that were not "done".
+    /// EBUSY: pinned by a device, shared after fork, or of another userfaultfd.
+    refused_busy,
+    /// EAGAIN that remained after some tries: contended, or the memory map was changing.
+    refused_again,
+    /// ENOMEM: memory, or `vm.max_map_count`.
+    refused_no_memory,
+    /// EPERM, EACCES, ENOSYS: a sandbox.
+    refused_permission,
+    /// EINVAL and its kin: memory that is not private and anonymous, or locked.
+    refused_unsuitable,
+    /// Anything else.
+    refused_other,
+    /// Fills of missing pages that were put off (EAGAIN, ENOMEM) and made later.
+    delayed_fills,
+    /// Fills that `UFFDIO_COPY` refused and `UFFDIO_MOVE` did.
+    moved_fills,
+
+    // Why: what was used up; together they are `exhausted`.
+    /// The cap on extent memory, or the pool, had no room for an extent.
+    exhausted_extents,
+    /// The cap on registered ranges.
+    exhausted_mappings,
+    /// The cap on views.
+    exhausted_views,
+    /// No memory for the books themselves.
+    exhausted_books,
+
+    // Why a large copy was not even looked at under the lock.
+    /// Copies to or from the running thread's own stack.
+    stack_copies,
+    /// Copies made while a fork was under way.
+    forked_copies,
+
+    // Why nothing (more) is elided; 1 where it holds.
+    /// userfaultfd is not permitted.
+    off_permission,
+    /// The kernel has none, or none with `UFFDIO_MOVE`.
+    off_kernel,
+    /// No memory or address space for the pool, or no descriptors.
+    off_resources,
+    /// The monitor thread could not be made.
+    off_thread,
+    /// The program entered a sandbox, or locked all its memory.
+    off_sandbox,
+    /// Our descriptors were closed, or the kernel stopped taking our calls.
+    off_descriptors,
+
+    /// Reads that were answered from a kept file.
+    kept_reads,
+    /// Bytes that those reads did not read.
+    kept_read_bytes,
+    /// Bytes that were read to keep them.
+    kept_fill_bytes,
+    /// Files kept now.
+    kept_files,
+    /// Bytes of files kept now.
+    kept_bytes,
+    /// Leases that were taken on files.
+    leases,
+    /// Leases that another's opening for writing or truncation ended.
+    lease_breaks,
+    /// Longest time between hearing of that and giving the lease up, in ns.
+    lease_answer_ns_max,
+
+    // Why a file that is read again and again is not kept.
+    /// Somebody has it open for writing.
+    no_lease_writer,
+    /// It is another user's.
+    no_lease_owner,
+    /// Its file system is none that is known to keep leases, or its mount counts every access.
+    no_lease_file_system,
+    /// It could not be opened again, or it changed meanwhile, or the kernel refused otherwise.
+    no_lease_other,
+
+    /// Times that the statistics could not be published (1 or more: nobody outside sees them).
+    unpublished,
+
+    /// Calls that failed because a test said so (`UNCOPY_INJECT`).
+    injected,
+}
+
+/// Whether the counter of this name says how much there is now, rather than how much there was.
+pub fn is_gauge(name: &str) -> bool {
+    const GAUGES: &[&str] = &[
+        "extents",
+        "extent_bytes",
+        "views",
+        "pool_free_bytes",
+        "registered_ranges",
+        "twin_live_bytes",
+        "twin_kept_bytes",
+        "twin_slack_bytes",
+        "books_percent",
+        "kept_files",
+        "kept_bytes",
+        "lease_answer_ns_max",
+    ];
+    GAUGES.contains(&name) || name.starts_with("off_")
+}
+
+/// Adds to a counter.
+#[inline]
+pub fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Relaxed);
+}
