@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo check test lint unit loom tsan soak programs torture mutations install uninstall clean
+.PHONY: build demo check test lint unit screens loom tsan soak programs torture mutations install uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile
@@ -24,6 +24,10 @@ test:
 	tests/matrix/run --ci --install
 	NO_SKIPS=1 $(MAKE) --no-print-directory lint build unit loom
 	NO_SKIPS=1 tests/run-programs --ci
+
+# What people see, of fixed input, written anew into crates/cli/screens; `git diff` then shows what changed.
+screens:
+	UPDATE_EXPECT=1 $(CARGO) test --locked -p uncopy --bin uncopy screens
 
 # Every order of the steps of threads that share a structure.
 loom:

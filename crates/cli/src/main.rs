@@ -6,10 +6,13 @@ mod doctor;
 #[cfg(test)]
 mod foreign_bytes;
 mod library;
+mod nearest;
 mod options_table;
 mod printable;
 mod profile;
 mod run;
+#[cfg(test)]
+mod screens;
 mod startup;
 mod stat;
 mod top;
