@@ -7,6 +7,7 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`real`] | the functions behind ours (`dlsym(RTLD_NEXT, ...)`) |
+//! | [`mod@process`] | the one value that has this process's state |
 //! | [`start`] | constructor, options, banner, summary |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
@@ -22,10 +23,11 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
+pub mod process;
 pub mod real;
 pub mod start;
 
-use uncopy_vm::heap::Heap;
+use uncopy_heap::Heap;
 
 /// Behind every `Box` and `Vec` of this library: the program's allocator is not ours to call.
 #[global_allocator]

@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use uncopy_core::flow::layout::{Call, header};
 use uncopy_core::span::Span;
-use uncopy_vm::early;
+use uncopy_kernel::early;
 
 /// Copies of fewer bytes are not looked at.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);

@@ -33,7 +33,7 @@ pub mod sites;
 pub mod state;
 pub mod watch;
 
-use uncopy_vm::heap::Heap;
+use uncopy_heap::Heap;
 
 /// Behind every `Box` and `Vec` of this library. It is used by the constructor, which is the first, and with the
 /// follower's lock held, signals blocked; so no handler finds its own thread inside, and fork, which takes the

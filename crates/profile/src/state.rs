@@ -12,8 +12,8 @@ use uncopy_core::filter::Filter;
 use uncopy_core::flow::layout::{SITES, header};
 use uncopy_core::flow::{Bounds, Follower, Memory};
 use uncopy_core::options::{PROFILE, PROFILE_LEAST, PROFILE_TOUCH};
-use uncopy_vm::critical::{block_signals, restore_signals};
-use uncopy_vm::lock::Lock;
+use uncopy_kernel::critical::{block_signals, restore_signals};
+use uncopy_kernel::lock::Lock;
 
 /// Most runs of tagged bytes: some 30 MB of books.
 const PIECES: usize = 1 << 18;

@@ -21,7 +21,7 @@ use rustix::thread::futex;
 use uncopy_core::flow::Follower;
 use uncopy_core::flow::layout::header;
 use uncopy_core::span::{PAGE, Span, page_down};
-use uncopy_vm::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
+use uncopy_kernel::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
 
 /// A fault is reported with the byte's address.
 const FEATURE_EXACT_ADDRESS: u64 = 1 << 11;
@@ -313,7 +313,7 @@ fn start() {
     wait(&HELPER, 1);
 }
 
-/// libc counts threads, to end the process with the last one (see `uncopy_vm::monitor`): not ours.
+/// libc counts threads, to end the process with the last one (see `uncopy_kernel::thread`): not ours.
 fn uncounted() {
     // SAFETY: an `unsigned int` of libc's data, changed only atomically; null in a libc without it.
     unsafe {
@@ -337,7 +337,7 @@ pub fn prepare() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let floor = limit.unwrap_or(1024).min(1024).saturating_sub(8) as i32;
     let (Ok(high), Ok(stat)) =
-        (uncopy_vm::uffd::duplicate(&device, floor), rustix::fs::fstat(&device))
+        (uncopy_kernel::descriptors::duplicate(&device, floor), rustix::fs::fstat(&device))
     else {
         return;
     };

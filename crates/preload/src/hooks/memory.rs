@@ -6,22 +6,23 @@
 //!
 //! unsafe: see the crate.
 
+use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_uchar, c_uint, c_ulong, c_void};
 use libc::{iovec, off_t, pid_t, rlimit, size_t, ssize_t};
 use uncopy_core::excluded::{Parts, Why};
 use uncopy_core::span::{PAGE, Span, page_down, page_up};
 use uncopy_core::tracker::Detached;
+use uncopy_kernel::{limits, reading};
 use uncopy_stack::buffers::each;
-use uncopy_vm::{limits, reading, space, twin};
 
 #[inline]
 pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
-    space::serving() && len > 0 && space::FILTER.perhaps_tracked(addr, len)
+    PROCESS.space.serving() && len > 0 && PROCESS.space.filter.perhaps_tracked(addr, len)
 }
 
 fn tracked(span: Span) -> bool {
-    perhaps_tracked(span.start, span.len()) && space::tracks(span)
+    perhaps_tracked(span.start, span.len()) && PROCESS.space.tracks(span)
 }
 
 /// Makes a call that may need mappings. Where this process has used up its number of them, registering has its part in that: then
@@ -29,12 +30,13 @@ fn tracked(span: Span) -> bool {
 #[inline]
 pub(super) fn with_room<T: PartialEq>(refused: T, call: impl Fn() -> T) -> T {
     let mut result = call();
-    while result == refused && space::serving() {
+    while result == refused && PROCESS.space.serving() {
         // SAFETY: errno's address is always valid.
         let errno = unsafe { &mut *libc::__errno_location() };
         let why = *errno;
         // (Of `madvise` it is EAGAIN.)
-        let again = [libc::ENOMEM, libc::EAGAIN].contains(&why) && space::make_room_for_mappings();
+        let again =
+            [libc::ENOMEM, libc::EAGAIN].contains(&why) && PROCESS.space.make_room_for_mappings();
         *errno = why;
         if !again {
             break;
@@ -67,10 +69,10 @@ pub unsafe extern "C" fn mmap(
     if mapped != libc::MAP_FAILED {
         let span = Span::sized(mapped as usize, n);
         if tracked(span) {
-            space::settle();
-            space::with_after_fork(|b| b.forget(span.hull()));
+            PROCESS.space.settle();
+            PROCESS.space.with_after_fork(|b| b.forget(span.hull()));
         }
-        space::mapped_anew(span);
+        PROCESS.space.mapped_anew(span);
     }
     mapped
 }
@@ -90,8 +92,8 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
         if !(addr as usize).is_multiple_of(PAGE) {
             return unmap();
         }
-        let detached = if tracked(span) { space::detach(span) } else { None };
-        let excluded = space::unmapping(span);
+        let detached = if tracked(span) { PROCESS.space.detach(span) } else { None };
+        let excluded = PROCESS.space.unmapping(span);
         let result = unmap();
         after_unmapping(detached, excluded, result == 0);
         result
@@ -101,10 +103,10 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
 /// What was taken out of the books before an unmapping goes, or is put back.
 fn after_unmapping(detached: Option<Detached>, excluded: Option<Parts>, gone: bool) {
     if !gone {
-        excluded.iter().for_each(space::put_exclusions);
+        excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));
     }
     if let Some(detached) = detached {
-        space::after_unmapping(detached, gone);
+        PROCESS.space.after_unmapping(detached, gone);
     }
 }
 
@@ -131,7 +133,7 @@ pub unsafe extern "C" fn mmap64(
 #[inline]
 pub(super) fn before_positioned(at: off_t, len: usize) {
     if at > 0 && perhaps_tracked(at as usize, len) {
-        space::materialize(Span::sized(at as usize, len), false);
+        PROCESS.space.materialize(Span::sized(at as usize, len), false);
     }
 }
 
@@ -141,7 +143,7 @@ pub(super) fn before_positioned(at: off_t, len: usize) {
 /// As for [`each`].
 #[inline]
 pub(super) unsafe fn before_positioned_list(at: off_t, iov: *const iovec, count: c_int) {
-    if at > 0 && space::serving() {
+    if at > 0 && PROCESS.space.serving() {
         // SAFETY: the caller's promise.
         let buffers = unsafe { each(iov, count as usize) };
         before_positioned(at, buffers.fold(0, |n, b| n.saturating_add(b.1)));
@@ -164,7 +166,7 @@ pub(super) fn before_futex(operation: c_int, words: [usize; 2]) {
         if changes.contains(&(operation & libc::FUTEX_CMD_MASK)) {
             super::process::written_by_kernel(word, size_of::<u32>());
         } else {
-            space::materialize(Span::sized(word, size_of::<u32>()), false);
+            PROCESS.space.materialize(Span::sized(word, size_of::<u32>()), false);
         }
     }
 }
@@ -175,7 +177,7 @@ pub(super) fn hand_back(addr: usize, len: usize) -> bool {
     let span = Span::sized(addr, len).hull();
     let ours = tracked(span);
     if ours {
-        space::materialize(span, true);
+        PROCESS.space.materialize(span, true);
     }
     ours
 }
@@ -183,7 +185,7 @@ pub(super) fn hand_back(addr: usize, len: usize) -> bool {
 /// The program changes the mapping of a range: what it did to a block ends with that.
 #[inline]
 pub(super) fn alter<T>(addr: *const T, len: usize) {
-    twin::alter(Span::sized(addr as usize, len));
+    PROCESS.twin().alter(Span::sized(addr as usize, len));
 }
 
 /// Makes a call about a range for each part of it that is the program's. Programs say things of all that they find in
@@ -194,7 +196,7 @@ fn on_the_programs(
     call: impl Fn(*mut c_void, usize) -> c_int,
 ) -> c_int {
     let whole = Span::sized(addr as usize, n);
-    let ours = space::ours_in(whole);
+    let ours = PROCESS.ours_in(whole);
     if ours.is_empty() {
         return with_room(-1, || call(addr.cast_mut(), n));
     }
@@ -220,13 +222,13 @@ fn on_the_programs(
 pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) -> c_int {
     let span = Span::sized(addr as usize, page_up(n));
     before_advice(span, advice);
-    let given = if advice == libc::MADV_DONTNEED { space::dropping(span) } else { None };
+    let given = if advice == libc::MADV_DONTNEED { PROCESS.space.dropping(span) } else { None };
     // SAFETY: the program's own arguments.
     let result = on_the_programs(addr, n, |addr, n| unsafe { real::madvise(addr, n, advice) });
     if result == 0 {
         after_advice(span, advice);
     } else {
-        given.iter().for_each(space::put_exclusions);
+        given.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));
     }
     result
 }
@@ -281,7 +283,7 @@ fn before_advice(span: Span, advice: c_int) {
     let stays = advice == libc::MADV_DONTDUMP
         || !(dropped.contains(&advice) || harmless.contains(&advice) || passing.contains(&advice));
     if stays {
-        twin::alter(span);
+        PROCESS.twin().alter(span);
     }
     if !dropped.contains(&advice) && !harmless.contains(&advice) {
         hand_back(span.start, span.len());
@@ -291,8 +293,8 @@ fn before_advice(span: Span, advice: c_int) {
 /// A child must not find there what was copied later, either.
 fn after_advice(span: Span, advice: c_int) {
     let of_children = [libc::MADV_WIPEONFORK, libc::MADV_DONTFORK];
-    if of_children.contains(&advice) && space::wanted() {
-        space::exclude(span, Why::WhileMapped);
+    if of_children.contains(&advice) && PROCESS.space.wanted() {
+        PROCESS.space.exclude(span, Why::WhileMapped);
     }
 }
 
@@ -311,7 +313,7 @@ pub unsafe extern "C" fn mincore(addr: *mut c_void, n: size_t, answer: *mut c_uc
         if result == 0 && perhaps_tracked(addr as usize, n) {
             let count = Span::sized(addr as usize, n).hull().pages();
             for first in (0..count).step_by(ANSWER) {
-                let there = space::resident_views::<ANSWER>(addr as usize + first * PAGE);
+                let there = PROCESS.space.resident_views::<ANSWER>(addr as usize + first * PAGE);
                 for i in (0..ANSWER.min(count - first)).filter(|i| there[*i]) {
                     *answer.add(first + i) |= 1;
                 }
@@ -380,8 +382,8 @@ pub unsafe extern "C" fn mlock2(addr: *const c_void, n: size_t, flags: c_uint) -
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    space::before_lock_all();
-    twin::close();
+    PROCESS.before_lock_all();
+    PROCESS.twin().close();
     // SAFETY: the program's own argument.
     unsafe { real::mlockall(flags) }
 }
@@ -392,8 +394,8 @@ unsafe fn limiting(resource: c_uint, new: *const rlimit, call: impl FnOnce() -> 
     if !limits::lowers(resource, (new != libc::RLIM_INFINITY).then_some(new)) {
         return call();
     }
-    twin::close();
-    space::limiting(call)
+    PROCESS.twin().close();
+    PROCESS.limiting(call)
 }
 
 /// `setrlimit(2)`.
@@ -470,19 +472,19 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
         if request == UFFDIO_REGISTER
             && let Some([addr, len]) = reading::read(argument.cast::<[u64; 2]>())
         {
-            twin::alter(Span::sized(addr as usize, len as usize));
+            PROCESS.twin().alter(Span::sized(addr as usize, len as usize));
             hand_back(addr as usize, len as usize);
         }
         if request == UFFDIO_MOVE
-            && space::wanted()
+            && PROCESS.space.wanted()
             && let Some(words) = reading::read(argument.cast::<[u64; 3]>())
         {
             let [to, from, len] = words.map(|n| n as usize);
             hand_back(from, len);
             // (Those of the pages that are not moved stay excluded for nothing.)
             let from = Span::sized(from, len);
-            if let Some(given) = space::exclusions(from) {
-                space::put_exclusions(&given.moved(from, Span::sized(to, len)));
+            if let Some(given) = PROCESS.space.exclusions(from) {
+                PROCESS.space.put_exclusions(&given.moved(from, Span::sized(to, len)));
             }
         }
         real::ioctl(fd, request, argument)
@@ -505,9 +507,9 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
         let start =
             if flags & libc::SHM_RND != 0 { page_down(addr as usize) } else { addr as usize };
         let span = Span::sized(start, about.shm_segsz).hull();
-        twin::alter(span);
-        let detached = if tracked(span) { space::detach(span) } else { None };
-        let excluded = space::unmapping(span);
+        PROCESS.twin().alter(span);
+        let detached = if tracked(span) { PROCESS.space.detach(span) } else { None };
+        let excluded = PROCESS.space.unmapping(span);
         let result = real::shmat(id, addr, flags);
         after_unmapping(detached, excluded, result as isize != -1);
         result

@@ -1,8 +1,8 @@
 //! The program's signal handlers are entered through ours, so that none runs while its thread holds the
-//! tracker's lock (see `uncopy_vm::critical`). The program sees its own handlers everywhere.
+//! tracker's lock (see `uncopy_kernel::critical`). The program sees its own handlers everywhere.
 //!
 //! Of some signals our entry stands in the kernel also where the program has no handler (*held* signals): of SIGSEGV and
-//! SIGBUS once the program's pointers are read (see `uncopy_vm::reading`), of those that dump core once anything may be
+//! SIGBUS once the program's pointers are read (see `uncopy_kernel::reading`), of those that dump core once anything may be
 //! unmapped. There the default action comes after ours. Only where the program ignores them it does so in the kernel: what it
 //! executes must find them ignored.
 //!
@@ -11,6 +11,7 @@
 //!
 //! unsafe: see the crate; jumps to, or calls, the handlers that the program installed, with the kernel's own arguments.
 
+use crate::process::PROCESS;
 use crate::real;
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
@@ -23,11 +24,12 @@ use libc::{
     sigaction as Sigaction, siginfo_t, stack_t, ucontext_t,
 };
 use uncopy_core::span::Span;
+use uncopy_kernel::critical;
+use uncopy_kernel::critical::{SIGNALS, Thread};
+use uncopy_kernel::lock::Lock;
+use uncopy_kernel::reading::{self, Fault};
+use uncopy_lend::left;
 use uncopy_stack::buffers::HIGHEST_ADDRESS;
-use uncopy_vm::critical::{SIGNALS, Thread};
-use uncopy_vm::lock::Lock;
-use uncopy_vm::reading::{self, Fault};
-use uncopy_vm::{critical, lend, space};
 
 /// The program's handler of each signal, with the marks below; `SIG_DFL` of held signals. Of use only where the kernel has our
 /// entry.
@@ -97,7 +99,7 @@ pub fn after_fork_parent() {
 fn borrowed() -> bool {
     let owner = OWNER.load(Relaxed);
     // SAFETY: a plain question.
-    owner != 0 && owner != unsafe { libc::getpid() } && space::alive()
+    owner != 0 && owner != unsafe { libc::getpid() } && PROCESS.space.own.alive()
 }
 
 fn bit(signal: c_int) -> u64 {
@@ -190,11 +192,11 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
                 let handler: unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
                     core::mem::transmute(address);
                 let mask = (&raw const (*of_interrupted).uc_sigmask).cast::<u64>();
-                let sending = lend::interrupted(signal, || *mask);
+                let sending = left::interrupted(signal, || *mask);
                 let before = critical::handler_begins();
                 handler(signal, info, context);
                 critical::handler_ends(before);
-                lend::resumed(sending);
+                left::resumed(sending);
             }
         }
     }
@@ -414,7 +416,7 @@ fn before_core_dump() {
 const LAST_TRIES: usize = 1_000_000;
 
 extern "C" fn put_in_place() {
-    space::before_core_dump();
+    PROCESS.before_core_dump();
 }
 
 /// Calls `f` on another stack, which ends at `top`.
@@ -646,7 +648,7 @@ pub unsafe extern "C" fn __sigaction(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
-    if new.is_null() || !space::wanted() {
+    if new.is_null() || !PROCESS.space.wanted() {
         // SAFETY: the program's own arguments.
         return unsafe { real::sigaltstack(new, old) };
     }
@@ -659,9 +661,9 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
     };
     // SAFETY: the program's own arguments; what the kernel has read and written is there.
     unsafe {
-        let serving = space::serving();
+        let serving = PROCESS.space.serving();
         if serving && let Some(given) = reading::read(new) {
-            space::keep_resident(span(&given));
+            PROCESS.space.keep_resident(span(&given));
         }
         if serving {
             return real::sigaltstack(new, old);
@@ -671,7 +673,7 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
         let same = core::ptr::addr_eq(old, new);
         let result = real::sigaltstack(new, if same { &raw mut before } else { old });
         if result == 0 {
-            space::keep_resident(span(&*new));
+            PROCESS.space.keep_resident(span(&*new));
             if same {
                 *old = before;
             }

@@ -7,11 +7,11 @@
 //! the same registers and stack word that libc's own does.
 
 use super::{descriptors, input, memory, output, process, remap, rights, signals};
+use crate::process::PROCESS;
 use crate::real;
 use core::cell::Cell;
 use uncopy_core::span::PAGE;
 use uncopy_stack::buffers::take;
-use uncopy_vm::space;
 
 /// These numbers are newer than the oldest libc that this is built with.
 const SYS_SET_MEMPOLICY_HOME_NODE: i64 = 450;
@@ -164,7 +164,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_setns => rights::setns(a as _, b as _) as isize,
             // (By libc's own functions the whole process exits.)
             libc::SYS_exit => {
-                space::stand_down_if_alone();
+                PROCESS.stand_down_if_alone();
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_fork => process::with_everything_in_place(
