@@ -1,6 +1,6 @@
 //! Extents: immutable, reference-counted runs of pool pages.
 
-use crate::span::PAGE;
+use uncopy_ranges::span::PAGE;
 
 /// Names an extent. [`ExtentId::NONE`] stands for bytes that nobody is owed (freed memory, or
 /// memory given back with `madvise`): they read as zeros.

@@ -8,14 +8,13 @@ mod machine;
 
 use machine::{BASE, Machine, POOL, Random, Reference, page_of};
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_core::counters::Counters;
 use uncopy_core::excluded::Why;
-use uncopy_core::filter::Filter;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
-use uncopy_core::policy::{Costs, Pauses, Policy};
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
-use uncopy_core::trial::Way;
+use uncopy_counters::Counters;
+use uncopy_decide::{Costs, Pauses, Policy, Regime};
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::span::{PAGE, Span};
 
 const PAGES: usize = 96;
 const POOL_PAGES: usize = 512;
@@ -360,8 +359,8 @@ impl World {
     /// The same bytes are sent so often, while their call sites rest, that they had better be ordinary memory.
     fn send_often(&mut self) {
         let buffer = self.range();
-        let way = self.pauses.way.load(Relaxed);
-        self.pauses.way.store(Way::None as u32, Relaxed);
+        let way = self.pauses.regime.load(Relaxed);
+        self.pauses.regime.store(Regime::None as u32, Relaxed);
         let mut held = OutputPlan::default();
         let mut gathered = false;
         for _ in 0..20 {
@@ -386,7 +385,7 @@ impl World {
             }
         }
         self.tracker.release(&mut held.pins);
-        self.pauses.way.store(way, Relaxed);
+        self.pauses.regime.store(way, Relaxed);
         self.read(buffer);
     }
 
@@ -512,7 +511,7 @@ impl World {
 
     fn step(&mut self) {
         if self.random.one_in(40) {
-            self.pauses.way.store(self.random.below(3) as u32, Relaxed);
+            self.pauses.regime.store(self.random.below(3) as u32, Relaxed);
         }
         match self.random.below(40) {
             0..8 => self.input(),

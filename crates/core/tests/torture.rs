@@ -8,18 +8,18 @@ mod machine;
 
 use machine::{BASE, Machine, POOL, Random, page_of};
 use std::ops::Range;
-use uncopy_core::counters::Counters;
-use uncopy_core::filter::Filter;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
-use uncopy_core::policy::{Costs, Policy};
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
+use uncopy_counters::Counters;
+use uncopy_decide::{Costs, Policy};
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::span::{PAGE, Span};
 use uncopy_torture::bytes;
 use uncopy_torture::defined::Defined;
 use uncopy_torture::generate::{Profile, generate};
 use uncopy_torture::op::{Advice, CopyBy, Heap, InputBy, Op, OutputBy, Slot, WriteBy};
 use uncopy_torture::pieces::pieces;
-use uncopy_torture::script::{Place, Script};
+use uncopy_torture::script::{Script, Storage};
 
 /// Size of the larger buffers.
 const LARGE: usize = 40 * PAGE;
@@ -96,8 +96,8 @@ impl World {
         let arrays = BASE + count * 2 * AREA * PAGE;
         let slots = script.slots.iter().map(|b| {
             let at = match b.place {
-                Place::Dynamic => return Buf { dynamic: true, ..Buf::default() },
-                Place::Bss => arrays + b.start,
+                Storage::Dynamic => return Buf { dynamic: true, ..Buf::default() },
+                Storage::Bss => arrays + b.start,
                 _ => arrays + ARRAY * PAGE + b.start,
             };
             Buf { at, right: vec![0; b.len], defined: Defined::all(b.len), ..Buf::default() }

@@ -8,13 +8,13 @@ use crate::shelf::{Shelved, empty, now, stamp_of};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use rustix::fd::AsFd;
 use rustix::fs::OFlags;
-use uncopy_core::inject::Call;
-use uncopy_core::shelf::{Answer, Chunk, Hit, Shelf, address_space};
-use uncopy_core::span::{PAGE, Span};
+use uncopy_inject::Call;
 use uncopy_kernel::{critical, inject, limits, mapping};
+use uncopy_ranges::span::{PAGE, Span};
+use uncopy_shelf::{Answer, Chunk, Hit, Shelf, address_space};
 use uncopy_space::space::Space;
 
-pub use uncopy_core::shelf::{CHUNK, READ_MIN, chunks};
+pub use uncopy_shelf::{CHUNK, READ_MIN, chunks};
 
 /// Of reads of a file that is not kept, one in so many is looked at.
 const SAMPLE: u8 = 8;

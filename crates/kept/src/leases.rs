@@ -17,15 +17,15 @@ use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::Write;
-use uncopy_core::counters::add;
-use uncopy_core::inject::Call;
-use uncopy_core::shelf::{FILES, Outcome, Stamp};
+use uncopy_counters::add;
+use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{OwnFd, keep_only};
 use uncopy_kernel::inject;
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::thread::{self, Kind, Seat};
 use uncopy_kernel::uffd::{Fds, Uffd};
+use uncopy_shelf::{FILES, Outcome, Stamp};
 use uncopy_space::space::{Books, Space};
 
 const NONE: u8 = 0;

@@ -5,11 +5,11 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use rustix::fs::FileType;
-use uncopy_core::shelf::{Shelf, Stamp};
-use uncopy_core::span::Span;
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::made::Made;
 use uncopy_kernel::{critical, mapping};
+use uncopy_ranges::span::Span;
+use uncopy_shelf::{Shelf, Stamp};
 use uncopy_space::space::Space;
 
 /// See the module.

@@ -6,7 +6,7 @@
 use crate::inject;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 
 /// The first so many calls are all timed.
 const ALL_OF: u32 = 64;

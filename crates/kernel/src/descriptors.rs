@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 
 /// A descriptor that is closed by a direct system call. The standard library's `OwnedFd` is closed by libc's `close`, which is
 /// the program's (a cancellation point, our own shim), sets `errno`, and needs a thread that libc knows.

@@ -5,8 +5,8 @@
 use crate::inject;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, mmap_anonymous};
-use uncopy_core::inject::Call;
-use uncopy_core::span::Span;
+use uncopy_inject::Call;
+use uncopy_ranges::span::Span;
 
 /// Address space of `bytes` to be read and written, which takes memory only where it is touched.
 ///

@@ -6,7 +6,7 @@ use crate::inject;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use rustix::fs::{Mode, OFlags, RawDir};
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 
 /// libc's count of threads, in which ours are not. The symbol is there for libthread_db; null in a libc without it.
 #[derive(Debug)]

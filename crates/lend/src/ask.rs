@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use rustix::fd::BorrowedFd;
 use rustix::fs::FileType;
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 use uncopy_kernel::call::{syscall4, syscall6};
 use uncopy_kernel::inject;
 

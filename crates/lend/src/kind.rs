@@ -6,8 +6,8 @@ use crate::ask::{ask, status};
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::iovec;
 use rustix::fs::FileType;
-use uncopy_core::span::PAGE;
 use uncopy_kernel::call::syscall4;
+use uncopy_ranges::span::PAGE;
 
 /// What becomes of connections that pace themselves within this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use libc::iovec;
 use uncopy_core::plan::MAX_PIECES;
-use uncopy_core::span::{PAGE, Span};
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that the kernel hands from a pipe to a socket at once.
 const BATCH: usize = 16;

@@ -6,7 +6,7 @@ use crate::left;
 use crate::pieces::{List, Pieces};
 use crate::slot::Slot;
 use core::sync::atomic::{AtomicU32, Ordering};
-use uncopy_core::inject::{Call, Error};
+use uncopy_inject::{Call, Error};
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::inject;
 

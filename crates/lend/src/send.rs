@@ -15,7 +15,7 @@ use crate::pipes::{PIPES, Pipe, Pipes};
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use libc::iovec;
-use uncopy_core::inject::{Call, Error};
+use uncopy_inject::{Call, Error};
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::inject;
 use uncopy_kernel::sigpipe::WithoutSigpipe;

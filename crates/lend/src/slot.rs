@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fd::{AsRawFd, IntoRawFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{AtomicFd, lift};
 use uncopy_kernel::inject;

@@ -24,14 +24,14 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, madvise};
-use uncopy_core::inject::Call;
-use uncopy_core::span::PAGE;
+use uncopy_inject::Call;
 use uncopy_kernel::descriptors::keep_only;
 use uncopy_kernel::inject;
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::sync::Futex;
 use uncopy_kernel::thread::{self, Kind, Seat};
 use uncopy_kernel::uffd::{Fds, Uffd};
+use uncopy_ranges::span::PAGE;
 
 /// How long faults that could not be answered, or a poll that was refused, wait for the next try.
 const SOON: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000 };

@@ -10,8 +10,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering::Relaxed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use uncopy_core::counters::add;
-use uncopy_core::inject::Call;
+use uncopy_counters::add;
+use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::threads::LibcsCount;
 use uncopy_kernel::{inject, procfs, thread};

@@ -3,9 +3,9 @@
 use super::serve::{Desk, READ_AT_ONCE, Side};
 use super::*;
 use core::sync::atomic::AtomicU64;
-use uncopy_core::span::Span;
 use uncopy_kernel::mapping;
 use uncopy_kernel::uffd::{Event, FEATURE_MOVE, Maker, Msg};
+use uncopy_ranges::span::Span;
 
 struct Zeros {
     monitor: Monitor,

@@ -11,15 +11,15 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering
 use std::ffi::CString;
 use std::fmt::Write;
 use std::os::fd::{BorrowedFd, IntoRawFd};
-use uncopy_core::counters::Counters;
-use uncopy_core::inject::Plan;
-use uncopy_core::options::{self, OPTIONS, Values, index_of};
-use uncopy_core::policy::Costs;
+use uncopy_counters::Counters;
+use uncopy_decide::Costs;
+use uncopy_inject::Plan;
 use uncopy_kernel::descriptors::lift;
 use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
 use uncopy_lend::kind::Pacing;
+use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_space::space::Settings;
 
 /// Whether `free` is glibc's own.

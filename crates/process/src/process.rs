@@ -3,9 +3,9 @@
 //! It is zeros at first, so that it is no part of the library's file and costs memory where it is used only.
 
 use crate::calls::Calls;
-use uncopy_core::span::Span;
 use uncopy_kept::files::Files;
 use uncopy_lend::send::Lending;
+use uncopy_ranges::span::Span;
 use uncopy_space::space::Space;
 use uncopy_twin::{Blocks, Twin};
 

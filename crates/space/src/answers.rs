@@ -9,11 +9,11 @@ use crate::hold::swapped;
 use crate::pages::WAKE_TRIES;
 use crate::space::{Books, Space};
 use core::sync::atomic::AtomicU64;
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Fault;
 use uncopy_kernel::uffd::{Event, Fds, Msg};
 use uncopy_monitor::Monitor;
 use uncopy_monitor::serve::{Desk, READ_AT_ONCE, Server, Side};
+use uncopy_ranges::span::{PAGE, Span};
 
 impl Server for Space {
     fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk)) {

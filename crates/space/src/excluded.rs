@@ -4,7 +4,7 @@
 
 use crate::space::{Inner, Space};
 use uncopy_core::excluded::{Excluded, Parts, Why};
-use uncopy_core::span::Span;
+use uncopy_ranges::span::Span;
 
 impl Inner {
     fn exclusions(&mut self) -> &mut Excluded {

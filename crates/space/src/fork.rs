@@ -10,11 +10,11 @@ use core::sync::atomic::Ordering;
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use uncopy_core::plan::Copy;
-use uncopy_core::span::PAGE;
-use uncopy_core::trial::Way;
+use uncopy_decide::Regime;
 use uncopy_kernel::critical;
 use uncopy_kernel::reach::{poke, populate, present};
 use uncopy_kernel::uffd::Event;
+use uncopy_ranges::span::PAGE;
 
 impl Space {
     /// Before fork: the books do not change until [`after_fork_parent`].
@@ -122,7 +122,7 @@ impl Space {
             self.close_userfaultfds(inner);
             if state != SERVING {
                 // (While no call site elides, nothing would ever begin anew.)
-                self.pauses().way.store(Way::Accounts as u32, Ordering::Relaxed);
+                self.pauses().regime.store(Regime::Accounts as u32, Ordering::Relaxed);
                 self.gate.set_state(IDLE);
             }
             return;

@@ -6,11 +6,11 @@
 //! books alone, and writes down here what they do not say yet: first the line, then the deed.
 //! Parent and child each catch up from their own copy of this list.
 
-use uncopy_core::span::Span;
 use uncopy_kernel::sync::atomic::{
     AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use uncopy_kernel::uffd::Event;
+use uncopy_ranges::span::Span;
 
 const LINES: usize = if cfg!(loom) { 4 } else { 1 << 14 };
 const NOTHING: usize = 0;

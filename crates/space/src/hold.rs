@@ -4,7 +4,7 @@
 
 use crate::gate::INHERITED;
 use crate::space::{Books, Inner, Space};
-use uncopy_core::prices::Charged;
+use uncopy_decide::Charged;
 use uncopy_kernel::clock::Lap;
 use uncopy_kernel::critical;
 use uncopy_kernel::uffd::Fds;

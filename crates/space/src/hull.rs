@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use uncopy_core::excluded::{Excluded, Why};
-use uncopy_core::span::Span;
+use uncopy_ranges::span::Span;
 
 /// From the first excluded page to the last: who looks may find more, but not less than what was excluded before he looked.
 #[derive(Debug)]

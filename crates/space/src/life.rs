@@ -8,12 +8,12 @@ use crate::pages::{Means, Pages};
 use crate::space::{Books, Inner, Settings, Space};
 use core::sync::atomic::{AtomicU64, Ordering};
 use uncopy_core::excluded::Excluded;
-use uncopy_core::policy::Policy;
-use uncopy_core::span::PAGE;
 use uncopy_core::tracker::{Limits, Tracker};
+use uncopy_decide::Policy;
 use uncopy_kernel::descriptors::{floor, lift};
 use uncopy_kernel::uffd::{Fds, Maker, Refusal};
 use uncopy_kernel::{critical, procfs};
+use uncopy_ranges::span::PAGE;
 
 const VIEWS_MAX: usize = 1 << 20;
 /// `vm.max_map_count` where it cannot be read.

@@ -7,14 +7,14 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MprotectFlags, mprotect};
-use uncopy_core::counters::{Counters, add};
-use uncopy_core::inject::Call;
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::PoolShape;
+use uncopy_counters::{Counters, add};
+use uncopy_inject::Call;
 use uncopy_kernel::mapping::{self, leave_out_of_dumps};
 use uncopy_kernel::uffd::{Fds, Uffd};
 use uncopy_kernel::{inject, limits};
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that are composed at once.
 const STAGING_PAGES: usize = 64;

@@ -5,8 +5,8 @@ use crate::gate::{IDLE, STARTING};
 use crate::hold::Hold;
 use crate::space::Space;
 use core::sync::atomic::Ordering;
-use uncopy_core::span::Span;
 use uncopy_kernel::critical;
+use uncopy_ranges::span::Span;
 
 impl Space {
     /// What of `span` is the pool's.

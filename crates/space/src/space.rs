@@ -11,19 +11,19 @@ use crate::gate::{Gate, INHERITED, OFF, SERVING};
 use crate::hull::{Hull, Meanwhile};
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use uncopy_core::counters::Counters;
 use uncopy_core::excluded::Excluded;
-use uncopy_core::filter::Filter;
-use uncopy_core::policy::{Costs, Pauses};
-use uncopy_core::repeats::Repeats;
 use uncopy_core::tracker::Tracker;
-use uncopy_core::window::Times;
+use uncopy_counters::Counters;
+use uncopy_decide::Times;
+use uncopy_decide::{Costs, Pauses};
 use uncopy_kernel::clock::{Clock, Sampler};
 use uncopy_kernel::ids::Ids;
 use uncopy_kernel::made::Made;
 use uncopy_kernel::own_process::OwnProcess;
 use uncopy_kernel::uffd::{Fds, Maker};
 use uncopy_monitor::Monitor;
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::repeats::Repeats;
 use uncopy_stats::Statistics;
 
 /// What a process's tracker is.

@@ -1,9 +1,9 @@
-//! How much the program copies, and how long some of that takes: what elision is compared with ([`uncopy_core::trial`],
-//! [`uncopy_core::prices`]).
+//! How much the program copies, and how long some of that takes: what elision is compared with ([`uncopy_decide::Regime`],
+//! [`uncopy_decide::CopyPrices`]).
 
 use crate::space::Space;
 use core::sync::atomic::Ordering::Relaxed;
-use uncopy_core::policy::{AUDIT, UNTIL_THEN};
+use uncopy_decide::{AUDIT, UNTIL_THEN};
 use uncopy_kernel::clock::{Lap, chosen};
 
 /// The books are told each time that so many bytes more were copied (a power of two).

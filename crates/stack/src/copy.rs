@@ -2,10 +2,10 @@
 //!
 //! unsafe: carries out what the tracker planned, on addresses that the program named.
 
-use uncopy_core::counters::add;
 use uncopy_core::plan::CopyPlan;
-use uncopy_core::span::PAGE;
+use uncopy_counters::add;
 use uncopy_process::process::Process;
+use uncopy_ranges::span::PAGE;
 use uncopy_space::events::execute;
 use uncopy_space::hold::charging;
 use uncopy_space::pages::CopyBytes;

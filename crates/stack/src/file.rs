@@ -15,13 +15,13 @@ use core::cell::Cell;
 use libc::iovec;
 use rustix::fd::BorrowedFd;
 use rustix::fs::SeekFrom;
-use uncopy_core::counters::add;
-use uncopy_core::inject::{Call, Error};
-use uncopy_core::shelf::Chunk;
+use uncopy_counters::add;
+use uncopy_inject::{Call, Error};
 use uncopy_kept::files::{CHUNK, Kept, READ_MIN, chunks};
 use uncopy_kernel::inject;
 use uncopy_kernel::reach::copy_within;
 use uncopy_process::process::Process;
+use uncopy_shelf::Chunk;
 use uncopy_space::pages::CopyBytes;
 
 /// Whether a read of `n` bytes may be answered from a kept file.

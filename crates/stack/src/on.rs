@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, Stat, fstat, fstatfs, major, minor};
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 use uncopy_kernel::inject;
 use uncopy_process::calls::{Calls, FILE_SYSTEMS};
 

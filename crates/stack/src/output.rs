@@ -4,16 +4,16 @@
 use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece, refused_for_pieces};
 use crate::on::On;
 use libc::iovec;
-use uncopy_core::counters::add;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::OutputPlan;
-use uncopy_core::span::Span;
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
+use uncopy_counters::add;
 use uncopy_kernel::clock::Lap;
 use uncopy_kernel::critical;
 use uncopy_lend::kind::{Kind, fits};
 use uncopy_lend::send::{Lent, Target};
 use uncopy_process::process::Process;
+use uncopy_ranges::span::Span;
 use uncopy_space::hold::{charging, note};
 
 /// What is known of a call that writes to a stream.

@@ -16,13 +16,13 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use std::ffi::CString;
-use uncopy_core::counters::add;
-use uncopy_core::inject::Call;
-use uncopy_core::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
-use uncopy_core::span::PAGE;
+use uncopy_counters::add;
+use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
+use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
 use uncopy_kernel::inject;
 use uncopy_kernel::made::Made;
+use uncopy_ranges::span::PAGE;
 
 const SIZE: usize = size_of::<Shared>();
 /// Where directories are made when the session has none of its own.

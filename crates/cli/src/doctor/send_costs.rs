@@ -9,9 +9,9 @@ use std::os::fd::AsRawFd;
 use std::thread;
 
 use nix::time::{ClockId, clock_gettime};
-use uncopy_core::span::Span;
 use uncopy_lend::kind::Kind;
 use uncopy_lend::send::{Calls, Lending, Lent, Target};
+use uncopy_ranges::span::Span;
 
 use super::measured::{Measured, Work};
 use super::region::Region;

@@ -10,7 +10,7 @@ use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use libc::size_t;
-use uncopy_core::span::{PAGE, Span};
+use uncopy_ranges::span::{PAGE, Span};
 use uncopy_twin::Given;
 
 /// Alignment that malloc promises.

@@ -12,8 +12,8 @@ use crate::real;
 use crate::start;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
-use uncopy_core::span::Span;
 use uncopy_kernel::reading;
+use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::plausible;
 
 type Strings = *const *const c_char;

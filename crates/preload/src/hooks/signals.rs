@@ -23,12 +23,12 @@ use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
     sigaction as Sigaction, siginfo_t, stack_t, ucontext_t,
 };
-use uncopy_core::span::Span;
 use uncopy_kernel::critical;
 use uncopy_kernel::critical::{SIGNALS, Thread};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::reading::{self, Fault};
 use uncopy_lend::left;
+use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::HIGHEST_ADDRESS;
 
 /// The program's handler of each signal, with the marks below; `SIG_DFL` of held signals. Of use only where the kernel has our

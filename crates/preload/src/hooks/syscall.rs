@@ -10,7 +10,7 @@ use super::{descriptors, input, memory, output, process, remap, rights, signals}
 use crate::process::PROCESS;
 use crate::real;
 use core::cell::Cell;
-use uncopy_core::span::PAGE;
+use uncopy_ranges::span::PAGE;
 use uncopy_stack::buffers::take;
 
 /// These numbers are newer than the oldest libc that this is built with.
