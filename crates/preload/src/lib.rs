@@ -12,7 +12,13 @@
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
-//! | [`hooks::memory`] | mmap, mprotect, madvise, mlockall |
+//! | [`hooks::mapping`] | mmap, munmap, shmat |
+//! | [`hooks::advice`] | madvise, mincore |
+//! | [`hooks::protection`] | mprotect, mlock |
+//! | [`hooks::limits`] | mlockall, setrlimit |
+//! | [`hooks::ioctl`] | a userfaultfd of the program's own |
+//! | [`hooks::ours`] | what the shims of memory calls have in common |
+//! | [`hooks::unwaited`] | memory that the kernel reads or writes without waiting for a fault |
 //! | [`hooks::remap`] | mremap |
 //! | [`hooks::process`] | fork, clone, exec |
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
@@ -35,16 +41,22 @@ pub static HEAP: Heap = Heap::new();
 
 /// The interposed functions.
 pub mod hooks {
+    pub mod advice;
     pub mod allocate;
     pub mod copy;
     pub mod descriptors;
     pub mod input;
-    pub mod memory;
+    pub mod ioctl;
+    pub mod limits;
+    pub mod mapping;
     pub mod other_names;
+    pub mod ours;
     pub mod output;
     pub mod process;
+    pub mod protection;
     pub mod remap;
     pub mod rights;
     pub mod signals;
     pub mod syscall;
+    pub mod unwaited;
 }

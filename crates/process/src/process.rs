@@ -9,7 +9,8 @@ use uncopy_ranges::span::Span;
 use uncopy_space::space::Space;
 use uncopy_twin::{Blocks, Twin};
 
-/// See the module.
+/// See the module. (The space comes first, and in it the statistics: see there.)
+#[repr(C)]
 #[derive(Debug)]
 pub struct Process {
     /// What is tracked.

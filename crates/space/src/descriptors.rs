@@ -3,12 +3,8 @@
 use crate::space::{Inner, Space};
 use core::sync::atomic::Ordering;
 use rustix::fd::AsRawFd;
-use uncopy_kernel::descriptors::{AtomicFd, duplicate, floor};
+use uncopy_kernel::descriptors::{duplicate, floor};
 use uncopy_kernel::uffd::{Fds, Maker};
-
-/// Their numbers in the program's table, for who looks without the lock: the two userfaultfds, and what makes them.
-#[derive(Debug)]
-pub(crate) struct Numbers([AtomicFd; 3]);
 
 impl Inner {
     /// The userfaultfds, as the program's table has them.
@@ -21,27 +17,6 @@ impl Inner {
         match &mut self.books {
             Some(b) => &mut b.memory.fds,
             None => &mut self.fds,
-        }
-    }
-}
-
-impl Numbers {
-    pub(crate) const fn new() -> Self {
-        Self([const { AtomicFd::none() }; 3])
-    }
-
-    fn get(&self) -> [i32; 3] {
-        [0, 1, 2].map(|i| self.0[i].get())
-    }
-
-    fn set(&self, fds: Option<&Fds>, maker: &Maker) {
-        let device = match maker {
-            Maker::Device(fd) => fd.as_raw_fd(),
-            Maker::SystemCall => -1,
-        };
-        let [program, pool] = fds.map_or([-1; 2], Fds::numbers);
-        for (to, fd) in self.0.iter().zip([program, pool, device]) {
-            to.set(fd);
         }
     }
 }

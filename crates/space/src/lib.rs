@@ -14,7 +14,7 @@
 //! | [`excluded`], `hull` | what has to stay resident |
 //! | [`fork`] | frozen meanwhile, made anew in the child |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
-//! | [`descriptors`] | our descriptors, which are not the program's |
+//! | [`descriptors`], `numbers` | our descriptors, which are not the program's |
 //! | [`dump`] | everything in place before a core is dumped |
 //! | [`rights`] | the monitor has no more rights than the program's threads |
 //! | `ground` | the stack under the lock is there |
@@ -42,6 +42,8 @@ pub mod hold;
 mod hull;
 #[cfg(not(loom))]
 pub mod life;
+#[cfg(not(loom))]
+mod numbers;
 #[cfg(not(loom))]
 pub mod pages;
 #[cfg(not(loom))]

@@ -5,10 +5,10 @@
 //!
 //! unsafe: the tracker lies in a cell, which only the holder of our own lock reaches.
 
-use crate::descriptors::Numbers;
 use crate::freeze::List;
 use crate::gate::{Gate, INHERITED, OFF, SERVING};
 use crate::hull::{Hull, Meanwhile};
+use crate::numbers::Numbers;
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use uncopy_core::excluded::Excluded;
@@ -29,41 +29,43 @@ use uncopy_stats::Statistics;
 /// What a process's tracker is.
 pub type Books = Tracker<Pages>;
 
-/// See the module.
+/// See the module. The statistics come first, so that who looks at the process from outside finds them at its address; what most calls
+/// look at lies together; what is large comes last.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Space {
-    /// The lock-free test; see [`Filter`].
-    pub filter: Filter,
-    /// What is sent again and again; see [`Repeats`].
-    pub repeats: Repeats,
-    /// Not 0 once input that may be worth moving has arrived.
-    pub has_input: AtomicU8,
     /// What was done, and what it cost.
     pub statistics: Statistics,
+    /// Not 0 once input that may be worth moving has arrived.
+    pub has_input: AtomicU8,
+    pub(crate) gate: Gate,
     /// Whether this is the process that all of it is of.
     pub own: OwnProcess,
+    pub(crate) inner: Made<Inner>,
+    pub(crate) clock: Clock,
+    /// Bytes that the program has copied.
+    pub(crate) copied: AtomicU64,
     /// Copies of sites that rest, of which some are timed.
     pub(crate) resting: Sampler,
     /// Frees, of which some are timed.
     pub(crate) frees: Sampler,
-    pub(crate) clock: Clock,
-    pub(crate) gate: Gate,
-    pub(crate) inner: Made<Inner>,
-    pub(crate) monitor: Monitor,
-    pub(crate) list: List,
-    pub(crate) pool: PoolAddresses,
-    pub(crate) ours: Numbers,
     /// What is excluded from tracking, for who looks without the lock.
     pub(crate) hull: Hull,
-    pub(crate) meanwhile: Meanwhile,
+    pub(crate) monitor: Monitor,
+    pub(crate) pool: PoolAddresses,
+    pub(crate) ours: Numbers,
     /// With whose rights our threads were made.
     pub(crate) ids: Ids,
     /// Threads that are in [`Space::start`].
     pub(crate) starts: AtomicU32,
     /// Set for good, children included, once anything may have been registered.
     pub(crate) has_run: AtomicBool,
-    /// Bytes that the program has copied.
-    pub(crate) copied: AtomicU64,
+    pub(crate) meanwhile: Meanwhile,
+    /// The lock-free test; see [`Filter`].
+    pub filter: Filter,
+    /// What is sent again and again; see [`Repeats`].
+    pub repeats: Repeats,
+    pub(crate) list: List,
 }
 
 /// What the gate's lock guards. It is made before the program has threads.
@@ -113,26 +115,26 @@ impl Space {
     /// Off.
     pub const fn new() -> Self {
         Self {
-            filter: Filter::new(),
-            repeats: Repeats::new(),
-            has_input: AtomicU8::new(0),
             statistics: Statistics::new(),
+            has_input: AtomicU8::new(0),
+            gate: Gate::new(),
             own: OwnProcess::new(),
+            inner: Made::new(),
+            clock: Clock::new(),
+            copied: AtomicU64::new(0),
             resting: Sampler::new(),
             frees: Sampler::new(),
-            clock: Clock::new(),
-            gate: Gate::new(),
-            inner: Made::new(),
+            hull: Hull::new(),
             monitor: Monitor::new(),
-            list: List::new(),
             pool: PoolAddresses::new(),
             ours: Numbers::new(),
-            hull: Hull::new(),
-            meanwhile: Meanwhile::new(),
             ids: Ids::new(),
             starts: AtomicU32::new(0),
             has_run: AtomicBool::new(false),
-            copied: AtomicU64::new(0),
+            meanwhile: Meanwhile::new(),
+            filter: Filter::new(),
+            repeats: Repeats::new(),
+            list: List::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::memory::{perhaps_tracked, with_room};
+use super::ours::{perhaps_tracked, with_room};
 use crate::process::PROCESS;
 use crate::real;
 use crate::start::{GLIBC_MALLOC, USABLE_SIZE};

@@ -4,7 +4,7 @@
 //! place of its buffer.
 
 use super::copy::on_own_stack;
-use super::memory::{before_positioned, before_positioned_list};
+use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
 use crate::real;
 use core::arch::naked_asm;

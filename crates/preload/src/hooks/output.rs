@@ -4,7 +4,8 @@
 //! place of its buffers.
 
 use super::copy::on_own_stack;
-use super::memory::{self, before_positioned, before_positioned_list};
+use super::ours::perhaps_tracked as perhaps_tracked_range;
+use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
 use crate::real;
 use core::arch::naked_asm;
@@ -33,7 +34,7 @@ fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
         let span = Span::sized(addr, len);
         // First this: nothing of it is unmapped from now on.
         PROCESS.space.exclude(span, Why::Given);
-        if memory::perhaps_tracked(addr, len) {
+        if perhaps_tracked_range(addr, len) {
             PROCESS.space.put_in_place(span);
         }
     }

@@ -7,14 +7,13 @@
 //! unsafe: see the crate; the variadic exec functions are entered in assembly, because Rust
 //! (stable) cannot define them.
 
+use super::unwaited::written_by_kernel;
 use crate::process::PROCESS;
 use crate::real;
 use crate::start;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use uncopy_kernel::reading;
-use uncopy_ranges::span::Span;
-use uncopy_stack::buffers::plausible;
 
 type Strings = *const *const c_char;
 
@@ -83,15 +82,6 @@ unsafe extern "C" fn begin(run: *const Run) -> c_int {
 fn child_goes_on_without_us() {
     super::signals::own();
     start::alone();
-}
-
-/// What the kernel reads or writes where a thread ends, or as a lock that hands priority on. It does not wait for a fault there
-/// (Linux 6.18: `handle_userfault` for a task that exits, `fault_in_user_writeable`), so the page stays where it is.
-pub(super) fn written_by_kernel(addr: usize, len: usize) {
-    let span = Span::sized(addr, len);
-    if PROCESS.space.wanted() && plausible(addr as *const u8) {
-        PROCESS.space.keep_resident(span);
-    }
 }
 
 /// `pthread_mutex_init(3)`: of a robust mutex the kernel marks the owner's death, of one that inherits priority it writes

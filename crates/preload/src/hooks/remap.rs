@@ -28,11 +28,11 @@ pub unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     let span = Span::sized(addr as usize, page_up(old));
-    super::memory::alter(addr, old);
+    super::ours::alter(addr, old);
     if flags & MREMAP_FIXED != 0 {
-        super::memory::alter(to, new);
+        super::ours::alter(to, new);
     }
-    let was_ours = super::memory::hand_back(addr as usize, old);
+    let was_ours = super::ours::hand_back(addr as usize, old);
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let moved = unsafe { remap(addr, old, new, flags, to, was_ours) };
@@ -64,8 +64,7 @@ unsafe fn remap(
     let span = Span::sized(addr as usize, page_up(old));
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
-        let moved =
-            super::memory::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
+        let moved = super::ours::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
         if moved != MAP_FAILED
             || !PROCESS.space.may_have_split_mappings()
             || *libc::__errno_location() != EFAULT
