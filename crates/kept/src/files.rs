@@ -1,5 +1,5 @@
 //! Kept files, from the side of the program's threads, and the memory that files are read into. The other side is
-//! [`leases`](crate::leases).
+//! `leases`.
 //!
 //! unsafe: gives back a mapping of ours.
 
@@ -212,7 +212,7 @@ impl Files {
         Span::sized(self.region.load(Relaxed), self.reserved.load(Relaxed)).intersect(span)
     }
 
-    /// After [`stop`]: the address space goes back once nothing of it is in use.
+    /// After [`Files::stop`]: the address space goes back once nothing of it is in use.
     pub fn leave_region(&self) {
         let len = self.reserved.load(Relaxed);
         if len == 0 || self.allowed() {
@@ -245,7 +245,7 @@ impl Files {
         }
     }
 
-    /// Before fork: the shelf does not change until [`after_fork_parent`].
+    /// Before fork: the shelf does not change until [`Files::after_fork_parent`].
     pub fn before_fork(&self) {
         self.shelf().lock();
     }

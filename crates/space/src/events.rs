@@ -117,7 +117,7 @@ impl Space {
         .unwrap_or_default()
     }
 
-    /// After [`detach`]: the mapping is gone, or not.
+    /// After [`Space::detach`]: the mapping is gone, or not.
     pub fn after_unmapping(&'static self, detached: Detached, gone: bool) {
         self.with_after_fork(|b| {
             if gone {

@@ -1,5 +1,5 @@
 //! What has to stay resident: told by the program's calls, at any time. Before anything is tracked it is kept here for the books to
-//! come, and while a fork is under way, when the books must not change, in a list that [`Space::take_over_exclusions`] empties. Nobody waits for
+//! come, and while a fork is under way, when the books must not change, in a list that is taken over afterwards. Nobody waits for
 //! a fork here: who gives pages to the kernel may hold a lock that another library's fork handler wants.
 
 use crate::space::{Inner, Space};
@@ -54,7 +54,7 @@ impl Space {
         self.with_excluded(|e, may| self.insert(e, may, span, why));
     }
 
-    /// `span` is about to be unmapped: it may be somebody else's before the call returns. Returns what [`put_exclusions`] needs
+    /// `span` is about to be unmapped: it may be somebody else's before the call returns. Returns what [`Space::put_exclusions`] needs
     /// if the call fails.
     pub fn unmapping(&'static self, span: Span) -> Option<Parts> {
         self.take_out(span, Excluded::unmapped)

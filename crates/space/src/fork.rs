@@ -17,7 +17,7 @@ use uncopy_kernel::uffd::Event;
 use uncopy_ranges::span::PAGE;
 
 impl Space {
-    /// Before fork: the books do not change until [`after_fork_parent`].
+    /// Before fork: the books do not change until [`Space::after_fork_parent`].
     ///
     /// No handler of the program runs on this thread until then: the child's would read zeros where
     /// its views are not served yet.
@@ -29,7 +29,7 @@ impl Space {
         }
     }
 
-    /// The books do not change until [`thaw`].
+    /// The books do not change until [`Space::thaw`].
     pub fn freeze_books(&'static self) {
         self.ground_stack();
         critical::within(|| self.gate.freeze(|| self.list.clear(), rustix::thread::sched_yield));
@@ -43,7 +43,7 @@ impl Space {
         }
     }
 
-    /// As [`freeze_books`], and no page of the program is missing meanwhile.
+    /// As [`Space::freeze_books`], and no page of the program is missing meanwhile.
     pub fn freeze_with_everything_in_place(&'static self) {
         loop {
             while self.materialize_all() {}
@@ -56,7 +56,7 @@ impl Space {
         }
     }
 
-    /// Ends [`freeze_books`]: catches up with what happened meanwhile.
+    /// Ends [`Space::freeze_books`]: catches up with what happened meanwhile.
     pub fn thaw(&'static self) {
         self.ground_stack();
         critical::within(|| {

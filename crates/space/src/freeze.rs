@@ -139,7 +139,9 @@ mod tests {
 
     fn list(events: &[Event]) -> &'static List {
         let list = Box::leak(Box::new(List::new()));
-        events.iter().for_each(|e| drop(list.push(*e)));
+        for event in events {
+            list.push(*event);
+        }
         list
     }
 

@@ -221,6 +221,73 @@ impl Gate {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn idle() -> Gate {
+        let gate = Gate::new();
+        gate.set_state(IDLE);
+        gate
+    }
+
+    #[test]
+    fn a_start_that_was_none_leaves_it_idle_for_the_next() {
+        let gate = idle();
+        assert!(gate.begin_start());
+        gate.unlock();
+        assert!(!gate.begin_start(), "it is claimed");
+        gate.cancel_start();
+        assert_eq!(gate.state(), IDLE);
+        assert!(gate.begin_start());
+        gate.unlock();
+        gate.end_start(true);
+        assert_eq!(gate.state(), RUNNING);
+    }
+
+    #[test]
+    fn cancelling_does_not_undo_what_ended_the_start_meanwhile() {
+        for (ended, state) in [(OFF, OFF), (RUNNING, RUNNING), (SERVING, SERVING)] {
+            let gate = idle();
+            assert!(gate.begin_start());
+            gate.set_state(ended);
+            gate.unlock();
+            gate.cancel_start();
+            assert_eq!(gate.state(), state);
+        }
+        // Stood down while it was claimed: nothing was tracked, so nothing is served.
+        let gate = idle();
+        assert!(gate.begin_start());
+        gate.stand_down();
+        gate.unlock();
+        gate.cancel_start();
+        assert_eq!(gate.state(), OFF);
+    }
+
+    #[test]
+    fn a_fork_waits_for_a_claimed_start_to_be_cancelled() {
+        let gate: &'static Gate = Box::leak(Box::new(idle()));
+        assert!(gate.begin_start());
+        gate.unlock();
+        let mut paused = 0;
+        gate.freeze(
+            || (),
+            || {
+                paused += 1;
+                if paused == 3 {
+                    gate.cancel_start();
+                }
+            },
+        );
+        assert_eq!(paused, 3);
+        assert!(!gate.begin_start(), "not while it is frozen");
+        assert_eq!(gate.state(), IDLE);
+        gate.thaw(|| ());
+        assert!(gate.begin_start());
+        gate.unlock();
+    }
+}
+
 /// Every order of the threads' steps (`make loom`). What each test was seen to catch stands with it.
 #[cfg(all(test, loom))]
 mod loom_tests {
@@ -382,6 +449,28 @@ mod loom_tests {
             starter.join().unwrap();
             assert_ne!(process.gate.state(), RUNNING);
             assert!(!process.call());
+        });
+    }
+
+    /// A start that turns out to be none (a limit is set meanwhile) and a fork: the child finds it idle, and who starts after it does.
+    ///
+    /// Caught: `cancel_start` that sets its state whatever happened; one that leaves it claimed (the fork waits for ever).
+    #[test]
+    fn a_cancelled_start_keeps_no_fork_waiting_and_undoes_nothing() {
+        loom::model(|| {
+            let process = Process::new(IDLE);
+            let other = process.clone();
+            let limiter = thread::spawn(move || {
+                if other.gate.begin_start() {
+                    other.gate.unlock();
+                    other.gate.cancel_start();
+                }
+            });
+            let (state, books) = process.fork();
+            assert!(state != RUNNING && books == 0);
+            limiter.join().unwrap();
+            process.start();
+            assert_eq!((process.gate.state(), process.read()), (RUNNING, 2));
         });
     }
 

@@ -102,7 +102,7 @@ impl Space {
         }
     }
 
-    /// As [`with_after_fork`], for a thread with a descriptor table of its own, in which our descriptors
+    /// As [`Space::with_after_fork`], for a thread with a descriptor table of its own, in which our descriptors
     /// are `fds`.
     pub fn with_fds<R>(
         &'static self,

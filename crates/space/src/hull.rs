@@ -114,7 +114,7 @@ mod tests {
         let mut found = Vec::new();
         list.take(|span, why| found.push((span, why)));
         assert_eq!(found, [(page(1), Why::Given), (page(2), Why::WhileMapped)]);
-        list.take(|..| panic!("nothing is left"));
+        list.take(|_, _| panic!("nothing is left"));
     }
 
     #[test]

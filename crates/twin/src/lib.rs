@@ -144,7 +144,7 @@ impl Twin {
     }
 
     /// Before the program locks all its memory, or limits its address space: from now on its own allocator serves it, and what is free
-    /// here, now or later, goes away as that does. Other mappings may come to lie in the gaps: see [`holds`].
+    /// here, now or later, goes away as that does. Other mappings may come to lie in the gaps: see [`Twin::holds`].
     pub fn close(self) {
         if self.blocks.length.load(Relaxed) == 0 || self.blocks.closed.swap(true, Relaxed) {
             return;
@@ -478,7 +478,7 @@ const fn table_bytes(pages: usize) -> usize {
     page_up(pages * size_of::<Block>())
 }
 
-/// Memory that a block was given, for [`allocate`]'s caller.
+/// Memory that a block was given, for [`Twin::allocate`]'s caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
     /// Its address, a page's.
