@@ -11,7 +11,7 @@
 //! unsafe: starts threads; moves pages of the program, whole and with their content.
 
 use crate::book::thread_ns;
-use crate::state;
+use crate::inside;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -379,7 +379,7 @@ fn make() -> Option<Uffd> {
 }
 
 extern "C" fn answer_faults(_: *mut c_void) -> *mut c_void {
-    state::ours();
+    inside::set(true);
     let shadow = Span::sized(SHADOW.load(SeqCst), SLOTS * PAGE);
     let Some(uffd) = make().filter(|u| u.register(shadow).is_ok()) else {
         // (It stays counted: libc will count it out.)
@@ -448,7 +448,7 @@ fn answer(uffd: &Uffd, addr: usize) {
 }
 
 extern "C" fn carry_out(_: *mut c_void) -> *mut c_void {
-    state::ours();
+    inside::set(true);
     uncounted();
     // SAFETY: the other thread keeps it open for the life of the process; their table is shared.
     let uffd = core::mem::ManuallyDrop::new(unsafe { Uffd::from_raw(FD.load(SeqCst)) });
