@@ -255,7 +255,7 @@ extern "C" fn run<S: Server>(post: usize) {
     }
     let mut own = Some(own);
     let mut place = Place::anywhere(&monitor.whereabouts, server.bindings());
-    thread::give_up_rights();
+    thread::give_up_rights(monitor.whereabouts.unfiltered());
     monitor.tell(RUNS);
     while order.load(Ordering::Acquire) == WAIT {
         order.wait(WAIT);

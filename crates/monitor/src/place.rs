@@ -67,6 +67,15 @@ impl Whereabouts {
         self.allowed.store(false, Relaxed);
     }
 
+    /// Whether no seccomp filter was in force when the first thread was made. For the monitor, before it has its own.
+    pub(crate) fn unfiltered(&self) -> bool {
+        // (Asked once: the file would cost each forked child more than its fork.)
+        let filter = self.filter.load(Relaxed);
+        let filter = if filter == UNKNOWN { 1 + u8::from(without_filter()) } else { filter };
+        self.filter.store(filter, Relaxed);
+        filter == UNFILTERED
+    }
+
     /// In a forked child: nobody has used its books.
     pub fn forget(&self) {
         self.used_on.store(0, Relaxed);
@@ -97,11 +106,7 @@ pub(crate) struct Place {
 impl Place {
     /// Wherever the thread may run that made it. Before anybody is told that the monitor runs.
     pub(crate) fn anywhere(known: &'static Whereabouts, bindings: &'static AtomicU64) -> Self {
-        // (Asked once: the file would cost each forked child more than its fork.)
-        let filter = known.filter.load(Relaxed);
-        let filter = if filter == UNKNOWN { 1 + u8::from(unfiltered()) } else { filter };
-        known.filter.store(filter, Relaxed);
-        let cores = if filter == UNFILTERED { sched_getaffinity(None).ok() } else { None };
+        let cores = if known.unfiltered() { sched_getaffinity(None).ok() } else { None };
         known.allowed.store(cores.is_some(), Relaxed);
         Self { known, bindings, cores, bound_to: NOWHERE, last: NOWHERE, steady: 0 }
     }
@@ -166,8 +171,8 @@ fn real_time() -> bool {
     !matches!(policy as i32, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
 }
 
-/// Whether no seccomp filter is in force, as far as `/proc` tells.
-fn unfiltered() -> bool {
+/// Whether no seccomp filter is in force on this thread, as far as `/proc` tells.
+fn without_filter() -> bool {
     let mut room = [0; 4096];
     let line = b"\nSeccomp:\t0\n";
     procfs::read(c"/proc/thread-self/status", &mut room)

@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | [`real`] | the functions behind ours (`dlsym(RTLD_NEXT, ...)`) |
 //! | [`mod@process`] | the one value that has this process's state |
-//! | [`start`] | constructor, options, banner, summary |
+//! | [`start`] | constructor, options, end |
+//! | [`summary`] | what is said at the start and at the end |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
@@ -20,7 +21,7 @@
 //! | [`hooks::ours`] | what the shims of memory calls have in common |
 //! | [`hooks::unwaited`] | memory that the kernel reads or writes without waiting for a fault |
 //! | [`hooks::remap`] | mremap |
-//! | [`hooks::process`] | fork, clone, exec |
+//! | [`hooks::process`] | fork, clone, exec, _exit |
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
 //! | [`hooks::signals`] | wrappers around the program's handlers |
@@ -32,6 +33,7 @@
 pub mod process;
 pub mod real;
 pub mod start;
+pub mod summary;
 
 use uncopy_heap::Heap;
 

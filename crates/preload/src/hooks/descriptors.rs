@@ -4,7 +4,7 @@
 //! unsafe: see the crate.
 
 use crate::process::PROCESS;
-use crate::{real, start};
+use crate::{real, summary};
 use core::ffi::{c_int, c_uint};
 use libc::EBADF;
 use uncopy_lend::pipes::PIPES;
@@ -12,7 +12,7 @@ use uncopy_lend::pipes::PIPES;
 fn all_ours() -> [c_int; 4 + PIPES] {
     let mut all = [-1; 4 + PIPES];
     all[..3].copy_from_slice(&PROCESS.space.descriptors());
-    all[3] = start::summary_descriptor();
+    all[3] = summary::descriptor();
     all[4..].copy_from_slice(&PROCESS.lending.descriptors());
     all
 }
