@@ -58,15 +58,6 @@ impl Whereabouts {
         }
     }
 
-    /// Whether no seccomp filter was in force when the first thread was made. For the monitor, before it has its own.
-    pub(crate) fn unfiltered(&self) -> bool {
-        // (Asked once: the file would cost each forked child more than its fork.)
-        let known = self.filter.load(Relaxed);
-        let known = if known == UNKNOWN { 1 + u8::from(without_filter()) } else { known };
-        self.filter.store(known, Relaxed);
-        known == UNFILTERED
-    }
-
     fn used_on(&self) -> i32 {
         self.used_on.load(Relaxed) - 1
     }
@@ -74,6 +65,15 @@ impl Whereabouts {
     /// Binding is over: the program enters a sandbox, which may not know the call. With the lock held.
     pub fn forbid(&self) {
         self.allowed.store(false, Relaxed);
+    }
+
+    /// Whether no seccomp filter was in force when the first thread was made. For the monitor, before it has its own.
+    pub(crate) fn unfiltered(&self) -> bool {
+        // (Asked once: the file would cost each forked child more than its fork.)
+        let filter = self.filter.load(Relaxed);
+        let filter = if filter == UNKNOWN { 1 + u8::from(without_filter()) } else { filter };
+        self.filter.store(filter, Relaxed);
+        filter == UNFILTERED
     }
 
     /// In a forked child: nobody has used its books.

@@ -213,7 +213,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     match PROCESS.space.init(settings) {
         Ok(()) => {
             if values.get(STATS) != 0 {
-                PROCESS.space.statistics.name_session(session);
+                PROCESS.space.statistics.directory.name_session(session);
                 PROCESS.space.statistics.allow();
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
@@ -264,7 +264,6 @@ pub extern "C" fn after_fork_child() {
         signals::own();
         HEAP.after_fork_child();
     });
-    PROCESS.space.statistics.family.in_child(PROCESS.space.counters());
 }
 
 /// In a child that was made behind our back, where no other thread exists: it goes on without us.

@@ -7,24 +7,15 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::fmt::Write;
 use std::os::fd::{BorrowedFd, IntoRawFd};
-use uncopy_counters::{Counters, summary};
+use uncopy_counters::summary;
 use uncopy_kernel::descriptors::lift;
 use uncopy_options::{self as options, VERBOSE, VERBOSE_ALL, VERBOSE_COUNTERS, Values, index_of};
-use uncopy_stats::family::Member;
 
 /// Where it is said: standard error as it was at the start, because programs close theirs before we come to the summary.
 /// -1: nowhere.
 static TO: AtomicI32 = AtomicI32::new(-1);
 /// The value of `--verbose`; 0 once the summary was said.
 static WHAT: AtomicU64 = AtomicU64::new(0);
-
-fn member() -> &'static Member {
-    &PROCESS.space.statistics.family
-}
-
-fn counters() -> &'static Counters {
-    PROCESS.space.counters()
-}
 
 unsafe extern "C" {
     static program_invocation_short_name: *const c_char;
@@ -40,7 +31,7 @@ pub fn begin(values: &Values, file: Option<&CStr>) {
     let Ok(fd) = lift(rustix::stdio::stderr()) else { return };
     TO.store(fd.into_raw_fd(), Ordering::Relaxed);
     WHAT.store(what, Ordering::Relaxed);
-    member().join(file.filter(|_| what == VERBOSE));
+    PROCESS.family.join(file.filter(|_| what == VERBOSE));
 }
 
 /// The descriptor that it is written to, or -1.
@@ -59,7 +50,7 @@ fn say(text: &str) {
 /// The line at the start: of the first process, or of each.
 pub fn banner(values: &Values, state: &str) {
     let what = WHAT.load(Ordering::Relaxed);
-    if what == 0 || what == VERBOSE && !member().announces() {
+    if what == 0 || what == VERBOSE && !PROCESS.family.announces() {
         return;
     }
     let mut line = format!(
@@ -77,21 +68,21 @@ pub fn banner(values: &Values, state: &str) {
 /// Before the program executes another: what was done so far is the program's still.
 pub fn before_exec() {
     if WHAT.load(Ordering::Relaxed) == VERBOSE {
-        member().add(counters());
+        PROCESS.family.add(PROCESS.space.counters());
     }
 }
 
 /// At exit.
 pub fn end() {
     let what = WHAT.load(Ordering::Relaxed);
-    if what == 0 || !member().is_ours(counters()) {
+    if what == 0 || !PROCESS.family.is_ours(PROCESS.space.counters()) {
         return;
     }
-    member().add(counters());
+    PROCESS.family.add(PROCESS.space.counters());
     let mut text = String::new();
     match WHAT.swap(0, Ordering::Relaxed) {
         VERBOSE => {
-            if let Some((own, others, of_others)) = member().take(counters()) {
+            if let Some((own, others, of_others)) = PROCESS.family.take(PROCESS.space.counters()) {
                 let others = summary::of_others(others, &of_others);
                 let mut lines = named(summary::phrases(&own));
                 lines.extend(others.map(|line| format!("uncopy: {line}")));
@@ -105,12 +96,14 @@ pub fn end() {
             }
         }
         VERBOSE_ALL => {
-            let lines = named(summary::phrases(&counters().snapshot()));
+            let lines = named(summary::phrases(&PROCESS.space.counters().snapshot()));
             lines.iter().for_each(|line| text.extend([line, "\n"]));
         }
         VERBOSE_COUNTERS => {
             // (What is 0 says nothing, and a process that did nothing has nothing to say.)
-            for (name, value) in counters().snapshot().iter().filter(|(_, value)| *value > 0) {
+            for (name, value) in
+                PROCESS.space.counters().snapshot().iter().filter(|(_, value)| *value > 0)
+            {
                 let _ = writeln!(text, "uncopy: {name}={value}");
             }
         }
@@ -132,5 +125,5 @@ fn name() -> String {
     // SAFETY: libc's own string, which lives as long as the process.
     let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_string_lossy();
     let name: String = name.chars().filter(|c| !c.is_control()).collect();
-    format!("{name} [{}]", member().owner())
+    format!("{name} [{}]", PROCESS.family.owner())
 }

@@ -27,6 +27,7 @@ impl Process {
         self.files.disown();
         self.space.after_fork_child(|| self.lending.after_fork_child());
         self.files.after_fork_child();
+        self.family.in_child(self.space.counters());
     }
 
     /// Freezes the books for a child that is made without fork's handlers; no page of the program is missing meanwhile.

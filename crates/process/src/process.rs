@@ -7,6 +7,7 @@ use uncopy_kept::files::Files;
 use uncopy_lend::send::Lending;
 use uncopy_ranges::span::Span;
 use uncopy_space::space::Space;
+use uncopy_stats::family::Part;
 use uncopy_twin::{Blocks, Twin};
 
 /// See the module. (The space comes first, and in it the statistics: see there.)
@@ -21,6 +22,8 @@ pub struct Process {
     pub lending: Lending,
     /// What is remembered of calls.
     pub calls: Calls,
+    /// Its part of what a program and all that it started did.
+    pub family: Part,
     blocks: Blocks,
 }
 
@@ -38,6 +41,7 @@ impl Process {
             files: Files::new(),
             lending: Lending::new(),
             calls: Calls::new(),
+            family: Part::new(),
             blocks: Blocks::new(),
         }
     }

@@ -24,7 +24,7 @@ use uncopy_kernel::uffd::{Fds, Maker};
 use uncopy_monitor::Monitor;
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::repeats::Repeats;
-use uncopy_stats::Statistics;
+use uncopy_stats::statistics::Statistics;
 
 /// What a process's tracker is.
 pub type Books = Tracker<Pages>;

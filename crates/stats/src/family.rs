@@ -5,9 +5,10 @@
 //!
 //! unsafe: maps a page that holds nothing but atomics.
 
-use crate::{BASES, Statistics};
+use crate::directory::{BASES, Directory};
+use crate::header::describe;
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -24,9 +25,9 @@ const END: &str = ".sum";
 const SIZE: usize = size_of::<Family>();
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// A process's place in its family.
+/// See the module.
 #[derive(Debug)]
-pub struct Member {
+pub struct Part {
     page: AtomicPtr<Family>,
     /// What was added so far, and inherited from a parent, which adds it itself.
     added: Counters,
@@ -40,24 +41,50 @@ pub struct Member {
     file: Made<CString>,
 }
 
-impl Default for Member {
+impl Default for Part {
     fn default() -> Self {
         Self::new()
     }
 }
 
+impl Part {
+    /// Of no family.
+    pub const fn new() -> Self {
+        Self {
+            page: AtomicPtr::new(core::ptr::null_mut()),
+            added: Counters::new(),
+            owner: AtomicI32::new(0),
+            first: AtomicBool::new(false),
+            among_others: AtomicBool::new(false),
+            file: Made::new(),
+        }
+    }
+}
+
 /// Makes the file for a program that this process is about to execute, in the directory of its statistics. Its path.
 pub fn make(session: Option<CString>) -> Option<CString> {
-    let statistics = Box::new(Statistics::new());
-    statistics.name_session(session);
+    let ours = Directory::new();
+    ours.name_session(session);
     let me = rustix::process::getpid().as_raw_pid();
-    statistics.describe(me).ok()?;
+    let who = nobody();
+    describe(&who, me).ok()?;
     let name = CString::new(format!("{me}{END}")).ok()?;
     (0..BASES).find_map(|base| {
-        let directory = statistics.directory(base).ok()?;
-        make_in(&directory, &name, &statistics.shared.header).ok()?;
-        statistics.path(base, name.to_str().ok()?)
+        let directory = ours.open(base).ok()?;
+        make_in(&directory, &name, &who).ok()?;
+        ours.path(base, name.to_str().ok()?)
     })
+}
+
+fn nobody() -> Header {
+    Header {
+        magic: AtomicU64::new(0),
+        layout: AtomicU64::new(0),
+        pid: AtomicU64::new(0),
+        start_time: AtomicU64::new(0),
+        namespace: AtomicU64::new(0),
+        command: Default::default(),
+    }
 }
 
 fn make_in(directory: &OwnedFd, name: &CStr, who: &Header) -> Result<(), Errno> {
@@ -99,35 +126,7 @@ fn map(fd: Option<&OwnedFd>) -> Result<&'static Family, Errno> {
     }
 }
 
-fn open(path: &CStr) -> Result<&'static Family, Errno> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-    // (A page beyond the end of a shorter file would raise a signal.)
-    if rustix::fs::fstat(&fd)?.st_size != SIZE as i64 {
-        return Err(Errno::INVAL);
-    }
-    map(Some(&fd))
-}
-
-/// Whether the file is that of the program with this number.
-fn is_first(path: &CStr, number: i32) -> bool {
-    let name = path.to_str().ok().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
-    name.strip_suffix(END).and_then(|n| n.parse().ok()) == Some(number)
-}
-
-impl Member {
-    /// Of no family.
-    pub const fn new() -> Self {
-        Self {
-            page: AtomicPtr::new(core::ptr::null_mut()),
-            added: Counters::new(),
-            owner: AtomicI32::new(0),
-            first: AtomicBool::new(false),
-            among_others: AtomicBool::new(false),
-            file: Made::new(),
-        }
-    }
-
+impl Part {
     /// Takes part: in the family whose file this is; without one, as the first of its own. For the constructor.
     pub fn join(&self, path: Option<&CStr>) {
         let me = rustix::process::getpid().as_raw_pid();
@@ -205,13 +204,28 @@ impl Member {
     /// What the family did, for the program itself at its end: its own part, how many others left something out, and their part.
     pub fn take(&self, counters: &Counters) -> Option<(Snapshot, u64, Snapshot)> {
         let page = self.page().filter(|_| self.first.swap(false, Relaxed))?;
-        if
         // SAFETY: nobody changes it.
-        let Some(file) = (unsafe { self.file.get() })
+        if let Some(file) = unsafe { self.file.get() }
             && counters.off_sandbox.load(Relaxed) == 0
         {
             let _ = rustix::fs::unlinkat(CWD, file.as_c_str(), AtFlags::empty());
         }
         Some((page.own.snapshot(), page.others.load(Relaxed), page.of_others.snapshot()))
     }
+}
+
+fn open(path: &CStr) -> Result<&'static Family, Errno> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    // (A page beyond the end of a shorter file would raise a signal.)
+    if rustix::fs::fstat(&fd)?.st_size != SIZE as i64 {
+        return Err(Errno::INVAL);
+    }
+    map(Some(&fd))
+}
+
+/// Whether the file is that of the program with this number.
+fn is_first(path: &CStr, number: i32) -> bool {
+    let name = path.to_str().ok().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
+    name.strip_suffix(END).and_then(|n| n.parse().ok()) == Some(number)
 }

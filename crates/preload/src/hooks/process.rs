@@ -9,8 +9,7 @@
 
 use super::unwaited::written_by_kernel;
 use crate::process::PROCESS;
-use crate::real;
-use crate::{start, summary};
+use crate::{real, start, summary};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use uncopy_kernel::reading;
