@@ -8,7 +8,8 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`span`] | half-open byte ranges and page arithmetic |
-//! | [`extents`] | immutable, reference-counted runs of pool pages |
+//! | [`extents`] | immutable, reference-counted runs of bytes |
+//! | [`regions`] | memory that extents lie in, and whose it is |
 //! | [`views`] | which program bytes are which extent bytes |
 //! | [`sorted`] | the map under it |
 //! | [`tracker`] | input, copy, output, touch, free: what each does to views |
@@ -44,6 +45,7 @@ pub mod plan;
 pub mod policy;
 pub mod prices;
 pub mod ranges;
+pub mod regions;
 pub mod repeats;
 pub mod runs;
 pub mod shared;
