@@ -177,12 +177,12 @@ def client_main():
 
 
 def counter_names():
-    source = open(os.path.join(REPO, "crates/core/src/counters.rs")).read()
+    source = open(os.path.join(REPO, "crates/counters/src/counters.rs")).read()
     block = source[source.index("\ncounters! {") :]
     return re.findall(r"^    (\w+),$", block[: block.index("\n}")], re.M)
 
 
-# Bytes before the counters (crates/core/src/shared.rs).
+# Bytes before the counters (crates/counters/src/shared.rs).
 HEADER = 56
 
 

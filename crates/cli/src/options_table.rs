@@ -1,7 +1,7 @@
 //! `uncopy options`: the table of options as text.
 
 use comfy_table::{ContentArrangement, Table};
-use uncopy_core::options::OPTIONS;
+use uncopy_options::OPTIONS;
 
 use crate::{Outcome, units, variables};
 

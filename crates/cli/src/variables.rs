@@ -2,9 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use uncopy_core::inject::Plan;
-use uncopy_core::options::{self, BadValue, Kind, OPTIONS, Spec};
-use uncopy_core::policy::Costs;
+use uncopy_decide::Costs;
+use uncopy_inject::Plan;
+use uncopy_options::{self as options, BadValue, Kind, OPTIONS, Spec};
 
 use crate::units;
 

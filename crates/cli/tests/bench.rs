@@ -174,7 +174,7 @@ fn the_demo_explains_itself_within_80_columns() {
 #[test]
 fn options_lists_the_whole_table() {
     let said = stdout(&uncopy().arg("options").output().unwrap());
-    for spec in uncopy_core::options::OPTIONS {
+    for spec in uncopy_options::OPTIONS {
         assert!(said.contains(spec.name) && said.contains(spec.env), "{}", spec.name);
     }
 }

@@ -338,7 +338,7 @@ fn what_a_killed_program_left_behind_is_removed_by_the_next_program() {
     pump.child.wait().unwrap();
     // Numbers of another namespace may well be alive there.
     let mut foreign = fs::read(&file).unwrap();
-    let namespace = std::mem::offset_of!(uncopy_core::shared::Header, namespace);
+    let namespace = std::mem::offset_of!(uncopy_counters::shared::Header, namespace);
     foreign[namespace] ^= 1;
     let elsewhere = session.directory().join("4194303");
     fs::write(&elsewhere, foreign).unwrap();
@@ -516,8 +516,8 @@ fn prometheus_gets_every_counter_with_help_type_and_labels() {
     let seen = session.json(pump.pid());
     let text = stdout(&session.stat(&["--prometheus", "-p", &pump.pid().to_string()]));
     let labels = format!("{{pid=\"{}\",command=\"pump\"}}", pump.pid());
-    for (name, _) in uncopy_core::counters::NAMES {
-        let gauge = uncopy_core::counters::is_gauge(name);
+    for (name, _) in uncopy_counters::NAMES {
+        let gauge = uncopy_counters::is_gauge(name);
         let full = format!("uncopy_{name}{}", if gauge { "" } else { "_total" });
         let line = format!("\n{full}{labels} {}\n", count(&seen, name));
         assert!(text.contains(&line), "{line}{text}");

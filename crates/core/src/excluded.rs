@@ -1,8 +1,8 @@
 //! Memory that has to stay resident, where it is: what is written there must be seen by whoever refers to its pages, or its mapping
 //! is one that forked children do not have, or have empty.
 
-use crate::ranges::Ranges;
-use crate::span::Span;
+use uncopy_ranges::ranges::Ranges;
+use uncopy_ranges::span::Span;
 
 /// Ranges of each kind; from there on the nearest ones become one. (What is excluded for nothing is copied.)
 const RANGES_MAX: usize = 1024;
@@ -152,7 +152,7 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::PAGE;
+    use uncopy_ranges::span::PAGE;
 
     fn pages(first: usize, last: usize) -> Span {
         Span::new(first * PAGE, last * PAGE)

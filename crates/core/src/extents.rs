@@ -1,7 +1,7 @@
 //! Extents: immutable, reference-counted runs of bytes in the pool, or in a region of somebody else's.
 
 use crate::regions::RegionId;
-use crate::span::{PAGE, Span};
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Names an extent. [`ExtentId::NONE`] stands for bytes that nobody is owed (freed memory, or
 /// memory given back with `madvise`): they read as zeros.

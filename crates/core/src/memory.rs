@@ -1,6 +1,6 @@
 //! What the tracker asks of the machine: the only door from pure logic to pages.
 
-use crate::span::Span;
+use uncopy_ranges::span::Span;
 
 /// Why moving pages out of the program stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

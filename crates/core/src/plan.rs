@@ -1,8 +1,8 @@
 //! What a call must do once the tracker's lock is dropped.
 
 use crate::extents::ExtentId;
-use crate::shared::Reason;
 use arrayvec::ArrayVec;
+use uncopy_decide::Reason;
 
 /// Most pieces that one call is planned with; a call that would need more is executed plainly
 /// (touches are then resolved by faults).

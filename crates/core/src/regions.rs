@@ -5,7 +5,7 @@
 //! range is *released*: it waits in a queue until a caller takes it, to tell the owner without the lock. Each range that was handed
 //! over is released once. A release needs no memory: room for it is made when the range is handed over.
 
-use crate::span::Span;
+use uncopy_ranges::span::Span;
 
 /// Names a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

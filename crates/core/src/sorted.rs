@@ -6,7 +6,7 @@
 //! server's time.) Splitting a leaf moves the vector of leaves: with 100,000 views that is 2,000
 //! words once in 32 insertions.
 
-use crate::views::View;
+use crate::view::View;
 
 const LEAF: usize = 64;
 

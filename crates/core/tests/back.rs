@@ -4,12 +4,12 @@ mod machine;
 
 use machine::{BASE, Machine, POOL, page_of};
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_core::counters::Counters;
-use uncopy_core::filter::Filter;
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
-use uncopy_core::policy::{Costs, Pauses, Policy};
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
+use uncopy_counters::Counters;
+use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::span::{PAGE, Span};
 
 const LEN: usize = 16 * PAGE;
 const SOURCE: usize = BASE;

@@ -9,14 +9,13 @@ mod machine;
 use machine::foreign::{Foreign, take_released};
 use machine::{BASE, Machine, POOL, Random, Reference, page_of};
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_core::counters::Counters;
 use uncopy_core::excluded::Why;
-use uncopy_core::filter::Filter;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan, RecallPlan};
-use uncopy_core::policy::{Costs, Pauses, Policy};
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
-use uncopy_core::trial::Way;
+use uncopy_counters::Counters;
+use uncopy_decide::{Costs, Pauses, Policy, Way};
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::span::{PAGE, Span};
 
 const PAGES: usize = 96;
 const POOL_PAGES: usize = 512;

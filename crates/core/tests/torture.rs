@@ -8,12 +8,12 @@ mod machine;
 
 use machine::{BASE, Machine, POOL, Random, page_of};
 use std::ops::Range;
-use uncopy_core::counters::Counters;
-use uncopy_core::filter::Filter;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
-use uncopy_core::policy::{Costs, Policy};
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
+use uncopy_counters::Counters;
+use uncopy_decide::{Costs, Policy};
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::span::{PAGE, Span};
 use uncopy_torture::bytes;
 use uncopy_torture::defined::Defined;
 use uncopy_torture::generate::{Profile, generate};

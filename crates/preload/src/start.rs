@@ -10,10 +10,10 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering
 use std::ffi::CString;
 use std::fmt::Write;
 use std::os::fd::{BorrowedFd, IntoRawFd};
-use uncopy_core::counters::Counters;
-use uncopy_core::inject::Plan;
-use uncopy_core::options::{self, OPTIONS, Values, index_of};
-use uncopy_core::policy::Costs;
+use uncopy_counters::Counters;
+use uncopy_decide::Costs;
+use uncopy_inject::Plan;
+use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_vm::inject;
 use uncopy_vm::lend::Pacing;
 use uncopy_vm::space::{self, Settings};

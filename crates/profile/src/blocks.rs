@@ -7,8 +7,8 @@ use crate::sites::site;
 use crate::state::{self, FILTER};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
-use uncopy_core::flow::layout::Call;
-use uncopy_core::span::Span;
+use uncopy_flow::layout::Call;
+use uncopy_ranges::span::Span;
 
 static USABLE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static GLIBC: AtomicBool = AtomicBool::new(false);

@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU64;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
-use uncopy_core::flow::layout::{Book, LAYOUT, MAGIC, WORDS, header};
+use uncopy_flow::layout::{Book, LAYOUT, MAGIC, WORDS, header};
 
 /// A fresh book for this process in `directory`.
 pub fn open(directory: &str) -> Option<Book<'static>> {

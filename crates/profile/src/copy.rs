@@ -8,8 +8,8 @@ use crate::state::{self, FILTER, Program};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed, Ordering::Release};
-use uncopy_core::flow::layout::{Call, header};
-use uncopy_core::span::Span;
+use uncopy_flow::layout::{Call, header};
+use uncopy_ranges::span::Span;
 use uncopy_vm::early;
 
 /// Copies of fewer bytes are not looked at.

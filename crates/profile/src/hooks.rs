@@ -6,8 +6,8 @@ use crate::hooks;
 use crate::sites::site;
 use crate::state::{self, FILTER, Program};
 use libc::{iovec, mmsghdr, msghdr};
-use uncopy_core::flow::layout::{Call, Kind};
-use uncopy_core::span::Span;
+use uncopy_flow::layout::{Call, Kind};
+use uncopy_ranges::span::Span;
 
 /// The buffers of a call.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@
 use crate::state;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use uncopy_core::flow::layout::{Call, MODULES, SITES, site};
+use uncopy_flow::layout::{Call, MODULES, SITES, site};
 
 const SLOTS: usize = 4096;
 const CALL_BITS: u32 = 6;

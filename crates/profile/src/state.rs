@@ -8,10 +8,10 @@ use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
 use std::collections::BTreeMap;
-use uncopy_core::filter::Filter;
-use uncopy_core::flow::layout::{SITES, header};
-use uncopy_core::flow::{Bounds, Follower, Memory};
-use uncopy_core::options::{PROFILE, PROFILE_LEAST, PROFILE_TOUCH};
+use uncopy_flow::layout::{SITES, header};
+use uncopy_flow::{Bounds, Follower, Memory};
+use uncopy_options::{PROFILE, PROFILE_LEAST, PROFILE_TOUCH};
+use uncopy_ranges::filter::Filter;
 use uncopy_vm::critical::{block_signals, restore_signals};
 use uncopy_vm::lock::Lock;
 

@@ -18,9 +18,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
-use uncopy_core::flow::Follower;
-use uncopy_core::flow::layout::header;
-use uncopy_core::span::{PAGE, Span, page_down};
+use uncopy_flow::Follower;
+use uncopy_flow::layout::header;
+use uncopy_ranges::span::{PAGE, Span, page_down};
 use uncopy_vm::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
 
 /// A fault is reported with the byte's address.

@@ -2,9 +2,9 @@
 //!
 //! unsafe: carries out what the tracker planned, on addresses that the program named.
 
-use uncopy_core::counters::add;
 use uncopy_core::plan::CopyPlan;
-use uncopy_core::span::PAGE;
+use uncopy_counters::add;
+use uncopy_ranges::span::PAGE;
 use uncopy_vm::clock::{Sampler, since};
 use uncopy_vm::pages::CopyBytes;
 use uncopy_vm::space;

@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, Stat, fstat, fstatfs, major, minor};
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 use uncopy_vm::inject;
 
 /// What a call is made on.

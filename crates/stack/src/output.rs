@@ -4,11 +4,11 @@
 use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece, refused_for_pieces};
 use crate::on::On;
 use libc::iovec;
-use uncopy_core::counters::add;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::OutputPlan;
-use uncopy_core::span::Span;
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
+use uncopy_counters::add;
+use uncopy_ranges::span::Span;
 use uncopy_vm::clock::{Lap, Sampler};
 use uncopy_vm::lend::{self, Kind, Lent, Target};
 use uncopy_vm::{critical, space};

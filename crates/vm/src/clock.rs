@@ -1,14 +1,13 @@
 //! The time that copies take, now and then: for the prices that are measured in the program itself
-//! ([`uncopy_core::prices`]).
+//! ([`uncopy_decide::CopyPrices`]).
 //!
 //! Only while the space runs: where the kernel's clock needs a system call, a sandbox may forbid it.
 
 use crate::{inject, space};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
-use uncopy_core::inject::Call;
-use uncopy_core::policy::{AUDIT, UNTIL_THEN};
-use uncopy_core::window::Times;
+use uncopy_decide::{AUDIT, Times, UNTIL_THEN};
+use uncopy_inject::Call;
 
 /// The first so many calls are all timed.
 const ALL_OF: u32 = 64;

@@ -16,7 +16,7 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed, compiler_fence,
 };
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 
 /// How many signals there are, and one: they count from 1.
 pub const SIGNALS: usize = 65;

@@ -14,11 +14,11 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use uncopy_core::inject::Call;
-use uncopy_core::shelf::{Answer, Chunk, Hit, Shelf, Stamp, address_space};
-use uncopy_core::span::{PAGE, Span};
+use uncopy_inject::Call;
+use uncopy_ranges::span::{PAGE, Span};
+use uncopy_shelf::{Answer, Chunk, Hit, Shelf, Stamp, address_space};
 
-pub use uncopy_core::shelf::{CHUNK, READ_MIN, chunks};
+pub use uncopy_shelf::{CHUNK, READ_MIN, chunks};
 
 struct Global(UnsafeCell<Shelf>);
 // SAFETY: reached only with the lock held.

@@ -8,7 +8,7 @@
 
 use crate::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use crate::uffd::Event;
-use uncopy_core::span::Span;
+use uncopy_ranges::span::Span;
 
 const LINES: usize = if cfg!(all(loom, test)) { 4 } else { 1 << 14 };
 const NOTHING: usize = 0;

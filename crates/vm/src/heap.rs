@@ -16,8 +16,8 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use uncopy_core::inject::Call;
-use uncopy_core::span::{Span, page_up};
+use uncopy_inject::Call;
+use uncopy_ranges::span::{Span, page_up};
 
 const RESERVE_SIZE: usize = 2 << 20;
 
@@ -98,7 +98,7 @@ unsafe impl Allocator for Mappings {
     }
 
     fn page_size(&self) -> usize {
-        uncopy_core::span::PAGE
+        uncopy_ranges::span::PAGE
     }
 }
 

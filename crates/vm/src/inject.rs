@@ -1,4 +1,4 @@
-//! Faults on demand: where a test has asked for it (`UNCOPY_INJECT`, see [`uncopy_core::inject`]),
+//! Faults on demand: where a test has asked for it (`UNCOPY_INJECT`, see [`uncopy_inject`]),
 //! a call of ours answers with an error instead of being made.
 //!
 //! It is in the library that ships, so that what is tested is what ships. At rest it is one load
@@ -7,8 +7,8 @@
 use crate::stats::COUNTERS;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
-use uncopy_core::counters::add;
-use uncopy_core::inject::{CALLS, Call, ERRORS, Error, Plan};
+use uncopy_counters::add;
+use uncopy_inject::{CALLS, Call, ERRORS, Error, Plan};
 
 /// So many failures in a row of a call that can only be made again are followed by a success.
 const PATIENCE: u32 = 50;

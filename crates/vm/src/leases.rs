@@ -23,9 +23,9 @@ use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::Write;
-use uncopy_core::counters::add;
-use uncopy_core::inject::Call;
-use uncopy_core::shelf::{FILES, Outcome, Stamp};
+use uncopy_counters::add;
+use uncopy_inject::Call;
+use uncopy_shelf::{FILES, Outcome, Stamp};
 
 const NONE: u8 = 0;
 const STARTING: u8 = 1;

@@ -19,9 +19,9 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsiz
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, madvise};
-use uncopy_core::inject::Call;
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Fault;
+use uncopy_inject::Call;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Faults that wait for the memory map to settle. The kernel hands out all faults before the report
 /// that they wait for, so there must be room for those of all threads; beyond it threads fault

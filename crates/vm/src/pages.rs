@@ -11,11 +11,11 @@ use crate::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal, Uffd};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, mprotect};
-use uncopy_core::counters::add;
-use uncopy_core::inject::Call;
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::PoolShape;
+use uncopy_counters::add;
+use uncopy_inject::Call;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that are composed at once.
 const STAGING_PAGES: usize = 64;

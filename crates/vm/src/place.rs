@@ -12,8 +12,8 @@ use crate::stats::COUNTERS;
 use crate::{critical, inject, monitor, procfs, thread};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use uncopy_core::counters::add;
-use uncopy_core::inject::Call;
+use uncopy_counters::add;
+use uncopy_inject::Call;
 
 /// So many faults in a row while the books are used on one core.
 const STEADY: u32 = 8;

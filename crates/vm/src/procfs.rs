@@ -4,7 +4,7 @@ use crate::inject;
 use crate::own_fd::OwnFd;
 use core::ffi::CStr;
 use rustix::fs::{Mode, OFlags};
-use uncopy_core::inject::Call;
+use uncopy_inject::Call;
 
 /// The file's text, as much of it as `room` takes and the kernel gives at once; `None`: it is not to be had (a chroot, a
 /// sandbox, no descriptor left).

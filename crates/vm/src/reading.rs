@@ -13,7 +13,7 @@ use core::arch::global_asm;
 use core::ffi::c_char;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
-use uncopy_core::span::PAGE;
+use uncopy_ranges::span::PAGE;
 
 // (to, from, bytes) -> whether all of them were copied. Words first: a list of buffers is nothing else.
 global_asm!(

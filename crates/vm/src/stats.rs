@@ -18,11 +18,10 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use std::ffi::CString;
 use std::sync::OnceLock;
-use uncopy_core::counters::{Counters, add};
-use uncopy_core::inject::Call;
-use uncopy_core::policy::Pauses;
-use uncopy_core::prices::CopyPrices;
-use uncopy_core::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
+use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
+use uncopy_counters::{Counters, add};
+use uncopy_decide::{CopyPrices, Pauses};
+use uncopy_inject::Call;
 
 /// All of them.
 pub static SHARED: Shared = Shared::new();

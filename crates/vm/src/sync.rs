@@ -37,7 +37,7 @@ impl Futex {
     /// Sleeps until woken, if it still holds `value`; wakes for no reason now and then.
     pub fn wait(&self, value: u32) {
         use rustix::thread::futex;
-        if crate::inject::check(uncopy_core::inject::Call::Futex).is_ok() {
+        if crate::inject::check(uncopy_inject::Call::Futex).is_ok() {
             let _ = futex::wait(&self.word, futex::Flags::PRIVATE, value, None);
         }
     }

@@ -17,8 +17,8 @@ use crate::lock::Lock;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use uncopy_core::inject::Call;
-use uncopy_core::span::{PAGE, page_up};
+use uncopy_inject::Call;
+use uncopy_ranges::span::{PAGE, page_up};
 
 /// Of each thread, in bytes; the lowest page is its guard.
 const STACK: usize = 512 << 10;

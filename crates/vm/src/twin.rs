@@ -1,7 +1,7 @@
 //! The twin allocator's memory: one reservation of address space, its book, the lock around it.
 //!
 //! Large blocks begin on a page of their own and are recycled as they are; see
-//! [`uncopy_core::arena`]. What the tracker knows of a block ends when it is freed, and its unmapped
+//! [`uncopy_arena`]. What the tracker knows of a block ends when it is freed, and its unmapped
 //! pages stay unmapped for the next input. What the program changed of a block's mapping (locked,
 //! protected, advised) ends with the block: such pages are mapped anew.
 //!
@@ -13,11 +13,11 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use rustix::time::{ClockId, clock_gettime};
-use uncopy_core::arena::{Arena, Block, NoBlock, Run};
-use uncopy_core::counters::add;
-use uncopy_core::inject::Call;
-use uncopy_core::ranges::Ranges;
-use uncopy_core::span::{PAGE, Span, page_up};
+use uncopy_arena::{Arena, Block, NoBlock, Run};
+use uncopy_counters::add;
+use uncopy_inject::Call;
+use uncopy_ranges::ranges::Ranges;
+use uncopy_ranges::span::{PAGE, Span, page_up};
 
 /// Address space for each byte of the machine's memory.
 const SPACE_PER_MEMORY: usize = 4;

@@ -11,8 +11,8 @@ use crate::inject;
 use crate::own_fd::OwnFd;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use uncopy_core::inject::{Call, Error};
-use uncopy_core::span::{PAGE, Span};
+use uncopy_inject::{Call, Error};
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that were moved can be moved: Linux 6.8.
 pub const FEATURE_MOVE: u64 = 1 << 16;

@@ -7,8 +7,8 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use uncopy_core::filter::Filter;
-use uncopy_core::span::Span;
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::span::Span;
 use uncopy_vm::gate::{Gate, RUNNING, SERVING};
 
 static GATE: Gate = Gate::new();

@@ -140,10 +140,9 @@ pub fn main(args: &EchoArgs) -> Outcome {
 /// Whether a row that should have elided something did not.
 pub fn nothing_elided(row: &Row) -> Option<String> {
     let threshold = std::env::var("UNCOPY_THRESHOLD").ok();
-    let spec = &uncopy_core::options::OPTIONS[uncopy_core::options::index_of("threshold")];
-    let threshold = threshold
-        .and_then(|text| uncopy_core::options::parse(spec, &text).ok())
-        .unwrap_or(spec.default);
+    let spec = &uncopy_options::OPTIONS[uncopy_options::index_of("threshold")];
+    let threshold =
+        threshold.and_then(|text| uncopy_options::parse(spec, &text).ok()).unwrap_or(spec.default);
     let expected = row.copies > 0 && row.size as u64 >= threshold;
     (expected && row.uncopy.elided_bytes == 0).then(|| {
         format!(

@@ -16,7 +16,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
-use uncopy_core::counters::{Counters, Snapshot};
+use uncopy_counters::{Counters, Snapshot};
 
 use super::cores;
 use super::echo_connection::Connection;

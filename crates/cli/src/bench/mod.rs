@@ -31,7 +31,7 @@ use std::process::Command as Process;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::{Deserialize, Serialize};
-use uncopy_core::options::{self, OPTIONS};
+use uncopy_options::{self as options, OPTIONS};
 
 use self::figures::Figure;
 use crate::doctor::cache;

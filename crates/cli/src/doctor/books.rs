@@ -1,12 +1,12 @@
 //! What the tracker's books cost alone: it is run here on memory that does not exist.
 
-use uncopy_core::counters::Counters;
-use uncopy_core::filter::Filter;
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
-use uncopy_core::policy::{Costs, Pauses, Policy};
-use uncopy_core::span::Span;
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
+use uncopy_counters::Counters;
+use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::span::Span;
 
 use super::measured::{Measured, Work};
 use super::sample::{of, time};

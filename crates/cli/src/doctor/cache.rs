@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use uncopy_core::policy::Costs;
+use uncopy_decide::Costs;
 
 use super::machine::Machine;
 use crate::Outcome;

@@ -1,6 +1,6 @@
 //! From measurements to the prices of the cost model.
 
-use uncopy_core::policy::Costs;
+use uncopy_decide::Costs;
 
 use super::measured::{Measured, Work, find};
 

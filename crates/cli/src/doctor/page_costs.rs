@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use uncopy_core::span::{PAGE, Span};
+use uncopy_ranges::span::{PAGE, Span};
 use uncopy_vm::uffd::{Event, FEATURE_MOVE, Maker, Msg, Uffd};
 
 use super::measured::{Measured, SIZES, Work};

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use uncopy_core::span::{PAGE, Span};
+use uncopy_ranges::span::{PAGE, Span};
 
 use crate::Outcome;
 

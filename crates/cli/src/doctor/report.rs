@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde_json::{Value, json};
-use uncopy_core::policy::Costs;
+use uncopy_decide::Costs;
 
 use super::checks::Check;
 use super::derive::{FURTHEST, HOW};

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 
 use nix::time::{ClockId, clock_gettime};
-use uncopy_core::span::Span;
+use uncopy_ranges::span::Span;
 use uncopy_vm::lend::{self, Calls, Kind, Lent, Target};
 
 use super::measured::{Measured, Work};

@@ -1,9 +1,9 @@
 //! The report as JSON: an object a line, one for each program.
 
 use serde_json::{Map, Value, json};
-use uncopy_core::flow::Sizes;
-use uncopy_core::flow::layout::class_start;
-use uncopy_core::flow::predict::Saving;
+use uncopy_flow::Sizes;
+use uncopy_flow::layout::class_start;
+use uncopy_flow::predict::Saving;
 
 use super::model::{End, Input, Path, Place, Program, Source, Steps, Way};
 use crate::printable;

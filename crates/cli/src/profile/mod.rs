@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use uncopy_core::flow::part::Part;
-use uncopy_core::options::{self, OPTIONS, index_of};
-use uncopy_core::policy::Costs;
+use uncopy_decide::Costs;
+use uncopy_flow::part::Part;
+use uncopy_options::{self as options, OPTIONS, index_of};
 
 use crate::doctor::cache;
 use crate::printable::printable;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use uncopy_core::flow::Sizes;
-use uncopy_core::flow::layout::{CLASSES, Kind, Step, header};
-use uncopy_core::flow::part::{Node, Part, Row, Site};
-use uncopy_core::flow::predict::{self, Saving};
-use uncopy_core::policy::Costs;
-use uncopy_core::span::PAGE;
+use uncopy_decide::Costs;
+use uncopy_flow::Sizes;
+use uncopy_flow::layout::{CLASSES, Kind, Step, header};
+use uncopy_flow::part::{Node, Part, Row, Site};
+use uncopy_flow::predict::{self, Saving};
+use uncopy_ranges::span::PAGE;
 
 use crate::printable::printable;
 use crate::stat::symbols::Files;

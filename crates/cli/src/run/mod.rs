@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use uncopy_core::options::{self, Kind, OPTIONS, Spec};
+use uncopy_options::{self as options, Kind, OPTIONS, Spec};
 
 use self::environment::Environment;
 use crate::doctor::cache;

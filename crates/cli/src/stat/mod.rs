@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use uncopy_core::counters::{Snapshot, is_gauge};
+use uncopy_counters::{Snapshot, is_gauge};
 
 use self::program::Program;
 use self::symbols::Symbols;

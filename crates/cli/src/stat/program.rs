@@ -2,12 +2,11 @@
 
 use std::mem::offset_of;
 
-use uncopy_core::counters::{NAMES, Snapshot};
-use uncopy_core::policy::{CREDIT_MAX, PAUSES, Pauses};
-use uncopy_core::shared::{
-    CLASS_BITS, COMMAND, Header, LAYOUT, MAGIC, REASONS, RECORDS, Record, Shared, UNTRIED,
+use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
+use uncopy_counters::{NAMES, Snapshot};
+use uncopy_decide::{
+    CLASS_BITS, CREDIT_MAX, PAUSES, Pauses, REASONS, RECORDS, Record, UNTRIED, Way,
 };
-use uncopy_core::trial::Way;
 
 /// A program under uncopy at one moment.
 #[derive(Clone, Debug)]

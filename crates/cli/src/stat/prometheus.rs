@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use uncopy_core::counters::{NAMES, is_gauge};
+use uncopy_counters::{NAMES, is_gauge};
 
 use super::View;
 use super::program::Site;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use uncopy_core::shared::REASONS;
+use uncopy_decide::REASONS;
 
 use super::View;
 use super::process;

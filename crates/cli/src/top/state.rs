@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::widgets::TableState;
-use uncopy_core::counters::Snapshot;
+use uncopy_counters::Snapshot;
 
 use super::history::History;
 use crate::stat::process;

@@ -1,6 +1,6 @@
 //! What uncopy did in a turn: from the statistics of processes that live, or from their summaries at exit.
 
-use uncopy_core::counters::{NAMES, Snapshot, is_gauge};
+use uncopy_counters::{NAMES, Snapshot, is_gauge};
 
 use crate::stat::files;
 

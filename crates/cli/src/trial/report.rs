@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
-use uncopy_core::counters::Snapshot;
+use uncopy_counters::Snapshot;
 
 use super::compare::{Plain, RULE};
 use super::counters;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 
-use uncopy_core::counters::Snapshot;
+use uncopy_counters::Snapshot;
 
 use super::counters;
 use super::load::Load;

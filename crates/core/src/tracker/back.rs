@@ -3,12 +3,12 @@
 
 use super::Tracker;
 use super::moving::REPOPULATE_MAX;
-use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::span::{PAGE, Span};
-use crate::views::View;
+use crate::view::View;
 use core::sync::atomic::Ordering::Relaxed;
+use uncopy_counters::add;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Fewer pages than these are filled by copying.
 const MOVE_MIN: usize = 4;

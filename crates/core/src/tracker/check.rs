@@ -3,8 +3,8 @@
 use super::Tracker;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::span::{PAGE, Span};
-use crate::views::View;
+use crate::view::View;
+use uncopy_ranges::span::{PAGE, Span};
 
 impl<M: Memory> Tracker<M> {
     /// Checks the invariants that the books alone can show (for tests).

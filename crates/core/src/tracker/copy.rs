@@ -2,18 +2,15 @@
 
 use super::moving::IN_VAIN_RESTS;
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
-use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{Assign, Copy, CopyPlan, MAX_PIECES};
-use crate::policy::SiteId;
-use crate::prices::Charged;
-use crate::shared::Reason;
-use crate::span::{PAGE, Span};
-use crate::trial::Outcome;
-use crate::views::Segment;
+use crate::view::Segment;
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
+use uncopy_counters::add;
+use uncopy_decide::{Charged, Outcome, Reason, SiteId};
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Segments of one side of a copy that are looked at: together they make no more parts than a plan
 /// has room for. (These lists lie on the program's stack.)
@@ -131,7 +128,7 @@ impl<M: Memory> Tracker<M> {
         if !registered {
             self.misled(from, to);
         }
-        if is_input && len < self.policy.threshold {
+        if is_input && len < self.policy.threshold() {
             return Some(Reason::TooSmall);
         }
         let site = self.policy.site(caller, len);
@@ -171,7 +168,7 @@ impl<M: Memory> Tracker<M> {
         if !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
         }
-        if !(survey.viewed() || is_input && len >= self.policy.threshold) {
+        if !(survey.viewed() || is_input && len >= self.policy.threshold()) {
             plan.fragmented = false;
             return Some(if is_input { Reason::TooSmall } else { Reason::NotInput });
         }
@@ -179,7 +176,7 @@ impl<M: Memory> Tracker<M> {
         let site = self.policy.site(caller, len);
         plan.site = site;
         let elide = self.policy.allows(site, len);
-        let rested = !elide && len >= self.policy.threshold;
+        let rested = !elide && len >= self.policy.threshold();
         if rested && self.rested_copy(from) && !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
         }
@@ -202,7 +199,7 @@ impl<M: Memory> Tracker<M> {
         // untouched, it goes into an extent; else the destination becomes ordinary again.
         let give_back = unmapped && (!elide || bulk && !self.policy.trusts(site));
         if give_back {
-            let backing_off = !elide && len >= self.policy.threshold;
+            let backing_off = !elide && len >= self.policy.threshold();
             add(&self.counters.backoff_copies, u64::from(backing_off));
             self.give_back_destinations(from, to, backing_off);
         }
@@ -218,7 +215,7 @@ impl<M: Memory> Tracker<M> {
         }
         let why = if elide {
             self.met_since(before).unwrap_or(Reason::Resident)
-        } else if len < self.policy.threshold {
+        } else if len < self.policy.threshold() {
             Reason::TooSmall
         } else {
             Reason::Resting
@@ -246,7 +243,7 @@ impl<M: Memory> Tracker<M> {
     #[inline]
     fn copy_again(&mut self, to: Span, src: usize, caller: usize, plan: &mut CopyPlan) -> bool {
         let site = self.policy.site(caller, to.len());
-        if to.len() < self.policy.threshold || self.policy.paused(site) {
+        if to.len() < self.policy.threshold() || self.policy.paused(site) {
             return false;
         }
         let (extents, backing) = (&mut self.extents, &mut self.backing);
@@ -254,7 +251,7 @@ impl<M: Memory> Tracker<M> {
         self.clock += 1;
         let e = self.extents.get_mut(extent);
         (e.used, e.useful) = (self.clock, true);
-        self.policy.earn(site, to.len(), self.policy.costs.again);
+        self.policy.elided_again(site, to.len());
         add(&self.counters.elided_copies, 1);
         add(&self.counters.elided_bytes, to.len() as u64);
         plan.bypass = false;
@@ -311,7 +308,7 @@ impl<M: Memory> Tracker<M> {
             self.drop_pins(&mut plan.pins);
         }
         if elided > 0 {
-            self.policy.earn(plan.site, elided, self.policy.costs.elide);
+            self.policy.elided(plan.site, elided);
             add(&self.counters.elided_copies, 1);
             add(&self.counters.elided_bytes, elided as u64);
         } else if let Some(why) = plan.obstacle {
@@ -360,7 +357,7 @@ impl<M: Memory> Tracker<M> {
                             self.pin(v.extent, &mut plan.pins)?;
                             // (What was copied out before is as near as a copy would be.)
                             let first = self.extents.get(v.extent).rested <= 1;
-                            if !unmapped && first && len >= self.policy.threshold {
+                            if !unmapped && first && len >= self.policy.threshold() {
                                 let (site, bytes) = plan.read_out;
                                 let site = if bytes == 0 { v.site } else { site };
                                 plan.read_out = (site, bytes + len);
@@ -433,7 +430,7 @@ impl<M: Memory> Tracker<M> {
             let (run, unmapped) = self.views.covered_run(at, from.end);
             at = run.end;
             let core = run.core();
-            if unmapped || core.pages() < ISLAND_PAGES.max(self.policy.threshold / PAGE / 2) {
+            if unmapped || core.pages() < ISLAND_PAGES.max(self.policy.threshold() / PAGE / 2) {
                 continue;
             }
             let core = Span::sized(core.start, core.len().min(EXTENT_MAX_PAGES * PAGE));

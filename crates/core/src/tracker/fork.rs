@@ -4,7 +4,7 @@ use super::Tracker;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::Copy;
-use crate::span::{Span, page_down};
+use uncopy_ranges::span::{Span, page_down};
 
 impl<M: Memory> Tracker<M> {
     /// In a forked child: registers every range anew with the child's own userfaultfd (already

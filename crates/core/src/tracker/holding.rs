@@ -5,9 +5,9 @@ use super::{EXTENT_MAX_PAGES, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{Assign, Copies, Copy, Pins};
-use crate::policy::SiteId;
-use crate::span::{PAGE, page_up};
 use crate::views::Reclaim;
+use uncopy_decide::SiteId;
+use uncopy_ranges::span::{PAGE, page_up};
 
 impl<M: Memory> Tracker<M> {
     pub(super) fn new_extent(&mut self, bytes: usize) -> Option<ExtentId> {

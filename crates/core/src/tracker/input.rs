@@ -1,13 +1,13 @@
 //! Input calls: what is unmapped is received into extents.
 
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
-use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{Assign, InputPlan, MAX_PIECES, Target};
-use crate::span::{PAGE, Span};
-use crate::views::View;
+use crate::view::View;
 use arrayvec::ArrayVec;
+use uncopy_counters::add;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Unfilled tails of extents that wait for the next part of a message.
 pub(super) const OPEN_TAILS: usize = 64;
@@ -74,7 +74,7 @@ impl<M: Memory> Tracker<M> {
         while let Some(s) = self.views.segments(Span::new(at, run.end)).next() {
             at = s.span.end;
             let core = s.span.core();
-            let paused = s.view.filter(|v| self.policy.backoff && self.policy.paused(v.site));
+            let paused = s.view.filter(|v| self.policy.backs_off(v.site));
             let Some(v) = paused else { continue };
             if core.pages() < ISLAND_PAGES {
                 // Parts of pages are taken up where that pays.

@@ -8,12 +8,12 @@
 
 use super::Tracker;
 use super::limits::Lack;
-use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::OutputPlan;
-use crate::policy::{LEND_MIN, SiteId};
-use crate::span::{PAGE, Span};
+use uncopy_counters::add;
+use uncopy_decide::{LEND_MIN, SiteId};
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Shortest piece that is lent, in bytes; shorter ones are copied beside the lent ones.
 const PIECE_MIN: usize = 2 * PAGE;
@@ -35,12 +35,12 @@ impl<M: Memory> Tracker<M> {
     pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize, paced: bool) {
         let c = self.counters;
         let total: usize = plan.pieces.iter().map(|p| p.1).sum();
-        let least = self.policy.costs.lend_from(paced);
+        let least = self.policy.lend_from(paced);
         if plan.gathered < least {
             return add(&c.unlent_small, 1);
         }
         let site = self.policy.site(caller, total);
-        if !self.policy.allows_lending(site, self.policy.threshold.max(total)) {
+        if !self.policy.allows_lending(site, self.policy.threshold().max(total)) {
             return add(&c.unlent_resting, 1);
         }
         let enough = if self.policy.trusts(site) { 1 } else { PASSES_UNPROVED };
@@ -118,12 +118,12 @@ impl<M: Memory> Tracker<M> {
     /// pages become a view. Returns whether any did.
     pub fn adopt(&mut self, span: Span, caller: usize, total: usize, paced: bool) -> bool {
         let core = span.core();
-        let least = self.policy.costs.lend_from(paced);
+        let least = self.policy.lend_from(paced);
         if core.len() < LEND_MIN || total < least || !self.books_have_room() {
             return false;
         }
         let site = self.policy.site(caller, total);
-        if !self.policy.allows_lending(site, self.policy.threshold.max(total)) {
+        if !self.policy.allows_lending(site, self.policy.threshold().max(total)) {
             add(&self.counters.unlent_resting, 1);
             return false;
         }

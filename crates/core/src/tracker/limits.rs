@@ -1,10 +1,10 @@
 //! Limits, and least-recently-used views that give way to them (zIO 3.1.7).
 
 use super::Tracker;
-use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory};
-use crate::span::{Span, page_down};
+use uncopy_counters::add;
+use uncopy_ranges::span::{Span, page_down};
 
 /// Distance within which an eviction takes a whole registered range, in bytes.
 const NEAR: usize = 4 << 20;

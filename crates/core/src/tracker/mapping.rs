@@ -1,14 +1,14 @@
 //! The program's memory map changes: freed, unmapped, dropped, moved, excluded.
 
 use super::Tracker;
-use crate::costs::share_of_mb;
-use crate::counters::add;
 use crate::excluded::Excluded;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
+use uncopy_counters::add;
 
-use crate::span::{PAGE, Span, page_down};
-use crate::views::{View, Views};
+use crate::view::View;
+use crate::views::Views;
+use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// What was taken out of the books is put back, or dropped, by this.
 #[derive(Debug)]
@@ -39,10 +39,8 @@ impl<M: Memory> Tracker<M> {
                 let wasted =
                     |v: &View| v.extent != ExtentId::NONE && !self.extents.get(v.extent).useful;
                 if first.as_ref().is_some_and(wasted) {
-                    let c = self.policy.costs;
                     let end = first.map_or(run.start, |v| v.end.min(run.end));
-                    let cold = share_of_mb(end - run.start, c.copy_mb);
-                    self.policy.charge(site, c.wasted_input + cold);
+                    self.policy.wasted(site, end - run.start);
                 }
                 self.policy.freed(site);
                 self.views.assign(

@@ -53,17 +53,17 @@ use self::input::OPEN_TAILS;
 use self::mapping::Leaving;
 use self::regions::Backing;
 use self::touch::PIECES;
-use crate::counters::Counters;
 use crate::excluded::Excluded;
 use crate::extents::{ExtentId, Extents};
-use crate::filter::Filter;
 use crate::memory::{Memory, Piece};
-use crate::policy::Policy;
-use crate::ranges::Ranges;
-use crate::span::PAGE;
 use crate::views::Views;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
+use uncopy_counters::Counters;
+use uncopy_decide::Policy;
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::ranges::Ranges;
+use uncopy_ranges::span::PAGE;
 
 /// A resident island shorter than this many pages, in a copy's source or destination, is copied
 /// rather than moved: it is where the program keeps touching (headers, trailers).

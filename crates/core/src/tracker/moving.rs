@@ -2,13 +2,13 @@
 
 use super::limits::Lack;
 use super::{ISLAND_PAGES, Tracker};
-use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::{Memory, Piece, Stop};
 use crate::plan::MAX_PIECES;
-use crate::policy::SiteId;
-use crate::span::{PAGE, Span};
 use arrayvec::ArrayVec;
+use uncopy_counters::add;
+use uncopy_decide::SiteId;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that are put back at once: the lock is held meanwhile.
 pub(super) const REPOPULATE_MAX: usize = 512;
@@ -164,7 +164,7 @@ impl<M: Memory> Tracker<M> {
 
     /// The same of an input to `buffers`, or an output from them.
     pub(super) fn passed_in_vain(&mut self, buffers: &[(usize, usize)]) {
-        let large = self.policy.threshold;
+        let large = self.policy.threshold();
         let mut weight = 1;
         for span in buffers.iter().map(|&(addr, len)| Span::sized(addr, len)) {
             if self.registered.touches(span) {

@@ -1,8 +1,8 @@
 //! What stood in a copy's way: limits and the kernel's refusals, told from the counters they move.
 
 use super::Tracker;
-use crate::shared::Reason;
 use core::sync::atomic::Ordering::Relaxed;
+use uncopy_decide::Reason;
 
 /// How often each was met so far.
 pub(super) type Obstacles = [u64; 10];

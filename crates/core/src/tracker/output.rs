@@ -1,11 +1,11 @@
 //! Output calls: viewed bytes are gathered from extents.
 
 use super::Tracker;
-use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::OutputPlan;
-use crate::span::Span;
+use uncopy_counters::add;
+use uncopy_ranges::span::Span;
 
 /// After so many bytes received and sent, what was filled or sent before has left the cache (of one core).
 const WARM_BYTES: u64 = 1 << 20;

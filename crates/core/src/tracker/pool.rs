@@ -1,13 +1,13 @@
 //! The pool's free pages, by what is behind them.
 
 use super::Tracker;
-use crate::counters::add;
 use crate::extents::Extent;
 use crate::memory::Memory;
-use crate::policy::SiteId;
-use crate::runs::{FreeRuns, RecentRuns};
-use crate::span::PAGE;
 use crate::views::Reclaim;
+use uncopy_counters::add;
+use uncopy_decide::SiteId;
+use uncopy_ranges::runs::{FreeRuns, RecentRuns};
+use uncopy_ranges::span::PAGE;
 
 /// Free pages that the pool keeps ready, in pages; from twice as many on they are given back.
 const READY_PAGES: usize = (16 << 20) / PAGE;

@@ -4,13 +4,12 @@
 //! comes in runs worth that; the parts of pages at its ends are copied.
 
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
-use crate::counters::add;
 use crate::memory::Memory;
 use crate::plan::{Assign, InputPlan};
-use crate::policy::SiteId;
 use crate::regions::RegionId;
-use crate::shared::Reason;
-use crate::span::{PAGE, Span};
+use uncopy_counters::add;
+use uncopy_decide::{Reason, SiteId};
+use uncopy_ranges::span::{PAGE, Span};
 
 impl<M: Memory> Tracker<M> {
     /// Makes `buffers` (address and length of each, as for [`Tracker::input_begin`]) views of `received`, ranges of `region` that their
@@ -28,7 +27,7 @@ impl<M: Memory> Tracker<M> {
         plan: &mut InputPlan,
     ) -> bool {
         let total = received.iter().map(|r| r.len()).sum();
-        if total < self.policy.threshold || !fit(buffers, total) || !self.books_have_room() {
+        if total < self.policy.threshold() || !fit(buffers, total) || !self.books_have_room() {
             return false;
         }
         let site = self.policy.site(caller, total);
@@ -45,7 +44,7 @@ impl<M: Memory> Tracker<M> {
         let viewed = self.view_received(buffers, received, site, plan);
         self.traffic += total as u64;
         if viewed > 0 {
-            self.policy.earn(site, viewed, self.policy.costs.elide);
+            self.policy.elided(site, viewed);
             add(&self.counters.elided_copies, 1);
             add(&self.counters.elided_bytes, viewed as u64);
             add(&self.counters.input_bytes, viewed as u64);

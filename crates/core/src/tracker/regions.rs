@@ -11,9 +11,9 @@ use crate::extents::{Extent, ExtentId};
 use crate::memory::{FillError, Memory};
 use crate::plan::{Copy, MAX_PIECES, RecallPlan};
 use crate::regions::{Region, RegionId, Regions, Release};
-use crate::span::Span;
 use crate::views::Reclaim;
 use arrayvec::ArrayVec;
+use uncopy_ranges::span::Span;
 
 /// What extents lie in.
 #[derive(Debug)]

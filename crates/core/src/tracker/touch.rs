@@ -2,10 +2,10 @@
 
 use super::moving::REPOPULATE_MAX;
 use super::{Fault, Tracker};
-use crate::counters::add;
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory, Piece};
-use crate::span::{PAGE, Span, page_down};
+use uncopy_counters::add;
+use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// Sequential faults fill twice as many pages each time, up to this many.
 const FAULT_AROUND_MAX: usize = 64;

@@ -4,7 +4,7 @@
 use super::Tracker;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::span::Span;
+use uncopy_ranges::span::Span;
 
 impl<M: Memory> Tracker<M> {
     /// Makes `pages`, fresh private memory that nobody has touched, views of nothing. Returns false

@@ -4,7 +4,7 @@
 use super::Random;
 use std::cell::RefCell;
 use uncopy_core::regions::{Owner, Region, RegionId};
-use uncopy_core::span::{PAGE, Span};
+use uncopy_ranges::span::{PAGE, Span};
 
 thread_local! {
     /// What came back, and to whom: in this test an owner is known by where his memory begins.

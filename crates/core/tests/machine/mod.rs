@@ -5,8 +5,8 @@ pub mod foreign;
 
 use foreign::Foreign;
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
-use uncopy_core::ranges::Ranges;
-use uncopy_core::span::{PAGE, Span};
+use uncopy_ranges::ranges::Ranges;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Where the program's memory begins.
 pub const BASE: usize = 0x1000_0000;

@@ -9,7 +9,7 @@ use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use libc::size_t;
-use uncopy_core::span::{PAGE, Span};
+use uncopy_ranges::span::{PAGE, Span};
 use uncopy_vm::space;
 use uncopy_vm::twin::{self, Given};
 

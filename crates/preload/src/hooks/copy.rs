@@ -10,8 +10,8 @@ use crate::start::GLIBC_STACK_END;
 use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
-use uncopy_core::counters::add;
 use uncopy_core::tracker::ADOPT_MIN;
+use uncopy_counters::add;
 use uncopy_stack::copy::{Source, copy};
 use uncopy_vm::{clock, critical, early, space, work};
 

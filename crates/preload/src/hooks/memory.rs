@@ -10,8 +10,8 @@ use crate::real;
 use core::ffi::{c_int, c_uchar, c_uint, c_ulong, c_void};
 use libc::{iovec, off_t, pid_t, rlimit, size_t, ssize_t};
 use uncopy_core::excluded::{Parts, Why};
-use uncopy_core::span::{PAGE, Span, page_down, page_up};
 use uncopy_core::tracker::Detached;
+use uncopy_ranges::span::{PAGE, Span, page_down, page_up};
 use uncopy_stack::buffers::each;
 use uncopy_vm::{limits, reading, space, twin};
 

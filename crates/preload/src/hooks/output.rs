@@ -13,7 +13,7 @@ use libc::{
     socklen_t, ssize_t,
 };
 use uncopy_core::excluded::Why;
-use uncopy_core::span::Span;
+use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::{
     Buffers, IOV_MAX, Pieces, each, give, header, list, perhaps_tracked, take,
 };

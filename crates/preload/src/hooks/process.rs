@@ -11,7 +11,7 @@ use crate::real;
 use crate::start;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
-use uncopy_core::span::Span;
+use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::plausible;
 use uncopy_vm::{reading, space};
 

@@ -10,8 +10,8 @@ use crate::real;
 use core::ffi::{c_int, c_void};
 use libc::{EFAULT, EINVAL, ENOMEM, MAP_FAILED, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use rustix::fs::{Mode, OFlags};
-use uncopy_core::inject::Call;
-use uncopy_core::span::{Span, page_up};
+use uncopy_inject::Call;
+use uncopy_ranges::span::{Span, page_up};
 use uncopy_vm::{inject, space};
 
 /// `mremap(2)`.

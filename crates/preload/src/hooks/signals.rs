@@ -22,7 +22,7 @@ use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
     sigaction as Sigaction, siginfo_t, stack_t, ucontext_t,
 };
-use uncopy_core::span::Span;
+use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::HIGHEST_ADDRESS;
 use uncopy_vm::critical::{SIGNALS, Thread};
 use uncopy_vm::lock::Lock;

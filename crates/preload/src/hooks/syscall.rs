@@ -9,7 +9,7 @@
 use super::{descriptors, input, memory, output, process, remap, rights, signals};
 use crate::real;
 use core::cell::Cell;
-use uncopy_core::span::PAGE;
+use uncopy_ranges::span::PAGE;
 use uncopy_stack::buffers::take;
 use uncopy_vm::space;
 

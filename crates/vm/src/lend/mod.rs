@@ -24,9 +24,9 @@ use crate::stats::COUNTERS;
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use libc::iovec;
-use uncopy_core::counters::add;
-use uncopy_core::inject::{Call, Error};
-use uncopy_core::span::PAGE;
+use uncopy_counters::add;
+use uncopy_inject::{Call, Error};
+use uncopy_ranges::span::PAGE;
 
 /// The libc functions behind ours: where the program's own call could wait, and could be cancelled, so can
 /// these.

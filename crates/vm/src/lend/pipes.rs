@@ -12,9 +12,9 @@ use libc::iovec;
 use rustix::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use uncopy_core::inject::{Call, Error};
 use uncopy_core::plan::MAX_PIECES;
-use uncopy_core::span::{PAGE, Span};
+use uncopy_inject::{Call, Error};
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Pipes at once: one for each call under way.
 pub const PIPES: usize = 8;

@@ -7,8 +7,8 @@ use crate::{critical, inject};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use uncopy_core::inject::Call;
-use uncopy_core::span::PAGE;
+use uncopy_inject::Call;
+use uncopy_ranges::span::PAGE;
 
 /// A word that a child made behind our back (clone without fork) finds zeroed.
 static ALIVE: AtomicPtr<AtomicUsize> = AtomicPtr::new(core::ptr::null_mut());

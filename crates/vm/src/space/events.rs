@@ -16,9 +16,9 @@ use core::sync::atomic::Ordering;
 use uncopy_core::excluded::Why;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
-use uncopy_core::prices::Charged;
-use uncopy_core::span::{PAGE, Span};
 use uncopy_core::tracker::Detached;
+use uncopy_decide::Charged;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages materialized under one hold of the lock when a cap was met.
 const EVICT_PAGES: usize = 256;

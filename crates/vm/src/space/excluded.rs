@@ -6,7 +6,7 @@ use super::hold::Hold;
 use super::{GATE, Space};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use uncopy_core::excluded::{Excluded, Parts, Why};
-use uncopy_core::span::Span;
+use uncopy_ranges::span::Span;
 
 /// From the first excluded page to the last, for who looks without the lock: he may find more, but not less than what was
 /// excluded before he looked.

@@ -17,8 +17,8 @@ use crate::{critical, files, freeze::LIST, lend, monitor, stats};
 use core::sync::atomic::Ordering;
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use uncopy_core::span::PAGE;
-use uncopy_core::trial::Way;
+use uncopy_decide::Way;
+use uncopy_ranges::span::PAGE;
 
 /// Before fork: the books do not change until [`after_fork_parent`].
 ///

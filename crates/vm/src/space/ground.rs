@@ -3,7 +3,7 @@
 use super::FILTER;
 use super::reach::{peek, populate};
 use rustix::mm::Advice;
-use uncopy_core::span::{PAGE, Span};
+use uncopy_ranges::span::{PAGE, Span};
 
 /// How much of the stack is used at most while the lock is held, in bytes.
 const STACK_UNDER_LOCK: usize = 16 << 10;

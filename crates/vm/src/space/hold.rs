@@ -10,7 +10,7 @@ use crate::clock::Lap;
 use crate::gate::INHERITED;
 use crate::pages::Fds;
 use crate::{critical, place, stats};
-use uncopy_core::prices::Charged;
+use uncopy_decide::Charged;
 
 /// Holds the lock.
 pub(super) struct Hold;

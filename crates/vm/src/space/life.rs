@@ -17,9 +17,9 @@ use crate::uffd::{Maker, Refusal};
 use crate::{clock, critical, files, lend, monitor, place, procfs, stats};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use uncopy_core::excluded::Excluded;
-use uncopy_core::policy::Policy;
-use uncopy_core::span::PAGE;
 use uncopy_core::tracker::{Limits, Tracker};
+use uncopy_decide::Policy;
+use uncopy_ranges::span::PAGE;
 
 const VIEWS_MAX: usize = 1 << 20;
 /// `vm.max_map_count` where it cannot be read.

@@ -60,10 +60,10 @@ use crate::uffd::Maker;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, Ordering};
 use uncopy_core::excluded::Excluded;
-use uncopy_core::filter::Filter;
-use uncopy_core::policy::Costs;
-use uncopy_core::repeats::Repeats;
 use uncopy_core::tracker::Tracker;
+use uncopy_decide::Costs;
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::repeats::Repeats;
 
 /// What this process's tracker is.
 pub type Books = Tracker<Pages>;

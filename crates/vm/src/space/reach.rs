@@ -6,8 +6,8 @@ use super::descriptors::pid;
 use crate::{critical, inject};
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use uncopy_core::inject::{Call, Error};
-use uncopy_core::span::PAGE;
+use uncopy_inject::{Call, Error};
+use uncopy_ranges::span::PAGE;
 
 /// Reads a byte of this process from each of the places. Returns false where that is forbidden, or where one of
 /// several is no memory.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use uncopy_core::policy::Costs;
+use uncopy_decide::Costs;
 
 use super::modes::Mode;
 use crate::Outcome;

@@ -1,0 +1,275 @@
+//! What things cost, and the text form of that, by which measured prices travel from `uncopy doctor` to the library:
+//! `copy_mb=55000,fault=11000,...`: names of the fields with whole ns. What is not named costs what it
+//! costs on the reference machine.
+
+use core::fmt;
+use uncopy_ranges::span::PAGE;
+
+/// What things cost on this machine, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Copying 1 MB, most of it in the cache (cold it takes 144 us on the reference machine, hot 30):
+    /// what is copied has just been received.
+    pub copy_mb: i64,
+    /// The books of a copy that does what the last one did.
+    pub again: i64,
+    /// The books of any other elided copy.
+    pub elide: i64,
+    /// Looking at a copy in vain.
+    pub look: i64,
+    /// Receiving into an extent instead of in place.
+    pub input: i64,
+    /// Gathering an output from extents; its bytes cost a part of what copying them would.
+    pub output: i64,
+    /// One fault, handled by the thread on another core.
+    pub fault: i64,
+    /// The same on the same core.
+    pub fault_near: i64,
+    /// Each page that a fault fills.
+    pub fill: i64,
+    /// Each page that the kernel provides anew, cleared.
+    pub fresh: i64,
+    /// One `UFFDIO_MOVE` call.
+    pub move_pages: i64,
+    /// Each page of it.
+    pub move_page: i64,
+    /// One `UFFDIO_REGISTER` call.
+    pub register: i64,
+    /// A refusal by the kernel: the call, and what follows because of it.
+    pub refused: i64,
+    /// Receiving into an extent what is then freed without having been copied or sent.
+    pub wasted_input: i64,
+    /// The kernel's copying of 1 MB from memory into a socket.
+    pub send_mb: i64,
+    /// What of that sending by reference does not save, for the timers that it meets, on a connection within the host that
+    /// paces itself (BBR).
+    pub pace_mb: i64,
+    /// Handing pages to the kernel: each call.
+    pub lend: i64,
+    /// The same: each page.
+    pub lend_page: i64,
+    /// Dropping a page that was lent and getting another.
+    pub drop_page: i64,
+}
+
+impl Costs {
+    /// Measured on the reference machine (see the README's tables).
+    pub const REFERENCE: Self = Self {
+        copy_mb: 40_000,
+        again: 120,
+        elide: 500,
+        look: 250,
+        input: 500,
+        output: 300,
+        fault: 11_000,
+        fault_near: 3_000,
+        fill: 1_000,
+        fresh: 1_200,
+        move_pages: 2_000,
+        move_page: 60,
+        register: 1_500,
+        refused: 20_000,
+        wasted_input: 10_000,
+        send_mb: 60_000,
+        pace_mb: 60_000,
+        lend: 4_000,
+        lend_page: 60,
+        drop_page: 1_300,
+    };
+}
+
+impl Costs {
+    /// What the kernel's copying of 1 MB takes that sending it by reference, over a connection that paces itself within the host
+    /// or not, does not.
+    pub fn saved_mb(&self, paced: bool) -> i64 {
+        self.send_mb - if paced { self.pace_mb } else { 0 }
+    }
+
+    /// From how many bytes on a send by reference costs less than the kernel's copying, as there; `usize::MAX`: never.
+    pub fn lend_from(&self, paced: bool) -> usize {
+        let gain = self.saved_mb(paced) * PAGE as i64 / (1 << 20) - self.lend_page;
+        if gain <= 0 {
+            return usize::MAX;
+        }
+        let pages = self.lend / gain + 1;
+        (pages as usize * PAGE).max(LEND_MIN)
+    }
+}
+
+/// What `bytes` cost where 1 MB costs `mb` ns.
+#[inline]
+pub(crate) fn share_of_mb(bytes: usize, mb: i64) -> i64 {
+    (bytes as i64).saturating_mul(mb) >> 20
+}
+
+/// Least that one call lends, in bytes, whatever the prices are.
+pub const LEND_MIN: usize = 32 << 10;
+
+/// How much of a copy's price an output pays for bytes that are not in the cache, besides [`COLD_OUTPUT`]:
+/// Redis, which makes one copy of a value that it has not touched for long, loses by eliding it at 64 KB
+/// and gains a tenth of its time at most at 512 KB.
+pub const COLD_OUTPUT_8THS: i64 = 6;
+/// What an output of bytes that are not in the cache costs more than one of others, in ns: short pieces are
+/// over before the processor fetches ahead.
+pub const COLD_OUTPUT: i64 = 2_000;
+
+/// Largest price, in ns; so the accounts cannot overflow.
+pub const MAX: i64 = 1_000_000_000;
+
+type Field = (&'static str, fn(&mut Costs) -> &mut i64);
+
+const FIELDS: [Field; 20] = [
+    ("copy_mb", |c| &mut c.copy_mb),
+    ("again", |c| &mut c.again),
+    ("elide", |c| &mut c.elide),
+    ("look", |c| &mut c.look),
+    ("input", |c| &mut c.input),
+    ("output", |c| &mut c.output),
+    ("fault", |c| &mut c.fault),
+    ("fault_near", |c| &mut c.fault_near),
+    ("fill", |c| &mut c.fill),
+    ("fresh", |c| &mut c.fresh),
+    ("move_pages", |c| &mut c.move_pages),
+    ("move_page", |c| &mut c.move_page),
+    ("register", |c| &mut c.register),
+    ("refused", |c| &mut c.refused),
+    ("wasted_input", |c| &mut c.wasted_input),
+    ("send_mb", |c| &mut c.send_mb),
+    ("pace_mb", |c| &mut c.pace_mb),
+    ("lend", |c| &mut c.lend),
+    ("lend_page", |c| &mut c.lend_page),
+    ("drop_page", |c| &mut c.drop_page),
+];
+
+/// What is wrong with a text, and the part of it that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadCosts {
+    /// Not of the form `NAME=NS`.
+    Form(String),
+    /// No such price.
+    Name(String),
+    /// The same price for the second time.
+    Twice(String),
+    /// Not a whole number, or not one that is accepted.
+    Value(String),
+}
+
+impl fmt::Display for BadCosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form(part) => write!(f, "'{part}' is not NAME=NS"),
+            Self::Name(name) => {
+                write!(f, "no price is called '{name}'; there are")?;
+                for (i, (name, _)) in FIELDS.iter().enumerate() {
+                    write!(f, "{} {name}", if i == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+            Self::Twice(name) => write!(f, "{name} is given twice"),
+            Self::Value(part) => write!(f, "'{part}' is not a whole number of ns in 0..{MAX}"),
+        }
+    }
+}
+
+impl Costs {
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// [`BadCosts`], for the first part that is wrong.
+    pub fn parse(text: &str) -> Result<Self, BadCosts> {
+        let mut costs = Self::REFERENCE;
+        let mut given = [false; FIELDS.len()];
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| BadCosts::Form(part.to_owned()))?;
+            let i = FIELDS
+                .iter()
+                .position(|(n, _)| *n == name)
+                .ok_or_else(|| BadCosts::Name(name.to_owned()))?;
+            if core::mem::replace(&mut given[i], true) {
+                return Err(BadCosts::Twice(name.to_owned()));
+            }
+            *FIELDS[i].1(&mut costs) = value
+                .parse()
+                .ok()
+                .filter(|ns| (0..=MAX).contains(ns))
+                .ok_or_else(|| BadCosts::Value(part.to_owned()))?;
+        }
+        Ok(costs)
+    }
+
+    /// Names and prices.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        let mut costs = *self;
+        FIELDS.iter().map(move |(name, field)| (*name, *field(&mut costs)))
+    }
+}
+
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, ns)) in self.iter().enumerate() {
+            write!(f, "{}{name}={ns}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back_every_price_in_its_place() {
+        // Without `..`: a new price must be added here and to the table.
+        let costs = Costs {
+            copy_mb: 1,
+            again: 2,
+            elide: 3,
+            look: 4,
+            input: 5,
+            output: 6,
+            fault: 7,
+            fault_near: 19,
+            fill: 8,
+            fresh: 13,
+            move_pages: 9,
+            move_page: 18,
+            register: 10,
+            refused: 11,
+            wasted_input: 12,
+            send_mb: 14,
+            pace_mb: 20,
+            lend: 15,
+            lend_page: 16,
+            drop_page: 17,
+        };
+        assert_eq!(Costs::parse(&costs.to_string()), Ok(costs));
+        assert!(costs.to_string().starts_with("copy_mb=1,again=2,"), "{costs}");
+    }
+
+    #[test]
+    fn what_is_not_named_costs_what_it_costs_on_the_reference_machine() {
+        let costs = Costs::parse(" fault=9000, copy_mb=0 ").unwrap();
+        assert_eq!(costs, Costs { fault: 9000, copy_mb: 0, ..Costs::REFERENCE });
+        assert_eq!(Costs::parse(""), Ok(Costs::REFERENCE));
+    }
+
+    #[test]
+    fn sending_by_reference_pays_from_fewer_bytes_the_dearer_copying_is_and_never_where_timers_take_it_all()
+     {
+        let dear = Costs { send_mb: 180_000, pace_mb: 40_000, ..Costs::REFERENCE };
+        let from = [Costs::REFERENCE, dear].map(|c| [c.lend_from(false), c.lend_from(true)]);
+        assert_eq!(from, [[23 * PAGE, usize::MAX], [LEND_MIN, 9 * PAGE]]);
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        let said = |text| Costs::parse(text).unwrap_err().to_string();
+        assert_eq!(said("fault"), "'fault' is not NAME=NS");
+        assert!(said("falt=1").starts_with("no price is called 'falt'; there are copy_mb, again"));
+        assert_eq!(said("fault=1,fault=2"), "fault is given twice");
+        for bad in ["fault=", "fault=-1", "fault=1.5", "fault=1000000001", "fault= 1"] {
+            assert!(said(bad).starts_with(&format!("'{bad}' is not a whole number")), "{bad}");
+        }
+    }
+}

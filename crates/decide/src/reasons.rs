@@ -1,0 +1,58 @@
+//! Why a copy is not elided.
+
+macro_rules! reasons {
+    ($( $(#[doc = $doc:literal])* $name:ident $text:literal )*) => {
+        /// Why a copy was not elided.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Reason { $( $(#[doc = $doc])* $name, )* }
+
+        /// All of them, their names, and what they mean.
+        pub const REASONS: &[(Reason, &str, &str)] =
+            &[ $( (Reason::$name, $text, concat!($($doc),*)), )* ];
+    };
+}
+
+reasons! {
+    /// The policy leaves the call site alone for a while.
+    Resting "resting"
+    /// Shorter than the threshold.
+    TooSmall "too_small"
+    /// Neither input nor a copy of it.
+    NotInput "not_input"
+    /// Too many pieces for one plan; its halves are tried, and counted, by themselves.
+    Fragmented "fragmented"
+    /// Source and destination overlap.
+    Overlap "overlap"
+    /// One side stays in memory: resident in pieces too short to move, or its mapping is changing.
+    Resident "resident"
+    /// The source is freed memory.
+    Freed "freed"
+    /// No room for an extent.
+    ExhaustedExtents "exhausted_extents"
+    /// The cap on registered ranges.
+    ExhaustedMappings "exhausted_mappings"
+    /// The cap on views.
+    ExhaustedViews "exhausted_views"
+    /// No memory for the books.
+    ExhaustedBooks "exhausted_books"
+    /// The kernel refused: pinned, shared after fork, or of another userfaultfd.
+    RefusedBusy "refused_busy"
+    /// The kernel refused: contended.
+    RefusedAgain "refused_again"
+    /// The kernel refused: no memory, or too many mappings.
+    RefusedNoMemory "refused_no_memory"
+    /// The kernel refused: not private anonymous memory, or locked.
+    RefusedUnsuitable "refused_unsuitable"
+    /// The kernel refused otherwise.
+    RefusedOther "refused_other"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_stand_at_their_own_numbers() {
+        assert!(REASONS.iter().enumerate().all(|(i, (r, ..))| *r as usize == i));
+    }
+}

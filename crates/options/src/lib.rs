@@ -1,0 +1,366 @@
+//! The one table of options: it yields `uncopy run --help`, the `UNCOPY_*` variables that the
+//! preload library reads, their ranges, and the warning for a misspelt one.
+#![forbid(unsafe_code)]
+
+/// What an option's value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `0`/`1`, `no`/`yes`, `false`/`true`, `off`/`on`; on the command line a bare `--name`
+    /// means yes.
+    Flag,
+    /// A number of bytes with an optional suffix `K`, `M` or `G` (powers of 1024).
+    Bytes,
+    /// A plain number.
+    Count,
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Long option of `uncopy run`, without the dashes.
+    pub name: &'static str,
+    /// The environment variable that carries it to the preload library.
+    pub env: &'static str,
+    /// How the value is read.
+    pub kind: Kind,
+    /// Value when nothing is said.
+    pub default: u64,
+    /// Smallest accepted value.
+    pub min: u64,
+    /// Largest accepted value.
+    pub max: u64,
+    /// One sentence for `--help`.
+    pub help: &'static str,
+}
+
+/// Every option that the preload library understands.
+pub const OPTIONS: &[Spec] = &[
+    Spec {
+        name: "elide",
+        env: "UNCOPY_ELIDE",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Elide copies; with `no` here and for the allocator the library is loaded and stands aside",
+    },
+    Spec {
+        name: "allocator",
+        env: "UNCOPY_ALLOCATOR",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Serve large blocks of programs that use glibc's malloc from an allocator that recycles pages",
+    },
+    Spec {
+        name: "foreign-allocator",
+        env: "UNCOPY_FOREIGN_ALLOCATOR",
+        kind: Kind::Flag,
+        default: 0,
+        min: 0,
+        max: 1,
+        help: "Do so also for programs that bring their own malloc (jemalloc, tcmalloc, ...)",
+    },
+    Spec {
+        name: "threshold",
+        env: "UNCOPY_THRESHOLD",
+        kind: Kind::Bytes,
+        default: 16 << 10,
+        min: 8 << 10,
+        max: 1 << 30,
+        help: "Smallest copy that is considered, in bytes",
+    },
+    Spec {
+        name: "extent-memory",
+        env: "UNCOPY_EXTENT_MEMORY",
+        kind: Kind::Bytes,
+        default: 0,
+        min: 0,
+        max: 1 << 42,
+        help: "Cap on memory held in extents, in bytes; 0 means an eighth of the machine's memory",
+    },
+    Spec {
+        name: "file-memory",
+        env: "UNCOPY_FILE_MEMORY",
+        kind: Kind::Bytes,
+        default: 0,
+        min: 0,
+        max: 1 << 40,
+        help: "Keep files that are read again and again, in so many bytes, and hold others' writing off until they are let go; 0 means not",
+    },
+    Spec {
+        name: "max-mappings",
+        env: "UNCOPY_MAX_MAPPINGS",
+        kind: Kind::Count,
+        default: 0,
+        min: 0,
+        max: 1 << 24,
+        help: "Cap on registered address ranges (each may split a mapping); 0 means a quarter of vm.max_map_count",
+    },
+    Spec {
+        name: "backoff",
+        env: "UNCOPY_BACKOFF",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Stop eliding at a call site whose data the program keeps touching",
+    },
+    Spec {
+        name: "lend",
+        env: "UNCOPY_LEND",
+        kind: Kind::Count,
+        default: 1,
+        min: 0,
+        max: 2,
+        help: "Send by reference what is sent again and again to stream sockets and pipes: 0 never, 1 where its price says so, 2 also on paced (BBR) connections within this host whose timers cost more",
+    },
+    Spec {
+        name: "follow-exec",
+        env: "UNCOPY_FOLLOW_EXEC",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Stay loaded in programs that the program executes",
+    },
+    Spec {
+        name: "stats",
+        env: "UNCOPY_STATS",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Let `uncopy stat` and `uncopy top` of the same user (and root) see what is done",
+    },
+    Spec {
+        name: "verbose",
+        env: "UNCOPY_VERBOSE",
+        kind: Kind::Flag,
+        default: 0,
+        min: 0,
+        max: 1,
+        help: "Print one banner at the start and a summary at exit, to standard error",
+    },
+];
+
+/// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
+pub const RESERVED: &[&str] =
+    &["UNCOPY_LIBRARY", INJECT, COSTS, PROFILE, PROFILE_LEAST, PROFILE_TOUCH];
+
+/// The directory in which processes that are profiled leave their parts; set by `uncopy profile`.
+pub const PROFILE: &str = "UNCOPY_PROFILE";
+
+/// Smallest copy that `uncopy profile` follows, in bytes.
+pub const PROFILE_LEAST: &str = "UNCOPY_PROFILE_LEAST";
+
+/// `0`: `uncopy profile` does not look for touches.
+pub const PROFILE_TOUCH: &str = "UNCOPY_PROFILE_TOUCH";
+
+/// Makes calls of the library's fail, for tests: see `uncopy_inject`.
+pub const INJECT: &str = "UNCOPY_INJECT";
+
+/// What things cost on this machine, as `uncopy doctor` measured it: see `uncopy_decide::Costs`.
+pub const COSTS: &str = "UNCOPY_COSTS";
+
+/// Index of the option called `name` on the command line, for [`Values::get`].
+///
+/// # Panics
+/// At compile time (it is used in constants) if there is no such option.
+pub const fn index_of(name: &str) -> usize {
+    let mut i = 0;
+    while i < OPTIONS.len() {
+        if str_eq(OPTIONS[i].name, name) {
+            return i;
+        }
+        i += 1;
+    }
+    panic!("no such option");
+}
+
+const fn str_eq(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// Why a value was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadValue {
+    /// Not of the option's [`Kind`].
+    Syntax,
+    /// Outside the option's `min..=max`.
+    Range,
+}
+
+/// Reads one value of `spec`.
+///
+/// # Errors
+/// [`BadValue`], when `text` is not of the option's kind or out of its range.
+pub fn parse(spec: &Spec, text: &str) -> Result<u64, BadValue> {
+    let text = text.trim();
+    let value = match spec.kind {
+        Kind::Flag => match text {
+            "1" | "yes" | "true" | "on" => 1,
+            "0" | "no" | "false" | "off" => 0,
+            _ => return Err(BadValue::Syntax),
+        },
+        Kind::Count => text.parse().map_err(|_| BadValue::Syntax)?,
+        Kind::Bytes => {
+            let (digits, shift) = match text.as_bytes().last() {
+                Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+                Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+                Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+                _ => (text, 0),
+            };
+            let n: u64 = digits.parse().map_err(|_| BadValue::Syntax)?;
+            n.checked_mul(1 << shift).ok_or(BadValue::Range)?
+        }
+    };
+    if value < spec.min || value > spec.max {
+        return Err(BadValue::Range);
+    }
+    Ok(value)
+}
+
+/// A value for every option of [`OPTIONS`], in its order.
+#[derive(Clone, Copy, Debug)]
+pub struct Values([u64; OPTIONS.len()]);
+
+impl Default for Values {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Values {
+    /// Every option at its default.
+    pub const fn new() -> Self {
+        let mut v = [0; OPTIONS.len()];
+        let mut i = 0;
+        while i < OPTIONS.len() {
+            v[i] = OPTIONS[i].default;
+            i += 1;
+        }
+        Self(v)
+    }
+
+    /// The value of option number `index` (see [`index_of`]).
+    pub const fn get(&self, index: usize) -> u64 {
+        self.0[index]
+    }
+
+    /// Sets option number `index`.
+    pub fn set(&mut self, index: usize, value: u64) {
+        self.0[index] = value;
+    }
+
+    /// The options that are not at their defaults.
+    pub fn changed(&self) -> impl Iterator<Item = (&'static Spec, u64)> + '_ {
+        OPTIONS.iter().zip(self.0).filter(|(s, v)| s.default != *v)
+    }
+}
+
+/// The option's name nearest to a misspelt environment variable, if one is near.
+pub fn nearest(variable: &str) -> Option<&'static str> {
+    OPTIONS
+        .iter()
+        .map(|s| (edit_distance(s.env.as_bytes(), variable.as_bytes()), s.env))
+        .min()
+        .filter(|(d, _)| *d <= 4)
+        .map(|(_, e)| e)
+}
+
+/// The one of `names` nearest to a misspelt `name`, if one is near: of a third of its length, or its beginning.
+pub fn nearest_name<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
+    let by_distance = |n: &&&str| edit_distance(n.as_bytes(), name.as_bytes());
+    let near =
+        |n: &&&str| by_distance(n) <= 1 + n.len() / 3 || (name.len() >= 2 && n.starts_with(name));
+    names.iter().filter(near).min_by_key(by_distance).copied()
+}
+
+/// Whether `variable` is an option's or a reserved one.
+pub fn known(variable: &str) -> bool {
+    OPTIONS.iter().any(|s| s.env == variable) || RESERVED.contains(&variable)
+}
+
+fn edit_distance(a: &[u8], b: &[u8]) -> usize {
+    const MAX: usize = 64;
+    if b.len() >= MAX {
+        return MAX;
+    }
+    let mut row = [0usize; MAX];
+    for (j, r) in row.iter_mut().enumerate() {
+        *r = j;
+    }
+    for (i, &x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str) -> &'static Spec {
+        &OPTIONS[index_of(name)]
+    }
+
+    #[test]
+    fn bytes_take_suffixes() {
+        assert_eq!(parse(spec("threshold"), "64K"), Ok(65536));
+        assert_eq!(parse(spec("extent-memory"), "2g"), Ok(2 << 30));
+        assert_eq!(parse(spec("threshold"), "16384"), Ok(16384));
+    }
+
+    #[test]
+    fn values_out_of_range_and_nonsense_are_told_apart() {
+        assert_eq!(parse(spec("threshold"), "1"), Err(BadValue::Range));
+        assert_eq!(parse(spec("threshold"), "many"), Err(BadValue::Syntax));
+        assert_eq!(parse(spec("verbose"), "2"), Err(BadValue::Syntax));
+        assert_eq!(parse(spec("extent-memory"), "99999999999999999G"), Err(BadValue::Range));
+    }
+
+    #[test]
+    fn a_misspelt_variable_finds_its_neighbour() {
+        assert_eq!(nearest("UNCOPY_TRESHOLD"), Some("UNCOPY_THRESHOLD"));
+        assert_eq!(nearest("UNCOPY_COMPLETELY_DIFFERENT"), None);
+        assert!(known("UNCOPY_VERBOSE") && !known("UNCOPY_VERBOSITY"));
+    }
+
+    #[test]
+    fn a_misspelt_name_finds_its_neighbour_and_only_a_near_one() {
+        let names = ["threshold", "verbose", "lend", "library"];
+        assert_eq!(nearest_name("tresh", &names), Some("threshold"));
+        assert_eq!(nearest_name("verbsoe", &names), Some("verbose"));
+        assert_eq!(nearest_name("lib", &names), Some("library"));
+        for other in ["x", "", "quiet", "file"] {
+            assert_eq!(nearest_name(other, &names), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn every_default_is_in_range_and_named_once() {
+        for (i, s) in OPTIONS.iter().enumerate() {
+            assert!(s.default >= s.min && s.default <= s.max, "{}", s.name);
+            assert_eq!(index_of(s.name), i);
+        }
+    }
+}
