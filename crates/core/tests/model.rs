@@ -231,7 +231,10 @@ impl World {
 
     /// What is received lies in a region of somebody else's already.
     fn receive_by_reference(&mut self) {
-        let buffer = self.range();
+        let mut buffer = self.range();
+        if self.random.one_in(2) && !buffer.core().is_empty() {
+            buffer = buffer.core();
+        }
         let i = self.random.below(FOREIGN.len());
         let ranges = self.tracker.memory.foreign[i].receive(buffer.len(), &mut self.random);
         let foreign = |w: &mut Self, a| w.tracker.memory.foreign[i].byte_in_use(a);
@@ -284,6 +287,7 @@ impl World {
         let ended = ended || self.tracker.end_region(id);
         assert!(!ended || self.tracker.memory.foreign[i].is_whole(), "it ends while it is in use");
         self.carry_out_releases();
+        self.tracker.check().unwrap();
         assert!(self.tracker.memory.foreign[i].is_whole(), "something did not come back");
         assert!(ended || self.tracker.end_region(id), "it does not end though all is back");
         self.begin_region(i);

@@ -44,7 +44,7 @@ impl<M: Memory> Tracker<M> {
 
     pub(super) fn drop_extent(&mut self, extent: ExtentId) {
         if let Some(e) = self.extents.drop_ref(extent) {
-            self.backing.pool.reclaim(e);
+            self.backing.reclaim(e);
         }
     }
 

@@ -3,7 +3,6 @@
 use super::Tracker;
 use crate::extents::Extent;
 use crate::memory::Memory;
-use crate::views::Reclaim;
 use uncopy_counters::add;
 use uncopy_decide::SiteId;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
@@ -113,6 +112,17 @@ impl Pool {
         }
     }
 
+    /// The extent `e`, which lay here, is gone.
+    #[inline]
+    pub(super) fn take_back(&mut self, e: &Extent) {
+        let page = self.page(e.at);
+        if self.is_ours_alone(e) {
+            self.give(page, e.pages);
+        } else {
+            self.hold(page, e.pages, e.lender, e.lent);
+        }
+    }
+
     fn take(&mut self, pages: usize) -> Option<usize> {
         self.recent
             .take(pages)
@@ -122,17 +132,6 @@ impl Pool {
 
     pub(super) fn ready_pages(&self) -> usize {
         self.ready.pages() + self.recent.pages()
-    }
-}
-
-impl Reclaim for Pool {
-    fn reclaim(&mut self, e: Extent) {
-        let page = self.page(e.at);
-        if self.is_ours_alone(&e) {
-            self.give(page, e.pages);
-        } else {
-            self.hold(page, e.pages, e.lender, e.lent);
-        }
     }
 }
 

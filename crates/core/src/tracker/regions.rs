@@ -40,7 +40,7 @@ impl Reclaim for Backing {
         if e.is_foreign() {
             self.regions.release(e.region, e.span());
         } else {
-            self.pool.reclaim(e);
+            self.pool.take_back(&e);
         }
     }
 }
@@ -95,9 +95,8 @@ impl<M: Memory> Tracker<M> {
                 let Some(home) = self.new_extent(from.len()) else {
                     match self.end_views_of(id) {
                         Err(why) if plan.moves.is_empty() => return Err(why),
-                        // (First those that are planned; this one is found again.)
-                        Err(_) => break,
-                        Ok(()) => continue,
+                        // (Others may have ended with it. First those that are planned; what is left is found again.)
+                        _ => break,
                     }
                 };
                 let e = *self.extents.get(id);

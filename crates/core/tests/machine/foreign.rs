@@ -70,11 +70,10 @@ impl Foreign {
         let mut ranges: Vec<Span> = Vec::new();
         for _ in 0..8 {
             let len = if random.one_in(2) { left } else { 1 + random.below(left) };
-            let at = match random.below(3) {
-                // As a buffer that begins a page.
-                0 => random.below(self.pages.len()) * PAGE,
-                _ => random.below(self.pages.len() * PAGE),
-            };
+            // (As a buffer that begins a page, or not.)
+            let whole = random.one_in(2);
+            let unit = if whole { PAGE } else { 1 };
+            let at = random.below(self.pages.len() * PAGE / unit) * unit;
             let range = Span::sized(self.base + at, len).intersect(self.span());
             if self.taken(range) || ranges.iter().any(|r| r.overlaps(range)) {
                 continue;
