@@ -3,32 +3,39 @@
 //!
 //! unsafe: carries out the copies of a committed plan.
 
-use crate::buffers::{Buffers, Pieces, each, list, perhaps_tracked, piece, refused_input};
-use crate::on::On;
+use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece};
+use crate::stack::{Input, Process};
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
+use uncopy_core::regions::RegionId;
+use uncopy_ranges::span::Span;
 use uncopy_vm::clock::{Lap, Sampler};
-use uncopy_vm::pages::CopyBytes;
-use uncopy_vm::space;
+use uncopy_vm::space::{self, Books};
 
 /// Inputs smaller than this are not remembered as origins: what is copied of them is small.
 const ORIGIN_MIN: usize = 1024;
 
-/// Makes an input call into `buffers`. `as_it_is` makes the program's own call; `scattered` makes
-/// it with other pieces in place of the buffers (of the same total length), or returns `None` if it
-/// cannot. Both return what the libc function does: bytes, or -1 with errno
-/// set.
+/// Makes `call`, an input call into `buffers`.
+#[inline]
 pub fn input<const N: usize>(
-    on: On,
+    mut call: impl Input,
     buffers: &Buffers<N>,
-    copy_bytes: CopyBytes,
-    as_it_is: impl FnOnce() -> isize,
-    scattered: impl FnOnce(&mut Pieces) -> Option<isize>,
+    process: &Process,
 ) -> isize {
+    let answered = call.by_reference(bytes(buffers), |region, ranges, caller| {
+        hand_over(buffers, region, ranges, caller, process)
+    });
+    let received = match answered {
+        Some(received) => received,
+        None => receive(call, buffers, process),
+    };
+    remember(buffers.iter().copied(), received);
+    received
+}
+
+fn receive(mut call: impl Input, buffers: &[(usize, usize)], process: &Process) -> isize {
     if !perhaps_tracked(buffers) {
-        let received = as_it_is();
-        remember(buffers.iter().copied(), received);
-        return received;
+        return call.as_it_is();
     }
     static TIMED: Sampler = Sampler::new();
     let mut lap = Lap::begin(&TIMED);
@@ -36,29 +43,47 @@ pub fn input<const N: usize>(
     let planned = space::with(|b| space::charging(b, |b| b.input_begin(buffers, &mut plan)));
     if planned.is_none() || plan.bypass {
         space::evict_if_wanted();
-        let received = as_it_is();
-        remember(buffers.iter().copied(), received);
-        return received;
+        return call.as_it_is();
     }
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
-    let made = on.takes(pieces.len(), buffers.len());
+    let takes = call.takes(pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
-    let made = if made { scattered(&mut pieces) } else { None };
-    let (received, scattered) = match made {
-        // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
-        // buffer is not memory: the plain call knows the right answer.
-        Some(-1) if refused_input(on) => (as_it_is(), false),
-        Some(received) => (received, true),
-        None => (as_it_is(), false),
-    };
+    let scattered = if takes { call.into_pieces(&mut pieces) } else { None };
+    let received = scattered.unwrap_or_else(|| call.as_it_is());
     let lap = lap.and_then(Lap::resume).zip(planned);
-    let bytes = if scattered { received.max(0) as usize } else { 0 };
+    let bytes = scattered.unwrap_or(0).max(0) as usize;
     space::with_after_fork(|b| space::note(b, lap, |b| b.input_commit(&mut plan, bytes)));
     // SAFETY: the plan's own copies, its pins still held.
-    unsafe { space::execute(&plan.copies, copy_bytes) };
+    unsafe { space::execute(&plan.copies, process.copy_bytes) };
     space::release(&mut plan.pins);
-    remember(buffers.iter().copied(), received);
     received
+}
+
+/// Makes the buffers views of `ranges`, received bytes that lie in `region`, and copies what has to be. Returns false where nothing has
+/// happened.
+fn hand_over(
+    buffers: &[(usize, usize)],
+    region: RegionId,
+    ranges: &[Span],
+    caller: usize,
+    process: &Process,
+) -> bool {
+    let mut ends =
+        buffers.iter().filter(|b| b.1 > 0).flat_map(|&(addr, len)| [addr, addr + len - 1]);
+    if ends.any(process.on_own_stack) {
+        return false;
+    }
+    let mut plan = InputPlan::default();
+    let take = |b: &mut Books| b.input_by_reference(buffers, region, ranges, caller, &mut plan);
+    let taken = space::with(take) == Some(true);
+    if taken {
+        // SAFETY: the plan's own copies, its pins still held.
+        unsafe { space::execute(&plan.copies, process.copy_bytes) };
+        space::release(&mut plan.pins);
+    } else {
+        space::evict_if_wanted();
+    }
+    taken
 }
 
 /// Makes an input call into the `count` buffers that `iov` lists: see [`input`].
@@ -66,19 +91,17 @@ pub fn input<const N: usize>(
 /// # Safety
 /// As for [`each`].
 pub unsafe fn input_listed(
-    on: On,
+    mut call: impl Input,
     (iov, count): (*const iovec, usize),
-    copy_bytes: CopyBytes,
-    as_it_is: impl FnOnce() -> isize,
-    scattered: impl FnOnce(&mut Pieces) -> Option<isize>,
+    process: &Process,
 ) -> isize {
     // SAFETY: the caller's promise.
     unsafe {
         let mut buffers = Buffers::default();
         if list(iov, count, &mut buffers) {
-            return input(on, &buffers, copy_bytes, as_it_is, scattered);
+            return input(call, &buffers, process);
         }
-        let received = as_it_is();
+        let received = call.as_it_is();
         remember(each(iov, count), received);
         received
     }

@@ -1,8 +1,8 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page; what is sent again and again goes by reference.
 
-use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece, refused_for_pieces};
-use crate::on::On;
+use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece};
+use crate::stack::{Lending, Lent, Output, Process, Saving};
 use libc::iovec;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::OutputPlan;
@@ -10,42 +10,25 @@ use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_counters::add;
 use uncopy_ranges::span::Span;
 use uncopy_vm::clock::{Lap, Sampler};
-use uncopy_vm::lend::{self, Kind, Lent, Target};
 use uncopy_vm::{critical, space};
 
-/// What is known of a call that writes to a stream.
-#[derive(Clone, Copy, Debug)]
-pub struct Stream {
-    /// Where to, and how.
-    pub target: Target,
-    /// It asks for nothing that a call by reference could not do.
-    pub plain: bool,
-    /// Where the call returns to.
-    pub caller: usize,
-    /// Whether an address may be unmapped: it is not the running thread's stack.
-    pub movable: fn(usize) -> bool,
-}
-
-/// Makes an output call from `buffers`. `gathered` makes it with other pieces in place of the
-/// buffers. (Where `on` cannot take these, the call is made as it is, and faults supply the bytes.)
-/// `stream` tells more of it, where it is one that may go by reference.
+/// Makes `call`, an output call from `buffers`. (Where the stack cannot make it otherwise it is made as it is, and faults supply the
+/// bytes.)
 #[inline]
 pub fn output<const N: usize>(
-    on: On,
+    mut call: impl Output,
     buffers: &Buffers<N>,
-    stream: Option<Stream>,
-    as_it_is: impl FnOnce() -> isize,
-    gathered: impl Fn(&Pieces) -> isize,
+    process: &Process,
 ) -> isize {
-    let stream = stream.filter(|_| bytes(buffers) >= lend::from());
+    let lending = call.lending().filter(|l| bytes(buffers) >= l.from);
     if !perhaps_tracked(buffers) {
         // (Most calls end here.)
-        let adopted = stream.is_some_and(|s| adopt_repeats(buffers, &s));
+        let adopted = lending.is_some_and(|l| adopt_repeats(buffers, &mut call, &l, process));
         if !adopted {
-            return as_it_is();
+            return call.as_it_is();
         }
     }
-    output_tracked(on, buffers, stream, as_it_is, gathered)
+    output_tracked(call, buffers, lending, process)
 }
 
 /// Makes an output call from the `count` buffers that `iov` lists: see [`output`].
@@ -53,31 +36,28 @@ pub fn output<const N: usize>(
 /// # Safety
 /// As for [`each`](crate::buffers::each).
 pub unsafe fn output_listed(
-    on: On,
+    mut call: impl Output,
     (iov, count): (*const iovec, usize),
-    stream: Option<Stream>,
-    as_it_is: impl FnOnce() -> isize,
-    gathered: impl Fn(&Pieces) -> isize,
+    process: &Process,
 ) -> isize {
     let mut buffers = Buffers::default();
     // SAFETY: the caller's promise.
     if unsafe { list(iov, count, &mut buffers) } {
-        output(on, &buffers, stream, as_it_is, gathered)
+        output(call, &buffers, process)
     } else {
-        as_it_is()
+        call.as_it_is()
     }
 }
 
 fn output_tracked(
-    on: On,
+    mut call: impl Output,
     buffers: &[(usize, usize)],
-    stream: Option<Stream>,
-    as_it_is: impl FnOnce() -> isize,
-    gathered: impl Fn(&Pieces) -> isize,
+    lending: Option<Lending>,
+    process: &Process,
 ) -> isize {
     static TIMED: Sampler = Sampler::new();
     // (What may go by reference asks more questions, and is another work when it does.)
-    let mut lap = if stream.is_none() { Lap::begin(&TIMED) } else { None };
+    let mut lap = if lending.is_none() { Lap::begin(&TIMED) } else { None };
     let mut plan = OutputPlan::default();
     let plan_it = |plan: &mut OutputPlan| {
         *plan = OutputPlan::default();
@@ -85,14 +65,14 @@ fn output_tracked(
             .filter(|_| !plan.bypass)
     };
     let mut planned = plan_it(&mut plan);
-    if let Some(s) = &stream {
+    if let Some(l) = &lending {
         let again = if planned.is_some() {
             let resident =
                 |(p, id): (&(usize, usize), &ExtentId)| (*id == ExtentId::NONE).then_some(*p);
             let pieces = plan.pieces.iter().zip(&plan.extents);
-            adopt_repeats(&Buffers::of(pieces.filter_map(resident)), s)
+            adopt_repeats(&Buffers::of(pieces.filter_map(resident)), &mut call, l, process)
         } else {
-            adopt_repeats(buffers, s)
+            adopt_repeats(buffers, &mut call, l, process)
         };
         if again {
             space::release(&mut plan.pins);
@@ -100,32 +80,30 @@ fn output_tracked(
         }
     }
     if planned.is_none() {
-        return as_it_is();
+        return call.as_it_is();
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
-    let lent = stream.map_or(Lent::No, |s| by_reference(&mut plan, &pieces, &s));
-    let takes = lent != Lent::No || on.takes(pieces.len(), buffers.len());
+    let lent = lending.map_or(Lent::No, |l| by_reference(&mut plan, &pieces, &mut call, &l));
+    let takes = lent != Lent::No || call.takes(pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
     let sent = match lent {
-        Lent::No => takes.then(|| {
+        Lent::No if takes => {
             warm(&plan);
-            gathered(&pieces)
-        }),
+            call.from_pieces(&pieces)
+        }
+        Lent::No => None,
         Lent::Done(sent) => Some(sent),
-        Lent::Rest(sent) => Some(sent as isize + gathered(&behind(&pieces, sent)).max(0)),
+        Lent::Rest(sent) => {
+            let more = call.from_pieces(&behind(&pieces, sent));
+            Some(sent as isize + more.unwrap_or(0).max(0))
+        }
     };
     let lap = lap.and_then(Lap::resume).zip(planned);
     let bytes = sent.unwrap_or(0).max(0) as usize;
     space::with_after_fork(|b| {
         space::note(b, lap, |b| b.output_done(&mut plan, bytes, lent != Lent::No));
     });
-    match sent {
-        // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
-        // buffer is not memory: the plain call knows the right answer.
-        Some(-1) if lent == Lent::No && refused_for_pieces() => as_it_is(),
-        Some(sent) => sent,
-        None => as_it_is(),
-    }
+    sent.unwrap_or_else(|| call.as_it_is())
 }
 
 /// Most bytes of one output that are fetched into the cache before the kernel reads them: half of what a
@@ -178,34 +156,44 @@ fn behind(pieces: &Pieces, sent: usize) -> Pieces {
 }
 
 /// Sends what of the plan may go by reference so, and the rest with it.
-fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent {
-    if plan.gathered < lend::from() {
+fn by_reference(
+    plan: &mut OutputPlan,
+    pieces: &Pieces,
+    call: &mut impl Output,
+    lending: &Lending,
+) -> Lent {
+    if plan.gathered < lending.from {
         return Lent::No;
     }
     if !plan.again {
         add(&space::COUNTERS.unlent_sent_once, 1);
         return Lent::No;
     }
-    if space::PAUSES.rests(stream.caller, bytes(&plan.pieces)) {
+    if space::PAUSES.rests(lending.caller, bytes(&plan.pieces)) {
         add(&space::COUNTERS.unlent_resting, 1);
         return Lent::No;
     }
-    let kind = if stream.plain { lend::kind(stream.target.fd) } else { None };
-    let Some(kind) = kind.filter(|k| lend::fits(*k, pieces)) else {
+    let saving = if lending.plain { call.saving(pieces) } else { None };
+    let Some(saving) = saving else {
         add(&space::COUNTERS.unlent_peer, 1);
         return Lent::No;
     };
-    space::with(|b| b.lend(plan, stream.caller, kind == Kind::PacedTcp));
+    space::with(|b| b.lend(plan, lending.caller, saving == Saving::Less));
     if plan.lent == 0 {
         return Lent::No;
     }
-    lend::send(kind, &stream.target, pieces, plan.lent)
+    call.lend(pieces, plan.lent)
 }
 
 /// Large resident buffers that were sent just like this some times already become views. Returns whether
 /// any did.
-fn adopt_repeats(buffers: &[(usize, usize)], stream: &Stream) -> bool {
-    if !space::wanted() || !stream.plain {
+fn adopt_repeats(
+    buffers: &[(usize, usize)],
+    call: &mut impl Output,
+    lending: &Lending,
+    process: &Process,
+) -> bool {
+    if !space::wanted() || !lending.plain {
         return false;
     }
     let mut adopted = false;
@@ -214,8 +202,8 @@ fn adopt_repeats(buffers: &[(usize, usize)], stream: &Stream) -> bool {
             continue;
         }
         let total = bytes(buffers);
-        if !space::PAUSES.rests(stream.caller, total) {
-            match adopt(Span::sized(addr, len), total, stream) {
+        if !space::PAUSES.rests(lending.caller, total) {
+            match adopt(Span::sized(addr, len), total, call, lending.caller, process) {
                 Some(true) => adopted = true,
                 Some(false) => space::REPEATS.unfit(addr),
                 None => {}
@@ -225,25 +213,25 @@ fn adopt_repeats(buffers: &[(usize, usize)], stream: &Stream) -> bool {
     adopted
 }
 
-/// What the descriptor is, if it takes pages, these among them.
-fn takes(span: Span, stream: &Stream) -> Option<Kind> {
-    lend::kind(stream.target.fd).filter(|k| lend::fits(*k, &[piece(span.start, span.len())]))
-}
-
 /// Makes a view of `span`, if it can; `None`: not just now.
 #[cold]
-fn adopt(span: Span, total: usize, stream: &Stream) -> Option<bool> {
+fn adopt(
+    span: Span,
+    total: usize,
+    call: &mut impl Output,
+    caller: usize,
+    process: &Process,
+) -> Option<bool> {
     if critical::inside() {
         return None;
     }
-    if !(stream.movable)(span.start) || !(stream.movable)(span.end - 1) {
+    if (process.on_own_stack)(span.start) || (process.on_own_stack)(span.end - 1) {
         return Some(false);
     }
-    let Some(kind) = takes(span, stream) else { return Some(false) };
+    let Some(saving) = call.saving(&[piece(span.start, span.len())]) else { return Some(false) };
     // (As for the first elided copy: starting makes a thread.)
     if !space::running() && (critical::in_handler() || !space::start()) {
         return None;
     }
-    let paced = kind == Kind::PacedTcp;
-    space::with(|b| b.adopt(span, stream.caller, total, paced))
+    space::with(|b| b.adopt(span, caller, total, saving == Saving::Less))
 }

@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_counters::add;
 use uncopy_stack::copy::{Source, copy};
+use uncopy_stack::stack::Process;
 use uncopy_vm::{clock, critical, early, space, work};
 
 /// Copies below this many bytes are never looked at.
@@ -230,6 +231,9 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
     // SAFETY: the caller's promise to memcpy.
     unsafe { copy(dst, src, n, caller, source, real::copy_bytes) }
 }
+
+/// What stacks need of the process.
+pub const PROCESS: Process = Process { copy_bytes: real::copy_bytes, on_own_stack };
 
 /// Whether `addr` is on the running thread's stack, which is never unmapped. A thread's stack ends
 /// below its thread pointer, the first thread's at libc's mark.

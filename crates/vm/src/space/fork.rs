@@ -9,6 +9,7 @@ use super::ground::ground_stack;
 use super::hold::Hold;
 use super::life::{STARTS, off, off_because};
 use super::reach::{poke, populate, present};
+use super::regions::{self, carry_out_releases, recall};
 use super::{COUNTERS, GATE, GLOBAL, PAUSES, Space, materialize_all};
 use crate::gate::{IDLE, INHERITED, OFF, SERVING};
 use crate::pages::{CopyBytes, Fds};
@@ -34,8 +35,18 @@ pub fn before_fork() {
 
 /// The books do not change until [`thaw`].
 pub fn freeze_books() {
-    ground_stack();
-    critical::within(|| GATE.freeze(|| LIST.clear(), rustix::thread::sched_yield));
+    loop {
+        ground_stack();
+        critical::within(|| GATE.freeze(|| LIST.clear(), rustix::thread::sched_yield));
+        // Views of others' memory do not come along: its owner goes on using it.
+        let abroad =
+            regions::any() && Hold::take().books().is_some_and(|books| books.views_abroad());
+        if !abroad {
+            return;
+        }
+        thaw();
+        recall(None);
+    }
 }
 
 /// After fork, in the parent.
@@ -81,6 +92,18 @@ pub fn thaw() {
             LIST.clear();
         });
     });
+    if regions::any() {
+        carry_out_releases();
+    }
+}
+
+/// A child has no regions: what is in use of its parent's, by a call that a handler of the program's forked in, ends without a word.
+fn forget_regions() {
+    if regions::any()
+        && let Some(books) = Hold::take().books()
+    {
+        books.forget_regions();
+    }
 }
 
 /// After fork, in the child: its own userfaultfds, its own monitor, the same views.
@@ -102,6 +125,7 @@ pub fn after_bare_fork_child() {
     monitor::is_gone();
     files::after_bare_fork_child();
     GATE.reset();
+    forget_regions();
     GATE.set_state(OFF);
 }
 
@@ -113,6 +137,7 @@ fn renew_child() {
     COUNTERS.reset();
     lend::after_fork_child();
     alive_here();
+    forget_regions();
     if state == OFF {
         return;
     }

@@ -5,6 +5,7 @@
 use super::alive::heed_unknown_fork;
 use super::descriptors::in_own_process;
 use super::ground::ground_stack;
+use super::regions::{carry_out, carry_out_releases};
 use super::{Books, GATE, GLOBAL, Space, running};
 use crate::clock::Lap;
 use crate::gate::INHERITED;
@@ -61,7 +62,25 @@ pub fn with<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         return None;
     }
     let mut hold = Hold;
-    hold.books().map(f)
+    let result = hold.books().map(|b| done(b, f));
+    drop(hold);
+    tell_owners(result)
+}
+
+/// Runs `f`, and says whether owners of regions are to be told of something.
+#[inline]
+fn done<R>(b: &mut Books, f: impl FnOnce(&mut Books) -> R) -> (R, bool) {
+    let result = f(b);
+    (result, b.releases_wait())
+}
+
+#[inline]
+fn tell_owners<R>(result: Option<(R, bool)>) -> Option<R> {
+    let (result, released) = result?;
+    if released {
+        carry_out_releases();
+    }
+    Some(result)
 }
 
 /// Others see the statistics of a child only from here on: most children execute something, or end.
@@ -76,7 +95,7 @@ fn begin_in_child() {
 /// that went into an extent, a pin).
 #[inline]
 pub fn with_after_fork<R>(f: impl FnOnce(&mut Books) -> R) -> Option<R> {
-    with_space_after_fork(|space| space.books.as_mut().map(f)).flatten()
+    tell_owners(with_space_after_fork(|s| s.books.as_mut().map(|b| done(b, f))).flatten())
 }
 
 #[inline]
@@ -106,12 +125,27 @@ pub(crate) fn for_monitor<R>(
     fds: &mut Option<Fds>,
     f: impl FnOnce(&mut Books, bool) -> R,
 ) -> Option<R> {
-    GATE.lock();
-    // SAFETY: the lock is held.
-    let books = unsafe { &mut *GLOBAL.0.get() }.as_mut().and_then(|s| s.books.as_mut());
-    let result = books.map(|b| swapped(b, fds, |b| f(b, GATE.frozen())));
-    GATE.unlock();
-    result
+    let locked = |f: &mut dyn FnMut(&mut Books)| {
+        GATE.lock();
+        // SAFETY: the lock is held.
+        let books = unsafe { &mut *GLOBAL.0.get() }.as_mut().and_then(|s| s.books.as_mut());
+        books.map(f);
+        GATE.unlock();
+    };
+    let (mut f, mut result) = (Some(f), None);
+    locked(&mut |b| {
+        let Some(f) = f.take() else { return };
+        result = Some(swapped(b, fds, |b| done(b, |b| f(b, GATE.frozen()))));
+    });
+    let (result, released) = result?;
+    if released {
+        carry_out(|| {
+            let mut release = None;
+            locked(&mut |b| release = if GATE.frozen() { None } else { b.take_release() });
+            release
+        });
+    }
+    Some(result)
 }
 
 fn swapped<R>(b: &mut Books, fds: &mut Option<Fds>, f: impl FnOnce(&mut Books) -> R) -> R {

@@ -12,6 +12,7 @@
 //! | `descriptors` | our descriptors, which are not the program's |
 //! | `alive` | whether this is a child that was made behind our back |
 //! | `ground` | the stack under the lock is there |
+//! | `regions` | memory of others that extents lie in |
 //! | `rights` | our threads have no more rights than the program's |
 //! | `reach` | the program's memory, reached through the kernel |
 //!
@@ -27,6 +28,7 @@ mod ground;
 mod hold;
 mod life;
 mod reach;
+mod regions;
 mod rights;
 
 pub use alive::alive;
@@ -52,6 +54,7 @@ pub use hold::{charging, note, with, with_after_fork};
 pub(crate) use hold::{for_monitor, with_fds};
 pub use life::{init, may_have_split_mappings, stand_down, stand_down_if_alone, start};
 pub use reach::copy_within;
+pub use regions::{begin_region, end_region, recall};
 pub use rights::{ids_changed, rights_changed, rights_lessened, without_our_threads};
 
 use crate::gate::{Gate, INHERITED, OFF, SERVING};

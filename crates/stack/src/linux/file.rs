@@ -7,10 +7,12 @@
 //! unsafe: has the tracker copy into the program's buffer. What it leaves to be copied by hand goes
 //! through the kernel, because a program may pass a pointer into nowhere.
 
+use super::Receive;
+use super::on::On;
 use crate::buffers::{Buffers, Pieces, piece};
 use crate::copy::{Source, copy};
-use crate::input::{input, remember};
-use crate::on::On;
+use crate::input::input;
+use crate::stack::Process;
 use core::cell::Cell;
 use libc::iovec;
 use rustix::fd::BorrowedFd;
@@ -19,7 +21,6 @@ use uncopy_counters::add;
 use uncopy_inject::{Call, Error};
 use uncopy_shelf::Chunk;
 use uncopy_vm::files::{self, CHUNK, Kept, READ_MIN, chunks};
-use uncopy_vm::pages::CopyBytes;
 use uncopy_vm::{inject, space};
 
 /// Whether a read of `n` bytes may be answered from a kept file.
@@ -28,21 +29,32 @@ pub fn perhaps(n: usize) -> bool {
     n >= READ_MIN && files::allowed()
 }
 
-/// Answers a read of `n` bytes of `fd` at `at` (`None`: at its position, which moves) into the buffer at
-/// `dst`, for the call site that returns to `caller`. `read` is the plain positioned read, as
-/// `preadv(2)` answers. `None`: nothing was done, the call is to be made as it is.
+/// A read that may be answered from a kept file.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// The program's descriptor.
+    pub fd: i32,
+    /// Its buffer.
+    pub dst: usize,
+    /// Where in the file; `None`: at its position, which moves.
+    pub at: Option<i64>,
+    /// Where its call returns to.
+    pub caller: usize,
+    /// What it runs in.
+    pub process: Process,
+}
+
+/// Answers a read of `n` bytes. `positioned` is the plain positioned read, as `preadv(2)` answers. `None`: nothing was done, the call is to
+/// be made as it is.
 ///
 /// # Safety
 /// As for `read(2)`: what is valid of the buffer may be overwritten.
-pub unsafe fn read(
-    fd: i32,
-    dst: usize,
+pub(super) unsafe fn read(
+    call: &Read,
     n: usize,
-    at: Option<i64>,
-    caller: usize,
-    copy_bytes: CopyBytes,
-    read: impl Fn(&[iovec], i64) -> isize,
+    positioned: impl Fn(&[iovec], i64) -> isize,
 ) -> Option<isize> {
+    let &Read { fd, dst, at, caller, ref process } = call;
     // (What a site that rests would have to be copied, the plain read copies faster.)
     if fd < 0 || at.is_some_and(|at| at < 0) || space::PAUSES.rests(caller, n) {
         return None;
@@ -58,7 +70,7 @@ pub unsafe fn read(
     if want < READ_MIN || n / 2 >= want && space::PAUSES.rests(caller, want) {
         return None;
     }
-    if !fill(&kept, file, from, want, copy_bytes, &read) {
+    if !fill(&kept, file, from, want, process, &positioned) {
         return None;
     }
     if at.is_some() {
@@ -74,7 +86,7 @@ pub unsafe fn read(
             return Some(want as isize);
         }
     }
-    let got = read(&[piece(dst, want)], start as i64);
+    let got = positioned(&[piece(dst, want)], start as i64);
     let short = want as i64 - got.max(0) as i64;
     if short > 0 {
         let _ = rustix::fs::seek(file, SeekFrom::Current(-short));
@@ -94,7 +106,7 @@ fn fill(
     file: BorrowedFd<'_>,
     from: u64,
     len: usize,
-    copy_bytes: CopyBytes,
+    process: &Process,
     read: impl Fn(&[iovec], i64) -> isize,
 ) -> bool {
     for chunk in chunks(from, len) {
@@ -102,7 +114,7 @@ fn fill(
             Chunk::There => {}
             Chunk::NotNow => return false,
             Chunk::Yours => {
-                let there = fill_chunk(kept, chunk, copy_bytes, &read);
+                let there = fill_chunk(kept, chunk, process, &read);
                 if !kept.filled(chunk, file, there) {
                     return false;
                 }
@@ -116,7 +128,7 @@ fn fill(
 fn fill_chunk(
     kept: &Kept,
     chunk: usize,
-    copy_bytes: CopyBytes,
+    process: &Process,
     read: impl Fn(&[iovec], i64) -> isize,
 ) -> bool {
     let span = kept.chunk(chunk);
@@ -125,13 +137,12 @@ fn fill_chunk(
     }
     let buffer = Buffers::one(span.start, span.len());
     let offset = (chunk * CHUNK) as i64;
-    let got = input(
-        On::Vectored,
-        &buffer,
-        copy_bytes,
-        || read(&[piece(span.start, span.len())], offset),
-        |p: &mut Pieces| Some(read(p, offset)),
-    );
+    let call = Receive {
+        on: On::Vectored,
+        as_it_is: || read(&[piece(span.start, span.len())], offset),
+        scattered: |p: &mut Pieces| Some(read(p, offset)),
+    };
+    let got = input(call, &buffer, process);
     add(&space::COUNTERS.kept_fill_bytes, got.max(0) as u64);
     got == span.len() as isize
 }
@@ -149,7 +160,6 @@ unsafe fn deliver(kept: &Kept, dst: usize, from: u64, len: usize, caller: usize)
     }
     add(&space::COUNTERS.kept_reads, 1);
     add(&space::COUNTERS.kept_read_bytes, len as u64);
-    remember(core::iter::once((dst, len)), len as isize);
     true
 }
 
