@@ -48,7 +48,7 @@ fn receive(mut call: impl Input, buffers: &[(usize, usize)], process: &Process) 
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
     let takes = call.takes(pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
-    let scattered = if takes { call.into_pieces(&mut pieces) } else { None };
+    let scattered = if takes { call.scatter(&mut pieces) } else { None };
     let received = scattered.unwrap_or_else(|| call.as_it_is());
     let lap = lap.and_then(Lap::resume).zip(planned);
     let bytes = scattered.unwrap_or(0).max(0) as usize;

@@ -89,12 +89,12 @@ fn output_tracked(
     let sent = match lent {
         Lent::No if takes => {
             warm(&plan);
-            call.from_pieces(&pieces)
+            call.gather(&pieces)
         }
         Lent::No => None,
         Lent::Done(sent) => Some(sent),
         Lent::Rest(sent) => {
-            let more = call.from_pieces(&behind(&pieces, sent));
+            let more = call.gather(&behind(&pieces, sent));
             Some(sent as isize + more.unwrap_or(0).max(0))
         }
     };

@@ -37,7 +37,7 @@ pub trait Input {
 
     /// Makes the call with `pieces` in place of the program's buffers, which are as long together. `None`: it cannot be made so, and
     /// nothing has happened; it is made as it is.
-    fn into_pieces(&mut self, pieces: &mut Pieces) -> Option<isize>;
+    fn scatter(&mut self, pieces: &mut Pieces) -> Option<isize>;
 
     /// Answers the call without receiving: what it would bring lies in memory already. `room` is how many bytes the buffers hold.
     ///
@@ -90,7 +90,7 @@ pub trait Output {
 
     /// Makes the call with `pieces` in place of the program's buffers: the same bytes, which are gathered from where they are. `None`: it cannot
     /// be made so, and nothing has happened.
-    fn from_pieces(&mut self, pieces: &Pieces) -> Option<isize>;
+    fn gather(&mut self, pieces: &Pieces) -> Option<isize>;
 
     /// Whether, and how, some of it may go by reference: without a copy, from pages that stay as they are for ever.
     fn lending(&self) -> Option<Lending> {

@@ -118,13 +118,11 @@ impl Connection for Sockets {
     fn receive(&mut self, buffer: &Buffers<1>) -> isize {
         let (fd, (addr, len)) = (self.0[1], buffer[0]);
         // SAFETY: the buffer, or pieces in place of it.
-        let call = Receive {
-            on: On::Descriptor(fd),
-            as_it_is: || unsafe { libc::read(fd, addr as *mut _, len) },
-            scattered: |p: &mut Pieces| unsafe {
-                Some(libc::readv(fd, p.as_ptr(), p.len() as i32))
-            },
-        };
+        let call = Receive::new(
+            On::Descriptor(fd),
+            || unsafe { libc::read(fd, addr as *mut _, len) },
+            |p: &mut Pieces| unsafe { Some(libc::readv(fd, p.as_ptr(), p.len() as i32)) },
+        );
         input(call, buffer, &PROCESS)
     }
 }

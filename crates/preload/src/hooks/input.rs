@@ -63,16 +63,16 @@ fn from_kept_file(
 unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
     let kept = from_kept_file(fd, buf, n, None, caller);
     // SAFETY: the program's own arguments, or pieces of extents (or of memory of ours) in place of its buffer.
-    let call = Receive {
-        on: On::Descriptor(fd),
-        as_it_is: || unsafe { real::read(fd, buf, n) },
-        scattered: |p: &mut Pieces| unsafe {
+    let call = Receive::new(
+        On::Descriptor(fd),
+        || unsafe { real::read(fd, buf, n) },
+        |p: &mut Pieces| unsafe {
             Some(match p.as_slice() {
                 [one] => real::read(fd, one.iov_base, one.iov_len),
                 many => real::readv(fd, many.as_ptr(), many.len() as c_int),
             })
         },
-    };
+    );
     // SAFETY: as above.
     let positioned =
         |p: &[iovec], at| unsafe { real::preadv(fd, p.as_ptr(), p.len() as c_int, at) };
@@ -89,16 +89,16 @@ unsafe extern "C" fn pread_for(
     before_positioned(at, n);
     let kept = from_kept_file(fd, buf, n, Some(at), caller);
     // SAFETY: as in `read`.
-    let call = Receive {
-        on: On::Descriptor(fd),
-        as_it_is: || unsafe { real::pread(fd, buf, n, at) },
-        scattered: |p: &mut Pieces| unsafe {
+    let call = Receive::new(
+        On::Descriptor(fd),
+        || unsafe { real::pread(fd, buf, n, at) },
+        |p: &mut Pieces| unsafe {
             Some(match p.as_slice() {
                 [one] => real::pread(fd, one.iov_base, one.iov_len, at),
                 many => real::preadv(fd, many.as_ptr(), many.len() as c_int, at),
             })
         },
-    };
+    );
     // SAFETY: as in `read`.
     let positioned =
         |p: &[iovec], at| unsafe { real::preadv(fd, p.as_ptr(), p.len() as c_int, at) };
@@ -128,11 +128,11 @@ pub unsafe extern "C" fn __read_chk(
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: as in `read`; a negative count becomes one that is refused.
     unsafe {
-        let call = Receive {
-            on: On::Descriptor(fd),
-            as_it_is: || real::readv(fd, iov, count),
-            scattered: |p: &mut Pieces| Some(real::readv(fd, p.as_ptr(), p.len() as c_int)),
-        };
+        let call = Receive::new(
+            On::Descriptor(fd),
+            || real::readv(fd, iov, count),
+            |p: &mut Pieces| Some(real::readv(fd, p.as_ptr(), p.len() as c_int)),
+        );
         input_listed(call, (iov, count as usize), &PROCESS)
     }
 }
@@ -181,11 +181,11 @@ pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: 
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `readv`.
     unsafe {
-        let call = Receive {
-            on: On::Descriptor(fd),
-            as_it_is: || real::preadv(fd, iov, count, at),
-            scattered: |p: &mut Pieces| Some(real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
-        };
+        let call = Receive::new(
+            On::Descriptor(fd),
+            || real::preadv(fd, iov, count, at),
+            |p: &mut Pieces| Some(real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
+        );
         input_listed(call, (iov, count as usize), &PROCESS)
     }
 }
@@ -221,13 +221,11 @@ pub unsafe extern "C" fn preadv2(
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `readv`.
     unsafe {
-        let call = Receive {
-            on: On::Descriptor(fd),
-            as_it_is: || real::preadv2(fd, iov, count, at, flags),
-            scattered: |p: &mut Pieces| {
-                Some(real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags))
-            },
-        };
+        let call = Receive::new(
+            On::Descriptor(fd),
+            || real::preadv2(fd, iov, count, at, flags),
+            |p: &mut Pieces| Some(real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags)),
+        );
         input_listed(call, (iov, count as usize), &PROCESS)
     }
 }
@@ -365,7 +363,7 @@ unsafe fn receive(
         }
         Some(received)
     };
-    let received = input(Receive { on: On::Vectored, as_it_is, scattered }, &buffers, &PROCESS);
+    let received = input(Receive::new(On::Vectored, as_it_is, scattered), &buffers, &PROCESS);
     if unwritten { not_given() } else { received }
 }
 
@@ -389,10 +387,10 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
         let known = if flags & UNUSUAL == 0 { header(msg) } else { None };
         let Some(known) = known else { return real::recvmsg(fd, msg, flags) };
         let mut unwritten = false;
-        let call = Receive {
-            on: On::Vectored,
-            as_it_is: || real::recvmsg(fd, msg, flags),
-            scattered: |p: &mut Pieces| {
+        let call = Receive::new(
+            On::Vectored,
+            || real::recvmsg(fd, msg, flags),
+            |p: &mut Pieces| {
                 let mut other = known;
                 other.msg_iov = p.as_mut_ptr();
                 other.msg_iovlen = p.len();
@@ -406,7 +404,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
                 }
                 Some(received)
             },
-        };
+        );
         let received = input_listed(call, (known.msg_iov, known.msg_iovlen), &PROCESS);
         if unwritten { not_given() } else { received }
     }

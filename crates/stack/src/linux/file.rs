@@ -137,11 +137,11 @@ fn fill_chunk(
     }
     let buffer = Buffers::one(span.start, span.len());
     let offset = (chunk * CHUNK) as i64;
-    let call = Receive {
-        on: On::Vectored,
-        as_it_is: || read(&[piece(span.start, span.len())], offset),
-        scattered: |p: &mut Pieces| Some(read(p, offset)),
-    };
+    let call = Receive::new(
+        On::Vectored,
+        || read(&[piece(span.start, span.len())], offset),
+        |p: &mut Pieces| Some(read(p, offset)),
+    );
     let got = input(call, &buffer, process);
     add(&space::COUNTERS.kept_fill_bytes, got.max(0) as u64);
     got == span.len() as isize

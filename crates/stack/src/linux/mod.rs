@@ -30,12 +30,21 @@ fn refused_input(on: On) -> bool {
 /// An input call.
 #[derive(Debug)]
 pub struct Receive<A, P> {
-    /// What it is made on.
-    pub on: On,
-    /// Makes it as the program did.
-    pub as_it_is: A,
-    /// Makes it with other pieces; `None`: it cannot be.
-    pub scattered: P,
+    on: On,
+    as_it_is: A,
+    scattered: P,
+}
+
+impl<A, P> Receive<A, P>
+where
+    A: FnMut() -> isize,
+    P: FnMut(&mut Pieces) -> Option<isize>,
+{
+    /// `as_it_is` makes it as the program did, `scattered` with other pieces; `None`: it cannot be made so.
+    #[inline]
+    pub fn new(on: On, as_it_is: A, scattered: P) -> Self {
+        Self { on, as_it_is, scattered }
+    }
 }
 
 impl<A, P> Input for Receive<A, P>
@@ -54,7 +63,7 @@ where
     }
 
     #[inline]
-    fn into_pieces(&mut self, pieces: &mut Pieces) -> Option<isize> {
+    fn scatter(&mut self, pieces: &mut Pieces) -> Option<isize> {
         (self.scattered)(pieces).filter(|n| *n != -1 || !refused_input(self.on))
     }
 }
@@ -86,8 +95,8 @@ where
     }
 
     #[inline]
-    fn into_pieces(&mut self, pieces: &mut Pieces) -> Option<isize> {
-        self.call.into_pieces(pieces)
+    fn scatter(&mut self, pieces: &mut Pieces) -> Option<isize> {
+        self.call.scatter(pieces)
     }
 
     /// (A kept file lies in memory of ours that consists of views: there is nothing to hand over.)
@@ -152,7 +161,7 @@ where
     }
 
     #[inline]
-    fn from_pieces(&mut self, pieces: &Pieces) -> Option<isize> {
+    fn gather(&mut self, pieces: &Pieces) -> Option<isize> {
         let sent = (self.gathered)(pieces);
         (sent != -1 || !refused_for_pieces()).then_some(sent)
     }

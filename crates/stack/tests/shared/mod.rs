@@ -152,10 +152,10 @@ impl Output for Sending<'_> {
     fn as_it_is(&mut self) -> isize {
         let (addr, len) = self.buffer;
         let whole = Pieces::from_iter([piece(addr, len)]);
-        self.from_pieces(&whole).expect("any pieces will do")
+        self.gather(&whole).expect("any pieces will do")
     }
 
-    fn from_pieces(&mut self, pieces: &Pieces) -> Option<isize> {
+    fn gather(&mut self, pieces: &Pieces) -> Option<isize> {
         let mut sent = 0;
         for p in pieces {
             let mut from = Span::sized(p.iov_base as usize, p.iov_len);
@@ -186,10 +186,10 @@ impl Input for Receiving<'_> {
     fn as_it_is(&mut self) -> isize {
         let (addr, len) = self.buffer;
         let mut whole = Pieces::from_iter([piece(addr, len)]);
-        self.into_pieces(&mut whole).expect("any pieces will do")
+        self.scatter(&mut whole).expect("any pieces will do")
     }
 
-    fn into_pieces(&mut self, pieces: &mut Pieces) -> Option<isize> {
+    fn scatter(&mut self, pieces: &mut Pieces) -> Option<isize> {
         let mut received = 0;
         for p in pieces {
             let mut to = Span::sized(p.iov_base as usize, p.iov_len);
