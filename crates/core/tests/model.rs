@@ -13,7 +13,7 @@ use uncopy_core::excluded::Why;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan, RecallPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy, Way};
+use uncopy_decide::{Costs, Pauses, Policy, Regime};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -478,8 +478,8 @@ impl World {
     /// The same bytes are sent so often, while their call sites rest, that they had better be ordinary memory.
     fn send_often(&mut self) {
         let buffer = self.range();
-        let way = self.pauses.way.load(Relaxed);
-        self.pauses.way.store(Way::None as u32, Relaxed);
+        let way = self.pauses.regime.load(Relaxed);
+        self.pauses.regime.store(Regime::None as u32, Relaxed);
         let mut held = OutputPlan::default();
         let mut gathered = false;
         for _ in 0..20 {
@@ -504,7 +504,7 @@ impl World {
             }
         }
         self.tracker.release(&mut held.pins);
-        self.pauses.way.store(way, Relaxed);
+        self.pauses.regime.store(way, Relaxed);
         self.read(buffer);
     }
 
@@ -665,7 +665,7 @@ impl World {
 
     fn step(&mut self) {
         if self.random.one_in(40) {
-            self.pauses.way.store(self.random.below(3) as u32, Relaxed);
+            self.pauses.regime.store(self.random.below(3) as u32, Relaxed);
         }
         self.act();
         while self.tracker.wants_eviction() && self.tracker.evict(8) != Ok(false) {}

@@ -19,7 +19,7 @@ use uncopy_torture::defined::Defined;
 use uncopy_torture::generate::{Profile, generate};
 use uncopy_torture::op::{Advice, CopyBy, Heap, InputBy, Op, OutputBy, Slot, WriteBy};
 use uncopy_torture::pieces::pieces;
-use uncopy_torture::script::{Place, Script};
+use uncopy_torture::script::{Script, Storage};
 
 /// Size of the larger buffers.
 const LARGE: usize = 40 * PAGE;
@@ -96,8 +96,8 @@ impl World {
         let arrays = BASE + count * 2 * AREA * PAGE;
         let slots = script.slots.iter().map(|b| {
             let at = match b.place {
-                Place::Dynamic => return Buf { dynamic: true, ..Buf::default() },
-                Place::Bss => arrays + b.start,
+                Storage::Dynamic => return Buf { dynamic: true, ..Buf::default() },
+                Storage::Bss => arrays + b.start,
                 _ => arrays + ARRAY * PAGE + b.start,
             };
             Buf { at, right: vec![0; b.len], defined: Defined::all(b.len), ..Buf::default() }

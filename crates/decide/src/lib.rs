@@ -6,7 +6,7 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | `site` | which account a copy belongs to |
-//! | `way` | who decides: accounts, or all call sites alike |
+//! | `regime` | who decides: accounts, or all call sites alike |
 //! | `policy` | the accounts of all call sites |
 //! | `costs` | what things cost, and the text form of that |
 //! | `copy_prices` | what copies cost in this very program |
@@ -26,10 +26,10 @@ mod pauses;
 mod policy;
 mod reasons;
 mod records;
+mod regime;
 mod scale;
 mod site;
 mod trial;
-mod way;
 mod window;
 
 pub use self::copy_prices::CopyPrices;
@@ -38,8 +38,8 @@ pub use self::pauses::{Pauses, UNTIL_THEN};
 pub use self::policy::{AUDIT, CREDIT_MAX, Policy};
 pub use self::reasons::{REASONS, Reason};
 pub use self::records::{RECORDS, Record, Records, UNTRIED};
+pub use self::regime::Regime;
 pub use self::scale::Charged;
 pub use self::site::{CLASS_BITS, PAUSES, SiteId};
 pub use self::trial::Outcome;
-pub use self::way::Way;
 pub use self::window::Times;

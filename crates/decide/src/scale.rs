@@ -10,7 +10,7 @@ use crate::estimate::nearer;
 /// program's own work, copies often follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Books {
+pub(crate) enum Bookkeeping {
     /// For copies that are elided, or looked at.
     Copies,
     /// For input calls that receive into extents.
@@ -74,7 +74,7 @@ impl Scale {
 
     /// What the books of a call cost for which `ns` are modelled.
     #[inline]
-    pub(crate) fn books(&mut self, kind: Books, ns: i64) -> i64 {
+    pub(crate) fn books(&mut self, kind: Bookkeeping, ns: i64) -> i64 {
         let kind = kind as usize;
         self.charged.books[kind] += ns;
         self.ever[kind] = self.ever[kind].saturating_add(ns);
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     /// Has `s` see 100 calls of `kind` that are modelled to cost 500 ns and take `ns`.
-    fn hundred(s: &mut Scale, kind: Books, ns: i64) {
+    fn hundred(s: &mut Scale, kind: Bookkeeping, ns: i64) {
         for i in 0..100 {
             s.restart();
             s.books(kind, 500);
@@ -140,32 +140,32 @@ mod tests {
     #[test]
     fn the_books_find_their_scale_within_some_dozens_of_samples_whatever_page_table_calls_take() {
         let mut s = Scale::default();
-        hundred(&mut s, Books::Copies, 2_000);
+        hundred(&mut s, Bookkeeping::Copies, 2_000);
         assert!((360..440).contains(&s.percent()), "{}", s.percent());
-        assert!((1_800..2_200).contains(&s.books(Books::Copies, 500)));
+        assert!((1_800..2_200).contains(&s.books(Bookkeeping::Copies, 500)));
         assert_eq!(s.pages(4_000), 4_000);
     }
 
     #[test]
     fn each_kind_of_books_has_its_own_scale_and_one_that_was_never_timed_is_charged_as_modelled() {
         let mut s = Scale::default();
-        hundred(&mut s, Books::Copies, 100);
-        hundred(&mut s, Books::Outputs, 1_500);
-        assert_eq!(s.books(Books::Copies, 500), 250, "half of it is the least");
-        assert!((1_400..1_600).contains(&s.books(Books::Outputs, 500)));
-        assert_eq!(s.books(Books::Frees, 500), 500);
+        hundred(&mut s, Bookkeeping::Copies, 100);
+        hundred(&mut s, Bookkeeping::Outputs, 1_500);
+        assert_eq!(s.books(Bookkeeping::Copies, 500), 250, "half of it is the least");
+        assert!((1_400..1_600).contains(&s.books(Bookkeeping::Outputs, 500)));
+        assert_eq!(s.books(Bookkeeping::Frees, 500), 500);
     }
 
     #[test]
     fn what_two_kinds_took_together_is_no_sample() {
         let mut s = Scale::default();
         for _ in 0..100 {
-            s.books(Books::Copies, 500);
-            s.books(Books::Frees, 500);
+            s.books(Bookkeeping::Copies, 500);
+            s.books(Bookkeeping::Frees, 500);
             let charged = s.restart();
             s.took(charged, 100_000);
         }
-        assert_eq!(s.books(Books::Copies, 500), 500);
+        assert_eq!(s.books(Bookkeeping::Copies, 500), 500);
     }
 
     #[test]

@@ -5,15 +5,15 @@
 //! tries again when they do not. Python servers that copy a body of 1 MB four times gain a seventh by eliding all of it and
 //! next to nothing by each site's own account; others lose half. And elision changes what no account sees: Redis' GET of 64 KB saves
 //! 2.6 us by its one site's account, and takes 5 longer. No price tells one from the other, so the program itself is
-//! measured: stretches of one way and of another take turns, and what counts
+//! measured: stretches of one regime and of another take turns, and what counts
 //! is the processor time that the program takes for the bytes it copies, which are the same either way.
 
-use crate::way::{WAYS, Way};
+use crate::regime::{REGIMES, Regime};
 use crate::window::Times;
 
 /// Time in ns that buffers get to be unmapped before all eliding is measured, where those of some sites are,
 const SETTLE_ALL: u64 = 25_000_000;
-/// and to be made ordinary again, which is done little by little, before any other way is.
+/// and to be made ordinary again, which is done little by little, before any other regime is.
 const SETTLE: u64 = 75_000_000;
 /// Time that is measured then. (Processor time; of many threads one processor's at most.)
 const MEASURE: u64 = 60_000_000;
@@ -31,7 +31,7 @@ const WORSE: u64 = 1100;
 const NOT_BETTER: u64 = 985;
 /// Time until the first trial.
 const FIRST_WAIT: u64 = 250_000_000;
-/// Time until a way that has lost is tried again; each time so many times longer, after a clear loss or another one.
+/// Time until a regime that has lost is tried again; each time so many times longer, after a clear loss or another one.
 const LOST_WAIT: u64 = 2_000_000_000;
 const GROWS_CLEAR: u64 = 4;
 const GROWS: u64 = 2;
@@ -84,13 +84,13 @@ impl Progress {
     }
 }
 
-/// Whether `way` could save, or spare the program, a part of the processor time that is worth a trial.
-fn is_worth_trying(way: Way, did: Progress, copy_mb: u64) -> bool {
-    let about = match way {
-        Way::Accounts => return true,
-        Way::All => did.copied.saturating_sub(did.elided),
-        Way::None if did.saved.max(0) as u64 > did.times.cpu / SURE_SHARE => return false,
-        Way::None => did.elided,
+/// Whether `regime` could save, or spare the program, a part of the processor time that is worth a trial.
+fn is_worth_trying(regime: Regime, did: Progress, copy_mb: u64) -> bool {
+    let about = match regime {
+        Regime::Accounts => return true,
+        Regime::All => did.copied.saturating_sub(did.elided),
+        Regime::None if did.saved.max(0) as u64 > did.times.cpu / SURE_SHARE => return false,
+        Regime::None => did.elided,
     };
     (about >> 10).saturating_mul(copy_mb) >> 10 >= did.times.cpu / LEAST_SHARE
 }
@@ -100,7 +100,7 @@ enum Phase {
     /// Nothing is tried for so long.
     Waiting(u64),
     /// The stretch of this number; even ones are the incumbent's, odd ones this challenger's.
-    Trying(Way, usize),
+    Trying(Regime, usize),
 }
 
 /// What a trial came to.
@@ -112,7 +112,7 @@ pub enum Outcome {
     Won,
 }
 
-/// How long a way that is not in force is not tried.
+/// How long a regime that is not in force is not tried.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     /// Time that is left, in ns, when the present wait begins.
@@ -125,7 +125,7 @@ struct Rest {
 #[derive(Debug)]
 pub struct Trial {
     /// What is in force but for trials.
-    incumbent: Way,
+    incumbent: Regime,
     phase: Phase,
     /// When that began; of a stretch that is settled, when its measuring did.
     since: Progress,
@@ -133,31 +133,31 @@ pub struct Trial {
     settled: bool,
     /// What 1 MB took in each stretch.
     prices: [u64; STRETCHES],
-    /// Of each way.
-    rests: [Rest; WAYS.len()],
+    /// Of each regime.
+    rests: [Rest; REGIMES.len()],
 }
 
 /// What sites invest at first says nothing about what they will save: that none elides is tried later.
-fn first_rest(way: Way) -> u64 {
-    if way == Way::None { 2 * FIRST_WAIT } else { FIRST_WAIT }
+fn first_rest(regime: Regime) -> u64 {
+    if regime == Regime::None { 2 * FIRST_WAIT } else { FIRST_WAIT }
 }
 
 impl Default for Trial {
     fn default() -> Self {
         Self {
-            incumbent: Way::Accounts,
+            incumbent: Regime::Accounts,
             phase: Phase::Waiting(FIRST_WAIT),
             since: Progress::default(),
             settled: true,
             prices: [0; STRETCHES],
-            rests: WAYS.map(|way| Rest { left: first_rest(way), next: LOST_WAIT }),
+            rests: REGIMES.map(|regime| Rest { left: first_rest(regime), next: LOST_WAIT }),
         }
     }
 }
 
 impl Trial {
     /// Who is to decide just now.
-    pub fn way(&self) -> Way {
+    pub fn regime(&self) -> Regime {
         match self.phase {
             Phase::Trying(challenger, stretch) if stretch % 2 == 1 => challenger,
             _ => self.incumbent,
@@ -171,11 +171,11 @@ impl Trial {
 
     /// What is in force just now is so no longer, whatever was found out: the time is not known any more, or too much was lost.
     pub fn give_up(&mut self, now: Option<Progress>) {
-        let given_up = self.way();
+        let given_up = self.regime();
         if now.is_none() || given_up == self.incumbent {
-            self.incumbent = Way::Accounts;
+            self.incumbent = Regime::Accounts;
         }
-        if given_up != Way::Accounts {
+        if given_up != Regime::Accounts {
             self.rest(given_up, GROWS_CLEAR);
         }
         self.wait(now.is_none(), now.unwrap_or_default());
@@ -186,7 +186,7 @@ impl Trial {
     pub fn look(&mut self, now: Progress, copy_mb: u64) -> Option<Outcome> {
         if now.times.cpu < self.since.times.cpu {
             // (A forked child's processor time begins anew.)
-            WAYS.iter().zip(&mut self.rests).for_each(|(w, r)| r.left = first_rest(*w));
+            REGIMES.iter().zip(&mut self.rests).for_each(|(w, r)| r.left = first_rest(*w));
             self.wait(false, now);
             return None;
         }
@@ -209,34 +209,34 @@ impl Trial {
 
     /// Time in ns until what was done before is undone.
     fn settle(&self) -> u64 {
-        let from_accounts = self.incumbent == Way::Accounts;
-        if self.way() == Way::All && from_accounts { SETTLE_ALL } else { SETTLE }
+        let from_accounts = self.incumbent == Regime::Accounts;
+        if self.regime() == Regime::All && from_accounts { SETTLE_ALL } else { SETTLE }
     }
 
     /// The first challenger whose rest is over is tried, if that is worth it.
     fn end_of_wait(&mut self, did: Progress, now: Progress, copy_mb: u64) {
         let mut challenger = None;
-        for way in WAYS {
-            let left = &mut self.rests[way as usize].left;
+        for regime in REGIMES {
+            let left = &mut self.rests[regime as usize].left;
             *left = left.saturating_sub(did.time());
-            if way == self.incumbent || *left > 0 || challenger.is_some() {
+            if regime == self.incumbent || *left > 0 || challenger.is_some() {
                 continue;
             }
-            if is_worth_trying(way, did, copy_mb) {
-                challenger = Some(way);
+            if is_worth_trying(regime, did, copy_mb) {
+                challenger = Some(regime);
             } else {
                 *left = FIRST_WAIT;
             }
         }
         match challenger {
-            Some(way) => self.begin(way, 0, now),
+            Some(regime) => self.begin(regime, 0, now),
             None => self.wait(true, now),
         }
     }
 
     fn measure(
         &mut self,
-        challenger: Way,
+        challenger: Regime,
         stretch: usize,
         did: Progress,
         now: Progress,
@@ -283,13 +283,13 @@ impl Trial {
         ratios.iter().all(|r| *r < 1000) && ratios.iter().sum::<u64>() < NOT_BETTER * PAIRS as u64
     }
 
-    fn begin(&mut self, challenger: Way, stretch: usize, now: Progress) {
+    fn begin(&mut self, challenger: Regime, stretch: usize, now: Progress) {
         self.enter(Phase::Trying(challenger, stretch), false, now);
     }
 
     /// Waits until the first challenger has rested, and at least until it can be said which are worth trying.
     fn wait(&mut self, settled: bool, now: Progress) {
-        let others = WAYS.iter().filter(|w| **w != self.incumbent);
+        let others = REGIMES.iter().filter(|w| **w != self.incumbent);
         let time = others.map(|w| self.rests[*w as usize].left).min().unwrap_or(0);
         self.enter(Phase::Waiting(time.max(FIRST_WAIT)), settled, now);
     }
@@ -298,20 +298,20 @@ impl Trial {
         (self.phase, self.settled, self.since) = (phase, settled, now);
     }
 
-    /// `way` is not tried for a time that is so many times longer after this one.
-    fn rest(&mut self, way: Way, grows: u64) {
-        let longest = if way == Way::Accounts { LONGEST_CHECK } else { LONGEST_WAIT };
-        let Rest { left, next } = &mut self.rests[way as usize];
+    /// `regime` is not tried for a time that is so many times longer after this one.
+    fn rest(&mut self, regime: Regime, grows: u64) {
+        let longest = if regime == Regime::Accounts { LONGEST_CHECK } else { LONGEST_WAIT };
+        let Rest { left, next } = &mut self.rests[regime as usize];
         *left = *next;
         *next = (*next * grows).min(longest);
     }
 
-    fn win(&mut self, challenger: Way, now: Progress) -> Outcome {
+    fn win(&mut self, challenger: Regime, now: Progress) -> Outcome {
         let beaten = core::mem::replace(&mut self.incumbent, challenger);
-        for way in WAYS {
+        for regime in REGIMES {
             // (Who lost to another incumbent need not lose to this one.)
-            let first = if way == Way::Accounts { CHECK_WAIT } else { LOST_WAIT };
-            let Rest { left, next } = &mut self.rests[way as usize];
+            let first = if regime == Regime::Accounts { CHECK_WAIT } else { LOST_WAIT };
+            let Rest { left, next } = &mut self.rests[regime as usize];
             (*left, *next) = ((*left).min(first), first);
         }
         self.rest(beaten, GROWS);
@@ -319,8 +319,8 @@ impl Trial {
         Outcome::Won
     }
 
-    fn lose(&mut self, challenger: Way, grows: u64, now: Progress) -> Outcome {
-        self.rest(challenger, if challenger == Way::Accounts { GROWS } else { grows });
+    fn lose(&mut self, challenger: Regime, grows: u64, now: Progress) -> Outcome {
+        self.rest(challenger, if challenger == Regime::Accounts { GROWS } else { grows });
         self.wait(false, now);
         Outcome::Lost
     }
@@ -340,7 +340,7 @@ mod tests {
         at: Progress,
         outcomes: Vec<Outcome>,
         /// Processor time in which accounts decided, all sites elided, none did.
-        spent: [u64; WAYS.len()],
+        spent: [u64; REGIMES.len()],
         /// Part of what is copied that accounts elide, in percent,
         elided: u64,
         /// and what they believe that to save, in ns for 1 MB.
@@ -349,7 +349,7 @@ mod tests {
 
     fn program() -> Program {
         let (trial, at) = (Trial::default(), Progress::default());
-        Program { trial, at, outcomes: Vec::new(), spent: [0; WAYS.len()], elided: 0, saves: 0 }
+        Program { trial, at, outcomes: Vec::new(), spent: [0; REGIMES.len()], elided: 0, saves: 0 }
     }
 
     impl Program {
@@ -359,22 +359,22 @@ mod tests {
         }
 
         /// Runs for `time` ns; each MB takes what `price` says of who decides.
-        fn run(&mut self, time: u64, mut price: impl FnMut(Way) -> u64) -> &mut Self {
+        fn run(&mut self, time: u64, mut price: impl FnMut(Regime) -> u64) -> &mut Self {
             let end = self.at.times.wall + time;
             while self.at.times.wall < end {
-                let way = self.trial.way();
-                let took = price(way);
+                let regime = self.trial.regime();
+                let took = price(regime);
                 self.at.times.cpu += took;
                 self.at.times.wall += took;
                 self.at.copied += MB;
-                self.at.elided += match way {
-                    Way::Accounts => MB * self.elided / 100,
-                    Way::All => MB,
-                    Way::None => 0,
+                self.at.elided += match regime {
+                    Regime::Accounts => MB * self.elided / 100,
+                    Regime::All => MB,
+                    Regime::None => 0,
                 };
-                let kept = way == Way::Accounts && !self.trial.settles();
+                let kept = regime == Regime::Accounts && !self.trial.settles();
                 self.at.saved += if kept { self.saves } else { 0 };
-                self.spent[way as usize] += took;
+                self.spent[regime as usize] += took;
                 let outcome = self.trial.look(self.at, COPY_MB);
                 self.outcomes.extend(outcome);
             }
@@ -383,20 +383,20 @@ mod tests {
     }
 
     /// What 1 MB takes where accounts decide, where all sites elide, and where none does.
-    fn takes(accounts: u64, all: u64, none: u64) -> impl Fn(Way) -> u64 {
-        move |way| [accounts, all, none][way as usize]
+    fn takes(accounts: u64, all: u64, none: u64) -> impl Fn(Regime) -> u64 {
+        move |regime| [accounts, all, none][regime as usize]
     }
 
     /// The same of a program whose sites all rest: so none eliding changes nothing.
-    fn either(apart: u64, together: u64) -> impl Fn(Way) -> u64 {
+    fn either(apart: u64, together: u64) -> impl Fn(Regime) -> u64 {
         takes(apart, together, apart)
     }
 
     /// The same on a machine where each 10 ms take up to a fifth more or less.
-    fn noisy(seed: u64, price: impl Fn(Way) -> u64) -> impl FnMut(Way) -> u64 {
+    fn noisy(seed: u64, price: impl Fn(Regime) -> u64) -> impl FnMut(Regime) -> u64 {
         let (mut state, mut left, mut percent) = (seed * 2 + 1, 0, 100);
-        move |way| {
-            let price = price(way);
+        move |regime| {
+            let price = price(regime);
             if left == 0 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (left, percent) = (10_000_000 / price, 80 + (state >> 33) % 41);
@@ -411,8 +411,8 @@ mod tests {
         let mut p = program();
         p.run(10 * SECOND, either(140_000, 120_000));
         assert_eq!(p.outcomes[0], Outcome::Won);
-        assert_eq!(p.trial.incumbent, Way::All);
-        assert!(p.spent[Way::All as usize] > 7 * SECOND, "{:?}", p.spent);
+        assert_eq!(p.trial.incumbent, Regime::All);
+        assert!(p.spent[Regime::All as usize] > 7 * SECOND, "{:?}", p.spent);
         assert!(p.outcomes[1..].iter().all(|o| *o == Outcome::Lost), "{:?}", p.outcomes);
     }
 
@@ -422,16 +422,16 @@ mod tests {
         p.run(60 * SECOND, either(140_000, 250_000));
         assert!(p.outcomes.iter().all(|o| *o == Outcome::Lost));
         assert!((3..=5).contains(&p.outcomes.len()), "{:?}", p.outcomes);
-        assert!(p.spent[Way::All as usize] < SECOND / 4, "{:?}", p.spent);
+        assert!(p.spent[Regime::All as usize] < SECOND / 4, "{:?}", p.spent);
     }
 
     #[test]
     fn on_a_noisy_machine_a_gain_is_found_and_a_loss_or_nothing_hardly_ever_taken_for_one() {
-        for challenger in [Way::All, Way::None] {
+        for challenger in [Regime::All, Regime::None] {
             let found = |its: u64| {
                 let first = |seed| {
-                    let mut p = program().eliding(if challenger == Way::None { 100 } else { 0 });
-                    let of = |way| if way == challenger { its } else { 140_000 };
+                    let mut p = program().eliding(if challenger == Regime::None { 100 } else { 0 });
+                    let of = |regime| if regime == challenger { its } else { 140_000 };
                     let mut price = noisy(seed, of);
                     while p.outcomes.is_empty() {
                         p.run(SECOND / 10, &mut price);
@@ -446,16 +446,16 @@ mod tests {
     }
 
     /// The same on a machine where one stretch in ten or so is three times slower.
-    fn interrupted(seed: u64, price: impl Fn(Way) -> u64) -> impl FnMut(Way) -> u64 {
+    fn interrupted(seed: u64, price: impl Fn(Regime) -> u64) -> impl FnMut(Regime) -> u64 {
         let (mut state, mut left, mut slow) = (seed * 2 + 1, 0, 1);
-        move |way| {
+        move |regime| {
             if left == 0 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 slow = if (state >> 33) % 10 == 0 { 3 } else { 1 };
-                left = 100_000_000 / price(way);
+                left = 100_000_000 / price(regime);
             }
             left -= 1;
-            price(way) * slow
+            price(regime) * slow
         }
     }
 
@@ -477,19 +477,19 @@ mod tests {
     fn a_gain_that_has_turned_into_a_loss_ends() {
         let mut p = program();
         p.run(10 * SECOND, either(140_000, 120_000));
-        assert_eq!(p.trial.incumbent, Way::All);
+        assert_eq!(p.trial.incumbent, Regime::All);
         p.run(20 * SECOND, either(140_000, 160_000));
-        assert_ne!(p.trial.incumbent, Way::All);
+        assert_ne!(p.trial.incumbent, Regime::All);
     }
 
     #[test]
     fn no_site_elides_where_that_takes_less_time_until_the_accounts_do_again() {
         let mut p = program().eliding(70);
         p.run(10 * SECOND, takes(140_000, 150_000, 120_000));
-        assert_eq!(p.trial.incumbent, Way::None);
-        assert!(p.spent[Way::None as usize] > 6 * SECOND, "{:?}", p.spent);
+        assert_eq!(p.trial.incumbent, Regime::None);
+        assert!(p.spent[Regime::None as usize] > 6 * SECOND, "{:?}", p.spent);
         p.run(20 * SECOND, takes(100_000, 150_000, 120_000));
-        assert_eq!(p.trial.incumbent, Way::Accounts);
+        assert_eq!(p.trial.incumbent, Regime::Accounts);
     }
 
     #[test]
@@ -498,7 +498,7 @@ mod tests {
         p.run(60 * SECOND, takes(100_000, 100_000, 400_000));
         assert!(p.outcomes.iter().all(|o| *o == Outcome::Lost));
         assert!((3..=5).contains(&p.outcomes.len()), "{:?}", p.outcomes);
-        assert!(p.spent[Way::None as usize] < SECOND / 2, "{:?}", p.spent);
+        assert!(p.spent[Regime::None as usize] < SECOND / 2, "{:?}", p.spent);
     }
 
     #[test]
@@ -523,31 +523,31 @@ mod tests {
     fn a_way_that_another_one_has_beaten_rests_whoever_that_is() {
         let mut p = program().eliding(50);
         p.run(10 * SECOND, takes(140_000, 130_000, 110_000));
-        assert_eq!(p.trial.incumbent, Way::None);
+        assert_eq!(p.trial.incumbent, Regime::None);
         let wins = p.outcomes.iter().filter(|o| **o == Outcome::Won).count();
         assert!(wins <= 2, "{:?}", p.outcomes);
-        assert!(p.spent[Way::All as usize] < 2 * SECOND, "{:?}", p.spent);
+        assert!(p.spent[Regime::All as usize] < 2 * SECOND, "{:?}", p.spent);
     }
 
     #[test]
     fn of_a_challenger_that_lost_too_much_the_incumbent_hears_nothing() {
         let mut p = program().eliding(50);
         p.run(3 * SECOND, takes(140_000, 140_000, 110_000));
-        assert_eq!(p.trial.incumbent, Way::None);
-        while p.trial.way() != Way::All {
+        assert_eq!(p.trial.incumbent, Regime::None);
+        while p.trial.regime() != Regime::All {
             p.run(1_000_000, takes(140_000, 120_000, 110_000));
         }
         p.trial.give_up(Some(p.at));
-        assert_eq!((p.trial.way(), p.trial.incumbent), (Way::None, Way::None));
+        assert_eq!((p.trial.regime(), p.trial.incumbent), (Regime::None, Regime::None));
         p.run(SECOND, takes(140_000, 120_000, 110_000));
-        assert_ne!(p.trial.way(), Way::All);
+        assert_ne!(p.trial.regime(), Regime::All);
     }
 
     #[test]
     fn of_three_ways_the_best_is_found_whichever_it_is() {
-        for best in WAYS {
+        for best in REGIMES {
             let mut p = program().eliding(50);
-            p.run(20 * SECOND, |way| if way == best { 120_000 } else { 140_000 });
+            p.run(20 * SECOND, |regime| if regime == best { 120_000 } else { 140_000 });
             assert_eq!(p.trial.incumbent, best);
             assert!(p.spent[best as usize] > 12 * SECOND, "{best:?}: {:?}", p.spent);
         }
@@ -558,7 +558,7 @@ mod tests {
         for elided in [0, 50, 100] {
             let mut p = program().eliding(elided);
             p.run(10 * SECOND, takes(1_000_000, 900_000, 900_000));
-            assert_eq!((p.outcomes.len(), p.trial.incumbent), (0, Way::Accounts));
+            assert_eq!((p.outcomes.len(), p.trial.incumbent), (0, Regime::Accounts));
         }
     }
 
@@ -570,7 +570,7 @@ mod tests {
                 let mut p = program().eliding(elided);
                 p.saves = saves;
                 p.run(10 * SECOND, takes(100_000, 105_000, 150_000));
-                assert_eq!(p.spent[Way::None as usize] > 0, tried, "{elided}%, {saves}");
+                assert_eq!(p.spent[Regime::None as usize] > 0, tried, "{elided}%, {saves}");
             }
         }
     }
@@ -578,7 +578,7 @@ mod tests {
     #[test]
     fn what_changes_nothing_is_not_tried() {
         // (Nine tenths are elided already, or none.)
-        for (elided, futile) in [(90, Way::All), (0, Way::None)] {
+        for (elided, futile) in [(90, Regime::All), (0, Regime::None)] {
             let mut p = program().eliding(elided);
             p.run(10 * SECOND, |_| 100_000);
             assert_eq!(p.spent[futile as usize], 0);
@@ -590,23 +590,23 @@ mod tests {
         // (Each stretch takes more than the one before, whoever has it.)
         let mut p = program();
         let mut drift = 100_000;
-        p.run(SECOND * 3 / 2, |way| {
+        p.run(SECOND * 3 / 2, |regime| {
             drift += 2;
-            drift * if way == Way::All { 85 } else { 100 } / 100
+            drift * if regime == Regime::All { 85 } else { 100 } / 100
         });
-        assert_eq!(p.trial.incumbent, Way::All, "{:?}", p.outcomes);
+        assert_eq!(p.trial.incumbent, Regime::All, "{:?}", p.outcomes);
     }
 
     #[test]
     fn of_many_threads_each_stretch_is_as_long_as_for_one() {
         let mut p = program();
-        while p.trial.way() != Way::All {
+        while p.trial.regime() != Regime::All {
             p.run(1_000_000, either(140_000, 120_000));
             // (Two others compute.)
             p.at.times.cpu += 2_000_000;
         }
         let began = p.at.times.wall;
-        while p.trial.way() == Way::All {
+        while p.trial.regime() == Regime::All {
             p.run(1_000_000, either(140_000, 120_000));
             p.at.times.cpu += 2_000_000;
         }
@@ -616,26 +616,26 @@ mod tests {
     #[test]
     fn a_child_whose_time_begins_anew_goes_on_as_its_parent_did_between_trials() {
         let mut p = program();
-        while p.trial.way() != Way::All {
+        while p.trial.regime() != Regime::All {
             p.run(1_000_000, either(140_000, 120_000));
         }
         p.at.times.cpu = 5;
         p.run(1_000_000, either(140_000, 120_000));
-        assert_eq!(p.trial.way(), Way::Accounts);
+        assert_eq!(p.trial.regime(), Regime::Accounts);
         p.run(2 * SECOND, either(140_000, 120_000));
-        assert_eq!(p.trial.incumbent, Way::All);
+        assert_eq!(p.trial.incumbent, Regime::All);
     }
 
     #[test]
     fn what_was_given_up_is_tried_again_later() {
         let mut p = program();
         p.run(10 * SECOND, either(140_000, 120_000));
-        assert_eq!(p.trial.incumbent, Way::All);
+        assert_eq!(p.trial.incumbent, Regime::All);
         p.trial.give_up(Some(p.at));
-        assert_eq!(p.trial.way(), Way::Accounts);
+        assert_eq!(p.trial.regime(), Regime::Accounts);
         p.run(SECOND, either(140_000, 120_000));
-        assert_eq!(p.trial.incumbent, Way::Accounts);
+        assert_eq!(p.trial.incumbent, Regime::Accounts);
         p.run(4 * SECOND, either(140_000, 120_000));
-        assert_eq!(p.trial.incumbent, Way::All);
+        assert_eq!(p.trial.incumbent, Regime::All);
     }
 }

@@ -283,9 +283,9 @@ calls! {
 
 /// The words of one process.
 #[derive(Clone, Copy, Debug)]
-pub struct Book<'a>(&'a [AtomicU64]);
+pub struct Tables<'a>(&'a [AtomicU64]);
 
-impl<'a> Book<'a> {
+impl<'a> Tables<'a> {
     /// Those in `words`, which are [`WORDS`] many.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 //!
 //! Every input gets a number, its bytes get *tags* (this input, this offset, this sequence of copies); tags
 //! travel with copies, end where other bytes are put in their place, and are credited at output. What is
-//! credited lies in a [`layout::Book`], which another process reads.
+//! credited lies in a [`layout::Tables`], which another process reads.
 //!
 //! Copies by inlined code, and bytes that the program writes itself, are not seen. So the follower keeps
 //! fingerprints (8 bytes in every 256) of what arrived: bytes that are no longer those of the input are
@@ -26,5 +26,5 @@ pub mod part;
 pub mod predict;
 pub mod tags;
 
-pub use self::follower::{Bounds, Follower, Memory, REST_MS};
+pub use self::follower::{Bounds, Follower, ProgramMemory, REST_MS};
 pub use self::layout::Sizes;

@@ -1,7 +1,7 @@
 //! The words of one process, understood: for the reader.
 
 use super::layout::{
-    Book, CALLS, Kind, LAYOUT, MAGIC, MODULES, NODES, ROWS, SITES, Sizes, Step, Table, WORDS,
+    CALLS, Kind, LAYOUT, MAGIC, MODULES, NODES, ROWS, SITES, Sizes, Step, Table, Tables, WORDS,
     header, node, row, site,
 };
 use core::sync::atomic::AtomicU64;
@@ -98,7 +98,7 @@ impl Part {
         if words.len() != WORDS {
             return None;
         }
-        let book = Book::new(&words);
+        let book = Tables::new(&words);
         if book.head(header::MAGIC) != MAGIC || book.head(header::LAYOUT) != LAYOUT {
             return None;
         }

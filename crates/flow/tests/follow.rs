@@ -1,8 +1,8 @@
 //! The follower beside a model that knows of every byte where it came from.
 
 use std::sync::atomic::AtomicU64;
-use uncopy_flow::layout::{Book, Kind, NODES, ROWS, Step, WORDS, header, node, row};
-use uncopy_flow::{Bounds, Follower, Memory, REST_MS};
+use uncopy_flow::layout::{Kind, NODES, ROWS, Step, Tables, WORDS, header, node, row};
+use uncopy_flow::{Bounds, Follower, ProgramMemory, REST_MS};
 use uncopy_ranges::span::Span;
 
 const ROOM: usize = 64 << 10;
@@ -10,7 +10,7 @@ const BOUNDS: Bounds = Bounds { least: 512, pieces: 1 << 20, words: 1 << 20 };
 
 struct Bytes(Vec<u8>);
 
-impl Memory for Bytes {
+impl ProgramMemory for Bytes {
     fn word(&self, addr: usize) -> u64 {
         u64::from_le_bytes(self.0[addr..addr + 8].try_into().unwrap())
     }
@@ -28,7 +28,7 @@ struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     fn new(words: &'a [AtomicU64], bounds: Bounds) -> Self {
-        let follower = Follower::new(Book::new(words), bounds);
+        let follower = Follower::new(Tables::new(words), bounds);
         Self { memory: Bytes(vec![0; ROOM]), follower, random: 1 }
     }
 

@@ -6,10 +6,10 @@ use core::sync::atomic::AtomicU64;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
-use uncopy_flow::layout::{Book, LAYOUT, MAGIC, WORDS, header};
+use uncopy_flow::layout::{LAYOUT, MAGIC, Tables, WORDS, header};
 
 /// A fresh book for this process in `directory`.
-pub fn open(directory: &str) -> Option<Book<'static>> {
+pub fn open(directory: &str) -> Option<Tables<'static>> {
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     let now = now_ns();
     // A process may execute several programs, one after the other.
@@ -37,7 +37,7 @@ pub fn open(directory: &str) -> Option<Book<'static>> {
         let at = rustix::mm::mmap(core::ptr::null_mut(), size, access, MapFlags::SHARED, &fd, 0);
         core::slice::from_raw_parts(at.ok()?.cast(), WORDS)
     };
-    let book = Book::new(words);
+    let book = Tables::new(words);
     book.set_path(None, &name_of_program());
     book.set_head(header::PID, pid as u64);
     let parent = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get());
@@ -87,7 +87,7 @@ pub fn thread_ns() -> u64 {
 }
 
 /// Writes down how much CPU time the process has taken.
-pub fn note_cpu(book: Book<'_>) {
+pub fn note_cpu(book: Tables<'_>) {
     let usage = {
         // SAFETY: all zeros is a valid one; the kernel fills it.
         unsafe {

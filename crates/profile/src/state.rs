@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
 use std::collections::BTreeMap;
 use uncopy_flow::layout::{SITES, header};
-use uncopy_flow::{Bounds, Follower, Memory};
+use uncopy_flow::{Bounds, Follower, ProgramMemory};
 use uncopy_options::{PROFILE, PROFILE_LEAST, PROFILE_TOUCH};
 use uncopy_ranges::filter::Filter;
 use uncopy_vm::critical::{block_signals, restore_signals};
@@ -60,7 +60,7 @@ thread_local! {
 /// The program's memory.
 pub struct Program;
 
-impl Memory for Program {
+impl ProgramMemory for Program {
     fn word(&self, addr: usize) -> u64 {
         // SAFETY: the kernel has just read or written it, or the calling thread is about to.
         unsafe { (addr as *const u64).read_unaligned() }

@@ -5,7 +5,7 @@ use crate::op::{
     OutputBy, Rights, Slot, Via, WriteBy,
 };
 use crate::random::Random;
-use crate::script::{Buffer, Line, Place, Script, room};
+use crate::script::{Buffer, Line, Script, Storage, room};
 
 const PAGE: usize = 4096;
 /// Call sites that the program has.
@@ -89,12 +89,12 @@ impl Generator<'_> {
         let p = self.profile;
         let dynamic = if p.bare { 3 } else { 6 + p.threads };
         for _ in 0..dynamic {
-            self.slot(Place::Dynamic, 0, 0);
+            self.slot(Storage::Dynamic, 0, 0);
         }
-        let mut fixed = vec![(Place::Bss, 3), (Place::Arena, 3 + p.threads / 2)];
+        let mut fixed = vec![(Storage::Bss, 3), (Storage::Arena, 3 + p.threads / 2)];
         if !p.bare {
-            fixed.push((Place::Data, 1));
-            fixed.extend((0..p.threads).map(|t| (Place::Stack(t), 1)));
+            fixed.push((Storage::Data, 1));
+            fixed.extend((0..p.threads).map(|t| (Storage::Stack(t), 1)));
         }
         for (place, count) in fixed {
             // Side by side, so that neighbours have bytes on the same page.
@@ -114,7 +114,7 @@ impl Generator<'_> {
         }
     }
 
-    fn slot(&mut self, place: Place, start: usize, len: usize) {
+    fn slot(&mut self, place: Storage, start: usize, len: usize) {
         self.script.slots.push(Buffer { place, start, len });
         self.sizes.push(len);
     }
@@ -478,13 +478,13 @@ impl Generator<'_> {
     }
 
     fn grow(&mut self, slot: Slot, size: usize) {
-        if self.script.slots[slot].place == Place::Dynamic {
+        if self.script.slots[slot].place == Storage::Dynamic {
             self.sizes[slot] = size;
         }
     }
 
     fn renew(&mut self, who: Who, slot: Slot) {
-        if self.script.slots[slot].place == Place::Dynamic {
+        if self.script.slots[slot].place == Storage::Dynamic {
             self.anew(who, slot);
         } else {
             let op = self.disturb(slot);

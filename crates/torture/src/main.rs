@@ -6,7 +6,7 @@ mod program;
 
 use clap::{Args, Parser, Subcommand};
 use drive::process::Runner;
-use drive::way::Way;
+use drive::variant::Variant;
 use drive::{Driver, Tallies};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -115,7 +115,7 @@ impl Kind {
 struct How {
     /// A way to run under uncopy: default, eager, libc, tiny, or NAME=OPTIONS of `uncopy run`
     #[arg(long = "way")]
-    ways: Vec<Way>,
+    ways: Vec<Variant>,
     /// NAME=VALUE in the environment of what runs under uncopy
     #[arg(long = "env", value_parser = pair)]
     environment: Vec<(String, String)>,
@@ -150,7 +150,7 @@ impl How {
                 environment: self.environment.clone(),
                 patience: Duration::from_secs(self.timeout),
             },
-            ways: if self.ways.is_empty() { Way::known() } else { self.ways.clone() },
+            ways: if self.ways.is_empty() { Variant::known() } else { self.ways.clone() },
             directory: self.directory.clone().unwrap_or_else(drive::default_directory),
             tries: self.tries,
             effort: self.effort,

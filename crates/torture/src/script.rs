@@ -20,7 +20,7 @@ use core::str::FromStr;
 
 /// Where a buffer lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Storage {
     /// Wherever operations put it: heap block or mapping; nowhere at first.
     Dynamic,
     /// In a static array that begins as zeros.
@@ -33,7 +33,7 @@ pub enum Place {
     Arena,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dynamic => f.write_str("dynamic"),
@@ -45,7 +45,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for Storage {
     type Err = ();
     fn from_str(text: &str) -> Result<Self, ()> {
         Ok(match text {
@@ -60,12 +60,12 @@ impl FromStr for Place {
 
 /// Bytes in the static array of zeros, in the stack array of each thread, and so on: a slot that
 /// does not fit is a mistake in the script.
-pub const fn room(place: Place) -> usize {
+pub const fn room(place: Storage) -> usize {
     match place {
-        Place::Dynamic => 0,
-        Place::Bss | Place::Arena => 4 << 20,
-        Place::Data => 512 << 10,
-        Place::Stack(_) => 512 << 10,
+        Storage::Dynamic => 0,
+        Storage::Bss | Storage::Arena => 4 << 20,
+        Storage::Data => 512 << 10,
+        Storage::Stack(_) => 512 << 10,
     }
 }
 
@@ -73,7 +73,7 @@ pub const fn room(place: Place) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Where it lives.
-    pub place: Place,
+    pub place: Storage,
     /// Offset of its first byte there.
     pub start: usize,
     /// Its length; dynamic ones have none.
@@ -125,7 +125,7 @@ impl fmt::Display for Script {
         writeln!(f, "signals {}", if self.signals { "yes" } else { "no" })?;
         for (i, b) in self.slots.iter().enumerate() {
             match b.place {
-                Place::Dynamic => writeln!(f, "slot {i} dynamic")?,
+                Storage::Dynamic => writeln!(f, "slot {i} dynamic")?,
                 place => writeln!(f, "slot {i} {place} {} {}", b.start, b.len)?,
             }
         }
@@ -163,7 +163,7 @@ impl Script {
                     return Err("slots are numbered from 0".into());
                 }
                 let place = words.get(2).and_then(|w| w.parse().ok()).ok_or("where?")?;
-                let fixed = place != Place::Dynamic;
+                let fixed = place != Storage::Dynamic;
                 let (start, len) = if fixed { (number(3)?, number(4)?) } else { (0, 0) };
                 self.slots.push(Buffer { place, start, len });
             }
@@ -188,7 +188,7 @@ impl Script {
 
     fn check(&self) -> Result<(), String> {
         for (i, b) in self.slots.iter().enumerate() {
-            let owned = !matches!(b.place, Place::Stack(t) if t >= self.threads);
+            let owned = !matches!(b.place, Storage::Stack(t) if t >= self.threads);
             if b.start + b.len > room(b.place) || !owned {
                 return Err(format!("slot {i} does not fit"));
             }

@@ -1,4 +1,4 @@
-//! How much the program copies: what its processor time is compared with ([`uncopy_decide::Way`]).
+//! How much the program copies: what its processor time is compared with ([`uncopy_decide::Regime`]).
 
 use crate::space;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::model::{Path, Place, Program, Source, Way, mean};
+use super::model::{CallSite, Path, PathStep, Program, Source, mean};
 use super::picture::picture;
 use super::text::{cells, head, percent, share, source, split, time};
 use crate::printable::printable;
@@ -107,7 +107,7 @@ fn table(p: &Program, shown: &[Path], rest: &[Path]) -> String {
     html + "</tbody></table></div>\n"
 }
 
-fn item(what: &str, place: Option<&Place>, more: &str) -> String {
+fn item(what: &str, place: Option<&CallSite>, more: &str) -> String {
     let place = place.map_or(String::new(), |p| {
         format!(
             " <code>{}</code> in <code>{}</code> <small>({})</small>",
@@ -134,8 +134,8 @@ fn way(number: usize, path: &Path, p: &Program) -> String {
     for (way, steps) in &path.way {
         let each = rough_size(mean(steps.bytes, steps.ops));
         html += &match way {
-            Way::Rest => item("lay there for a while", None, ""),
-            Way::Copy(place) => {
+            PathStep::Rest => item("lay there for a while", None, ""),
+            PathStep::Copy(place) => {
                 item("copy", Some(place), &format!("{} of {each}", grouped(steps.ops)))
             }
         };

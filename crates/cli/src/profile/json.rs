@@ -5,7 +5,7 @@ use uncopy_flow::Sizes;
 use uncopy_flow::layout::class_start;
 use uncopy_flow::predict::Saving;
 
-use super::model::{End, Input, Path, Place, Program, Source, Steps, Way};
+use super::model::{CallSite, End, Input, Path, PathStep, Program, Source, Steps};
 use crate::printable;
 
 /// All of them.
@@ -43,7 +43,7 @@ fn sizes(sizes: &Sizes) -> Value {
     some.map(|(c, n)| (class_start(c).to_string(), Value::from(*n))).collect::<Map<_, _>>().into()
 }
 
-fn place(p: &Place) -> Value {
+fn place(p: &CallSite) -> Value {
     json!({ "call": p.call, "function": p.function, "library": p.library })
 }
 
@@ -67,10 +67,10 @@ fn input(e: &End, i: &Input) -> Value {
     })
 }
 
-fn steps(way: &(Way, Steps)) -> Value {
+fn steps(way: &(PathStep, Steps)) -> Value {
     match &way.0 {
-        Way::Rest => json!({ "step": "rest" }),
-        Way::Copy(p) => json!({
+        PathStep::Rest => json!({ "step": "rest" }),
+        PathStep::Copy(p) => json!({
             "step": "copy",
             "site": place(p),
             "calls": way.1.ops,

@@ -14,7 +14,7 @@ use crate::stat::symbols::Files;
 
 /// Where a call is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct CallSite {
     /// The call.
     pub call: String,
     /// The function that makes it, and where in it.
@@ -23,7 +23,7 @@ pub struct Place {
     pub library: String,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for CallSite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (function, library) = (printable(&self.function), printable(&self.library));
         write!(f, "{}  {function} ({library})", self.call)
@@ -36,7 +36,7 @@ pub struct End {
     /// What its descriptor is.
     pub kind: Kind,
     /// The call.
-    pub place: Place,
+    pub place: CallSite,
 }
 
 /// Where a path begins.
@@ -52,9 +52,9 @@ pub enum Source {
 
 /// What happens on the way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum PathStep {
     /// A copy.
-    Copy(Place),
+    Copy(CallSite),
     /// The data lay for a while.
     Rest,
 }
@@ -87,7 +87,7 @@ pub struct Path {
     /// Where it begins.
     pub source: Source,
     /// What happens on the way, and how often.
-    pub way: Vec<(Way, Steps)>,
+    pub way: Vec<(PathStep, Steps)>,
     /// Where it ends.
     pub sink: End,
     /// Output calls.
@@ -109,12 +109,12 @@ pub struct Path {
 impl Path {
     /// Copies in the application.
     pub fn copies(&self) -> usize {
-        self.way.iter().filter(|(w, _)| matches!(w, Way::Copy(_))).count()
+        self.way.iter().filter(|(w, _)| matches!(w, PathStep::Copy(_))).count()
     }
 
     /// Copies since the data last lay for a while.
     pub fn copies_after_rest(&self) -> usize {
-        let after = self.way.iter().rposition(|(w, _)| *w == Way::Rest).map_or(0, |at| at + 1);
+        let after = self.way.iter().rposition(|(w, _)| *w == PathStep::Rest).map_or(0, |at| at + 1);
         self.way[after..].len()
     }
 
@@ -229,7 +229,7 @@ pub fn programs(parts: &[Part], costs: &Costs, threshold: usize) -> Vec<Program>
     all
 }
 
-type Key = (Source, Vec<Way>, End);
+type Key = (Source, Vec<PathStep>, End);
 
 fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
     let mut program = Program { path: path.to_owned(), ..Program::default() };
@@ -240,7 +240,7 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
         program.add_totals(part);
         first = first.min(part.head(header::BEGAN));
         last = last.max(part.head(header::SEEN));
-        let places: Vec<Place> = part.sites.iter().map(|s| place(s, files)).collect();
+        let places: Vec<CallSite> = part.sites.iter().map(|s| place(s, files)).collect();
         let at = |site: usize| places.get(site).cloned().unwrap_or_default();
         for node in part.nodes.iter().filter(|n| matches!(n.step, Step::Input | Step::Pass)) {
             let end = End { kind: node.kind, place: at(node.site) };
@@ -260,12 +260,12 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
                 _ => Source::Program,
             };
             let way = |n: &Node| match n.step {
-                Step::Rest => Way::Rest,
-                _ => Way::Copy(at(n.site)),
+                Step::Rest => PathStep::Rest,
+                _ => PathStep::Copy(at(n.site)),
             };
             let nodes: Vec<(&Node, u64)> =
                 chain[1..].iter().map(|n| (&part.nodes[*n], sent[*n])).collect();
-            let ways: Vec<Way> = nodes.iter().map(|(n, _)| way(n)).collect();
+            let ways: Vec<PathStep> = nodes.iter().map(|(n, _)| way(n)).collect();
             let sink = End { kind: row.kind, place: at(row.site) };
             let key = (source.clone(), ways.clone(), sink.clone());
             let path = paths.entry(key).or_insert_with(|| Path {
@@ -291,9 +291,9 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
     program
 }
 
-fn place(site: &Site, files: &mut Files) -> Place {
+fn place(site: &Site, files: &mut Files) -> CallSite {
     let found = files.place(&site.module, site.address);
-    Place { call: site.call.to_owned(), function: found.function, library: found.library }
+    CallSite { call: site.call.to_owned(), function: found.function, library: found.library }
 }
 
 impl Program {
@@ -341,7 +341,7 @@ impl Path {
 }
 
 fn saving(path: &Path, costs: &Costs, threshold: usize) -> Saving {
-    let copies = path.way.iter().filter(|(w, _)| matches!(w, Way::Copy(_)));
+    let copies = path.way.iter().filter(|(w, _)| matches!(w, PathStep::Copy(_)));
     let copies = copies
         .map(|(_, s)| predict::Copy {
             // A path's share of copies that it shares; those into a store are made once.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::html::escaped;
-use super::model::{Path, Program, Source, Way};
+use super::model::{Path, PathStep, Program, Source};
 use crate::units::rough_size;
 
 const WIDTH: f64 = 1100.0;
@@ -58,8 +58,8 @@ fn stops(path: &Path, last: usize) -> Vec<Stop> {
     for (i, (way, _)) in path.way.iter().enumerate() {
         let column = (i + 1).min(last - 1);
         let next = match way {
-            Way::Rest => stop(column, "rest", "lay there".into(), String::new()),
-            Way::Copy(p) => {
+            PathStep::Rest => stop(column, "rest", "lay there".into(), String::new()),
+            PathStep::Copy(p) => {
                 stop(column, "copy", function(&p.function), format!("{} in {}", p.call, p.library))
             }
         };

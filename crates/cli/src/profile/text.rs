@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table};
 
-use super::model::{End, Path, Program, Source, Steps, Way, mean};
+use super::model::{End, Path, PathStep, Program, Source, Steps, mean};
 use crate::printable::printable;
 use crate::units::{TABLE_STYLE, grouped, rough_size};
 
@@ -184,8 +184,8 @@ fn way(number: usize, path: &Path) -> String {
             continue;
         }
         match step {
-            Way::Rest => text += "    ...      lay there for a while\n",
-            Way::Copy(place) => {
+            PathStep::Rest => text += "    ...      lay there for a while\n",
+            PathStep::Copy(place) => {
                 let times = if same > 0 { format!("{} times, ", same + 1) } else { String::new() };
                 text += &line("copy", place, format!("  {times}{}", sizes(steps)));
             }

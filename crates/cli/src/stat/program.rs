@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
 use uncopy_counters::{NAMES, Snapshot};
 use uncopy_decide::{
-    CLASS_BITS, CREDIT_MAX, PAUSES, Pauses, REASONS, RECORDS, Record, UNTRIED, Way,
+    CLASS_BITS, CREDIT_MAX, PAUSES, Pauses, REASONS, RECORDS, Record, Regime, UNTRIED,
 };
 
 /// A program under uncopy at one moment.
@@ -45,7 +45,7 @@ pub struct Site {
     /// Copies that it is still left alone for.
     pub pause_left: u64,
     /// Who decides about it at present.
-    pub way: Way,
+    pub regime: Regime,
     /// Copies that were looked at and not elided, in the order of [`REASONS`].
     pub reasons: Vec<u64>,
     /// The number of the last one's reason.
@@ -100,9 +100,9 @@ impl Site {
     pub fn decision(&self) -> Decision {
         // (The line of all others has no class.)
         let elides_else = self.class > 0 && (self.elided > 0 || self.pause_left > 0);
-        if self.way == Way::None && elides_else {
+        if self.regime == Regime::None && elides_else {
             Decision::Abstains
-        } else if self.pause_left > 0 && self.way == Way::All {
+        } else if self.pause_left > 0 && self.regime == Regime::All {
             Decision::Together
         } else if self.pause_left > 0 {
             Decision::Rests
@@ -197,7 +197,7 @@ fn site(words: &Words, number: usize) -> Option<Site> {
     let long = |field: usize| words.long(at + field);
     let key = long(offset_of!(Record, key));
     let pause = words.short(at + offset_of!(Record, pause)) as usize;
-    let way = words.short(offset_of!(Shared, pauses) + offset_of!(Pauses, way));
+    let regime = words.short(offset_of!(Shared, pauses) + offset_of!(Pauses, regime));
     let tried = pause & UNTRIED as usize == 0;
     let left = offset_of!(Shared, pauses) + pause % PAUSES * size_of::<u32>();
     let paused = long(offset_of!(Record, paused));
@@ -214,7 +214,7 @@ fn site(words: &Words, number: usize) -> Option<Site> {
         credit: long(offset_of!(Record, credit)).cast_signed(),
         rested: paused - pause_left,
         pause_left,
-        way: if tried { Way::from_word(way as u32) } else { Way::Accounts },
+        regime: if tried { Regime::from_word(regime as u32) } else { Regime::Accounts },
         reasons: (0..REASONS.len()).map(|i| words.short(first + i * size_of::<u32>())).collect(),
         last: words.short(at + offset_of!(Record, last)) as usize,
     };
@@ -275,9 +275,11 @@ mod tests {
             Program::read(bytes).unwrap().sites.iter().map(Site::decision).collect()
         };
         assert_eq!(decisions(&bytes), [Decision::Rests, Decision::Rests]);
-        let way = offset_of!(Shared, pauses) + offset_of!(Pauses, way);
-        for (now, expected) in [(Way::All, Decision::Together), (Way::None, Decision::Abstains)] {
-            bytes[way..way + 4].copy_from_slice(&(now as u32).to_ne_bytes());
+        let regime = offset_of!(Shared, pauses) + offset_of!(Pauses, regime);
+        for (now, expected) in
+            [(Regime::All, Decision::Together), (Regime::None, Decision::Abstains)]
+        {
+            bytes[regime..regime + 4].copy_from_slice(&(now as u32).to_ne_bytes());
             assert_eq!(decisions(&bytes), [expected, Decision::Rests]);
         }
     }

@@ -12,14 +12,14 @@ use crate::printable::printable;
 
 /// Where a call was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The nearest function that has a name, and how far into it; else how far into the file.
     pub function: String,
     /// The file's name.
     pub library: String,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.library.is_empty() {
             return f.write_str(&printable(&self.function));
@@ -51,18 +51,18 @@ impl Symbols {
     }
 
     /// Where the call that returns to `address` was made.
-    pub fn place(&mut self, address: u64) -> Place {
+    pub fn place(&mut self, address: u64) -> Location {
         if address == 0 {
-            return Place { function: "(all others)".into(), library: String::new() };
+            return Location { function: "(all others)".into(), library: String::new() };
         }
         // The call lies before what it returns to.
         let at = address - 1;
-        let unknown = Place { function: format!("{address:#x}"), library: String::new() };
+        let unknown = Location { function: format!("{address:#x}"), library: String::new() };
         let Some(m) = self.maps.iter().find(|m| m.start <= at && at < m.end) else {
             return unknown;
         };
         if !m.path.starts_with('/') {
-            return Place { library: m.path.clone(), ..unknown };
+            return Location { library: m.path.clone(), ..unknown };
         }
         let path = m.path.trim_end_matches(" (deleted)").to_owned();
         let offset = at - m.start + m.offset;
@@ -74,7 +74,7 @@ impl Symbols {
         });
         let named = functions.as_ref().and_then(|f| f.name(offset));
         let function = named.unwrap_or_else(|| format!("+{:#x}", offset + 1));
-        Place { function, library }
+        Location { function, library }
     }
 }
 
@@ -84,14 +84,14 @@ pub struct Files(HashMap<String, Option<Functions>>);
 
 impl Files {
     /// Where the call that returns to `address` of the file was made.
-    pub fn place(&mut self, path: &str, address: u64) -> Place {
+    pub fn place(&mut self, path: &str, address: u64) -> Location {
         if path.is_empty() {
-            return Place { function: format!("{address:#x}"), library: "no file".into() };
+            return Location { function: format!("{address:#x}"), library: "no file".into() };
         }
         let library = path.rsplit('/').next().unwrap_or(path).to_owned();
         let found = self.0.entry(path.to_owned()).or_insert_with(|| functions(path));
         let named = found.as_ref().and_then(|f| f.named(address.saturating_sub(1)));
-        Place { function: named.unwrap_or_else(|| format!("+{address:#x}")), library }
+        Location { function: named.unwrap_or_else(|| format!("+{address:#x}")), library }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{FINDING_OUT, Policy};
 use crate::costs::{COLD_OUTPUT, COLD_OUTPUT_8THS, share_of_mb};
 use crate::records::bump;
-use crate::scale::Books;
+use crate::scale::Bookkeeping;
 use crate::site::SiteId;
 
 /// Faults weigh more than they cost: they are mis-speculation, not investment.
@@ -31,7 +31,7 @@ impl Policy {
     /// `bytes` were elided for `site`; the books of it took `cost` ns.
     #[inline]
     pub(super) fn earn(&mut self, site: SiteId, bytes: usize, cost: i64) {
-        let cost = self.scale.books(Books::Copies, cost);
+        let cost = self.scale.books(Bookkeeping::Copies, cost);
         let gain = share_of_mb(bytes, self.copy_mb(site));
         let r = self.record(site);
         bump(&r.elided, 1);
@@ -96,7 +96,7 @@ impl Policy {
 
     /// An input call received into an extent for `site`.
     pub fn received(&mut self, site: SiteId) {
-        self.charge_books(site, Books::Inputs, self.costs.input);
+        self.charge_books(site, Bookkeeping::Inputs, self.costs.input);
     }
 
     /// `bytes` that were received into an extent for `site` were freed, and had neither been copied nor sent.
@@ -107,7 +107,7 @@ impl Policy {
     /// Memory was freed in which `site` had left views: as much to look up and to change as a copy that does what the last
     /// one did.
     pub fn freed(&mut self, site: SiteId) {
-        self.charge_books(site, Books::Frees, self.costs.again);
+        self.charge_books(site, Bookkeeping::Frees, self.costs.again);
     }
 
     /// An output of `bytes` was gathered from what `site` elided, `cold_bytes` of it from memory that is hardly in the
@@ -118,7 +118,7 @@ impl Policy {
         let warm = share_of_mb(warm_bytes, mb) * WARM_8THS;
         let reading = (warm + share_of_mb(cold_bytes, mb) * COLD_OUTPUT_8THS) / 8;
         let start = if cold_bytes > 0 { COLD_OUTPUT } else { 0 };
-        let books = self.scale.books(Books::Outputs, self.costs.output);
+        let books = self.scale.books(Bookkeeping::Outputs, self.costs.output);
         self.charge_steady(site, books + start + reading);
     }
 
@@ -126,7 +126,7 @@ impl Policy {
     /// have brought nearer.
     pub fn copied_out(&mut self, site: SiteId, bytes: usize) {
         let reading = share_of_mb(bytes, self.copy_mb(site)) * WARM_8THS / 8;
-        let books = self.scale.books(Books::Copies, self.costs.elide);
+        let books = self.scale.books(Bookkeeping::Copies, self.costs.elide);
         self.charge_steady(site, books + reading);
     }
 
@@ -149,7 +149,7 @@ impl Policy {
 
     /// A copy of `site` was looked at in vain.
     pub fn looked(&mut self, site: SiteId) {
-        self.charge_books(site, Books::Copies, self.costs.look);
+        self.charge_books(site, Bookkeeping::Copies, self.costs.look);
     }
 
     /// The kernel refused to move pages, or to register them, for `site`.
@@ -228,7 +228,7 @@ impl Policy {
     }
 
     /// Keeping the books for `site` is modelled to cost `ns`.
-    fn charge_books(&mut self, site: SiteId, kind: Books, ns: i64) {
+    fn charge_books(&mut self, site: SiteId, kind: Bookkeeping, ns: i64) {
         let ns = self.scale.books(kind, ns);
         self.charge_steady(site, ns);
     }

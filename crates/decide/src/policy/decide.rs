@@ -2,9 +2,9 @@
 
 use super::{FINDING_OUT, Policy, Site};
 use crate::records::UNTRIED;
+use crate::regime::Regime;
 use crate::site::SiteId;
 use crate::trial::{LOSS_MAX, Outcome, Progress};
-use crate::way::Way;
 use crate::window::Window;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -33,19 +33,19 @@ impl Policy {
 
     /// Who decides about `site`: about nobody's, which is that of kept files too, always its account.
     #[inline]
-    fn way(&self, site: SiteId) -> Way {
+    fn regime(&self, site: SiteId) -> Regime {
         let tried = site > 0 && !self.sites[site as usize].untried;
-        if tried { self.pauses.way() } else { Way::Accounts }
+        if tried { self.pauses.regime() } else { Regime::Accounts }
     }
 
     #[inline]
     fn count_down(&self, site: SiteId) -> u32 {
-        self.pauses.count_down(self.way(site), self.slot(site))
+        self.pauses.count_down(self.regime(site), self.slot(site))
     }
 
     #[inline]
     fn left(&self, site: SiteId) -> u32 {
-        self.pauses.peek(self.way(site), self.slot(site))
+        self.pauses.peek(self.regime(site), self.slot(site))
     }
 
     /// Whether the account of `site` is not kept at present.
@@ -72,9 +72,9 @@ impl Policy {
     /// Whether what `site` copies has been going on untouched.
     pub fn trusts(&self, site: SiteId) -> bool {
         let Site { key, credit, .. } = self.sites[site as usize];
-        match self.way(site) {
-            Way::Accounts => !self.paused(site) && credit > self.full_credit(key) / 2,
-            way => way == Way::All,
+        match self.regime(site) {
+            Regime::Accounts => !self.paused(site) && credit > self.full_credit(key) / 2,
+            regime => regime == Regime::All,
         }
     }
 
@@ -94,8 +94,8 @@ impl Policy {
             }
             _ => {}
         }
-        let way = self.trial.way();
-        let frozen = way != Way::Accounts || self.trial.settles();
+        let regime = self.trial.regime();
+        let frozen = regime != Regime::Accounts || self.trial.settles();
         if frozen != self.frozen {
             self.frozen = frozen;
             // (What passed meanwhile is no site's own; and what pages are touched each time has to be found out again where none
@@ -104,8 +104,8 @@ impl Policy {
                 (s.window, s.finding_out) = (Window::default(), FINDING_OUT);
             }
         }
-        if way != self.pauses.way() {
-            self.pauses.way.store(way as u32, Relaxed);
+        if regime != self.pauses.regime() {
+            self.pauses.regime.store(regime as u32, Relaxed);
             self.lost = 0;
         }
         outcome
@@ -114,13 +114,13 @@ impl Policy {
     /// While all sites elide: a fault took `ns`, or a copy that was not made saved them. Faults that go on and on are what a
     /// trial must not wait for the end of a stretch for.
     pub(super) fn lose(&mut self, ns: i64) {
-        if self.pauses.way() != Way::All {
+        if self.pauses.regime() != Regime::All {
             return;
         }
         self.lost = (self.lost + ns).max(0);
         if self.lost >= LOSS_MAX {
             // (What is next to be looked at ends it for good.)
-            self.pauses.way.store(Way::Accounts as u32, Relaxed);
+            self.pauses.regime.store(Regime::Accounts as u32, Relaxed);
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::rest::FIRST_PAUSE;
 use super::*;
+use crate::regime::Regime;
 use crate::trial::{LOSS_MAX, Outcome};
-use crate::way::Way;
 
 fn policy() -> Policy {
     let pauses = Box::leak(Box::new(Pauses::new()));
@@ -207,17 +207,17 @@ fn a_site_that_was_never_timed_rests_once_to_be_timed_and_goes_on_with_its_own_p
     }
 }
 
-/// Lets time pass until `way` is on: of a program (whose copies are elided if none had better be) that takes 1 ms for 16 MB that it copies where `best` is on, and 2 otherwise.
-fn try_until(p: &mut Policy, copied: &mut u64, best: Way, way: Way) {
+/// Lets time pass until `regime` is on: of a program (whose copies are elided if none had better be) that takes 1 ms for 16 MB that it copies where `best` is on, and 2 otherwise.
+fn try_until(p: &mut Policy, copied: &mut u64, best: Regime, regime: Regime) {
     for _ in 0..20_000 {
-        if p.pauses.way() == way {
+        if p.pauses.regime() == regime {
             return;
         }
         let Times { cpu, wall } = USED.get();
-        let took = if p.pauses.way() == best { 1_000_000 } else { 2_000_000 };
+        let took = if p.pauses.regime() == best { 1_000_000 } else { 2_000_000 };
         USED.set(Times { cpu: cpu + took, wall: wall + took });
         *copied += 16 << 20;
-        p.elided += if best == Way::None { 16 << 20 } else { 0 };
+        p.elided += if best == Regime::None { 16 << 20 } else { 0 };
         p.try_ways(*copied);
     }
     panic!("never");
@@ -234,7 +234,7 @@ fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference(
     let before = left(&p, rests);
     let credit = p.sites[elides as usize].credit;
     let mut copied = 0;
-    try_until(&mut p, &mut copied, Way::All, Way::All);
+    try_until(&mut p, &mut copied, Regime::All, Regime::All);
     for site in [rests, elides] {
         for _ in 0..2 * FIRST_PAUSE {
             assert!(p.allows(site, len) && !p.paused(site) && p.trusts(site));
@@ -246,7 +246,7 @@ fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference(
     // Where nothing is copied, accounts go on.
     p.charge(lends, i64::from(u32::MAX));
     assert!(!p.allows_lending(lends, len) && p.pauses.rests(3, len));
-    try_until(&mut p, &mut copied, Way::All, Way::Accounts);
+    try_until(&mut p, &mut copied, Regime::All, Regime::Accounts);
     assert_eq!(left(&p, rests), before);
     assert!(!p.allows(rests, len) && p.allows(elides, len));
     assert_eq!(p.sites[elides as usize].credit, credit);
@@ -260,7 +260,7 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
     assert!(p.allows(elides, len) && p.allows_lending(lends, len));
     let credit = p.sites[elides as usize].credit;
     let mut copied = 0;
-    try_until(&mut p, &mut copied, Way::None, Way::None);
+    try_until(&mut p, &mut copied, Regime::None, Regime::None);
     assert!(p.pauses.left(1, len) > 0 && p.rests_long(elides) && !p.trusts(elides));
     for _ in 0..2 * FIRST_PAUSE {
         assert!(!p.allows(elides, len) && p.allows_lending(lends, len));
@@ -270,7 +270,7 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
     }
     p.charge(lends, i64::from(u32::MAX));
     assert!(!p.allows_lending(lends, len));
-    try_until(&mut p, &mut copied, Way::Accounts, Way::Accounts);
+    try_until(&mut p, &mut copied, Regime::Accounts, Regime::Accounts);
     assert!(p.allows(elides, len));
     assert_eq!(p.sites[elides as usize].credit, credit);
 }
@@ -293,24 +293,24 @@ fn faults_without_end_end_a_trial_at_once() {
     let mut p = policy().timed_by(|| Some(USED.get()));
     let site = p.site(1, 1 << 20);
     let mut copied = 0;
-    try_until(&mut p, &mut copied, Way::All, Way::All);
+    try_until(&mut p, &mut copied, Regime::All, Regime::All);
     let faults = (1..).find(|_| {
         p.fault(site, 1);
-        p.pauses.way() == Way::Accounts
+        p.pauses.regime() == Regime::Accounts
     });
     assert!(faults.unwrap() <= LOSS_MAX / p.costs.fault + 1);
     // It stays so, whatever is elided until that is looked at.
     p.earn(site, 1 << 30, 0);
     assert_eq!(p.try_ways(copied), Some(Outcome::Lost));
-    assert_eq!(p.pauses.way(), Way::Accounts);
+    assert_eq!(p.pauses.regime(), Regime::Accounts);
     assert!(p.allows(site, 1 << 20), "its own account was not charged");
     // What copies save makes up for them.
-    try_until(&mut p, &mut copied, Way::All, Way::All);
+    try_until(&mut p, &mut copied, Regime::All, Regime::All);
     for _ in 0..100_000 {
         p.fault(site, 1);
         p.earn(site, 1 << 20, p.costs.again);
     }
-    assert_eq!(p.pauses.way(), Way::All);
+    assert_eq!(p.pauses.regime(), Regime::All);
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn sites_that_are_never_left_alone_need_no_trial() {
     for i in 1..5_000 {
         USED.set(Times { cpu: i * 2_000_000, wall: i * 2_000_000 });
         assert_eq!(p.try_ways(i * (16 << 20)), None);
-        assert_eq!(p.pauses.way(), Way::Accounts);
+        assert_eq!(p.pauses.regime(), Regime::Accounts);
     }
 }
 

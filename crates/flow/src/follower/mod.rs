@@ -3,7 +3,7 @@
 mod watch;
 
 use crate::inputs::{Inputs, STRIDE, WORD};
-use crate::layout::{Book, Kind, NODES, ROWS, Step, class, header, node, row};
+use crate::layout::{Kind, NODES, ROWS, Step, Tables, class, header, node, row};
 use crate::tags::{Edge, Piece, Tag, Tags};
 use std::collections::BTreeMap;
 use uncopy_ranges::span::Span;
@@ -14,7 +14,7 @@ pub const REST_MS: u32 = 500;
 const DEPTH: u8 = 40;
 
 /// Reads the program's memory.
-pub trait Memory {
+pub trait ProgramMemory {
     /// The 8 bytes at `addr`, which the program may read at this moment.
     fn word(&self, addr: usize) -> u64;
 }
@@ -33,7 +33,7 @@ pub struct Bounds {
 /// See the module.
 #[derive(Debug)]
 pub struct Follower<'a> {
-    book: Book<'a>,
+    book: Tables<'a>,
     bounds: Bounds,
     tags: Tags,
     inputs: Inputs,
@@ -48,7 +48,7 @@ pub struct Follower<'a> {
 
 impl<'a> Follower<'a> {
     /// Follows nothing yet.
-    pub fn new(book: Book<'a>, bounds: Bounds) -> Self {
+    pub fn new(book: Tables<'a>, bounds: Bounds) -> Self {
         if book.used(NODES) == 0 {
             book.open(NODES);
         }
@@ -67,7 +67,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Where it writes.
-    pub fn book(&self) -> Book<'a> {
+    pub fn book(&self) -> Tables<'a> {
         self.book
     }
 
@@ -147,7 +147,7 @@ impl<'a> Follower<'a> {
         bytes: usize,
         site: u32,
         kind: Kind,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
     ) -> Option<u32> {
         if bytes == 0 {
             return None;
@@ -255,7 +255,7 @@ impl<'a> Follower<'a> {
     }
 
     /// What of `span` still is what arrived. What was rewritten loses its tags.
-    fn genuine(&mut self, span: Span, memory: &impl Memory) -> Vec<Piece> {
+    fn genuine(&mut self, span: Span, memory: &impl ProgramMemory) -> Vec<Piece> {
         let mut good: Vec<Piece> = Vec::new();
         let mut bad = Vec::new();
         for piece in self.tags.within(span).collect::<Vec<_>>() {
@@ -289,7 +289,14 @@ impl<'a> Follower<'a> {
     }
 
     /// `len` bytes were copied, or are about to be (the source must still hold them).
-    pub fn copied(&mut self, dst: usize, src: usize, len: usize, site: u32, memory: &impl Memory) {
+    pub fn copied(
+        &mut self,
+        dst: usize,
+        src: usize,
+        len: usize,
+        site: u32,
+        memory: &impl ProgramMemory,
+    ) {
         if dst == src {
             return;
         }
@@ -325,7 +332,7 @@ impl<'a> Follower<'a> {
         bytes: usize,
         site: u32,
         kind: Kind,
-        memory: &impl Memory,
+        memory: &impl ProgramMemory,
     ) {
         if bytes == 0 {
             return;

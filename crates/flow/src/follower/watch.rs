@@ -1,6 +1,6 @@
 //! Which pages of a watched input the program touches: one input at a time, wherever its copies are.
 //!
-//! Pages are taken away and given back by somebody else (`uncopy-profile`'s `watch`); here is only what that
+//! Pages are moved out and in by somebody else (`uncopy-profile`'s `watch`); here is only what that
 //! means for the bytes of the input.
 
 use super::Follower;

@@ -1,7 +1,7 @@
 //! The driver: seeds, ways, comparison, report, shrinking.
 
 pub mod process;
-pub mod way;
+pub mod variant;
 
 use process::{Outcome, Runner};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uncopy_torture::script::Script;
 use uncopy_torture::shrink::shrink;
-use way::Way;
+use variant::Variant;
 
 /// While a script is being shrunk a run may take at most this long.
 const SHRINKING_PATIENCE: Duration = Duration::from_secs(15);
@@ -22,7 +22,7 @@ pub struct Driver {
     /// How.
     pub runner: Runner,
     /// The ways besides plainly.
-    pub ways: Vec<Way>,
+    pub ways: Vec<Variant>,
     /// Where scripts and logs are written.
     pub directory: PathBuf,
     /// How often a script is run while it is being shrunk, before it counts as right.
@@ -99,7 +99,7 @@ impl Driver {
         Ok(file)
     }
 
-    fn shorten(&self, name: &str, script: &Script, way: &Way) -> io::Result<()> {
+    fn shorten(&self, name: &str, script: &Script, way: &Variant) -> io::Result<()> {
         if self.effort == 0 {
             return Ok(());
         }
@@ -159,7 +159,7 @@ fn difference(script: &Script, plain: &Outcome, under: &Outcome) -> Option<Strin
 }
 
 /// A new tally for every way.
-pub fn tallies(ways: &[Way]) -> Tallies {
+pub fn tallies(ways: &[Variant]) -> Tallies {
     vec![Tally::default(); ways.len()]
 }
 
@@ -175,7 +175,7 @@ pub fn add(to: &mut Tallies, more: &Tallies) {
 }
 
 /// Prints what was done, a line for each way; returns whether all agreed.
-pub fn report(ways: &[Way], tallies: &Tallies) -> bool {
+pub fn report(ways: &[Variant], tallies: &Tallies) -> bool {
     for (way, t) in ways.iter().zip(tallies) {
         let n = |name: &str| t.counters.get(name).copied().unwrap_or(0);
         println!(

@@ -1,6 +1,6 @@
 //! One run of a script in a process of its own.
 
-use super::way::Way;
+use super::variant::Variant;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ impl Runner {
     ///
     /// # Errors
     /// When no process can be started or a log not be read.
-    pub fn run(&self, file: &Path, way: Option<&Way>) -> io::Result<Outcome> {
+    pub fn run(&self, file: &Path, way: Option<&Variant>) -> io::Result<Outcome> {
         let name = way.map_or("plain", |w| &w.name);
         let log = file.with_extension(format!("{name}.log"));
         let errors = file.with_extension(format!("{name}.err"));

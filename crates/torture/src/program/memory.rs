@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use uncopy_torture::bytes;
 use uncopy_torture::defined::Defined;
 use uncopy_torture::op::{Heap, MapOf, Via};
-use uncopy_torture::script::{self, Place};
+use uncopy_torture::script::{self, Storage};
 
 /// Size of a page.
 pub const PAGE: usize = 4096;
@@ -25,7 +25,7 @@ pub enum Kind {
     /// A mapping: its address and length in bytes.
     Map { base: usize, len: usize, of: MapOf, whole: bool },
     /// A part of an array.
-    Part(Place),
+    Part(Storage),
 }
 
 /// A buffer.
@@ -63,17 +63,17 @@ pub struct Arrays {
 impl Arrays {
     /// Maps the arena.
     pub fn new(stacks: Vec<usize>) -> Self {
-        Self { arena: map(script::room(Place::Arena), MapOf::Anonymous) as usize, stacks }
+        Self { arena: map(script::room(Storage::Arena), MapOf::Anonymous) as usize, stacks }
     }
 
     /// The buffer that a script's line describes.
     pub fn buffer(&self, b: &script::Buffer) -> Buf {
         let base = match b.place {
-            Place::Dynamic => return Buf::nothing(),
-            Place::Bss => BSS.0.get() as usize,
-            Place::Data => DATA.0.get() as usize,
-            Place::Arena => self.arena,
-            Place::Stack(t) => self.stacks[t],
+            Storage::Dynamic => return Buf::nothing(),
+            Storage::Bss => BSS.0.get() as usize,
+            Storage::Data => DATA.0.get() as usize,
+            Storage::Arena => self.arena,
+            Storage::Stack(t) => self.stacks[t],
         };
         let (kind, defined) = (Kind::Part(b.place), Defined::all(b.len));
         Buf { kind, at: base + b.start, len: b.len, defined, ..Buf::nothing() }
@@ -114,7 +114,7 @@ impl Buf {
     pub fn anonymous(&self) -> bool {
         match self.kind {
             Kind::Map { of, .. } => of == MapOf::Anonymous,
-            Kind::Part(place) => place != Place::Data,
+            Kind::Part(place) => place != Storage::Data,
             Kind::Heap => true,
             Kind::Nothing => false,
         }

@@ -22,9 +22,9 @@ use log::Note;
 use memory::{Arrays, Buf, Kind, PAGE};
 use std::sync::{Barrier, Condvar, Mutex, OnceLock};
 use uncopy_torture::op::{MapOf, Op, Slot};
-use uncopy_torture::script::{Line, Place, Script, room};
+use uncopy_torture::script::{Line, Script, Storage, room};
 
-const STACK: usize = room(Place::Stack(0));
+const STACK: usize = room(Storage::Stack(0));
 
 struct Slots(Vec<UnsafeCell<Buf>>);
 // SAFETY: an operation uses its buffers only when it is their turn; a child is alone.
@@ -241,7 +241,7 @@ impl World {
 fn shared(b: &Buf, process: Process) -> bool {
     let elsewhere = match b.kind {
         Kind::Map { of, .. } => of == MapOf::Shared,
-        Kind::Part(Place::Stack(t)) => t != process.thread,
+        Kind::Part(Storage::Stack(t)) => t != process.thread,
         _ => false,
     };
     process.child.is_some() && elsewhere

@@ -15,7 +15,7 @@ use libc::iovec;
 use uncopy_torture::bytes::{self, Digest};
 use uncopy_torture::op::{Advice, CopyBy, Forbidden, Hold, InputBy, Op, OutputBy, Via, WriteBy};
 use uncopy_torture::pieces::pieces;
-use uncopy_torture::script::Place;
+use uncopy_torture::script::Storage;
 
 /// Whether the script forks.
 pub static FORKS: AtomicBool = AtomicBool::new(false);
@@ -186,7 +186,7 @@ fn map_over(b: &mut Buf, page: usize, pages: usize, note: &mut Note) {
 
 fn advise(b: &mut Buf, page: usize, pages: usize, how: Advice, note: &mut Note) {
     let range = b.pages(page, pages);
-    let elsewhere = matches!(b.kind, Kind::Heap | Kind::Part(Place::Stack(_)));
+    let elsewhere = matches!(b.kind, Kind::Heap | Kind::Part(Storage::Stack(_)));
     if range.is_empty() || !b.anonymous() || how == Advice::DontFork && elsewhere {
         return note.add("nothing");
     }

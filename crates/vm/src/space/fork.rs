@@ -18,7 +18,7 @@ use crate::{critical, files, freeze::LIST, lend, monitor, stats};
 use core::sync::atomic::Ordering;
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use uncopy_decide::Way;
+use uncopy_decide::Regime;
 use uncopy_ranges::span::PAGE;
 
 /// Before fork: the books do not change until [`after_fork_parent`].
@@ -151,7 +151,7 @@ fn renew_child() {
         space.close_userfaultfds();
         if state != SERVING {
             // (While no call site elides, nothing would ever begin anew.)
-            PAUSES.way.store(Way::Accounts as u32, Ordering::Relaxed);
+            PAUSES.regime.store(Regime::Accounts as u32, Ordering::Relaxed);
             GATE.set_state(IDLE);
         }
         return;

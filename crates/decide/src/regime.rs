@@ -3,7 +3,7 @@
 /// Who decides which call sites elide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Way {
+pub enum Regime {
     /// Each site's own account.
     #[default]
     Accounts,
@@ -14,10 +14,10 @@ pub enum Way {
 }
 
 /// All of them, in the order of their words.
-pub(crate) const WAYS: [Way; 3] = [Way::Accounts, Way::All, Way::None];
+pub(crate) const REGIMES: [Regime; 3] = [Regime::Accounts, Regime::All, Regime::None];
 
-impl Way {
-    /// What `word` stands for: `way as u32`.
+impl Regime {
+    /// What `word` stands for: `regime as u32`.
     #[inline]
     pub fn from_word(word: u32) -> Self {
         match word {

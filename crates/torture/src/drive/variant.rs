@@ -1,10 +1,10 @@
-//! The ways in which a script is run besides plainly.
+//! The variants in which a script is run besides plainly.
 
 use core::str::FromStr;
 
 /// A name, options for `uncopy run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Variant {
     /// The name.
     pub name: String,
     /// Options.
@@ -21,17 +21,17 @@ const KNOWN: [(&str, &str); 4] = [
     ("tiny", "--backoff=no --threshold=8K --lend=2 --extent-memory=1M --max-mappings=6"),
 ];
 
-impl Way {
-    /// The known ways.
+impl Variant {
+    /// The known variants.
     pub fn known() -> Vec<Self> {
         KNOWN.iter().filter_map(|k| k.0.parse().ok()).collect()
     }
 }
 
-impl FromStr for Way {
+impl FromStr for Variant {
     type Err = String;
 
-    /// `NAME=OPTIONS`, or the name of a known way.
+    /// `NAME=OPTIONS`, or the name of a known variant.
     fn from_str(text: &str) -> Result<Self, String> {
         let known = KNOWN.iter().find(|k| k.0 == text).copied();
         let (name, options) = known
