@@ -471,12 +471,12 @@ impl<M: Memory> Tracker<M> {
             if viewed < core.len() - core.len() / 4 || viewed < ISLAND_PAGES * PAGE {
                 continue;
             }
-            self.make_missing(core, site);
+            self.unmap_resident(core, site);
         }
     }
 
     /// Moves what is resident of `core`, whole pages whose content nobody is owed, out of the way.
-    pub(super) fn make_missing(&mut self, core: Span, site: SiteId) {
+    pub(super) fn unmap_resident(&mut self, core: Span, site: SiteId) {
         if let Some((slot, moved)) = self.move_out(core, true, site) {
             self.backing.pool.hold(slot, moved.pages(), site, false);
         }

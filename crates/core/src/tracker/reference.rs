@@ -122,7 +122,7 @@ impl<M: Memory> Tracker<M> {
             at = run.end;
             let core = run.core();
             if !unmapped && core.pages() >= ISLAND_PAGES {
-                self.make_missing(core, site);
+                self.unmap_resident(core, site);
             }
         }
     }

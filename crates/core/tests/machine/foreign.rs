@@ -60,6 +60,13 @@ impl Foreign {
         }
     }
 
+    /// Writes bytes that depend on where in `span` they are.
+    pub fn fill(&mut self, span: Span, byte: impl Fn(usize) -> u8) {
+        for (i, addr) in (span.start..span.end).enumerate() {
+            self.page(addr)[addr % PAGE] = byte(i);
+        }
+    }
+
     fn taken(&self, span: Span) -> bool {
         self.out.iter().any(|o| o.overlaps(span))
     }
