@@ -548,6 +548,9 @@ impl World {
     fn map_anew(&mut self) {
         let span = self.range().core();
         let detached = self.tracker.detach(span);
+        if self.random.one_in(4) {
+            self.recall(None);
+        }
         if self.random.one_in(2) {
             self.use_meanwhile(span);
             return self.tracker.reattach(&detached);
@@ -634,6 +637,11 @@ impl World {
     }
 
     fn fork(&mut self) {
+        if self.random.one_in(2) {
+            // Another thread was unmapping this.
+            let span = self.range().core();
+            let _ = self.tracker.detach(span);
+        }
         self.recall(None);
         assert!(!self.tracker.views_abroad());
         self.forks += 1;
@@ -643,11 +651,6 @@ impl World {
         for i in 0..FOREIGN.len() {
             self.tracker.memory.foreign[i].is_left_behind(&mut self.random);
             self.begin_region(i);
-        }
-        if self.random.one_in(2) {
-            // Another thread was unmapping this.
-            let span = self.range().core();
-            let _ = self.tracker.detach(span);
         }
         // The child's memory map has the same pages, nothing registered, and its own descriptor.
         self.tracker.memory.registered.clear();
@@ -751,7 +754,7 @@ impl World {
 
 fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 11] {
     let mut w = World::new(seed, refusals, tiny);
-    for _ in 0..300 {
+    for _ in 0..360 {
         w.step();
     }
     w.end();
