@@ -31,7 +31,8 @@ fn world(movable: bool) -> World {
     let mut machine = Machine::new(64, 1024, 1, false);
     machine.foreign = vec![Foreign::new(REGION, REGION_PAGES, movable)];
     let pauses: &'static Pauses = Box::leak(Box::default());
-    let policy = Policy::new(16 << 10, false, Costs::REFERENCE, pauses);
+    let costs = Costs { lend: 0, ..Costs::REFERENCE };
+    let policy = Policy::new(16 << 10, false, costs, pauses);
     let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
     // (Of our own memory, less than one message.)
     let limits = Limits { extent_bytes: LEN / 2, ranges: 100, views: 1000 };
@@ -168,11 +169,44 @@ fn memory_of_others_meets_no_limit_of_ours() {
 fn memory_of_others_is_never_lent() {
     let mut w = world(false);
     assert!(w.receive(0, LEN));
-    let mut plan = OutputPlan::default();
-    w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
-    w.tracker.lend(&mut plan, CALLER, false);
-    assert_eq!(plan.lent, 0, "its owner fills it anew");
+    for _ in 0..10 {
+        let mut plan = OutputPlan::default();
+        w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
+        assert_eq!(plan.gathered, LEN);
+        w.tracker.lend(&mut plan, CALLER, false);
+        assert_eq!(plan.lent, 0, "its owner fills it anew");
+        w.tracker.output_done(&mut plan, LEN, false);
+    }
+}
+
+#[test]
+fn a_range_comes_back_only_after_a_copy_that_reads_it() {
+    let mut w = world(false);
+    assert!(w.receive(0, LEN));
+    let resident = page_of(COPY);
+    w.tracker.memory.program[resident] = Some(Box::new([0; PAGE]));
+    let mut plan = CopyPlan::default();
+    // (A page is left where it is.)
+    w.tracker.copy_begin(COPY, BUFFER, PAGE, CALLER, true, &mut plan);
+    assert!(!plan.bypass && plan.copies.iter().count() == 1);
+    w.free(BUFFER);
+    assert_eq!(w.released(), []);
     w.tracker.release(&mut plan.pins);
+    assert_eq!(w.released(), [Span::sized(REGION, LEN)]);
+}
+
+#[test]
+fn what_is_about_to_be_unmapped_is_called_back_too() {
+    let mut w = world(false);
+    assert!(w.receive(0, LEN / 2));
+    let detached = w.tracker.detach(Span::sized(BUFFER, LEN));
+    w.recall();
+    assert!(!w.tracker.views_abroad());
+    assert_eq!(w.released(), [Span::sized(REGION, LEN / 2)]);
+    w.tracker.reattach(&detached);
+    w.tracker.check().unwrap();
+    assert_eq!(w.counters.extents.load(Relaxed), 1);
+    assert!(w.tracker.memory.program[page_of(BUFFER)].is_none());
 }
 
 #[test]
