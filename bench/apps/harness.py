@@ -150,7 +150,7 @@ class Process:
             env["GLIBC_TUNABLES"] = ":".join(filter(None, [env.get("GLIBC_TUNABLES"), KEEP]))
         if side in ("no_elision", "uncopy"):
             options = [*server.options, *OPTIONS.uncopy_option, *(UNELIDED if side == "no_elision" else [])]
-            command = [OPTIONS.uncopy, "run", "--verbose", *options, "--", *command]
+            command = [OPTIONS.uncopy, "run", "--verbose=counters", *options, "--", *command]
         self.said = os.path.join(self.directory, "said")
         self.children = []
         stack.callback(self.end)

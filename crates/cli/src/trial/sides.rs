@@ -39,8 +39,11 @@ impl Program {
 
     /// `run` and its options: those that were given but for what this side sets.
     fn run_words(&self, elides: bool) -> Vec<String> {
-        let own: &[&str] =
-            if elides { &["verbose=yes"] } else { &["verbose=yes", "elide=no", "lend=0"] };
+        let own: &[&str] = if elides {
+            &["verbose=counters"]
+        } else {
+            &["verbose=counters", "elide=no", "lend=0"]
+        };
         let given = self
             .options
             .iter()
@@ -62,8 +65,8 @@ mod tests {
         let options = vec![("threshold", 8192), ("elide", 1), ("verbose", 0)];
         let program = Program { words: vec!["cat".into()], library: "/l.so".into(), options };
         let words = program.run_words(false).join(" ");
-        assert_eq!(words, "run --require --verbose=yes --elide=no --lend=0 --threshold=8192");
+        assert_eq!(words, "run --require --verbose=counters --elide=no --lend=0 --threshold=8192");
         let words = program.run_words(true).join(" ");
-        assert_eq!(words, "run --require --verbose=yes --threshold=8192 --elide=1");
+        assert_eq!(words, "run --require --verbose=counters --threshold=8192 --elide=1");
     }
 }
