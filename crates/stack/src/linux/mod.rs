@@ -1,7 +1,7 @@
 //! Linux's own sockets, pipes and files, as a stack.
 //!
 //! What is theirs alone is here: which descriptors take several pieces as one ([`on`]), what alignment O_DIRECT wants, pages that go by
-//! reference through a pipe and what a connection that paces itself makes of these, files that are kept in memory ([`file`]).
+//! reference through a pipe and what a connection that paces itself makes of these, files that are kept in memory ([`mod@file`]).
 
 pub mod file;
 pub mod on;
