@@ -8,7 +8,7 @@
 
 mod shared;
 
-use shared::SharedRing;
+use shared::Ring;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_decide::Costs;
@@ -127,7 +127,7 @@ impl Connection for Sockets {
     }
 }
 
-impl Connection for SharedRing {
+impl Connection for Ring {
     fn send(&mut self, buffer: &Buffers<1>) -> isize {
         output(self.sending(buffer), buffer, &PROCESS)
     }
@@ -308,10 +308,19 @@ fn every_byte_arrives_over_linux_sockets() {
 
 #[test]
 fn every_byte_arrives_over_a_stack_whose_bytes_lie_in_shared_memory() {
+    run_over(Ring::shared);
+}
+
+#[test]
+fn every_byte_arrives_over_a_stack_whose_pages_may_be_moved() {
+    run_over(Ring::private);
+}
+
+fn run_over(ring: impl Fn(usize) -> Ring) {
     let tracks = tracks();
     let mut referred = 0;
     seeds(|seed| {
-        let mut ring = SharedRing::new(4 * MESSAGE);
+        let mut ring = ring(4 * MESSAGE);
         run(seed, &mut ring);
         referred += ring.referred();
         // (The buffers are gone.)
@@ -320,8 +329,28 @@ fn every_byte_arrives_over_a_stack_whose_bytes_lie_in_shared_memory() {
     assert!(!tracks || referred > 20, "only {referred} messages were taken over by reference");
 }
 
+#[test]
+fn pages_are_moved_to_a_buffer_that_is_touched_in_order_and_the_ring_gets_others() {
+    let mut ring = Ring::private(4 * MESSAGE);
+    if !tracks() {
+        return;
+    }
+    let before = COUNTERS.returned_pages.load(Relaxed);
+    let buffer = received(&mut ring, 4);
+    buffer.check(0, BUFFER, "touched in order");
+    let moved = COUNTERS.returned_pages.load(Relaxed) - before;
+    assert!(moved >= (MESSAGE / PAGE) as u64 - 1, "only {moved} pages were moved");
+    ring.take_back();
+    assert_eq!(ring.out(), 0);
+    let next = received(&mut ring, 5);
+    next.check(0, BUFFER, "from the same part of the ring");
+    buffer.check(0, BUFFER, "after the ring was used again");
+    drop((buffer, next));
+    ring.end();
+}
+
 /// Received into a fresh buffer: it is a view of the ring.
-fn received(ring: &mut SharedRing, seed: u64) -> Buffer {
+fn received(ring: &mut Ring, seed: u64) -> Buffer {
     let mut random = Random(seed);
     let mut from = Buffer::new();
     from.write(0, &random.bytes(MESSAGE));
@@ -334,7 +363,7 @@ fn received(ring: &mut SharedRing, seed: u64) -> Buffer {
 
 #[test]
 fn what_is_received_by_reference_comes_back_when_the_buffer_is_gone() {
-    let mut ring = SharedRing::new(4 * MESSAGE);
+    let mut ring = Ring::shared(4 * MESSAGE);
     if !tracks() {
         return;
     }
@@ -353,7 +382,7 @@ fn what_is_received_by_reference_comes_back_when_the_buffer_is_gone() {
 
 #[test]
 fn what_is_called_back_stays_what_it_was() {
-    let mut ring = SharedRing::new(4 * MESSAGE);
+    let mut ring = Ring::shared(4 * MESSAGE);
     if !tracks() {
         return;
     }
@@ -370,7 +399,7 @@ fn what_is_called_back_stays_what_it_was() {
 
 #[test]
 fn a_child_reads_what_its_parent_received_though_the_ring_is_used_again() {
-    let mut ring = SharedRing::new(4 * MESSAGE);
+    let mut ring = Ring::shared(4 * MESSAGE);
     if !tracks() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A stack for tests: messages lie in a ring of shared memory, where the receiver finds them, and takes them over by reference.
+//! A stack for tests: messages lie in memory between both ends, where the receiver finds them, and takes them over by reference.
 
 use super::copy_bytes;
 use std::collections::VecDeque;
@@ -16,13 +16,13 @@ const CALLER: usize = 0x5ead;
 type Inbox = Mutex<Vec<Span>>;
 
 fn release(inbox: usize, span: Span) {
-    // SAFETY: leaked by `SharedRing::new`.
+    // SAFETY: leaked by `Ring::new`.
     let inbox = unsafe { &*(inbox as *const Inbox) };
     inbox.lock().expect("nobody panics with it").push(span);
 }
 
-/// A connection through shared memory.
-pub struct SharedRing {
+/// A connection through memory.
+pub struct Ring {
     memory: Span,
     region: Option<RegionId>,
     /// What was sent and not received yet, in order.
@@ -35,20 +35,32 @@ pub struct SharedRing {
     referred: u64,
 }
 
-impl SharedRing {
-    pub fn new(room: usize) -> Self {
+impl Ring {
+    /// Shared with other processes, as a service's would be.
+    pub fn shared(room: usize) -> Self {
+        Self::new(room, libc::MAP_SHARED)
+    }
+
+    /// Private memory, whose pages may be moved.
+    pub fn private(room: usize) -> Self {
+        Self::new(room, libc::MAP_PRIVATE)
+    }
+
+    fn new(room: usize, kind: i32) -> Self {
         super::tracks();
         // SAFETY: a new mapping of the kernel's choice.
         let at = unsafe {
-            let (access, kind) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-            libc::mmap(std::ptr::null_mut(), room, access, kind, -1, 0)
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), room, access, kind | libc::MAP_ANONYMOUS, -1, 0)
         };
         assert_ne!(at, libc::MAP_FAILED);
+        // SAFETY: ours; huge pages cannot be moved.
+        unsafe { libc::madvise(at, room, libc::MADV_NOHUGEPAGE) };
         let memory = Span::sized(at as usize, room);
         let inbox: &'static Inbox = Box::leak(Box::default());
         let owner = Owner { release, token: std::ptr::from_ref(inbox) as usize };
-        let region = space::begin_region(Region { span: memory, movable: false, owner });
+        let movable = kind == libc::MAP_PRIVATE;
+        let region = space::begin_region(Region { span: memory, movable, owner });
         let (arrived, out, free) = (VecDeque::new(), Vec::new(), vec![memory]);
         Self { memory, region, arrived, free, out, inbox, referred: 0 }
     }
@@ -144,7 +156,7 @@ impl SharedRing {
 
 /// A call that sends.
 pub struct Sending<'a> {
-    ring: &'a mut SharedRing,
+    ring: &'a mut Ring,
     buffer: (usize, usize),
 }
 
@@ -178,7 +190,7 @@ impl Output for Sending<'_> {
 
 /// A call that receives.
 pub struct Receiving<'a> {
-    ring: &'a mut SharedRing,
+    ring: &'a mut Ring,
     buffer: (usize, usize),
 }
 
