@@ -13,8 +13,8 @@ demo: build
 	@$(UNCOPY) demo
 
 # What can be known in three minutes (two quiet cores, built before) with gcc and Rust and nothing else: fmt, clippy, the workspace's
-# tests, tests/process, tests/races. Installs and fetches nothing. What needs something that is not here is skipped; the last lines
-# say what, why, and how long each step took. What each step said stays in target/check/.
+# tests, the small programs of tests/process and tests/races. Installs and fetches nothing. What needs something that is not here is
+# skipped; the last lines say what, why, and how long each step took. What each step said stays in target/check/.
 check:
 	@tests/check
 
@@ -22,7 +22,7 @@ check:
 test:
 	scripts/install-test-deps
 	tests/matrix/run --ci --install
-	$(MAKE) --no-print-directory lint build unit loom
+	NO_SKIPS=1 $(MAKE) --no-print-directory lint build unit loom
 	NO_SKIPS=1 tests/run-programs --ci
 
 # Every order of the steps of threads that share a structure.

@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""CPU that servers of files need for a request: plainly, with glibc told not to trim, and under uncopy with kept files.
+"""Servers of files: as they are, and with `--file-memory`, which keeps files that are read again and again.
 
-As apps.py, whose options it takes. The files belong to the user that the server runs as: without that there is no lease, and
-nothing is kept. After the timing the file is written to in place, and the next answer must have the new bytes.
+The files belong to the user that the server runs as: without that there is no lease, and nothing is kept. In each verification the
+file is written to in place, and the next answer must have the new bytes.
 
-    bench/apps/files.py                     all servers at 64 KB and 1 MB
-    bench/apps/files.py --only nginx"""
+    bench/apps/files.py                     all servers at 64 KB and 1 MB, with 1, 4 and 64 connections
+    bench/apps/files.py --only nginx
+
+What the columns are: harness.py."""
 
 import os
 import pwd
 import random
 import sys
-import time
 
-import apps
+import harness
+from harness import HERE, PYTHON, Server
+from loads import Download, Failure, http_answer
 
 PATHS = {}
 
@@ -27,12 +30,12 @@ def content(directory, port, owner=None):
     return root
 
 
-class Files(apps.Download):
-    """GET of a file; whether it is right is known from the file."""
+class Files(Download):
+    """GET of a file; whether it is right is known from the file. (One that was changed is left alone for a second: while it is warmed.)"""
 
     def __init__(self, port, size):
         super().__init__(port, size)
-        self.request = b"GET /f HTTP/1.1\r\nHost: bench\r\n\r\n"
+        self.request.out = b"GET /f HTTP/1.1\r\nHost: bench\r\n\r\n"
         self.path, owner = PATHS[port]
         self.seed = 0
         with open(self.path, "wb") as f:
@@ -45,22 +48,16 @@ class Files(apps.Download):
 
     def verify(self):
         with self.open() as s:
-            for round in range(2):
-                for _ in range(60):
-                    s.sendall(self.request)
-                    if apps.http_answer(s) != self.bytes():
-                        raise apps.Failure("the answer is not what the file holds")
-                if round == 0:
+            for turn in range(2):
+                expected = self.bytes()
+                for _ in range(30):
+                    s.sendall(self.request.out)
+                    if http_answer(s) != expected:
+                        raise Failure("the answer is wrong: not what the file holds")
+                if turn == 0:
                     self.seed += 1
                     with open(self.path, "r+b") as f:
                         f.write(self.bytes())
-        time.sleep(1.2)  # a file that was changed is left alone for a second
-        self.warm()
-
-    def warm(self):
-        with self.open() as s:
-            for _ in range(100):
-                self.one(s)
 
 
 def nginx(directives):
@@ -80,27 +77,23 @@ def nginx(directives):
     return start
 
 
-def python(script):
+def python(script, interpreter=PYTHON):
     def start(port, directory):
         root = content(directory, port)
-        return [apps.PYTHON, os.path.join(apps.HERE, "servers", script), str(port), root], None
+        return [interpreter, os.path.join(HERE, "servers", script), str(port), root], None
 
     return start
 
 
-apps.SERVERS = {
-    "nginx, sendfile off": (nginx("sendfile off;"), Files),
-    "nginx, sendfile off, buffers of 1m": (nginx("sendfile off; output_buffers 2 1m;"), Files),
-    "nginx, sendfile on": (nginx("sendfile on;"), Files),
-    "nginx, sendfile on, chunks of 32k": (nginx("sendfile on; sendfile_max_chunk 32k;"), Files),
-    "Python http.server": (python("http_server.py"), Files),
-    "aiohttp, file read whole": (python("aiohttp_file.py"), Files),
+KEEP = ("--file-memory=64M",)
+BUFFERS = "sendfile off; output_buffers 2 1m;"
+SERVERS = {
+    "nginx, sendfile off": Server("Static files", nginx("sendfile off;"), Files, ("nginx",)),
+    "nginx, sendfile off, buffers of 1m": Server("Static files, kept", nginx(BUFFERS), Files, ("nginx",), KEEP),
+    "nginx, sendfile on": Server("Static files", nginx("sendfile on;"), Files, ("nginx",)),
+    "aiohttp, file read whole": Server("Python files", python("aiohttp_file.py"), Files, ("aiohttp",)),
+    "Python http.server": Server("Python files", python("http_server.py", sys.executable), Files, ()),
 }
 
 if __name__ == "__main__":
-    apps.OPTIONS = apps.arguments()
-    apps.OPTIONS.uncopy_option = apps.OPTIONS.uncopy_option or ["--file-memory=64M"]
-    try:
-        sys.exit(apps.main())
-    except apps.Failure as why:
-        sys.exit(f"files.py: {why}")
+    harness.run(SERVERS, __doc__)

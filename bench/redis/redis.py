@@ -174,7 +174,7 @@ class Server:
         env = dict(os.environ)
         if mode == "uncopy":
             command = [options.uncopy, "run", *options.uncopy_option, "--", *command]
-            env["UNCOPY_VERBOSE"] = "1"  # prints at start and at exit only
+            env["UNCOPY_VERBOSE"] = "counters"  # prints at start and at exit only
         if core is not None:
             command = ["taskset", "-c", core, *command]
         with open(self.errors, "ab") as errors:

@@ -108,7 +108,7 @@ class Server:
         if mode == "untrimmed":
             environment["GLIBC_TUNABLES"] = UNTRIMMED
         if mode == "uncopy":
-            command = [OPTIONS.uncopy, "run", "--verbose", *OPTIONS.uncopy_option, "--", *command]
+            command = [OPTIONS.uncopy, "run", "--verbose=counters", *OPTIONS.uncopy_option, "--", *command]
         command = ["taskset", "-c", str(OPTIONS.server_core), *command]
         with open(self.said, "ab") as said:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment)

@@ -67,7 +67,7 @@ for align in ${ALIGN:-page odd congruent}; do
                 read -r -a given <<<"${ways[$way]}"
                 start=$EPOCHREALTIME
                 if [[ -z $problem ]]; then
-                    problem=$(UNCOPY_VERBOSE=1 once "$log" "$uncopy" run "${given[@]}" -- "${command[@]}")
+                    problem=$(UNCOPY_VERBOSE=counters once "$log" "$uncopy" run "${given[@]}" -- "${command[@]}")
                 fi
                 end=$EPOCHREALTIME
                 if [[ -z $problem ]] && ! cmp -s "$file.plain" "$log"; then

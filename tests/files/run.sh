@@ -24,7 +24,7 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/uncopy-files.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 "${CC:-cc}" -O2 -pthread -fno-builtin -Wno-stringop-overflow -o "$dir/files" "$here/files.c" -ldl
 # (What the program touches would make its reads rest.)
-keep=("$uncopy" run --verbose --file-memory=64M --backoff=no --)
+keep=("$uncopy" run --verbose=counters --file-memory=64M --backoff=no --)
 
 fail() {
     echo "files: $* (seed $seed)" >&2

@@ -3,9 +3,9 @@
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 RUN=${RUN-} CLIENT=${CLIENT-} PORT_BASE=${PORT_BASE-21000}
-# Without the summaries of --verbose, for what is checked for an empty standard error.
+# Without the summaries of --verbose=counters, for what is checked for an empty standard error.
 # shellcheck disable=SC2034
-QUIET=${RUN/ --verbose/}
+QUIET=${RUN/ --verbose=counters/}
 # shellcheck disable=SC2034
 MATRIX=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

@@ -2,7 +2,7 @@
 #include "process.h"
 
 int main(void) {
-    char name[] = "./direct.XXXXXX"; /* run.sh's own directory: a real file system */
+    char name[] = "./direct.XXXXXX"; /* the run's own directory: a real file system */
     int fd = mkstemp(name);
     MUST(fd >= 0);
     int direct = open(name, O_RDWR | O_DIRECT);

@@ -271,7 +271,7 @@ static inline void wait_for(const char *what, pid_t pid) {
 }
 
 /* What docs/limitations.md says differs, in the words of `phrase` there: plainly `as_usual` is true, under uncopy it is not.
- * run.sh looks for the phrase, and for both answers. */
+ * main.rs looks for the phrase, and for both answers. */
 static inline void documented(const char *phrase, int as_usual) {
     say("documented: %s: %s", phrase, as_usual ? "as usual" : "differs");
 }

@@ -1,6 +1,6 @@
 /* What the stress programs share: seeded numbers, bytes that say where they come from, and a way to get them in.
  *
- * The checking side must not use what it checks: expected bytes are made and compared by plain loops (run.sh
+ * The checking side must not use what it checks: expected bytes are made and compared by plain loops (main.rs
  * compiles with -fno-builtin and -fno-tree-loop-distribute-patterns, so no loop becomes a memcpy), and
  * messages are put into the socket by the system call itself (libc's syscall() is interposed too). */
 #define _GNU_SOURCE

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bench::echo::{self, EchoArgs, Row};
+use crate::bench::side::Side;
+use crate::bench::{EchoArgs, Row, echo};
 use crate::run::userfaultfd;
 use crate::{Outcome, library, units};
 
 /// Options of `demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Length of each of the 24 measurements
-    #[arg(long, value_name = "SECONDS", default_value = "1.5")]
+    /// Length of each of the 36 measurements
+    #[arg(long, value_name = "SECONDS", default_value = "1")]
     seconds: f64,
     /// The preload library [default: as for 'uncopy run']
     #[arg(long, value_name = "PATH")]
@@ -31,6 +32,7 @@ pub fn main(args: &DemoArgs) -> Outcome {
             .map_err(|e| format!("--seconds: {e}"))?,
         warmup: Duration::from_millis(300),
         verify: 2,
+        sides: vec![Side::Plain, Side::Again, Side::Uncopy],
         ..EchoArgs::default()
     };
     crate::print(
@@ -41,8 +43,9 @@ uncopy: the same program, without its copies
   copies each one 0, 1, 4 or 12 times in its own memory, as programs do when data
   goes from layer to layer, and sends the last copy back.
 
-  It is run as it is, and then with 'uncopy run' in front. The program is the same
-  file both times; uncopy remembers its copies instead of carrying them out.
+  It is run as it is, once more as it is (what these two differ by is noise), and with
+  'uncopy run' in front. The program is the same file each time; uncopy remembers its
+  copies instead of carrying them out.
 
 ",
     )?;
@@ -106,19 +109,66 @@ fn verdict(rows: &[Row], refused: bool) -> String {
     text += &format!(
         "  What it means: with {} copies the plain server spends {:.0} us of processor time on a\n  \
          message, with uncopy {:.0} us. In each measurement with {} copies, {} of copying\n  \
-         were left out, with {} page faults. Without any copy to leave out, uncopy runs at\n  \
-         {:.2} of the plain speed: that is what it costs.\n\n",
+         were left out, with {} page faults.\n  {}\n{}\n",
         last.copies,
         last.plain.cpu_us_per_req,
         last.uncopy.common.cpu_us_per_req,
         last.copies,
         units::rough_size(last.uncopy.elided_bytes as f64),
         units::grouped(last.uncopy.faults),
-        rows[0].ratio,
+        without_copies(rows[0].cpu_ratio, noise(&rows[0])),
+        busy(rows.iter().map(noise).fold(0.0, f64::max)),
     );
     text += "  Try it on a program of yours:   uncopy run --verbose -- PROGRAM ARGS\n  \
              All the numbers:                uncopy bench echo\n";
     text
+}
+
+/// By how much two plain servers differed at most in processor time, as a share.
+fn noise(row: &Row) -> f64 {
+    let [low, high] = row.again.cpu_ratio_spread;
+    [row.again.cpu_ratio, low, high]
+        .into_iter()
+        .map(|ratio| (1.0 - ratio).abs())
+        .fold(0.0, f64::max)
+}
+
+/// What uncopy costs or gains where there is nothing to leave out; `ratio`: plain's processor time over uncopy's.
+fn without_copies(ratio: f64, noise: f64) -> String {
+    // Of plain's: 2.0 is a half of it less.
+    let (differs, noise_text) = (percent((1.0 - 1.0 / ratio).abs()), percent(noise));
+    if (1.0 - ratio).abs() <= noise {
+        return format!(
+            "Without any copy to leave out uncopy differs from plain by {differs}, and two runs of the\n  \
+             plain server by up to {noise_text}: neither a cost nor a gain can be told from noise."
+        );
+    }
+    let (what, why) = if ratio > 1.0 {
+        ("less", "where buffers lie in memory is a gain of its own.")
+    } else {
+        ("more", "that is what it costs.")
+    };
+    format!(
+        "Without any copy to leave out uncopy needs {differs} {what} processor time, and two runs of the\n  \
+         plain server differ by up to {noise_text}: {why}"
+    )
+}
+
+/// A warning where the plain server itself is not the same twice.
+fn busy(noise: f64) -> String {
+    const MUCH: f64 = 0.1;
+    if noise <= MUCH {
+        return String::new();
+    }
+    format!(
+        "\n  Two runs of the plain server differed by up to {} here: the machine is busy, or is\n  \
+         shared. Differences of that size mean nothing; try again when it is quiet.\n",
+        percent(noise)
+    )
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
 }
 
 #[cfg(test)]
@@ -130,6 +180,18 @@ mod tests {
         assert_eq!(bar(1.0).chars().count(), BAR as usize);
         assert_eq!(bar(0.0), "▏");
         assert_eq!(bar(1.5 / BAR), "█▌");
+    }
+
+    #[test]
+    fn a_gain_is_never_called_a_cost_nor_noise_either() {
+        let costs = "that is what it costs";
+        assert!(without_copies(0.9, 0.03).contains(costs));
+        for (ratio, noise) in [(2.23, 0.05), (1.02, 0.05), (0.98, 0.05)] {
+            assert!(!without_copies(ratio, noise).contains(costs), "{ratio} {noise}");
+        }
+        assert!(without_copies(2.23, 0.05).contains("needs 55% less"));
+        assert!(without_copies(0.9, 0.3).contains("neither a cost nor a gain"));
+        assert!(busy(0.03).is_empty() && busy(0.3).contains("30%"));
     }
 
     #[test]

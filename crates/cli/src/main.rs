@@ -3,6 +3,8 @@
 mod bench;
 mod demo;
 mod doctor;
+#[cfg(test)]
+mod foreign_bytes;
 mod library;
 mod options_table;
 mod printable;

@@ -2,6 +2,7 @@
 
 use comfy_table::TableStyle;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+pub use uncopy_counters::numbers::{grouped, rough_size};
 
 /// Lines above, below and under the header, none between rows.
 pub const TABLE_STYLE: TableStyle =
@@ -29,35 +30,6 @@ pub fn size(bytes: u64) -> String {
         .map_or_else(|| bytes.to_string(), |(shift, suffix)| format!("{}{suffix}", bytes >> shift))
 }
 
-/// Writes a number of bytes in the unit that leaves one to three digits before the point.
-pub fn rough_size(bytes: f64) -> String {
-    let units = ["B", "KB", "MB", "GB", "TB"];
-    let mut value = bytes;
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 || value >= 100.0 {
-        format!("{value:.0} {}", units[unit])
-    } else {
-        format!("{value:.1} {}", units[unit])
-    }
-}
-
-/// Writes a whole number with commas between the thousands.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,13 +49,5 @@ mod tests {
         assert_eq!(size(3 << 20), "3M");
         assert_eq!(size(1000), "1000");
         assert_eq!(size(0), "0");
-    }
-
-    #[test]
-    fn rough_sizes_and_groups_are_readable() {
-        assert_eq!(rough_size(512.0), "512 B");
-        assert_eq!(rough_size(6.0 * 1024.0 * 1024.0), "6.0 MB");
-        assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(grouped(999), "999");
     }
 }

@@ -83,17 +83,24 @@ pub fn explain(spec: &Spec, bad: BadValue) -> String {
     match bad {
         BadValue::Range => format!("it must be in {}", range(spec)),
         BadValue::Syntax => match spec.kind {
-            Kind::Flag => "it must be yes or no".to_owned(),
+            Kind::Flag | Kind::FlagOr(_) => format!("it must be {}", alternatives(spec)),
             Kind::Bytes => "it must be a number of bytes such as 65536, 64K or 1M".to_owned(),
             Kind::Count => "it must be a whole number".to_owned(),
         },
     }
 }
 
+/// `yes or no`.
+fn alternatives(spec: &Spec) -> String {
+    let range = range(spec);
+    range.rsplit_once(", ").map_or_else(|| range.clone(), |(all, last)| format!("{all} or {last}"))
+}
+
 /// The values that `spec` accepts.
 pub fn range(spec: &Spec) -> String {
     match spec.kind {
         Kind::Flag => "yes, no".to_owned(),
+        Kind::FlagOr(words) => format!("yes, no, {}", words.join(", ")),
         Kind::Bytes => format!("{}..{}", units::size(spec.min), units::size(spec.max)),
         Kind::Count => format!("{}..{}", spec.min, spec.max),
     }
@@ -102,9 +109,8 @@ pub fn range(spec: &Spec) -> String {
 /// The value that `spec` has when nothing is said.
 pub fn default_text(spec: &Spec) -> String {
     match spec.kind {
-        Kind::Flag => if spec.default == 1 { "yes" } else { "no" }.to_owned(),
         Kind::Bytes => units::size(spec.default),
-        Kind::Count => spec.default.to_string(),
+        Kind::Flag | Kind::FlagOr(_) | Kind::Count => options::text(spec, spec.default),
     }
 }
 

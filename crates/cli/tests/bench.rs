@@ -26,9 +26,9 @@ fn echo_prints_every_row_with_its_messages_verified() {
     let expected = [(16384, 0), (16384, 3), (65536, 0), (65536, 3)];
     assert_eq!(found, expected.map(|(s, c)| (Some(s), Some(c))));
     for row in rows {
-        // 4 connections, 2 messages before and 2 after, 2 sides.
-        assert_eq!(row["verified_messages"], 32);
-        for side in ["plain", "uncopy"] {
+        // 4 connections, 2 messages before and 2 after, 5 sides.
+        assert_eq!(row["verified_messages"], 80);
+        for side in ["plain", "again", "kept", "unelided", "uncopy"] {
             for number in ["req_per_s", "cpu_us_per_req", "p50_us", "p99_us", "rss_kb"] {
                 assert!(row[side][number].as_f64().unwrap() > 0.0, "{side} {number}");
             }
@@ -60,7 +60,7 @@ fn echo_verifies_with_threads_touches_and_every_allocation() {
         let results = json(&[&words[..], &SHORT].concat());
         let row = &results["rows"][0];
         assert_eq!((&row["threads"], &row["touched_pages"]), (&2.into(), &3.into()));
-        assert_eq!(row["verified_messages"], 24);
+        assert_eq!(row["verified_messages"], 60);
         // The row without copies that it needs is measured besides.
         assert!(row["ideal_ratio"].as_f64().unwrap() > 0.0);
     }
@@ -92,7 +92,7 @@ fn echo_verifies_with_every_checksum_and_with_moving_touches() {
             assert_eq!((&row["checksum"], &row["touched_in"]), (&checksum.into(), &"last".into()));
             assert_eq!(
                 (&row["touched_moving"], &row["verified_messages"]),
-                (&true.into(), &16.into())
+                (&true.into(), &40.into())
             );
         }
     }
@@ -110,8 +110,8 @@ fn the_papers_figures_print_rows_with_spreads() {
             series.iter().flat_map(|s| s["rows"].as_array().unwrap()).collect();
         assert!(found.len() >= rows, "{figure}: {}", found.len());
         for row in found {
-            // 2 connections, 2 messages before and 2 after, 2 sides.
-            assert_eq!(row["verified_messages"], 16);
+            // 2 connections, 2 messages before and 2 after, 4 sides.
+            assert_eq!(row["verified_messages"], 32);
             for side in ["plain", "uncopy"] {
                 let rate = row[side]["req_per_s"].as_f64().unwrap();
                 let spread = row[side]["req_per_s_spread"].as_array().unwrap();
@@ -167,7 +167,7 @@ fn the_demo_explains_itself_within_80_columns() {
     let output = uncopy().args(["demo", "--seconds", "0.1"]).output().unwrap();
     let said = stdout(&output);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(said.contains("1,536 of 1,536 random messages came back byte for byte"), "{said}");
+    assert!(said.contains("2,304 of 2,304 random messages came back byte for byte"), "{said}");
     assert!(said.lines().all(|line| line.chars().count() <= 96), "{said}");
 }
 
@@ -280,7 +280,7 @@ fn a_report_is_one_page_with_its_pictures_and_results() {
         assert!(output.status.success(), "{}", stderr(&output));
         std::fs::read_to_string(directory.path().join("index.html")).unwrap()
     };
-    let page = run(&["--quick", "--only", "copies,threads"]);
+    let page = run(&["--minutes", "0.1", "--only", "copies,threads"]);
     for expected in ["<!doctype html>", "id=\"copies\"", "id=\"threads\"", "3.8×", "commit "] {
         assert!(page.contains(expected), "{expected}");
     }
@@ -291,4 +291,47 @@ fn a_report_is_one_page_with_its_pictures_and_results() {
         assert!(file.ends_with(".svg") || serde_json::from_str::<Value>(&text).is_ok());
     }
     assert_eq!(run(&["--redraw"]), page);
+    let markdown = std::fs::read_to_string(directory.path().join("README.md")).unwrap();
+    for expected in [
+        "# Numbers",
+        "| processor |",
+        "congestion control",
+        "| glibc |",
+        "a look, not a measurement",
+    ] {
+        assert!(markdown.contains(expected), "{expected}");
+    }
+}
+
+#[test]
+fn a_report_names_the_row_that_its_time_did_not_suffice_for_and_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let begin = std::time::Instant::now();
+    let words = ["bench", "report", "--out", out, "--minutes", "0.05", "--only", "misspeculation"];
+    let output = uncopy().args(words).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    // Three seconds, and a row that had begun.
+    assert!(begin.elapsed().as_secs() < 30, "{:?}", begin.elapsed());
+    assert!(stderr(&output).starts_with("uncopy: this takes 3 s at most: misspeculation"));
+    let page = std::fs::read_to_string(directory.path().join("README.md")).unwrap();
+    assert!(page.contains("Not measured: misspeculation: "), "{page}");
+}
+
+#[test]
+fn a_server_whose_program_is_missing_is_named_with_how_to_install_it() {
+    let apps = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/apps");
+    let script = "import cache, harness; harness.find = lambda program: None; \
+                  print(harness.missing(cache.SERVERS['varnish cached']))";
+    let Ok(output) = std::process::Command::new("python3")
+        .args(["-c", script])
+        .env("PYTHONPATH", apps)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+    else {
+        eprintln!("skipped: no python3");
+        return;
+    };
+    let said = stdout(&output);
+    assert!(said.starts_with("varnishd is not installed: apt-get install varnish"), "{said}");
 }

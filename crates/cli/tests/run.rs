@@ -11,7 +11,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use support::{UNCOPY, library, stderr, stdout, uncopy, works_here};
+use support::{UNCOPY, leave_out, library, stderr, stdout, uncopy, works_here};
 
 fn run(words: &[&str]) -> Output {
     uncopy().arg("run").args(words).output().unwrap()
@@ -197,7 +197,7 @@ fn a_static_program_runs_plainly_also_behind_a_script() {
     for kind in ["-static", "-static-pie"] {
         let built = Command::new("cc").arg(kind).arg("-o").arg(&program).arg(&source).output();
         if !built.is_ok_and(|b| b.status.success()) {
-            eprintln!("left out: cc {kind} does not work here");
+            leave_out(&format!("cc {kind} does not work here"));
             continue;
         }
         let script = directory.path().join("script");
@@ -236,7 +236,7 @@ fn programs_with_file_capabilities_run_plainly() {
     let program = copy_of("/bin/true", directory.path(), 0o755);
     let done = Command::new("setcap").arg("cap_net_bind_service+ep").arg(&program).output();
     if !done.is_ok_and(|d| d.status.success()) {
-        eprintln!("left out: setcap does not work here");
+        leave_out("setcap does not work here");
         return;
     }
     let output = run(&["--", text(&program)]);
@@ -296,7 +296,7 @@ fn where_userfaultfd_is_refused_one_line_says_so_and_the_program_runs() {
         std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
     // SAFETY: the call takes nothing and cannot fail.
     if sysctl.trim() != "0" || unsafe { libc::geteuid() } != 0 {
-        eprintln!("left out: needs root and vm.unprivileged_userfaultfd=0");
+        leave_out("needs root and vm.unprivileged_userfaultfd=0");
         return;
     }
     // Where an unprivileged user can reach them.

@@ -12,32 +12,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::sync::OnceLock;
 
 use serde_json::Value;
-use support::{library, stderr, stdout, uncopy, works_here};
-
-/// Whether there is a library here that publishes (the stub does not), and may.
-fn publishes_here() -> bool {
-    works_here() && !library().starts_with(env!("CARGO_TARGET_TMPDIR"))
-}
-
-/// The test program, built once.
-fn pump() -> &'static Path {
-    static PUMP: OnceLock<PathBuf> = OnceLock::new();
-    PUMP.get_or_init(|| {
-        let name = format!("pump-{}", std::process::id());
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&directory).unwrap();
-        let path = directory.join("pump");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stat/pump.c");
-        let words = ["-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-o"];
-        let done = Command::new("cc").args(words).arg(&path).arg(source).status();
-        assert!(done.expect("cc is there").success());
-        fs::write(directory.join("input"), vec![7u8; 256 << 10]).unwrap();
-        path
-    })
-}
+use support::{leave_out, publishes_here, pump, stderr, stdout, uncopy};
 
 /// A session directory on a memory file system, and what may see it.
 struct Session(tempfile::TempDir);
@@ -149,7 +126,7 @@ fn counters_seen_from_outside_are_those_of_the_summary_at_exit() {
         return;
     }
     let session = Session::new();
-    let mut pump = session.start(&["--verbose"]);
+    let mut pump = session.start(&["--verbose=counters"]);
     assert_eq!(pump.tell("copy 50"), "done");
     let seen = session.json(pump.pid());
     assert_eq!(seen["command"], "pump");
@@ -402,7 +379,7 @@ fn a_directory_that_others_could_look_into_or_own_is_neither_written_nor_read() 
         fs::create_dir(path).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
         if std::os::unix::fs::chown(path, Some(65534), None).is_err() {
-            eprintln!("left out: only root can give a directory away");
+            leave_out("only root can give a directory away");
             fs::remove_dir(path).unwrap();
         }
     };
@@ -460,7 +437,7 @@ fn nothing_is_published_where_it_is_not_wanted_or_cannot_be_and_the_program_goes
     assert!(session.refusal(pump.pid()).contains("--stats=no"));
     assert!(!session.directory().exists());
     pump.quit();
-    let mut pump = session.start_with(&["--verbose"], |c| {
+    let mut pump = session.start_with(&["--verbose=counters"], |c| {
         c.env("UNCOPY_INJECT", "open:EACCES");
     });
     assert_eq!(pump.tell("copy 5"), "done");
@@ -498,7 +475,7 @@ fn another_user_is_told_that_it_is_not_permitted() {
     let mut command = uncopy();
     command.args(["stat", "-p", &pump.pid().to_string()]).uid(65534).gid(65534);
     let Ok(output) = command.env("XDG_RUNTIME_DIR", session.path()).output() else {
-        eprintln!("left out: nobody else can run this program here");
+        leave_out("nobody else can run this program here");
         return;
     };
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{UNCOPY, library, stderr, stdout, uncopy, works_here};
+use support::{UNCOPY, has_python, leave_out, library, stderr, stdout, uncopy, works_here};
 
 /// Takes uploads, answers with their length; `fork`: by a daemon that has left its parents.
 const SERVER: &str = r#"
@@ -130,7 +130,7 @@ fn the_json_has_every_turn_of_every_side() {
 
 #[test]
 fn children_count_with_their_parents() {
-    if !works_here() {
+    if !works_here() || !has_python() {
         return;
     }
     let busy = "import time\nwhile time.process_time() < 0.3: pass";
@@ -143,7 +143,7 @@ fn children_count_with_their_parents() {
 
 #[test]
 fn a_server_is_started_loaded_and_ended_on_each_side() {
-    if !works_here() {
+    if !works_here() || !has_python() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn a_server_is_started_loaded_and_ended_on_each_side() {
 
 #[test]
 fn a_daemon_is_found_and_ended() {
-    if !works_here() {
+    if !works_here() || !has_python() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -178,7 +178,7 @@ fn a_daemon_is_found_and_ended() {
 
 #[test]
 fn a_server_that_ignores_the_request_to_end_is_killed() {
-    if !works_here() {
+    if !works_here() || !has_python() {
         return;
     }
     let script =
@@ -217,7 +217,7 @@ fn nothing_is_left_where_it_is_killed_itself() {
 
 #[test]
 fn what_goes_wrong_is_said_with_what_was_said() {
-    if !works_here() {
+    if !works_here() || !has_python() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn where_userfaultfd_is_refused_it_says_what_the_doctor_says() {
         std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
     // SAFETY: the call takes nothing and cannot fail.
     if sysctl.trim() != "0" || unsafe { libc::geteuid() } != 0 || !works_here() {
-        eprintln!("left out: needs root and vm.unprivileged_userfaultfd=0");
+        leave_out("needs root and vm.unprivileged_userfaultfd=0");
         return;
     }
     // Where an unprivileged user can reach them; by 'cp', because what is executed must not be open.

@@ -24,6 +24,15 @@ macro_rules! counters {
             /// Reads every counter; each one is exact, together they are only nearly of one moment.
             pub fn snapshot(&self) -> Snapshot { Snapshot { $( $name: self.$name.load(Relaxed), )* } }
 
+            /// Adds to every counter.
+            pub fn add_all(&self, more: &Snapshot) { $( self.$name.fetch_add(more.$name, Relaxed); )* }
+
+            /// Sets every counter to what it is in `now`, and says what that added. Each counter by itself: of two callers each
+            /// gets his part.
+            pub fn catch_up(&self, now: &Snapshot) -> Snapshot {
+                Snapshot { $( $name: now.$name.wrapping_sub(self.$name.swap(now.$name, Relaxed)), )* }
+            }
+
             /// Sets every counter to zero (a forked child starts anew).
             pub fn reset(&self) { $( self.$name.store(0, Relaxed); )* }
         }
@@ -32,6 +41,14 @@ macro_rules! counters {
             /// Names and values in the order of the layout.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [ $( (stringify!($name), self.$name), )* ].into_iter()
+            }
+
+            /// Without what says how much there is now: what can be added up over processes. Of a reason why nothing is elided,
+            /// the sum is the number of processes.
+            #[must_use]
+            pub fn sums(mut self) -> Self {
+                $( if is_gauge(stringify!($name)) && !stringify!($name).starts_with("off_") { self.$name = 0; } )*
+                self
             }
 
             /// From the values in the order of the layout; those that are missing are zero.

@@ -14,7 +14,7 @@ pub const COMMAND: usize = 16;
 
 /// Who it is.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Header {
     /// [`MAGIC`].
     pub magic: AtomicU64,

@@ -8,6 +8,8 @@ pub enum Kind {
     /// `0`/`1`, `no`/`yes`, `false`/`true`, `off`/`on`; on the command line a bare `--name`
     /// means yes.
     Flag,
+    /// As [`Kind::Flag`], or one of these words, which stand for 2, 3, ...
+    FlagOr(&'static [&'static str]),
     /// A number of bytes with an optional suffix `K`, `M` or `G` (powers of 1024).
     Bytes,
     /// A plain number.
@@ -32,6 +34,13 @@ pub struct Spec {
     /// One sentence for `--help`.
     pub help: &'static str,
 }
+
+/// `--verbose`: one summary for the program and all that it starts.
+pub const VERBOSE: u64 = 1;
+/// `--verbose=all`: one for each process.
+pub const VERBOSE_ALL: u64 = 2;
+/// `--verbose=counters`: the same, to be read by programs.
+pub const VERBOSE_COUNTERS: u64 = 3;
 
 /// Every option that the preload library understands.
 pub const OPTIONS: &[Spec] = &[
@@ -137,17 +146,21 @@ pub const OPTIONS: &[Spec] = &[
     Spec {
         name: "verbose",
         env: "UNCOPY_VERBOSE",
-        kind: Kind::Flag,
+        kind: Kind::FlagOr(&["all", "counters"]),
         default: 0,
         min: 0,
-        max: 1,
-        help: "Print one banner at the start and a summary at exit, to standard error",
+        max: VERBOSE_COUNTERS,
+        help: "Say on standard error one line at the start, and at exit what was done: by the program, and by all that it started \
+               together; all: each process for itself; counters: each, as NAME=VALUE",
     },
 ];
 
 /// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
 pub const RESERVED: &[&str] =
-    &["UNCOPY_LIBRARY", INJECT, COSTS, PROFILE, PROFILE_LEAST, PROFILE_TOUCH];
+    &["UNCOPY_LIBRARY", SUMMARY, INJECT, COSTS, PROFILE, PROFILE_LEAST, PROFILE_TOUCH];
+
+/// The file in which a program and all that it starts are summed up (see `uncopy_counters::family`); set by `uncopy run --verbose`.
+pub const SUMMARY: &str = "UNCOPY_SUMMARY";
 
 /// The directory in which processes that are profiled leave their parts; set by `uncopy profile`.
 pub const PROFILE: &str = "UNCOPY_PROFILE";
@@ -209,11 +222,16 @@ pub enum BadValue {
 /// [`BadValue`], when `text` is not of the option's kind or out of its range.
 pub fn parse(spec: &Spec, text: &str) -> Result<u64, BadValue> {
     let text = text.trim();
+    let flag = match text {
+        "1" | "yes" | "true" | "on" => Ok(1),
+        "0" | "no" | "false" | "off" => Ok(0),
+        _ => Err(BadValue::Syntax),
+    };
     let value = match spec.kind {
-        Kind::Flag => match text {
-            "1" | "yes" | "true" | "on" => 1,
-            "0" | "no" | "false" | "off" => 0,
-            _ => return Err(BadValue::Syntax),
+        Kind::Flag => flag?,
+        Kind::FlagOr(words) => match words.iter().position(|word| *word == text) {
+            Some(at) => at as u64 + 2,
+            None => flag?,
         },
         Kind::Count => text.parse().map_err(|_| BadValue::Syntax)?,
         Kind::Bytes => {
@@ -231,6 +249,18 @@ pub fn parse(spec: &Spec, text: &str) -> Result<u64, BadValue> {
         return Err(BadValue::Range);
     }
     Ok(value)
+}
+
+/// The text that [`parse`] reads as this value.
+pub fn text(spec: &Spec, value: u64) -> String {
+    match (spec.kind, value) {
+        (Kind::Flag | Kind::FlagOr(_), 0) => "no".to_owned(),
+        (Kind::Flag | Kind::FlagOr(_), 1) => "yes".to_owned(),
+        (Kind::FlagOr(words), n) if n as usize - 2 < words.len() => {
+            words[n as usize - 2].to_owned()
+        }
+        _ => value.to_string(),
+    }
 }
 
 /// A value for every option of [`OPTIONS`], in its order.
@@ -336,6 +366,17 @@ mod tests {
         assert_eq!(parse(spec("threshold"), "many"), Err(BadValue::Syntax));
         assert_eq!(parse(spec("verbose"), "2"), Err(BadValue::Syntax));
         assert_eq!(parse(spec("extent-memory"), "99999999999999999G"), Err(BadValue::Range));
+    }
+
+    #[test]
+    fn what_is_written_as_text_is_read_as_the_same_value() {
+        for s in OPTIONS {
+            for value in [s.min, s.default, s.max] {
+                assert_eq!(parse(s, &text(s, value)), Ok(value), "{}", s.name);
+            }
+        }
+        assert_eq!(parse(spec("verbose"), "all"), Ok(VERBOSE_ALL));
+        assert_eq!(parse(spec("verbose"), "counters"), Ok(VERBOSE_COUNTERS));
     }
 
     #[test]

@@ -7,13 +7,14 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`real`] | the functions behind ours (`dlsym(RTLD_NEXT, ...)`) |
-//! | [`start`] | constructor, options, banner, summary |
+//! | [`start`] | constructor, options, end |
+//! | [`summary`] | what is said at the start and at the end |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
 //! | [`hooks::memory`] | mmap, mprotect, madvise, mlockall |
 //! | [`hooks::remap`] | mremap |
-//! | [`hooks::process`] | fork, clone, exec |
+//! | [`hooks::process`] | fork, clone, exec, _exit |
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
 //! | [`hooks::signals`] | wrappers around the program's handlers |
@@ -24,6 +25,7 @@
 
 pub mod real;
 pub mod start;
+pub mod summary;
 
 use uncopy_vm::heap::Heap;
 

@@ -1,15 +1,13 @@
-//! The constructor: options, userfaultfds, fork handlers; the banner, and the summary at exit.
+//! The constructor: options, userfaultfds, fork handlers; the end.
 //!
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
 use crate::hooks::signals;
-use crate::{HEAP, real};
+use crate::{HEAP, real, summary};
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::CString;
-use std::fmt::Write;
-use std::os::fd::{BorrowedFd, IntoRawFd};
 use uncopy_counters::Counters;
 use uncopy_decide::Costs;
 use uncopy_inject::Plan;
@@ -18,7 +16,7 @@ use uncopy_vm::inject;
 use uncopy_vm::lend::Pacing;
 use uncopy_vm::space::{self, Settings};
 use uncopy_vm::uffd::Refusal;
-use uncopy_vm::{files, reading, stats, twin};
+use uncopy_vm::{family, files, reading, stats, twin};
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
@@ -27,9 +25,6 @@ pub static USABLE_SIZE: AtomicBool = AtomicBool::new(false);
 /// Where the first thread's stack begins (its highest address, nearly).
 pub static GLIBC_STACK_END: AtomicUsize = AtomicUsize::new(0);
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Where the banner and the summary go: standard error as it was at the start, because programs
-/// close theirs before we come to the summary. -1: nowhere.
-static SUMMARY: AtomicI32 = AtomicI32::new(-1);
 static EXEC: AtomicPtr<ExecEntry> = AtomicPtr::new(core::ptr::null_mut());
 
 /// What the names of our settings begin with.
@@ -103,19 +98,26 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
             *libc::__errno_location() = errno;
             return;
         }
-        let (values, costs, entry, session) = read_environment(envp);
-        set_up(&values, costs, entry, session);
+        let (values, costs, entry, places) = read_environment(envp);
+        summary::begin(&values, places.summary.as_deref());
+        set_up(&values, costs, entry, places.session);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
 }
 
-/// Options and prices from the environment; also the library's own path, what to hand on, and the session's
-/// directory.
-unsafe fn read_environment(
-    envp: *const *const c_char,
-) -> (Values, Costs, ExecEntry, Option<CString>) {
-    let mut session = None;
+/// Where things are that others made.
+#[derive(Default)]
+struct Places {
+    /// The session's directory.
+    session: Option<CString>,
+    /// The file in which a program and all that it starts are summed up.
+    summary: Option<CString>,
+}
+
+/// Options and prices from the environment; also the library's own path, what to hand on, and where things are.
+unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEntry, Places) {
+    let mut places = Places::default();
     let mut values = Values::new();
     let mut costs = Costs::REFERENCE;
     let mut entry = ExecEntry { library: b"", settings: Vec::new() };
@@ -130,7 +132,7 @@ unsafe fn read_environment(
                 continue;
             };
             if name == "XDG_RUNTIME_DIR" && value.starts_with('/') {
-                session = CString::new(value).ok();
+                places.session = CString::new(value).ok();
             }
             if !name.starts_with(PREFIX) {
                 continue;
@@ -147,6 +149,9 @@ unsafe fn read_environment(
             {
                 costs = measured;
             }
+            if name == options::SUMMARY {
+                places.summary = CString::new(value).ok();
+            }
             if name == "UNCOPY_LIBRARY" {
                 entry.library = value.as_bytes();
             }
@@ -158,7 +163,7 @@ unsafe fn read_environment(
             }
         }
     }
-    (values, costs, entry, session)
+    (values, costs, entry, places)
 }
 
 fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CString>) {
@@ -173,12 +178,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     const FOLLOW: usize = index_of("follow-exec");
     const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
-    const VERBOSE_AT: usize = index_of("verbose");
 
-    let verbose = values.get(VERBOSE_AT) != 0;
-    if verbose && let Ok(fd) = space::lift(rustix::stdio::stderr()) {
-        SUMMARY.store(fd.into_raw_fd(), Ordering::Relaxed);
-    }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
@@ -193,7 +193,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         heed_forks();
     }
     if values.get(ELIDE) == 0 {
-        banner(verbose, values, "standing aside, as told");
+        summary::banner(values, "standing aside, as told");
         return;
     }
     let threshold = values.get(THRESHOLD_AT) as usize;
@@ -210,7 +210,8 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     match space::init(settings) {
         Ok(()) => {
             if values.get(STATS) != 0 {
-                stats::allow(session);
+                stats::name_session(session);
+                stats::allow();
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
             if values.get(LEND) != 0 {
@@ -225,10 +226,9 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
             if !twin {
                 heed_forks();
             }
-            banner(verbose, values, "ready");
+            summary::banner(values, "ready");
         }
-        Err(why) => banner(
-            verbose,
+        Err(why) => summary::banner(
             values,
             match why {
                 Refusal::Permission => "userfaultfd is not permitted: nothing is elided",
@@ -266,6 +266,7 @@ pub extern "C" fn after_fork_child() {
     files::disown();
     space::after_fork_child();
     files::after_fork_child();
+    family::in_child();
 }
 
 /// In a child that was made behind our back, where no other thread exists.
@@ -274,46 +275,7 @@ pub fn forget_locks() {
     twin::after_fork_child();
 }
 
-/// The descriptor of the banner and the summary, or -1.
-pub fn summary_descriptor() -> c_int {
-    SUMMARY.load(Ordering::Relaxed)
-}
-
-fn say(text: &str) {
-    let fd = summary_descriptor();
-    if fd >= 0 {
-        // SAFETY: opened by the constructor, spared by `close`; a write to another is an error.
-        let _ = rustix::io::write(unsafe { BorrowedFd::borrow_raw(fd) }, text.as_bytes());
-    }
-}
-
-fn banner(verbose: bool, values: &Values, state: &str) {
-    if !verbose {
-        return;
-    }
-    let mut line = format!(
-        "uncopy: {} [{}]: {state}",
-        env!("CARGO_PKG_VERSION"),
-        rustix::process::getpid().as_raw_nonzero()
-    );
-    for (spec, value) in values.changed().filter(|(s, _)| s.name != "verbose") {
-        let _ = write!(line, ", {}={value}", spec.name);
-    }
-    line.push('\n');
-    say(&line);
-}
-
 extern "C" fn end() {
     stats::withdraw();
-    if summary_descriptor() < 0 {
-        return;
-    }
-    // (What is 0 says nothing, and a process that did nothing has nothing to say.)
-    let mut text = String::new();
-    for (name, value) in space::COUNTERS.snapshot().iter().filter(|(_, value)| *value > 0) {
-        let _ = writeln!(text, "uncopy: {name}={value}");
-    }
-    if !text.is_empty() {
-        say(&text);
-    }
+    summary::end();
 }

@@ -24,6 +24,7 @@
 //! | `own_fd` | descriptors that are closed past libc |
 //! | `procfs` | what the kernel says of this process |
 //! | [`stats`] | the counters, and the file by which others see them |
+//! | [`family`] | its part of what a program and all that it started did |
 //! | [`heap`] | our libraries' own allocator |
 //! | [`early`] | copies before libc's routines are known |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
@@ -32,6 +33,8 @@
 pub mod clock;
 pub mod critical;
 pub mod early;
+#[cfg(not(all(loom, test)))]
+pub mod family;
 #[cfg(not(all(loom, test)))]
 pub mod files;
 pub mod freeze;

@@ -10,7 +10,7 @@ use crate::freeze::{LIST, Since};
 use crate::inject;
 use crate::lock::Lock;
 use crate::pages::{Fds, WAKE_TRIES};
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::sync::Futex;
 use crate::thread::{self, Kind, Seat};
 use crate::uffd::{Event, Msg, Uffd};
@@ -198,7 +198,7 @@ extern "C" fn run(which: usize) {
     }
     let mut own = Some(own);
     let mut place = Place::anywhere();
-    thread::give_up_rights();
+    thread::give_up_rights(place::unfiltered());
     tell(RUNS);
     while order.load(Ordering::Acquire) == WAIT {
         order.wait(WAIT);

@@ -68,12 +68,7 @@ pub(crate) struct Place {
 impl Place {
     /// Wherever the thread may run that made it. Before anybody is told that the monitor runs.
     pub(crate) fn anywhere() -> Self {
-        // (Asked once: the file would cost each forked child more than its fork.)
-        let known = UNFILTERED.load(Relaxed);
-        let known = if known == UNKNOWN { 1 + u8::from(unfiltered()) } else { known };
-        UNFILTERED.store(known, Relaxed);
-        let allowed = known == 2;
-        let cores = if allowed { sched_getaffinity(None).ok() } else { None };
+        let cores = if unfiltered() { sched_getaffinity(None).ok() } else { None };
         ALLOWED.store(cores.is_some(), Relaxed);
         Self { cores, bound_to: NOWHERE, last: NOWHERE, steady: 0 }
     }
@@ -137,8 +132,17 @@ fn real_time() -> bool {
     !matches!(policy as i32, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
 }
 
-/// Whether no seccomp filter is in force, as far as `/proc` tells.
-fn unfiltered() -> bool {
+/// Whether no seccomp filter was in force when the first thread was made. For the monitor, before it has its own.
+pub(crate) fn unfiltered() -> bool {
+    // (Asked once: the file would cost each forked child more than its fork.)
+    let known = UNFILTERED.load(Relaxed);
+    let known = if known == UNKNOWN { 1 + u8::from(without_filter()) } else { known };
+    UNFILTERED.store(known, Relaxed);
+    known == 2
+}
+
+/// Whether no seccomp filter is in force on this thread, as far as `/proc` tells.
+fn without_filter() -> bool {
     let mut room = [0; 4096];
     let line = b"\nSeccomp:\t0\n";
     procfs::read(c"/proc/thread-self/status", &mut room)

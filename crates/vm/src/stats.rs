@@ -47,12 +47,15 @@ static PUBLISHED: AtomicI32 = AtomicI32::new(0);
 /// Which of the bases its file is in.
 static AT: AtomicU8 = AtomicU8::new(0);
 
-/// The statistics may be published, below `session` (`XDG_RUNTIME_DIR`) or `/dev/shm`. For the
-/// constructor.
-pub fn allow(session: Option<CString>) {
+/// Files of ours belong below `session` (`XDG_RUNTIME_DIR`) or `/dev/shm`. For the constructor.
+pub fn name_session(session: Option<CString>) {
     if let Some(directory) = session {
         let _ = SESSION.set(directory);
     }
+}
+
+/// The statistics may be published. For the constructor.
+pub fn allow() {
     ALLOWED.store(true, Relaxed);
 }
 
@@ -74,7 +77,7 @@ fn try_publish() -> Result<(), Errno> {
     let me = rustix::process::getpid().as_raw_pid();
     describe(me)?;
     let mut result = Err(Errno::NOENT);
-    for base in 0..2 {
+    for base in 0..BASES {
         result = directory(base).and_then(|d| publish_in(&d, me));
         if result.is_ok() {
             AT.store(base, Relaxed);
@@ -85,12 +88,22 @@ fn try_publish() -> Result<(), Errno> {
     result
 }
 
-/// Number 0 is the session's, number 1 everybody's. The directory in it that is ours alone.
-fn directory(base: u8) -> Result<OwnedFd, Errno> {
-    let base = match base {
-        0 => SESSION.get().ok_or(Errno::NOENT)?.as_c_str(),
-        _ => BASE,
-    };
+/// How many places there are for our directory: number 0 is the session's, number 1 everybody's.
+pub(crate) const BASES: u8 = 2;
+
+fn base(number: u8) -> Option<&'static CStr> {
+    if number == 0 { SESSION.get().map(CString::as_c_str) } else { Some(BASE) }
+}
+
+/// The path of a file in the directory that is ours alone.
+pub(crate) fn path(number: u8, name: &str) -> Option<CString> {
+    let user = rustix::process::geteuid().as_raw();
+    CString::new(format!("{}/uncopy-{user}/{name}", base(number)?.to_str().ok()?)).ok()
+}
+
+/// The directory in a base that is ours alone.
+pub(crate) fn directory(number: u8) -> Result<OwnedFd, Errno> {
+    let base = base(number).ok_or(Errno::NOENT)?;
     let user = rustix::process::geteuid().as_raw();
     let mut name = Name::default();
     let _ = write!(name, "uncopy-{user}");
@@ -142,7 +155,7 @@ fn sweep(directory: &OwnedFd) {
         let Some(Ok(entry)) = names.next() else { return };
         let name = entry.file_name();
         let number =
-            name.to_str().ok().and_then(|n| n.strip_suffix(".new").unwrap_or(n).parse().ok());
+            name.to_str().ok().and_then(|n| n.split('.').next()).and_then(|n| n.parse().ok());
         let Some(pid) = number.and_then(rustix::process::Pid::from_raw) else { continue };
         let gone = rustix::process::test_kill_process(pid) == Err(Errno::SRCH);
         if gone && of_our_namespace(directory, name) == Ok(true) {
@@ -258,7 +271,7 @@ pub fn withdraw() {
 }
 
 /// Fills the header.
-fn describe(me: i32) -> Result<(), Errno> {
+pub(crate) fn describe(me: i32) -> Result<(), Errno> {
     inject::check(Call::Open)?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(CWD, c"/proc/self/stat", flags, Mode::empty())?;

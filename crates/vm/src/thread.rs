@@ -246,7 +246,7 @@ const ALLOWED: [i64; 19] = [
 /// The calling thread gives up all that it can, for good: capabilities, the right to gain any by executing, its
 /// directory, and all system calls but [`ALLOWED`]. What the kernel does not let it give up it keeps: it has no use
 /// for it. (In the namespaces and with the user of the thread that made it, it stays.)
-pub(crate) fn give_up_rights() {
+pub(crate) fn give_up_rights(unfiltered: bool) {
     const LAST_CAPABILITY: usize = 63;
     let call = |n: i64, a: usize, b: usize, c: usize| {
         // SAFETY: calls that concern this thread alone; their structures outlive them.
@@ -259,14 +259,17 @@ pub(crate) fn give_up_rights() {
             break;
         }
     }
-    // `struct __user_cap_header_struct` (version 3, this thread) and two of `__user_cap_data_struct`.
-    let (header, none) = ([0x2008_0522u32, 0], [0u32; 6]);
-    call(libc::SYS_capset, header.as_ptr() as usize, none.as_ptr() as usize, 0);
+    if unfiltered {
+        // `struct __user_cap_header_struct` (version 3, this thread) and two of `__user_cap_data_struct`.
+        let (header, none) = ([0x2008_0522u32, 0], [0u32; 6]);
+        call(libc::SYS_capset, header.as_ptr() as usize, none.as_ptr() as usize, 0);
+    }
     call(libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0);
     let filter = filter();
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    const SET_MODE_FILTER: usize = 1;
-    call(libc::SYS_seccomp, SET_MODE_FILTER, 0, core::ptr::from_ref(&program) as usize);
+    let program = core::ptr::from_ref(&program) as usize;
+    let mode = libc::SECCOMP_MODE_FILTER as usize;
+    call(libc::SYS_prctl, libc::PR_SET_SECCOMP as usize, mode, program);
 }
 
 const RULES: usize = ALLOWED.len() + 5;

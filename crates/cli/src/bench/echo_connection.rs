@@ -10,7 +10,9 @@ use std::os::fd::AsRawFd;
 
 use nix::sys::epoll::EpollFlags;
 
-use super::echo_server::{Allocation, Checksum, Plan, Touched};
+use super::echo_plan::{Allocation, Checksum, Places, Plan, Touched};
+
+const PAGE: usize = 4096;
 
 /// A buffer of C's allocator; the connection that made it frees it.
 type Buffer = *mut u8;
@@ -79,6 +81,16 @@ impl Connection {
         let kept = if plan.allocation == Allocation::Fresh { 0 } else { plan.copies };
         let copies = (0..kept).map(|_| allocate(plan)).collect::<io::Result<_>>()?;
         Ok(Self { stream, received, copies, turn: 0, state: State::Receiving(0) })
+    }
+
+    /// Where its buffers lie within the page.
+    pub fn places(&self) -> Places {
+        let chain: Vec<usize> =
+            [&self.received].into_iter().chain(&self.copies).map(|buffer| buffer.addr()).collect();
+        Places {
+            received_at: self.received.addr() % PAGE,
+            distances: chain.windows(2).map(|two| two[1].wrapping_sub(two[0]) % PAGE).collect(),
+        }
     }
 
     /// What it can go on with.

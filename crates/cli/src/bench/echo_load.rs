@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::UsageWho;
 
-use super::echo_server::cpu_ns;
+use super::own_process::cpu_ns;
 use crate::Outcome;
 
 /// With nothing coming back for so long, the server is taken for dead.

@@ -1,14 +1,13 @@
-//! Rows of `bench echo`: from single windows to medians, JSON and a table.
+//! Rows of `bench echo`: from single windows to medians and JSON.
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
 
-use super::Side;
-use super::echo_server::{Checksum, Plan, Touched};
+use super::echo_plan::{Checksum, Places, Plan, Touched};
+use super::side::Side;
 use super::stats::{median, quotient, round, spread};
-use crate::{Outcome, units};
+use crate::Outcome;
 
 /// What `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +16,9 @@ pub struct Results {
     pub bench: String,
     /// One for each combination of parameters.
     pub rows: Vec<Row>,
+    /// Rows for which no time was left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// One combination of parameters.
@@ -40,6 +42,12 @@ pub struct Row {
     pub checksum: Checksum,
     /// Medians without the library.
     pub plain: Numbers,
+    /// The plain server once more: what it differs by is noise.
+    pub again: Compared,
+    /// With glibc's memory kept.
+    pub kept: Option<Compared>,
+    /// uncopy without elision and without sending by reference.
+    pub unelided: Option<Compared>,
     /// Medians with it.
     pub uncopy: UncopyNumbers,
     /// Requests a second with it over those without.
@@ -52,11 +60,15 @@ pub struct Row {
     pub cpu_ratio: f64,
     /// Smallest and largest of these of the single turns.
     pub cpu_ratio_spread: [f64; 2],
-    /// Messages that were compared byte by byte, on both sides.
+    /// CPU time of a request of uncopy without elision over that with it: the gain of elision itself.
+    pub elision_cpu_ratio: Option<f64>,
+    /// The same for requests a second.
+    pub elision_ratio: Option<f64>,
+    /// Messages that were compared byte by byte, on all sides.
     pub verified_messages: u64,
 }
 
-/// What is measured on both sides.
+/// What is measured on every side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Numbers {
     /// Requests answered in a second.
@@ -75,6 +87,24 @@ pub struct Numbers {
     pub rss_kb: u64,
     /// The load generator's CPU time for a request: near `1e6 / req_per_s` it is what limits.
     pub load_cpu_us_per_req: f64,
+    /// Where its buffers lay in the last turn.
+    pub places: Places,
+}
+
+/// A side beside plain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Compared {
+    /// What was measured.
+    #[serde(flatten)]
+    pub common: Numbers,
+    /// Its requests a second over plain's.
+    pub ratio: f64,
+    /// Smallest and largest of these of the single turns.
+    pub ratio_spread: [f64; 2],
+    /// Plain's CPU time of a request over its own.
+    pub cpu_ratio: f64,
+    /// Smallest and largest of these of the single turns.
+    pub cpu_ratio_spread: [f64; 2],
 }
 
 /// What is measured under uncopy: of counters, what the timed window added.
@@ -125,35 +155,56 @@ impl Sample {
 
 /// The windows of one row.
 #[derive(Default)]
-pub struct Samples {
-    plain: Vec<Sample>,
-    uncopy: Vec<Sample>,
-}
+pub struct Samples(BTreeMap<Side, Vec<Sample>>);
 
 impl Samples {
-    /// Those of one side.
-    pub fn of(&mut self, side: Side) -> &mut Vec<Sample> {
-        match side {
-            Side::Plain => &mut self.plain,
-            Side::Uncopy => &mut self.uncopy,
-        }
+    /// Another window of `side`.
+    pub fn add(&mut self, side: Side, sample: Sample) {
+        self.0.entry(side).or_default().push(sample);
+    }
+
+    fn of(&self, side: Side) -> &[Sample] {
+        self.0.get(&side).map_or(&[], Vec::as_slice)
+    }
+
+    fn compared(&self, side: Side) -> Option<Compared> {
+        let (plain, own) = (self.of(Side::Plain), self.of(side));
+        let pairs = |of: fn(&Numbers, &Numbers) -> f64| {
+            spread(plain.iter().zip(own).map(|(p, o)| of(&p.numbers, &o.numbers)), 3)
+        };
+        let (before, common) = (numbers(plain), numbers(own));
+        let rate = |p: &Numbers, o: &Numbers| quotient(o.req_per_s, p.req_per_s);
+        let cpu = |p: &Numbers, o: &Numbers| quotient(p.cpu_us_per_req, o.cpu_us_per_req);
+        (!own.is_empty()).then(|| Compared {
+            ratio: round(rate(&before, &common), 3),
+            ratio_spread: pairs(rate),
+            cpu_ratio: round(cpu(&before, &common), 3),
+            cpu_ratio_spread: pairs(cpu),
+            common,
+        })
     }
 
     /// Medians, all but the ideal ratio, which other rows have a part in.
     pub fn row(&self, plan: &Plan) -> Outcome<Row> {
-        if let Some(stalled) = self.plain.iter().chain(&self.uncopy).find(|s| s.requests == 0) {
+        if let Some(stalled) = self.0.values().flatten().find(|s| s.requests == 0) {
             return Err(format!(
                 "no request was answered within the timed window (CPU time {} us); make it longer with --seconds",
                 stalled.numbers.cpu_us_per_req
             ));
         }
-        let counter = |name: &str| median(self.uncopy.iter().map(|s| s.counter(name))) as u64;
-        let (plain, uncopy) = (numbers(&self.plain), numbers(&self.uncopy));
-        let pairs = |of: fn(&Sample, &Sample) -> f64| {
-            spread(self.plain.iter().zip(&self.uncopy).map(|(p, u)| of(p, u)), 3)
-        };
+        let eliding = self.of(Side::Uncopy);
+        let counter = |name: &str| median(eliding.iter().map(|s| s.counter(name))) as u64;
         let per_request = |name: &'static str| {
-            median(self.uncopy.iter().map(|s| quotient(s.counter(name), s.requests as f64)))
+            median(eliding.iter().map(|s| quotient(s.counter(name), s.requests as f64)))
+        };
+        let plain = numbers(self.of(Side::Plain));
+        let side = |side: Side| {
+            self.compared(side).ok_or_else(|| format!("the {side} server was not measured"))
+        };
+        let (again, uncopy) = (side(Side::Again)?, side(Side::Uncopy)?);
+        let (kept, unelided) = (self.compared(Side::Kept), self.compared(Side::NoElision));
+        let elision = |of: fn(&Compared) -> f64| {
+            unelided.as_ref().map(|without| round(quotient(of(&uncopy), of(without)), 3))
         };
         Ok(Row {
             size: plan.size,
@@ -164,17 +215,20 @@ impl Samples {
             touched_in: plan.touched,
             touched_moving: plan.touch_moving,
             checksum: plan.checksum,
-            ratio: round(quotient(uncopy.req_per_s, plain.req_per_s), 3),
+            ratio: uncopy.ratio,
             ideal_ratio: 0.0,
-            ratio_spread: pairs(|p, u| quotient(u.numbers.req_per_s, p.numbers.req_per_s)),
-            cpu_ratio: round(quotient(plain.cpu_us_per_req, uncopy.cpu_us_per_req), 3),
-            cpu_ratio_spread: pairs(|p, u| {
-                quotient(p.numbers.cpu_us_per_req, u.numbers.cpu_us_per_req)
-            }),
-            verified_messages: self.plain.iter().chain(&self.uncopy).map(|s| s.verified).sum(),
+            ratio_spread: uncopy.ratio_spread,
+            cpu_ratio: uncopy.cpu_ratio,
+            cpu_ratio_spread: uncopy.cpu_ratio_spread,
+            elision_cpu_ratio: elision(|side| side.cpu_ratio),
+            elision_ratio: elision(|side| side.ratio),
+            verified_messages: self.0.values().flatten().map(|s| s.verified).sum(),
+            again,
+            kept,
+            unelided,
             plain,
             uncopy: UncopyNumbers {
-                common: uncopy,
+                common: uncopy.common,
                 elided_bytes: counter("elided_bytes"),
                 elided_bytes_per_req: round(per_request("elided_bytes"), 0),
                 faults: counter("faults"),
@@ -184,7 +238,7 @@ impl Samples {
                 events: counter("events"),
                 page_table_calls_per_100_req: round(
                     median(
-                        self.uncopy
+                        eliding
                             .iter()
                             .map(|s| 100.0 * quotient(s.page_table_calls(), s.requests as f64)),
                     ),
@@ -209,76 +263,13 @@ fn numbers(samples: &[Sample]) -> Numbers {
         p99_us: round(of(|n| n.p99_us), 1),
         rss_kb: of(|n| n.rss_kb as f64) as u64,
         load_cpu_us_per_req: round(of(|n| n.load_cpu_us_per_req), 2),
+        places: samples.last().map(|s| s.numbers.places.clone()).unwrap_or_default(),
     }
-}
-
-/// What the server does to the bytes: pages that it touches, and copies that it sums up.
-fn touch_text(row: &Row) -> String {
-    let mut text = row.touched_pages.to_string();
-    if row.touched_moving {
-        text.push('~');
-    }
-    text + match row.checksum {
-        Checksum::None => "",
-        Checksum::Last => " last",
-        Checksum::Every => " every",
-    }
-}
-
-/// What people read.
-pub fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(units::TABLE_STYLE).set_header([
-        "size",
-        "copies",
-        "conns",
-        "thr",
-        "touch",
-        "req/s\nplain",
-        "\nuncopy",
-        "\nratio",
-        "\nideal",
-        "cpu\nplain",
-        "\nuncopy",
-        "p50\nplain",
-        "\nuncopy",
-        "p99\nplain",
-        "\nuncopy",
-        "faults",
-        "calls",
-    ]);
-    for row in rows {
-        let (plain, uncopy) = (&row.plain, &row.uncopy.common);
-        table.add_row([
-            units::size(row.size as u64),
-            row.copies.to_string(),
-            row.connections.to_string(),
-            row.threads.to_string(),
-            touch_text(row),
-            units::grouped(plain.req_per_s as u64),
-            units::grouped(uncopy.req_per_s as u64),
-            format!("{:.2}", row.ratio),
-            if row.ideal_ratio > 0.0 { format!("{:.2}", row.ideal_ratio) } else { "-".to_owned() },
-            format!("{:.1}", plain.cpu_us_per_req),
-            format!("{:.1}", uncopy.cpu_us_per_req),
-            format!("{:.0}", plain.p50_us),
-            format!("{:.0}", uncopy.p50_us),
-            format!("{:.0}", plain.p99_us),
-            format!("{:.0}", uncopy.p99_us),
-            row.uncopy.faults.to_string(),
-            row.uncopy.page_table_calls_per_100_req.to_string(),
-        ]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-        column.set_padding((0, 1));
-    }
-    table
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::echo_server::Allocation;
+    use super::super::echo_plan::Allocation;
     use super::*;
 
     fn sample(req_per_s: f64, elided: u64) -> Sample {
@@ -292,6 +283,7 @@ mod tests {
                 p99_us: 2.0,
                 rss_kb: 1,
                 load_cpu_us_per_req: 1.0,
+                places: Places::default(),
             },
             requests: 200,
             counters: [("elided_bytes".to_owned(), elided), ("moves".to_owned(), 2)].into(),
@@ -301,10 +293,17 @@ mod tests {
 
     #[test]
     fn a_row_is_made_of_medians_and_its_json_has_the_agreed_shape() {
-        let samples = Samples {
-            plain: vec![sample(100.0, 0), sample(80.0, 0), sample(120.0, 0)],
-            uncopy: vec![sample(300.0, 7), sample(160.0, 9), sample(240.0, 8)],
-        };
+        let mut samples = Samples::default();
+        for (side, rates) in [
+            (Side::Plain, [100.0, 80.0, 120.0]),
+            (Side::Again, [110.0, 80.0, 120.0]),
+            (Side::NoElision, [120.0, 120.0, 120.0]),
+            (Side::Uncopy, [300.0, 160.0, 240.0]),
+        ] {
+            for (rate, elided) in rates.into_iter().zip([7, 9, 8]) {
+                samples.add(side, sample(rate, if side == Side::Uncopy { elided } else { 0 }));
+            }
+        }
         let plan = Plan {
             size: 524_288,
             copies: 12,
@@ -318,10 +317,17 @@ mod tests {
         assert_eq!((row.ratio, row.ratio_spread), (2.4, [2.0, 3.0]));
         assert_eq!(row.plain.req_per_s_spread, [80.0, 120.0]);
         assert_eq!((row.cpu_ratio, row.uncopy.elided_bytes_per_req), (1.0, 0.0));
-        assert_eq!((row.uncopy.elided_bytes, row.verified_messages), (8, 60));
+        assert_eq!((row.uncopy.elided_bytes, row.verified_messages), (8, 120));
+        assert_eq!((row.again.ratio, row.again.ratio_spread), (1.1, [1.0, 1.1]));
+        assert!(row.kept.is_none());
+        assert_eq!((row.elision_ratio, row.elision_cpu_ratio), (Some(2.0), Some(1.0)));
         assert_eq!(row.uncopy.page_table_calls_per_100_req, 1.0);
-        let json =
-            serde_json::to_value(Results { bench: "echo".to_owned(), rows: vec![row] }).unwrap();
+        let json = serde_json::to_value(Results {
+            bench: "echo".into(),
+            rows: vec![row],
+            left_out: vec![],
+        })
+        .unwrap();
         assert_eq!(json["bench"], "echo");
         for key in [
             "size",

@@ -6,102 +6,23 @@
 
 // Unsafe: the calls and buffers under test are C's own, by intention.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::BorrowedFd;
 
 use clap::{Arg, ArgMatches, Command};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
-use serde::{Deserialize, Serialize};
-use uncopy_counters::{Counters, Snapshot};
+use nix::sys::resource::UsageWho;
+use serde::Serialize;
 
 use super::cores;
 use super::echo_connection::Connection;
+use super::echo_plan::{Hello, Plan, Report};
+use super::own_process::{cpu_ns, library_counters, resident_kb};
 use crate::Outcome;
 
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__echo-server";
-
-/// How the copy buffers are allocated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Allocation {
-    /// malloc, once for a connection.
-    #[default]
-    Malloc,
-    /// posix_memalign on a page's boundary, once for a connection.
-    Aligned,
-    /// malloc and free for every message (the receive buffer stays).
-    Fresh,
-}
-
-/// Which buffers of a message are touched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Touched {
-    /// The one received into, before it is copied, and the last copy.
-    #[default]
-    Both,
-    /// The last copy (without copies, the one received into).
-    Last,
-}
-
-/// Which copies are read as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Checksum {
-    /// None.
-    #[default]
-    None,
-    /// The one that is sent back.
-    Last,
-    /// Each, when it has been made.
-    Every,
-}
-
-/// What the server is to do.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Plan {
-    /// Bytes in a message.
-    pub size: usize,
-    /// Copies made of every message.
-    pub copies: usize,
-    /// Connections that will be opened.
-    pub connections: usize,
-    /// Pages of every message that are read and written back.
-    pub touch_pages: usize,
-    /// In which buffers.
-    pub touched: Touched,
-    /// Whether other ones in each message.
-    pub touch_moving: bool,
-    /// Copies of which every byte is read.
-    pub checksum: Checksum,
-    /// How the copy buffers are allocated.
-    pub allocation: Allocation,
-    /// Core of each thread.
-    pub cores: Vec<usize>,
-}
-
-/// First line of the server's output.
-#[derive(Serialize, Deserialize)]
-pub struct Hello {
-    /// The port of 127.0.0.1 on which it listens.
-    pub port: u16,
-}
-
-/// Answer to each line on the server's input.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
-    /// User and system time of the process so far.
-    pub cpu_ns: u64,
-    /// Resident memory now.
-    pub rss_kb: u64,
-    /// The library's counters; none if it is not loaded.
-    pub counters: Option<BTreeMap<String, u64>>,
-}
 
 /// The hidden subcommand.
 pub fn command() -> Command {
@@ -165,7 +86,7 @@ fn work(mut connections: Vec<Connection>, plan: &Plan, control: bool) -> io::Res
         };
         for event in &events[..ready] {
             if event.data() == CONTROL {
-                if !control_requests()? {
+                if !control_requests(&connections)? {
                     return Ok(());
                 }
                 continue;
@@ -184,7 +105,7 @@ fn work(mut connections: Vec<Connection>, plan: &Plan, control: bool) -> io::Res
 }
 
 /// Answers what has come in; `false` at its end.
-fn control_requests() -> io::Result<bool> {
+fn control_requests(connections: &[Connection]) -> io::Result<bool> {
     let mut bytes = [0; 64];
     // SAFETY: descriptor 0 is standard input, which nobody closes.
     let input = unsafe { BorrowedFd::borrow_raw(0) };
@@ -193,7 +114,7 @@ fn control_requests() -> io::Result<bool> {
         count => count?,
     };
     for _ in bytes[..count].iter().filter(|b| **b == b'\n') {
-        answer(&report()?)?;
+        answer(&report(connections)?)?;
     }
     Ok(count > 0)
 }
@@ -204,55 +125,12 @@ fn answer(value: &impl Serialize) -> io::Result<()> {
     out.flush()
 }
 
-/// User and system time of this process, or of this thread, so far.
-pub fn cpu_ns(who: UsageWho) -> io::Result<u64> {
-    let usage = getrusage(who)?;
-    let ns = |time: TimeVal| {
-        time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_usec().cast_unsigned() * 1000
-    };
-    Ok(ns(usage.user_time()) + ns(usage.system_time()))
-}
-
-fn report() -> io::Result<Report> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
+fn report(connections: &[Connection]) -> io::Result<Report> {
     Ok(Report {
         cpu_ns: cpu_ns(UsageWho::RUSAGE_SELF)?,
-        rss_kb: resident_kb(&status).unwrap_or(0),
+        rss_kb: resident_kb()?,
+        places: connections.first().map(Connection::places).unwrap_or_default(),
         counters: library_counters()
             .map(|snapshot| snapshot.iter().map(|(name, n)| (name.to_owned(), n)).collect()),
     })
-}
-
-fn resident_kb(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
-/// The counters of the library, if it is loaded in this process.
-pub fn library_counters() -> Option<Snapshot> {
-    // SAFETY: the name is a C string; looking it up has no other effect.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"uncopy_counters".as_ptr()) };
-    if symbol.is_null() {
-        return None;
-    }
-    // SAFETY: the library of this workspace, which alone has that name, gives it this type.
-    let counters: extern "C" fn() -> *const Counters = unsafe { std::mem::transmute(symbol) };
-    // SAFETY: what it returns is null or lives as long as the library, which is never unloaded.
-    unsafe { counters().as_ref() }.map(Counters::snapshot)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resident_memory_is_read_from_the_status_file() {
-        assert_eq!(resident_kb("VmPeak:\t 9 kB\nVmRSS:\t  1234 kB\n"), Some(1234));
-        assert_eq!(resident_kb(""), None);
-    }
-
-    #[test]
-    fn without_the_library_there_are_no_counters() {
-        assert_eq!(report().unwrap().counters, None);
-    }
 }

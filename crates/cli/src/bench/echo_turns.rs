@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::Side;
-use super::echo::EchoArgs;
+use super::echo_args::EchoArgs;
 use super::echo_load::{Load, Timed};
+use super::echo_plan::{Places, Plan, Report};
 use super::echo_rows::{Numbers, Sample};
-use super::echo_server::{Plan, Report};
 use super::server_process::ServerProcess;
+use super::side::Side;
 use super::stats::{quotient, round};
 use crate::Outcome;
 
@@ -28,13 +28,14 @@ pub struct Contender {
     rss_kb: u64,
     counters: BTreeMap<String, u64>,
     preloaded: bool,
+    places: Places,
 }
 
 impl Contender {
     /// A fresh server: verified and warmed up.
     pub fn start(args: &EchoArgs, plan: &Plan, side: Side, library: &Path) -> Outcome<Self> {
         let mut server = ServerProcess::start(plan, side, library, &args.environment)?;
-        let load = warm(args, plan, server.port).map_err(|e| server.explain(e))?;
+        let load = warm(args, plan, side, server.port).map_err(|e| server.explain(e))?;
         Ok(Self {
             server,
             load,
@@ -44,6 +45,7 @@ impl Contender {
             rss_kb: 0,
             counters: BTreeMap::new(),
             preloaded: false,
+            places: Places::default(),
         })
     }
 
@@ -73,6 +75,7 @@ impl Contender {
         self.cpu_ns += after.cpu_ns.saturating_sub(before.cpu_ns);
         self.rss_kb = after.rss_kb;
         self.preloaded = after.counters.is_some();
+        self.places = after.places;
         let earlier = before.counters.unwrap_or_default();
         for (name, n) in after.counters.unwrap_or_default() {
             let since = n.saturating_sub(earlier.get(&name).copied().unwrap_or(0));
@@ -84,7 +87,7 @@ impl Contender {
     pub fn end(mut self, args: &EchoArgs, library: &Path) -> Outcome<Sample> {
         self.load.verify(args.verify).map_err(|e| self.server.explain(e))?;
         self.server.stop()?;
-        if self.side == Side::Uncopy && !self.preloaded {
+        if self.side.preloads() && !self.preloaded {
             return Err(format!(
                 "{} was not loaded into the echo server, or has no counters; is it the library of this uncopy?",
                 library.display()
@@ -103,6 +106,7 @@ impl Contender {
                 p99_us: percentile(99.0),
                 rss_kb: self.rss_kb,
                 load_cpu_us_per_req: each(self.timed.cpu_ns),
+                places: self.places,
             },
             requests: self.timed.requests,
             counters: self.counters,
@@ -111,9 +115,9 @@ impl Contender {
     }
 }
 
-fn warm(args: &EchoArgs, plan: &Plan, port: u16) -> Outcome<Load> {
+fn warm(args: &EchoArgs, plan: &Plan, side: Side, port: u16) -> Outcome<Load> {
     let mut load = Load::connect(port, plan.connections, plan.size, fastrand::u64(..))?;
     load.verify(args.verify)?;
-    load.turn(args.warmup)?;
+    load.turn(args.warmup_of(side))?;
     Ok(load)
 }

@@ -1,15 +1,18 @@
 //! The paper's microbenchmarks (zIO, 5.1), each a set of rows of `bench echo`.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Command;
 use serde::{Deserialize, Serialize};
 
-use super::echo::{self, EchoArgs, Row};
-use super::echo_rows::table;
-use super::echo_server::{Checksum, Touched};
-use super::{Settings, cores};
+use super::echo_args::EchoArgs;
+use super::echo_plan::{Checksum, Touched};
+use super::echo_rows::{Results, Row};
+use super::echo_table::table;
+use super::side::Side;
+use super::values::{self, Settings};
+use super::{cores, echo};
 use crate::run::userfaultfd;
 use crate::{Outcome, library, units};
 
@@ -20,16 +23,16 @@ pub struct FigureArgs {
     #[arg(long)]
     pub quick: bool,
     /// Times that fresh servers, plain and under uncopy, are measured side by side [default: 3; quick: 1]
-    #[arg(long, value_name = "N", value_parser = echo::positive)]
+    #[arg(long, value_name = "N", value_parser = values::positive)]
     pub repeats: Option<usize>,
     /// Timed load on each of them, in short turns [default: 0.75; quick: 0.12]
-    #[arg(long, value_name = "SECONDS", value_parser = echo::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     pub seconds: Option<Duration>,
     /// Load on each before that, while call sites learn [default: 2; quick: 0.08]
-    #[arg(long, value_name = "SECONDS", value_parser = echo::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     pub warmup: Option<Duration>,
     /// Connections [default: 16]
-    #[arg(long, value_name = "N", value_parser = echo::positive)]
+    #[arg(long, value_name = "N", value_parser = values::positive)]
     pub connections: Option<usize>,
     /// The preload library [default: as for 'uncopy run']
     #[arg(long, value_name = "PATH")]
@@ -37,7 +40,17 @@ pub struct FigureArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Time for all rows: fewer of them, repeats dropped and windows shortened to stay within it.
+    #[arg(skip)]
+    pub allowed: Option<Duration>,
 }
+
+/// A row of four sides takes about so much, once: what a full grid must be able to have.
+const ROW: Duration = Duration::from_secs(5);
+/// In a budget a row is repeated as long as there is time, so often at most.
+const MOST_REPEATS: usize = 5;
+/// Where copies go into buffers that live as long as their connection, plain's memory is kept anyway.
+const BUT_KEPT: [Side; 4] = [Side::Plain, Side::Again, Side::NoElision, Side::Uncopy];
 
 /// A mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +203,9 @@ pub struct FigureResults {
     pub settings: Settings,
     /// Rows by what sets them apart.
     pub series: Vec<Series>,
+    /// Rows for which no time was left.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// Some rows.
@@ -237,24 +253,40 @@ pub fn measure(figure: Figure, args: &FigureArgs, library: &Path) -> Outcome<Fig
     let warmup = args.warmup.unwrap_or(Duration::from_millis(warmup));
     // Taken before the load binds itself to one of them.
     let cores = cores::all()?.len();
+    let all = figure.grids(false, cores);
+    let rows_of =
+        |grids: &[(&str, EchoArgs)]| -> usize { grids.iter().map(|(_, g)| g.rows()).sum() };
+    let few = args.allowed.is_some_and(|time| ROW * rows_of(&all) as u32 > time);
+    let grids = if args.quick || few { figure.grids(true, cores) } else { all };
+    let mut rows_left = rows_of(&grids);
+    let end = args.allowed.map(|time| Instant::now() + time);
+    let repeats = if end.is_some() { MOST_REPEATS } else { repeats };
     let mut series: Vec<Series> = Vec::new();
-    for (label, grid) in figure.grids(args.quick, cores) {
+    let mut left_out = Vec::new();
+    for (label, grid) in grids {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let own = grid.rows();
+        let allowed = left.map(|left| left.mul_f64(own as f64 / rows_left as f64));
+        rows_left -= own;
         let grid = EchoArgs {
             repeats,
             seconds,
             warmup,
             verify: 2,
             connections: vec![args.connections.unwrap_or(16)],
+            sides: BUT_KEPT.to_vec(),
+            allowed,
             ..grid
         };
-        let rows = echo::measure(&grid, library)?.rows;
+        let Results { rows, left_out: out, .. } = echo::measure(&grid, library)?;
+        left_out.extend(out);
         match series.iter_mut().find(|s| s.label == label) {
             Some(series) => series.rows.extend(rows),
             None => series.push(Series { label: label.to_owned(), rows }),
         }
     }
     let settings = Settings { quick: args.quick, repeats, seconds: seconds.as_secs_f64() };
-    Ok(FigureResults { bench: figure.name().to_owned(), settings, series })
+    Ok(FigureResults { bench: figure.name().to_owned(), settings, series, left_out })
 }
 
 #[cfg(test)]
@@ -265,10 +297,7 @@ mod tests {
     fn every_figure_has_rows_and_the_quick_ones_are_fewer() {
         let count = |figure: Figure, quick| -> usize {
             let grids = figure.grids(quick, 2);
-            let rows = |g: &EchoArgs| {
-                g.sizes.len() * g.copies.len() * g.threads.len() * g.touch_pages.len()
-            };
-            grids.iter().map(|(_, g)| rows(g)).sum()
+            grids.iter().map(|(_, g)| g.rows()).sum()
         };
         for figure in Figure::ALL {
             assert!(count(figure, true) <= count(figure, false) && count(figure, true) > 0);

@@ -11,8 +11,9 @@ use clap::{ArgMatches, Command};
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
+use super::side::Side;
 use super::stats::{median, quotient, round};
-use super::{Side, cores, progress};
+use super::{cores, progress};
 use crate::{Outcome, library, units};
 
 /// The hidden subcommand that copies.
@@ -85,7 +86,7 @@ pub fn main(args: &MemcpyArgs) -> Outcome {
     let bar = progress::bar(usize::from(args.repeats) * 2);
     let mut times: [Vec<Times>; 2] = [Vec::new(), Vec::new()];
     for turn in 0..usize::from(args.repeats) {
-        for side in Side::in_turn(turn) {
+        for side in Side::pair_in_turn(turn) {
             bar.set_message(side.to_string());
             times[usize::from(side == Side::Uncopy)].push(times_of(side, &library)?);
             bar.inc(1);
@@ -151,7 +152,8 @@ fn table(rows: &[Row]) -> Table {
 }
 
 fn times_of(side: Side, library: &Path) -> Outcome<Times> {
-    let output = super::own_command(LOOP_NAME, side, library)?
+    let output = side
+        .own_command(LOOP_NAME, library)?
         .stderr(std::process::Stdio::inherit())
         .output()
         .map_err(|e| format!("cannot start the {side} measurement ({e})"))?;

@@ -1,41 +1,61 @@
 //! `uncopy bench`: measurements of this machine, plain and under uncopy in turns.
+//!
+//! | file | one idea |
+//! | --- | --- |
+//! | `side` | what is compared, and how a process is put on each side |
+//! | `echo` | the rows of the echo server: how many, in which order, for how long |
+//! | `echo_args`, `echo_plan` | its options; what the server is told and tells |
+//! | `echo_server`, `echo_connection` | the server |
+//! | `echo_load`, `echo_turns` | what drives it; servers side by side, in turns |
+//! | `echo_rows`, `echo_table` | from single windows to medians; the table that people read |
+//! | `figures` | the paper's figures, as rows of the echo server |
+//! | `views`, `views_books`, `views_loop` | elided copies among many live views |
+//! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
+//! | `file/`, `memcpy` | copies of files; copies of ordinary memory |
+//! | `report/`, `plot/` | all of it as a page, and pictures |
+//! | `pace` | time that is left, shared out among rows that are left |
+//! | `server_process`, `own_process` | a child seen from outside; a process seen from within |
+//! | `content`, `cores`, `progress`, `stats`, `values`, `warm` | what several of them need |
 
 mod content;
 pub mod cores;
 pub mod echo;
+mod echo_args;
 mod echo_connection;
 mod echo_load;
+mod echo_plan;
 mod echo_rows;
 pub mod echo_server;
+mod echo_table;
 mod echo_turns;
-pub mod figures;
+mod figures;
 pub mod file;
 pub mod memcpy;
-pub mod plot;
+mod own_process;
+mod pace;
+mod plot;
 pub mod progress;
 mod receiver;
 mod report;
-pub mod send;
+mod send;
+mod send_plan;
 pub mod sender;
 mod sender_ways;
 mod server_process;
+pub mod side;
 pub mod stats;
-pub mod views;
+mod values;
+mod views;
 mod views_books;
 pub mod views_loop;
 mod warm;
 
-use std::fmt;
-use std::path::Path;
-use std::process::Command as Process;
+use clap::{ArgMatches, Command};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
-use serde::{Deserialize, Serialize};
-use uncopy_options::{self as options, OPTIONS};
-
+pub use self::echo_args::EchoArgs;
+pub use self::echo_rows::Row;
 use self::figures::Figure;
-use crate::doctor::cache;
-use crate::{Outcome, library, parsed, variables};
+use crate::{Outcome, parsed, variables};
 
 /// The subcommand.
 pub fn command() -> Command {
@@ -44,7 +64,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommand(crate::with_args::<echo::EchoArgs>(
+        .subcommand(crate::with_args::<EchoArgs>(
             Command::new("echo").about(
                 "An echo server that copies every message before it sends the last copy back",
             ),
@@ -83,91 +103,6 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         (name, matches) => {
             let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);
             figures::main(figure.expect("clap knows only these"), &parsed(matches)?)
-        }
-    }
-}
-
-/// How long and how often a mode measures.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Settings {
-    /// Whether it was only a look.
-    pub quick: bool,
-    /// Turns.
-    pub repeats: usize,
-    /// Length of a timed window.
-    pub seconds: f64,
-}
-
-/// One of the two things that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Without the library.
-    Plain,
-    /// With it.
-    Uncopy,
-}
-
-impl Side {
-    /// Both, in the order of turn number `turn`: each goes first every other time.
-    pub fn in_turn(turn: usize) -> [Self; 2] {
-        if turn.is_multiple_of(2) {
-            [Self::Plain, Self::Uncopy]
-        } else {
-            [Self::Uncopy, Self::Plain]
-        }
-    }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Plain => "plain",
-            Self::Uncopy => "uncopy",
-        })
-    }
-}
-
-/// This program again with the hidden subcommand `name`, plainly or with `library` in front:
-/// the environment is the only difference.
-fn own_command(name: &str, side: Side, library: &Path) -> Outcome<Process> {
-    let program =
-        std::env::current_exe().map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
-    let mut command = Process::new(program);
-    command.arg(name);
-    on_side(&mut command, side, library);
-    Ok(command)
-}
-
-/// Options of a mode as they are when none is given.
-fn defaults<T: Args + FromArgMatches>() -> T {
-    let command = T::augment_args(Command::new("bench"));
-    T::from_arg_matches(&command.get_matches_from(["bench"])).expect("the defaults are valid")
-}
-
-/// Has `command` run plainly or with `library` in front.
-pub fn on_side(command: &mut Process, side: Side, library: &Path) {
-    let preloaded = std::env::var_os(library::PRELOAD);
-    match side {
-        Side::Uncopy => {
-            command
-                .env(library::PRELOAD, library::preload_value(library, preloaded.as_deref()))
-                .env(library::VARIABLE, library);
-            if std::env::var_os(options::COSTS).is_none()
-                && let Some(costs) = cache::handed_on()
-            {
-                command.env(options::COSTS, costs);
-            }
-        }
-        Side::Plain => {
-            match library::without(library, preloaded.as_deref()) {
-                Some(others) => command.env(library::PRELOAD, others),
-                None => command.env_remove(library::PRELOAD),
-            };
-            for name in
-                OPTIONS.iter().map(|spec| spec.env).chain([library::VARIABLE, options::COSTS])
-            {
-                command.env_remove(name);
-            }
         }
     }
 }

@@ -7,12 +7,14 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
 
-use super::echo::{positive, seconds, size};
 use super::receiver::{Done, Listener, Order, Receiver, Socket};
-use super::sender::{self, SendPlan, Way};
+use super::send_plan::{SendPlan, Way};
+use super::sender;
 use super::server_process::ServerProcess;
+use super::side::Side;
 use super::stats::{median, quotient, round, spread};
-use super::{Settings, Side, cores, own_command, progress, warm};
+use super::values::{Settings, positive, seconds, size};
+use super::{cores, progress, warm};
 use crate::{Outcome, library, units};
 
 /// Options of `bench send`.
@@ -194,7 +196,7 @@ fn sample(
     let listener = Listener::new(socket)?;
     let fresh = times == Times::Once;
     let plan = SendPlan { size, buffers, fresh, way, address: listener.address()? };
-    let mut command = own_command(sender::NAME, side, library)?;
+    let mut command = side.own_command(sender::NAME, library)?;
     command.arg(serde_json::to_string(&plan).expect("a plan can be written"));
     let mut sender = ServerProcess::launch(command, side, "sender", &[core])?;
     let mut receiver = Receiver::new(listener.accept()?, size);

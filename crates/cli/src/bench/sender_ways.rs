@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use io_uring::{IoUring, cqueue, opcode, types};
 
 use super::receiver::Stream;
-use super::sender::{Memory, SendPlan, Way};
+use super::send_plan::{Memory, SendPlan, Way};
 
 /// A way to send.
 pub trait Transport {

@@ -13,8 +13,9 @@ use nix::sched::sched_setaffinity;
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
-use super::echo_server::{self, Hello, Plan, Report};
-use super::{Side, cores};
+use super::echo_plan::{Hello, Plan, Report};
+use super::side::Side;
+use super::{cores, echo_server};
 use crate::Outcome;
 
 /// A running server; it ends with this value.
@@ -37,9 +38,9 @@ impl ServerProcess {
         environment: &[(&str, &str)],
     ) -> Outcome<Self> {
         let plan_of_it = serde_json::to_string(plan).expect("a plan can be written");
-        let mut command = super::own_command(echo_server::NAME, side, library)?;
+        let mut command = side.own_command(echo_server::NAME, library)?;
         command.arg(plan_of_it);
-        if side == Side::Uncopy {
+        if side.preloads() {
             command.envs(environment.iter().copied());
         }
         let mut server = Self::launch(command, side, "echo server", &plan.cores)?;

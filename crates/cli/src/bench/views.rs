@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
 
-use super::echo::{positive, size};
+use super::side::Side;
 use super::stats::{median, round, spread};
+use super::values::{Settings, positive, size};
 use super::views_loop::{self, Answer, Task};
-use super::{Settings, Side, cores, progress, views_books};
+use super::{cores, progress, views_books};
 use crate::{Outcome, library, units};
 
 /// Options of `bench views`.
@@ -140,7 +141,7 @@ pub fn measure(args: &ViewsArgs, library: &Path) -> Outcome<ViewsResults> {
         let task = Task { views, sizes: sizes.clone() };
         let mut answers: [Vec<Answer>; 2] = Default::default();
         for turn in 0..repeats {
-            for side in Side::in_turn(turn) {
+            for side in Side::pair_in_turn(turn) {
                 bar.set_message(format!("{} views, {side}", units::grouped(views as u64)));
                 answers[usize::from(side == Side::Uncopy)]
                     .push(views_loop::run(&task, side, library)?);

@@ -10,8 +10,8 @@ use std::path::Path;
 use clap::{Arg, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
 
-use super::Side;
-use super::echo_server::library_counters;
+use super::own_process::library_counters;
+use super::side::Side;
 use super::stats::quotient;
 use super::views_books::{VIEW, sample};
 use crate::Outcome;
@@ -47,7 +47,7 @@ pub struct Answer {
 
 /// Runs the process on one side.
 pub fn run(task: &Task, side: Side, library: &Path) -> Outcome<Answer> {
-    let mut command = super::own_command(NAME, side, library)?;
+    let mut command = side.own_command(NAME, library)?;
     if side == Side::Uncopy {
         // Making a view of memory that is not known yet does not pay at 16 KB: the policy would
         // soon let these copies be, and here they are wanted for the books that they fill.

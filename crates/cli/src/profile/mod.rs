@@ -7,6 +7,8 @@ mod picture;
 mod process;
 mod text;
 
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +16,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use uncopy_decide::Costs;
+use uncopy_flow::layout::WORDS;
 use uncopy_flow::part::Part;
 use uncopy_options::{self as options, OPTIONS, index_of};
 
@@ -213,7 +216,15 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn read(directory: &Path) -> Vec<Part> {
-    files(directory).iter().filter_map(|path| Part::read(&std::fs::read(path).ok()?)).collect()
+    files(directory).iter().filter_map(|path| Part::read(&content(path)?)).collect()
+}
+
+/// As much as a part has, and one byte more: what is longer is none (others may make files there).
+fn content(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = (WORDS * size_of::<u64>()) as u64 + 1;
+    File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// The processes that have left parts so far.

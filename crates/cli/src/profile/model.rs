@@ -74,10 +74,10 @@ pub struct Steps {
 
 impl Steps {
     fn add(&mut self, node: &Node, sent: u64) {
-        self.sent += sent;
-        self.ops += node.ops;
-        self.bytes += node.bytes;
-        (0..CLASSES).for_each(|c| self.sizes[c] += node.sizes[c]);
+        add(&mut self.sent, sent);
+        add(&mut self.ops, node.ops);
+        add(&mut self.bytes, node.bytes);
+        (0..CLASSES).for_each(|c| add(&mut self.sizes[c], node.sizes[c]));
     }
 }
 
@@ -160,7 +160,10 @@ pub struct Input {
 impl Input {
     /// Bytes that were there still in the end.
     pub fn held(&self) -> u64 {
-        self.bytes.saturating_sub(self.forwarded + self.consumed + self.lost)
+        self.bytes
+            .saturating_sub(self.forwarded)
+            .saturating_sub(self.consumed)
+            .saturating_sub(self.lost)
     }
 }
 
@@ -212,6 +215,16 @@ pub fn mean(bytes: u64, ops: u64) -> f64 {
     bytes as f64 / ops.max(1) as f64
 }
 
+/// Adds what a file says, which may be anything.
+pub fn add(to: &mut u64, more: u64) {
+    *to = to.saturating_add(more);
+}
+
+/// The sum of such numbers.
+pub fn total(all: impl Iterator<Item = u64>) -> u64 {
+    all.fold(0, u64::saturating_add)
+}
+
 /// Merges the parts; programs that moved no data are left out.
 pub fn programs(parts: &[Part], costs: &Costs, threshold: usize) -> Vec<Program> {
     let mut files = Files::default();
@@ -224,8 +237,8 @@ pub fn programs(parts: &[Part], costs: &Costs, threshold: usize) -> Vec<Program>
         program.paths.iter_mut().for_each(|p| p.saving = saving(p, costs, threshold));
         program
     });
-    let mut all: Vec<Program> = merged.filter(|p| p.bytes_in + p.bytes_out > 0).collect();
-    all.sort_by_key(|p| std::cmp::Reverse(p.bytes_in + p.bytes_out));
+    let mut all: Vec<Program> = merged.filter(|p| p.bytes_in > 0 || p.bytes_out > 0).collect();
+    all.sort_by_key(|p| std::cmp::Reverse(p.bytes_in.saturating_add(p.bytes_out)));
     all
 }
 
@@ -248,7 +261,7 @@ fn merge(path: &str, parts: &[&Part], files: &mut Files) -> Program {
         }
         let mut sent = vec![0; part.nodes.len()];
         for row in &part.rows {
-            part.chain(row.node).into_iter().for_each(|n| sent[n] += row.bytes);
+            part.chain(row.node).into_iter().for_each(|n| add(&mut sent[n], row.bytes));
         }
         for row in &part.rows {
             let chain = part.chain(row.node);
@@ -299,40 +312,40 @@ fn place(site: &Site, files: &mut Files) -> CallSite {
 impl Program {
     fn add_totals(&mut self, part: &Part) {
         self.pids.push(part.head(header::PID));
-        self.bytes_in += part.head(header::IN_BYTES);
-        self.bytes_out += part.head(header::OUT_BYTES);
-        let cpu = part.head(header::USER_NS) + part.head(header::SYSTEM_NS);
-        self.cpu_ns += cpu.saturating_sub(part.head(header::FOLLOW_NS));
-        self.follow_ns += part.head(header::FOLLOW_NS);
-        self.copies += part.head(header::COPIES);
-        self.copied_bytes += part.head(header::COPIED_BYTES);
-        self.rewritten += part.head(header::REWRITTEN);
-        self.forgot += part.head(header::EVICTIONS) + part.head(header::FULL);
+        add(&mut self.bytes_in, part.head(header::IN_BYTES));
+        add(&mut self.bytes_out, part.head(header::OUT_BYTES));
+        let cpu = part.head(header::USER_NS).saturating_add(part.head(header::SYSTEM_NS));
+        add(&mut self.cpu_ns, cpu.saturating_sub(part.head(header::FOLLOW_NS)));
+        add(&mut self.follow_ns, part.head(header::FOLLOW_NS));
+        add(&mut self.copies, part.head(header::COPIES));
+        add(&mut self.copied_bytes, part.head(header::COPIED_BYTES));
+        add(&mut self.rewritten, part.head(header::REWRITTEN));
+        add(&mut self.forgot, part.head(header::EVICTIONS).saturating_add(part.head(header::FULL)));
         self.no_watch |= part.head(header::NO_WATCH) != 0;
     }
 }
 
 impl Input {
     fn add(&mut self, node: &Node) {
-        self.ops += node.ops;
-        self.bytes += node.bytes;
-        self.forwarded += node.forwarded;
-        self.consumed += node.consumed;
-        self.lost += node.lost;
-        self.probes += node.probes;
-        self.watched += node.watched;
-        self.touched += node.touched;
-        self.faults += node.faults;
+        add(&mut self.ops, node.ops);
+        add(&mut self.bytes, node.bytes);
+        add(&mut self.forwarded, node.forwarded);
+        add(&mut self.consumed, node.consumed);
+        add(&mut self.lost, node.lost);
+        add(&mut self.probes, node.probes);
+        add(&mut self.watched, node.watched);
+        add(&mut self.touched, node.touched);
+        add(&mut self.faults, node.faults);
     }
 }
 
 impl Path {
     fn add(&mut self, row: &Row, nodes: &[(&Node, u64)], root: &Node) {
-        self.ops += row.ops;
-        self.bytes += row.bytes;
-        self.watched += row.watched;
-        self.touched += row.touched;
-        (0..CLASSES).for_each(|c| self.sizes[c] += row.sizes[c]);
+        add(&mut self.ops, row.ops);
+        add(&mut self.bytes, row.bytes);
+        add(&mut self.watched, row.watched);
+        add(&mut self.touched, row.touched);
+        (0..CLASSES).for_each(|c| add(&mut self.sizes[c], row.sizes[c]));
         self.inputs += root.ops as f64 * row.bytes as f64 / root.bytes.max(1) as f64;
         for ((_, steps), (node, sent)) in self.way.iter_mut().zip(nodes) {
             steps.add(node, *sent);
@@ -359,4 +372,32 @@ fn saving(path: &Path, costs: &Costs, threshold: usize) -> Saving {
         touches,
     };
     predict::predict(&known, costs, threshold)
+}
+
+#[cfg(test)]
+mod tests {
+    use uncopy_flow::layout::{LAYOUT, MAGIC, WORDS};
+
+    use super::*;
+    use crate::foreign_bytes::Damages;
+    use crate::profile::{html, json, text};
+
+    /// See `foreign_bytes`.
+    #[test]
+    fn damaged_parts_are_read_or_refused_and_shown() {
+        let mut words = vec![0u64; WORDS];
+        (words[header::MAGIC], words[header::LAYOUT]) = (MAGIC, LAYOUT);
+        for used in [header::SITES, header::NODES, header::ROWS, header::MODULES] {
+            words[used] = 2;
+        }
+        let whole: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bolero::check!().with_type::<(Damages, Damages)>().with_iterations(300).for_each(
+            |(a, b)| {
+                let parts: Vec<Part> =
+                    [a, b].iter().filter_map(|d| Part::read(&d.done_to(&whole))).collect();
+                let programs = programs(&parts, &Costs::REFERENCE, 16 << 10);
+                let _ = text::report(&programs) + &json::lines(&programs) + &html::page(&programs);
+            },
+        );
+    }
 }

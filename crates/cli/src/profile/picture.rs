@@ -1,10 +1,11 @@
 //! The flow as a picture: sources on the left, copies, sinks on the right; widths are bytes.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use super::html::escaped;
-use super::model::{Path, PathStep, Program, Source};
+use maud::{Markup, html};
+
+use super::model::{Path, PathStep, Program, Source, add, total};
+use crate::printable::printable;
 use crate::units::rough_size;
 
 const WIDTH: f64 = 1100.0;
@@ -80,14 +81,14 @@ fn stops(path: &Path, last: usize) -> Vec<Stop> {
 }
 
 /// An `svg` element.
-pub fn picture(program: &Program, shown: &[Path]) -> String {
+pub fn picture(program: &Program, shown: &[Path]) -> Markup {
     let longest = shown.iter().map(|p| p.way.len()).max().unwrap_or(0);
     let last = (longest + 1).clamp(1, COLUMNS);
     let mut flows: BTreeMap<Stop, Flow> = BTreeMap::new();
     let mut links: BTreeMap<(Stop, Stop), u64> = BTreeMap::new();
     let mut ways: Vec<(Vec<Stop>, u64)> = shown.iter().map(|p| (stops(p, last), p.bytes)).collect();
     for (end, input) in &program.inputs {
-        let gone = input.consumed + input.held();
+        let gone = input.consumed.saturating_add(input.held());
         let from = ways.iter().map(|(w, _)| &w[0]).find(|s| {
             s.title == format!("{} · {}", end.kind.name(), end.place.call)
                 && s.detail.ends_with(&format!("({})", end.place.library))
@@ -107,13 +108,13 @@ pub fn picture(program: &Program, shown: &[Path]) -> String {
     }
     for (way, bytes) in &ways {
         for pair in way.windows(2) {
-            *links.entry((pair[0].clone(), pair[1].clone())).or_default() += bytes;
-            flows.entry(pair[0].clone()).or_default().out += bytes;
-            flows.entry(pair[1].clone()).or_default().into += bytes;
+            add(links.entry((pair[0].clone(), pair[1].clone())).or_default(), *bytes);
+            add(&mut flows.entry(pair[0].clone()).or_default().out, *bytes);
+            add(&mut flows.entry(pair[1].clone()).or_default().into, *bytes);
         }
     }
     let column_bytes = |c: usize| -> u64 {
-        flows.iter().filter(|(s, _)| s.column == c).map(|(_, f)| f.into.max(f.out)).sum()
+        total(flows.iter().filter(|(s, _)| s.column == c).map(|(_, f)| f.into.max(f.out)))
     };
     let most = (0..=last).map(column_bytes).max().unwrap_or(1).max(1);
     let scale = TALL / most as f64;
@@ -146,10 +147,6 @@ pub fn picture(program: &Program, shown: &[Path]) -> String {
     let step = (WIDTH - MARGIN - BAR) / last as f64;
     let x = |column: usize| step * column as f64;
 
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"Flow of data\">\n",
-        bottom + 6.0
-    );
     let mut bands: Vec<(&(Stop, Stop), &u64)> = links.iter().collect();
     bands.sort_by(|a, b| {
         let y = |stop: &Stop| flows.get(stop).map_or(0.0, |f| f.y);
@@ -157,55 +154,63 @@ pub fn picture(program: &Program, shown: &[Path]) -> String {
     });
     let bands: Vec<(Stop, Stop, u64)> =
         bands.into_iter().map(|((a, b), n)| (a.clone(), b.clone(), *n)).collect();
-    for (from, to, bytes) in bands {
-        let width = high(bytes);
-        let mut take = |stop: &Stop, right: bool| {
-            let flow = flows.get_mut(stop).expect("both ends are there");
-            let side = if right { &mut flow.right } else { &mut flow.left };
-            *side += width;
-            *side - width / 2.0
-        };
-        let (y1, y2) = (take(&from, true), take(&to, false));
-        let (x1, x2) = (x(from.column) + BAR, x(to.column));
-        let middle = f64::midpoint(x1, x2);
-        let _ = writeln!(
-            svg,
-            "<path class=\"band {}\" stroke-width=\"{width:.1}\" \
-             d=\"M{x1:.1} {y1:.1}C{middle:.1} {y1:.1} {middle:.1} {y2:.1} {x2:.1} {y2:.1}\">\
-             <title>{} → {}: {}</title></path>",
-            from.class,
-            escaped(&from.title),
-            escaped(&to.title),
-            rough_size(bytes as f64),
-        );
+    let bands: Vec<Markup> = bands
+        .into_iter()
+        .map(|(from, to, bytes)| {
+            let width = high(bytes);
+            let mut take = |stop: &Stop, right: bool| {
+                let flow = flows.get_mut(stop).expect("both ends are there");
+                let side = if right { &mut flow.right } else { &mut flow.left };
+                *side += width;
+                *side - width / 2.0
+            };
+            let (y1, y2) = (take(&from, true), take(&to, false));
+            band(&from, &to, bytes, [x(from.column) + BAR, y1, x(to.column), y2], width)
+        })
+        .collect();
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (format!("{:.0}", bottom + 6.0)) } role="img" aria-label="Flow of data" {
+            @for band in bands { (band) }
+            @for (stop, flow) in &flows {
+                @let bytes = flow.into.max(flow.out);
+                (bar(stop, flow.y, bytes, x(stop.column), high(bytes), (stop.column < last).then_some(step)))
+            }
+        }
     }
-    for (stop, flow) in &flows {
-        let bytes = flow.into.max(flow.out);
-        let (x, tall) = (x(stop.column), high(bytes));
-        // Names stand above the bars; those of the sinks beside them.
-        let (at, y, room) = if stop.column == last {
-            (x + BAR + 8.0, flow.y + (tall / 2.0).max(4.0), MARGIN - 10.0)
-        } else {
-            (x, flow.y - 17.0, step - 6.0)
-        };
-        let size = rough_size(bytes as f64);
-        let letters = (room / LETTER) as usize;
-        let _ = writeln!(
-            svg,
-            "<rect class=\"stop {}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{BAR}\" height=\"{tall:.1}\">\
-             <title>{} {}</title></rect>\
-             <text x=\"{at:.1}\" y=\"{y:.1}\">{} <tspan class=\"size\">{size}</tspan></text>\
-             <text class=\"detail\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
-            stop.class,
-            flow.y,
-            escaped(&stop.title),
-            escaped(&stop.detail),
-            escaped(&short(&stop.title, letters.saturating_sub(size.len() + 1))),
-            y + 12.0,
-            escaped(&short(&stop.detail, letters * 6 / 5)),
-        );
+}
+
+/// A band from the right side of one bar to the left side of another: where it begins and ends.
+fn band(from: &Stop, to: &Stop, bytes: u64, [x1, y1, x2, y2]: [f64; 4], width: f64) -> Markup {
+    let middle = f64::midpoint(x1, x2);
+    let way = format!("M{x1:.1} {y1:.1}C{middle:.1} {y1:.1} {middle:.1} {y2:.1} {x2:.1} {y2:.1}");
+    html! {
+        path class={ "band " (from.class) } stroke-width=(format!("{width:.1}")) d=(way) {
+            title { (printable(&from.title)) " → " (printable(&to.title)) ": " (rough_size(bytes as f64)) }
+        }
     }
-    svg + "</svg>\n"
+}
+
+/// A bar with its name: above it where there is a next column so far to the right, beside it where it is the last.
+fn bar(stop: &Stop, top: f64, bytes: u64, x: f64, tall: f64, step: Option<f64>) -> Markup {
+    let (at, y, room) = match step {
+        Some(step) => (x, top - 17.0, step - 6.0),
+        None => (x + BAR + 8.0, top + (tall / 2.0).max(4.0), MARGIN - 10.0),
+    };
+    let size = rough_size(bytes as f64);
+    let letters = (room / LETTER) as usize;
+    let number = |n: f64| format!("{n:.1}");
+    html! {
+        rect class={ "stop " (stop.class) } x=(number(x)) y=(number(top)) width=(BAR) height=(number(tall)) {
+            title { (printable(&stop.title)) " " (printable(&stop.detail)) }
+        }
+        text x=(number(at)) y=(number(y)) {
+            (printable(short(&stop.title, letters.saturating_sub(size.len() + 1)))) " "
+            tspan class="size" { (size) }
+        }
+        text class="detail" x=(number(at)) y=(number(y + 12.0)) {
+            (printable(short(&stop.detail, letters * 6 / 5)))
+        }
+    }
 }
 
 fn short(text: &str, most: usize) -> String {

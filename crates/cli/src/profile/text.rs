@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table};
 
-use super::model::{End, Path, PathStep, Program, Source, Steps, mean};
+use super::model::{End, Path, PathStep, Program, Source, Steps, mean, total};
 use crate::printable::printable;
 use crate::units::{TABLE_STYLE, grouped, rough_size};
 
@@ -147,8 +147,8 @@ fn table(p: &Program, shown: &[Path], rest: &[Path]) -> Table {
         table.add_row(cells(p, i, path, "?", "-"));
     }
     if !rest.is_empty() {
-        let bytes: u64 = rest.iter().map(|p| p.bytes).sum();
-        let calls: u64 = rest.iter().map(|p| p.ops).sum();
+        let bytes = total(rest.iter().map(|p| p.bytes));
+        let calls = total(rest.iter().map(|p| p.ops));
         let mut row = vec!["rest".to_owned(), format!("{} paths", rest.len()), String::new()];
         row.push(rough_size(bytes as f64));
         row.push(percent(share(bytes, p.bytes_out)));

@@ -68,17 +68,17 @@ pub struct Header {
 
 /// Reads the header of `path`; `None` if it is not an ELF file.
 pub fn read(path: &Path) -> io::Result<Option<Header>> {
-    let file = ReadCache::new(File::open(path)?);
-    let Ok(ident) = (&file).read_bytes_at(0, 16) else { return Ok(None) };
-    if !ident.starts_with(&elf::ELFMAG) {
-        return Ok(None);
-    }
-    let header = match elf::FileClass(ident[4]) {
-        elf::ELFCLASS32 => parse::<elf::FileHeader32<Endianness>, _>(&file, false),
-        elf::ELFCLASS64 => parse::<elf::FileHeader64<Endianness>, _>(&file, true),
+    Ok(header(&ReadCache::new(File::open(path)?)))
+}
+
+/// The same of a file's content.
+pub fn header<'a>(file: impl ReadRef<'a>) -> Option<Header> {
+    let ident = file.read_bytes_at(0, 16).ok().filter(|ident| ident.starts_with(&elf::ELFMAG))?;
+    match elf::FileClass(ident[4]) {
+        elf::ELFCLASS32 => parse::<elf::FileHeader32<Endianness>, _>(file, false),
+        elf::ELFCLASS64 => parse::<elf::FileHeader64<Endianness>, _>(file, true),
         _ => None,
-    };
-    Ok(header)
+    }
 }
 
 fn parse<'a, H: FileHeader<Endian = Endianness>, R: ReadRef<'a>>(
@@ -103,12 +103,25 @@ fn parse<'a, H: FileHeader<Endian = Endianness>, R: ReadRef<'a>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign_bytes::Damages;
 
     #[test]
     fn this_test_is_a_dynamic_program_of_our_own_machine() {
         let header = read(&std::env::current_exe().unwrap()).unwrap().unwrap();
         assert_eq!(header.machine, Machine::OWN);
         assert!(header.loader.is_some());
+    }
+
+    /// See `foreign_bytes`.
+    #[test]
+    fn a_damaged_header_is_read_or_refused() {
+        let mut whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        whole.truncate(1 << 16);
+        bolero::check!().with_type::<Damages>().with_iterations(3000).for_each(|damages| {
+            if let Some(header) = header(&*damages.done_to(&whole)) {
+                let _ = header.machine.to_string();
+            }
+        });
     }
 
     #[test]

@@ -7,12 +7,14 @@ pub mod exec;
 pub mod program;
 pub mod userfaultfd;
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use uncopy_options::{self as options, Kind, OPTIONS, Spec};
+use uncopy_vm::family;
 
 use self::environment::Environment;
 use crate::doctor::cache;
@@ -61,8 +63,8 @@ pub(crate) fn with_options(command: Command) -> Command {
                 variables::default_text(spec)
             ));
         command.arg(match spec.kind {
-            Kind::Flag => arg
-                .value_name("yes|no")
+            Kind::Flag | Kind::FlagOr(_) => arg
+                .value_name(variables::range(spec).replace(", ", "|"))
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("yes"),
@@ -161,8 +163,9 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
                 environment.set(options::COSTS, costs);
             }
             for (spec, value) in given(matches) {
-                environment.set(spec.env, value.to_string());
+                environment.set(spec.env, options::text(spec, value));
             }
+            sum_up(&mut environment);
         }
         _ if required => return ExitCode::from(REFUSED),
         _ => {}
@@ -178,6 +181,23 @@ fn prepare(environment: &mut Environment, library: &Path) {
     let preload = library::preload_value(library, environment.get(library::PRELOAD));
     environment.set(library::PRELOAD, preload);
     environment.set(library::VARIABLE, library);
+}
+
+/// With `--verbose` all that the program starts is summed up with it, unless the program is itself part of such a sum.
+fn sum_up(environment: &mut Environment) {
+    const VERBOSE: &Spec = &OPTIONS[options::index_of("verbose")];
+    let text = environment.get(VERBOSE.env).and_then(OsStr::to_str).unwrap_or_default();
+    if options::parse(VERBOSE, text) != Ok(options::VERBOSE)
+        || environment.get(options::SUMMARY).is_some()
+    {
+        return;
+    }
+    let session =
+        environment.get("XDG_RUNTIME_DIR").and_then(|path| CString::new(path.as_bytes()).ok());
+    // (Without a file each process speaks for itself and its forked children.)
+    if let Some(file) = family::make(session) {
+        environment.set(options::SUMMARY, OsString::from_vec(file.into_bytes()));
+    }
 }
 
 #[cfg(test)]

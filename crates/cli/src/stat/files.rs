@@ -12,6 +12,8 @@ use super::program::{Bad, Program};
 
 /// The end of a file's name while it is being made.
 const NEW: &str = "new";
+/// The end of the name of a file in which a program and its children are summed up.
+const SUM: &str = "sum";
 /// Nothing of ours is larger, in bytes.
 const LARGEST: u64 = 16 << 20;
 /// What has no header for so long never gets one.
@@ -94,7 +96,7 @@ pub fn of(pid: u32) -> Result<Program, String> {
 fn look(path: &Path, user: Option<u32>) -> Option<Program> {
     let name = path.file_name()?.to_str()?;
     let (number, unfinished) = match name.split_once('.') {
-        Some((number, NEW)) => (number, true),
+        Some((number, NEW | SUM)) => (number, true),
         Some(_) => return None,
         None => (name, false),
     };

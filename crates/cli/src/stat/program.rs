@@ -93,7 +93,8 @@ impl Site {
     pub fn seen(&self) -> u64 {
         let [resting, ..] = self.reasons[..] else { return self.elided };
         // Resting copies of tracked data are looked at (and counted down), others only counted down.
-        self.elided + self.missed() - resting + self.rested.max(resting)
+        let looked_at = self.elided.saturating_add(self.missed() - resting);
+        looked_at.saturating_add(self.rested.max(resting))
     }
 
     /// What the policy thinks of it.
@@ -218,13 +219,17 @@ fn site(words: &Words, number: usize) -> Option<Site> {
         reasons: (0..REASONS.len()).map(|i| words.short(first + i * size_of::<u32>())).collect(),
         last: words.short(at + offset_of!(Record, last)) as usize,
     };
-    let anything = site.seen() + site.faults + site.pause_left > 0;
+    let anything = site.seen() > 0 || site.faults > 0 || site.pause_left > 0;
     anything.then_some(site)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+    use crate::foreign_bytes::Damages;
+    use crate::stat::{View, json, prometheus, text};
 
     fn put(bytes: &mut [u8], at: usize, value: u64) {
         bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
@@ -282,6 +287,28 @@ mod tests {
             bytes[regime..regime + 4].copy_from_slice(&(now as u32).to_ne_bytes());
             assert_eq!(decisions(&bytes), [expected, Decision::Rests]);
         }
+    }
+
+    /// See `foreign_bytes`.
+    #[test]
+    fn a_damaged_file_is_read_or_refused_and_shown() {
+        let mut whole = file();
+        let records = offset_of!(Shared, records);
+        put(&mut whole, records + size_of::<Record>(), 0x1234 << CLASS_BITS | 16);
+        // (From the records on, so that the end that is damaged often are the first of them.)
+        bolero::check!().with_type::<Damages>().with_iterations(1000).for_each(|damages| {
+            let first = records + 3 * size_of::<Record>();
+            let mut damaged = damages.done_to(&whole[..first]);
+            if damaged.len() == first {
+                damaged.extend_from_slice(&whole[first..]);
+            }
+            let _ = Program::namespace(&damaged);
+            let Ok(program) = Program::read(&damaged) else { return };
+            let views = [View { program, seconds: 1.0, before: Snapshot::default() }];
+            let mut symbols = HashMap::new();
+            let _ = text::program(&views[0], &mut symbols) + &text::list(&views);
+            let _ = json::lines(&views, &mut symbols) + &prometheus::text(&views, &mut symbols);
+        });
     }
 
     #[test]

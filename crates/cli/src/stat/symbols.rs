@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fs::File;
 
+use cpp_demangle::DemangleOptions;
 use object::elf::FileHeader64;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol, ReadCache, SymbolKind, elf};
+use object::{Endianness, Object, ObjectSymbol, ReadCache, ReadRef, SymbolKind, elf};
 
 use super::process::{self, Mapping};
 use crate::printable::printable;
@@ -96,10 +97,35 @@ impl Files {
 }
 
 impl Functions {
+    /// Those of a file's content.
+    fn of<'a>(content: impl ReadRef<'a>) -> Option<Self> {
+        let header = FileHeader64::<Endianness>::parse(content).ok()?;
+        let endian = header.endian().ok()?;
+        let mut found = Self::default();
+        for segment in header.program_headers(endian, content).ok()? {
+            if segment.p_type(endian) == elf::PT_LOAD {
+                let (offset, length) = segment.file_range(endian);
+                found.segments.push((offset, length, segment.p_vaddr(endian)));
+            }
+        }
+        let file = ElfFile::<FileHeader64<Endianness>, _>::parse(content).ok()?;
+        for symbol in file.dynamic_symbols().chain(file.symbols()) {
+            if symbol.is_definition()
+                && symbol.kind() == SymbolKind::Text
+                && let Ok(name) = symbol.name()
+            {
+                found.names.push((symbol.address(), symbol.size(), readable(name)));
+            }
+        }
+        found.names.sort();
+        found.names.dedup_by_key(|n| n.0);
+        Some(found)
+    }
+
     fn name(&self, offset: u64) -> Option<String> {
-        let inside = |s: &&(u64, u64, u64)| s.0 <= offset && offset < s.0 + s.1;
+        let inside = |s: &&(u64, u64, u64)| s.0 <= offset && offset - s.0 < s.1;
         let segment = self.segments.iter().find(inside)?;
-        self.named(offset - segment.0 + segment.2)
+        self.named((offset - segment.0).wrapping_add(segment.2))
     }
 
     /// The function at an address of the file's own.
@@ -107,69 +133,32 @@ impl Functions {
         let behind = self.names.partition_point(|(start, ..)| *start <= address);
         let (start, size, name) = self.names[..behind].last()?;
         // Between two functions: a static one without a name.
-        (*size == 0 || address < start + size).then(|| format!("{name}+{:#x}", address + 1 - start))
+        (*size == 0 || address - start < *size)
+            .then(|| format!("{name}+{:#x}", address - start + 1))
     }
 }
 
 fn functions(path: &str) -> Option<Functions> {
-    let cache = ReadCache::new(File::open(path).ok()?);
-    let header = FileHeader64::<Endianness>::parse(&cache).ok()?;
-    let endian = header.endian().ok()?;
-    let mut found = Functions::default();
-    for segment in header.program_headers(endian, &cache).ok()? {
-        if segment.p_type(endian) == elf::PT_LOAD {
-            let (offset, length) = segment.file_range(endian);
-            found.segments.push((offset, length, segment.p_vaddr(endian)));
-        }
-    }
-    let file = ElfFile::<FileHeader64<Endianness>, _>::parse(&cache).ok()?;
-    for symbol in file.dynamic_symbols().chain(file.symbols()) {
-        if symbol.is_definition()
-            && symbol.kind() == SymbolKind::Text
-            && let Ok(name) = symbol.name()
-        {
-            found.names.push((symbol.address(), symbol.size(), readable(name)));
-        }
-    }
-    found.names.sort();
-    found.names.dedup_by_key(|n| n.0);
-    Some(found)
+    Functions::of(&ReadCache::new(File::open(path).ok()?))
 }
 
-/// The path in a name that C++ or Rust has mangled (`_ZN3one3twoE...`), without types and hash; any
-/// other name as it is.
+/// A name that C++ or Rust has mangled as it was written, without parameters and hash; any other name as it is.
 fn readable(name: &str) -> String {
-    let nested = name.strip_prefix("_ZNK").or_else(|| name.strip_prefix("_ZN"));
-    nested.and_then(path).unwrap_or_else(|| name.to_owned())
-}
-
-fn path(mut rest: &str) -> Option<String> {
-    let mut parts: Vec<&str> = Vec::new();
-    loop {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        if digits == 0 {
-            // Constructors, templates and the like are left to be read as they are.
-            if !rest.starts_with('E') {
-                return None;
-            }
-            break;
-        }
-        let end = digits + rest[..digits].parse::<usize>().ok()?;
-        parts.push(rest.get(digits..end)?);
-        rest = &rest[end..];
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
     }
-    let hash = |s: &&str| {
-        s.len() == 17 && s.starts_with('h') && s[1..].bytes().all(|b| b.is_ascii_hexdigit())
-    };
-    if parts.last().is_some_and(hash) {
-        parts.pop();
-    }
-    (!parts.is_empty()).then(|| parts.join("::"))
+    let options = DemangleOptions::new().no_params().no_return_type();
+    let cpp = cpp_demangle::Symbol::new(name).ok().filter(|_| name.starts_with("_Z"));
+    cpp.and_then(|symbol| symbol.demangle_with_options(&options).ok())
+        .unwrap_or_else(|| name.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use bolero::check;
+
     use super::*;
+    use crate::foreign_bytes::Damages;
 
     #[test]
     fn a_function_of_libc_is_found_by_an_address_in_it() {
@@ -180,12 +169,49 @@ mod tests {
     }
 
     #[test]
-    fn mangled_names_become_paths_and_others_stay() {
+    fn mangled_names_are_read_and_others_stay() {
         assert_eq!(readable("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
+        assert_eq!(readable("_RNvCs1234_7mycrate3foo"), "mycrate::foo");
         assert_eq!(readable("_ZNK3foo3barEv"), "foo::bar");
-        for name in ["memcpy", "_ZN3fooC1Ev", "_ZN99shortE", "_ZN", "_RNvC1a1b"] {
+        assert_eq!(readable("_ZN3fooC1Ev"), "foo::foo");
+        assert_eq!(
+            readable("_ZNSt6vectorIiSaIiEE9push_backERKi"),
+            "std::vector<int, std::allocator<int> >::push_back"
+        );
+        for name in ["memcpy", "_ZN99shortE", "_ZN", "i"] {
             assert_eq!(readable(name), name);
         }
+    }
+
+    /// See `foreign_bytes`.
+    #[test]
+    fn a_damaged_library_has_the_symbols_that_can_be_read() {
+        let whole = std::fs::read("/proc/self/maps").unwrap();
+        let maps = String::from_utf8_lossy(&whole);
+        let libc = maps
+            .lines()
+            .find_map(|line| line.split(' ').next_back().filter(|p| p.contains("/libgcc_s")));
+        let whole = std::fs::read(libc.expect("a small library")).unwrap();
+        let addresses = [0, 0x1000, 0x5000, u64::MAX - 1, u64::MAX];
+        check!().with_type::<Damages>().with_iterations(300).for_each(|damages| {
+            if let Some(functions) = Functions::of(&*damages.done_to(&whole)) {
+                for address in addresses {
+                    let _ = (functions.name(address), functions.named(address));
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn any_name_can_be_read() {
+        check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            for mangled in
+                [text.as_ref(), &format!("_Z{text}"), &format!("_R{text}"), &format!("_ZN{text}E")]
+            {
+                readable(mangled);
+            }
+        });
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn site_table(sites: &[&Site], pid: u32, symbols: &mut HashMap<u32, Symbols>) ->
             grouped(s.seen()),
             grouped(s.elided),
             rough_size(s.elided_bytes as f64),
-            rough_size((s.touched_pages * PAGE) as f64),
+            rough_size(s.touched_pages as f64 * PAGE as f64),
             grouped(s.faults),
             rest,
             why.join(", "),

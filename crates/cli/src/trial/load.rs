@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use regex_lite::Regex;
 
-use super::turn::last_lines;
+use super::said::last_lines;
 use crate::Outcome;
 
 /// A command for the shell.

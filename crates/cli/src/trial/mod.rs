@@ -8,6 +8,7 @@
 //! | `ready` | when a server can be loaded |
 //! | `load` | the load, and the number that it prints |
 //! | `turn` | one turn of one side |
+//! | `said` | the end of what a program said, quoted where it failed |
 //! | `counters` | what uncopy did in a turn |
 //! | `compare` | which differences count |
 //! | `verdict` | what they mean, and what to do |
@@ -18,6 +19,7 @@ mod counters;
 mod load;
 mod ready;
 mod report;
+mod said;
 mod sides;
 pub mod supervisor;
 mod tree;

@@ -1,7 +1,7 @@
 //! What the differences mean, and what to do.
 
 use super::compare::Found;
-use super::sides::{KEEP, TUNABLES};
+use crate::bench::side::{KEEP, TUNABLES};
 
 /// What there is to be told apart.
 #[derive(Clone, Copy, Debug)]

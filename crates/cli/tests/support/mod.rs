@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+pub use uncopy_tests::verdict::leave_out;
+
 /// The built `uncopy`.
 pub const UNCOPY: &str = env!("CARGO_BIN_EXE_uncopy");
 
@@ -57,11 +59,42 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Whether there is Python, which some tests' servers are written in; says so if not.
+pub fn has_python() -> bool {
+    let found = Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
+    if !found {
+        leave_out("no python3");
+    }
+    found
+}
+
 /// Whether a program can run under the library here; says so if not.
 pub fn works_here() -> bool {
     let output = uncopy().args(["run", "--require", "--", "true"]).output().unwrap();
     if !output.status.success() {
-        eprintln!("left out: {}", stderr(&output).trim());
+        leave_out(stderr(&output).trim());
     }
     output.status.success()
+}
+
+/// Whether there is a library here that publishes (the stub does not), and may.
+pub fn publishes_here() -> bool {
+    works_here() && !library().starts_with(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// The test program that copies what it is told to, built once; `input` lies beside it.
+pub fn pump() -> &'static Path {
+    static PUMP: OnceLock<PathBuf> = OnceLock::new();
+    PUMP.get_or_init(|| {
+        let name = format!("pump-{}", std::process::id());
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("pump");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stat/pump.c");
+        let words = ["-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-o"];
+        let done = Command::new("cc").args(words).arg(&path).arg(source).status();
+        assert!(done.expect("cc is there").success());
+        std::fs::write(directory.join("input"), vec![7u8; 256 << 10]).unwrap();
+        path
+    })
 }

@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate.
 
-use crate::{real, start};
+use crate::{real, summary};
 use core::ffi::{c_int, c_uint};
 use libc::EBADF;
 use uncopy_vm::{lend, space};
@@ -11,7 +11,7 @@ use uncopy_vm::{lend, space};
 fn all_ours() -> [c_int; 4 + lend::PIPES] {
     let mut all = [-1; 4 + lend::PIPES];
     all[..3].copy_from_slice(&space::descriptors());
-    all[3] = start::summary_descriptor();
+    all[3] = summary::descriptor();
     all[4..].copy_from_slice(&lend::descriptors());
     all
 }

@@ -31,5 +31,6 @@ same! {
     __dup2 => descriptors::dup2;
     __clone => process::clone;
     __pthread_mutex_init => process::pthread_mutex_init;
+    _Exit => process::_exit;
     cfree => allocate::free;
 }

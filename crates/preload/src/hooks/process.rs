@@ -1,4 +1,4 @@
-//! fork, clone and exec.
+//! fork, clone, exec and _exit.
 //!
 //! `fork` itself is not interposed: its handlers (`pthread_atfork`, see [`crate::start`]) also run
 //! when libc forks by itself (daemon, forkpty). vfork and posix_spawn share the memory map, and
@@ -7,8 +7,7 @@
 //! unsafe: see the crate; the variadic exec functions are entered in assembly, because Rust
 //! (stable) cannot define them.
 
-use crate::real;
-use crate::start;
+use crate::{real, start, summary};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use uncopy_ranges::span::Span;
@@ -139,6 +138,7 @@ pub(super) fn with_everything_in_place<R>(
 /// Keeps us preloaded in what is executed: our library first in the environment's LD_PRELOAD,
 /// also where the program made up an environment of its own.
 fn with_environment<R>(envp: Strings, call: impl FnOnce(Strings) -> R) -> R {
+    summary::before_exec();
     let made = start::exec_entry().and_then(|ours| environment(ours, envp));
     match made {
         Some((list, _line)) => call(list.as_ptr()),
@@ -382,6 +382,17 @@ unsafe extern "C" fn collect_execle(
         let (argv, envp) = arguments(registers, stack);
         execve(path, argv.as_ptr(), envp.cast())
     }
+}
+
+/// `_exit(2)`: shells and forked children end by it. Their summary is said, nothing else is done.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    summary::end();
+    // SAFETY: the program's own call.
+    unsafe { real::_exit(status) }
 }
 
 /// The program enters a sandbox.

@@ -126,6 +126,7 @@ pub const TABLE: &[Row] = &[
 
     row(Process, "_Fork", &[], Not("no system call of this name: SYS_fork and SYS_clone without CLONE_VM do the same"), Both, "fork without its handlers: everything is put in place"),
     row(Process, "clone", &["__clone"], By("clone"), Both, "without CLONE_VM a fork; else words that the kernel writes"),
+    row(Process, "_exit", &["_Exit"], Not("a program that ends by its number says no summary"), Run, "`--verbose`'s summary is said"),
     row(Process, "execve", &[], By("execve"), Run, "keeps us preloaded where the program makes an environment"),
     row(Process, "execv", &[], Number::None, Run, "as execve"),
     row(Process, "execvp", &[], Number::None, Run, "as execve"),
@@ -215,6 +216,7 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("__libc_malloc", "gives glibc's own block, which every `free` here knows"),
     ("__libc_calloc", "as __libc_malloc"),
     ("__libc_memalign", "as __libc_malloc"),
+    ("exit", "not another name of _exit: it runs our destructor"),
 ];
 
 /// Functions of libc's that do what an interposed one does, and are left to it on purpose.

@@ -45,7 +45,7 @@ impl Runner {
             None => Command::new(own),
             Some(way) => {
                 let mut c = Command::new(&self.uncopy);
-                c.arg("run").arg("--require").arg("--verbose").args(&way.options);
+                c.arg("run").arg("--require").arg("--verbose=counters").args(&way.options);
                 // The eager ways send by reference what is hardly worth it.
                 if way.options.iter().any(|o| o == "--backoff=no") {
                     c.env("UNCOPY_COSTS", "lend=0");

@@ -14,7 +14,7 @@ use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
-use crate::bench::echo_server::{cpu_ns, library_counters};
+use crate::bench::own_process::{cpu_ns, library_counters};
 use crate::bench::receiver::{Address, Done, Order, Stream};
 use crate::bench::sender::named;
 

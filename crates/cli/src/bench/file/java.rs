@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::place::Place;
 use crate::Outcome;
-use crate::bench::echo_server::cpu_ns;
+use crate::bench::own_process::cpu_ns;
+use crate::bench::side::Side;
 use crate::bench::stats::{median, quotient, round, spread};
-use crate::bench::{Side, on_side, warm};
+use crate::bench::warm;
 
 const SOURCE: &str = include_str!("ArticleCopy.java");
 
@@ -74,7 +75,7 @@ pub fn measure(size: usize, repeats: usize, place: &Place, library: &Path) -> Ou
         let mut samples: [Vec<[f64; 2]>; 2] = Default::default();
         let mut verified_bytes = 0;
         for turn in 0..repeats {
-            for side in Side::in_turn(turn) {
+            for side in Side::pair_in_turn(turn) {
                 let _ = std::fs::remove_file(place.target());
                 let times = run(name, side, place, &classes, library)?;
                 samples[usize::from(side == Side::Uncopy)].push(times);
@@ -120,7 +121,7 @@ fn run(
     let mut command = Command::new("java");
     command.arg("-cp").arg(classes).args(["ArticleCopy", method]);
     command.args([place.source(), place.target()]);
-    on_side(&mut command, side, library);
+    side.arrange(&mut command, library);
     let output = command.output().map_err(|e| format!("java cannot be run ({e})"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

@@ -20,12 +20,13 @@ use serde::{Deserialize, Serialize};
 use self::copier::{CopyPlan, Target, Way};
 use self::java::Java;
 use self::place::Place;
-use super::echo::{positive, seconds, size};
 use super::receiver::{Done, Listener, Order, Receiver, Socket};
 use super::send::shortened;
 use super::server_process::ServerProcess;
+use super::side::Side;
 use super::stats::{median, quotient, round, spread};
-use super::{Settings, Side, cores, own_command, progress, warm};
+use super::values::{Settings, positive, seconds, size};
+use super::{cores, progress, warm};
 use crate::{Outcome, library, units};
 
 /// Options of `bench file`.
@@ -219,7 +220,7 @@ impl Job<'_> {
             To::File => Target::File(self.place.target()),
         };
         let plan = CopyPlan { from: self.place.source(), to, way, piece: self.args.piece };
-        let mut command = own_command(copier::NAME, side, self.library)?;
+        let mut command = side.own_command(copier::NAME, self.library)?;
         command.arg(serde_json::to_string(&plan).expect("a plan can be written"));
         let mut copier = ServerProcess::launch(command, side, "file copier", &[self.core])?;
         let receiver = match self.to {

@@ -1,5 +1,8 @@
 //! Where, when and with what a report was made.
 
+// Unsafe: libc is asked for its version.
+
+use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,6 +15,9 @@ use crate::Outcome;
 use crate::bench::cores;
 use crate::doctor::cache::{self, Found};
 use crate::doctor::machine::{self, Machine};
+
+/// How long a report takes where nothing else is asked for.
+pub const MINUTES: f64 = 20.0;
 
 /// All of it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,20 +42,24 @@ pub struct About {
     pub seconds: f64,
     /// What makes it again.
     pub command: String,
-    /// Whether it was only a look.
-    pub quick: bool,
+    /// The minutes that it was to take.
+    pub minutes: f64,
+    /// How TCP controls congestion.
+    pub congestion: String,
+    /// The version of glibc.
+    pub glibc: String,
     /// The prices in use: name, here, and the reference machine's; nanoseconds.
     pub costs: Vec<(String, u64, u64)>,
     /// Whether the prices were measured here.
     pub costs_measured: bool,
-    /// Modes that could not be measured, and why.
+    /// What could not be measured, and why.
     #[serde(default)]
     pub failed: Vec<String>,
 }
 
 impl About {
     /// Here and now.
-    pub fn now(quick: bool, only: &[Mode]) -> Outcome<Self> {
+    pub fn now(minutes: f64, only: &[Mode]) -> Outcome<Self> {
         let machine = Machine::own();
         let cores = cores::all()?.len();
         let kept = cache::path().map(|path| cache::read(&path, || machine.clone()));
@@ -58,8 +68,8 @@ impl About {
             _ => (Costs::REFERENCE, false),
         };
         let mut command = "uncopy bench report".to_owned();
-        if quick {
-            command += " --quick";
+        if minutes != MINUTES {
+            command += &format!(" --minutes {minutes}");
         }
         if !only.is_empty() {
             let names: Vec<&str> = only.iter().map(|m| m.name()).collect();
@@ -77,7 +87,9 @@ impl About {
             began: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             seconds: 0.0,
             command,
-            quick,
+            minutes,
+            congestion: congestion(),
+            glibc: glibc(),
             costs: costs
                 .iter()
                 .zip(Costs::REFERENCE.iter())
@@ -104,6 +116,23 @@ impl About {
         self.load[1] = machine::load_per_core(self.cores);
     }
 
+    /// What somebody who reads the numbers must know first.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.minutes < MINUTES / 2.0 {
+            warnings.push(format!("Made in {} minutes: a look, not a measurement.", self.minutes));
+        }
+        let [before, after] = self.load;
+        if before > 0.5 || after > 1.5 {
+            warnings.push(format!(
+                "The machine was busy with other work: {before:.1} runnable threads a core before, {after:.1} \
+                 at the end. Throughput suffers from that on all sides; CPU a message much less. The second plain side shows it."
+            ));
+        }
+        warnings.extend(self.failed.iter().map(|why| format!("Not measured: {why}")));
+        warnings
+    }
+
     /// When it began, in UTC.
     pub fn date(&self) -> String {
         let (days, rest) = (self.began / 86_400, self.began % 86_400);
@@ -124,6 +153,17 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let day = of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+fn congestion() -> String {
+    let path = "/proc/sys/net/ipv4/tcp_congestion_control";
+    fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+fn glibc() -> String {
+    // SAFETY: it answers a C string that lives as long as the process.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    version.to_string_lossy().into_owned()
 }
 
 fn memory() -> u64 {

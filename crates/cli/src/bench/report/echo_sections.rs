@@ -2,111 +2,19 @@
 //!
 //! What is known of the paper's figures is what its text says: the extracted text has no points.
 
-use super::section::{Fact, Section, dashed, line, times, with_spread};
-use super::touch_sections;
-use crate::bench::echo::Row;
-use crate::bench::figures::{
-    Figure, FigureResults, LOW_THRESHOLD, MOVING, NO_COPY, NO_POLICY, POLICY, SAME,
-};
-use crate::bench::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Stroke, Unit, short};
+use super::row_pictures::{What, axis, cpu_axis, plot, point, points, rate_axis, ratio_point};
+use super::section::{Fact, Section, dashed, line, times};
+use crate::bench::Row;
+use crate::bench::echo_table::{places_text, ratio};
+use crate::bench::figures::FigureResults;
+use crate::bench::plot::{At, Line, Plot, Point, Rule, Scale, Stroke, Unit};
 use crate::bench::stats::quotient;
 use crate::units;
 
-/// The section of `figure`.
-pub fn section(figure: Figure, results: &FigureResults) -> Section {
-    let rows = |label: &str| -> &[Row] {
-        results.series.iter().find(|s| s.label == label).map_or(&[], |s| &s.rows)
-    };
-    let base = Section {
-        name: figure.name(),
-        title: "",
-        text: String::new(),
-        plots: Vec::new(),
-        facts: Vec::new(),
-        table: table(results),
-    };
-    match figure {
-        Figure::Copies => copies(base, rows("")),
-        Figure::Sizes => sizes(base, rows(""), rows(LOW_THRESHOLD)),
-        Figure::Threads => threads(base, rows("")),
-        Figure::Faults => {
-            touch_sections::faults(base, rows(POLICY), rows(NO_POLICY), rows(NO_COPY))
-        }
-        Figure::Misspeculation => touch_sections::misspeculation(base, rows(SAME), rows(MOVING)),
-        Figure::Touch => touch_sections::touch(base, results),
-    }
-}
-
-/// What a picture shows.
-#[derive(Clone, Copy)]
-pub enum What {
-    /// Messages a second.
-    Rate,
-    /// Gigabytes a second.
-    Bandwidth,
-    /// CPU a message.
-    Cpu,
-}
-
-/// A point of one side of a row.
-fn point(row: &Row, x: f64, uncopy: bool, what: What) -> Point {
-    let numbers = if uncopy { &row.uncopy.common } else { &row.plain };
-    let (y, spread, unit) = match what {
-        What::Rate => (numbers.req_per_s, numbers.req_per_s_spread, "messages/s"),
-        What::Bandwidth => {
-            let gb = |rate: f64| rate * row.size as f64 / 1e9;
-            (gb(numbers.req_per_s), numbers.req_per_s_spread.map(gb), "GB/s")
-        }
-        What::Cpu => (numbers.cpu_us_per_req, numbers.cpu_us_per_req_spread, "µs of CPU"),
-    };
-    let side = if uncopy { "uncopy" } else { "plain" };
-    Point {
-        x,
-        y,
-        spread,
-        note: format!("{side}, {}: {} {unit}", named(row), with_spread(y, spread)),
-    }
-}
-
-fn named(row: &Row) -> String {
-    let mut text = format!("{}, {} copies", units::size(row.size as u64), row.copies);
-    if row.threads > 1 {
-        text += &format!(", {} threads", row.threads);
-    }
-    if row.touched_pages > 0 {
-        text += &format!(", {} pages touched", row.touched_pages);
-    }
-    text
-}
-
-/// Points of one side of rows.
-pub fn points(rows: &[Row], x: fn(&Row) -> f64, uncopy: bool, what: What) -> Vec<Point> {
-    rows.iter().map(|row| point(row, x(row), uncopy, what)).collect()
-}
-
-/// An axis.
-pub fn axis(label: &'static str, scale: Scale, unit: Unit) -> Axis {
-    Axis { label, scale, unit }
-}
-
-/// An axis of rates.
-pub fn rate_axis() -> Axis {
-    axis("messages/s", Scale::Linear, Unit::Number)
-}
-
-/// An axis of CPU times.
-pub fn cpu_axis() -> Axis {
-    axis("µs of server CPU a message", Scale::Linear, Unit::Number)
-}
-
-/// A picture without rules.
-pub fn plot(name: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Plot {
-    Plot { name: name.to_owned(), title: title.to_owned(), x, y, lines, rules: Vec::new() }
-}
-
 const UNKNOWN: &str = "points of the curves: only drawn, not in the text";
 
-fn copies(mut section: Section, rows: &[Row]) -> Section {
+/// Figure 4.
+pub fn copies(mut section: Section, rows: &[Row]) -> Section {
     section.title = "Copies (figure 4)";
     section.text =
         "An echo server receives messages of 512 KB on 16 connections, copies each from \
@@ -178,7 +86,8 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
+/// Figure 6.
+pub fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
     section.title = "Sizes (figure 6)";
     section.text = "The same server with 0 and 5 copies of messages of 8 KB to 1 MB. The paper \
         switched its threshold off here; uncopy runs as anyone gets it (copies below 16 KB are left \
@@ -272,17 +181,8 @@ fn sizes(mut section: Section, rows: &[Row], low: &[Row]) -> Section {
     section
 }
 
-/// The ratio of a row that is more than 1 where uncopy is better.
-pub fn ratio_point(row: &Row, x: f64, cpu: bool) -> Point {
-    let (y, spread, what) = if cpu {
-        (row.cpu_ratio, row.cpu_ratio_spread, "CPU, plain over uncopy")
-    } else {
-        (row.ratio, row.ratio_spread, "throughput, uncopy over plain")
-    };
-    Point { x, y, spread, note: format!("{}: {what} {}", named(row), times(y, spread)) }
-}
-
-fn threads(mut section: Section, rows: &[Row]) -> Section {
+/// Figure 8.
+pub fn threads(mut section: Section, rows: &[Row]) -> Section {
     section.title = "Threads (figure 8)";
     section.text = "512 KB, 1 copy, a growing number of server threads with connections of their \
         own. The load generator is one thread on the last core: where the server's threads have to \
@@ -315,47 +215,31 @@ fn threads(mut section: Section, rows: &[Row]) -> Section {
     section
 }
 
-fn table(results: &FigureResults) -> (Vec<&'static str>, Vec<Vec<String>>) {
-    let header = vec![
-        "series",
-        "size",
-        "copies",
-        "threads",
-        "pages touched",
-        "plain msg/s",
-        "uncopy msg/s",
-        "ratio",
-        "ideal",
-        "plain CPU µs",
-        "uncopy CPU µs",
-        "CPU ratio",
-        "faults/msg",
-        "elided/msg",
-        "messages verified",
-    ];
-    let mut rows = Vec::new();
-    for series in &results.series {
-        for row in &series.rows {
-            let (plain, uncopy) = (&row.plain, &row.uncopy.common);
-            let ideal = if row.ideal_ratio > 0.0 { short(row.ideal_ratio) } else { "–".into() };
-            rows.push(vec![
-                series.label.clone(),
+/// One connection, a few, and many.
+pub fn connections(mut section: Section, results: &FigureResults) -> Section {
+    section.title = "One connection, four, sixty-four (not in the paper)";
+    let rows: Vec<Row> = results.series.iter().flat_map(|s| s.rows.iter().cloned()).collect();
+    section.text = format!(
+        "The echo server with 64 KB and 512 KB, and what each part of uncopy has in the gain. {}",
+        places_text(&rows)
+    );
+    for row in rows.iter().filter(|row| row.copies > 0) {
+        let noun = if row.connections == 1 { "connection" } else { "connections" };
+        section.facts.push(Fact::new(
+            format!(
+                "{}, {} copies, {} {noun}",
                 units::size(row.size as u64),
-                row.copies.to_string(),
-                row.threads.to_string(),
-                row.touched_pages.to_string(),
-                with_spread(plain.req_per_s, plain.req_per_s_spread),
-                with_spread(uncopy.req_per_s, uncopy.req_per_s_spread),
-                times(row.ratio, row.ratio_spread),
-                ideal,
-                with_spread(plain.cpu_us_per_req, plain.cpu_us_per_req_spread),
-                with_spread(uncopy.cpu_us_per_req, uncopy.cpu_us_per_req_spread),
+                row.copies,
+                row.connections
+            ),
+            "not measured",
+            format!(
+                "CPU {}, of which elision {}×; a second plain one {:.2}×",
                 times(row.cpu_ratio, row.cpu_ratio_spread),
-                short(row.uncopy.faults_per_req),
-                units::rough_size(row.uncopy.elided_bytes_per_req),
-                row.verified_messages.to_string(),
-            ]);
-        }
+                ratio(row.elision_cpu_ratio),
+                row.again.cpu_ratio
+            ),
+        ));
     }
-    (header, rows)
+    section
 }

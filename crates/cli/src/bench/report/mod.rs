@@ -3,46 +3,67 @@
 //! | file | one idea |
 //! | --- | --- |
 //! | `about` | the machine, the commit, the time |
-//! | `modes` | what is run, and how its results become a section |
-//! | `echo_sections`, `touch_sections`, `views_section`, `transfer_sections` | pictures and sentences of the modes |
-//! | `page` | HTML |
+//! | `modes` | what is run, for how long, and how its results become a section |
+//! | `budget` | time shared out among the modes |
+//! | `servers` | the servers of `bench/apps`, driven by Python |
+//! | `servers_section`, `echo_sections`, `touch_sections`, `views_section`, `transfer_sections` | pictures and sentences of the modes |
+//! | `row_pictures` | rows of the echo server as points and as a table |
+//! | `section` | what all sections are made of |
+//! | `page`, `markdown` | HTML; markdown |
 
 mod about;
+mod budget;
 mod echo_sections;
+mod markdown;
 mod modes;
 mod page;
+mod row_pictures;
 mod section;
+mod servers;
+mod servers_section;
 mod touch_sections;
 mod transfer_sections;
 mod views_section;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::about::About;
+use self::budget::{Budget, text};
 use self::modes::Mode;
+use self::section::Table;
 use crate::run::userfaultfd;
 use crate::{Outcome, library};
 
 /// Options of `bench report`.
 #[derive(Debug, clap::Args)]
 pub struct ReportArgs {
-    /// Directory for index.html, the pictures and the results
+    /// Directory for README.md, index.html, the pictures and the results
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-report")]
     out: PathBuf,
-    /// About two minutes instead of about forty: a look, not a measurement
-    #[arg(long)]
-    quick: bool,
+    /// Minutes to take: what does not fit is repeated less often, then less finely, and named if it is left out
+    #[arg(long, value_name = "N", default_value_t = about::MINUTES, value_parser = minutes)]
+    minutes: f64,
     /// Only these modes; results of others that are in the directory are shown too
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     only: Vec<Mode>,
     /// Measure nothing: draw the page of the results that are in the directory
-    #[arg(long, conflicts_with_all = ["quick", "only"])]
+    #[arg(long, conflicts_with_all = ["minutes", "only"])]
     redraw: bool,
+    /// Put the first table into this file too, between its marks (the README has them)
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
     /// The preload library [default: as for 'uncopy run']
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|n| (0.05..=24.0 * 60.0).contains(n))
+        .ok_or_else(|| "it must be a number of minutes, from 0.05 to 1440".to_owned())
 }
 
 /// Measures and writes.
@@ -50,7 +71,7 @@ pub fn main(args: &ReportArgs) -> Outcome {
     let out = &args.out;
     if args.redraw {
         let about = About::read(out)?;
-        draw(out, &about)?;
+        draw(args, &about)?;
         return crate::print(&format!("{}\n", out.join("index.html").display()));
     }
     let library = library::find(args.library.as_deref())?;
@@ -58,19 +79,26 @@ pub fn main(args: &ReportArgs) -> Outcome {
         eprintln!("uncopy: nothing can be elided: {why}");
     }
     fs::create_dir_all(out).map_err(|e| format!("cannot make {} ({e})", out.display()))?;
-    let begin = Instant::now();
-    let mut about = About::now(args.quick, &args.only)?;
     let modes = if args.only.is_empty() { Mode::ALL } else { &args.only };
-    for (i, mode) in modes.iter().enumerate() {
-        eprintln!(
-            "uncopy: {} ({} of {}, {} s so far)",
-            mode.name(),
-            i + 1,
-            modes.len(),
-            begin.elapsed().as_secs()
-        );
-        match mode.measure(args.quick, &library) {
-            Ok(json) => write(out, &format!("{}.json", mode.name()), &json)?,
+    let begin = Instant::now();
+    let mut budget = Budget::new(begin, Duration::from_secs_f64(args.minutes * 60.0), modes);
+    let mut about = About::now(args.minutes, &args.only)?;
+    eprintln!("uncopy: this takes {} at most: {}", text(budget.whole()), budget.plan());
+    for mode in modes {
+        let allowed = budget.next(Instant::now(), *mode);
+        if allowed < mode.least() {
+            about.failed.push(format!("{}: no time was left", mode.name()));
+            continue;
+        }
+        eprintln!("uncopy: {}, {} ({} so far)", mode.name(), text(allowed), text(begin.elapsed()));
+        match mode.measure(allowed, &library) {
+            Ok((json, left_out)) => {
+                write(out, &format!("{}.json", mode.name()), &json)?;
+                for what in left_out {
+                    eprintln!("uncopy: {}: not measured: {what}", mode.name());
+                    about.failed.push(format!("{}: {what}", mode.name()));
+                }
+            }
             // The other modes are worth having all the same.
             Err(why) if !why.contains("WRONG DATA") => {
                 eprintln!("uncopy: {}: {why}", mode.name());
@@ -80,25 +108,31 @@ pub fn main(args: &ReportArgs) -> Outcome {
         }
         about.took(begin.elapsed());
         write(out, "about.json", &serde_json::to_string(&about).expect("it can be written"))?;
-        draw(out, &about)?;
+        draw(args, &about)?;
     }
     crate::print(&format!("{}\n", out.join("index.html").display()))
 }
 
-/// Writes the page of all results in `out`.
-fn draw(out: &Path, about: &About) -> Outcome {
+/// Writes the pages of all results in the directory.
+fn draw(args: &ReportArgs, about: &About) -> Outcome {
+    let out = &args.out;
     let mut sections = Vec::new();
+    let mut summary: Option<Table> = None;
     for mode in Mode::ALL {
         let path = out.join(format!("{}.json", mode.name()));
-        if let Ok(json) = fs::read_to_string(&path) {
-            sections.push(
-                mode.section(&json)
-                    .map_err(|e| format!("{} cannot be shown ({e})", path.display()))?,
-            );
+        let Ok(json) = fs::read_to_string(&path) else { continue };
+        let bad = |e| format!("{} cannot be shown ({e})", path.display());
+        sections.push(mode.section(&json).map_err(bad)?);
+        if *mode == Mode::Servers {
+            summary = Some(servers_section::summary(&serde_json::from_str(&json).map_err(bad)?));
         }
     }
     for plot in sections.iter().flat_map(|s| &s.plots) {
         write(out, &format!("{}.svg", plot.name), &plot.standalone())?;
+    }
+    write(out, "README.md", &markdown::page(about, summary.as_ref(), &sections))?;
+    if let (Some(readme), Some(summary)) = (&args.readme, &summary) {
+        markdown::replace(readme, about, summary)?;
     }
     write(out, "index.html", &page::html(about, &sections))
 }

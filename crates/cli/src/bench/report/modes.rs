@@ -1,22 +1,34 @@
-//! The parts of a report.
+//! The parts of a report: what each measures, and what share of the time it gets.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::row_pictures;
 use super::section::Section;
-use super::{echo_sections, transfer_sections, views_section};
+use super::{
+    echo_sections, servers, servers_section, touch_sections, transfer_sections, views_section,
+};
 use crate::Outcome;
-use crate::bench;
-use crate::bench::figures::{self, Figure, FigureArgs};
+use crate::bench::echo;
+use crate::bench::figures::{
+    self, Figure, FigureArgs, FigureResults, LOW_THRESHOLD, MOVING, NO_COPY, NO_POLICY, POLICY,
+    SAME, Series,
+};
 use crate::bench::file::{self, FileArgs};
 use crate::bench::send::{self, SendArgs};
+use crate::bench::values::{Settings, defaults};
 use crate::bench::views::{self, ViewsArgs};
+use crate::bench::{EchoArgs, Row};
 
 /// A part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
+    /// Servers as they are installed.
+    Servers,
+    /// The echo server with one, four and sixty-four connections.
+    Echo,
     /// Figure 4.
     Copies,
     /// Figure 6.
@@ -40,6 +52,8 @@ pub enum Mode {
 impl Mode {
     /// In the order of the page.
     pub const ALL: &'static [Self] = &[
+        Self::Servers,
+        Self::Echo,
         Self::Copies,
         Self::Sizes,
         Self::Threads,
@@ -55,6 +69,8 @@ impl Mode {
     pub fn name(self) -> &'static str {
         match (self, self.figure()) {
             (_, Some(figure)) => figure.name(),
+            (Self::Servers, _) => "servers",
+            (Self::Echo, _) => "echo",
             (Self::Views, _) => "views",
             (Self::Send, _) => "send",
             (Self::File, _) => "file",
@@ -70,42 +86,73 @@ impl Mode {
             Self::Faults => Some(Figure::Faults),
             Self::Misspeculation => Some(Figure::Misspeculation),
             Self::Touch => Some(Figure::Touch),
-            Self::Views | Self::Send | Self::File => None,
+            Self::Servers | Self::Echo | Self::Views | Self::Send | Self::File => None,
         }
     }
 
-    /// Runs it; the answer is its JSON.
-    pub fn measure(self, quick: bool, library: &Path) -> Outcome<String> {
-        if let Some(figure) = self.figure() {
-            let args = FigureArgs {
-                quick,
-                repeats: None,
-                seconds: None,
-                warmup: None,
-                connections: None,
-                library: None,
-                json: true,
-            };
-            return json(&figures::measure(figure, &args, library)?);
-        }
+    /// Its share of the time: the seconds in which all of its rows were measured once, with few rows, on two cores of 2.4 GHz. Those
+    /// who choose a program by the first table read only that, so it gets more.
+    pub fn weight(self) -> u32 {
         match self {
+            Self::Servers => 660,
+            Self::Echo => 100,
+            Self::Copies => 30,
+            Self::Sizes => 50,
+            Self::Threads => 15,
+            Self::Faults => 75,
+            Self::Misspeculation => 130,
+            Self::Touch => 25,
+            Self::Views => 15,
+            Self::Send => 15,
+            Self::File => 35,
+        }
+    }
+
+    /// What it takes at least, where that can't be shortened.
+    pub fn least(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Views | Self::Send => 10,
+            Self::File => 20,
+            _ => 0,
+        })
+    }
+
+    /// Runs it in about the time that is allowed; the answer is its JSON, and what there was no time or no program for.
+    pub fn measure(self, allowed: Duration, library: &Path) -> Outcome<(String, Vec<String>)> {
+        if let Some(figure) = self.figure() {
+            let args = FigureArgs { allowed: Some(allowed), seconds: Some(WINDOW), ..defaults() };
+            let results = figures::measure(figure, &args, library)?;
+            return Ok((json(&results)?, results.left_out));
+        }
+        let json = match self {
+            Self::Servers => {
+                let results = servers::measure(allowed)?;
+                return Ok((json(&results)?, results.left_out()));
+            }
+            Self::Echo => {
+                let results = echo_rows(allowed, library)?;
+                return Ok((json(&results)?, results.left_out));
+            }
             Self::Views => {
-                let (views, sizes) = (Vec::new(), Vec::new());
-                let (repeats, library_of) = (None, None);
-                let args =
-                    ViewsArgs { views, sizes, quick, repeats, library: library_of, json: true };
+                let args = ViewsArgs { quick: allowed < FULL_VIEWS, ..defaults() };
                 json(&views::measure(&args, library)?)
             }
-            Self::Send => json(&send::measure(&send_args(quick), library)?),
-            Self::File => json(&file::measure(&file_args(quick), library)?),
+            Self::Send => json(&send::measure(&send_args(allowed < FULL_SEND), library)?),
+            Self::File => json(&file::measure(&file_args(allowed < FULL_FILE), library)?),
             _ => unreachable!("the others are figures"),
-        }
+        };
+        Ok((json?, Vec::new()))
     }
 
     /// Shows it.
     pub fn section(self, json: &str) -> Result<Section, serde_json::Error> {
         Ok(match (self, self.figure()) {
-            (_, Some(figure)) => echo_sections::section(figure, &serde_json::from_str(json)?),
+            (_, Some(figure)) => figure_section(figure, &serde_json::from_str(json)?),
+            (Self::Servers, _) => servers_section::section(&serde_json::from_str(json)?),
+            (Self::Echo, _) => echo_sections::connections(
+                empty("echo", &serde_json::from_str(json)?),
+                &serde_json::from_str(json)?,
+            ),
             (Self::Send, _) => transfer_sections::send(&serde_json::from_str(json)?),
             (Self::File, _) => transfer_sections::file(&serde_json::from_str(json)?),
             _ => views_section::section(&serde_json::from_str(json)?),
@@ -113,9 +160,71 @@ impl Mode {
     }
 }
 
+/// The longest timed window of one server.
+const WINDOW: Duration = Duration::from_secs(1);
+/// What these take in full; in less time they take a look.
+const FULL_VIEWS: Duration = Duration::from_secs(90);
+const FULL_SEND: Duration = Duration::from_secs(100);
+const FULL_FILE: Duration = Duration::from_secs(200);
+
+/// Rows of the echo server with one connection, four and sixty-four.
+fn echo_rows(allowed: Duration, library: &Path) -> Outcome<FigureResults> {
+    let args = EchoArgs {
+        sizes: vec![64 << 10, 512 << 10],
+        copies: vec![0, 1, 4],
+        connections: vec![1, 4, 64],
+        seconds: WINDOW,
+        verify: 2,
+        allowed: Some(allowed),
+        ideal: false,
+        ..EchoArgs::default()
+    };
+    let results = echo::measure(&args, library)?;
+    Ok(FigureResults {
+        bench: "echo".to_owned(),
+        settings: Settings { quick: false, repeats: args.repeats, seconds: WINDOW.as_secs_f64() },
+        series: vec![Series { label: String::new(), rows: results.rows }],
+        left_out: results.left_out,
+    })
+}
+
+/// A section that has nothing but its numbers yet.
+fn empty(name: &'static str, results: &FigureResults) -> Section {
+    let mut command = format!("uncopy bench {name}");
+    if name == "echo" {
+        command += " --sizes 64K,512K --copies 0,1,4 --connections 1,4,64";
+    }
+    Section {
+        name,
+        title: "",
+        text: String::new(),
+        plots: Vec::new(),
+        facts: Vec::new(),
+        table: row_pictures::table(results),
+        command,
+    }
+}
+
+fn figure_section(figure: Figure, results: &FigureResults) -> Section {
+    let rows = |label: &str| -> &[Row] {
+        results.series.iter().find(|s| s.label == label).map_or(&[], |s| &s.rows)
+    };
+    let base = empty(figure.name(), results);
+    match figure {
+        Figure::Copies => echo_sections::copies(base, rows("")),
+        Figure::Sizes => echo_sections::sizes(base, rows(""), rows(LOW_THRESHOLD)),
+        Figure::Threads => echo_sections::threads(base, rows("")),
+        Figure::Faults => {
+            touch_sections::faults(base, rows(POLICY), rows(NO_POLICY), rows(NO_COPY))
+        }
+        Figure::Misspeculation => touch_sections::misspeculation(base, rows(SAME), rows(MOVING)),
+        Figure::Touch => touch_sections::touch(base, results),
+    }
+}
+
 /// About a minute and a half in full, ten seconds quick.
 fn send_args(quick: bool) -> SendArgs {
-    let full = SendArgs { buffers: vec![64], ..bench::defaults() };
+    let full = SendArgs { buffers: vec![64], ..defaults() };
     if !quick {
         return full;
     }
@@ -127,7 +236,7 @@ fn send_args(quick: bool) -> SendArgs {
 /// About three minutes in full, fifteen seconds quick; most of it is the Java program that copies
 /// byte by byte.
 fn file_args(quick: bool) -> FileArgs {
-    let full = FileArgs { java: true, ..bench::defaults() };
+    let full = FileArgs { java: true, ..defaults() };
     if !quick {
         return full;
     }

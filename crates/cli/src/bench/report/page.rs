@@ -31,8 +31,9 @@ fn head(about: &About, page: &mut String) {
     let _ = write!(
         page,
         "<h1>uncopy, measured</h1>\
-         <p class=\"meta\">{} · {} cores · {} · Linux {}<br>uncopy {} · commit {} · {} · {} min</p>\
-         <p>The same unmodified programs without uncopy (plain) and with it, in turns. Points are \
+         <p class=\"meta\">{} · {} cores · {} · Linux {} · {} · glibc {}<br>uncopy {} · commit {} · {} · {} min</p>\
+         <p>The same unmodified programs without uncopy (plain) and with it, in turns, and a second plain one, whose \
+         difference is noise. Points are \
          medians, bars go from the smallest to the largest value. Every byte of random messages was \
          compared before and after each timing. zIO is <i>Stamler et al., zIO: Accelerating IO-Intensive \
          Applications with Transparent Zero-Copy IO, OSDI ’22</i>: 24 cores at 2.2 GHz, 100 Gbit/s, \
@@ -41,25 +42,14 @@ fn head(about: &About, page: &mut String) {
         about.cores,
         units::rough_size(about.memory as f64),
         escape(&about.kernel),
+        escape(&about.congestion),
+        escape(&about.glibc),
         escape(&about.version),
         escape(&about.commit),
         about.date(),
         (about.seconds / 60.0).ceil()
     );
-    let mut warnings = Vec::new();
-    if about.quick {
-        warnings
-            .push("Made with --quick: one short turn a side. A look, not a measurement.".into());
-    }
-    let [before, after] = about.load;
-    if before > 0.5 || after > 1.5 {
-        warnings.push(format!(
-            "The machine was busy with other work: {before:.1} runnable threads a core before, {after:.1} \
-             at the end. Throughput suffers from that in both columns; CPU a message much less."
-        ));
-    }
-    warnings.extend(about.failed.iter().map(|why| format!("Not measured: {why}")));
-    for warning in warnings {
+    for warning in about.warnings() {
         let _ = write!(page, "<p class=\"warning\">{}</p>", escape(&warning));
     }
 }
@@ -115,11 +105,11 @@ fn body(section: &Section, page: &mut String) {
         *page += "</div>";
     }
     *page += "<details><summary>All numbers</summary><div class=\"wide\"><table class=\"numbers\"><thead><tr>";
-    for cell in &section.table.0 {
+    for cell in &section.table.header {
         let _ = write!(page, "<th>{}</th>", escape(cell));
     }
     *page += "</tr></thead><tbody>";
-    for row in &section.table.1 {
+    for row in &section.table.rows {
         *page += "<tr>";
         for cell in row {
             let _ = write!(page, "<td>{}</td>", escape(cell));
@@ -129,8 +119,9 @@ fn body(section: &Section, page: &mut String) {
     let _ = write!(
         page,
         "</tbody></table></div></details><p class=\"meta\">As JSON: <a href=\"{0}.json\">{0}.json</a> · alone: \
-         <code>uncopy bench {0}</code></p></section>",
-        section.name
+         <code>{1}</code></p></section>",
+        section.name,
+        escape(&section.command)
     );
 }
 

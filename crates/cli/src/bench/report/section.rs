@@ -15,8 +15,26 @@ pub struct Section {
     pub plots: Vec<Plot>,
     /// What the paper says beside what was found.
     pub facts: Vec<Fact>,
-    /// All numbers: header and rows.
-    pub table: (Vec<&'static str>, Vec<Vec<String>>),
+    /// All numbers.
+    pub table: Table,
+    /// What measures it alone.
+    pub command: String,
+}
+
+/// A header, and rows of as many cells.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Names of the columns.
+    pub header: Vec<String>,
+    /// Rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Of these columns and rows.
+    pub fn new(header: &[&str], rows: Vec<Vec<String>>) -> Self {
+        Self { header: header.iter().map(|&name| name.to_owned()).collect(), rows }
+    }
 }
 
 /// One finding.

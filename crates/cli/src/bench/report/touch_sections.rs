@@ -1,8 +1,8 @@
 //! What happens where a program touches what it copied: figures 9 and 10, and more.
 
-use super::echo_sections::{What, axis, cpu_axis, plot, points, rate_axis, ratio_point};
+use super::row_pictures::{What, axis, cpu_axis, plot, points, rate_axis, ratio_point};
 use super::section::{Fact, Section, dashed, line, times};
-use crate::bench::echo::Row;
+use crate::bench::Row;
 use crate::bench::figures::FigureResults;
 use crate::bench::plot::{At, Line, Plot, Rule, Scale, Stroke, Unit};
 use crate::units;

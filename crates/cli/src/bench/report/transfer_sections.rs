@@ -1,6 +1,6 @@
 //! Sending, and copying files.
 
-use super::section::{Fact, Section, line, times, with_spread};
+use super::section::{Fact, Section, Table, line, times, with_spread};
 use crate::bench::file::java::Java;
 use crate::bench::file::{self, FileResults, To};
 use crate::bench::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Unit};
@@ -136,7 +136,8 @@ pub fn send(results: &SendResults) -> Section {
             plot("send-once", "Sent once, written anew", label, &cells(Times::Once)),
         ],
         facts: Vec::new(),
-        table: (header, table),
+        table: Table::new(&header, table),
+        command: "uncopy bench send".to_owned(),
     }
 }
 
@@ -195,7 +196,11 @@ pub fn file(results: &FileResults) -> Section {
             plot("file-file", "File to file", label, &cells(To::File)),
         ],
         facts: results.java.iter().flat_map(java).collect(),
-        table: (vec!["way", "to", "size", "CPU µs", "of read, write", "MB/s", "verified"], table),
+        table: Table::new(
+            &["way", "to", "size", "CPU µs", "of read, write", "MB/s", "verified"],
+            table,
+        ),
+        command: "uncopy bench file --java".to_owned(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The cost of an elided copy.
 
-use super::section::{Fact, Section, line, with_spread};
+use super::section::{Fact, Section, Table, line, with_spread};
 use crate::bench::plot::{Axis, Plot, Point, Scale, Unit};
 use crate::bench::stats::quotient;
 use crate::bench::views::{ProcessRow, ViewsResults};
@@ -99,6 +99,7 @@ pub fn section(results: &ViewsResults) -> Section {
         ],
         facts: facts(results, &counts, &sizes),
         table: table(results),
+        command: "uncopy bench views".to_owned(),
     }
 }
 
@@ -153,7 +154,7 @@ fn facts(results: &ViewsResults, counts: &[usize], sizes: &[usize]) -> Vec<Fact>
     facts
 }
 
-fn table(results: &ViewsResults) -> (Vec<&'static str>, Vec<Vec<String>>) {
+fn table(results: &ViewsResults) -> Table {
     let header = vec![
         "views",
         "size",
@@ -176,5 +177,5 @@ fn table(results: &ViewsResults) -> (Vec<&'static str>, Vec<Vec<String>>) {
             units::rough_size(row.verified_bytes as f64),
         ]
     });
-    (header, rows.collect())
+    Table::new(&header, rows.collect())
 }

@@ -1,0 +1,405 @@
+"""Servers side by side, in turns: plain, plain again (what these differ by is noise), plain with glibc told to keep its memory, uncopy
+without elision and sending by reference, and uncopy.
+
+For each server and size five fresh processes live side by side on one core, the load on another; they take short turns, so that what
+else the machine does meets all alike. Each is driven with one connection, four and sixty-four. CPU is that of all the server's living
+threads (schedstat: the ticks of /proc/PID/stat are too coarse for short turns). Ratios are medians of the turns' own: CPU of plain over
+that of the side, requests a second of the side over plain's; above 1 is a gain. `elision` is uncopy without elision over uncopy: its own
+gain. Before timing, and after it, every answer is verified against what it must be.
+
+With `--budget` it ends by itself: time that is left is shared out among the servers and sizes that are left; turns are dropped, never
+the verification. A server whose program is missing is named, with how to install it."""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import memory  # noqa: E402
+from loads import Failure, connect, free_port  # noqa: E402
+
+STATE = os.path.join(ROOT, "target", "bench-apps")
+VENV = os.path.join(STATE, "venv")
+PYTHON = os.path.join(VENV, "bin", "python")
+# Package of PyPI: the module that it brings.
+PYPI = {"aiohttp": "aiohttp", "uvicorn": "uvicorn", "h11": "h11", "grpcio": "grpc"}
+# Program: Debian's package.
+DEBIAN = {
+    "nginx": "nginx-light",
+    "node": "nodejs",
+    "postgres": "postgresql",
+    "memcached": "memcached",
+    "varnishd": "varnish",
+    "redis-server": "redis-server",
+    "haproxy": "haproxy",
+}
+PATHS = "/usr/sbin:/sbin"
+KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
+SIDES = ("plain", "again", "kept", "no_elision", "uncopy")
+UNELIDED = ["--elide=no", "--lend=0"]
+HOLD = 3 << 30
+# Of load on a plain process before it is timed: buffers and sockets grow to what they will be.
+SETTLE = 0.25
+# A turn of one side, in seconds: short against the bursts of what else a shared machine does.
+TURN = 0.12
+# Fewer turns have no median worth the name; more in one round say less than another round of fresh processes.
+TURNS = (3, 15)
+
+OPTIONS = None
+
+
+@dataclasses.dataclass
+class Server:
+    """A program, how it is started (port, directory -> command and a helper's command), and what drives it."""
+
+    words: str
+    start: object
+    load: object
+    needs: tuple
+    options: tuple = ()
+
+
+def python_server(script, interpreter=PYTHON):
+    return lambda port, directory: ([interpreter, os.path.join(HERE, "servers", script), str(port)], None)
+
+
+def origin():
+    """A helper that answers GETs, and its port."""
+    port = free_port()
+    script = os.path.join(HERE, "servers", "origin.py")
+    return port, ["taskset", "-c", str(OPTIONS.load_core), sys.executable, script, str(port)]
+
+
+def find(program):
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":" + PATHS) or next(iter(postgres_bin(program)), None)
+
+
+def postgres_bin(program):
+    root = "/usr/lib/postgresql"
+    versions = sorted(os.listdir(root), reverse=True) if program in ("postgres", "initdb") and os.path.isdir(root) else []
+    paths = (os.path.join(root, version, "bin", program) for version in versions)
+    return [path for path in paths if os.path.exists(path)]
+
+
+def has_module(module):
+    return subprocess.run([PYTHON, "-c", f"import {module}"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def missing(server):
+    """Why it can't be started here, if so."""
+    for need in server.needs:
+        if need in PYPI:
+            why = python_package(need)
+            if why:
+                return why
+        elif not find(need):
+            return f"{need} is not installed: apt-get install {DEBIAN[need]} (or bench/apps/all.py --install)"
+    return None
+
+
+def python_package(package):
+    try:
+        if not os.path.exists(PYTHON):
+            os.makedirs(STATE, exist_ok=True)
+            subprocess.run([sys.executable, "-m", "venv", VENV], check=True, stdout=sys.stderr)
+        if not has_module(PYPI[package]):
+            subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", package], check=True, stdout=sys.stderr, cwd=STATE)
+    except (OSError, subprocess.CalledProcessError) as why:
+        return f"{package} is not installed: {VENV}/bin/pip install {package} ({why})"
+    return None
+
+
+def descendants(pid):
+    found = [pid]
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as f:
+        for child in f.read().split():
+            found += descendants(int(child))
+    return found
+
+
+@dataclasses.dataclass
+class Turn:
+    """CPU of the server for a request in us, requests a second, latencies in us."""
+
+    cpu: float
+    rate: float
+    latencies: list
+
+
+class Process:
+    """One server; ended by its pid whatever happens."""
+
+    def __init__(self, server, side, size, stack):
+        self.directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncopy-apps-"))
+        self.port = free_port()
+        self.server, self.side = server, side
+        command, helper = server.start(self.port, self.directory)
+        env = dict(os.environ)
+        if side == "kept":
+            env["GLIBC_TUNABLES"] = ":".join(filter(None, [env.get("GLIBC_TUNABLES"), KEEP]))
+        if side in ("no_elision", "uncopy"):
+            options = [*server.options, *OPTIONS.uncopy_option, *(UNELIDED if side == "no_elision" else [])]
+            command = [OPTIONS.uncopy, "run", "--verbose=counters", *options, "--", *command]
+        self.said = os.path.join(self.directory, "said")
+        self.children = []
+        stack.callback(self.end)
+        with open(self.said, "ab") as said:
+            if helper:
+                self.children.append(subprocess.Popen(helper, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
+            command = ["taskset", "-c", str(OPTIONS.server_core), *command]
+            self.main = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env)
+        self.children.append(self.main)
+        if helper:
+            connect(int(helper[-1])).close()
+        while True:
+            with contextlib.suppress(Failure):
+                connect(self.port, 0.5).close()
+                break
+            if self.main.poll() is not None:
+                raise Failure(f"with {side} it ended with status {self.main.returncode}: {self.last_words()}")
+        self.load = server.load(self.port, size)
+
+    def last_words(self):
+        with open(self.said, errors="replace") as f:
+            return f.read()[-400:].strip()
+
+    def cpu(self):
+        total = 0
+        for pid in descendants(self.main.pid):
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat") as f:
+                        total += int(f.read().split()[0])
+        return total
+
+    def run(self, seconds):
+        before = self.cpu()
+        timed = self.load.run(seconds)
+        requests = len(timed.latencies)
+        return Turn((self.cpu() - before) / 1e3 / requests, requests / timed.elapsed, [t * 1e6 for t in timed.latencies])
+
+    def end(self):
+        if hasattr(self, "load"):
+            self.load.close()
+        if OPTIONS.show and self.side == "uncopy" and hasattr(self, "main"):
+            for pid in descendants(self.main.pid):
+                subprocess.run([OPTIONS.uncopy, "stat", "-p", str(pid)], check=False, stdout=sys.stderr)
+        for child in self.children[::-1]:
+            child.terminate()
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def round_of_turns(name, server, size, share):
+    """Fresh processes; their turns for each number of connections. `share`: seconds for all of it, or None."""
+    began = time.monotonic()
+    found = {}
+    with contextlib.ExitStack() as stack:
+        processes = {}
+        try:
+            for side in SIDES:
+                processes[side] = Process(server, side, size, stack)
+            before = time.monotonic()
+            for p in processes.values():
+                p.load.verify()
+            verifying = time.monotonic() - before
+            for i, connections in enumerate(OPTIONS.connections):
+                left = None if share is None else share - (time.monotonic() - began) - verifying
+                found[connections] = turns_of(processes, connections, left and left / (len(OPTIONS.connections) - i))
+            for p in processes.values():
+                p.load.verify()
+        except (Failure, OSError) as why:
+            for side, p in processes.items():
+                print(f"{name}, {side}, said: {p.last_words()}", file=sys.stderr)
+            raise Failure(why) from None
+    return found
+
+
+def turns_of(processes, connections, share):
+    began = time.monotonic()
+    for side, p in processes.items():
+        p.load.connections(connections)
+        p.run(OPTIONS.warm if side == "uncopy" else min(SETTLE, OPTIONS.warm))
+    turns = []
+    while True:
+        order = SIDES[len(turns) % len(SIDES) :] + SIDES[: len(turns) % len(SIDES)]
+        before = time.monotonic()
+        turn = {side: processes[side].run(OPTIONS.turn) for side in order}
+        turns.append(turn)
+        took = time.monotonic() - before
+        if len(turns) >= (OPTIONS.turns if share is None else TURNS[1]):
+            break
+        if share is not None and len(turns) >= TURNS[0] and time.monotonic() - began + took > share:
+            break
+    for p in processes.values():
+        p.load.connections(0)
+    return turns
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def row(name, server, size, connections, turns):
+    sides = {}
+    for side in SIDES:
+        ratios = [t["plain"].cpu / t[side].cpu for t in turns]
+        quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        sides[side] = {
+            "cpu_us": round(statistics.median(t[side].cpu for t in turns), 2),
+            "per_s": round(statistics.median(t[side].rate for t in turns), 1),
+            "p99_us": round(percentile([late for t in turns for late in t[side].latencies], 0.99), 1),
+            "cpu_ratio": round(statistics.median(ratios), 3),
+            "rate_ratio": round(statistics.median(t[side].rate / t["plain"].rate for t in turns), 3),
+            "cpu_spread": [round(quartiles[0], 3), round(quartiles[2], 3)],
+        }
+    return {
+        "name": name,
+        "words": server.words,
+        "size": size,
+        "connections": connections,
+        "sides": sides,
+        "elision_cpu": round(statistics.median(t["no_elision"].cpu / t["uncopy"].cpu for t in turns), 3),
+        "options": [*server.options, *OPTIONS.uncopy_option],
+        "turns": len(turns),
+    }
+
+
+def measure(name, server, size, share):
+    """Two processes of one program differ by what memory they happen to have: where there is time, more rounds of fresh ones."""
+    began = time.monotonic()
+    found = {connections: [] for connections in OPTIONS.connections}
+    rounds = 0
+    while True:
+        left = None if share is None else max(0.0, share - (time.monotonic() - began))
+        before = time.monotonic()
+        for connections, turns in round_of_turns(name, server, size, left).items():
+            found[connections] += turns
+        rounds += 1
+        took = time.monotonic() - before
+        if share is None and rounds >= OPTIONS.rounds or share is not None and time.monotonic() - began + took > share:
+            return [row(name, server, size, connections, turns) for connections, turns in found.items()]
+
+
+HEADER = (
+    f"{'server':34} {'size':>6} {'conns':>5} {'plain us':>9} | CPU: {'again':>5} {'kept':>5} {'no el.':>6} {'uncopy':>6} {'(middle half)':>14} "
+    f"{'elision':>7} | rate: {'again':>5} {'uncopy':>6} | p99: {'plain':>8} {'again':>8} {'uncopy':>8}"
+)
+
+
+def text(r):
+    def cpu(side):
+        return r["sides"][side]["cpu_ratio"]
+
+    low, high = r["sides"]["uncopy"]["cpu_spread"]
+    late = [r["sides"][side]["p99_us"] for side in ("plain", "again", "uncopy")]
+    rate = [r["sides"][side]["rate_ratio"] for side in ("again", "uncopy")]
+    return (
+        f"{r['name']:34} {r['size'] >> 10:>4} K {r['connections']:5} {r['sides']['plain']['cpu_us']:9.1f} |      {cpu('again'):5.2f} "
+        f"{cpu('kept'):5.2f} {cpu('no_elision'):6.2f} {cpu('uncopy'):6.2f} ({low:5.2f} to {high:4.2f}) {r['elision_cpu']:7.2f} |       "
+        f"{rate[0]:5.2f} {rate[1]:6.2f} |      {late[0]:8.0f} {late[1]:8.0f} {late[2]:8.0f}"
+    )
+
+
+def size_of(word):
+    unit = {"K": 1 << 10, "M": 1 << 20}.get(word[-1:].upper(), 1)
+    return int(word.rstrip("kKmM")) * unit
+
+
+def arguments(about, sizes="64K,1M"):
+    cores = sorted(os.sched_getaffinity(0))
+    p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="servers whose names contain one of these")
+    p.add_argument("--sizes", default=sizes, help=f"sizes of bodies, values and messages ({sizes})")
+    p.add_argument("--connections", default="1,4,64", help="numbers of connections (1,4,64)")
+    p.add_argument("--rounds", type=int, default=3, help="times that the processes are started (3)")
+    p.add_argument("--turns", type=int, default=8, help="turns of each process in a round (8)")
+    p.add_argument("--turn", type=float, default=TURN, metavar="SECONDS", help=f"length of a turn ({TURN})")
+    p.add_argument("--warm", type=float, default=2.0, metavar="SECONDS", help="of load on uncopy's process before timing (2)")
+    p.add_argument("--budget", type=float, metavar="SECONDS", help="for all of it: as many turns and rounds as fit")
+    p.add_argument("--server-core", type=int, default=cores[0])
+    p.add_argument("--load-core", type=int, default=cores[-1] if len(cores) < 2 else cores[1])
+    p.add_argument("--uncopy", default=os.path.join(ROOT, "target", "release", "uncopy"))
+    p.add_argument("--uncopy-option", action="append", default=[], metavar="OPTION", help="handed to `uncopy run`")
+    p.add_argument("--fail-below", type=float, metavar="GAIN", help="exit status 1 where a gain in CPU is lower")
+    p.add_argument("--show", action="store_true", help="print the counters and call sites of the server under uncopy (`uncopy stat -p`)")
+    p.add_argument("--json", action="store_true", help="print an object for each row, one a line")
+    p.add_argument("--install", action="store_true", help="install the servers (Debian packages) first")
+    return p.parse_args()
+
+
+def say(row=None, missing=None):
+    if OPTIONS.json:
+        print(json.dumps({"row": row} if row else {"missing": missing}), flush=True)
+    elif row:
+        print(text(row), flush=True)
+    else:
+        print(f"{missing['name']:34} not measured: {missing['why']}", flush=True)
+
+
+def main(servers, about, sizes="64K,1M"):
+    """Measures those of `servers` (name: Server) that are asked for; the exit status."""
+    global OPTIONS
+    OPTIONS = arguments(about, sizes)
+    OPTIONS.connections = [int(n) for n in OPTIONS.connections.split(",")]
+    # Whoever ends this ends the servers too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    chosen = {name: s for name, s in servers.items() if any(part.lower() in name.lower() for part in OPTIONS.only)}
+    if OPTIONS.install:
+        wanted = sorted({DEBIAN[need] for s in chosen.values() for need in s.needs if need in DEBIAN})
+        subprocess.run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *wanted], check=True, stdout=sys.stderr)
+    end = None if OPTIONS.budget is None else time.monotonic() + OPTIONS.budget
+    groups = []
+    for name, server in chosen.items():
+        why = missing(server)
+        if why:
+            say(missing={"name": name, "why": why})
+        else:
+            groups += [(name, server, size) for size in map(size_of, OPTIONS.sizes.split(","))]
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    held = memory.hold(min(HOLD, available // 4))
+    os.sched_setaffinity(0, {OPTIONS.load_core})
+    if not OPTIONS.json:
+        print(HEADER, flush=True)
+    bad = False
+    for i, (name, server, size) in enumerate(groups):
+        if end is not None and time.monotonic() >= end:
+            say(missing={"name": f"{name}, {size >> 10} KB", "why": "no time was left"})
+            continue
+        share = None if end is None else (end - time.monotonic()) / (len(groups) - i)
+        try:
+            rows = measure(name, server, size, share)
+        except Failure as why:
+            if "wrong" in str(why) or "differs" in str(why):
+                raise
+            say(missing={"name": f"{name}, {size >> 10} KB", "why": str(why)})
+            bad = True
+            continue
+        for r in rows:
+            say(r)
+            bad |= OPTIONS.fail_below is not None and r["sides"]["uncopy"]["cpu_ratio"] < OPTIONS.fail_below
+    held.close()
+    return 1 if bad and not OPTIONS.json else 0
+
+
+def run(servers, about, sizes="64K,1M"):
+    """`main`, with a failure in words."""
+    try:
+        sys.exit(main(servers, about, sizes))
+    except Failure as why:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {why}")

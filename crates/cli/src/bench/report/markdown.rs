@@ -1,0 +1,136 @@
+//! The same as the page, as markdown for the repository; and its first table between the marks of another file.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use super::about::About;
+use super::section::{Section, Table};
+use crate::{Outcome, units};
+
+/// What stands around the table in the README.
+const BEGIN: &str = "<!-- written by `make numbers`: begin -->";
+const END: &str = "<!-- written by `make numbers`: end -->";
+
+/// All of it.
+pub fn page(about: &About, summary: Option<&Table>, sections: &[Section]) -> String {
+    let mut text = format!(
+        "# Numbers\n\nWritten by `{}`: nothing here is written by hand. [The page with all pictures](index.html).\n\n{}",
+        about.command,
+        machine(about)
+    );
+    for warning in about.warnings() {
+        let _ = writeln!(text, "\n> {}", line(&warning));
+    }
+    if let Some(summary) = summary {
+        let _ = write!(text, "\n## In short\n\n{}\n{}", about_summary(about), table(summary));
+    }
+    for section in sections {
+        let _ = write!(text, "\n## {}\n\n{}\n\n", section.title, line(&section.text));
+        for plot in &section.plots {
+            let _ = writeln!(text, "![{}]({}.svg)", line(&plot.title), plot.name);
+        }
+        if !section.facts.is_empty() {
+            let rows = section
+                .facts
+                .iter()
+                .map(|fact| vec![fact.about.clone(), fact.paper.to_owned(), fact.here.clone()]);
+            let _ = write!(
+                text,
+                "\n{}\n",
+                table(&Table::new(&["", "published", "here"], rows.collect()))
+            );
+        }
+        let _ = write!(text, "{}\nAlone: `{}`.\n", table(&section.table), section.command);
+    }
+    text
+}
+
+/// Where, when and with what.
+fn machine(about: &About) -> String {
+    let rows = [
+        ("processor", format!("{}, {} cores", about.cpu, about.cores)),
+        ("memory", units::rough_size(about.memory as f64)),
+        ("kernel", format!("Linux {}", about.kernel)),
+        ("congestion control", about.congestion.clone()),
+        ("glibc", about.glibc.clone()),
+        ("uncopy", format!("{}, commit {}", about.version, about.commit)),
+        ("date", about.date()),
+        ("took", format!("{:.0} s", about.seconds)),
+        (
+            "runnable threads a core",
+            format!("{:.1} before, {:.1} at the end", about.load[0], about.load[1]),
+        ),
+    ];
+    let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+    table(&Table::new(&["", ""], rows.into()))
+}
+
+/// What the columns of the first table are.
+fn about_summary(about: &About) -> String {
+    format!(
+        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**. Four connections; {}, {}, glibc {},\n\
+         commit {}, {}. The columns between show where the gain of 1 MB comes from: glibc told to keep its memory, uncopy\n\
+         without elision, and what elision adds to that. p99: plain's latency over uncopy's, at 1 MB. Noise: the same plain server a\n\
+         second time, at both sizes; differences of that size mean nothing.\n",
+        about.cpu,
+        about.congestion,
+        about.glibc,
+        about.commit,
+        about.date()
+    )
+}
+
+/// A table of markdown.
+fn table(table: &Table) -> String {
+    let row = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| line(cell).replace('|', "\\|")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let rule: Vec<String> = table.header.iter().map(|_| "---".to_owned()).collect();
+    row(&table.header)
+        + &row(&rule)
+        + &table.rows.iter().map(|cells| row(cells)).collect::<String>()
+}
+
+/// On one line.
+fn line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Puts the first table between the marks of the file at `path`.
+pub fn replace(path: &Path, about: &About, summary: &Table) -> Outcome {
+    let bad = |why: &dyn std::fmt::Display| {
+        format!("cannot put the table into {} ({why})", path.display())
+    };
+    let text = fs::read_to_string(path).map_err(|e| bad(&e))?;
+    let new = between_marks(&text, &format!("\n{}\n{}", about_summary(about), table(summary)))
+        .ok_or_else(|| bad(&format!("it has no lines '{BEGIN}' and '{END}'")))?;
+    fs::write(path, new).map_err(|e| bad(&e))
+}
+
+fn between_marks(text: &str, new: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{new}\n{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_stays_on_its_line_and_in_its_column() {
+        let text = table(&Table::new(&["a", "b"], vec![vec!["x\n y".into(), "1|2".into()]]));
+        assert_eq!(text, "| a | b |\n| --- | --- |\n| x y | 1\\|2 |\n");
+    }
+
+    #[test]
+    fn what_stands_between_the_marks_is_replaced_and_nothing_else() {
+        let text = format!("top\n{BEGIN}\nold\n{END}\nbottom\n");
+        let new = between_marks(&text, "| new |").unwrap();
+        assert_eq!(new, format!("top\n{BEGIN}\n| new |\n{END}\nbottom\n"));
+        assert_eq!(between_marks(&new, "| new |").unwrap(), new);
+        assert!(between_marks("no marks", "").is_none());
+    }
+}

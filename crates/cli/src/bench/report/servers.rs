@@ -1,0 +1,149 @@
+//! Servers as they are installed, driven by `bench/apps/all.py`: it prints a JSON object for each row.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+use crate::bench::cores;
+use crate::bench::side::Side;
+
+/// The driver, from the root of the repository.
+const DRIVER: &str = "bench/apps/all.py";
+/// It keeps to its time by itself; if it is so late, it hangs.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// All of it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct ServerResults {
+    /// What was measured.
+    pub rows: Vec<ServerRow>,
+    /// What was not, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// A server, a size and a number of connections.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ServerRow {
+    /// The program and how it is set up.
+    pub name: String,
+    /// What it is to a user.
+    pub words: String,
+    /// Bytes of a value, body or message.
+    pub size: usize,
+    /// Connections, each with one request under way.
+    pub connections: usize,
+    /// What was measured.
+    pub sides: BTreeMap<Side, ServerNumbers>,
+    /// uncopy's gain in CPU over uncopy without elision.
+    pub elision_cpu: f64,
+    /// Options that uncopy got.
+    pub options: Vec<String>,
+    /// Turns of each side.
+    pub turns: usize,
+}
+
+/// A side.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ServerNumbers {
+    /// CPU time of the server for a request.
+    pub cpu_us: f64,
+    /// Requests a second.
+    pub per_s: f64,
+    /// Latency that one request in a hundred exceeds.
+    pub p99_us: f64,
+    /// Plain's CPU over its own: the median of the turns.
+    pub cpu_ratio: f64,
+    /// Its requests a second over plain's: the median of the turns.
+    pub rate_ratio: f64,
+    /// The middle half of the turns' own ratios of CPU.
+    pub cpu_spread: [f64; 2],
+}
+
+/// What was not measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Missing {
+    /// The server.
+    pub name: String,
+    /// Which program is not here and how it is installed, or what went wrong.
+    pub why: String,
+}
+
+/// A line of the driver's.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line {
+    Row(Box<ServerRow>),
+    Missing(Missing),
+}
+
+impl ServerResults {
+    /// What there was no program or no time for.
+    pub fn left_out(&self) -> Vec<String> {
+        self.missing.iter().map(|missing| format!("{}: {}", missing.name, missing.why)).collect()
+    }
+}
+
+/// Drives them all, in about the time that is allowed.
+pub fn measure(allowed: Duration) -> Outcome<ServerResults> {
+    let driver = driver()?;
+    // The servers and the load have cores of their own.
+    cores::unpin()?;
+    let own =
+        std::env::current_exe().map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
+    let mut command = Command::new("python3");
+    command.arg(&driver).arg("--json");
+    command.args(["--budget", &allowed.as_secs().to_string()]).arg("--uncopy").arg(own);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|e| {
+            format!("cannot start python3 ({e}); install it: apt-get install python3")
+        })?;
+    let results = read(&mut child, Instant::now() + allowed + GRACE);
+    if results.is_err() {
+        // It ends its servers then.
+        let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
+    }
+    let status = child.wait().map_err(|e| format!("lost {DRIVER} ({e})"))?;
+    let results = results?;
+    if status.success() { Ok(results) } else { Err(format!("{DRIVER} ended with {status}")) }
+}
+
+/// Its lines until it ends.
+fn read(child: &mut Child, end: Instant) -> Outcome<ServerResults> {
+    let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || output.lines().try_for_each(|line| sender.send(line)));
+    let mut results = ServerResults::default();
+    loop {
+        let line = match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) => line.map_err(|e| format!("cannot read what {DRIVER} says ({e})"))?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(results),
+            Err(RecvTimeoutError::Timeout) => return Err(format!("{DRIVER} does not end")),
+        };
+        match serde_json::from_str(&line) {
+            Ok(Line::Row(row)) => results.rows.push(*row),
+            Ok(Line::Missing(missing)) => results.missing.push(missing),
+            Err(e) => return Err(format!("{DRIVER} says nonsense ({e}): {line}")),
+        }
+    }
+}
+
+/// In the directory that we are in, or that this program was built in.
+fn driver() -> Outcome<PathBuf> {
+    let own = std::env::current_exe().unwrap_or_default();
+    [Path::new(".")]
+        .into_iter()
+        .chain(own.ancestors())
+        .map(|root| root.join(DRIVER))
+        .find(|path| path.exists())
+        .ok_or_else(|| {
+            format!("there is no {DRIVER}: servers are measured in a checkout of uncopy")
+        })
+}

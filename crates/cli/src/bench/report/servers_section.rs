@@ -1,0 +1,135 @@
+//! What gains and what does not: the first table of a report, and the README's.
+
+use super::section::{Section, Table};
+use super::servers::{ServerResults, ServerRow};
+use crate::bench::side::Side;
+use crate::bench::stats::quotient;
+use crate::units;
+
+/// As many connections as the table for readers has: neither a ping-pong nor a crowd.
+const SHOWN: usize = 4;
+
+/// The section: every row.
+pub fn section(results: &ServerResults) -> Section {
+    let header = [
+        "what",
+        "server",
+        "size",
+        "connections",
+        "plain CPU µs",
+        "CPU: plain again",
+        "memory kept",
+        "uncopy without elision",
+        "uncopy",
+        "middle half",
+        "elision's own",
+        "plain req/s",
+        "rate: plain again",
+        "uncopy",
+        "p99 µs: plain",
+        "plain again",
+        "uncopy",
+        "turns",
+    ];
+    let rows = results.rows.iter().map(|row| {
+        let cpu = |side| ratio(row, side);
+        let of = |side, pick: fn(&super::servers::ServerNumbers) -> f64| {
+            row.sides.get(&side).map_or(0.0, pick)
+        };
+        let [low, high] = row.sides.get(&Side::Uncopy).map_or([0.0; 2], |side| side.cpu_spread);
+        vec![
+            row.words.clone(),
+            named(row),
+            units::size(row.size as u64),
+            row.connections.to_string(),
+            format!("{:.1}", of(Side::Plain, |side| side.cpu_us)),
+            cpu(Side::Again),
+            cpu(Side::Kept),
+            cpu(Side::NoElision),
+            cpu(Side::Uncopy),
+            format!("{low:.2} to {high:.2}"),
+            format!("{:.2}", row.elision_cpu),
+            units::grouped(of(Side::Plain, |side| side.per_s) as u64),
+            format!("{:.2}", of(Side::Again, |side| side.rate_ratio)),
+            format!("{:.2}", of(Side::Uncopy, |side| side.rate_ratio)),
+            units::grouped(of(Side::Plain, |side| side.p99_us) as u64),
+            units::grouped(of(Side::Again, |side| side.p99_us) as u64),
+            units::grouped(of(Side::Uncopy, |side| side.p99_us) as u64),
+            row.turns.to_string(),
+        ]
+    });
+    Section {
+        name: "servers",
+        title: "What gains, and what does not",
+        text: "Servers as they are installed, fresh processes side by side on one core, in turns; the load is on \
+            another core. CPU is the server’s for a request, plain over the column’s: above 1 is a gain. \
+            A second plain process shows the noise. Memory kept: plain, with glibc told not to give memory back. \
+            Without elision: uncopy’s allocator and copies, and nothing elided or sent by reference. Elision’s \
+            own gain is uncopy over that. Every answer is compared byte by byte before and after the turns."
+            .to_owned(),
+        plots: Vec::new(),
+        facts: Vec::new(),
+        table: Table::new(&header, rows.collect()),
+        command: "bench/apps/all.py".to_owned(),
+    }
+}
+
+/// The server, and the options that uncopy got.
+fn named(row: &ServerRow) -> String {
+    if row.options.is_empty() {
+        return row.name.clone();
+    }
+    format!("{} ({})", row.name, row.options.join(" "))
+}
+
+fn ratio(row: &ServerRow, side: Side) -> String {
+    row.sides.get(&side).map_or_else(|| "–".to_owned(), |side| format!("{:.2}", side.cpu_ratio))
+}
+
+/// One line for each server: the table that somebody reads first.
+pub fn summary(results: &ServerResults) -> Table {
+    let header = [
+        "what",
+        "64 KB",
+        "1 MB",
+        "1 MB: memory kept",
+        "and placed, copied faster",
+        "elision's own",
+        "p99",
+        "noise",
+    ];
+    let mut names: Vec<&str> = Vec::new();
+    for row in &results.rows {
+        if !names.contains(&row.name.as_str()) {
+            names.push(&row.name);
+        }
+    }
+    let rows = names.into_iter().filter_map(|name| {
+        let at = |size: usize| {
+            results
+                .rows
+                .iter()
+                .find(|row| row.name == name && row.size == size && row.connections == SHOWN)
+        };
+        let (small, large) = (at(64 << 10), at(1 << 20));
+        let any = large.or(small)?;
+        let of =
+            |row: Option<&ServerRow>, side| row.map_or_else(|| "–".into(), |row| ratio(row, side));
+        let p99 = |side: Side| large?.sides.get(&side).map(|side| side.p99_us);
+        let tail = match (p99(Side::Plain), p99(Side::Uncopy)) {
+            (Some(plain), Some(uncopy)) => format!("{:.2}", quotient(plain, uncopy)),
+            _ => "–".to_owned(),
+        };
+        Some(vec![
+            format!("{}: {}", any.words, named(any)),
+            format!("**{}**", of(small, Side::Uncopy)),
+            format!("**{}**", of(large, Side::Uncopy)),
+            of(large, Side::Kept),
+            of(large, Side::NoElision),
+            large.map_or_else(|| "–".into(), |row| format!("{:.2}", row.elision_cpu)),
+            tail,
+            format!("{}, {}", of(small, Side::Again), of(large, Side::Again)),
+        ])
+    });
+    Table::new(&header, rows.collect())
+}

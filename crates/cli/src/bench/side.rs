@@ -1,0 +1,167 @@
+//! What is compared: the program as it is, twice, and what takes its copies or its memory's faults away, one thing after the other.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
+use std::process::Command as Process;
+
+use serde::{Deserialize, Serialize};
+use uncopy_options::{self as options, OPTIONS};
+
+use crate::doctor::cache;
+use crate::{Outcome, library};
+
+/// glibc's own settings.
+pub const TUNABLES: &str = "GLIBC_TUNABLES";
+/// With these glibc gives no memory back, so that no page of it faults twice (as in `bench/apps`).
+pub const KEEP: &str = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:\
+                        glibc.malloc.top_pad=67108864";
+/// Variables of uncopy's that leave fast copies, placing and recycling of memory, and nothing else.
+const UNELIDED: [(&str, &str); 2] = [("UNCOPY_ELIDE", "no"), ("UNCOPY_LEND", "0")];
+
+/// One of what is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// As it is.
+    Plain,
+    /// The same once more: what it differs by is noise.
+    Again,
+    /// glibc keeps what is freed.
+    Kept,
+    /// uncopy's allocator and its copies only.
+    NoElision,
+    /// All of uncopy.
+    Uncopy,
+}
+
+impl Side {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Plain, Self::Again, Self::Kept, Self::NoElision, Self::Uncopy];
+
+    /// All in the order of round number `round`: each one is the first in its turn.
+    pub fn in_turn(round: usize) -> [Self; 5] {
+        let mut sides = Self::ALL;
+        sides.rotate_left(round % Self::ALL.len());
+        sides
+    }
+
+    /// Plain and uncopy alone, in the order of turn number `turn`.
+    pub fn pair_in_turn(turn: usize) -> [Self; 2] {
+        if turn.is_multiple_of(2) {
+            [Self::Plain, Self::Uncopy]
+        } else {
+            [Self::Uncopy, Self::Plain]
+        }
+    }
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Again => "plain again",
+            Self::Kept => "memory kept",
+            Self::NoElision => "uncopy without elision",
+            Self::Uncopy => "uncopy",
+        }
+    }
+
+    /// Whether the library is in front.
+    pub fn preloads(self) -> bool {
+        matches!(self, Self::NoElision | Self::Uncopy)
+    }
+
+    /// Has `command` run on this side, with `library` in front where it is one of uncopy's: the environment is the only difference.
+    pub fn arrange(self, command: &mut Process, library: &Path) {
+        let preloaded = std::env::var_os(library::PRELOAD);
+        if self.preloads() {
+            command
+                .env(library::PRELOAD, library::preload_value(library, preloaded.as_deref()))
+                .env(library::VARIABLE, library);
+            if std::env::var_os(options::COSTS).is_none()
+                && let Some(costs) = cache::handed_on()
+            {
+                command.env(options::COSTS, costs);
+            }
+        } else {
+            match library::without(library, preloaded.as_deref()) {
+                Some(others) => command.env(library::PRELOAD, others),
+                None => command.env_remove(library::PRELOAD),
+            };
+            for name in
+                OPTIONS.iter().map(|spec| spec.env).chain([library::VARIABLE, options::COSTS])
+            {
+                command.env_remove(name);
+            }
+        }
+        if self == Self::Kept {
+            command.env(TUNABLES, kept(std::env::var_os(TUNABLES)));
+        }
+        if self == Self::NoElision {
+            command.envs(UNELIDED);
+        }
+    }
+
+    /// This program again with the hidden subcommand `name`, on this side.
+    pub fn own_command(self, name: &str, library: &Path) -> Outcome<Process> {
+        let program = std::env::current_exe()
+            .map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
+        let mut command = Process::new(program);
+        command.arg(name);
+        self.arrange(&mut command, library);
+        Ok(command)
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// [`KEEP`] behind what the user has set: of two settings of one thing glibc takes the last.
+fn kept(given: Option<OsString>) -> OsString {
+    match given.filter(|given| !given.is_empty()) {
+        Some(mut given) => {
+            given.push(":");
+            given.push(KEEP);
+            given
+        }
+        None => KEEP.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_take_turns_at_being_first() {
+        assert_eq!(Side::in_turn(0), Side::ALL);
+        assert_eq!(Side::in_turn(6)[0], Side::Again);
+        assert!(Side::ALL.iter().enumerate().all(|(i, side)| *side as usize == i));
+    }
+
+    #[test]
+    fn only_its_environment_tells_a_side_from_plain() {
+        let variables = |side: Side| -> Vec<String> {
+            let mut command = Process::new("true");
+            side.arrange(&mut command, Path::new("/l.so"));
+            let set = command.get_envs().filter(|(_, value)| value.is_some());
+            set.map(|(name, _)| name.to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(variables(Side::Plain), variables(Side::Again));
+        assert!(variables(Side::Kept).contains(&TUNABLES.to_owned()));
+        assert!(variables(Side::NoElision).contains(&"UNCOPY_ELIDE".to_owned()));
+        assert!(!variables(Side::Uncopy).contains(&"UNCOPY_ELIDE".to_owned()));
+        assert!(variables(Side::Uncopy).contains(&"LD_PRELOAD".to_owned()));
+    }
+
+    #[test]
+    fn the_users_own_tunables_stay() {
+        assert_eq!(kept(Some("a=1".into())), format!("a=1:{KEEP}").as_str());
+        assert_eq!(kept(Some("".into())), KEEP);
+        assert_eq!(kept(None), KEEP);
+    }
+}

@@ -1,0 +1,176 @@
+//! The XDP program: which arriving frames are the service's.
+//!
+//! A frame is, if it is a TCP segment over IPv4 and not a fragment, and either its four-tuple is in the map of flows, or it opens a connection (SYN without ACK and
+//! RST) to an address and port, or to any address and a port, that is in the map of listeners. It then goes to the AF_XDP socket of the queue
+//! on which it arrived, if that has one. All else goes to Linux, as without us.
+//!
+//! Registers: r6 the context; r2 the frame, then its IP header; r3 its end; r4, r5 at hand; r7 the TCP flags; r8 the destination
+//! port. The stack holds the keys: see [`FLOW_AT`] and [`LISTENER_AT`].
+
+use crate::bpf::Instruction;
+
+/// Of each map, in bytes. Numbers are as they are in the frame (big-endian): remote address, local address, remote port, local
+/// port.
+pub const FLOW_KEY: usize = 12;
+/// Local address (0: any), local port, two zeros.
+pub const LISTENER_KEY: usize = 8;
+
+/// Below the frame pointer.
+const FLOW_AT: i16 = -(FLOW_KEY as i16);
+const LISTENER_AT: i16 = FLOW_AT - 4 - LISTENER_KEY as i16;
+
+const PASS: i32 = 2;
+const MAP_LOOKUP: i32 = 1;
+const REDIRECT_MAP: i32 = 51;
+
+/// Numbers of the maps, as this process has them.
+pub struct Maps {
+    pub flows: i32,
+    pub listeners: i32,
+    pub sockets: i32,
+}
+
+/// Where a jump leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum To {
+    Pass,
+    Redirect,
+}
+
+/// Instructions whose jumps are not known yet.
+#[derive(Default)]
+struct Assembler {
+    instructions: Vec<Instruction>,
+    jumps: Vec<(usize, To)>,
+    places: Vec<(To, usize)>,
+}
+
+/// Codes of linux/bpf_common.h and linux/bpf.h, put together.
+mod code {
+    pub const MOV: u8 = 0xbf;
+    pub const MOV_K: u8 = 0xb7;
+    pub const ADD: u8 = 0x0f;
+    pub const ADD_K: u8 = 0x07;
+    pub const AND_K: u8 = 0x57;
+    pub const LSH_K: u8 = 0x67;
+    pub const LOAD_8: u8 = 0x71;
+    pub const LOAD_16: u8 = 0x69;
+    pub const LOAD_32: u8 = 0x61;
+    pub const STORE_16: u8 = 0x6b;
+    pub const STORE_32: u8 = 0x63;
+    pub const STORE_32_K: u8 = 0x62;
+    pub const STORE_16_K: u8 = 0x6a;
+    pub const JUMP_ABOVE: u8 = 0x2d;
+    pub const JUMP_BELOW_K: u8 = 0xa5;
+    pub const JUMP_NE_K: u8 = 0x55;
+    pub const LOAD_64_K: u8 = 0x18;
+    pub const CALL: u8 = 0x85;
+    pub const EXIT: u8 = 0x95;
+}
+use code::*;
+
+/// `LOAD_64_K` of a map's descriptor.
+const FROM_MAP: u8 = 1;
+
+impl Assembler {
+    fn put(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) {
+        self.instructions.push(Instruction { code, registers: to | from << 4, offset, immediate });
+    }
+
+    /// A jump if the register, compared with `from` or `immediate`, says so.
+    fn jump(&mut self, code: u8, register: u8, from: u8, immediate: i32, to: To) {
+        self.jumps.push((self.instructions.len(), to));
+        self.put(code, register, from, 0, immediate);
+    }
+
+    fn map(&mut self, to: u8, number: i32) {
+        self.put(LOAD_64_K, to, FROM_MAP, 0, number);
+        self.put(0, 0, 0, 0, 0);
+    }
+
+    fn here(&mut self, place: To) {
+        self.places.push((place, self.instructions.len()));
+    }
+
+    fn done(mut self) -> Vec<Instruction> {
+        for (at, to) in self.jumps {
+            let place =
+                self.places.iter().find(|(p, _)| *p == to).expect("each place is somewhere").1;
+            // From the instruction behind the jump.
+            self.instructions[at].offset = i16::try_from(place - at - 1).expect("a short program");
+        }
+        self.instructions
+    }
+
+    /// Looks up what lies at `at` on the stack; goes to `found` if it is there.
+    fn look_up(&mut self, map: i32, at: i16, found: To) {
+        self.map(1, map);
+        self.put(MOV, 2, 10, 0, 0);
+        self.put(ADD_K, 2, 0, 0, i32::from(at));
+        self.put(CALL, 0, 0, 0, MAP_LOOKUP);
+        self.jump(JUMP_NE_K, 0, 0, 0, found);
+    }
+}
+
+/// The program.
+pub fn program(maps: &Maps) -> Vec<Instruction> {
+    let mut a = Assembler::default();
+    a.put(MOV, 6, 1, 0, 0);
+    a.put(LOAD_32, 2, 1, 0, 0);
+    a.put(LOAD_32, 3, 1, 4, 0);
+    // Ethernet's header and IPv4's without options are there. (Numbers of two bytes are read as this processor has them.)
+    a.put(MOV, 4, 2, 0, 0);
+    a.put(ADD_K, 4, 0, 0, 14 + 20);
+    a.jump(JUMP_ABOVE, 4, 3, 0, To::Pass);
+    a.put(LOAD_16, 5, 2, 12, 0);
+    a.jump(JUMP_NE_K, 5, 0, i32::from(0x0800_u16.to_be()), To::Pass);
+    a.put(ADD_K, 2, 0, 0, 14);
+    // Version 4.
+    a.put(LOAD_8, 5, 2, 0, 0);
+    a.put(MOV, 4, 5, 0, 0);
+    a.put(AND_K, 4, 0, 0, 0xf0);
+    a.jump(JUMP_NE_K, 4, 0, 0x40, To::Pass);
+    // Not a fragment: neither "more" nor an offset.
+    a.put(LOAD_16, 4, 2, 6, 0);
+    a.put(AND_K, 4, 0, 0, i32::from(0x3fff_u16.to_be()));
+    a.jump(JUMP_NE_K, 4, 0, 0, To::Pass);
+    a.put(LOAD_8, 4, 2, 9, 0);
+    a.jump(JUMP_NE_K, 4, 0, libc::IPPROTO_TCP, To::Pass);
+    a.put(LOAD_32, 4, 2, 12, 0);
+    a.put(STORE_32, 10, 4, FLOW_AT, 0);
+    a.put(LOAD_32, 4, 2, 16, 0);
+    a.put(STORE_32, 10, 4, FLOW_AT + 4, 0);
+    a.put(STORE_32, 10, 4, LISTENER_AT, 0);
+    // r2: the TCP header, behind the options of the IP header; 20 bytes of it are there.
+    a.put(AND_K, 5, 0, 0, 0xf);
+    a.jump(JUMP_BELOW_K, 5, 0, 5, To::Pass);
+    a.put(LSH_K, 5, 0, 0, 2);
+    a.put(ADD, 2, 5, 0, 0);
+    a.put(MOV, 4, 2, 0, 0);
+    a.put(ADD_K, 4, 0, 0, 20);
+    a.jump(JUMP_ABOVE, 4, 3, 0, To::Pass);
+    a.put(LOAD_32, 4, 2, 0, 0);
+    a.put(STORE_32, 10, 4, FLOW_AT + 8, 0);
+    a.put(LOAD_16, 8, 2, 2, 0);
+    a.put(LOAD_8, 7, 2, 13, 0);
+    a.look_up(maps.flows, FLOW_AT, To::Redirect);
+    // SYN without ACK and RST.
+    a.put(AND_K, 7, 0, 0, 0x16);
+    a.jump(JUMP_NE_K, 7, 0, 0x02, To::Pass);
+    a.put(STORE_16, 10, 8, LISTENER_AT + 4, 0);
+    a.put(STORE_16_K, 10, 0, LISTENER_AT + 6, 0);
+    a.look_up(maps.listeners, LISTENER_AT, To::Redirect);
+    a.put(STORE_32_K, 10, 0, LISTENER_AT, 0);
+    a.look_up(maps.listeners, LISTENER_AT, To::Redirect);
+    a.here(To::Pass);
+    a.put(MOV_K, 0, 0, 0, PASS);
+    a.put(EXIT, 0, 0, 0, 0);
+    a.here(To::Redirect);
+    a.map(1, maps.sockets);
+    a.put(LOAD_32, 2, 6, 16, 0);
+    // What is answered where the queue has no socket.
+    a.put(MOV_K, 3, 0, 0, PASS);
+    a.put(CALL, 0, 0, 0, REDIRECT_MAP);
+    a.put(EXIT, 0, 0, 0, 0);
+    a.done()
+}

@@ -1,0 +1,127 @@
+//! Which arriving segments are the service's, said to the kernel: it owns flows, not addresses, and Linux keeps all others.
+//!
+//! The kernel is asked before any of its own work (XDP). What is said here holds from the next frame on; all of it ends with the
+//! [`Steer`], also when the service is killed, and what still arrives for its flows is then answered by Linux: with a reset.
+//!
+//! Not steered, so never a flow of the service's: IPv6, VLANs, fragments.
+
+pub use crate::bpf::Attach;
+use crate::bpf::{self, Kind, Map};
+use crate::program::{FLOW_KEY, LISTENER_KEY, Maps, program};
+use crate::xsk::Xsk;
+use rustix::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Queues of a device, at most.
+const QUEUES: u32 = 256;
+
+/// A flow, as its own host sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// This host's end.
+    pub local: SocketAddrV4,
+    /// The other end.
+    pub remote: SocketAddrV4,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Steer {
+    flows: Map,
+    listeners: Map,
+    sockets: Map,
+    program: OwnedFd,
+    attached: Vec<OwnedFd>,
+}
+
+impl Steer {
+    /// Loads the program, with room for `flows` flows and `listeners` listeners. It is attached nowhere yet.
+    ///
+    /// # Errors
+    /// No right: CAP_BPF and CAP_NET_ADMIN are needed.
+    pub fn load(flows: u32, listeners: u32) -> io::Result<Self> {
+        let flows = Map::make(Kind::Hash, FLOW_KEY, size_of::<u32>(), flows)?;
+        let listeners = Map::make(Kind::Hash, LISTENER_KEY, size_of::<u32>(), listeners)?;
+        let sockets = Map::make(Kind::XskMap, size_of::<u32>(), size_of::<u32>(), QUEUES)?;
+        let maps = Maps {
+            flows: flows.number(),
+            listeners: listeners.number(),
+            sockets: sockets.number(),
+        };
+        let program = bpf::load("uncopy_steer", &program(&maps))?;
+        Ok(Self { flows, listeners, sockets, program, attached: Vec::new() })
+    }
+
+    /// Attaches the program to the device of this index.
+    ///
+    /// # Errors
+    /// `EBUSY`: the device has an XDP program already. `EOPNOTSUPP`: its driver takes none ([`Attach::Generic`] works with any).
+    pub fn attach(&mut self, device: u32, how: Attach) -> io::Result<()> {
+        self.attached.push(bpf::attach(&self.program, device, how)?);
+        Ok(())
+    }
+
+    /// What arrives on queue `queue` of the device to which `socket` is bound goes there.
+    ///
+    /// # Errors
+    /// The kernel's; a queue of more than 256 is `E2BIG`.
+    pub fn serve(&self, queue: u32, socket: &Xsk) -> io::Result<()> {
+        self.sockets.set(&queue.to_ne_bytes(), &socket.socket().as_raw_fd().to_ne_bytes())
+    }
+
+    /// From now on `flow` is the service's.
+    ///
+    /// # Errors
+    /// There is no room for another (`E2BIG`).
+    pub fn take(&self, flow: Flow) -> io::Result<()> {
+        self.flows.set(&flow_key(flow), &[0; 4])
+    }
+
+    /// `flow` is Linux's again. Returns whether it was the service's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn leave(&self, flow: Flow) -> io::Result<bool> {
+        self.flows.remove(&flow_key(flow))
+    }
+
+    /// Connections that are opened from outside to `address` (`0.0.0.0`: to any) are the service's.
+    ///
+    /// # Errors
+    /// There is no room for another (`E2BIG`).
+    pub fn listen(&self, address: SocketAddrV4) -> io::Result<()> {
+        self.listeners.set(&listener_key(address), &[0; 4])
+    }
+
+    /// They are Linux's again. Returns whether they were the service's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn stop_listening(&self, address: SocketAddrV4) -> io::Result<bool> {
+        self.listeners.remove(&listener_key(address))
+    }
+}
+
+fn end(address: Ipv4Addr, port: u16) -> ([u8; 4], [u8; 2]) {
+    (address.octets(), port.to_be_bytes())
+}
+
+fn flow_key(flow: Flow) -> [u8; FLOW_KEY] {
+    let (remote, remote_port) = end(*flow.remote.ip(), flow.remote.port());
+    let (local, local_port) = end(*flow.local.ip(), flow.local.port());
+    let mut key = [0; FLOW_KEY];
+    key[..4].copy_from_slice(&remote);
+    key[4..8].copy_from_slice(&local);
+    key[8..10].copy_from_slice(&remote_port);
+    key[10..].copy_from_slice(&local_port);
+    key
+}
+
+fn listener_key(address: SocketAddrV4) -> [u8; LISTENER_KEY] {
+    let (address, port) = end(*address.ip(), address.port());
+    let mut key = [0; LISTENER_KEY];
+    key[..4].copy_from_slice(&address);
+    key[4..6].copy_from_slice(&port);
+    key
+}

@@ -1,0 +1,149 @@
+//! A TAP device. The kernel segments what is sent and joins what arrives, as for a virtual machine (`TUN_F_TSO4`): a frame may be
+//! 64 KB.
+//!
+//! unsafe: the device's ioctls.
+
+use crate::{Offload, Wire, too_long};
+use libc::{
+    IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUNSETIFF,
+    TUNSETOFFLOAD,
+};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read, write};
+use std::io;
+
+/// Before each frame: `struct virtio_net_hdr` of linux/virtio_net.h: flags, gso_type, hdr_len, gso_size, csum_start, csum_offset.
+const HEADER: usize = 10;
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_TCPV4: u8 = 1;
+const GSO_ECN: u8 = 0x80;
+
+/// The longest frame: what an IPv4 packet can hold, and Ethernet's header.
+const FRAME_MAX: usize = 65_535 + 14;
+/// Where the TCP header begins in a frame of IPv4 without options, and its checksum in it.
+const TCP_AT: u16 = 34;
+const CHECKSUM_AT: u16 = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Tap {
+    fd: OwnedFd,
+    name: String,
+    buffer: Box<[u8]>,
+}
+
+impl Tap {
+    /// Makes the device `name`, or attaches to it if it is there and persistent. It is up to the caller to give it an address and to
+    /// set it up. It goes away with the returned value.
+    ///
+    /// # Errors
+    /// No `/dev/net/tun`, or no right to use it (CAP_NET_ADMIN); a name that the kernel does not take.
+    pub fn open(name: &str) -> io::Result<Self> {
+        let fd =
+            open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+        // SAFETY: plain old data, for which zeros are a value.
+        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+        if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{name:?} names no device: 1 to 15 characters do"),
+            ));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (IFF_TAP | IFF_NO_PI | IFF_VNET_HDR) as libc::c_short;
+        // SAFETY: reads and writes the request, which lives here.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETIFF, &mut request) })?;
+        // SAFETY: takes a number.
+        check(unsafe {
+            libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO_ECN)
+        })?;
+        Ok(Self { fd, name: name.to_owned(), buffer: vec![0; HEADER + FRAME_MAX].into() })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Wire for Tap {
+    fn frame_max(&self) -> usize {
+        FRAME_MAX
+    }
+
+    fn offers(&self) -> Offload {
+        // An IPv4 packet holds its own header and TCP's of 60 bytes each at most.
+        Offload { checksum: true, segment: Some(65_535 - 120) }
+    }
+
+    fn receive(&mut self, max: usize, mut each: impl FnMut(&[u8], Offload)) -> io::Result<usize> {
+        for received in 0..max {
+            match read(&self.fd, &mut *self.buffer) {
+                Ok(length) if length > HEADER => {
+                    let (header, frame) = self.buffer[..length].split_at(HEADER);
+                    let several = header[1] & !GSO_ECN == GSO_TCPV4;
+                    let segment = several.then(|| u16::from_ne_bytes([header[4], header[5]]));
+                    each(
+                        frame,
+                        Offload { checksum: header[0] & (NEEDS_CSUM | DATA_VALID) != 0, segment },
+                    );
+                }
+                Ok(_) => {}
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(received),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(max)
+    }
+
+    fn send(
+        &mut self,
+        length: usize,
+        offload: Offload,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> io::Result<bool> {
+        if length > FRAME_MAX {
+            return Err(too_long(length, FRAME_MAX));
+        }
+        let (header, frame) = self.buffer.split_at_mut(HEADER);
+        header.fill(0);
+        if offload.checksum {
+            header[0] = NEEDS_CSUM;
+            header[6..8].copy_from_slice(&TCP_AT.to_ne_bytes());
+            header[8..10].copy_from_slice(&CHECKSUM_AT.to_ne_bytes());
+        }
+        fill(&mut frame[..length]);
+        if let Some(segment) = offload.segment {
+            header[1] = GSO_TCPV4;
+            // Ethernet's, IPv4's, and TCP's with its options.
+            let headers = TCP_AT + u16::from(frame[usize::from(TCP_AT) + 12] >> 4) * 4;
+            header[2..4].copy_from_slice(&headers.to_ne_bytes());
+            header[4..6].copy_from_slice(&segment.to_ne_bytes());
+        }
+        loop {
+            match write(&self.fd, &self.buffer[..HEADER + length]) {
+                Ok(_) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // Each frame left by itself.
+        Ok(())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
