@@ -17,9 +17,9 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
 
-use self::copier::{CopyPlan, Target, Way};
+use self::copier::{CopyMethod, CopyPlan, Target};
 use self::java::Java;
-use self::place::Place;
+use self::place::WorkDirectory;
 use super::receiver::{Done, Listener, Order, Receiver, Socket};
 use super::send::shortened;
 use super::server_process::ServerProcess;
@@ -40,7 +40,7 @@ pub struct FileArgs {
     pub to: Vec<To>,
     /// Ways besides that of the plain program
     #[arg(long, value_enum, value_delimiter = ',', default_value = "mmap,sendfile,splice,range")]
-    pub ways: Vec<Way>,
+    pub ways: Vec<CopyMethod>,
     /// Bytes that the program reads at a time
     #[arg(long, value_name = "SIZE", default_value = "256K", value_parser = size)]
     pub piece: usize,
@@ -110,7 +110,7 @@ pub struct FileRow {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Column {
     /// The way.
-    pub way: Way,
+    pub way: CopyMethod,
     /// Whether under uncopy.
     pub uncopy: bool,
     /// Why there are no numbers.
@@ -158,10 +158,10 @@ pub fn measure(args: &FileArgs, library: &Path) -> Outcome<FileResults> {
     cores::pin(*available.get(1).unwrap_or(&available[0]))?;
     let largest = args.sizes.iter().copied().max().unwrap_or(0);
     let largest = if args.java { largest.max(args.java_size) } else { largest };
-    let place = Place::new(args.dir.as_deref(), 2 * largest + (64 << 20))?;
+    let place = WorkDirectory::new(args.dir.as_deref(), 2 * largest + (64 << 20))?;
     warm::memory((3 * largest).max(256 << 20))?;
-    let mut ways = vec![(Way::Read, Side::Plain), (Way::Read, Side::Uncopy)];
-    ways.extend(args.ways.iter().filter(|w| **w != Way::Read).map(|w| (*w, Side::Plain)));
+    let mut ways = vec![(CopyMethod::Read, Side::Plain), (CopyMethod::Read, Side::Uncopy)];
+    ways.extend(args.ways.iter().filter(|w| **w != CopyMethod::Read).map(|w| (*w, Side::Plain)));
     let bar = progress::bar(args.to.len() * args.sizes.len() * args.repeats * ways.len());
     let mut rows = Vec::new();
     for &size in &args.sizes {
@@ -207,13 +207,13 @@ struct Job<'a> {
     args: &'a FileArgs,
     to: To,
     size: usize,
-    place: &'a Place,
+    place: &'a WorkDirectory,
     library: &'a Path,
     core: usize,
 }
 
 impl Job<'_> {
-    fn sample(&self, way: Way, side: Side) -> Outcome<Sample> {
+    fn sample(&self, way: CopyMethod, side: Side) -> Outcome<Sample> {
         let listener = Listener::new(Socket::Tcp)?;
         let to = match self.to {
             To::Socket => Target::Socket(listener.address()?),
@@ -274,7 +274,7 @@ impl Job<'_> {
     }
 }
 
-fn column(way: Way, side: Side, samples: &[Sample]) -> Column {
+fn column(way: CopyMethod, side: Side, samples: &[Sample]) -> Column {
     let cpu =
         || samples.iter().map(|s| quotient(s.timed.cpu_ns as f64 / 1e3, s.timed.messages as f64));
     let rate = || {
