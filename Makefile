@@ -32,14 +32,14 @@ screens:
 
 # Every order of the steps of threads that share a structure.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom -p uncopy-ranges -p uncopy-vm --lib loom_tests
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom -p uncopy-ranges -p uncopy-kernel -p uncopy-space --lib loom_tests
 
 # The same structures among real threads, under ThreadSanitizer. Needs a nightly compiler; not part of `make test`. Reports about
 # std's and the harness's own reference counts do not count: they are not instrumented.
 tsan:
 	@mkdir -p target
 	RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS=exitcode=0 $(CARGO) +nightly test --locked \
-		--target x86_64-unknown-linux-gnu --target-dir target/tsan -p uncopy-vm --test threads >target/tsan.log 2>&1 \
+		--target x86_64-unknown-linux-gnu --target-dir target/tsan -p uncopy-space --test threads >target/tsan.log 2>&1 \
 		|| { cat target/tsan.log; exit 1; }
 	@if grep "SUMMARY.* $(CURDIR)/" target/tsan.log; then cat target/tsan.log; exit 1; else echo "tsan: no race of ours"; fi
 

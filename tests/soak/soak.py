@@ -187,14 +187,14 @@ HEADER = 56
 
 
 class Counters:
-    """The library's counters in a running process: plain 64-bit words at a symbol of the library."""
+    """The library's counters in a running process: plain 64-bit words at the beginning of its one value."""
 
     def __init__(self):
         self.library = os.path.realpath(os.path.join(os.path.dirname(UNCOPY), "libuncopy.so"))
         if not os.path.exists(self.library):
             self.library = os.path.realpath(os.path.join(os.path.dirname(UNCOPY), "../lib/uncopy/libuncopy.so"))
         symbols = subprocess.run(["nm", "-C", self.library], capture_output=True, text=True, check=True).stdout
-        found = re.search(r"^([0-9a-f]+) \w uncopy_vm::stats::SHARED$", symbols, re.M)
+        found = re.search(r"^([0-9a-f]+) \w uncopy::process::PROCESS$", symbols, re.M)
         if not found:
             sys.exit(f"soak: {self.library} has no symbols: its counters cannot be found")
         self.offset = int(found[1], 16) + HEADER

@@ -7,12 +7,19 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`real`] | the functions behind ours (`dlsym(RTLD_NEXT, ...)`) |
+//! | [`mod@process`] | the one value that has this process's state |
 //! | [`start`] | constructor, options, end |
 //! | [`summary`] | what is said at the start and at the end |
 //! | [`hooks::copy`] | memcpy and its kin |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
-//! | [`hooks::memory`] | mmap, mprotect, madvise, mlockall |
+//! | [`hooks::mapping`] | mmap, munmap, shmat |
+//! | [`hooks::advice`] | madvise, mincore |
+//! | [`hooks::protection`] | mprotect, mlock |
+//! | [`hooks::limits`] | mlockall, setrlimit |
+//! | [`hooks::ioctl`] | a userfaultfd of the program's own |
+//! | [`hooks::ours`] | what the shims of memory calls have in common |
+//! | [`hooks::unwaited`] | memory that the kernel reads or writes without waiting for a fault |
 //! | [`hooks::remap`] | mremap |
 //! | [`hooks::process`] | fork, clone, exec, _exit |
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
@@ -23,11 +30,12 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
+pub mod process;
 pub mod real;
 pub mod start;
 pub mod summary;
 
-use uncopy_vm::heap::Heap;
+use uncopy_heap::Heap;
 
 /// Behind every `Box` and `Vec` of this library: the program's allocator is not ours to call.
 #[global_allocator]
@@ -35,16 +43,22 @@ pub static HEAP: Heap = Heap::new();
 
 /// The interposed functions.
 pub mod hooks {
+    pub mod advice;
     pub mod allocate;
     pub mod copy;
     pub mod descriptors;
     pub mod input;
-    pub mod memory;
+    pub mod ioctl;
+    pub mod limits;
+    pub mod mapping;
     pub mod other_names;
+    pub mod ours;
     pub mod output;
     pub mod process;
+    pub mod protection;
     pub mod remap;
     pub mod rights;
     pub mod signals;
     pub mod syscall;
+    pub mod unwaited;
 }

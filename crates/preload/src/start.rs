@@ -4,6 +4,7 @@
 //! itself to the dynamic linker's arrays.
 
 use crate::hooks::signals;
+use crate::process::PROCESS;
 use crate::{HEAP, real, summary};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -11,12 +12,12 @@ use std::ffi::CString;
 use uncopy_counters::Counters;
 use uncopy_decide::Costs;
 use uncopy_inject::Plan;
+use uncopy_kernel::inject;
+use uncopy_kernel::reading;
+use uncopy_kernel::uffd::Refusal;
+use uncopy_lend::kind::Pacing;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
-use uncopy_vm::inject;
-use uncopy_vm::lend::Pacing;
-use uncopy_vm::space::{self, Settings};
-use uncopy_vm::uffd::Refusal;
-use uncopy_vm::{family, files, reading, stats, twin};
+use uncopy_space::space::Settings;
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
@@ -54,7 +55,7 @@ pub fn threshold() -> usize {
 /// server does).
 #[unsafe(no_mangle)]
 pub extern "C" fn uncopy_counters() -> *const Counters {
-    space::COUNTERS
+    PROCESS.space.counters()
 }
 
 /// The counter called `name`, for such a program; 0 where there is none.
@@ -65,7 +66,7 @@ pub extern "C" fn uncopy_counters() -> *const Counters {
 pub unsafe extern "C" fn uncopy_counter(name: *const c_char) -> u64 {
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    let found = space::COUNTERS.snapshot().iter().find(|(n, _)| n.as_bytes() == name);
+    let found = PROCESS.space.counters().snapshot().iter().find(|(n, _)| n.as_bytes() == name);
     found.map_or(0, |(_, value)| value)
 }
 
@@ -142,7 +143,7 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if name == options::INJECT
                 && let Ok(plan) = Plan::parse(value)
             {
-                inject::arm(&plan);
+                inject::arm(&plan, &PROCESS.space.counters().injected);
             }
             if name == options::COSTS
                 && let Ok(measured) = Costs::parse(value)
@@ -183,7 +184,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
     let replaceable = GLIBC_MALLOC.load(Ordering::Relaxed) || values.get(FOREIGN) != 0;
-    let twin = values.get(ALLOCATOR) != 0 && replaceable && twin::init();
+    let twin = values.get(ALLOCATOR) != 0 && replaceable && PROCESS.twin().init();
     // SAFETY: handlers that live as long as the process (the library is never unloaded).
     let heed_forks = || unsafe {
         signals::own();
@@ -204,14 +205,16 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         ranges: values.get(MAX_MAPPINGS) as usize,
         costs,
         copy_bytes: real::copy_bytes,
-        forget_locks,
+        alone,
+        books_short: uncopy_heap::is_short,
+        times: || PROCESS.space.times(),
         started: signals::hold_dumping,
     };
-    match space::init(settings) {
+    match PROCESS.space.init(settings) {
         Ok(()) => {
             if values.get(STATS) != 0 {
-                stats::name_session(session);
-                stats::allow();
+                PROCESS.space.statistics.directory.name_session(session);
+                PROCESS.space.statistics.allow();
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
             if values.get(LEND) != 0 {
@@ -220,9 +223,9 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
                     1 => Pacing::Priced,
                     _ => Pacing::Ignored,
                 };
-                uncopy_vm::lend::allow(costs.lend_from(false), pacing);
+                PROCESS.lending.allow(costs.lend_from(false), pacing);
             }
-            files::allow(values.get(FILE_MEMORY) as usize);
+            PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
             if !twin {
                 heed_forks();
             }
@@ -241,41 +244,34 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
 
 /// Before fork.
 pub extern "C" fn before_fork() {
-    space::before_fork();
-    files::before_fork();
-    // Before the heap: whoever holds the twin allocator's lock may be waiting for the heap's.
-    twin::before_fork();
-    HEAP.before_fork();
-    signals::before_fork();
+    PROCESS.before_fork(|| {
+        HEAP.before_fork();
+        signals::before_fork();
+    });
 }
 
 /// After fork, in the parent.
 pub extern "C" fn after_fork_parent() {
-    signals::after_fork_parent();
-    HEAP.after_fork_parent();
-    twin::after_fork_parent();
-    files::after_fork_parent();
-    space::after_fork_parent();
+    PROCESS.after_fork_parent(|| {
+        signals::after_fork_parent();
+        HEAP.after_fork_parent();
+    });
 }
 
 /// After fork, in the child.
 pub extern "C" fn after_fork_child() {
-    signals::own();
-    HEAP.after_fork_child();
-    twin::after_fork_child();
-    files::disown();
-    space::after_fork_child();
-    files::after_fork_child();
-    family::in_child();
+    PROCESS.after_fork_child(|| {
+        signals::own();
+        HEAP.after_fork_child();
+    });
 }
 
-/// In a child that was made behind our back, where no other thread exists.
-pub fn forget_locks() {
-    HEAP.after_fork_child();
-    twin::after_fork_child();
+/// In a child that was made behind our back, where no other thread exists: it goes on without us.
+pub fn alone() {
+    PROCESS.alone(|| HEAP.after_fork_child());
 }
 
 extern "C" fn end() {
-    stats::withdraw();
+    PROCESS.space.statistics.withdraw();
     summary::end();
 }

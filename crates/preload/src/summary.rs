@@ -2,13 +2,14 @@
 //!
 //! unsafe: duplicates and writes to a descriptor by its number; the program's name is libc's.
 
+use crate::process::PROCESS;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::fmt::Write;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use uncopy_counters::summary;
+use uncopy_kernel::descriptors::lift;
 use uncopy_options::{self as options, VERBOSE, VERBOSE_ALL, VERBOSE_COUNTERS, Values, index_of};
-use uncopy_vm::{family, space};
 
 /// Where it is said: standard error as it was at the start, because programs close theirs before we come to the summary.
 /// -1: nowhere.
@@ -27,10 +28,10 @@ pub fn begin(values: &Values, file: Option<&CStr>) {
     if what == 0 {
         return;
     }
-    let Ok(fd) = space::lift(rustix::stdio::stderr()) else { return };
+    let Ok(fd) = lift(rustix::stdio::stderr()) else { return };
     TO.store(fd.into_raw_fd(), Ordering::Relaxed);
     WHAT.store(what, Ordering::Relaxed);
-    family::join(file.filter(|_| what == VERBOSE));
+    PROCESS.family.join(file.filter(|_| what == VERBOSE));
 }
 
 /// The descriptor that it is written to, or -1.
@@ -49,7 +50,7 @@ fn say(text: &str) {
 /// The line at the start: of the first process, or of each.
 pub fn banner(values: &Values, state: &str) {
     let what = WHAT.load(Ordering::Relaxed);
-    if what == 0 || what == VERBOSE && !family::announces() {
+    if what == 0 || what == VERBOSE && !PROCESS.family.announces() {
         return;
     }
     let mut line = format!(
@@ -67,21 +68,21 @@ pub fn banner(values: &Values, state: &str) {
 /// Before the program executes another: what was done so far is the program's still.
 pub fn before_exec() {
     if WHAT.load(Ordering::Relaxed) == VERBOSE {
-        family::add();
+        PROCESS.family.add(PROCESS.space.counters());
     }
 }
 
 /// At exit.
 pub fn end() {
     let what = WHAT.load(Ordering::Relaxed);
-    if what == 0 || !family::is_ours() {
+    if what == 0 || !PROCESS.family.is_ours(PROCESS.space.counters()) {
         return;
     }
-    family::add();
+    PROCESS.family.add(PROCESS.space.counters());
     let mut text = String::new();
     match WHAT.swap(0, Ordering::Relaxed) {
         VERBOSE => {
-            if let Some((own, others, of_others)) = family::take() {
+            if let Some((own, others, of_others)) = PROCESS.family.take(PROCESS.space.counters()) {
                 let others = summary::of_others(others, &of_others);
                 let mut lines = named(summary::phrases(&own));
                 lines.extend(others.map(|line| format!("uncopy: {line}")));
@@ -95,12 +96,14 @@ pub fn end() {
             }
         }
         VERBOSE_ALL => {
-            let lines = named(summary::phrases(&space::COUNTERS.snapshot()));
+            let lines = named(summary::phrases(&PROCESS.space.counters().snapshot()));
             lines.iter().for_each(|line| text.extend([line, "\n"]));
         }
         VERBOSE_COUNTERS => {
             // (What is 0 says nothing, and a process that did nothing has nothing to say.)
-            for (name, value) in space::COUNTERS.snapshot().iter().filter(|(_, value)| *value > 0) {
+            for (name, value) in
+                PROCESS.space.counters().snapshot().iter().filter(|(_, value)| *value > 0)
+            {
                 let _ = writeln!(text, "uncopy: {name}={value}");
             }
         }
@@ -122,5 +125,5 @@ fn name() -> String {
     // SAFETY: libc's own string, which lives as long as the process.
     let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_string_lossy();
     let name: String = name.chars().filter(|c| !c.is_control()).collect();
-    format!("{name} [{}]", family::owner())
+    format!("{name} [{}]", PROCESS.family.owner())
 }

@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate; looks at the word that glibc keeps before a block.
 
-use crate::hooks;
+use crate::interposed;
 use crate::sites::site;
 use crate::state::{self, FILTER};
 use core::ffi::{CStr, c_void};
@@ -119,7 +119,7 @@ mod tables {
     #![allow(missing_docs, non_snake_case)]
     use super::*;
 
-    hooks! {
+    interposed! {
         /// `free(3)`.
         free(a, _, real) {
             let block = Span::sized(a[0], usable(a[0]));

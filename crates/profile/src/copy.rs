@@ -9,8 +9,8 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use uncopy_flow::layout::{Call, header};
+use uncopy_kernel::early;
 use uncopy_ranges::span::Span;
-use uncopy_vm::early;
 
 /// Copies of fewer bytes are not looked at.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);

@@ -65,7 +65,7 @@ impl Real {
 /// Defines interposed functions: `name(arguments, caller, real) body`. The body makes the call itself, as
 /// `real.call(arguments)`. `find()` looks all of them up.
 #[macro_export]
-macro_rules! hooks {
+macro_rules! interposed {
     ($( $(#[doc = $doc:literal])* $name:ident($args:pat, $caller:pat, $real:ident) $body:block )*) => {
         $(
             /// See the function of this name.

@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate; reads the lists of buffers that the program passed, as the kernel does.
 
-use crate::hooks;
+use crate::interposed;
 use crate::sites::site;
 use crate::state::{self, FILTER, Program};
 use libc::{iovec, mmsghdr, msghdr};
@@ -234,7 +234,7 @@ unsafe fn stream_write(a: [usize; 6], caller: usize, real: impl FnOnce() -> isiz
     }
 }
 
-hooks! {
+interposed! {
     /// `read(2)`.
     read(a, caller, real) { input(Call::read, a[0], Buffers::One(a[1], a[2]), caller, || real.call(a)) }
     /// `read(2)` with a known buffer size.

@@ -14,7 +14,9 @@
 //! | [`copy`] | memcpy and its kin |
 //! | [`blocks`] | free, realloc, munmap and whatever else ends or moves data |
 //! | [`other_names`] | what libc exports under a second name |
-//! | [`state`] | the one follower, its lock, start and fork |
+//! | [`start`] | how it begins and ends, also in forked children |
+//! | [`state`] | the one follower and its lock |
+//! | [`inside`] | whether a thread is in here |
 //! | [`sites`] | which file a return address lies in |
 //! | [`book`] | the file that the command reads |
 //! | [`watch`] | takes pages away to see whether they are touched |
@@ -28,12 +30,14 @@ pub mod book;
 pub mod copy;
 pub mod entry;
 pub mod hooks;
+pub mod inside;
 pub mod other_names;
 pub mod sites;
+pub mod start;
 pub mod state;
 pub mod watch;
 
-use uncopy_vm::heap::Heap;
+use uncopy_heap::Heap;
 
 /// Behind every `Box` and `Vec` of this library. It is used by the constructor, which is the first, and with the
 /// follower's lock held, signals blocked; so no handler finds its own thread inside, and fork, which takes the

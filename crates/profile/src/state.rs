@@ -1,26 +1,17 @@
-//! The one follower of this process, its lock, start and fork.
+//! The one follower of this process, and its lock.
 //!
 //! unsafe: the follower lives in a static behind our own lock; reads what the kernel has just written into the
 //! program's memory, or read from it.
 
-use crate::{book, copy, sites, watch};
-use core::cell::{Cell, UnsafeCell};
-use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
+use crate::{book, inside, watch};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::collections::BTreeMap;
-use uncopy_flow::layout::{SITES, header};
-use uncopy_flow::{Bounds, Follower, ProgramMemory};
-use uncopy_options::{PROFILE, PROFILE_LEAST, PROFILE_TOUCH};
+use uncopy_flow::layout::header;
+use uncopy_flow::{Follower, ProgramMemory};
+use uncopy_kernel::critical::{block_signals, restore_signals};
+use uncopy_kernel::lock::Lock;
 use uncopy_ranges::filter::Filter;
-use uncopy_vm::critical::{block_signals, restore_signals};
-use uncopy_vm::lock::Lock;
-
-/// Most runs of tagged bytes: some 30 MB of books.
-const PIECES: usize = 1 << 18;
-/// Most fingerprints: they stand for 1 GB of data.
-const FINGERPRINTS: usize = 1 << 22;
-/// Below this many bytes nothing is followed, if nothing else is said.
-pub const LEAST: usize = 512;
 
 /// What there is one of.
 pub struct State {
@@ -33,29 +24,31 @@ pub struct State {
     /// Which pages are away.
     pub watch: watch::Watch,
     /// When the CPU time was noted, ns.
-    noted: u64,
+    pub noted: u64,
     /// CPU time of the threads that watch, as far as it is counted, ns.
-    helped: u64,
+    pub helped: u64,
     /// Questions that the filter let through for nothing.
-    vain: u32,
+    pub vain: u32,
 }
 
-struct Global(UnsafeCell<Option<State>>);
-// SAFETY: reached only with the lock held, or in a forked child, which has one thread.
+/// All that this library has of its process. A static: the program calls in with nothing in hand.
+struct Global {
+    state: UnsafeCell<Option<State>>,
+    lock: Lock,
+    on: AtomicBool,
+    /// The process that the follower is of: a child of vfork, or one made behind libc's back, is another.
+    pid: AtomicI32,
+}
+// SAFETY: the state is reached only with the lock held, or in a forked child, which has one thread.
 unsafe impl Sync for Global {}
-static GLOBAL: Global = Global(UnsafeCell::new(None));
-static LOCK: Lock = Lock::new();
-static ON: AtomicBool = AtomicBool::new(false);
-/// The process that the follower is of: a child of vfork, or one made behind libc's back, is another.
-static PID: AtomicI32 = AtomicI32::new(0);
-/// Where books are made.
-static DIRECTORY: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
+static GLOBAL: Global = Global {
+    state: UnsafeCell::new(None),
+    lock: Lock::new(),
+    on: AtomicBool::new(false),
+    pid: AtomicI32::new(0),
+};
 /// Memory that may hold tagged bytes.
 pub static FILTER: Filter = Filter::new();
-
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
 
 /// The program's memory.
 pub struct Program;
@@ -67,34 +60,29 @@ impl ProgramMemory for Program {
     }
 }
 
-/// This thread is one of ours: what it calls is not followed.
-pub fn ours() {
-    INSIDE.with(|i| i.set(true));
-}
-
 /// Whether this thread is in here already, or nothing is followed.
 pub fn idle() -> bool {
-    !ON.load(Relaxed) || INSIDE.with(Cell::get)
+    !GLOBAL.on.load(Relaxed) || inside::is()
 }
 
 /// Runs `f` on the state. No handler of the program runs on this thread meanwhile: it might leave by `longjmp`.
 pub fn with<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
-    if idle() || PID.load(Relaxed) != rustix::process::getpid().as_raw_pid() {
+    if idle() || GLOBAL.pid.load(Relaxed) != rustix::process::getpid().as_raw_pid() {
         return None;
     }
     let began = book::thread_ns();
     let mask = block_signals();
-    INSIDE.with(|i| i.set(true));
-    LOCK.lock();
+    inside::set(true);
+    GLOBAL.lock.lock();
     // SAFETY: the lock is held.
-    let result = unsafe { &mut *GLOBAL.0.get() }.as_mut().map(|state| {
+    let result = unsafe { &mut *GLOBAL.state.get() }.as_mut().map(|state| {
         state.begin();
         let result = f(state);
         state.end(began);
         result
     });
-    LOCK.unlock();
-    INSIDE.with(|i| i.set(false));
+    GLOBAL.lock.unlock();
+    inside::set(false);
     restore_signals(mask);
     result
 }
@@ -131,116 +119,9 @@ impl State {
     }
 }
 
-/// What [`sites::site`] has forgotten, or never had room for.
+/// What `sites::site` has forgotten, or never had room for.
 pub fn site_known(key: usize) -> Option<u32> {
     with(|s| s.sites.get(&key).copied()).unwrap_or(Some(0))
-}
-
-/// The constructor's work. It is the first of all constructors (`-z initfirst`, see build.rs), libc's too: what they
-/// set up (`environ`, standard streams, the program's malloc) is not used. As a rule the process has one thread; but an
-/// auditing library (`LD_AUDIT`) may have started some, or another library, where the linker lets it be the first.
-/// So nothing here counts on that.
-///
-/// # Safety
-/// `envp` is a null-terminated list of strings.
-pub unsafe fn start(envp: *const *const c_char) {
-    let mut least = LEAST;
-    let mut touch = true;
-    let mut directory = None;
-    let mut i = 0;
-    // SAFETY: as the caller promises.
-    unsafe {
-        while !envp.is_null() && !(*envp.add(i)).is_null() {
-            let line = CStr::from_ptr(*envp.add(i)).to_str().unwrap_or_default();
-            i += 1;
-            match line.split_once('=') {
-                Some((PROFILE, value)) => directory = Some(value.to_owned()),
-                Some((PROFILE_LEAST, value)) => least = value.parse().unwrap_or(LEAST),
-                Some((PROFILE_TOUCH, value)) => touch = value != "0",
-                _ => {}
-            }
-        }
-        let secure = libc::getauxval(libc::AT_SECURE) != 0;
-        let Some(directory) = directory.filter(|_| !secure) else { return };
-        DIRECTORY.store(Box::into_raw(Box::new(directory)), Relaxed);
-        if !begin_anew(least.max(16), touch) {
-            return;
-        }
-        if touch {
-            watch::prepare();
-        }
-        libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
-    }
-    copy::follow_from(least.max(16));
-}
-
-fn begin_anew(least: usize, touch: bool) -> bool {
-    // SAFETY: leaked by `start`.
-    let Some(directory) = (unsafe { DIRECTORY.load(Relaxed).as_ref() }) else { return false };
-    let Some(book) = book::open(directory) else { return false };
-    // Number 0 of the sites stands for those that had no room.
-    book.open(SITES);
-    let bounds = Bounds { least, pieces: PIECES, words: FINGERPRINTS };
-    let state = State {
-        follower: Follower::new(book, bounds),
-        sites: BTreeMap::new(),
-        modules: BTreeMap::new(),
-        watch: watch::Watch::new(touch),
-        noted: 0,
-        helped: watch::helped_ns(),
-        vain: 0,
-    };
-    LOCK.lock();
-    // SAFETY: the lock is held. (What a child inherited is left as it is: it is the parent's.)
-    unsafe { core::mem::forget((*GLOBAL.0.get()).replace(state)) };
-    LOCK.unlock();
-    PID.store(rustix::process::getpid().as_raw_pid(), Relaxed);
-    ON.store(true, Relaxed);
-    true
-}
-
-thread_local! {
-    static MASK: Cell<u64> = const { Cell::new(0) };
-}
-
-extern "C" fn before_fork() {
-    if idle() {
-        return;
-    }
-    MASK.with(|m| m.set(block_signals()));
-    INSIDE.with(|i| i.set(true));
-    LOCK.lock();
-    // SAFETY: the lock is held.
-    if let Some(s) = unsafe { &mut *GLOBAL.0.get() } {
-        s.watch.end(&mut s.follower);
-    }
-}
-
-fn after_fork() {
-    INSIDE.with(|i| i.set(false));
-    restore_signals(MASK.with(Cell::get));
-}
-
-extern "C" fn after_fork_parent() {
-    if ON.load(Relaxed) && INSIDE.with(Cell::get) {
-        LOCK.unlock();
-        after_fork();
-    }
-}
-
-extern "C" fn after_fork_child() {
-    if ON.load(Relaxed) && INSIDE.with(Cell::get) {
-        LOCK.reset();
-        ON.store(false, Relaxed);
-        sites::forget();
-        // SAFETY: a forked child has one thread.
-        unsafe {
-            let touch = (*GLOBAL.0.get()).as_ref().is_some_and(|s| s.watch.wanted());
-            watch::forked();
-            begin_anew(copy::least(), touch);
-        }
-        after_fork();
-    }
 }
 
 /// Puts everything in place before the memory is copied behind libc's back.
@@ -248,28 +129,39 @@ pub fn before_unknown_fork() {
     with(|s| s.watch.end(&mut s.follower));
 }
 
-// SAFETY: the dynamic linker calls what stands in these arrays, with (argc, argv, envp) at start.
-#[unsafe(link_section = ".init_array")]
-#[used]
-static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
-// SAFETY: as above, at exit.
-#[unsafe(link_section = ".fini_array")]
-#[used]
-static DESTRUCTOR: extern "C" fn() = end;
+/// Another follower takes the place of the one that was there, which is left as it is: a child's is its parent's.
+pub fn begin(state: State) {
+    GLOBAL.lock.lock();
+    // SAFETY: the lock is held.
+    unsafe { core::mem::forget((*GLOBAL.state.get()).replace(state)) };
+    GLOBAL.lock.unlock();
+    GLOBAL.pid.store(rustix::process::getpid().as_raw_pid(), Relaxed);
+    GLOBAL.on.store(true, Relaxed);
+}
 
-unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *const c_char) {
-    // SAFETY: errno is libc's; the rest as the dynamic linker promises.
-    unsafe {
-        let errno = *libc::__errno_location();
-        copy::find();
-        crate::hooks::find();
-        crate::blocks::find();
-        start(envp);
-        libc::dlerror(); // what our lookups left there is not the program's
-        *libc::__errno_location() = errno;
+/// Before fork, on a thread that is in here until [`after_fork`]: takes the lock.
+pub fn before_fork() {
+    GLOBAL.lock.lock();
+    // SAFETY: the lock is held.
+    if let Some(s) = unsafe { &mut *GLOBAL.state.get() } {
+        s.watch.end(&mut s.follower);
     }
 }
 
-extern "C" fn end() {
-    with(|s| book::note_cpu(s.follower.book()));
+/// Whether this thread has the lock since [`before_fork`].
+pub fn forking() -> bool {
+    GLOBAL.on.load(Relaxed) && inside::is()
+}
+
+/// After fork, in the parent.
+pub fn after_fork_parent() {
+    GLOBAL.lock.unlock();
+}
+
+/// After fork, in the child: nothing is followed. Returns whether pages were watched.
+pub fn after_fork_child() -> bool {
+    GLOBAL.lock.reset();
+    GLOBAL.on.store(false, Relaxed);
+    // SAFETY: a forked child has one thread.
+    unsafe { (*GLOBAL.state.get()).as_ref() }.is_some_and(|s| s.watch.wanted())
 }

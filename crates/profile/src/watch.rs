@@ -11,7 +11,7 @@
 //! unsafe: starts threads; moves pages of the program, whole and with their content.
 
 use crate::book::thread_ns;
-use crate::state;
+use crate::inside;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,8 +20,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use uncopy_flow::Follower;
 use uncopy_flow::layout::header;
+use uncopy_kernel::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
 use uncopy_ranges::span::{PAGE, Span, page_down};
-use uncopy_vm::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
 
 /// A fault is reported with the byte's address.
 const FEATURE_EXACT_ADDRESS: u64 = 1 << 11;
@@ -313,7 +313,7 @@ fn start() {
     wait(&HELPER, 1);
 }
 
-/// libc counts threads, to end the process with the last one (see `uncopy_vm::monitor`): not ours.
+/// libc counts threads, to end the process with the last one (see `uncopy_kernel::thread`): not ours.
 fn uncounted() {
     // SAFETY: an `unsigned int` of libc's data, changed only atomically; null in a libc without it.
     unsafe {
@@ -337,7 +337,7 @@ pub fn prepare() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let floor = limit.unwrap_or(1024).min(1024).saturating_sub(8) as i32;
     let (Ok(high), Ok(stat)) =
-        (uncopy_vm::uffd::duplicate(&device, floor), rustix::fs::fstat(&device))
+        (uncopy_kernel::descriptors::duplicate(&device, floor), rustix::fs::fstat(&device))
     else {
         return;
     };
@@ -379,7 +379,7 @@ fn make() -> Option<Uffd> {
 }
 
 extern "C" fn answer_faults(_: *mut c_void) -> *mut c_void {
-    state::ours();
+    inside::set(true);
     let shadow = Span::sized(SHADOW.load(SeqCst), SLOTS * PAGE);
     let Some(uffd) = make().filter(|u| u.register(shadow).is_ok()) else {
         // (It stays counted: libc will count it out.)
@@ -448,7 +448,7 @@ fn answer(uffd: &Uffd, addr: usize) {
 }
 
 extern "C" fn carry_out(_: *mut c_void) -> *mut c_void {
-    state::ours();
+    inside::set(true);
     uncounted();
     // SAFETY: the other thread keeps it open for the life of the process; their table is shared.
     let uffd = core::mem::ManuallyDrop::new(unsafe { Uffd::from_raw(FD.load(SeqCst)) });

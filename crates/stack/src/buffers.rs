@@ -7,8 +7,8 @@ use arrayvec::ArrayVec;
 use core::ops::Deref;
 use libc::{iovec, msghdr};
 use uncopy_core::plan::MAX_PIECES;
-use uncopy_vm::reading::{self, Plain};
-use uncopy_vm::space;
+use uncopy_kernel::reading::{self, Plain};
+use uncopy_process::process::Process;
 
 /// A list of pieces made by us.
 pub type Pieces = ArrayVec<iovec, MAX_PIECES>;
@@ -60,9 +60,10 @@ pub fn bytes(buffers: &[(usize, usize)]) -> usize {
 
 /// Whether any of the buffers may hold tracked pages (without the lock).
 #[inline]
-pub fn perhaps_tracked(buffers: &[(usize, usize)]) -> bool {
-    space::running()
-        && buffers.iter().any(|&(addr, len)| len > 0 && space::FILTER.perhaps_tracked(addr, len))
+pub fn perhaps_tracked(process: &'static Process, buffers: &[(usize, usize)]) -> bool {
+    let space = &process.space;
+    space.running()
+        && buffers.iter().any(|&(addr, len)| len > 0 && space.filter.perhaps_tracked(addr, len))
 }
 
 /// Whether `p` can point to something of the program's: programs (and their tests) pass small or
@@ -104,9 +105,9 @@ pub unsafe fn give<T: Plain>(to: *mut T, value: T) -> bool {
 /// # Safety
 /// As for [`take`].
 #[inline]
-pub unsafe fn header(msg: *const msghdr) -> Option<msghdr> {
+pub unsafe fn header(process: &'static Process, msg: *const msghdr) -> Option<msghdr> {
     // SAFETY: the caller's promise.
-    if space::wanted() { unsafe { take(msg) } } else { None }
+    if process.space.wanted() { unsafe { take(msg) } } else { None }
 }
 
 /// The buffers of a vectored call, one after the other, read as they are asked for (so not under the lock); none if
@@ -129,8 +130,13 @@ pub unsafe fn each(iov: *const iovec, count: usize) -> impl Iterator<Item = (usi
 /// # Safety
 /// As for [`each`].
 #[inline]
-pub unsafe fn list(iov: *const iovec, count: usize, buffers: &mut Buffers) -> bool {
-    if count > MAX_PIECES || !space::wanted() {
+pub unsafe fn list(
+    process: &'static Process,
+    iov: *const iovec,
+    count: usize,
+    buffers: &mut Buffers,
+) -> bool {
+    if count > MAX_PIECES || !process.space.wanted() {
         return false;
     }
     // SAFETY: the caller's promise.

@@ -4,10 +4,11 @@
 
 use uncopy_core::plan::CopyPlan;
 use uncopy_counters::add;
+use uncopy_process::process::Process;
 use uncopy_ranges::span::PAGE;
-use uncopy_vm::clock::{Sampler, since};
-use uncopy_vm::pages::CopyBytes;
-use uncopy_vm::space;
+use uncopy_space::events::execute;
+use uncopy_space::hold::charging;
+use uncopy_space::pages::CopyBytes;
 
 /// Copies that are too fragmented are halved down to this many bytes.
 const PART_MIN: usize = 16 << 10;
@@ -26,14 +27,17 @@ pub enum Source {
     KeptFile,
 }
 
-static TIMED: Sampler = Sampler::new();
-
 /// Copies `len` bytes from `src` to `dst`, as views where that is possible. Returns false if
 /// nothing of it is tracked: the caller executes the copy as it is.
 ///
 /// # Safety
 /// `src` and `dst` are valid for reading and writing `len` bytes, as for `memcpy`.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a copy's own, where it was called, and what serves it"
+)]
 pub unsafe fn copy(
+    process: &'static Process,
     dst: usize,
     src: usize,
     len: usize,
@@ -42,21 +46,22 @@ pub unsafe fn copy(
     copy_bytes: CopyBytes,
 ) -> bool {
     let kept = source == Source::KeptFile;
-    let started = if kept { None } else { TIMED.begin() };
+    let space = &process.space;
+    let lap = if kept { None } else { process.calls.copies.begin(|| space.clock()) };
     let mut plan = CopyPlan::default();
-    let mut planned = space::with(|b| {
+    let mut planned = space.with(|b| {
         if kept {
             b.never_audit(caller, len);
         }
-        space::charging(b, |b| {
+        charging(b, |b| {
             b.copy_begin(dst, src, len, caller, source != Source::Other, &mut plan);
         })
     });
     if planned.is_none() || plan.bypass {
         if planned.is_some() {
-            space::evict_if_wanted();
-        } else if space::running() {
-            add(&space::COUNTERS.forked_copies, 1);
+            space.evict_if_wanted();
+        } else if space.running() {
+            add(&space.counters().forked_copies, 1);
         }
         let split = planned.is_some() && plan.fragmented && len >= 2 * PART_MIN;
         if split {
@@ -64,7 +69,7 @@ pub unsafe fn copy(
                 // SAFETY: parts of what the caller vouches for; they do not overlap, or the copy
                 // would not be called fragmented.
                 unsafe {
-                    if !copy(dst + at, src + at, len, caller, source, copy_bytes) {
+                    if !copy(process, dst + at, src + at, len, caller, source, copy_bytes) {
                         copy_bytes((dst + at) as *mut u8, (src + at) as *const u8, len);
                     }
                 }
@@ -74,21 +79,20 @@ pub unsafe fn copy(
     }
     if !plan.staged.is_empty() {
         // SAFETY: from the source that the caller vouches for into a pinned, private extent.
-        unsafe { space::execute(&plan.staged, copy_bytes) };
-        let committed =
-            space::with_after_fork(|b| space::charging(b, |b| b.copy_commit(&mut plan)));
+        unsafe { execute(&plan.staged, copy_bytes) };
+        let committed = space.with_after_fork(|b| charging(b, |b| b.copy_commit(&mut plan)));
         planned = planned.zip(committed).map(|(a, b)| a.and(b));
     }
     // SAFETY: into the destination that the caller vouches for, from the source or from pinned
     // extents.
-    unsafe { space::execute(&plan.copies, copy_bytes) };
-    space::release(&mut plan.pins);
-    if let (Some(at), Some(charged)) = (started, planned) {
-        let ns = since(at);
+    unsafe { execute(&plan.copies, copy_bytes) };
+    space.release(&mut plan.pins);
+    if let (Some(lap), Some(charged)) = (lap, planned) {
+        let ns = lap.taken();
         let copied = plan.copies.iter().chain(plan.staged.iter()).map(|c| c.len).sum();
         // (What copies more may have met page faults that nobody charged it for.)
         if copied <= FRINGES {
-            space::with(|b| b.took(plan.site, charged, ns, copied));
+            space.with(|b| b.took(plan.site, charged, ns, copied));
         }
     }
     true

@@ -1,6 +1,6 @@
 //! Reads that are answered from kept files: the buffer becomes a view of what was read once.
 //!
-//! Whether a file is kept, and that it cannot change while it is, is [`uncopy_vm::files`]'s business.
+//! Whether a file is kept, and that it cannot change while it is, is [`uncopy_kept::files`]'s business.
 //! Its bytes lie in memory of ours that consists of views; so a read of it is an elided copy like any
 //! other: the policy decides, by the place that the program called from.
 //!
@@ -17,15 +17,17 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::SeekFrom;
 use uncopy_counters::add;
 use uncopy_inject::{Call, Error};
+use uncopy_kept::files::{CHUNK, Kept, READ_MIN, chunks};
+use uncopy_kernel::inject;
+use uncopy_kernel::reach::copy_within;
+use uncopy_process::process::Process;
 use uncopy_shelf::Chunk;
-use uncopy_vm::files::{self, CHUNK, Kept, READ_MIN, chunks};
-use uncopy_vm::pages::CopyBytes;
-use uncopy_vm::{inject, space};
+use uncopy_space::pages::CopyBytes;
 
 /// Whether a read of `n` bytes may be answered from a kept file.
 #[inline]
-pub fn perhaps(n: usize) -> bool {
-    n >= READ_MIN && files::allowed()
+pub fn perhaps(process: &'static Process, n: usize) -> bool {
+    n >= READ_MIN && process.files.allowed()
 }
 
 /// Answers a read of `n` bytes of `fd` at `at` (`None`: at its position, which moves) into the buffer at
@@ -34,7 +36,12 @@ pub fn perhaps(n: usize) -> bool {
 ///
 /// # Safety
 /// As for `read(2)`: what is valid of the buffer may be overwritten.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a read's own, where it was called, and what serves it"
+)]
 pub unsafe fn read(
+    process: &'static Process,
     fd: i32,
     dst: usize,
     n: usize,
@@ -44,33 +51,34 @@ pub unsafe fn read(
     read: impl Fn(&[iovec], i64) -> isize,
 ) -> Option<isize> {
     // (What a site that rests would have to be copied, the plain read copies faster.)
-    if fd < 0 || at.is_some_and(|at| at < 0) || space::PAUSES.rests(caller, n) {
+    if fd < 0 || at.is_some_and(|at| at < 0) || process.space.pauses().rests(caller, n) {
         return None;
     }
     // SAFETY: used for calls that answer EBADF if it is not open.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let kept = files::ask(file, fd, n)?;
+    let kept = process.files.ask(file, fd, n)?;
     let from = match at {
         Some(at) => at as u64,
         None => seek(file, 0)?,
     };
     let want = (kept.size().checked_sub(from)?).min(n as u64) as usize;
-    if want < READ_MIN || n / 2 >= want && space::PAUSES.rests(caller, want) {
+    if want < READ_MIN || n / 2 >= want && process.space.pauses().rests(caller, want) {
         return None;
     }
-    if !fill(&kept, file, from, want, copy_bytes, &read) {
+    if !fill(process, &kept, file, from, want, copy_bytes, &read) {
         return None;
     }
     if at.is_some() {
         // SAFETY: the caller's promise.
-        return unsafe { deliver(&kept, dst, from, want, caller) }.then_some(want as isize);
+        return unsafe { deliver(process, &kept, dst, from, want, caller) }
+            .then_some(want as isize);
     }
     // The position moves first: another thread that reads here now gets what follows, as it does when
     // the kernel makes one read wait for the other.
     let start = seek(file, want as i64)?.checked_sub(want as u64)?;
     if start == from {
         // SAFETY: the caller's promise.
-        if unsafe { deliver(&kept, dst, from, want, caller) } {
+        if unsafe { deliver(process, &kept, dst, from, want, caller) } {
             return Some(want as isize);
         }
     }
@@ -89,7 +97,9 @@ fn seek(file: BorrowedFd<'_>, by: i64) -> Option<u64> {
 }
 
 /// Has the chunks of `len` bytes from `from` read, where they are not there. Returns whether all are.
+#[expect(clippy::too_many_arguments, reason = "what is read, from where, how")]
 fn fill(
+    process: &'static Process,
     kept: &Kept,
     file: BorrowedFd<'_>,
     from: u64,
@@ -102,7 +112,7 @@ fn fill(
             Chunk::There => {}
             Chunk::NotNow => return false,
             Chunk::Yours => {
-                let there = fill_chunk(kept, chunk, copy_bytes, &read);
+                let there = fill_chunk(process, kept, chunk, copy_bytes, &read);
                 if !kept.filled(chunk, file, there) {
                     return false;
                 }
@@ -114,6 +124,7 @@ fn fill(
 
 /// Reads a chunk into extents.
 fn fill_chunk(
+    process: &'static Process,
     kept: &Kept,
     chunk: usize,
     copy_bytes: CopyBytes,
@@ -126,30 +137,39 @@ fn fill_chunk(
     let buffer = Buffers::one(span.start, span.len());
     let offset = (chunk * CHUNK) as i64;
     let got = input(
+        process,
         On::Vectored,
         &buffer,
         copy_bytes,
         || read(&[piece(span.start, span.len())], offset),
         |p: &mut Pieces| Some(read(p, offset)),
     );
-    add(&space::COUNTERS.kept_fill_bytes, got.max(0) as u64);
+    add(&process.space.counters().kept_fill_bytes, got.max(0) as u64);
     got == span.len() as isize
 }
 
 /// Makes the buffer a view of the file's bytes. Returns false where that was not to be (some of them may
 /// be there all the same: they are what a plain read puts there).
-unsafe fn deliver(kept: &Kept, dst: usize, from: u64, len: usize, caller: usize) -> bool {
+unsafe fn deliver(
+    process: &'static Process,
+    kept: &Kept,
+    dst: usize,
+    from: u64,
+    len: usize,
+    caller: usize,
+) -> bool {
     FAILED.with(|f| f.set(false));
     // SAFETY: the source is ours; the buffer is the caller's to be overwritten, and reached through
     // the kernel only, or through the tracker, which knows it.
-    let done =
-        unsafe { copy(dst, kept.address(from), len, caller, Source::KeptFile, through_kernel) };
+    let done = unsafe {
+        copy(process, dst, kept.address(from), len, caller, Source::KeptFile, through_kernel)
+    };
     if !done || FAILED.with(Cell::get) {
         return false;
     }
-    add(&space::COUNTERS.kept_reads, 1);
-    add(&space::COUNTERS.kept_read_bytes, len as u64);
-    remember(core::iter::once((dst, len)), len as isize);
+    add(&process.space.counters().kept_reads, 1);
+    add(&process.space.counters().kept_read_bytes, len as u64);
+    remember(process, core::iter::once((dst, len)), len as isize);
     true
 }
 
@@ -166,7 +186,7 @@ unsafe extern "C" fn through_kernel(dst: *mut u8, src: *const u8, n: usize) -> *
     };
     let to = iovec { iov_base: dst.cast(), iov_len: most };
     let from = iovec { iov_base: src.cast_mut().cast(), iov_len: most };
-    let done = space::copy_within(&from, &to);
+    let done = copy_within(&from, &to);
     if done != n as isize {
         FAILED.with(|f| f.set(true));
     }

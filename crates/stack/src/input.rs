@@ -7,9 +7,11 @@ use crate::buffers::{Buffers, Pieces, each, list, perhaps_tracked, piece, refuse
 use crate::on::On;
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
-use uncopy_vm::clock::{Lap, Sampler};
-use uncopy_vm::pages::CopyBytes;
-use uncopy_vm::space;
+use uncopy_kernel::clock::Lap;
+use uncopy_process::process::Process;
+use uncopy_space::events::execute;
+use uncopy_space::hold::{charging, note};
+use uncopy_space::pages::CopyBytes;
 
 /// Inputs smaller than this are not remembered as origins: what is copied of them is small.
 const ORIGIN_MIN: usize = 1024;
@@ -19,29 +21,30 @@ const ORIGIN_MIN: usize = 1024;
 /// cannot. Both return what the libc function does: bytes, or -1 with errno
 /// set.
 pub fn input<const N: usize>(
+    process: &'static Process,
     on: On,
     buffers: &Buffers<N>,
     copy_bytes: CopyBytes,
     as_it_is: impl FnOnce() -> isize,
     scattered: impl FnOnce(&mut Pieces) -> Option<isize>,
 ) -> isize {
-    if !perhaps_tracked(buffers) {
+    if !perhaps_tracked(process, buffers) {
         let received = as_it_is();
-        remember(buffers.iter().copied(), received);
+        remember(process, buffers.iter().copied(), received);
         return received;
     }
-    static TIMED: Sampler = Sampler::new();
-    let mut lap = Lap::begin(&TIMED);
+    let space = &process.space;
+    let mut lap = process.calls.inputs.begin(|| space.clock());
     let mut plan = InputPlan::default();
-    let planned = space::with(|b| space::charging(b, |b| b.input_begin(buffers, &mut plan)));
+    let planned = space.with(|b| charging(b, |b| b.input_begin(buffers, &mut plan)));
     if planned.is_none() || plan.bypass {
-        space::evict_if_wanted();
+        space.evict_if_wanted();
         let received = as_it_is();
-        remember(buffers.iter().copied(), received);
+        remember(process, buffers.iter().copied(), received);
         return received;
     }
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
-    let made = on.takes(pieces.len(), buffers.len());
+    let made = on.takes(&process.calls, pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
     let made = if made { scattered(&mut pieces) } else { None };
     let (received, scattered) = match made {
@@ -51,13 +54,13 @@ pub fn input<const N: usize>(
         Some(received) => (received, true),
         None => (as_it_is(), false),
     };
-    let lap = lap.and_then(Lap::resume).zip(planned);
+    let lap = lap.and_then(|lap| lap.resume(space.clock())).zip(planned);
     let bytes = if scattered { received.max(0) as usize } else { 0 };
-    space::with_after_fork(|b| space::note(b, lap, |b| b.input_commit(&mut plan, bytes)));
+    space.with_after_fork(|b| note(b, lap, |b| b.input_commit(&mut plan, bytes)));
     // SAFETY: the plan's own copies, its pins still held.
-    unsafe { space::execute(&plan.copies, copy_bytes) };
-    space::release(&mut plan.pins);
-    remember(buffers.iter().copied(), received);
+    unsafe { execute(&plan.copies, copy_bytes) };
+    space.release(&mut plan.pins);
+    remember(process, buffers.iter().copied(), received);
     received
 }
 
@@ -66,6 +69,7 @@ pub fn input<const N: usize>(
 /// # Safety
 /// As for [`each`].
 pub unsafe fn input_listed(
+    process: &'static Process,
     on: On,
     (iov, count): (*const iovec, usize),
     copy_bytes: CopyBytes,
@@ -75,30 +79,34 @@ pub unsafe fn input_listed(
     // SAFETY: the caller's promise.
     unsafe {
         let mut buffers = Buffers::default();
-        if list(iov, count, &mut buffers) {
-            return input(on, &buffers, copy_bytes, as_it_is, scattered);
+        if list(process, iov, count, &mut buffers) {
+            return input(process, on, &buffers, copy_bytes, as_it_is, scattered);
         }
         let received = as_it_is();
-        remember(each(iov, count), received);
+        remember(process, each(iov, count), received);
         received
     }
 }
 
 /// Remembers where input data lies, so that its first copy may move it.
 #[inline]
-pub fn remember(buffers: impl Iterator<Item = (usize, usize)>, received: isize) {
-    if received < ORIGIN_MIN as isize || !space::wanted() {
+pub fn remember(
+    process: &'static Process,
+    buffers: impl Iterator<Item = (usize, usize)>,
+    received: isize,
+) {
+    if received < ORIGIN_MIN as isize || !process.space.wanted() {
         return;
     }
     let mut left = received as usize;
     for (addr, len) in buffers {
         let got = len.min(left);
-        space::FILTER.input(addr, got);
-        space::REPEATS.changed(addr, got);
+        process.space.filter.input(addr, got);
+        process.space.repeats.changed(addr, got);
         left -= got;
         if left == 0 {
             break;
         }
     }
-    space::input_seen();
+    process.space.input_seen();
 }

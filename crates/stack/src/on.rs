@@ -2,11 +2,12 @@
 //!
 //! unsafe: borrows a descriptor for one call.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, Stat, fstat, fstatfs, major, minor};
 use uncopy_inject::Call;
-use uncopy_vm::inject;
+use uncopy_kernel::inject;
+use uncopy_process::calls::{Calls, FILE_SYSTEMS};
 
 /// What a call is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +20,9 @@ pub enum On {
 
 impl On {
     /// Whether so many pieces may stand for so many buffers.
-    pub(crate) fn takes(self, pieces: usize, buffers: usize) -> bool {
+    pub(crate) fn takes(self, calls: &Calls, pieces: usize, buffers: usize) -> bool {
         match self {
-            Self::Descriptor(fd) if pieces != 1 || buffers != 1 => takes_pieces(fd),
+            Self::Descriptor(fd) if pieces != 1 || buffers != 1 => takes_pieces(calls, fd),
             _ => true,
         }
     }
@@ -29,7 +30,7 @@ impl On {
 
 /// Whether `fd` takes several pieces as one piece: a socket, a pipe or a file that holds data. A driver without
 /// vectored writes would see several calls, and so would a file that the kernel makes up.
-fn takes_pieces(fd: i32) -> bool {
+fn takes_pieces(calls: &Calls, fd: i32) -> bool {
     if fd < 0 {
         return false;
     }
@@ -38,7 +39,7 @@ fn takes_pieces(fd: i32) -> bool {
     let stat = inject::check(Call::Fstat).and_then(|()| fstat(fd));
     stat.is_ok_and(|s| match FileType::from_raw_mode(s.st_mode) {
         FileType::Socket | FileType::Fifo => true,
-        FileType::RegularFile => holds_data(fd, &s),
+        FileType::RegularFile => holds_data(calls, fd, &s),
         _ => false,
     })
 }
@@ -63,17 +64,15 @@ const KNOWN: [u32; 14] = [
 ];
 
 /// Whether a regular file holds data, rather than being made up by the kernel.
-fn holds_data(fd: BorrowedFd<'_>, s: &Stat) -> bool {
+fn holds_data(calls: &Calls, fd: BorrowedFd<'_>, s: &Stat) -> bool {
     // What has a device, or blocks, is stored somewhere.
-    major(s.st_dev) != 0 || s.st_blocks > 0 || known(fd, s.st_dev)
+    major(s.st_dev) != 0 || s.st_blocks > 0 || known(calls, fd, s.st_dev)
 }
 
 /// Whether the file system `dev`, which has no device, is one of [`KNOWN`]: it is asked once. (Should the number become that of
 /// another, this is for what is empty.)
-fn known(fd: BorrowedFd<'_>, dev: u64) -> bool {
-    const REMEMBERED: usize = 64;
-    static ASKED: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
-    let asked = &ASKED[minor(dev) as usize % REMEMBERED];
+fn known(calls: &Calls, fd: BorrowedFd<'_>, dev: u64) -> bool {
+    let asked = &calls.file_systems[minor(dev) as usize % FILE_SYSTEMS];
     let mut value = asked.load(Relaxed);
     if value >> 1 != dev {
         let Ok(fs) = inject::check(Call::Fstat).and_then(|()| fstatfs(fd)) else { return false };

@@ -8,10 +8,13 @@ use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::OutputPlan;
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_counters::add;
+use uncopy_kernel::clock::Lap;
+use uncopy_kernel::critical;
+use uncopy_lend::kind::{Kind, fits};
+use uncopy_lend::send::{Lent, Target};
+use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
-use uncopy_vm::clock::{Lap, Sampler};
-use uncopy_vm::lend::{self, Kind, Lent, Target};
-use uncopy_vm::{critical, space};
+use uncopy_space::hold::{charging, note};
 
 /// What is known of a call that writes to a stream.
 #[derive(Clone, Copy, Debug)]
@@ -31,21 +34,22 @@ pub struct Stream {
 /// `stream` tells more of it, where it is one that may go by reference.
 #[inline]
 pub fn output<const N: usize>(
+    process: &'static Process,
     on: On,
     buffers: &Buffers<N>,
     stream: Option<Stream>,
     as_it_is: impl FnOnce() -> isize,
     gathered: impl Fn(&Pieces) -> isize,
 ) -> isize {
-    let stream = stream.filter(|_| bytes(buffers) >= lend::from());
-    if !perhaps_tracked(buffers) {
+    let stream = stream.filter(|_| bytes(buffers) >= process.lending.from());
+    if !perhaps_tracked(process, buffers) {
         // (Most calls end here.)
-        let adopted = stream.is_some_and(|s| adopt_repeats(buffers, &s));
+        let adopted = stream.is_some_and(|s| adopt_repeats(process, buffers, &s));
         if !adopted {
             return as_it_is();
         }
     }
-    output_tracked(on, buffers, stream, as_it_is, gathered)
+    output_tracked(process, on, buffers, stream, as_it_is, gathered)
 }
 
 /// Makes an output call from the `count` buffers that `iov` lists: see [`output`].
@@ -53,6 +57,7 @@ pub fn output<const N: usize>(
 /// # Safety
 /// As for [`each`](crate::buffers::each).
 pub unsafe fn output_listed(
+    process: &'static Process,
     on: On,
     (iov, count): (*const iovec, usize),
     stream: Option<Stream>,
@@ -61,28 +66,29 @@ pub unsafe fn output_listed(
 ) -> isize {
     let mut buffers = Buffers::default();
     // SAFETY: the caller's promise.
-    if unsafe { list(iov, count, &mut buffers) } {
-        output(on, &buffers, stream, as_it_is, gathered)
+    if unsafe { list(process, iov, count, &mut buffers) } {
+        output(process, on, &buffers, stream, as_it_is, gathered)
     } else {
         as_it_is()
     }
 }
 
 fn output_tracked(
+    process: &'static Process,
     on: On,
     buffers: &[(usize, usize)],
     stream: Option<Stream>,
     as_it_is: impl FnOnce() -> isize,
     gathered: impl Fn(&Pieces) -> isize,
 ) -> isize {
-    static TIMED: Sampler = Sampler::new();
+    let space = &process.space;
     // (What may go by reference asks more questions, and is another work when it does.)
-    let mut lap = if stream.is_none() { Lap::begin(&TIMED) } else { None };
+    let mut lap =
+        if stream.is_none() { process.calls.outputs.begin(|| space.clock()) } else { None };
     let mut plan = OutputPlan::default();
     let plan_it = |plan: &mut OutputPlan| {
         *plan = OutputPlan::default();
-        space::with(|b| space::charging(b, |b| b.output_begin(buffers, plan)))
-            .filter(|_| !plan.bypass)
+        space.with(|b| charging(b, |b| b.output_begin(buffers, plan))).filter(|_| !plan.bypass)
     };
     let mut planned = plan_it(&mut plan);
     if let Some(s) = &stream {
@@ -90,12 +96,12 @@ fn output_tracked(
             let resident =
                 |(p, id): (&(usize, usize), &ExtentId)| (*id == ExtentId::NONE).then_some(*p);
             let pieces = plan.pieces.iter().zip(&plan.extents);
-            adopt_repeats(&Buffers::of(pieces.filter_map(resident)), s)
+            adopt_repeats(process, &Buffers::of(pieces.filter_map(resident)), s)
         } else {
-            adopt_repeats(buffers, s)
+            adopt_repeats(process, buffers, s)
         };
         if again {
-            space::release(&mut plan.pins);
+            space.release(&mut plan.pins);
             planned = plan_it(&mut plan);
         }
     }
@@ -103,8 +109,8 @@ fn output_tracked(
         return as_it_is();
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
-    let lent = stream.map_or(Lent::No, |s| by_reference(&mut plan, &pieces, &s));
-    let takes = lent != Lent::No || on.takes(pieces.len(), buffers.len());
+    let lent = stream.map_or(Lent::No, |s| by_reference(process, &mut plan, &pieces, &s));
+    let takes = lent != Lent::No || on.takes(&process.calls, pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
     let sent = match lent {
         Lent::No => takes.then(|| {
@@ -114,10 +120,10 @@ fn output_tracked(
         Lent::Done(sent) => Some(sent),
         Lent::Rest(sent) => Some(sent as isize + gathered(&behind(&pieces, sent)).max(0)),
     };
-    let lap = lap.and_then(Lap::resume).zip(planned);
+    let lap = lap.and_then(|lap| lap.resume(space.clock())).zip(planned);
     let bytes = sent.unwrap_or(0).max(0) as usize;
-    space::with_after_fork(|b| {
-        space::note(b, lap, |b| b.output_done(&mut plan, bytes, lent != Lent::No));
+    space.with_after_fork(|b| {
+        note(b, lap, |b| b.output_done(&mut plan, bytes, lent != Lent::No));
     });
     match sent {
         // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
@@ -178,46 +184,57 @@ fn behind(pieces: &Pieces, sent: usize) -> Pieces {
 }
 
 /// Sends what of the plan may go by reference so, and the rest with it.
-fn by_reference(plan: &mut OutputPlan, pieces: &Pieces, stream: &Stream) -> Lent {
-    if plan.gathered < lend::from() {
+fn by_reference(
+    process: &'static Process,
+    plan: &mut OutputPlan,
+    pieces: &Pieces,
+    stream: &Stream,
+) -> Lent {
+    let space = &process.space;
+    if plan.gathered < process.lending.from() {
         return Lent::No;
     }
     if !plan.again {
-        add(&space::COUNTERS.unlent_sent_once, 1);
+        add(&space.counters().unlent_sent_once, 1);
         return Lent::No;
     }
-    if space::PAUSES.rests(stream.caller, bytes(&plan.pieces)) {
-        add(&space::COUNTERS.unlent_resting, 1);
+    if space.pauses().rests(stream.caller, bytes(&plan.pieces)) {
+        add(&space.counters().unlent_resting, 1);
         return Lent::No;
     }
-    let kind = if stream.plain { lend::kind(stream.target.fd) } else { None };
-    let Some(kind) = kind.filter(|k| lend::fits(*k, pieces)) else {
-        add(&space::COUNTERS.unlent_peer, 1);
+    let kind = if stream.plain { process.lending.kind(stream.target.fd) } else { None };
+    let Some(kind) = kind.filter(|k| fits(*k, pieces)) else {
+        add(&space.counters().unlent_peer, 1);
         return Lent::No;
     };
-    space::with(|b| b.lend(plan, stream.caller, kind == Kind::PacedTcp));
+    space.with(|b| b.lend(plan, stream.caller, kind == Kind::PacedTcp));
     if plan.lent == 0 {
         return Lent::No;
     }
-    lend::send(kind, &stream.target, pieces, plan.lent)
+    let lent = process.lending.send(kind, &stream.target, pieces, plan.lent);
+    if lent == Lent::No {
+        add(&space.counters().unlent_refused, 1);
+    }
+    lent
 }
 
 /// Large resident buffers that were sent just like this some times already become views. Returns whether
 /// any did.
-fn adopt_repeats(buffers: &[(usize, usize)], stream: &Stream) -> bool {
-    if !space::wanted() || !stream.plain {
+fn adopt_repeats(process: &'static Process, buffers: &[(usize, usize)], stream: &Stream) -> bool {
+    let space = &process.space;
+    if !space.wanted() || !stream.plain {
         return false;
     }
     let mut adopted = false;
     for &(addr, len) in buffers {
-        if len < ADOPT_MIN || space::REPEATS.sent(addr, len) < ADOPT_AFTER {
+        if len < ADOPT_MIN || space.repeats.sent(addr, len) < ADOPT_AFTER {
             continue;
         }
         let total = bytes(buffers);
-        if !space::PAUSES.rests(stream.caller, total) {
-            match adopt(Span::sized(addr, len), total, stream) {
+        if !space.pauses().rests(stream.caller, total) {
+            match adopt(process, Span::sized(addr, len), total, stream) {
                 Some(true) => adopted = true,
-                Some(false) => space::REPEATS.unfit(addr),
+                Some(false) => space.repeats.unfit(addr),
                 None => {}
             }
         }
@@ -226,24 +243,25 @@ fn adopt_repeats(buffers: &[(usize, usize)], stream: &Stream) -> bool {
 }
 
 /// What the descriptor is, if it takes pages, these among them.
-fn takes(span: Span, stream: &Stream) -> Option<Kind> {
-    lend::kind(stream.target.fd).filter(|k| lend::fits(*k, &[piece(span.start, span.len())]))
+fn takes(process: &'static Process, span: Span, stream: &Stream) -> Option<Kind> {
+    process.lending.kind(stream.target.fd).filter(|k| fits(*k, &[piece(span.start, span.len())]))
 }
 
 /// Makes a view of `span`, if it can; `None`: not just now.
 #[cold]
-fn adopt(span: Span, total: usize, stream: &Stream) -> Option<bool> {
+fn adopt(process: &'static Process, span: Span, total: usize, stream: &Stream) -> Option<bool> {
+    let space = &process.space;
     if critical::inside() {
         return None;
     }
     if !(stream.movable)(span.start) || !(stream.movable)(span.end - 1) {
         return Some(false);
     }
-    let Some(kind) = takes(span, stream) else { return Some(false) };
+    let Some(kind) = takes(process, span, stream) else { return Some(false) };
     // (As for the first elided copy: starting makes a thread.)
-    if !space::running() && (critical::in_handler() || !space::start()) {
+    if !space.running() && (critical::in_handler() || !space.start()) {
         return None;
     }
     let paced = kind == Kind::PacedTcp;
-    space::with(|b| b.adopt(span, stream.caller, total, paced))
+    space.with(|b| b.adopt(span, stream.caller, total, paced))
 }

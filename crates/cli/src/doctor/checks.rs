@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::Serialize;
-use uncopy_vm::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
+use uncopy_kernel::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
 
 use crate::run::userfaultfd::{DEVICE, user};
 use crate::units;

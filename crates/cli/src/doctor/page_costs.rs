@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uncopy_kernel::uffd::{Event, FEATURE_MOVE, Maker, Msg, Uffd};
 use uncopy_ranges::span::{PAGE, Span};
-use uncopy_vm::uffd::{Event, FEATURE_MOVE, Maker, Msg, Uffd};
 
 use super::measured::{Measured, SIZES, Work};
 use super::region::Region;

@@ -9,14 +9,18 @@ use std::os::fd::AsRawFd;
 use std::thread;
 
 use nix::time::{ClockId, clock_gettime};
+use uncopy_lend::kind::Kind;
+use uncopy_lend::send::{Calls, Lending, Lent, Target};
 use uncopy_ranges::span::Span;
-use uncopy_vm::lend::{self, Calls, Kind, Lent, Target};
 
 use super::measured::{Measured, Work};
 use super::region::Region;
 use super::sample::of;
 use crate::Outcome;
 use crate::bench::{cores, stats::median};
+
+/// The pipes that are measured with.
+static LENDING: Lending = Lending::new();
 
 const MB: usize = 1 << 20;
 const SMALL: usize = 64 << 10;
@@ -131,7 +135,7 @@ fn send(mut to: &TcpStream, message: Span, by_reference: bool) -> Option<()> {
         let calls = Calls { splice: libc_splice, vmsplice: libc_vmsplice, sendmsg: libc_sendmsg };
         let target = Target { fd: to.as_raw_fd(), more: false, no_signal: true, calls };
         let piece = libc::iovec { iov_base: message.start as *mut _, iov_len: message.len() };
-        if lend::send(Kind::Tcp, &target, &[piece], 1) != Lent::Done(message.len() as isize) {
+        if LENDING.send(Kind::Tcp, &target, &[piece], 1) != Lent::Done(message.len() as isize) {
             return None;
         }
     } else {

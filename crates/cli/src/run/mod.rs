@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use uncopy_options::{self as options, Kind, OPTIONS, Spec};
-use uncopy_vm::family;
+use uncopy_stats::family;
 
 use self::environment::Environment;
 use crate::doctor::cache;

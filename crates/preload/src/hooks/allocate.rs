@@ -1,33 +1,33 @@
-//! malloc and its kin: large blocks go to the twin allocator ([`uncopy_vm::twin`]), all others to the
+//! malloc and its kin: large blocks go to the twin allocator ([`uncopy_twin`]), all others to the
 //! allocator behind us. And what ends with a block: its views.
 //!
 //! unsafe: see the crate.
 
-use super::memory::{perhaps_tracked, with_room};
+use super::ours::{perhaps_tracked, with_room};
+use crate::process::PROCESS;
 use crate::real;
 use crate::start::{GLIBC_MALLOC, USABLE_SIZE};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use libc::size_t;
 use uncopy_ranges::span::{PAGE, Span};
-use uncopy_vm::space;
-use uncopy_vm::twin::{self, Given};
+use uncopy_twin::Given;
 
 /// Alignment that malloc promises.
 const ALIGNED: usize = 16;
 
 fn large(size: usize) -> *mut c_void {
-    address(twin::allocate(size))
+    address(PROCESS.twin().allocate(size))
 }
 
 fn grown(size: usize, from: *mut c_void) -> *mut c_void {
-    address(twin::allocate_grown(size, from as usize))
+    address(PROCESS.twin().allocate_grown(size, from as usize))
 }
 
 /// Whether `p` is a block of the twin allocator's.
 #[inline]
 fn is_twins(p: *mut c_void) -> bool {
-    twin::owns(p as usize) && twin::holds(p as usize)
+    PROCESS.twin().owns(p as usize) && PROCESS.twin().holds(p as usize)
 }
 
 fn address(given: Option<Given>) -> *mut c_void {
@@ -49,7 +49,7 @@ fn invalid(call: &str) -> ! {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(n: size_t) -> *mut c_void {
-    if twin::wants(n) {
+    if PROCESS.twin().wants(n) {
         let p = large(n);
         if !p.is_null() {
             return p;
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn malloc(n: size_t) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(n: size_t, each: size_t) -> *mut c_void {
     if let Some(bytes) = n.checked_mul(each)
-        && twin::wants(bytes)
-        && let Some(given) = twin::allocate(bytes)
+        && PROCESS.twin().wants(bytes)
+        && let Some(given) = PROCESS.twin().allocate(bytes)
     {
         if !given.zeros {
             // SAFETY: a block of that many bytes that nobody else has.
@@ -86,7 +86,7 @@ unsafe fn clear(block: Span) {
     };
     let mut at = block.start;
     if perhaps_tracked(block.start, block.len()) {
-        for zeros in space::emptied(block) {
+        for zeros in PROCESS.space.emptied(block) {
             zero(at, zeros.start);
             at = zeros.end;
         }
@@ -100,7 +100,7 @@ unsafe fn clear(block: Span) {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
-    if align <= PAGE && twin::wants(n) {
+    if align <= PAGE && PROCESS.twin().wants(n) {
         let p = large(n);
         if !p.is_null() {
             return p;
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void {
-    if align <= PAGE && align.is_power_of_two() && twin::wants(n) {
+    if align <= PAGE && align.is_power_of_two() && PROCESS.twin().wants(n) {
         let p = large(n);
         if !p.is_null() {
             return p;
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int {
     let plain = align <= PAGE && align.is_power_of_two() && align >= size_of::<usize>();
-    if plain && twin::wants(n) {
+    if plain && PROCESS.twin().wants(n) {
         let p = large(n);
         if !p.is_null() {
             // SAFETY: where the program wants the address.
@@ -152,7 +152,10 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, n: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> size_t {
     if is_twins(p) {
-        return twin::usable_size(p as usize).unwrap_or_else(|_| invalid("malloc_usable_size"));
+        return PROCESS
+            .twin()
+            .usable_size(p as usize)
+            .unwrap_or_else(|_| invalid("malloc_usable_size"));
     }
     // SAFETY: the program's own argument.
     unsafe { real::malloc_usable_size(p) }
@@ -171,7 +174,7 @@ const IS_MMAPPED: usize = 2;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(p: *mut c_void) {
     if is_twins(p) {
-        if twin::free(p as usize).is_err() {
+        if PROCESS.twin().free(p as usize).is_err() {
             invalid("free");
         }
         return;
@@ -179,7 +182,7 @@ pub unsafe extern "C" fn free(p: *mut c_void) {
     // SAFETY: the program's own argument: a block of the allocator behind us; glibc keeps the word
     // before it.
     unsafe {
-        if !p.is_null() && space::running() && USABLE_SIZE.load(Ordering::Relaxed) {
+        if !p.is_null() && PROCESS.space.running() && USABLE_SIZE.load(Ordering::Relaxed) {
             if GLIBC_MALLOC.load(Ordering::Relaxed) {
                 let word = *p.cast::<usize>().sub(1);
                 let size = word & !FLAGS;
@@ -262,9 +265,9 @@ unsafe fn end_views(p: *mut c_void, unmaps: bool) {
     if unmaps {
         // Another thread may be given the same addresses by an allocator whose mmap we do not see,
         // before the kernel's report of the unmapping is read: forget them now.
-        space::with_after_fork(|b| b.forget(block));
+        PROCESS.space.with_after_fork(|b| b.forget(block));
     } else {
-        space::freed(block);
+        PROCESS.space.freed(block);
     }
 }
 
@@ -286,7 +289,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
         if n == 0 || !USABLE_SIZE.load(Ordering::Relaxed) {
             return real::realloc(p, n);
         }
-        let joins = twin::wants(n);
+        let joins = PROCESS.twin().wants(n);
         if !joins && !perhaps_tracked(p as usize, PAGE + 1) {
             return real::realloc(p, n);
         }
@@ -294,7 +297,7 @@ pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
         let block = Span::sized(p as usize, size);
         let viewed = size >= crate::start::threshold()
             && perhaps_tracked(p as usize, size)
-            && space::with(|b| b.views_in(block)) == Some(true);
+            && PROCESS.space.with(|b| b.views_in(block)) == Some(true);
         if n <= size || !(joins || viewed) {
             return real::realloc(p, n);
         }
@@ -317,13 +320,13 @@ unsafe fn resize(p: *mut c_void, n: usize) -> *mut c_void {
             free(p);
             return core::ptr::null_mut();
         }
-        match twin::resize(p as usize, n) {
+        match PROCESS.twin().resize(p as usize, n) {
             Ok(true) => return p,
             Ok(false) => {}
             Err(_) => invalid("realloc"),
         }
         let size = malloc_usable_size(p).min(n);
-        let mut other = if twin::wants(n) { grown(n, p) } else { core::ptr::null_mut() };
+        let mut other = if PROCESS.twin().wants(n) { grown(n, p) } else { core::ptr::null_mut() };
         if other.is_null() {
             other = real::malloc(n);
         }

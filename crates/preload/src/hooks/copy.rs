@@ -5,6 +5,7 @@
 //! turn a body of `memcpy` into a call of `memcpy`). Before the constructor has found libc's
 //! routines a plain `rep movsb` serves: it needs no relocation, which may not have happened yet.
 
+use crate::process::PROCESS;
 use crate::real;
 use crate::start::GLIBC_STACK_END;
 use core::arch::{asm, naked_asm};
@@ -12,8 +13,9 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_counters::add;
+use uncopy_kernel::{critical, early};
+use uncopy_process::process::Process;
 use uncopy_stack::copy::{Source, copy};
-use uncopy_vm::{clock, critical, early, space, work};
 
 /// Copies below this many bytes are never looked at.
 const LOOK: usize = 4096;
@@ -44,7 +46,7 @@ macro_rules! entry {
                 "jz 4f",
                 "jmp rax",
                 "3:",
-                "cmp byte ptr [rip + {seen}], 0",
+                "cmp byte ptr [rip + {process} + {seen}], 0",
                 "je 2b",
                 "mov rcx, qword ptr [rsp]",
                 "jmp {large}",
@@ -52,7 +54,8 @@ macro_rules! entry {
                 "jmp {early}",
                 look = const LOOK,
                 real = sym real::$real,
-                seen = sym space::INPUT_SEEN,
+                process = sym PROCESS,
+                seen = const core::mem::offset_of!(Process, space.has_input),
                 large = sym $large,
                 early = sym early::$early,
             )
@@ -127,7 +130,7 @@ unsafe extern "C" fn large(
     caller: usize,
 ) -> *mut c_void {
     if n >= crate::start::threshold() {
-        work::copies(n);
+        PROCESS.space.copies(n);
     }
     // SAFETY: the caller's own promise.
     unsafe { uncounted(dst, src, n, caller) }
@@ -141,7 +144,7 @@ unsafe extern "C" fn large(
 pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        if n < LOOK || space::INPUT_SEEN.load(Ordering::Relaxed) == 0 {
+        if n < LOOK || PROCESS.space.has_input.load(Ordering::Relaxed) == 0 {
             real::copy_bytes(to.cast(), from.cast(), n);
         } else {
             uncounted(to, from, n, move_block as *const () as usize + 1);
@@ -158,16 +161,16 @@ unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usiz
             return dst;
         }
         if n >= ADOPT_MIN {
-            space::REPEATS.changed(dst as usize, n);
+            PROCESS.space.repeats.changed(dst as usize, n);
         }
         // What it costs where its site rests is what eliding it would save.
         let started = match done {
-            Done::Rests(left) => clock::begin_resting(left),
+            Done::Rests(left) => PROCESS.space.time_resting(left),
             _ => None,
         };
         let dst = real::copy_bytes(dst.cast(), src.cast(), n);
-        if let Some(at) = started {
-            space::COPY_PRICES.took(caller, n, clock::since(at));
+        if let Some(lap) = started {
+            PROCESS.space.statistics.shared.copies.took(caller, n, lap.taken());
         }
         dst.cast()
     }
@@ -195,16 +198,17 @@ enum Done {
 
 #[inline(always)]
 unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> Done {
-    let tracked = space::running()
-        && (space::FILTER.perhaps_tracked(src, n) || space::FILTER.perhaps_tracked(dst, n));
+    let tracked = PROCESS.space.running()
+        && (PROCESS.space.filter.perhaps_tracked(src, n)
+            || PROCESS.space.filter.perhaps_tracked(dst, n));
     // (What overlaps is not elided; untracked, it needs no more than libc.)
     let apart = dst.abs_diff(src) >= n;
-    let input = apart && n >= crate::start::threshold() && space::FILTER.is_input(src, n);
+    let input = apart && n >= crate::start::threshold() && PROCESS.space.filter.is_input(src, n);
     if !tracked {
         if !input {
             return Done::Not;
         }
-        let left = space::PAUSES.left(caller, n);
+        let left = PROCESS.space.pauses().left(caller, n);
         if left > 0 {
             return Done::Rests(left);
         }
@@ -219,16 +223,16 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
         return false;
     }
     if on_own_stack(dst) || on_own_stack(src) {
-        add(&space::COUNTERS.stack_copies, 1);
+        add(&PROCESS.space.counters().stack_copies, 1);
         return false;
     }
     // Starting makes a thread, which takes locks of libc that an interrupted call may hold.
-    if !space::running() && (critical::in_handler() || !space::start()) {
+    if !PROCESS.space.running() && (critical::in_handler() || !PROCESS.space.start()) {
         return false;
     }
     let source = if input { Source::Input } else { Source::Other };
     // SAFETY: the caller's promise to memcpy.
-    unsafe { copy(dst, src, n, caller, source, real::copy_bytes) }
+    unsafe { copy(&PROCESS, dst, src, n, caller, source, real::copy_bytes) }
 }
 
 /// Whether `addr` is on the running thread's stack, which is never unmapped. A thread's stack ends

@@ -3,16 +3,17 @@
 //!
 //! unsafe: see the crate.
 
+use crate::process::PROCESS;
 use crate::{real, summary};
 use core::ffi::{c_int, c_uint};
 use libc::EBADF;
-use uncopy_vm::{lend, space};
+use uncopy_lend::pipes::PIPES;
 
-fn all_ours() -> [c_int; 4 + lend::PIPES] {
-    let mut all = [-1; 4 + lend::PIPES];
-    all[..3].copy_from_slice(&space::descriptors());
+fn all_ours() -> [c_int; 4 + PIPES] {
+    let mut all = [-1; 4 + PIPES];
+    all[..3].copy_from_slice(&PROCESS.space.descriptors());
     all[3] = summary::descriptor();
-    all[4..].copy_from_slice(&lend::descriptors());
+    all[4..].copy_from_slice(&PROCESS.lending.descriptors());
     all
 }
 
@@ -83,8 +84,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     if ours(new) {
-        space::make_way(new);
-        lend::make_way(new);
+        PROCESS.make_way(new);
     }
     // SAFETY: the program's own arguments.
     unsafe { real::dup2(old, new) }
@@ -97,8 +97,7 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if ours(new) {
-        space::make_way(new);
-        lend::make_way(new);
+        PROCESS.make_way(new);
     }
     // SAFETY: the program's own arguments.
     unsafe { real::dup3(old, new, flags) }

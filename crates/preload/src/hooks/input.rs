@@ -4,7 +4,8 @@
 //! place of its buffer.
 
 use super::copy::on_own_stack;
-use super::memory::{before_positioned, before_positioned_list};
+use super::unwaited::{before_positioned, before_positioned_list};
+use crate::process::PROCESS;
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
@@ -13,7 +14,6 @@ use uncopy_stack::buffers::{Buffers, each, give, header, take};
 use uncopy_stack::file;
 use uncopy_stack::input::{input, input_listed, remember};
 use uncopy_stack::on::On;
-use uncopy_vm::space;
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.
 const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
@@ -56,12 +56,12 @@ unsafe fn from_kept_file(
     at: Option<off_t>,
     caller: usize,
 ) -> Option<ssize_t> {
-    if !file::perhaps(n) || on_own_stack(buf as usize) {
+    if !file::perhaps(&PROCESS, n) || on_own_stack(buf as usize) {
         return None;
     }
     // SAFETY: the program's own arguments; the pieces are its buffer, or memory of ours.
     unsafe {
-        file::read(fd, buf as usize, n, at, caller, real::copy_bytes, |p, at| {
+        file::read(&PROCESS, fd, buf as usize, n, at, caller, real::copy_bytes, |p, at| {
             real::preadv(fd, p.as_ptr(), p.len() as c_int, at)
         })
     }
@@ -75,6 +75,7 @@ unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: us
     let buffers = Buffers::one(buf as usize, n);
     // SAFETY: the program's own arguments, or pieces of extents in place of its buffer.
     input(
+        &PROCESS,
         On::Descriptor(fd),
         &buffers,
         real::copy_bytes,
@@ -103,6 +104,7 @@ unsafe extern "C" fn pread_for(
     let buffers = Buffers::one(buf as usize, n);
     // SAFETY: as in `read`.
     input(
+        &PROCESS,
         On::Descriptor(fd),
         &buffers,
         real::copy_bytes,
@@ -140,6 +142,7 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
     // SAFETY: as in `read`; a negative count becomes one that is refused.
     unsafe {
         input_listed(
+            &PROCESS,
             On::Descriptor(fd),
             (iov, count as usize),
             real::copy_bytes,
@@ -194,6 +197,7 @@ pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: 
     // SAFETY: as in `readv`.
     unsafe {
         input_listed(
+            &PROCESS,
             On::Descriptor(fd),
             (iov, count as usize),
             real::copy_bytes,
@@ -235,6 +239,7 @@ pub unsafe extern "C" fn preadv2(
     // SAFETY: as in `readv`.
     unsafe {
         input_listed(
+            &PROCESS,
             On::Descriptor(fd),
             (iov, count as usize),
             real::copy_bytes,
@@ -354,29 +359,30 @@ unsafe fn receive(
     // What the plain call would have been refused for after it had received.
     let mut unwritten = false;
     // SAFETY: pieces of extents in place of the buffer; the address goes through a message header.
-    let received = input(On::Vectored, &buffers, real::copy_bytes, as_it_is, |p| unsafe {
-        if let [one] = p.as_slice() {
-            return Some(if addr.is_null() {
-                real::recv(fd, one.iov_base, one.iov_len, flags)
-            } else {
-                real::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
-            });
-        }
-        let mut msg: msghdr = core::mem::zeroed();
-        if !addr.is_null() {
-            // (Otherwise the kernel's own EFAULT or EINVAL.)
-            let room = take(len).filter(|n| (*n as c_int) >= 0)?;
-            msg.msg_name = addr.cast();
-            msg.msg_namelen = room;
-        }
-        msg.msg_iov = p.as_mut_ptr();
-        msg.msg_iovlen = p.len();
-        let received = real::recvmsg(fd, &mut msg, flags);
-        if received >= 0 && !addr.is_null() {
-            unwritten = !give(len, msg.msg_namelen);
-        }
-        Some(received)
-    });
+    let received =
+        input(&PROCESS, On::Vectored, &buffers, real::copy_bytes, as_it_is, |p| unsafe {
+            if let [one] = p.as_slice() {
+                return Some(if addr.is_null() {
+                    real::recv(fd, one.iov_base, one.iov_len, flags)
+                } else {
+                    real::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
+                });
+            }
+            let mut msg: msghdr = core::mem::zeroed();
+            if !addr.is_null() {
+                // (Otherwise the kernel's own EFAULT or EINVAL.)
+                let room = take(len).filter(|n| (*n as c_int) >= 0)?;
+                msg.msg_name = addr.cast();
+                msg.msg_namelen = room;
+            }
+            msg.msg_iov = p.as_mut_ptr();
+            msg.msg_iovlen = p.len();
+            let received = real::recvmsg(fd, &mut msg, flags);
+            if received >= 0 && !addr.is_null() {
+                unwritten = !give(len, msg.msg_namelen);
+            }
+            Some(received)
+        });
     if unwritten { not_given() } else { received }
 }
 
@@ -397,10 +403,11 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
     // SAFETY: as in `readv`; everything of the header but the buffers is the program's, and is
     // given back to it.
     unsafe {
-        let known = if flags & UNUSUAL == 0 { header(msg) } else { None };
+        let known = if flags & UNUSUAL == 0 { header(&PROCESS, msg) } else { None };
         let Some(known) = known else { return real::recvmsg(fd, msg, flags) };
         let mut unwritten = false;
         let received = input_listed(
+            &PROCESS,
             On::Vectored,
             (known.msg_iov, known.msg_iovlen),
             real::copy_bytes,
@@ -439,9 +446,9 @@ pub unsafe extern "C" fn recvmmsg(
     // SAFETY: the kernel has filled the first `received` headers.
     unsafe {
         let received = real::recvmmsg(fd, msgs, count, flags, timeout);
-        let arrived = if space::wanted() { received.max(0) } else { 0 };
+        let arrived = if PROCESS.space.wanted() { received.max(0) } else { 0 };
         for m in (0..arrived as usize).map_while(|i| take(msgs.add(i))) {
-            remember(each(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen), m.msg_len as ssize_t);
+            remember(&PROCESS, each(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen), m.msg_len as ssize_t);
         }
         received
     }

@@ -4,7 +4,9 @@
 //! place of its buffers.
 
 use super::copy::on_own_stack;
-use super::memory::{self, before_positioned, before_positioned_list};
+use super::ours::perhaps_tracked as perhaps_tracked_range;
+use super::unwaited::{before_positioned, before_positioned_list};
+use crate::process::PROCESS;
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
@@ -13,28 +15,27 @@ use libc::{
     socklen_t, ssize_t,
 };
 use uncopy_core::excluded::Why;
+use uncopy_lend::send::{Calls, Target};
 use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::{
     Buffers, IOV_MAX, Pieces, each, give, header, list, perhaps_tracked, take,
 };
 use uncopy_stack::on::On;
 use uncopy_stack::output::{Stream, output, output_listed};
-use uncopy_vm::lend::{Calls, Target};
-use uncopy_vm::space;
 
 /// The kernel will read these buffers after the call: their pages must stay where they are, so that it sees what the program
 /// writes there until then. (That pages are never filled with anything else, though somebody refers to them of whom we do not
 /// know, holds for all: see the tracker's pool.)
 fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
-    if !space::wanted() {
+    if !PROCESS.space.wanted() {
         return;
     }
     for (addr, len) in buffers.filter(|(_, len)| *len > 0) {
         let span = Span::sized(addr, len);
         // First this: nothing of it is unmapped from now on.
-        space::exclude(span, Why::Given);
-        if memory::perhaps_tracked(addr, len) {
-            space::put_in_place(span);
+        PROCESS.space.exclude(span, Why::Given);
+        if perhaps_tracked_range(addr, len) {
+            PROCESS.space.put_in_place(span);
         }
     }
 }
@@ -93,6 +94,7 @@ unsafe extern "C" fn write_from(
 ) -> ssize_t {
     // SAFETY: the program's own arguments, or the same bytes from where they are.
     output(
+        &PROCESS,
         On::Descriptor(fd),
         &Buffers::one(buf as usize, n),
         stream(fd, 0, true, caller),
@@ -115,6 +117,7 @@ unsafe extern "C" fn writev_from(
     // SAFETY: as in `write`.
     unsafe {
         output_listed(
+            &PROCESS,
             On::Descriptor(fd),
             (iov, count as usize),
             stream(fd, 0, true, caller),
@@ -133,6 +136,7 @@ pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: of
     before_positioned(at, n);
     // SAFETY: as in `write`.
     output(
+        &PROCESS,
         On::Descriptor(fd),
         &Buffers::one(buf as usize, n),
         None,
@@ -167,6 +171,7 @@ pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at:
     // SAFETY: as in `write`.
     unsafe {
         output_listed(
+            &PROCESS,
             On::Descriptor(fd),
             (iov, count as usize),
             None,
@@ -208,6 +213,7 @@ pub unsafe extern "C" fn pwritev2(
     // SAFETY: as in `write`.
     unsafe {
         output_listed(
+            &PROCESS,
             On::Descriptor(fd),
             (iov, count as usize),
             None,
@@ -287,7 +293,7 @@ unsafe fn transmit(
     }
     let stream = stream(fd, flags, addr.is_null() && len == 0, caller);
     // SAFETY: as in `write`.
-    output(On::Vectored, &buffers, stream, as_it_is, |p| unsafe {
+    output(&PROCESS, On::Vectored, &buffers, stream, as_it_is, |p| unsafe {
         match p.as_slice() {
             [one] if addr.is_null() && len == 0 => real::send(fd, one.iov_base, one.iov_len, flags),
             [one] => real::sendto(fd, one.iov_base, one.iov_len, flags, addr, len),
@@ -317,10 +323,10 @@ unsafe extern "C" fn sendmsg_from(
 ) -> ssize_t {
     // SAFETY: as in `write`; everything of the header but the buffers is the program's.
     unsafe {
-        let Some(known) = header(msg) else { return real::sendmsg(fd, msg, flags) };
+        let Some(known) = header(&PROCESS, msg) else { return real::sendmsg(fd, msg, flags) };
         if flags & MSG_ZEROCOPY != 0 {
             let mut buffers = Buffers::default();
-            if list(known.msg_iov, known.msg_iovlen, &mut buffers) {
+            if list(&PROCESS, known.msg_iov, known.msg_iovlen, &mut buffers) {
                 // (In a list that changes meanwhile the kernel would find other pages.)
                 held_by_kernel(buffers.iter().copied());
                 return send_pieces(fd, &known, &buffers.pieces(), flags);
@@ -330,6 +336,7 @@ unsafe extern "C" fn sendmsg_from(
         }
         let plain = known.msg_name.is_null() && known.msg_controllen == 0;
         output_listed(
+            &PROCESS,
             On::Vectored,
             (known.msg_iov, known.msg_iovlen),
             stream(fd, flags, plain, caller),
@@ -362,10 +369,11 @@ pub unsafe extern "C" fn sendmmsg(
             }
             return real::sendmmsg(fd, msgs, count, flags);
         }
-        let tracked = space::running()
+        let tracked = PROCESS.space.running()
             && (0..count_taken).map_while(message).any(|h| {
                 let mut buffers = Buffers::default();
-                list(h.msg_iov, h.msg_iovlen, &mut buffers) && perhaps_tracked(&buffers)
+                list(&PROCESS, h.msg_iov, h.msg_iovlen, &mut buffers)
+                    && perhaps_tracked(&PROCESS, &buffers)
             });
         if !tracked {
             return real::sendmmsg(fd, msgs, count, flags);
@@ -409,7 +417,7 @@ pub unsafe extern "C" fn vmsplice(
     // SAFETY: the program's own arguments.
     unsafe {
         let mut buffers = Buffers::default();
-        if list(iov, count, &mut buffers) {
+        if list(&PROCESS, iov, count, &mut buffers) {
             held_by_kernel(buffers.iter().copied());
             let pieces = buffers.pieces();
             return real::vmsplice(fd, pieces.as_ptr(), pieces.len(), flags);

@@ -7,12 +7,12 @@
 //! unsafe: see the crate; the variadic exec functions are entered in assembly, because Rust
 //! (stable) cannot define them.
 
+use super::unwaited::written_by_kernel;
+use crate::process::PROCESS;
 use crate::{real, start, summary};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
-use uncopy_ranges::span::Span;
-use uncopy_stack::buffers::plausible;
-use uncopy_vm::{reading, space};
+use uncopy_kernel::reading;
 
 type Strings = *const *const c_char;
 
@@ -79,18 +79,8 @@ unsafe extern "C" fn begin(run: *const Run) -> c_int {
 }
 
 fn child_goes_on_without_us() {
-    start::forget_locks();
     super::signals::own();
-    space::after_bare_fork_child();
-}
-
-/// What the kernel reads or writes where a thread ends, or as a lock that hands priority on. It does not wait for a fault there
-/// (Linux 6.18: `handle_userfault` for a task that exits, `fault_in_user_writeable`), so the page stays where it is.
-pub(super) fn written_by_kernel(addr: usize, len: usize) {
-    let span = Span::sized(addr, len);
-    if space::wanted() && plausible(addr as *const u8) {
-        space::keep_resident(span);
-    }
+    start::alone();
 }
 
 /// `pthread_mutex_init(3)`: of a robust mutex the kernel marks the owner's death, of one that inherits priority it writes
@@ -125,12 +115,12 @@ pub(super) fn with_everything_in_place<R>(
     call: impl FnOnce() -> R,
     is_child: impl FnOnce(&R) -> bool,
 ) -> R {
-    space::freeze_with_everything_in_place();
+    PROCESS.freeze_with_everything_in_place();
     let result = call();
     if is_child(&result) {
         child_goes_on_without_us();
     } else {
-        space::thaw();
+        PROCESS.space.thaw();
     }
     result
 }
@@ -397,8 +387,8 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 
 /// The program enters a sandbox.
 pub(super) fn before_sandbox() {
-    if space::wanted() {
-        space::stand_down();
+    if PROCESS.space.wanted() {
+        PROCESS.stand_down();
     }
     super::signals::let_all_go();
 }

@@ -6,13 +6,14 @@
 //!
 //! unsafe: see the crate; moves the program's own mappings as the program asked.
 
+use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_void};
 use libc::{EFAULT, EINVAL, ENOMEM, MAP_FAILED, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use rustix::fs::{Mode, OFlags};
 use uncopy_inject::Call;
+use uncopy_kernel::inject;
 use uncopy_ranges::span::{Span, page_up};
-use uncopy_vm::{inject, space};
 
 /// `mremap(2)`.
 ///
@@ -27,26 +28,26 @@ pub unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     let span = Span::sized(addr as usize, page_up(old));
-    super::memory::alter(addr, old);
+    super::ours::alter(addr, old);
     if flags & MREMAP_FIXED != 0 {
-        super::memory::alter(to, new);
+        super::ours::alter(to, new);
     }
-    let was_ours = super::memory::hand_back(addr as usize, old);
-    let excluded = space::unmapping(span);
+    let was_ours = super::ours::hand_back(addr as usize, old);
+    let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let moved = unsafe { remap(addr, old, new, flags, to, was_ours) };
     if moved == MAP_FAILED {
-        excluded.iter().for_each(space::put_exclusions);
+        excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));
         return moved;
     }
     let there = Span::sized(moved as usize, page_up(new));
     let grown = Span::new(span.end, there.end);
-    space::mapped_anew(if there.start == span.start { grown } else { there });
+    PROCESS.space.mapped_anew(if there.start == span.start { grown } else { there });
     // What the kernel or children know of the memory moves with it.
     if let Some(excluded) = excluded {
-        space::put_exclusions(&excluded.moved(span, there));
+        PROCESS.space.put_exclusions(&excluded.moved(span, there));
         if flags & MREMAP_DONTUNMAP != 0 {
-            space::put_exclusions(&excluded.of_mapping());
+            PROCESS.space.put_exclusions(&excluded.of_mapping());
         }
     }
     moved
@@ -63,10 +64,9 @@ unsafe fn remap(
     let span = Span::sized(addr as usize, page_up(old));
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
-        let moved =
-            super::memory::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
+        let moved = super::ours::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
         if moved != MAP_FAILED
-            || !space::may_have_split_mappings()
+            || !PROCESS.space.may_have_split_mappings()
             || *libc::__errno_location() != EFAULT
         {
             return moved;

@@ -1,19 +1,19 @@
 //! The calls by which a program gives up rights, or moves to other namespaces: our threads follow
-//! ([`uncopy_vm::space::rights_changed`]).
+//! ([`uncopy_process::rights`]).
 //!
 //! unsafe: see the crate.
 
+use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_char, c_int, c_void};
 use libc::{gid_t, uid_t};
-use uncopy_vm::space;
 
 /// `CLONE_NEWTIME` (Linux 5.6).
 const CLONE_NEWTIME: c_int = 0x80;
 
 /// Defines calls that are made as they are, and of which `follow` is told where they succeed.
 macro_rules! followed {
-    ($( $name:ident($($arg:ident: $type:ty),*) => $follow:path, $doc:literal; )*) => { $(
+    ($( $name:ident($($arg:ident: $type:ty),*) => $follow:ident, $doc:literal; )*) => { $(
         #[doc = $doc]
         ///
         /// # Safety
@@ -23,7 +23,7 @@ macro_rules! followed {
             // SAFETY: the program's own arguments.
             let result = unsafe { real::$name($($arg),*) };
             if result == 0 {
-                $follow();
+                PROCESS.$follow();
             }
             result
         }
@@ -31,19 +31,19 @@ macro_rules! followed {
 }
 
 followed! {
-    setuid(user: uid_t) => space::ids_changed, "`setuid(2)`.";
-    seteuid(user: uid_t) => space::ids_changed, "`seteuid(2)`.";
-    setreuid(real: uid_t, effective: uid_t) => space::ids_changed, "`setreuid(2)`.";
-    setresuid(real: uid_t, effective: uid_t, saved: uid_t) => space::ids_changed, "`setresuid(2)`.";
-    setgid(group: gid_t) => space::ids_changed, "`setgid(2)`.";
-    setegid(group: gid_t) => space::ids_changed, "`setegid(2)`.";
-    setregid(real: gid_t, effective: gid_t) => space::ids_changed, "`setregid(2)`.";
-    setresgid(real: gid_t, effective: gid_t, saved: gid_t) => space::ids_changed, "`setresgid(2)`.";
-    setgroups(count: usize, groups: *const gid_t) => space::rights_changed, "`setgroups(2)`.";
-    initgroups(user: *const c_char, group: gid_t) => space::rights_changed, "`initgroups(3)`.";
-    capset(header: *mut c_void, data: *const c_void) => space::rights_lessened, "`capset(2)`.";
-    chroot(path: *const c_char) => space::rights_changed, "`chroot(2)`.";
-    pivot_root(new: *const c_char, old: *const c_char) => space::rights_changed, "`pivot_root(2)`.";
+    setuid(user: uid_t) => ids_changed, "`setuid(2)`.";
+    seteuid(user: uid_t) => ids_changed, "`seteuid(2)`.";
+    setreuid(real: uid_t, effective: uid_t) => ids_changed, "`setreuid(2)`.";
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t) => ids_changed, "`setresuid(2)`.";
+    setgid(group: gid_t) => ids_changed, "`setgid(2)`.";
+    setegid(group: gid_t) => ids_changed, "`setegid(2)`.";
+    setregid(real: gid_t, effective: gid_t) => ids_changed, "`setregid(2)`.";
+    setresgid(real: gid_t, effective: gid_t, saved: gid_t) => ids_changed, "`setresgid(2)`.";
+    setgroups(count: usize, groups: *const gid_t) => rights_changed, "`setgroups(2)`.";
+    initgroups(user: *const c_char, group: gid_t) => rights_changed, "`initgroups(3)`.";
+    capset(header: *mut c_void, data: *const c_void) => rights_lessened, "`capset(2)`.";
+    chroot(path: *const c_char) => rights_changed, "`chroot(2)`.";
+    pivot_root(new: *const c_char, old: *const c_char) => rights_changed, "`pivot_root(2)`.";
 }
 
 /// `prctl(2)`: a program that enters a sandbox is left alone from then on, because the sandbox may
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
         libc::PR_CAP_AMBIENT,
     ];
     if result == 0 && GIVES_UP.contains(&op) {
-        space::rights_lessened();
+        PROCESS.rights_lessened();
     }
     result
 }
@@ -88,11 +88,11 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     // SAFETY: the program's own argument.
     let call = || unsafe { real::unshare(flags) };
     if flags & OF_ALL_THREADS != 0 {
-        return space::without_our_threads(call);
+        return PROCESS.without_our_threads(call);
     }
     let result = call();
     if result == 0 && flags & !NOT_OURS != 0 {
-        space::rights_changed();
+        PROCESS.rights_changed();
     }
     result
 }
@@ -107,11 +107,11 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real::setns(fd, kind) };
     if kind == 0 || kind & (libc::CLONE_NEWUSER | CLONE_NEWTIME) != 0 {
-        return space::without_our_threads(call);
+        return PROCESS.without_our_threads(call);
     }
     let result = call();
     if result == 0 && kind & !libc::CLONE_NEWPID != 0 {
-        space::rights_changed();
+        PROCESS.rights_changed();
     }
     result
 }
@@ -128,9 +128,9 @@ pub(super) fn after(number: i64, result: isize) {
         | libc::SYS_setreuid
         | libc::SYS_setregid
         | libc::SYS_setresuid
-        | libc::SYS_setresgid => space::ids_changed(),
-        libc::SYS_capset | SYS_LANDLOCK_RESTRICT_SELF => space::rights_lessened(),
-        libc::SYS_setgroups | libc::SYS_chroot | libc::SYS_pivot_root => space::rights_changed(),
+        | libc::SYS_setresgid => PROCESS.ids_changed(),
+        libc::SYS_capset | SYS_LANDLOCK_RESTRICT_SELF => PROCESS.rights_lessened(),
+        libc::SYS_setgroups | libc::SYS_chroot | libc::SYS_pivot_root => PROCESS.rights_changed(),
         _ => {}
     }
 }

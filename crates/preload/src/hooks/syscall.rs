@@ -6,12 +6,15 @@
 //! unsafe: see the crate. The function is variadic in C; declared with all six arguments it reads
 //! the same registers and stack word that libc's own does.
 
-use super::{descriptors, input, memory, output, process, remap, rights, signals};
+use super::{
+    advice, descriptors, input, ioctl, limits, mapping, ours, output, process, protection, remap,
+    rights, signals, unwaited,
+};
+use crate::process::PROCESS;
 use crate::real;
 use core::cell::Cell;
 use uncopy_ranges::span::PAGE;
 use uncopy_stack::buffers::take;
-use uncopy_vm::space;
 
 /// These numbers are newer than the oldest libc that this is built with.
 const SYS_SET_MEMPOLICY_HOME_NODE: i64 = 450;
@@ -123,48 +126,50 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_dup2 => descriptors::dup2(a as _, b as _) as isize,
             libc::SYS_dup3 => descriptors::dup3(a as _, b as _, c as _) as isize,
             libc::SYS_mremap => remap::mremap(a as _, b, c, d as _, e as _) as isize,
-            libc::SYS_mprotect => memory::mprotect(a as _, b, c as _) as isize,
-            libc::SYS_pkey_mprotect => memory::pkey_mprotect(a as _, b, c as _, d as _) as isize,
-            libc::SYS_madvise => memory::madvise(a as _, b, c as _) as isize,
-            libc::SYS_mincore => memory::mincore(a as _, b, c as _) as isize,
-            libc::SYS_process_madvise => memory::process_madvise(a as _, b as _, c, d as _, e as _),
-            libc::SYS_mmap => memory::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
-            libc::SYS_munmap => memory::munmap(a as _, b) as isize,
-            libc::SYS_ioctl => memory::ioctl(a as _, b as _, c as _) as isize,
-            libc::SYS_shmat => memory::shmat(a as _, b as _, c as _) as isize,
-            libc::SYS_mlock => memory::mlock(a as _, b) as isize,
-            libc::SYS_mlock2 => memory::mlock2(a as _, b, c as _) as isize,
+            libc::SYS_mprotect => protection::mprotect(a as _, b, c as _) as isize,
+            libc::SYS_pkey_mprotect => {
+                protection::pkey_mprotect(a as _, b, c as _, d as _) as isize
+            }
+            libc::SYS_madvise => advice::madvise(a as _, b, c as _) as isize,
+            libc::SYS_mincore => advice::mincore(a as _, b, c as _) as isize,
+            libc::SYS_process_madvise => advice::process_madvise(a as _, b as _, c, d as _, e as _),
+            libc::SYS_mmap => mapping::mmap(a as _, b, c as _, d as _, e as _, f as _) as isize,
+            libc::SYS_munmap => mapping::munmap(a as _, b) as isize,
+            libc::SYS_ioctl => ioctl::ioctl(a as _, b as _, c as _) as isize,
+            libc::SYS_shmat => mapping::shmat(a as _, b as _, c as _) as isize,
+            libc::SYS_mlock => protection::mlock(a as _, b) as isize,
+            libc::SYS_mlock2 => protection::mlock2(a as _, b, c as _) as isize,
             // (What libnuma calls.)
             libc::SYS_mbind | SYS_SET_MEMPOLICY_HOME_NODE | SYS_MSEAL => {
-                memory::alter(a as *const u8, b);
+                ours::alter(a as *const u8, b);
                 real::syscall(n, a, b, c, d, e, f)
             }
-            libc::SYS_setrlimit => memory::setrlimit(a as _, b as _) as isize,
-            libc::SYS_prlimit64 => memory::prlimit(a as _, b as _, c as _, d as _) as isize,
-            libc::SYS_mlockall => memory::mlockall(a as _) as isize,
+            libc::SYS_setrlimit => limits::setrlimit(a as _, b as _) as isize,
+            libc::SYS_prlimit64 => limits::prlimit(a as _, b as _, c as _, d as _) as isize,
+            libc::SYS_mlockall => limits::mlockall(a as _) as isize,
             libc::SYS_execve => process::execve(a as _, b as _, c as _) as isize,
             libc::SYS_execveat => {
                 process::execveat(a as _, b as _, c as _, d as _, e as _) as isize
             }
             libc::SYS_prctl => rights::prctl(a as _, b, c, d, e) as isize,
             libc::SYS_futex => {
-                memory::before_futex(b as _, [a, e]);
+                unwaited::before_futex(b as _, [a, e]);
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_set_tid_address => {
-                process::written_by_kernel(a, size_of::<i32>());
+                unwaited::written_by_kernel(a, size_of::<i32>());
                 real::syscall(n, a, b, c, d, e, f)
             }
             // (The head; the list's own entries are locks of the program's making.)
             libc::SYS_set_robust_list => {
-                process::written_by_kernel(a, b.min(PAGE));
+                unwaited::written_by_kernel(a, b.min(PAGE));
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_unshare => rights::unshare(a as _) as isize,
             libc::SYS_setns => rights::setns(a as _, b as _) as isize,
             // (By libc's own functions the whole process exits.)
             libc::SYS_exit => {
-                space::stand_down_if_alone();
+                PROCESS.stand_down_if_alone();
                 real::syscall(n, a, b, c, d, e, f)
             }
             libc::SYS_fork => process::with_everything_in_place(
@@ -188,7 +193,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 )
             }
             libc::SYS_clone if a & libc::CLONE_CHILD_CLEARTID as usize != 0 => {
-                process::written_by_kernel(d, size_of::<i32>());
+                unwaited::written_by_kernel(d, size_of::<i32>());
                 real::syscall(n, a, b, c, d, e, f)
             }
             // Flags, a place for a descriptor, the child's word.
@@ -196,7 +201,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 if let Some([flags, _, word]) = take(a as *const [u64; 3])
                     && flags & libc::CLONE_CHILD_CLEARTID as u64 != 0
                 {
-                    process::written_by_kernel(word as usize, size_of::<i32>());
+                    unwaited::written_by_kernel(word as usize, size_of::<i32>());
                 }
                 real::syscall(n, a, b, c, d, e, f)
             }

@@ -1,0 +1,191 @@
+//! Our libraries' own allocator: the program's may be anything, may be in the middle of something, and its
+//! memory may be tracked. This one maps its own pages with direct system calls.
+//!
+//! Rust aborts the process where an allocation fails, and the process is not ours to abort. So where
+//! the kernel has no memory a reserve is handed out, and once half of it is gone nothing more is
+//! tracked: what the other half must suffice for are the steps that undo tracking. (`uncopy profile`'s library
+//! has the reserve, but follows on until it is used up.)
+//!
+//! unsafe: implements the allocator traits over `dlmalloc` and anonymous mappings.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use dlmalloc::{Allocator, Dlmalloc};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use uncopy_inject::Call;
+use uncopy_kernel::lock::Lock;
+use uncopy_kernel::{critical, inject, mapping};
+use uncopy_ranges::span::{Span, page_up};
+
+const RESERVE_SIZE: usize = 2 << 20;
+
+/// Address space until it is needed.
+#[repr(align(4096))]
+struct Reserve {
+    bytes: UnsafeCell<[u8; RESERVE_SIZE]>,
+    used: AtomicUsize,
+}
+// SAFETY: each byte is handed out once.
+unsafe impl Sync for Reserve {}
+
+/// A static: dlmalloc's allocator of pages has nothing in hand that could lead to it, and is needed before anything of ours is made.
+static RESERVE: Reserve =
+    Reserve { bytes: UnsafeCell::new([0; RESERVE_SIZE]), used: AtomicUsize::new(0) };
+
+/// To dlmalloc: not to be released, not to be joined with mappings. (Bit 0 has a meaning of its own.)
+const FROM_RESERVE: u32 = 2;
+
+impl Reserve {
+    /// With the heap's lock held.
+    fn take(&self, size: usize) -> (*mut u8, usize, u32) {
+        let used = self.used.load(Relaxed);
+        if size > RESERVE_SIZE - used {
+            return (core::ptr::null_mut(), 0, 0);
+        }
+        self.used.store(used + size, Relaxed);
+        (self.bytes.get().cast::<u8>().wrapping_add(used), size, FROM_RESERVE)
+    }
+}
+
+/// Whether there was no memory, so that half of the reserve is used up.
+pub fn is_short() -> bool {
+    RESERVE.used.load(Relaxed) > RESERVE_SIZE / 2
+}
+
+/// A core has not what of the reserve nobody needed.
+pub fn leave_out_of_dumps() {
+    let used = page_up(RESERVE.used.load(Relaxed));
+    mapping::leave_out_of_dumps(Span::sized(
+        RESERVE.bytes.get() as usize + used,
+        RESERVE_SIZE - used,
+    ));
+}
+
+struct Mappings;
+
+// SAFETY: hands out fresh private mappings, and takes back only those.
+unsafe impl Allocator for Mappings {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let mapped = inject::check(Call::Heap).and_then(|()| unsafe {
+            mmap_anonymous(
+                core::ptr::null_mut(),
+                size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        });
+        mapped.map_or_else(|_| RESERVE.take(size), |p| (p.cast(), size, 0))
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        core::ptr::null_mut()
+    }
+
+    fn free_part(&self, ptr: *mut u8, old: usize, new: usize) -> bool {
+        // SAFETY: the tail of a mapping of ours that dlmalloc gives back.
+        unsafe {
+            inject::check(Call::Munmap)
+                .and_then(|()| munmap(ptr.add(new).cast(), old - new))
+                .is_ok()
+        }
+    }
+
+    fn free(&self, ptr: *mut u8, size: usize) -> bool {
+        // SAFETY: a mapping of ours that dlmalloc gives back.
+        unsafe { inject::check(Call::Munmap).and_then(|()| munmap(ptr.cast(), size)).is_ok() }
+    }
+
+    fn can_release_part(&self, flags: u32) -> bool {
+        // (dlmalloc hands the flags over without bit 0.)
+        flags != FROM_RESERVE >> 1
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        uncopy_ranges::span::PAGE
+    }
+}
+
+/// The allocator behind every `Box` and `Vec` of a library of ours. One in a process: all share the reserve.
+pub struct Heap {
+    lock: Lock,
+    inner: UnsafeCell<Dlmalloc<Mappings>>,
+}
+
+// SAFETY: `inner` is used only with the lock held.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    /// An empty one.
+    #[expect(clippy::new_without_default, reason = "a static, not a value to be made anew")]
+    pub const fn new() -> Heap {
+        Heap { lock: Lock::new(), inner: UnsafeCell::new(Dlmalloc::new_with_allocator(Mappings)) }
+    }
+
+    /// Before fork: nobody allocates until [`Heap::after_fork_parent`].
+    pub fn before_fork(&self) {
+        self.lock.lock();
+    }
+
+    /// After fork, in the parent.
+    pub fn after_fork_parent(&self) {
+        self.lock.unlock();
+    }
+
+    /// After fork, in the child.
+    pub fn after_fork_child(&self) {
+        self.lock.reset();
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Dlmalloc<Mappings>) -> R) -> R {
+        // A signal handler that copies must not find its own thread holding the lock.
+        critical::within(|| {
+            self.lock.lock();
+            // SAFETY: the lock is held; `f` does not come back here.
+            let result = f(unsafe { &mut *self.inner.get() });
+            self.lock.unlock();
+            result
+        })
+    }
+}
+
+// SAFETY: dlmalloc's own contract is the same; sizes and alignments are passed through.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the trait's caller promises.
+        self.with(|d| unsafe { d.malloc(layout.size(), layout.align()) })
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as the trait's caller promises.
+        self.with(|d| unsafe { d.free(ptr, layout.size(), layout.align()) });
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as the trait's caller promises.
+        self.with(|d| unsafe { d.realloc(ptr, layout.size(), layout.align(), new_size) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_is_handed_out_once_and_tells_when_half_is_gone() {
+        let (first, size, _) = RESERVE.take(PAGES);
+        let (second, ..) = RESERVE.take(PAGES);
+        assert_eq!((second as usize - first as usize, size), (PAGES, PAGES));
+        assert!(!is_short());
+        let (third, ..) = RESERVE.take(RESERVE_SIZE / 2);
+        assert!(!third.is_null() && is_short());
+        assert!(RESERVE.take(RESERVE_SIZE / 2).0.is_null());
+    }
+
+    const PAGES: usize = 16 << 12;
+}

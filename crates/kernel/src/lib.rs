@@ -1,0 +1,54 @@
+//! What is asked of the kernel, and of a thread. Nothing here knows of extents, views or a tracker.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`call`] | system calls that leave `errno` alone |
+//! | [`inject`] | the calls of all these fail where a test says so |
+//! | [`uffd`] | userfaultfd |
+//! | [`mapping`] | mappings of our own |
+//! | [`descriptors`] | descriptors of our own |
+//! | [`reach`] | the program's memory, reached through the kernel |
+//! | [`reading`] | the program's pointers, which may lead nowhere |
+//! | [`critical`] | no signal handler of the program runs while a lock of ours is held |
+//! | [`sigpipe`] | calls that must not raise SIGPIPE |
+//! | [`sync`], [`lock`] | atomics and futexes, which the tests exchange for loom's; a lock that a forked child can reset |
+//! | [`thread`] | threads of our own, which libc does not know |
+//! | [`threads`] | how many threads the process has |
+//! | [`own_process`] | whether this is the process that our state was made for |
+//! | [`ids`] | whose rights a thread has |
+//! | [`made`] | a value that is made once |
+//! | [`clock`] | which calls are timed, and how long they take |
+//! | [`limits`], [`procfs`] | what the program's limits leave; what the kernel says in `/proc` |
+//! | [`early`] | copies before libc's routines are known |
+
+pub mod call;
+#[cfg(not(loom))]
+pub mod clock;
+#[cfg(not(loom))]
+pub mod critical;
+pub mod descriptors;
+pub mod early;
+#[cfg(not(loom))]
+pub mod ids;
+pub mod inject;
+#[cfg(not(loom))]
+pub mod limits;
+pub mod lock;
+pub mod made;
+#[cfg(not(loom))]
+pub mod mapping;
+#[cfg(not(loom))]
+pub mod own_process;
+#[cfg(not(loom))]
+pub mod procfs;
+#[cfg(not(loom))]
+pub mod reach;
+pub mod reading;
+#[cfg(not(loom))]
+pub mod sigpipe;
+pub mod sync;
+#[cfg(not(loom))]
+pub mod thread;
+#[cfg(not(loom))]
+pub mod threads;
+pub mod uffd;

@@ -1,0 +1,151 @@
+//! What a descriptor of the program's is: whether it takes pages.
+//!
+//! unsafe: asks the kernel for a socket's addresses, into variables of ours.
+
+use crate::ask::{ask, status};
+use core::sync::atomic::{AtomicU64, Ordering};
+use libc::iovec;
+use rustix::fs::FileType;
+use uncopy_kernel::call::syscall4;
+use uncopy_ranges::span::PAGE;
+
+/// What becomes of connections that pace themselves within this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pacing {
+    /// Nothing goes by reference there.
+    Shunned,
+    /// They are [`Kind::PacedTcp`], whose price is another one.
+    Priced,
+    /// They are what others are.
+    Ignored,
+}
+
+/// What takes pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A TCP socket.
+    Tcp,
+    /// One that paces itself by timers (BBR) though it leaves no host. The faster its sender, the more timers: where copies are
+    /// cheap, these cost more than the copies did.
+    PacedTcp,
+    /// A UNIX stream socket.
+    Unix,
+    /// A pipe.
+    Pipe,
+}
+
+/// Whether these pieces may go by reference to what is of this kind. Of a pipe, its reader, and how much fits, can
+/// tell how many pages a write took: so only whole ones go there.
+pub fn fits(kind: Kind, pieces: &[iovec]) -> bool {
+    let whole = |p: &iovec| (p.iov_base as usize | p.iov_len).is_multiple_of(PAGE);
+    kind != Kind::Pipe || pieces.iter().all(whole)
+}
+
+const REMEMBERED: usize = 1024;
+
+/// The sockets that were looked at, by their descriptors: what a socket is is remembered with its own number.
+#[derive(Debug)]
+pub(crate) struct Sockets([AtomicU64; REMEMBERED]);
+
+impl Sockets {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; REMEMBERED])
+    }
+
+    /// What `fd` is, if it takes pages: looked up again at every call, because numbers are closed and opened past
+    /// us; what costs more is remembered.
+    pub(crate) fn kind(&self, fd: i32, pacing: Pacing) -> Option<Kind> {
+        let (file, inode) = status(fd)?;
+        match file {
+            FileType::Fifo => Some(Kind::Pipe),
+            FileType::Socket => {
+                let known = &self.0[fd as usize % REMEMBERED];
+                let mut value = known.load(Ordering::Relaxed);
+                if value >> 2 != inode {
+                    let what = match takes_pages(fd, pacing) {
+                        Some(Kind::Tcp) => 1,
+                        Some(Kind::Unix) => 2,
+                        Some(Kind::PacedTcp) => 3,
+                        _ => 0,
+                    };
+                    value = inode << 2 | what;
+                    known.store(value, Ordering::Relaxed);
+                }
+                [None, Some(Kind::Tcp), Some(Kind::Unix), Some(Kind::PacedTcp)][value as usize & 3]
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the socket is a stream over TCP (not MPTCP, no TLS in the kernel) or UNIX.
+fn takes_pages(fd: i32, pacing: Pacing) -> Option<Kind> {
+    let is = |name, what| ask(fd, libc::SOL_SOCKET, name).is_some_and(|(v, _)| v == what);
+    if !is(libc::SO_TYPE, libc::SOCK_STREAM) {
+        return None;
+    }
+    match ask(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+        Some((libc::AF_UNIX, _)) => Some(Kind::Unix),
+        Some((libc::AF_INET | libc::AF_INET6, _)) => {
+            let free = ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0);
+            if !is(libc::SO_PROTOCOL, libc::IPPROTO_TCP) || !free {
+                return None;
+            }
+            match pacing {
+                Pacing::Ignored => Some(Kind::Tcp),
+                _ if !paced_within_host(fd) => Some(Kind::Tcp),
+                Pacing::Priced => Some(Kind::PacedTcp),
+                Pacing::Shunned => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it leaves no host.
+fn paced_within_host(fd: i32) -> bool {
+    let name = ask(fd, libc::SOL_TCP, libc::TCP_CONGESTION).map(|(v, _)| v.to_le_bytes());
+    if name.is_none_or(|n| !n.starts_with(b"bbr")) {
+        return false;
+    }
+    let address = |call: libc::c_long| {
+        let (mut name, mut len) = ([0u8; 28], 28u32);
+        let (to, length) = (name.as_mut_ptr() as usize, core::ptr::from_mut(&mut len) as usize);
+        // SAFETY: the kernel writes at most the 28 bytes of a sockaddr_in6, and how many.
+        let r = unsafe { syscall4(call as usize, fd as usize, to, length, 0) };
+        // Family, then (behind the port) the address.
+        (r == 0).then(|| if len > 16 { name[8..24].to_vec() } else { name[4..8].to_vec() })
+    };
+    let (ours, theirs) = (address(libc::SYS_getsockname), address(libc::SYS_getpeername));
+    let loopback = |a: &Vec<u8>| a.len() == 4 && a[0] == 127;
+    ours == theirs || theirs.as_ref().is_some_and(loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_connection_within_the_host_is_paced_where_bbr_is_its_congestion_control() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let fd = stream.as_raw_fd();
+        let controlled_by = |name: &str| {
+            let (at, len) = (name.as_ptr().cast(), name.len() as u32);
+            // SAFETY: the name is as long as is said.
+            unsafe { libc::setsockopt(fd, libc::SOL_TCP, libc::TCP_CONGESTION, at, len) == 0 }
+        };
+        assert!(controlled_by("reno") && !paced_within_host(fd));
+        // (A kernel may have no BBR.)
+        if controlled_by("bbr") {
+            assert!(paced_within_host(fd));
+            assert_eq!(takes_pages(fd, Pacing::Shunned), None, "unless it is allowed");
+            assert_eq!(takes_pages(fd, Pacing::Priced), Some(Kind::PacedTcp));
+            assert_eq!(takes_pages(fd, Pacing::Ignored), Some(Kind::Tcp));
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What answers the thread's questions, as the thread sees it, and the faults that have to wait for an answer.
+
+use crate::Monitor;
+use core::sync::atomic::AtomicU64;
+use uncopy_kernel::uffd::{Event, Fds};
+
+/// Reports read at once.
+pub const READ_AT_ONCE: usize = 32;
+
+/// Faults that wait for the memory map to settle. The kernel hands out all faults before the report
+/// that they wait for, so there must be room for those of all threads; beyond it threads fault
+/// again and again.
+const WAITING_MAX: usize = 4096;
+
+/// One of the two userfaultfds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// That of the program's pages.
+    Program,
+    /// That of the pool's.
+    Pool,
+}
+
+/// Who knows what the missing pages consist of.
+pub trait Server: Sync + 'static {
+    /// Runs `f` with the server's lock held, if there is anything to be served; `own` are the userfaultfds as the thread's own table
+    /// has them. Reports are read with the lock held: once the kernel lets the reported call return, nobody sees the books without it.
+    fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk));
+    /// The numbers of the userfaultfds in the program's table, if it has them.
+    fn descriptors(&self) -> Option<[i32; 2]>;
+    /// Whether it may come to have more to serve than it has.
+    fn runs(&self) -> bool;
+    /// Its thread.
+    fn monitor(&'static self) -> &'static Monitor;
+    /// Where it counts how often the thread was bound to a core, or let go.
+    fn bindings(&'static self) -> &'static AtomicU64;
+}
+
+/// A server whose lock is held.
+pub trait Desk {
+    /// Takes what the kernel reports, without waiting; returns how many it were.
+    fn read(&mut self, side: Side, events: &mut [Event; READ_AT_ONCE]) -> usize;
+    /// Puts a page where somebody waits for one. Returns false where that has to be tried again.
+    fn answer(&mut self, address: usize) -> bool;
+    /// Whoever waits for the page at `address` faults again.
+    fn let_fault_again(&mut self, address: usize);
+    /// The memory map has changed.
+    fn report(&mut self, event: Event);
+    /// Whether so many reports can be taken now as are read at once.
+    fn has_room(&self) -> bool;
+    /// Whether faults are answered on the core that they were taken on.
+    fn near(&mut self, near: bool);
+}
+
+/// The faults that cannot be answered while the memory map is changing.
+pub(crate) struct Watch {
+    waiting: [usize; WAITING_MAX],
+    count: usize,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Self {
+        Self { waiting: [0; WAITING_MAX], count: 0 }
+    }
+
+    /// Whether any waits.
+    pub(crate) fn waits(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Answers what waits for the pool's pages.
+    pub(crate) fn heed_pool(&mut self, desk: &mut dyn Desk) {
+        let mut events = [Event::Other(0); READ_AT_ONCE];
+        let count = desk.read(Side::Pool, &mut events);
+        for event in &events[..count] {
+            if let Event::Fault(address) = *event {
+                self.answer(desk, address);
+            }
+        }
+    }
+
+    /// Answers what waits for the program's pages, and hands on how the memory map has changed. Returns whether there were faults.
+    pub(crate) fn heed_program(&mut self, desk: &mut dyn Desk) -> bool {
+        self.try_again(desk);
+        let mut faults = false;
+        let mut events = [Event::Other(0); READ_AT_ONCE];
+        while desk.has_room() {
+            let count = desk.read(Side::Program, &mut events);
+            for event in &events[..count] {
+                match *event {
+                    Event::Fault(address) => {
+                        faults = true;
+                        self.answer(desk, address);
+                    }
+                    event => desk.report(event),
+                }
+            }
+            if count < READ_AT_ONCE {
+                break;
+            }
+        }
+        faults
+    }
+
+    /// Whoever still waits faults again, for somebody else to answer.
+    pub(crate) fn leave(&mut self, desk: &mut dyn Desk) {
+        for address in &self.waiting[..core::mem::take(&mut self.count)] {
+            desk.let_fault_again(*address);
+        }
+    }
+
+    fn answer(&mut self, desk: &mut dyn Desk, address: usize) {
+        if desk.answer(address) {
+            return;
+        }
+        if self.count < WAITING_MAX {
+            self.waiting[self.count] = address;
+            self.count += 1;
+        } else {
+            // Too many to remember: the thread faults again. Never stop reading, for what the
+            // others wait for may be a report behind these faults.
+            desk.let_fault_again(address);
+        }
+    }
+
+    fn try_again(&mut self, desk: &mut dyn Desk) {
+        let count = core::mem::take(&mut self.count);
+        for i in 0..count {
+            // (Never ahead of what is still to be read: at most `i` were put back.)
+            let address = self.waiting[i];
+            self.answer(desk, address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// A server of which each answer is as the test says.
+    #[derive(Default)]
+    struct Fake {
+        program: VecDeque<Event>,
+        pool: VecDeque<Event>,
+        /// Addresses that cannot be answered until a report has come.
+        changing: Vec<usize>,
+        answered: Vec<usize>,
+        reports: Vec<Event>,
+        fault_again: Vec<usize>,
+        room: usize,
+    }
+
+    impl Desk for Fake {
+        fn read(&mut self, side: Side, events: &mut [Event; READ_AT_ONCE]) -> usize {
+            let queue = if side == Side::Pool { &mut self.pool } else { &mut self.program };
+            let count = queue.len().min(READ_AT_ONCE);
+            events.iter_mut().zip(queue.drain(..count)).for_each(|(to, from)| *to = from);
+            count
+        }
+
+        fn answer(&mut self, address: usize) -> bool {
+            let now = !self.changing.contains(&address);
+            if now {
+                self.answered.push(address);
+            }
+            now
+        }
+
+        fn let_fault_again(&mut self, address: usize) {
+            self.fault_again.push(address);
+        }
+
+        fn report(&mut self, event: Event) {
+            self.room -= 1;
+            self.reports.push(event);
+            self.changing.clear();
+        }
+
+        fn has_room(&self) -> bool {
+            self.room >= READ_AT_ONCE
+        }
+
+        fn near(&mut self, _: bool) {}
+    }
+
+    fn fake(program: impl IntoIterator<Item = Event>) -> Fake {
+        Fake { program: program.into_iter().collect(), room: 10_000, ..Fake::default() }
+    }
+
+    #[test]
+    fn faults_and_reports_are_handed_on_in_their_order() {
+        let gone = Event::Other(7);
+        let mut desk = fake([Event::Fault(1), gone, Event::Fault(2)]);
+        assert!(Watch::new().heed_program(&mut desk));
+        assert_eq!((desk.answered, desk.reports), (vec![1, 2], vec![gone]));
+    }
+
+    #[test]
+    fn a_fault_that_waits_for_a_report_is_answered_after_it() {
+        let mut desk = fake([Event::Fault(1), Event::Fault(2), Event::Other(7)]);
+        desk.changing = vec![1];
+        let mut watch = Watch::new();
+        watch.heed_program(&mut desk);
+        assert!(watch.waits());
+        assert_eq!(desk.answered, [2]);
+        assert!(!watch.heed_program(&mut desk), "no new fault");
+        assert!(!watch.waits());
+        assert_eq!(desk.answered, [2, 1]);
+    }
+
+    #[test]
+    fn reading_stops_where_reports_have_no_room_and_faults_that_wait_are_still_tried() {
+        let mut desk = fake((0..40).map(|_| Event::Other(7)));
+        desk.room = READ_AT_ONCE + 1;
+        let mut watch = Watch::new();
+        watch.heed_program(&mut desk);
+        assert_eq!((desk.reports.len(), desk.program.len()), (32, 8));
+        watch.waiting[0] = 5;
+        watch.count = 1;
+        watch.heed_program(&mut desk);
+        assert_eq!((desk.reports.len(), &desk.answered[..]), (32, &[5][..]));
+    }
+
+    #[test]
+    fn more_faults_than_can_wait_are_faulted_again_and_reading_goes_on() {
+        let many = WAITING_MAX + 3;
+        let mut desk = fake((0..many).map(Event::Fault));
+        desk.changing = (0..many).collect();
+        let mut watch = Watch::new();
+        watch.heed_program(&mut desk);
+        assert_eq!(desk.fault_again, [WAITING_MAX, WAITING_MAX + 1, WAITING_MAX + 2]);
+        watch.leave(&mut desk);
+        assert_eq!(desk.fault_again.len(), many);
+        assert!(!watch.waits() && desk.answered.is_empty());
+    }
+
+    #[test]
+    fn of_the_pool_only_faults_are_heeded() {
+        let mut desk = fake([]);
+        desk.pool = [Event::Other(1), Event::Fault(9)].into();
+        Watch::new().heed_pool(&mut desk);
+        assert_eq!((desk.answered, desk.reports), (vec![9], vec![]));
+    }
+}

@@ -1,0 +1,48 @@
+//! A userfaultfd of the program's own.
+//!
+//! unsafe: see the crate.
+
+use super::ours::hand_back;
+use crate::process::PROCESS;
+use crate::real;
+use core::ffi::{c_int, c_ulong, c_void};
+use uncopy_kernel::reading;
+use uncopy_ranges::span::Span;
+
+/// The kernel's `UFFDIO_REGISTER`: its argument begins with the range, as address and length.
+const UFFDIO_REGISTER: c_ulong = 0xc020_aa00;
+
+/// `UFFDIO_MOVE`: its argument begins with destination, source and length.
+const UFFDIO_MOVE: c_ulong = 0xc028_aa05;
+
+/// `ioctl(2)`: memory that the program registers with a userfaultfd of its own must not be
+/// registered with ours, for the kernel allows one (EBUSY); and what it moves must be there (ENOENT). All other operations
+/// of a userfaultfd name memory that is registered with it, and so not with ours; the source of `UFFDIO_COPY` is read with faults.
+///
+/// # Safety
+/// As its man page says. (It is variadic in C; what it reads lies in the same registers.)
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if request == UFFDIO_REGISTER
+            && let Some([addr, len]) = reading::read(argument.cast::<[u64; 2]>())
+        {
+            PROCESS.twin().alter(Span::sized(addr as usize, len as usize));
+            hand_back(addr as usize, len as usize);
+        }
+        if request == UFFDIO_MOVE
+            && PROCESS.space.wanted()
+            && let Some(words) = reading::read(argument.cast::<[u64; 3]>())
+        {
+            let [to, from, len] = words.map(|n| n as usize);
+            hand_back(from, len);
+            // (Those of the pages that are not moved stay excluded for nothing.)
+            let from = Span::sized(from, len);
+            if let Some(given) = PROCESS.space.exclusions(from) {
+                PROCESS.space.put_exclusions(&given.moved(from, Span::sized(to, len)));
+            }
+        }
+        real::ioctl(fd, request, argument)
+    }
+}

@@ -1,0 +1,89 @@
+//! What the shims of memory calls have in common: whether anything of a range is ours, and what becomes of that.
+
+use crate::process::PROCESS;
+use core::ffi::{c_int, c_void};
+use uncopy_core::excluded::Parts;
+use uncopy_core::tracker::Detached;
+use uncopy_ranges::span::Span;
+
+#[inline]
+pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
+    PROCESS.space.serving() && len > 0 && PROCESS.space.filter.perhaps_tracked(addr, len)
+}
+
+pub(super) fn tracked(span: Span) -> bool {
+    perhaps_tracked(span.start, span.len()) && PROCESS.space.tracks(span)
+}
+
+/// Gives a range back to the kernel's and the program's own care, its content in place. Returns
+/// whether anything of it was ours.
+pub(super) fn hand_back(addr: usize, len: usize) -> bool {
+    let span = Span::sized(addr, len).hull();
+    let ours = tracked(span);
+    if ours {
+        PROCESS.space.materialize(span, true);
+    }
+    ours
+}
+
+/// The program changes the mapping of a range: what it did to a block ends with that.
+#[inline]
+pub(super) fn alter<T>(addr: *const T, len: usize) {
+    PROCESS.twin().alter(Span::sized(addr as usize, len));
+}
+
+/// Makes a call that may need mappings. Where this process has used up its number of them, registering has its part in that: then
+/// some of it ends, and the call is made again.
+#[inline]
+pub(super) fn with_room<T: PartialEq>(refused: T, call: impl Fn() -> T) -> T {
+    let mut result = call();
+    while result == refused && PROCESS.space.serving() {
+        // SAFETY: errno's address is always valid.
+        let errno = unsafe { &mut *libc::__errno_location() };
+        let why = *errno;
+        // (Of `madvise` it is EAGAIN.)
+        let again =
+            [libc::ENOMEM, libc::EAGAIN].contains(&why) && PROCESS.space.make_room_for_mappings();
+        *errno = why;
+        if !again {
+            break;
+        }
+        result = call();
+    }
+    result
+}
+
+/// What was taken out of the books before an unmapping goes, or is put back.
+pub(super) fn after_unmapping(detached: Option<Detached>, excluded: Option<Parts>, gone: bool) {
+    if !gone {
+        excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));
+    }
+    if let Some(detached) = detached {
+        PROCESS.space.after_unmapping(detached, gone);
+    }
+}
+
+/// Makes a call about a range for each part of it that is the program's. Programs say things of all that they find in
+/// `/proc/self/maps`, ours too: that has been done, as far as they will ever know.
+pub(super) fn on_the_programs(
+    addr: *const c_void,
+    n: usize,
+    call: impl Fn(*mut c_void, usize) -> c_int,
+) -> c_int {
+    let whole = Span::sized(addr as usize, n);
+    let ours = PROCESS.ours_in(whole);
+    if ours.is_empty() {
+        return with_room(-1, || call(addr.cast_mut(), n));
+    }
+    let mut at = whole.start;
+    for mine in ours.into_iter().chain([Span::sized(whole.end, 0)]) {
+        if at < mine.start {
+            let result = with_room(-1, || call(at as *mut c_void, mine.start - at));
+            if result != 0 {
+                return result;
+            }
+        }
+        at = mine.end;
+    }
+    0
+}

@@ -1,0 +1,41 @@
+//! The program's signal handlers are entered through ours, so that none runs while its thread holds the
+//! tracker's lock (see `uncopy_kernel::critical`). The program sees its own handlers everywhere.
+//!
+//! Of some signals our entry stands in the kernel also where the program has no handler (*held* signals): of SIGSEGV and
+//! SIGBUS once the program's pointers are read (see `uncopy_kernel::reading`), of those that dump core once anything may be
+//! unmapped. There the default action comes after ours. Only where the program ignores them it does so in the kernel: what it
+//! executes must find them ignored.
+//!
+//! What the kernel says is the truth; our table adds to it only where the kernel has our entry. So it does not matter who
+//! changed a handler past us, or in a child that shares our memory but not its handlers (vfork).
+//!
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | `table` | what the program said of each signal |
+//! | `entry` | what the kernel has for a handler |
+//! | `held` | signals that always come to us |
+//! | `dying` | everything in place before a core is dumped |
+//! | [`action`] | `sigaction` |
+//! | [`older`] | `signal` and its kin |
+//! | [`stack`] | `sigaltstack` |
+
+pub mod action;
+mod dying;
+mod entry;
+mod held;
+pub mod older;
+pub mod stack;
+mod table;
+
+pub(super) use action::rt_sigaction;
+pub(super) use held::let_all_go;
+pub use held::{catch_faults, hold_dumping};
+pub(super) use stack::sigaltstack;
+pub use table::{after_fork_parent, before_fork};
+
+/// This process has the table, and heeds forks: at its start, or as fork's child.
+pub fn own() {
+    table::own();
+    dying::nobody();
+}

@@ -1,0 +1,171 @@
+//! What the program does to its memory that the books must know of, and what is carried out for it.
+//!
+//! unsafe: copies of bytes that the tracker planned are carried out here, on the program's memory and the pool's.
+
+use crate::gate::{IDLE, OFF};
+use crate::ground::touch;
+use crate::hold::note;
+use crate::pages::CopyBytes;
+use crate::space::{Books, Space};
+use uncopy_core::excluded::Why;
+use uncopy_core::memory::FillError;
+use uncopy_core::plan::{Copies, Pins};
+use uncopy_core::tracker::Detached;
+use uncopy_decide::Charged;
+use uncopy_kernel::critical;
+use uncopy_ranges::span::{PAGE, Span};
+
+/// Pages materialized under one hold of the lock when a cap was met.
+const EVICT_PAGES: usize = 256;
+
+impl Space {
+    /// Lets go of extents.
+    #[inline]
+    pub fn release(&'static self, pins: &mut Pins) {
+        if !pins.is_empty() {
+            self.with_after_fork(|b| b.release(pins));
+        }
+    }
+
+    /// After a limit was met: materializes least-recently-used views, a few at a time.
+    pub fn evict_if_wanted(&'static self) {
+        while self.with(|b| b.wants_eviction()) == Some(true) {
+            match self.with(|b| b.evict(EVICT_PAGES)) {
+                Some(Ok(true)) => {}
+                Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
+                _ => return,
+            }
+        }
+    }
+
+    /// Fills every unmapped page of `span`; with `forget`, its registration ends too. Waits for a fork
+    /// that is under way.
+    pub fn materialize(&'static self, span: Span, forget: bool) {
+        loop {
+            match self.with_after_fork(|b| b.materialize(span, forget)) {
+                Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
+                Some(Err(FillError::Refused)) => {
+                    // The program has closed our descriptors past us; the monitor has its own.
+                    self.off(&self.counters().off_descriptors);
+                    self.with_inner_after_fork(|inner| self.forget_descriptors_if_gone(inner));
+                    let all = self
+                        .with_after_fork(|b| {
+                            self.gate.stand_down();
+                            b.unmapped_in(span)
+                        })
+                        .unwrap_or_default();
+                    all.into_iter().for_each(touch);
+                    return;
+                }
+                Some(Ok(())) | None => return,
+            }
+        }
+    }
+
+    /// Fills every unmapped page of `span`, if that can be done now: else the faults of who touches them do.
+    pub fn put_in_place(&'static self, span: Span) {
+        while self.with(|b| b.materialize(span, false)) == Some(Err(FillError::Again)) {
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// Which of the pages from `start` on would be resident if nothing were elided, as far as they are unmapped now. (Also while a fork is
+    /// under way: the books are only looked at.)
+    pub fn resident_views<const PAGES: usize>(&'static self, start: usize) -> [bool; PAGES] {
+        let mut hold = self.hold();
+        let Some(books) = hold.books() else { return [false; PAGES] };
+        core::array::from_fn(|i| books.stands_for_resident(start.saturating_add(i * PAGE)))
+    }
+
+    /// Puts `span` in place and leaves it so, as long as it is mapped: the kernel writes there without waiting for a fault.
+    pub fn keep_resident(&'static self, span: Span) {
+        if !span.is_empty() {
+            // (In this order: what is excluded gets no new views.)
+            self.exclude(span, Why::WhileMapped);
+            self.materialize(span, true);
+        }
+    }
+
+    /// The program frees `span`, in which there may be views.
+    pub fn freed(&'static self, span: Span) {
+        let lap = self.frees.begin(|| self.clock()).map(|lap| (lap, Charged::default()));
+        self.with(|b| note(b, lap, |b| b.freed(span.start, span.len())));
+    }
+
+    /// Takes `span`, which is about to be unmapped, out of the books.
+    pub fn detach(&'static self, span: Span) -> Option<Detached> {
+        self.with_after_fork(|b| b.detach(span))
+    }
+
+    /// Whether anything of `span` is tracked. Waits for a fork that is under way.
+    pub fn tracks(&'static self, span: Span) -> bool {
+        self.with_after_fork(|b| b.tracks(span)) == Some(true)
+    }
+
+    /// Ends all tracking of `span`, whose content nobody needs. Waits for a fork that is under way.
+    pub fn relinquish(&'static self, span: Span) {
+        self.with_after_fork(|b| b.relinquish(span));
+    }
+
+    /// Ends the views of `span`, whose content nobody needs, and returns what of it is unmapped and so
+    /// reads as zeros. Waits for a fork that is under way.
+    pub fn emptied(&'static self, span: Span) -> Vec<Span> {
+        self.with_after_fork(|b| {
+            b.freed(span.start, span.len());
+            b.unmapped_in(span)
+        })
+        .unwrap_or_default()
+    }
+
+    /// After [`Space::detach`]: the mapping is gone, or not.
+    pub fn after_unmapping(&'static self, detached: Detached, gone: bool) {
+        self.with_after_fork(|b| {
+            if gone {
+                b.drop_detached(&detached);
+            } else {
+                b.reattach(&detached);
+            }
+        });
+    }
+
+    /// Fills every unmapped page there is. Returns whether there was anything to do.
+    pub fn materialize_all(&'static self) -> bool {
+        if matches!(self.gate.state(), OFF | IDLE) || critical::inside() {
+            return false;
+        }
+        match self.with_after_fork(|b| b.everything()).flatten() {
+            Some(all) => {
+                self.materialize(all, true);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// `span` was mapped anew: nothing is known of it, and nothing that was said of it holds.
+    pub fn renewed(&'static self, span: Span) {
+        self.with_after_fork(|b| b.unmapped(span));
+        let _ = self.unmapping(span);
+    }
+
+    /// Waits until every report of the kernel about changes to the memory map has been heeded.
+    pub fn settle(&'static self) {
+        let changing =
+            |b: &mut Books| b.memory.fds.as_ref().and_then(|fds| fds.program.map_changing());
+        while self.with_after_fork(changing).flatten() == Some(true) {
+            rustix::thread::sched_yield();
+        }
+    }
+}
+
+/// Carries copies out.
+///
+/// # Safety
+/// They come from a plan whose pins are still held, or from a plain copy's own arguments.
+pub unsafe fn execute(copies: &Copies, copy_bytes: CopyBytes) {
+    for c in copies.iter() {
+        // SAFETY: the program asked for these bytes to be copied, or they are pool memory that is
+        // pinned; pages that are unmapped by now are served by the monitor.
+        unsafe { copy_bytes(c.to as *mut u8, c.from as *const u8, c.len) };
+    }
+}

@@ -1,0 +1,220 @@
+//! Fork: the books do not change meanwhile, and the child has its own userfaultfds, its own monitor and the same views; or, where it cannot
+//! have these, everything in place.
+//!
+//! unsafe: reaches the tracker where only this thread can, and writes viewed bytes to pages of a child that nobody else serves.
+
+use crate::gate::{IDLE, INHERITED, OFF, SERVING};
+use crate::pages::CopyBytes;
+use crate::space::{Inner, Space};
+use core::sync::atomic::Ordering;
+use rustix::io::Errno;
+use rustix::mm::Advice;
+use uncopy_core::plan::Copy;
+use uncopy_decide::Regime;
+use uncopy_kernel::critical;
+use uncopy_kernel::reach::{poke, populate, present};
+use uncopy_kernel::uffd::Event;
+use uncopy_ranges::span::PAGE;
+
+impl Space {
+    /// Before fork: the books do not change until [`Space::after_fork_parent`].
+    ///
+    /// No handler of the program runs on this thread until then: the child's would read zeros where
+    /// its views are not served yet.
+    pub fn before_fork(&'static self) {
+        // (A program in a sandbox that has its reasons to forbid these calls has been left alone.)
+        if self.gate.state() != OFF {
+            critical::block_for_fork();
+            self.freeze_books();
+        }
+    }
+
+    /// The books do not change until [`Space::thaw`].
+    pub fn freeze_books(&'static self) {
+        self.ground_stack();
+        critical::within(|| self.gate.freeze(|| self.list.clear(), rustix::thread::sched_yield));
+    }
+
+    /// After fork, in the parent.
+    pub fn after_fork_parent(&'static self) {
+        if critical::forking() {
+            self.thaw();
+            critical::unblock_after_fork();
+        }
+    }
+
+    /// As [`Space::freeze_books`], and no page of the program is missing meanwhile.
+    pub fn freeze_with_everything_in_place(&'static self) {
+        loop {
+            while self.materialize_all() {}
+            self.freeze_books();
+            // Another thread may have tracked something in between.
+            if self.hold().books().is_none_or(|b| b.everything().is_none()) {
+                return;
+            }
+            self.thaw();
+        }
+    }
+
+    /// Ends [`Space::freeze_books`]: catches up with what happened meanwhile.
+    pub fn thaw(&'static self) {
+        self.ground_stack();
+        critical::within(|| {
+            self.gate.thaw(|| {
+                // SAFETY: the lock is held.
+                let inner = unsafe { self.inner.get() };
+                if let Some(inner) = inner {
+                    if let Some(books) = &mut inner.books {
+                        for event in self.list.lines() {
+                            match event {
+                                Event::Fault(addr) => books.filled_meanwhile(addr),
+                                other => self.report(books, other),
+                            }
+                        }
+                    }
+                    self.take_over_exclusions(inner);
+                }
+                self.list.clear();
+            });
+        });
+    }
+
+    /// After fork, in the child: its own userfaultfds, its own monitor, the same views. `first` puts right what else it has of its
+    /// parent's, once its statistics are its own and before anything of the program runs.
+    pub fn after_fork_child(&'static self, first: impl FnOnce()) {
+        if critical::forking() {
+            self.renew_child(first);
+            critical::unblock_after_fork();
+        } else {
+            // (Nothing was tracked; but another thread's fork may have frozen the books.)
+            self.gate.reset();
+            self.own.is_here();
+        }
+    }
+
+    /// In a child that was made without fork's handlers, after everything was put in place: it goes on
+    /// without us.
+    pub fn after_bare_fork_child(&'static self) {
+        self.statistics.keep_private();
+        self.monitor.is_gone();
+        self.gate.reset();
+        self.gate.set_state(OFF);
+    }
+
+    fn renew_child(&'static self, first: impl FnOnce()) {
+        self.statistics.keep_private();
+        let state = self.gate.reset();
+        self.starts.store(0, Ordering::SeqCst);
+        self.monitor.is_gone();
+        self.counters().reset();
+        first();
+        self.own.is_here();
+        if state == OFF {
+            return;
+        }
+        self.gate.set_state(OFF);
+        let mut hold = self.hold();
+        let Some(inner) = hold.inner() else { return };
+        if inner.books.as_ref().is_none_or(|b| b.everything().is_none()) {
+            self.list.clear();
+            self.take_over_exclusions(inner);
+            // The inherited ones act on the parent's memory. Its own are made when it has something to elide.
+            self.close_userfaultfds(inner);
+            if state != SERVING {
+                // (While no call site elides, nothing would ever begin anew.)
+                self.pauses().regime.store(Regime::Accounts as u32, Ordering::Relaxed);
+                self.gate.set_state(IDLE);
+            }
+            return;
+        }
+        let renewed = self.renew(inner);
+        self.take_over_exclusions(inner);
+        if !renewed {
+            return;
+        }
+        drop(hold);
+        if self.monitor.spawn_in_child(self) {
+            self.gate.set_state(if state == SERVING { SERVING } else { INHERITED });
+        } else if let Some(inner) = self.hold().inner() {
+            // Nobody would answer a fault: everything in place, now.
+            self.off(&self.counters().off_thread);
+            self.serve_without_monitor(inner);
+        }
+    }
+
+    /// In the child: userfaultfds for its own memory map. Returns whether eliding can go on.
+    fn renew(&'static self, inner: &mut Inner) -> bool {
+        // The inherited ones would act on the parent's memory: never used here, only closed.
+        let made = self.make_userfaultfds(inner);
+        let Some(books) = &mut inner.books else { return made };
+        let ready = made && books.register_all_again() || {
+            self.off(&self.counters().off_resources);
+            false
+        };
+        if !ready {
+            self.serve_without_monitor(inner);
+            return false;
+        }
+        for (line, event) in self.list.lines().enumerate() {
+            match event {
+                // Filled, then dropped: it is missing here because it has to be.
+                Event::Fault(addr) if self.list.gone_after(line, addr) => {
+                    books.filled_meanwhile(addr);
+                }
+                Event::Fault(addr) => books.refill(addr),
+                other => self.report(books, other),
+            }
+        }
+        self.list.clear();
+        true
+    }
+
+    /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so the
+    /// views are simply written out.
+    pub(crate) fn serve_without_monitor(&'static self, inner: &mut Inner) {
+        let Some(books) = &mut inner.books else { return };
+        // Closing them ends all registrations: what we touch now must not wait for anybody. (Not ours
+        // any more first: our own `close` spares ours.)
+        self.publish_descriptors(None, &inner.maker);
+        books.memory.fds = None;
+        let lines = self.list.lines().count();
+        for (i, event) in self.list.lines().enumerate() {
+            match event {
+                // First the line, then the deed: of the last one fork may have seen the line only.
+                Event::Fault(addr)
+                    if i + 1 < lines || self.list.gone_after(i, addr) || present(addr) =>
+                {
+                    books.filled_meanwhile(addr);
+                }
+                Event::Fault(_) => {}
+                other => self.report(books, other),
+            }
+        }
+        self.list.clear();
+        let copy_bytes = inner.settings.copy_bytes;
+        books.give_up(|c| write_out(c, copy_bytes));
+    }
+}
+
+/// Writes viewed bytes to their (missing, unregistered) pages in a child. Through the kernel: a
+/// mapping that went away meanwhile answers EFAULT there.
+fn write_out(c: Copy, copy_bytes: CopyBytes) {
+    let mut done = 0;
+    while done < c.len {
+        let to = c.to + done;
+        let in_page = (PAGE - to % PAGE).min(c.len - done);
+        done += match poke(to, c.from + done, c.len - done) {
+            Ok(n) if n > 0 => n,
+            Ok(_) | Err(Errno::FAULT) => in_page,
+            // A sandbox forbids that, or there is no memory: then by hand, where there is a page.
+            Err(_) => {
+                if populate(to, Advice::LinuxPopulateWrite).is_ok() {
+                    // SAFETY: the page was there a moment ago, and this process has no other thread;
+                    // from the pool.
+                    unsafe { copy_bytes(to as *mut u8, (c.from + done) as *const u8, in_page) };
+                }
+                in_page
+            }
+        };
+    }
+}

@@ -1,0 +1,223 @@
+//! What happened to pages while fork was duplicating the books.
+//!
+//! Between fork's beginning and its end the tracker must not change (the child gets a copy of it)
+//! and the lock must not be held (a thread may wait for a fault, or for a report to be read, while
+//! it holds malloc's lock, which fork waits for). So the monitor goes on answering, leaves the
+//! books alone, and writes down here what they do not say yet: first the line, then the deed.
+//! Parent and child each catch up from their own copy of this list.
+
+use uncopy_kernel::sync::atomic::{
+    AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use uncopy_kernel::uffd::Event;
+use uncopy_ranges::span::Span;
+
+const LINES: usize = if cfg!(loom) { 4 } else { 1 << 14 };
+const NOTHING: usize = 0;
+const FILLED: usize = 1;
+const REMAP: usize = 2;
+const REMOVE: usize = 3;
+const UNMAP: usize = 4;
+
+#[derive(Debug)]
+struct Line([AtomicUsize; 4]);
+
+/// The list. One thread writes it (the monitor, or who has frozen the books, with the lock held).
+#[derive(Debug)]
+pub struct List {
+    lines: [Line; LINES],
+    used: AtomicUsize,
+}
+
+/// What became of the page at `addr` since the books were frozen, by the kernel's reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// Nothing.
+    Same,
+    /// It was dropped or unmapped: what is there now begins as zeros.
+    Gone,
+    /// It was moved here or away.
+    Moved,
+}
+
+#[cfg(not(loom))]
+impl Default for List {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl List {
+    /// An empty one.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self {
+            lines: [const { Line([const { AtomicUsize::new(0) }; 4]) }; LINES],
+            used: AtomicUsize::new(0),
+        }
+    }
+
+    /// Begins an empty list.
+    pub fn clear(&self) {
+        self.used.store(0, Release);
+    }
+
+    /// Whether `n` more lines fit.
+    pub fn has_room(&self, n: usize) -> bool {
+        self.used.load(Relaxed) + n <= LINES
+    }
+
+    /// Adds a line; a fault's line is the intention to fill its page.
+    pub fn push(&self, event: Event) -> usize {
+        let i = self.used.load(Relaxed);
+        let words = match event {
+            Event::Fault(addr) => [FILLED, addr, 0, 0],
+            Event::Remap(from, to, len) => [REMAP, from, to, len],
+            Event::Remove(s) => [REMOVE, s.start, s.end, 0],
+            Event::Unmap(s) => [UNMAP, s.start, s.end, 0],
+            Event::Other(_) => [NOTHING; 4],
+        };
+        for (to, from) in self.lines[i].0.iter().zip(words) {
+            to.store(from, Relaxed);
+        }
+        self.used.store(i + 1, Release);
+        i
+    }
+
+    /// The intention of line `i`, the last one, came to nothing.
+    pub fn cancel(&self, i: usize) {
+        self.lines[i].0[0].store(NOTHING, Relaxed);
+        if self.used.load(Relaxed) == i + 1 {
+            self.used.store(i, Release);
+        }
+    }
+
+    /// See [`Since`].
+    pub fn since(&self, addr: usize) -> Since {
+        self.lines().fold(Since::Same, |known, event| match event {
+            Event::Remove(s) | Event::Unmap(s) if s.contains(addr) && known != Since::Moved => {
+                Since::Gone
+            }
+            Event::Remap(from, to, len)
+                if Span::sized(from, len).contains(addr) || Span::sized(to, len).contains(addr) =>
+            {
+                Since::Moved
+            }
+            _ => known,
+        })
+    }
+
+    /// Whether a line behind line `i` says that the page at `addr` was dropped, unmapped or moved away.
+    pub fn gone_after(&self, i: usize, addr: usize) -> bool {
+        self.lines().skip(i + 1).any(|event| match event {
+            Event::Remove(s) | Event::Unmap(s) => s.contains(addr),
+            Event::Remap(from, _, len) => Span::sized(from, len).contains(addr),
+            _ => false,
+        })
+    }
+
+    /// All lines, in order.
+    pub fn lines(&self) -> impl Iterator<Item = Event> {
+        self.lines[..self.used.load(Acquire)].iter().map(|l| {
+            let [kind, a, b, c] = [0, 1, 2, 3].map(|i| l.0[i].load(Relaxed));
+            match kind {
+                FILLED => Event::Fault(a),
+                REMAP => Event::Remap(a, b, c),
+                REMOVE => Event::Remove(Span::new(a, b)),
+                UNMAP => Event::Unmap(Span::new(a, b)),
+                _ => Event::Other(0),
+            }
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    fn list(events: &[Event]) -> &'static List {
+        let list = Box::leak(Box::new(List::new()));
+        for event in events {
+            list.push(*event);
+        }
+        list
+    }
+
+    #[test]
+    fn a_page_is_as_it_was_until_a_report_names_it() {
+        let page = |n: usize| Span::sized(n * PAGE, PAGE);
+        let list = list(&[Event::Remove(page(1)), Event::Remap(8 * PAGE, 16 * PAGE, PAGE)]);
+        assert_eq!(list.since(2 * PAGE), Since::Same);
+        assert_eq!(list.since(PAGE), Since::Gone);
+        assert_eq!(list.since(8 * PAGE), Since::Moved);
+        assert_eq!(list.since(16 * PAGE), Since::Moved);
+        // What was moved here and then dropped is not known.
+        list.push(Event::Unmap(page(16)));
+        assert_eq!(list.since(16 * PAGE), Since::Moved);
+    }
+
+    #[test]
+    fn an_intention_that_came_to_nothing_leaves_no_line() {
+        let list = list(&[Event::Fault(PAGE)]);
+        let line = list.push(Event::Fault(2 * PAGE));
+        list.cancel(line);
+        assert_eq!(list.lines().collect::<Vec<_>>(), [Event::Fault(PAGE)]);
+    }
+
+    #[test]
+    fn only_what_comes_behind_a_line_takes_its_page_away() {
+        let gone = Event::Unmap(Span::sized(PAGE, PAGE));
+        let list = list(&[gone, Event::Fault(PAGE), Event::Fault(2 * PAGE), gone]);
+        assert!(list.gone_after(1, PAGE) && !list.gone_after(2, 2 * PAGE));
+        list.clear();
+        assert!(list.has_room(LINES) && !list.has_room(LINES + 1));
+    }
+}
+
+/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with it.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+    use uncopy_kernel::sync::atomic::AtomicBool;
+
+    impl List {
+        fn new() -> Self {
+            Self {
+                lines: core::array::from_fn(|_| {
+                    Line(core::array::from_fn(|_| AtomicUsize::new(0)))
+                }),
+                used: AtomicUsize::new(0),
+            }
+        }
+    }
+
+    /// fork copies a buffer's pages before the list (they lie lower): a page that it found filled must be in the list that it
+    /// finds later, and the line must be whole. The page-table lock orders the monitor's filling and fork's copying.
+    ///
+    /// Caught: the line written after the deed; `used` stored relaxed.
+    #[test]
+    fn a_page_that_fork_finds_filled_is_in_the_list_that_it_copies() {
+        loom::model(|| {
+            let list = Arc::new(List::new());
+            let page = Arc::new(AtomicBool::new(false));
+            let (l, p) = (list.clone(), page.clone());
+            let monitor = thread::spawn(move || {
+                l.push(Event::Remove(Span::new(4096, 8192)));
+                l.push(Event::Fault(0x5000));
+                p.store(true, Release);
+            });
+            let filled = page.load(Acquire);
+            let lines: Vec<_> = list.lines().collect();
+            assert!(!filled || lines.contains(&Event::Fault(0x5000)));
+            for line in lines {
+                let known = [Event::Remove(Span::new(4096, 8192)), Event::Fault(0x5000)];
+                assert!(known.contains(&line), "half a line: {line:?}");
+            }
+            monitor.join().unwrap();
+        });
+    }
+}

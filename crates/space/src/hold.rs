@@ -1,0 +1,143 @@
+//! The lock, and who may pass it when.
+//!
+//! unsafe: hands out what the lock guards.
+
+use crate::gate::INHERITED;
+use crate::space::{Books, Inner, Space};
+use uncopy_decide::Charged;
+use uncopy_kernel::clock::Lap;
+use uncopy_kernel::critical;
+use uncopy_kernel::uffd::Fds;
+
+/// Holds the lock.
+pub(crate) struct Hold(&'static Space);
+
+impl Hold {
+    /// Of a lock that the caller has taken, in a critical section.
+    pub(crate) fn of(space: &'static Space) -> Self {
+        Self(space)
+    }
+
+    pub(crate) fn inner(&mut self) -> Option<&mut Inner> {
+        // SAFETY: the lock is held as long as `self` lives, and `self` is borrowed.
+        unsafe { self.0.inner.get() }
+    }
+
+    pub(crate) fn books(&mut self) -> Option<&mut Books> {
+        self.inner()?.books.as_mut()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.gate.unlock();
+        critical::leave();
+    }
+}
+
+impl Space {
+    /// Takes the lock, whatever the state.
+    #[inline]
+    pub(crate) fn hold(&'static self) -> Hold {
+        self.own.heed_unknown_fork();
+        self.ground_stack();
+        critical::enter();
+        self.gate.lock();
+        Hold(self)
+    }
+
+    /// Runs `f` on the books. `None`: nothing is tracked, or a fork is under way: the call goes on
+    /// without us (the fault path serves what it touches).
+    #[inline]
+    pub fn with<R>(&'static self, f: impl FnOnce(&mut Books) -> R) -> Option<R> {
+        if !self.running() || critical::inside() {
+            return None;
+        }
+        self.own.heed_unknown_fork();
+        if self.gate.state() == INHERITED {
+            self.begin_in_child();
+        }
+        self.ground_stack();
+        self.monitor.whereabouts.used_here();
+        critical::enter();
+        if !self.gate.enter() {
+            critical::leave();
+            return None;
+        }
+        let mut hold = Hold(self);
+        hold.books().map(f)
+    }
+
+    /// Others see the statistics of a child only from here on: most children execute something, or end.
+    #[cold]
+    fn begin_in_child(&'static self) {
+        if self.own.in_own_process() && self.gate.begin_in_child() {
+            self.statistics.publish();
+        }
+    }
+
+    /// Runs `f` on the books, after a fork that is under way: for what must not be left out (an input
+    /// that went into an extent, a pin).
+    #[inline]
+    pub fn with_after_fork<R>(&'static self, f: impl FnOnce(&mut Books) -> R) -> Option<R> {
+        self.with_inner_after_fork(|inner| inner.books.as_mut().map(f)).flatten()
+    }
+
+    #[inline]
+    pub(crate) fn with_inner_after_fork<R>(
+        &'static self,
+        f: impl FnOnce(&mut Inner) -> R,
+    ) -> Option<R> {
+        loop {
+            self.own.heed_unknown_fork();
+            self.ground_stack();
+            critical::enter();
+            match self.gate.enter_after_fork() {
+                Ok(()) => return Hold(self).inner().map(f),
+                Err(forks) => {
+                    critical::leave();
+                    self.gate.await_thaw(forks);
+                }
+            }
+        }
+    }
+
+    /// As [`Space::with_after_fork`], for a thread with a descriptor table of its own, in which our descriptors
+    /// are `fds`.
+    pub fn with_fds<R>(
+        &'static self,
+        fds: &mut Option<Fds>,
+        f: impl FnOnce(&mut Books) -> R,
+    ) -> Option<R> {
+        self.with_after_fork(|b| swapped(b, fds, f))
+    }
+}
+
+pub(crate) fn swapped<R>(
+    b: &mut Books,
+    fds: &mut Option<Fds>,
+    f: impl FnOnce(&mut Books) -> R,
+) -> R {
+    core::mem::swap(&mut b.memory.fds, fds);
+    let result = f(b);
+    core::mem::swap(&mut b.memory.fds, fds);
+    result
+}
+
+/// Runs `f`, and returns what that was charged.
+#[inline]
+pub fn charging(b: &mut Books, f: impl FnOnce(&mut Books)) -> Charged {
+    b.charged(); // (by others)
+    f(b);
+    b.charged()
+}
+
+/// Runs `f`, which notes what a call did. If our part of the call is timed, for whose beginning so much was charged, prices
+/// learn from it.
+#[inline]
+pub fn note(b: &mut Books, timed: Option<(Lap, Charged)>, f: impl FnOnce(&mut Books)) {
+    let charged = charging(b, f);
+    if let Some((lap, before)) = timed {
+        b.took(0, before.and(charged), lap.taken(), 0);
+    }
+}

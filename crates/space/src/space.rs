@@ -1,0 +1,194 @@
+//! All that a process has of tracking, in one value: the one tracker, the gate around it, and what is looked at without the lock.
+//!
+//! It lives as long as its process, and so do references to it. Fields that are not zeros at first would make all of it a part of
+//! the library's file.
+//!
+//! unsafe: the tracker lies in a cell, which only the holder of our own lock reaches.
+
+use crate::freeze::List;
+use crate::gate::{Gate, INHERITED, OFF, SERVING};
+use crate::hull::{Hull, Meanwhile};
+use crate::numbers::Numbers;
+use crate::pages::{CopyBytes, Pages, PoolAddresses};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use uncopy_core::excluded::Excluded;
+use uncopy_core::tracker::Tracker;
+use uncopy_counters::Counters;
+use uncopy_decide::Times;
+use uncopy_decide::{Costs, Pauses};
+use uncopy_kernel::clock::{Clock, Sampler};
+use uncopy_kernel::ids::Ids;
+use uncopy_kernel::made::Made;
+use uncopy_kernel::own_process::OwnProcess;
+use uncopy_kernel::uffd::{Fds, Maker};
+use uncopy_monitor::Monitor;
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::repeats::Repeats;
+use uncopy_stats::statistics::Statistics;
+
+/// What a process's tracker is.
+pub type Books = Tracker<Pages>;
+
+/// See the module. The statistics come first, so that who looks at the process from outside finds them at its address; what most calls
+/// look at lies together; what is large comes last.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Space {
+    /// What was done, and what it cost.
+    pub statistics: Statistics,
+    /// Not 0 once input that may be worth moving has arrived.
+    pub has_input: AtomicU8,
+    pub(crate) gate: Gate,
+    /// Whether this is the process that all of it is of.
+    pub own: OwnProcess,
+    pub(crate) inner: Made<Inner>,
+    pub(crate) clock: Clock,
+    /// Bytes that the program has copied.
+    pub(crate) copied: AtomicU64,
+    /// Copies of sites that rest, of which some are timed.
+    pub(crate) resting: Sampler,
+    /// Frees, of which some are timed.
+    pub(crate) frees: Sampler,
+    /// What is excluded from tracking, for who looks without the lock.
+    pub(crate) hull: Hull,
+    pub(crate) monitor: Monitor,
+    pub(crate) pool: PoolAddresses,
+    pub(crate) ours: Numbers,
+    /// With whose rights our threads were made.
+    pub(crate) ids: Ids,
+    /// Threads that are in [`Space::start`].
+    pub(crate) starts: AtomicU32,
+    /// Set for good, children included, once anything may have been registered.
+    pub(crate) has_run: AtomicBool,
+    pub(crate) meanwhile: Meanwhile,
+    /// The lock-free test; see [`Filter`].
+    pub filter: Filter,
+    /// What is sent again and again; see [`Repeats`].
+    pub repeats: Repeats,
+    pub(crate) list: List,
+}
+
+/// What the gate's lock guards. It is made before the program has threads.
+pub struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) maker: Maker,
+    /// Until there are books.
+    pub(crate) fds: Option<Fds>,
+    pub(crate) books: Option<Books>,
+    /// For the books to come: see [`Space::exclude`].
+    pub(crate) excluded: Excluded,
+}
+
+/// How the space is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Smallest copy that is elided, in bytes.
+    pub threshold: usize,
+    /// Whether call sites whose data gets touched are left alone.
+    pub backoff: bool,
+    /// Cap on extents, in bytes; 0 for an eighth of the machine's memory.
+    pub extent_bytes: usize,
+    /// Cap on registered ranges; 0 for a quarter of `vm.max_map_count`.
+    pub ranges: usize,
+    /// What things cost on this machine.
+    pub costs: Costs,
+    /// Copies bytes without being intercepted.
+    pub copy_bytes: CopyBytes,
+    /// Called in a child that was made behind our back: it puts all locks of ours right, and goes on without us
+    /// ([`Space::after_bare_fork_child`]).
+    pub alone: fn(),
+    /// Whether there is no memory left for the books.
+    pub books_short: fn() -> bool,
+    /// The time, where it may be asked for ([`Space::times`]).
+    pub times: fn() -> Option<Times>,
+    /// Called when the space has started: from now on pages may be unmapped.
+    pub started: fn(),
+}
+
+impl Default for Space {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Space {
+    /// Off.
+    pub const fn new() -> Self {
+        Self {
+            statistics: Statistics::new(),
+            has_input: AtomicU8::new(0),
+            gate: Gate::new(),
+            own: OwnProcess::new(),
+            inner: Made::new(),
+            clock: Clock::new(),
+            copied: AtomicU64::new(0),
+            resting: Sampler::new(),
+            frees: Sampler::new(),
+            hull: Hull::new(),
+            monitor: Monitor::new(),
+            pool: PoolAddresses::new(),
+            ours: Numbers::new(),
+            ids: Ids::new(),
+            starts: AtomicU32::new(0),
+            has_run: AtomicBool::new(false),
+            meanwhile: Meanwhile::new(),
+            filter: Filter::new(),
+            repeats: Repeats::new(),
+            list: List::new(),
+        }
+    }
+
+    /// What was done.
+    #[inline]
+    pub fn counters(&self) -> &Counters {
+        &self.statistics.shared.counters
+    }
+
+    /// Call sites that are left alone; see [`Pauses`].
+    #[inline]
+    pub fn pauses(&self) -> &Pauses {
+        &self.statistics.shared.pauses
+    }
+
+    /// Whether large input should be remembered, so that the first copy of it starts the space.
+    #[inline]
+    pub fn wanted(&self) -> bool {
+        self.gate.state() != OFF
+    }
+
+    /// Input that may be worth moving has arrived: from now on large copies are looked at.
+    #[inline]
+    pub fn input_seen(&self) {
+        self.has_input.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether anything can be tracked.
+    #[inline]
+    pub fn running(&self) -> bool {
+        self.gate.state() >= INHERITED
+    }
+
+    /// Whether anything may be tracked still, though nothing more may be.
+    #[inline]
+    pub fn serving(&self) -> bool {
+        self.gate.state() >= SERVING
+    }
+
+    /// The clock, while calls may be timed: as long as anything can be tracked.
+    #[inline]
+    pub fn clock(&'static self) -> Option<&'static Clock> {
+        self.running().then_some(&self.clock)
+    }
+
+    /// Processor time of this process, and time; `None`: nothing is timed here, or not any more.
+    pub fn times(&'static self) -> Option<Times> {
+        let (cpu, wall) = self.clock()?.times()?;
+        Some(Times { cpu, wall })
+    }
+
+    /// Whether mappings of the program may be in more parts than it knows of: they stay so in a child that
+    /// goes on without us, and after the end of all tracking.
+    pub fn may_have_split_mappings(&self) -> bool {
+        self.has_run.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,13 @@
+//! What was done and what it cost, and the files by which others see it.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`statistics`] | those of a process, and its file |
+//! | [`family`] | its part of what a program and all that it started did |
+//! | [`directory`] | where such files lie |
+//! | `header` | who a process is, as they say it |
+
+pub mod directory;
+pub mod family;
+mod header;
+pub mod statistics;

@@ -1,0 +1,501 @@
+//! The twin allocator's memory: one reservation of address space, its book, the lock around it.
+//!
+//! Large blocks begin on a page of their own and are recycled as they are; see
+//! [`uncopy_arena`]. What the tracker knows of a block ends when it is freed, and its unmapped
+//! pages stay unmapped for the next input. What the program changed of a block's mapping (locked,
+//! protected, advised) ends with the block: such pages are mapped anew.
+//!
+//! unsafe: maps the reservation and its table, opens it for use step by step, and gives pages back to
+//! the kernel; all of it address space that nobody else was given.
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::time::{ClockId, clock_gettime};
+use uncopy_arena::{Arena, Block, NoBlock, Run};
+use uncopy_counters::add;
+use uncopy_inject::Call;
+use uncopy_kernel::lock::Lock;
+use uncopy_kernel::made::Made;
+use uncopy_kernel::mapping;
+use uncopy_kernel::{critical, inject, limits};
+use uncopy_ranges::ranges::Ranges;
+use uncopy_ranges::span::{PAGE, Span, page_up};
+use uncopy_space::space::Space;
+
+/// Address space for each byte of the machine's memory.
+const SPACE_PER_MEMORY: usize = 4;
+/// Address space at least and at most, in bytes.
+const SPACE_MIN: usize = 1 << 30;
+const SPACE_MAX: usize = 256 << 30;
+/// The reservation is opened for use in steps of so many bytes.
+const STEP: usize = 16 << 20;
+/// Blocks of fewer bytes are left to the program's own allocator.
+const BLOCK_MIN: usize = 8 << 10;
+/// So are blocks of which more than this share would be lost to whole pages.
+const WASTE_SHARE: usize = 8;
+/// So are blocks of more than this share of the machine's memory, which is all that extents hold by default: the kernel refuses a
+/// mapping that exceeds the memory, but not a part of a reservation.
+const BLOCK_SHARE: usize = 8;
+/// What lay idle for so long, in seconds, is given back by halves.
+const IDLE_SECONDS: i64 = 10;
+
+/// The clock is looked at once for so many frees.
+const TIDY_EVERY: u32 = 64;
+
+struct State {
+    arena: Arena,
+    opened: usize,
+    looked: i64,
+    freed: u32,
+    /// Addresses whose mapping the program changed, as far as they are still in that block.
+    altered: Ranges,
+}
+
+/// What a process has of it: nothing but zeros until [`Twin::init`].
+#[derive(Debug, Default)]
+pub struct Blocks {
+    state: Made<State>,
+    lock: Lock,
+    /// Where the reservation begins; its length is 0 while there is none.
+    base: AtomicUsize,
+    length: AtomicUsize,
+    /// Where the arena's table begins.
+    table: AtomicUsize,
+    /// Smallest block that is taken over, all bits the other way round: none is at first.
+    from: AtomicUsize,
+    /// Largest block.
+    largest: AtomicUsize,
+    /// See [`Twin::close`].
+    closed: AtomicBool,
+}
+
+impl Blocks {
+    /// No reservation.
+    pub const fn new() -> Self {
+        Self {
+            state: Made::new(),
+            lock: Lock::new(),
+            base: AtomicUsize::new(0),
+            length: AtomicUsize::new(0),
+            table: AtomicUsize::new(0),
+            from: AtomicUsize::new(0),
+            largest: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+}
+
+/// The twin allocator: its blocks, and the books of what lies in them.
+#[derive(Clone, Copy, Debug)]
+pub struct Twin {
+    blocks: &'static Blocks,
+    space: &'static Space,
+}
+
+impl Twin {
+    /// That of these.
+    #[inline(always)]
+    pub fn of(blocks: &'static Blocks, space: &'static Space) -> Self {
+        Self { blocks, space }
+    }
+}
+
+impl Twin {
+    /// Reserves address space. Where that would count (RLIMIT_AS, RLIMIT_DATA, strict overcommit) the program's own allocator
+    /// serves everything, as before. Called once, before the program has threads.
+    pub fn init(self) -> bool {
+        if limits::reserving_counts() {
+            return false;
+        }
+        let memory = rustix::system::sysinfo().totalram as usize;
+        let bytes = (memory * SPACE_PER_MEMORY).clamp(SPACE_MIN, SPACE_MAX) / PAGE * PAGE;
+        let pages = bytes / PAGE;
+        let map = |bytes, protection| {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, protection, flags) }
+        };
+        let Ok(table) = map(table_bytes(pages), ProtFlags::READ | ProtFlags::WRITE) else {
+            return false;
+        };
+        let Ok(base) = map(bytes, ProtFlags::empty()) else {
+            // SAFETY: just mapped, used by nobody.
+            let _ = unsafe { rustix::mm::munmap(table, table_bytes(pages)) };
+            return false;
+        };
+        // SAFETY: fresh zero pages, page-aligned, never unmapped; zeros are a valid `Block`.
+        let blocks = unsafe { core::slice::from_raw_parts_mut(table.cast::<Block>(), pages) };
+        // SAFETY: nobody else is here yet.
+        unsafe {
+            self.blocks.state.make(State {
+                arena: Arena::new(blocks),
+                opened: 0,
+                looked: seconds(),
+                freed: 0,
+                altered: Ranges::new(),
+            });
+        }
+        self.blocks.table.store(table as usize, Relaxed);
+        self.blocks.base.store(base as usize, Relaxed);
+        self.blocks.length.store(bytes, Relaxed);
+        self.blocks.largest.store(memory / BLOCK_SHARE, Relaxed);
+        self.blocks.from.store(!BLOCK_MIN, Relaxed);
+        true
+    }
+
+    /// Before the program locks all its memory, or limits its address space: from now on its own allocator serves it, and what is free
+    /// here, now or later, goes away as that does. Other mappings may come to lie in the gaps: see [`Twin::holds`].
+    pub fn close(self) {
+        if self.blocks.length.load(Relaxed) == 0 || self.blocks.closed.swap(true, Relaxed) {
+            return;
+        }
+        self.blocks.from.store(0, Relaxed);
+        self.with(|s| {
+            let used = s.arena.frontier();
+            let all = self.blocks.length.load(Relaxed) / PAGE;
+            let table = self.blocks.table.load(Relaxed);
+            s.arena.close();
+            s.opened = used * PAGE;
+            self.blocks.length.store(s.opened, Relaxed);
+            // (Beyond what was ever handed out, and beyond what of the table says so.)
+            unmap(Span::sized(self.address(used), (all - used) * PAGE));
+            unmap(Span::new(table + table_bytes(used), table + table_bytes(all)));
+        });
+        self.tidy();
+    }
+
+    /// A core has neither our table nor what nobody used of the reservation.
+    pub fn leave_out_of_dumps(self) {
+        if self.blocks.length.load(Relaxed) == 0 {
+            return;
+        }
+        let (table, used) = (self.blocks.table.load(Relaxed), self.with(|s| s.arena.frontier()));
+        let all = self.blocks.length.load(Relaxed) / PAGE;
+        let unused = Span::sized(self.address(used), (all - used) * PAGE);
+        mapping::leave_out_of_dumps(unused);
+        mapping::leave_out_of_dumps(Span::sized(table, table_bytes(all)));
+    }
+
+    /// Whether a block of `size` bytes may be taken over.
+    #[inline(always)]
+    pub fn wants(self, size: usize) -> bool {
+        size >= !self.blocks.from.load(Relaxed)
+    }
+
+    /// Whether `addr` lies in the reservation.
+    #[inline(always)]
+    pub fn owns(self, addr: usize) -> bool {
+        addr.wrapping_sub(self.blocks.base.load(Relaxed)) < self.blocks.length.load(Relaxed)
+    }
+
+    /// Whether the block at `addr`, which lies in the reservation, is one of ours: as long as it is whole nobody else's can be there.
+    pub fn holds(self, addr: usize) -> bool {
+        !self.blocks.closed.load(Relaxed) || self.usable_size(addr).is_ok()
+    }
+
+    /// What of `span` is ours: in the table, and in the reservation, but in no block.
+    pub fn ours_in(self, span: Span) -> Vec<Span> {
+        let inside = self.within_reservation(span);
+        let length = self.blocks.length.load(Relaxed);
+        let table = Span::sized(self.blocks.table.load(Relaxed), table_bytes(length / PAGE))
+            .intersect(span);
+        let mut ours = Vec::new();
+        if !inside.is_empty() && !self.blocks.closed.load(Relaxed) {
+            let page = |addr| (addr - self.address(0)) / PAGE;
+            let free =
+                self.with(|s| s.arena.free_in(Span::new(page(inside.start), page(inside.end))));
+            ours.extend(
+                free.into_iter().map(|p| Span::new(self.address(p.start), self.address(p.end))),
+            );
+        }
+        if !table.is_empty() {
+            ours.push(table);
+        }
+        ours
+    }
+
+    /// The program changes the mapping of `span`: blocks in it will not be handed out again as they are.
+    pub fn alter(self, span: Span) {
+        let inside = self.within_reservation(span);
+        if !inside.is_empty() && !self.blocks.closed.load(Relaxed) {
+            self.with(|s| s.altered.insert(inside));
+        }
+    }
+
+    fn within_reservation(self, span: Span) -> Span {
+        span.hull().intersect(Span::sized(self.address(0), self.blocks.length.load(Relaxed)))
+    }
+
+    /// A block of `size` bytes. `None`: the program's own allocator should serve it.
+    pub fn allocate(self, size: usize) -> Option<Given> {
+        self.hand_out(size, Arena::allocate)
+    }
+
+    /// A block that has grown to `size` bytes, with address space to grow further: out of the one at `from`, which is to be freed,
+    /// if that lay here. `None`: the program's own allocator should serve it.
+    pub fn allocate_grown(self, size: usize, from: usize) -> Option<Given> {
+        let from = self.page_of(from).ok().filter(|_| self.owns(from));
+        self.hand_out(size, |arena, pages| arena.allocate_grown(pages, from))
+    }
+
+    fn hand_out(
+        self,
+        size: usize,
+        take: impl FnOnce(&mut Arena, usize) -> Option<Run>,
+    ) -> Option<Given> {
+        if size > self.blocks.largest.load(Relaxed) {
+            return None;
+        }
+        let bytes = page_up(size);
+        if bytes - size > size / WASTE_SHARE {
+            return None;
+        }
+        let pages = bytes / PAGE;
+        let run = self.with(|s| {
+            let run = take(&mut s.arena, pages)?;
+            if !self.open(s) {
+                let _ = s.arena.free(run.page);
+                return None;
+            }
+            Some(run)
+        })?;
+        add(&self.space.counters().twin_blocks, 1);
+        Some(Given { addr: self.address(run.page), zeros: run.fresh })
+    }
+
+    /// Bytes that the program may use of the block at `addr`.
+    ///
+    /// # Errors
+    /// Where no block begins.
+    pub fn usable_size(self, addr: usize) -> Result<usize, NoBlock> {
+        let page = self.page_of(addr)?;
+        self.with(|s| s.arena.block(page)).map(|b| b.used as usize * PAGE).ok_or(NoBlock)
+    }
+
+    /// Ends the block at `addr`: its views end, its pages are kept.
+    ///
+    /// # Errors
+    /// Where no block begins.
+    pub fn free(self, addr: usize) -> Result<(), NoBlock> {
+        let page = self.page_of(addr)?;
+        let mut viewed = None;
+        let rest = self.with(|s| {
+            let bytes = s.arena.block(page).ok_or(NoBlock)?.reserved as usize * PAGE;
+            if self.space.serving() && self.space.filter.perhaps_tracked(addr, bytes) {
+                viewed = Some(bytes);
+                return Ok(Rest::Nothing);
+            }
+            self.end(s, page)
+        })?;
+        let rest = match viewed {
+            // Its views end before anybody else can be given it, and without our lock.
+            Some(bytes) => {
+                self.space.freed(Span::sized(addr, bytes));
+                self.with(|s| self.end(s, page))?
+            }
+            None => rest,
+        };
+        match rest {
+            Rest::Nothing => {}
+            Rest::Tidy => self.tidy(),
+            Rest::Renew(span) => self.give_back(span, false),
+        }
+        Ok(())
+    }
+
+    /// Makes the block at `addr` `size` bytes long where it lies; false if it cannot grow there, or
+    /// would waste too much.
+    ///
+    /// # Errors
+    /// Where no block begins.
+    pub fn resize(self, addr: usize, size: usize) -> Result<bool, NoBlock> {
+        let page = self.page_of(addr)?;
+        let bytes = page_up(size);
+        if size < BLOCK_MIN || size > self.blocks.largest.load(Relaxed) {
+            return Ok(false);
+        }
+        let fits = self.with(|s| {
+            let before = s.arena.block(page).ok_or(NoBlock)?;
+            if !s.arena.resize(page, bytes / PAGE)? {
+                return Ok(false);
+            }
+            if !self.open(s) {
+                let _ = s.arena.resize(page, before.used as usize);
+                return Ok(false);
+            }
+            Ok(true)
+        });
+        if self.blocks.closed.load(Relaxed) {
+            self.tidy();
+        }
+        fits
+    }
+
+    /// Before fork: nobody changes the book.
+    pub fn before_fork(self) {
+        self.blocks.lock.lock();
+    }
+
+    /// After fork, in the parent.
+    pub fn after_fork_parent(self) {
+        self.blocks.lock.unlock();
+    }
+
+    /// After fork, in the child.
+    pub fn after_fork_child(self) {
+        self.blocks.lock.reset();
+    }
+
+    /// Notes how much there is.
+    fn gauges(self, state: &State) {
+        let c = self.space.counters();
+        c.twin_live_bytes.store((state.arena.live_pages() * PAGE) as u64, Relaxed);
+        c.twin_kept_bytes.store((state.arena.kept_pages() * PAGE) as u64, Relaxed);
+        c.twin_slack_bytes.store((state.arena.slack_pages() * PAGE) as u64, Relaxed);
+    }
+
+    /// Ends the block that begins at `page`, with the lock held.
+    fn end(self, state: &mut State, page: usize) -> Result<Rest, NoBlock> {
+        let pages = state.arena.end(page)?;
+        let span = Span::sized(self.address(page), pages * PAGE);
+        if state.altered.count() > 0 && state.altered.touches(span) {
+            state.altered.remove(span);
+            return Ok(Rest::Renew(span));
+        }
+        state.arena.keep(page, pages);
+        state.freed = state.freed.wrapping_add(1);
+        let tidies = state.arena.has_surplus()
+            || state.freed.is_multiple_of(TIDY_EVERY)
+            || self.blocks.closed.load(Relaxed);
+        Ok(if tidies { Rest::Tidy } else { Rest::Nothing })
+    }
+
+    /// Opens the reservation for use up to the book's frontier, with the lock held.
+    fn open(self, state: &mut State) -> bool {
+        let needed = state.arena.frontier() * PAGE;
+        if needed <= state.opened {
+            return true;
+        }
+        let end = needed.next_multiple_of(STEP).min(self.blocks.length.load(Relaxed));
+        let start = self.blocks.base.load(Relaxed) + state.opened;
+        let all = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: a part of our reservation that was not handed out yet.
+        let opened = unsafe { rustix::mm::mprotect(start as *mut _, end - state.opened, all) };
+        if opened.is_ok() {
+            state.opened = end;
+        }
+        opened.is_ok()
+    }
+
+    fn address(self, page: usize) -> usize {
+        self.blocks.base.load(Relaxed) + page * PAGE
+    }
+
+    fn page_of(self, addr: usize) -> Result<usize, NoBlock> {
+        let offset = addr.wrapping_sub(self.blocks.base.load(Relaxed));
+        if offset.is_multiple_of(PAGE) { Ok(offset / PAGE) } else { Err(NoBlock) }
+    }
+
+    fn with<R>(self, f: impl FnOnce(&mut State) -> R) -> R {
+        // A handler that forks must not find its own thread holding the lock.
+        self.space.own.heed_unknown_fork();
+        critical::within(|| {
+            self.blocks.lock.lock();
+            // SAFETY: the lock is held; `f` does not come back here. Whoever comes here has an address
+            // in the reservation, or a block large enough: both only after `init`.
+            let state = unsafe { self.blocks.state.get() };
+            let state = state.expect("init makes it before there is an address in it");
+            let result = f(state);
+            self.gauges(state);
+            self.blocks.lock.unlock();
+            result
+        })
+    }
+
+    /// Gives pages back to the kernel: what is beyond the cap, and now and then what lies idle; all that is free, once closed.
+    fn tidy(self) {
+        let closed = self.blocks.closed.load(Relaxed);
+        let now = seconds();
+        let mut idle = self.with(|s| {
+            if now - s.looked < IDLE_SECONDS {
+                return 0;
+            }
+            s.looked = now;
+            s.arena.idle_pages()
+        });
+        loop {
+            let run = self.with(|s| match idle {
+                _ if closed => s.arena.take_free(),
+                0 => s.arena.surplus(),
+                _ => s.arena.release_one(),
+            });
+            let Some((page, pages)) = run else { return };
+            idle = idle.saturating_sub(pages);
+            self.give_back(Span::sized(self.address(page), pages * PAGE), true);
+        }
+    }
+
+    /// Gives what is behind `span`, which nobody has, to the kernel; `plain`: its mapping is as it was made. It may be handed out
+    /// again if it reads as zeros; else nobody ever gets it.
+    fn give_back(self, span: Span, plain: bool) {
+        if self.space.serving() && self.space.filter.perhaps_tracked(span.start, span.len()) {
+            self.space.relinquish(span);
+        }
+        let _ = self.space.dropping(span);
+        if self.blocks.closed.load(Relaxed) {
+            unmap(span);
+        // SAFETY: pages of ours that are in no block and on no list. (Locked ones are not gone.)
+        } else if (plain && unsafe { mapping::empty(span) }) || self.renew(span) {
+            self.with(|s| s.arena.gave_back((span.start - self.address(0)) / PAGE, span.pages()));
+        }
+    }
+
+    /// Maps `span`, which nobody has, anew: content, locks, protection and advice end. Returns whether that worked.
+    fn renew(self, span: Span) -> bool {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: pages of ours that are in no block and on no list.
+        let mapped = inject::check(Call::Mmap).and_then(|()| unsafe {
+            rustix::mm::mmap_anonymous(span.start as *mut _, span.len(), access, flags)
+        });
+        if mapped.is_ok() {
+            self.space.renewed(span);
+        }
+        mapped.is_ok()
+    }
+}
+
+/// Unmaps memory of ours that nobody has. (Where the kernel refuses, it stays as it is and is never used again.)
+fn unmap(span: Span) {
+    if !span.is_empty() {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { rustix::mm::munmap(span.start as *mut _, span.len()) };
+    }
+}
+
+/// Bytes of the table of so many pages.
+const fn table_bytes(pages: usize) -> usize {
+    page_up(pages * size_of::<Block>())
+}
+
+/// Memory that a block was given, for [`Twin::allocate`]'s caller.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// Its address, a page's.
+    pub addr: usize,
+    /// Whether all of it reads as zeros.
+    pub zeros: bool,
+}
+
+/// What is to be done, without the lock, after a block was ended.
+enum Rest {
+    Nothing,
+    /// [`tidy`] should look.
+    Tidy,
+    /// The pages, which are on no list, cannot be used again as they are.
+    Renew(Span),
+}
+
+fn seconds() -> i64 {
+    clock_gettime(ClockId::MonotonicCoarse).tv_sec
+}
