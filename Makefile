@@ -27,6 +27,7 @@ test:
 
 # What people see, of fixed input, written anew into crates/cli/screens; `git diff` then shows what changed.
 screens:
+	@mkdir -p crates/cli/screens/help
 	UPDATE_EXPECT=1 $(CARGO) test --locked -p uncopy --bin uncopy screens
 
 # Every order of the steps of threads that share a structure.
