@@ -32,10 +32,6 @@ pub enum Source {
 ///
 /// # Safety
 /// `src` and `dst` are valid for reading and writing `len` bytes, as for `memcpy`.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a copy's own, where it was called, and what serves it"
-)]
 pub unsafe fn copy(
     process: &'static Process,
     dst: usize,

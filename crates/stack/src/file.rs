@@ -97,7 +97,6 @@ fn seek(file: BorrowedFd<'_>, by: i64) -> Option<u64> {
 }
 
 /// Has the chunks of `len` bytes from `from` read, where they are not there. Returns whether all are.
-#[expect(clippy::too_many_arguments, reason = "what is read, from where, how")]
 fn fill(
     process: &'static Process,
     kept: &Kept,
