@@ -2,6 +2,8 @@
 //! this thread, and taken away if the call raised it. A handler that interrupts the call, and a thread that is cancelled in
 //! it, get the mask that was: see `undo`.
 //!
+//! A thread's own: what its mask was.
+//!
 //! unsafe: system calls on this thread's signals alone.
 
 use crate::call::syscall4;

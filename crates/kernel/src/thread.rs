@@ -245,7 +245,7 @@ const ALLOWED: [i64; 19] = [
 ];
 
 /// The calling thread gives up all that it can, for good: capabilities, the right to gain any by executing, its
-/// directory, and all system calls but [`ALLOWED`]. What the kernel does not let it give up it keeps: it has no use
+/// directory, and all system calls but `ALLOWED`. What the kernel does not let it give up it keeps: it has no use
 /// for it. (In the namespaces and with the user of the thread that made it, it stays.) `unfiltered`: no filter of system calls is in
 /// force that might end the process for one that the program does not make.
 pub fn give_up_rights(unfiltered: bool) {

@@ -7,6 +7,8 @@
 //! - libc runs our cleanup handler where the thread is cancelled, before the program's own. While a handler runs it is not
 //!   registered: nothing of ours would be left in libc's list if the handler leaves.
 //!
+//! A thread's own: the send that is under way.
+//!
 //! unsafe: libc's list of cleanup handlers, with an entry that lives as long as its thread; system calls on the signals of
 //! this thread.
 

@@ -3,6 +3,8 @@
 //! the program's own `dlsym` left for its `dlerror`. What calls us before that, from another
 //! library's constructor, is looked up when first needed.
 //!
+//! Statics: entry points jump to what stands in them, before the constructor too.
+//!
 //! unsafe: calls through pointers that `dlsym` returned for names whose signatures are written
 //! down here once, from their man pages.
 

@@ -1,5 +1,8 @@
 //! The constructor: options, userfaultfds, fork handlers; the end.
 //!
+//! Statics: what the constructor finds out, for entry points that the dynamic linker binds and that have nothing in hand; its own entries
+//! in the linker's arrays.
+//!
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 

@@ -1,5 +1,7 @@
 //! `--verbose`: one line at the start, and at the end what was done.
 //!
+//! Statics: what is said at the end is asked for by `_exit` and by the linker's array of destructors.
+//!
 //! unsafe: duplicates and writes to a descriptor by its number; the program's name is libc's.
 
 use crate::process::PROCESS;

@@ -139,7 +139,7 @@ pub fn begin(state: State) {
     GLOBAL.on.store(true, Relaxed);
 }
 
-/// Before fork, on a thread that is in here until [`after_fork`]: takes the lock.
+/// Before fork, on a thread that is in here until after the fork: takes the lock.
 pub fn before_fork() {
     GLOBAL.lock.lock();
     // SAFETY: the lock is held.

@@ -3,6 +3,8 @@
 //! The function behind a shim may be another library's that makes the call by number (tcmalloc's `mmap`, many a preloaded
 //! library's `close`), and so comes here again: then the shim has done its part, and the call is made as it is (`Named`).
 //!
+//! A thread's own: the shim that it is in.
+//!
 //! unsafe: see the crate. The function is variadic in C; declared with all six arguments it reads
 //! the same registers and stack word that libc's own does.
 

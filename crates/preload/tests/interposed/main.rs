@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use object::elf;
 use object::endian::LittleEndian;
-use object::read::elf::{FileHeader, Sym};
+use object::read::elf::{FileHeader, SectionHeader, Sym};
 use table::{CONSIDERED, LEFT_OUT, NEWER, NOT_IN_PROFILE, NUMBERS, Number, Row, TABLE, Where};
 use uncopy_tests::verdict::leave_out;
 
@@ -125,6 +125,25 @@ fn the_libraries_export_the_table_and_nothing_else() {
         let missing: Vec<_> = expected.difference(&exported).collect();
         assert!(missing.is_empty(), "{file} does not export: {missing:?}");
     }
+}
+
+/// Bytes of a section.
+fn size(file: &Path, section: &[u8]) -> u64 {
+    let data = fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    let data = data.as_slice();
+    let header = elf::FileHeader64::<LittleEndian>::parse(data).unwrap();
+    let sections = header.sections(LittleEndian, data).unwrap();
+    let found = sections.section_by_name(LittleEndian, section);
+    found.map_or(0, |(_, section)| section.sh_size(LittleEndian))
+}
+
+/// One word of it that is not zero at first would make all of it a part of the file, and each process would read it from there.
+#[test]
+fn the_state_of_a_process_takes_no_room_in_the_librarys_file() {
+    let Some([library, _]) = libraries() else { return };
+    let (data, bss) = (size(&library, b".data"), size(&library, b".bss"));
+    assert!(bss > 1 << 20, "it is somewhere: {bss} bytes");
+    assert!(data < 64 << 10, "{data} bytes of .data");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The older calls that install handlers, each by `sigaction`.
 //!
+//! A static: libc keeps the same word for `siginterrupt`.
+//!
 //! unsafe: see the crate.
 
 use super::action::sigaction;
