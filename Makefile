@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo check test lint unit loom tsan soak programs torture mutations install uninstall clean
+.PHONY: build demo check test lint unit loom tsan soak programs torture mutations install deb uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile
@@ -72,6 +72,10 @@ install: build
 	install -D -m 755 $(UNCOPY) $(DESTDIR)$(PREFIX)/bin/uncopy
 	install -D -m 755 target/release/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so
 	install -D -m 755 target/release/libuncopy_profile.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so
+
+# A Debian package, in target/debian/.
+deb: build
+	scripts/make-deb
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/uncopy $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so

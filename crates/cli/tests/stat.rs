@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
-use support::{library, publishes_here, pump, stderr, stdout, uncopy, works_here};
+use support::{publishes_here, pump, stderr, stdout, uncopy};
 
 /// A session directory on a memory file system, and what may see it.
 struct Session(tempfile::TempDir);
