@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo check test lint unit loom tsan soak programs torture mutations install deb uninstall clean
+.PHONY: build demo check test lint unit loom tsan soak programs torture mutations install deb package uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile
@@ -24,6 +24,12 @@ test:
 	tests/matrix/run --ci --install
 	$(MAKE) --no-print-directory lint build unit loom
 	NO_SKIPS=1 tests/run-programs --ci
+	$(MAKE) --no-print-directory package
+
+# The Debian package in a clean Debian that systemd boots (a minute and a half, of which half is for fetching that), and containers.
+package: deb
+	NO_SKIPS=1 tests/package/run.sh
+	NO_SKIPS=1 tests/container/run.sh
 
 # Every order of the steps of threads that share a structure.
 loom:

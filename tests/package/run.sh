@@ -8,7 +8,6 @@ set -uo pipefail
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 package=${1:-$(ls -t "$repo"/target/debian/uncopy_*.deb 2>/dev/null | head -n1)}
 root=${ROOT:-$repo/target/package-root}
-suite=bookworm
 passed=0 failed=0
 log=$(mktemp)
 
@@ -25,12 +24,7 @@ done
 [[ -c /dev/userfaultfd ]] || leave_out "there is no /dev/userfaultfd"
 [[ -f $package ]] || { echo "$0: there is no package: 'make deb' makes it" >&2; exit 2; }
 
-if [[ ! -e $root/.ready ]]; then
-    rm -rf "$root"
-    mmdebstrap --quiet --variant=essential --include=systemd,dbus,adduser,redis-server,nginx-light,python3-minimal,libpython3-stdlib,procps \
-        "$suite" "$root" >"$log" 2>&1 || { tail -n 5 "$log"; leave_out "no Debian could be made (above)"; }
-    touch "$root/.ready"
-fi
+"$repo/tests/package/root" "$root" || leave_out "no Debian could be made (above)"
 
 # The tree is an overlay that is forgotten at the end. The device node is the container's own: its rights are not the host's.
 device=$(mktemp -d)
