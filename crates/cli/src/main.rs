@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod demo;
 mod doctor;
+mod examples;
 mod library;
 mod options_table;
 mod pages;
@@ -33,7 +34,7 @@ fn command() -> Command {
     let top = with_args::<top::TopArgs>(
         Command::new("top").about("Show all programs under uncopy on the whole screen"),
     );
-    Command::new("uncopy")
+    let program = Command::new("uncopy")
         .version(build::SHORT)
         .long_version(build::long())
         .about("Starts unmodified programs without their copies")
@@ -61,7 +62,8 @@ fn command() -> Command {
         .subcommand(bench::file::copier::command())
         .subcommand(bench::views_loop::command())
         .subcommand(trial::supervisor::command())
-        .subcommand(pages::command())
+        .subcommand(pages::command());
+    examples::add(program)
 }
 
 /// A subcommand with options. What the type of the options says about itself is not for the user: `augment_args`

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use super::model::{Path, Place, Program, Source, Way, mean};
 use super::picture::picture;
-use super::text::{cells, head, percent, share, source, split, time};
+use super::text::{
+    advice, cells, facts, in_short, percent, share, source, split, time, worth_telling,
+};
 use crate::printable::printable;
 use crate::units::{grouped, rough_size};
 
@@ -26,7 +28,11 @@ pub fn page(programs: &[Program]) -> String {
     if programs.is_empty() {
         page += "<p>The program moved no data by calls that can be followed.</p>\n";
     }
-    programs.iter().for_each(|p| page += &program(p));
+    let (told, others) = worth_telling(programs);
+    told.iter().for_each(|p| page += &program(p));
+    if let Some(line) = in_short(&others) {
+        page += &format!("<p class=\"path\">{}</p>\n", escaped(&line));
+    }
     page + "</main></body></html>\n"
 }
 
@@ -37,7 +43,8 @@ fn program(p: &Program) -> String {
         escaped(name),
         escaped(&p.path)
     );
-    let lines = head(p);
+    let lines = facts(p);
+    let _ = writeln!(html, "<p class=\"advice\">{}</p>", escaped(&advice(p)));
     let saving = p.saving();
     let _ = writeln!(
         html,
@@ -112,7 +119,7 @@ fn item(what: &str, place: Option<&Place>, more: &str) -> String {
         format!(
             " <code>{}</code> in <code>{}</code> <small>({})</small>",
             escaped(&p.call),
-            escaped(&p.function),
+            escaped(p.name()),
             escaped(&p.library)
         )
     });
@@ -166,7 +173,7 @@ fn inputs(p: &Program) -> String {
         };
         let cells = [
             end.kind.name().to_owned(),
-            format!("{} in {}", end.place.call, end.place.function),
+            format!("{} in {} ({})", end.place.call, end.place.name(), end.place.library),
             rough_size(i.bytes as f64),
             part(i.forwarded),
             part(i.consumed),

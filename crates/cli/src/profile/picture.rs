@@ -15,8 +15,11 @@ const LETTER: f64 = 6.9;
 const BAR: f64 = 14.0;
 /// Height of all bytes together.
 const TALL: f64 = 300.0;
-const GAP: f64 = 34.0;
-const TOP: f64 = 34.0;
+/// Between bars, for three lines of names.
+const GAP: f64 = 50.0;
+const TOP: f64 = 46.0;
+/// From line to line.
+const LINE: f64 = 13.0;
 /// A band is at least so wide, that it can be seen.
 const THIN: f64 = 1.0;
 /// Columns that are drawn; longer ways are drawn with their last copies in one.
@@ -44,14 +47,13 @@ struct Flow {
 
 fn stops(path: &Path, last: usize) -> Vec<Stop> {
     let stop = |column, class, title: String, detail: String| Stop { column, class, title, detail };
-    let function = |name: &str| name.split('+').next().unwrap_or(name).to_owned();
     let mut stops = vec![match &path.source {
         Source::Program => {
             stop(0, "own", "made by the program".into(), "or copied by code of its own".into())
         }
         Source::Input(e) => {
             let title = format!("{} · {}", e.kind.name(), e.place.call);
-            stop(0, "in", title, format!("{} ({})", function(&e.place.function), e.place.library))
+            stop(0, "in", title, format!("{} ({})", e.place.name(), e.place.library))
         }
         Source::Pass(kind) => stop(0, "in", kind.name().into(), "passed on by the kernel".into()),
     }];
@@ -60,7 +62,7 @@ fn stops(path: &Path, last: usize) -> Vec<Stop> {
         let next = match way {
             Way::Rest => stop(column, "rest", "lay there".into(), String::new()),
             Way::Copy(p) => {
-                stop(column, "copy", function(&p.function), format!("{} in {}", p.call, p.library))
+                stop(column, "copy", p.name().to_owned(), format!("{} in {}", p.call, p.library))
             }
         };
         // Behind the last column there is room for one only.
@@ -70,12 +72,7 @@ fn stops(path: &Path, last: usize) -> Vec<Stop> {
     }
     let title = format!("{} · {}", path.sink.kind.name(), path.sink.place.call);
     let place = &path.sink.place;
-    stops.push(stop(
-        last,
-        "out",
-        title,
-        format!("{} ({})", function(&place.function), place.library),
-    ));
+    stops.push(stop(last, "out", title, format!("{} ({})", place.name(), place.library)));
     stops
 }
 
@@ -90,8 +87,7 @@ pub fn picture(program: &Program, shown: &[Path]) -> String {
         let gone = input.consumed + input.held();
         let from = ways.iter().map(|(w, _)| &w[0]).find(|s| {
             s.title == format!("{} · {}", end.kind.name(), end.place.call)
-                && s.detail.ends_with(&format!("({})", end.place.library))
-                && end.place.function.starts_with(s.detail.split(' ').next().unwrap_or_default())
+                && s.detail == format!("{} ({})", end.place.name(), end.place.library)
         });
         if let Some(from) = from.cloned()
             && gone > 0
@@ -182,27 +178,36 @@ pub fn picture(program: &Program, shown: &[Path]) -> String {
     for (stop, flow) in &flows {
         let bytes = flow.into.max(flow.out);
         let (x, tall) = (x(stop.column), high(bytes));
-        // Names stand above the bars; those of the sinks beside them.
-        let (at, y, room) = if stop.column == last {
-            (x + BAR + 8.0, flow.y + (tall / 2.0).max(4.0), MARGIN - 10.0)
-        } else {
-            (x, flow.y - 17.0, step - 6.0)
-        };
-        let size = rough_size(bytes as f64);
+        // Names stand above the bars; those of the sinks beside them. How much it is comes first in the last line, so that it is
+        // never what is cut off.
+        let beside = stop.column == last;
+        let room = if beside { MARGIN - 10.0 } else { step - 6.0 };
         let letters = (room / LETTER) as usize;
+        let size = rough_size(bytes as f64);
+        let names = wrapped(&stop.title, letters);
+        let detail = short(&stop.detail, (letters * 6 / 5).saturating_sub(size.len() + 1));
+        let (at, mut y) = if beside {
+            (x + BAR + 8.0, flow.y + (tall / 2.0).max(4.0))
+        } else {
+            (x, flow.y - 5.0 - LINE * names.len() as f64)
+        };
         let _ = writeln!(
             svg,
             "<rect class=\"stop {}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{BAR}\" height=\"{tall:.1}\">\
-             <title>{} {}</title></rect>\
-             <text x=\"{at:.1}\" y=\"{y:.1}\">{} <tspan class=\"size\">{size}</tspan></text>\
-             <text class=\"detail\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
+             <title>{} {}</title></rect>",
             stop.class,
             flow.y,
             escaped(&stop.title),
             escaped(&stop.detail),
-            escaped(&short(&stop.title, letters.saturating_sub(size.len() + 1))),
-            y + 12.0,
-            escaped(&short(&stop.detail, letters * 6 / 5)),
+        );
+        for name in names {
+            let _ = writeln!(svg, "<text x=\"{at:.1}\" y=\"{y:.1}\">{}</text>", escaped(&name));
+            y += LINE;
+        }
+        let _ = writeln!(
+            svg,
+            "<text class=\"detail\" x=\"{at:.1}\" y=\"{y:.1}\"><tspan class=\"size\">{size}</tspan> {}</text>",
+            escaped(&detail),
         );
     }
     svg + "</svg>\n"
@@ -214,4 +219,34 @@ fn short(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// A name in two lines at most, broken where a word ends; of a longer one the end is left out.
+fn wrapped(name: &str, most: usize) -> Vec<String> {
+    let letters: Vec<char> = name.chars().collect();
+    let most = most.max(4);
+    if letters.len() <= most {
+        return vec![name.to_owned()];
+    }
+    let ends = |i: &usize| {
+        "_:· ".contains(letters[i - 1])
+            || letters[*i].is_uppercase() && letters[i - 1].is_lowercase()
+    };
+    let at = (most / 2..=most).rev().find(ends).unwrap_or(most);
+    let (first, rest): (String, String) =
+        (letters[..at].iter().collect(), letters[at..].iter().collect());
+    vec![first.trim_end().to_owned(), short(&rest, most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_take_two_lines_and_break_where_a_word_ends() {
+        assert_eq!(wrapped("memcpy", 12), ["memcpy"]);
+        assert_eq!(wrapped("PyByteArray_FromStringAndSize", 13), ["PyByteArray_", "FromStringAn…"]);
+        assert_eq!(wrapped("readQueryFromClient", 13), ["readQueryFrom", "Client"]);
+        assert_eq!(wrapped("socket · recv", 9), ["socket ·", "recv"]);
+    }
 }

@@ -136,35 +136,19 @@ fn functions(path: &str) -> Option<Functions> {
     Some(found)
 }
 
-/// The path in a name that C++ or Rust has mangled (`_ZN3one3twoE...`), without types and hash; any
-/// other name as it is.
+/// A name as its language writes it: Rust's and C++'s without types and hash; any other as it is.
 fn readable(name: &str) -> String {
-    let nested = name.strip_prefix("_ZNK").or_else(|| name.strip_prefix("_ZN"));
-    nested.and_then(path).unwrap_or_else(|| name.to_owned())
-}
-
-fn path(mut rest: &str) -> Option<String> {
-    let mut parts: Vec<&str> = Vec::new();
-    loop {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        if digits == 0 {
-            // Constructors, templates and the like are left to be read as they are.
-            if !rest.starts_with('E') {
-                return None;
-            }
-            break;
-        }
-        let end = digits + rest[..digits].parse::<usize>().ok()?;
-        parts.push(rest.get(digits..end)?);
-        rest = &rest[end..];
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
     }
-    let hash = |s: &&str| {
-        s.len() == 17 && s.starts_with('h') && s[1..].bytes().all(|b| b.is_ascii_hexdigit())
-    };
-    if parts.last().is_some_and(hash) {
-        parts.pop();
+    if !name.starts_with("_Z") {
+        return name.to_owned();
     }
-    (!parts.is_empty()).then(|| parts.join("::"))
+    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
+    let symbol = cpp_demangle::Symbol::new(name).ok();
+    symbol
+        .and_then(|symbol| symbol.demangle_with_options(&options).ok())
+        .unwrap_or_else(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -180,10 +164,20 @@ mod tests {
     }
 
     #[test]
-    fn mangled_names_become_paths_and_others_stay() {
-        assert_eq!(readable("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
-        assert_eq!(readable("_ZNK3foo3barEv"), "foo::bar");
-        for name in ["memcpy", "_ZN3fooC1Ev", "_ZN99shortE", "_ZN", "_RNvC1a1b"] {
+    fn mangled_names_become_what_was_written_and_others_stay() {
+        for (mangled, written) in [
+            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
+            ("_RNvC1a1b", "a::b"),
+            ("_ZN3fooC1Ev", "foo::foo"),
+            (
+                "_ZNSt6vectorIcSaIcEE17_M_realloc_insertIJRKcEEEvN9__gnu_cxx17__normal_iteratorIPcS1_EEDpOT_",
+                "std::vector<char, std::allocator<char> >::_M_realloc_insert<char const&>",
+            ),
+        ] {
+            assert_eq!(readable(mangled), written);
+        }
+        assert!(readable("_ZNK3foo3barEv").starts_with("foo::bar"));
+        for name in ["memcpy", "_ZN99shortE", "_ZN", "_start", "zread"] {
             assert_eq!(readable(name), name);
         }
     }

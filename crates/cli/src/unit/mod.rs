@@ -51,8 +51,7 @@ pub fn enable_command() -> Command {
         .about("Have a systemd service start under uncopy")
         .override_usage("uncopy enable [OPTIONS] UNIT")
         .after_help(
-            "Example: uncopy enable --dry-run redis-server, then uncopy enable --now redis-server\n\n\
-             Writes /etc/systemd/system/UNIT.service.d/90-uncopy.conf and nothing else. It reads what the unit \
+            "Writes /etc/systemd/system/UNIT.service.d/90-uncopy.conf and nothing else. It reads what the unit \
              forbids its service first: what uncopy needs of that is let in, and where something cannot be, \
              nothing is written and the reason is said. Exit status: 0 if the service will start under uncopy.",
         );
@@ -61,9 +60,8 @@ pub fn enable_command() -> Command {
 
 /// `disable`.
 pub fn disable_command() -> Command {
-    let command = Command::new("disable")
-        .about("Have a systemd service start without uncopy again")
-        .after_help("Example: uncopy disable --now redis-server");
+    let command =
+        Command::new("disable").about("Have a systemd service start without uncopy again");
     unit_arguments(command)
 }
 
