@@ -382,6 +382,8 @@ def main(servers, about, sizes="64K,1M"):
             say(missing={"name": f"{name}, {size >> 10} KB", "why": "no time was left"})
             continue
         share = None if end is None else (end - time.monotonic()) / (len(groups) - i)
+        if OPTIONS.json:
+            print(f"uncopy: {name}, {size >> 10} KB ({i + 1} of {len(groups)})", file=sys.stderr)
         try:
             rows = measure(name, server, size, share)
         except Failure as why:

@@ -12,6 +12,8 @@ use super::{
 };
 use crate::Outcome;
 use crate::bench::echo;
+use crate::bench::echo_args::EchoArgs;
+use crate::bench::echo_rows::Row;
 use crate::bench::figures::{
     self, Figure, FigureArgs, FigureResults, LOW_THRESHOLD, MOVING, NO_COPY, NO_POLICY, POLICY,
     SAME, Series,
@@ -20,7 +22,6 @@ use crate::bench::file::{self, FileArgs};
 use crate::bench::send::{self, SendArgs};
 use crate::bench::values::{Settings, defaults};
 use crate::bench::views::{self, ViewsArgs};
-use crate::bench::{EchoArgs, Row};
 
 /// A part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -102,8 +103,8 @@ impl Mode {
             Self::Faults => 75,
             Self::Misspeculation => 130,
             Self::Touch => 25,
-            Self::Views => 15,
-            Self::Send => 15,
+            Self::Views => 20,
+            Self::Send => 18,
             Self::File => 35,
         }
     }
@@ -111,7 +112,7 @@ impl Mode {
     /// What it takes at least, where that can't be shortened.
     pub fn least(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Views | Self::Send => 10,
+            Self::Views | Self::Send => 12,
             Self::File => 20,
             _ => 0,
         })
