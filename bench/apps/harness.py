@@ -219,7 +219,9 @@ def round_of_turns(name, server, size, share):
             verifying = time.monotonic() - before
             for i, connections in enumerate(OPTIONS.connections):
                 left = None if share is None else share - (time.monotonic() - began) - verifying
-                found[connections] = turns_of(processes, connections, left and left / (len(OPTIONS.connections) - i))
+                # (Most of what there is to learn it has learned with the first.)
+                warm = OPTIONS.warm if i == 0 else OPTIONS.warm / 2
+                found[connections] = turns_of(processes, connections, warm, left and left / (len(OPTIONS.connections) - i))
             for p in processes.values():
                 p.load.verify()
         except (Failure, OSError) as why:
@@ -229,11 +231,11 @@ def round_of_turns(name, server, size, share):
     return found
 
 
-def turns_of(processes, connections, share):
+def turns_of(processes, connections, warm, share):
     began = time.monotonic()
     for side, p in processes.items():
         p.load.connections(connections)
-        p.run(OPTIONS.warm if side == "uncopy" else min(SETTLE, OPTIONS.warm))
+        p.run(warm if side == "uncopy" else min(SETTLE, warm))
     turns = []
     while True:
         order = SIDES[len(turns) % len(SIDES) :] + SIDES[: len(turns) % len(SIDES)]

@@ -70,10 +70,9 @@ fn machine(about: &About) -> String {
 /// What the columns of the first table are.
 fn about_summary(about: &About) -> String {
     format!(
-        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**. Four connections; {}, {}, glibc {},\n\
-         commit {}, {}. The columns between show where the gain of 1 MB comes from: glibc told to keep its memory, uncopy\n\
-         without elision, and what elision adds to that. p99: plain's latency over uncopy's, at 1 MB. Noise: the same plain server a\n\
-         second time, at both sizes; differences of that size mean nothing.\n",
+        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the time. In brackets the same plain\n\
+         server a second time: differences of that size mean nothing. Then what the gain of 1 MB comes from: glibc told to keep its\n\
+         memory; uncopy without elision; what elision adds to that. Four connections. {}, {}, glibc {}, commit {}, {}.\n",
         about.cpu,
         about.congestion,
         about.glibc,
