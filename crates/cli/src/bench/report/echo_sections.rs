@@ -225,13 +225,14 @@ pub fn connections(mut section: Section, results: &FigureResults) -> Section {
         places_text(&rows)
     );
     for row in rows.iter().filter(|row| row.copies > 0) {
-        let noun = if row.connections == 1 { "connection" } else { "connections" };
+        let counted =
+            |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         section.facts.push(Fact::new(
             format!(
-                "{}, {} copies, {} {noun}",
+                "{}, {}, {}",
                 units::size(row.size as u64),
-                row.copies,
-                row.connections
+                counted(row.copies, "copy", "copies"),
+                counted(row.connections, "connection", "connections")
             ),
             "not measured",
             format!(

@@ -32,19 +32,22 @@ pub fn page(about: &About, summary: Option<&Table>, sections: &[Section]) -> Str
             let _ = writeln!(text, "![{}]({}.svg)", line(&plot.title), plot.name);
         }
         if !section.facts.is_empty() {
-            let rows = section
-                .facts
-                .iter()
-                .map(|fact| vec![fact.about.clone(), fact.paper.to_owned(), fact.here.clone()]);
-            let _ = write!(
-                text,
-                "\n{}\n",
-                table(&Table::new(&["", "published", "here"], rows.collect()))
-            );
+            let _ = write!(text, "\n{}\n", table(&facts(section)));
         }
         let _ = write!(text, "{}\nAlone: `{}`.\n", table(&section.table), section.command);
     }
     text
+}
+
+/// What was found; beside what was published, where pictures are compared.
+fn facts(section: &Section) -> Table {
+    let published = !section.plots.is_empty();
+    let rows = section.facts.iter().map(|fact| {
+        let paper = published.then(|| fact.paper.to_owned());
+        [fact.about.clone()].into_iter().chain(paper).chain([fact.here.clone()]).collect()
+    });
+    let header: &[&str] = if published { &["", "published", "here"] } else { &["", "here"] };
+    Table::new(header, rows.collect())
 }
 
 /// Where, when and with what.

@@ -138,10 +138,13 @@ fn draw(args: &ReportArgs, about: &About) -> Outcome {
         write(out, &format!("{}.svg", plot.name), &plot.standalone())?;
     }
     write(out, "README.md", &markdown::page(about, summary.as_ref(), &sections))?;
-    if let (Some(readme), Some(table), Some(chart)) = (&args.readme, summary, bars) {
-        markdown::replace(readme, about, &Excerpt { table, chart })?;
+    write(out, "index.html", &page::html(about, summary.as_ref(), &sections))?;
+    match (&args.readme, summary, bars) {
+        (Some(readme), Some(table), Some(chart)) => {
+            markdown::replace(readme, about, &Excerpt { table, chart })
+        }
+        _ => Ok(()),
     }
-    write(out, "index.html", &page::html(about, &sections))
 }
 
 fn write(out: &Path, name: &str, text: &str) -> Outcome {
