@@ -27,7 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 import memory  # noqa: E402
-from loads import Failure, connect, free_port  # noqa: E402
+from loads import Failure, Wrong, connect, free_port  # noqa: E402
 
 STATE = os.path.join(ROOT, "target", "bench-apps")
 VENV = os.path.join(STATE, "venv")
@@ -49,6 +49,8 @@ KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179
 SIDES = ("plain", "again", "kept", "no_elision", "uncopy")
 UNELIDED = ["--elide=no", "--lend=0"]
 HOLD = 3 << 30
+# A server that does not listen after so many seconds never will.
+STARTS = 30
 # Of load on a plain process before it is timed: buffers and sockets grow to what they will be.
 SETTLE = 0.25
 # A turn of one side, in seconds: short against the bursts of what else a shared machine does.
@@ -162,12 +164,15 @@ class Process:
         self.children.append(self.main)
         if helper:
             connect(int(helper[-1])).close()
+        end = time.monotonic() + STARTS
         while True:
             with contextlib.suppress(Failure):
                 connect(self.port, 0.5).close()
                 break
             if self.main.poll() is not None:
                 raise Failure(f"with {side} it ended with status {self.main.returncode}: {self.last_words()}")
+            if time.monotonic() > end:
+                raise Failure(f"with {side} nothing answers on port {self.port} after {STARTS} s: {self.last_words()}")
         self.load = server.load(self.port, size)
 
     def last_words(self):
@@ -227,7 +232,7 @@ def round_of_turns(name, server, size, share):
         except (Failure, OSError) as why:
             for side, p in processes.items():
                 print(f"{name}, {side}, said: {p.last_words()}", file=sys.stderr)
-            raise Failure(why) from None
+            raise (why if isinstance(why, Wrong) else Failure(why)) from None
     return found
 
 
@@ -388,9 +393,11 @@ def main(servers, about, sizes="64K,1M"):
             print(f"uncopy: {name}, {size >> 10} KB ({i + 1} of {len(groups)})", file=sys.stderr)
         try:
             rows = measure(name, server, size, share)
+        except Wrong as why:
+            if OPTIONS.json:
+                print(json.dumps({"wrong": f"{name}, {size} bytes: {why}"}), flush=True)
+            raise
         except Failure as why:
-            if "wrong" in str(why) or "differs" in str(why):
-                raise
             say(missing={"name": f"{name}, {size >> 10} KB", "why": str(why)})
             bad = True
             continue

@@ -336,3 +336,28 @@ fn a_server_whose_program_is_missing_is_named_with_how_to_install_it() {
     let said = stdout(&output);
     assert!(said.starts_with("varnishd is not installed: apt-get install varnish"), "{said}");
 }
+
+#[test]
+fn the_readmes_numbers_are_those_of_docs_numbers() {
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let directory = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(root.join("docs/numbers")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), directory.path().join(entry.file_name())).unwrap();
+    }
+    let readme = directory.path().join("the-readme.md");
+    std::fs::copy(root.join("README.md"), &readme).unwrap();
+    let output = uncopy()
+        .args(["bench", "report", "--redraw", "--out"])
+        .arg(directory.path())
+        .arg("--readme")
+        .arg(&readme)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let read = |path| std::fs::read_to_string(path).unwrap();
+    let how = "numbers are written by 'make numbers' (or drawn again by 'bench report --redraw --out docs/numbers --readme README.md')";
+    assert_eq!(read(readme), read(root.join("README.md")), "{how}");
+    let page = directory.path().join("README.md");
+    assert_eq!(read(page), read(root.join("docs/numbers/README.md")), "{how}");
+}

@@ -139,7 +139,11 @@ impl Mode {
                 json(&views::measure(&args, library)?)
             }
             Self::Send => json(&send::measure(&send_args(allowed < FULL_SEND), library)?),
-            Self::File => json(&file::measure(&file_args(allowed < FULL_FILE), library)?),
+            Self::File => {
+                let results = file::measure(&file_args(allowed < FULL_FILE), library)?;
+                let why = results.java.as_ref().and_then(|java| java.refused.clone());
+                return Ok((json(&results)?, why.into_iter().collect()));
+            }
             _ => unreachable!("the others are figures"),
         };
         Ok((json?, Vec::new()))
