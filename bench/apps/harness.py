@@ -63,7 +63,8 @@ OPTIONS = None
 
 @dataclasses.dataclass
 class Server:
-    """A program, how it is started (port, directory -> command and a helper's command), and what drives it."""
+    """What it is to a user (a report's first table has the first of each kind); how it is started (port, directory -> command and a
+    helper's command), what drives it, which programs it needs, and options of `uncopy run`."""
 
     words: str
     start: object

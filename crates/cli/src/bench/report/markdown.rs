@@ -116,7 +116,8 @@ pub fn replace(path: &Path, about: &About, excerpt: &Excerpt) -> Outcome {
     };
     let mut text = fs::read_to_string(path).map_err(|e| bad(&e))?;
     let chart = format!("```\n{}\n```", excerpt.chart.trim_end());
-    let first = format!("{}\n{}", about_summary(about), table(&excerpt.table));
+    let busy = about.busy().map_or_else(String::new, |busy| format!("\n> {busy}\n"));
+    let first = format!("{}{busy}\n{}", about_summary(about), table(&excerpt.table));
     for (name, new) in [("chart", chart), ("table", first)] {
         text = between(&text, &marks(name), new.trim_end())
             .ok_or_else(|| bad(&format!("it has no lines '{}'", marks(name).join("' and '"))))?;

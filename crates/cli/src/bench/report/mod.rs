@@ -79,13 +79,13 @@ pub fn main(args: &ReportArgs) -> Outcome {
         eprintln!("uncopy: nothing can be elided: {why}");
     }
     fs::create_dir_all(out).map_err(|e| format!("cannot make {} ({e})", out.display()))?;
-    let modes = if args.only.is_empty() { Mode::ALL } else { &args.only };
+    let modes = Mode::in_order(if args.only.is_empty() { Mode::ALL } else { &args.only });
     let begin = Instant::now();
-    let mut budget = Budget::new(begin, Duration::from_secs_f64(args.minutes * 60.0), modes);
+    let mut budget = Budget::new(begin, Duration::from_secs_f64(args.minutes * 60.0), &modes);
     let mut about = About::now(args.minutes, &args.only)?;
     eprintln!("uncopy: this takes {} at most: {}", text(budget.whole()), budget.plan());
-    for mode in modes {
-        let allowed = budget.next(Instant::now(), *mode);
+    for &mode in &modes {
+        let allowed = budget.next(Instant::now(), mode);
         if allowed < mode.least() {
             about.failed.push(format!("{}: no time was left", mode.name()));
             continue;

@@ -96,17 +96,24 @@ impl Mode {
     pub fn weight(self) -> u32 {
         match self {
             Self::Servers => 660,
-            Self::Echo => 100,
+            Self::Echo => 110,
             Self::Copies => 30,
             Self::Sizes => 50,
             Self::Threads => 15,
             Self::Faults => 75,
-            Self::Misspeculation => 130,
+            Self::Misspeculation => 140,
             Self::Touch => 25,
             Self::Views => 20,
             Self::Send => 18,
             Self::File => 35,
         }
+    }
+
+    /// `modes` in the order in which they are measured: first those that take what they take, so that what they leave is the others'.
+    pub fn in_order(modes: &[Self]) -> Vec<Self> {
+        let mut modes = modes.to_vec();
+        modes.sort_by_key(|mode| mode.least().is_zero());
+        modes
     }
 
     /// What it takes at least, where that can't be shortened.

@@ -85,7 +85,7 @@ fn ratio(row: &ServerRow, side: Side) -> String {
     row.sides.get(&side).map_or_else(|| "–".to_owned(), |side| format!("{:.2}", side.cpu_ratio))
 }
 
-/// One line for each server: the table that somebody reads first.
+/// One line for each kind of server: the table that somebody reads first.
 pub fn summary(results: &ServerResults) -> Table {
     let header = [
         "what",
@@ -95,13 +95,13 @@ pub fn summary(results: &ServerResults) -> Table {
         "and placed, copied faster",
         "elision's own",
     ];
-    let mut names: Vec<&str> = Vec::new();
+    let mut kinds: Vec<(&str, &str)> = Vec::new();
     for row in &results.rows {
-        if !names.contains(&row.name.as_str()) {
-            names.push(&row.name);
+        if !kinds.iter().any(|(words, _)| *words == row.words) {
+            kinds.push((&row.words, &row.name));
         }
     }
-    let rows = names.into_iter().filter_map(|name| {
+    let rows = kinds.into_iter().filter_map(|(words, name)| {
         let at = |size: usize| {
             results
                 .rows
@@ -114,7 +114,7 @@ pub fn summary(results: &ServerResults) -> Table {
             |row: Option<&ServerRow>, side| row.map_or_else(|| "–".into(), |row| ratio(row, side));
         let gain = |row| format!("**{}** ({})", of(row, Side::Uncopy), of(row, Side::Again));
         Some(vec![
-            format!("{}: {}", any.words, named(any)),
+            format!("{words}: {}", named(any)),
             gain(small),
             gain(large),
             of(large, Side::Kept),
