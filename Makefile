@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo check test lint unit screens loom tsan soak programs torture mutations install deb package uninstall clean
+.PHONY: build demo check test lint unit screens loom tsan soak programs torture numbers mutations install deb package uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile
@@ -74,6 +74,10 @@ SEEDS ?= 200
 torture: build
 	$(CARGO) build --release --locked -p uncopy-torture
 	tests/torture/run --seeds $(SEEDS)
+
+# All numbers of docs/numbers and of the README, measured here in twenty minutes. Nothing of them is written by hand.
+numbers: build
+	$(UNCOPY) bench report --out docs/numbers --readme README.md
 
 # Known defects put into a copy of the sources: each must be caught.
 mutations:

@@ -87,7 +87,7 @@ pub struct SendRow {
     pub times: Times,
     /// Through what.
     pub socket: Socket,
-    /// Plain `send`, `send` under uncopy, then the other ways.
+    /// Plain `send`, the same again (what it differs by is noise), `send` under uncopy, then the other ways.
     pub columns: Vec<Column>,
 }
 
@@ -96,8 +96,8 @@ pub struct SendRow {
 pub struct Column {
     /// The way.
     pub way: SendMethod,
-    /// Whether under uncopy.
-    pub uncopy: bool,
+    /// On which side.
+    pub side: Side,
     /// Why there are no numbers.
     pub refused: Option<String>,
     /// The sender's CPU time for a message.
@@ -142,7 +142,8 @@ pub fn measure(args: &SendArgs, library: &Path) -> Outcome<SendResults> {
     let sender_core = available[0];
     cores::pin(*available.get(1).unwrap_or(&available[0]))?;
     warm::memory(args.warm.unwrap_or(1 << 30))?;
-    let mut ways = vec![(SendMethod::Send, Side::Plain), (SendMethod::Send, Side::Uncopy)];
+    let mut ways =
+        [Side::Plain, Side::Again, Side::Uncopy].map(|side| (SendMethod::Send, side)).to_vec();
     ways.extend(args.ways.iter().filter(|w| **w != SendMethod::Send).map(|w| (*w, Side::Plain)));
     let mut shapes = Vec::new();
     for &socket in &args.sockets {
@@ -250,7 +251,7 @@ fn column(way: SendMethod, side: Side, samples: &[Sample]) -> Column {
     let [done, copied] = [by_reference(0), by_reference(1)];
     Column {
         way,
-        uncopy: side == Side::Uncopy,
+        side,
         refused: samples.iter().find_map(|s| s.timed.refused.clone()),
         cpu_us: round(median(cpu()), 2),
         cpu_us_spread: spread(cpu(), 2),
@@ -263,7 +264,11 @@ fn column(way: SendMethod, side: Side, samples: &[Sample]) -> Column {
 
 /// The column's headline.
 pub fn name(column: &Column) -> &'static str {
-    if column.uncopy { "send, uncopy" } else { column.way.text() }
+    match column.side {
+        Side::Uncopy => "send, uncopy",
+        Side::Again => "send, again",
+        _ => column.way.text(),
+    }
 }
 
 fn table(rows: &[SendRow]) -> Table {

@@ -109,7 +109,9 @@ fn compile(place: &WorkDirectory, classes: &Path) -> Outcome {
     match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("javac: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(e) => Err(format!("javac cannot be run ({e})")),
+        Err(e) => Err(format!(
+            "javac cannot be run ({e}); install it: apt-get install default-jdk-headless"
+        )),
     }
 }
 

@@ -102,7 +102,7 @@ pub struct FileRow {
     pub to: To,
     /// Bytes of the file.
     pub size: usize,
-    /// Plain `read` and `write`, the same under uncopy, then the other ways.
+    /// Plain `read` and `write`, the same again (what it differs by is noise), under uncopy, then the other ways.
     pub columns: Vec<Column>,
 }
 
@@ -111,8 +111,8 @@ pub struct FileRow {
 pub struct Column {
     /// The way.
     pub way: CopyMethod,
-    /// Whether under uncopy.
-    pub uncopy: bool,
+    /// On which side.
+    pub side: Side,
     /// Why there are no numbers.
     pub refused: Option<String>,
     /// The program's CPU time for a file.
@@ -160,7 +160,8 @@ pub fn measure(args: &FileArgs, library: &Path) -> Outcome<FileResults> {
     let largest = if args.java { largest.max(args.java_size) } else { largest };
     let place = WorkDirectory::new(args.dir.as_deref(), 2 * largest + (64 << 20))?;
     warm::memory((3 * largest).max(256 << 20))?;
-    let mut ways = vec![(CopyMethod::Read, Side::Plain), (CopyMethod::Read, Side::Uncopy)];
+    let mut ways =
+        [Side::Plain, Side::Again, Side::Uncopy].map(|side| (CopyMethod::Read, side)).to_vec();
     ways.extend(args.ways.iter().filter(|w| **w != CopyMethod::Read).map(|w| (*w, Side::Plain)));
     let bar = progress::bar(args.to.len() * args.sizes.len() * args.repeats * ways.len());
     let mut rows = Vec::new();
@@ -282,7 +283,7 @@ fn column(way: CopyMethod, side: Side, samples: &[Sample]) -> Column {
     };
     Column {
         way,
-        uncopy: side == Side::Uncopy,
+        side,
         refused: samples.iter().find_map(|s| s.timed.refused.clone()),
         cpu_us: round(median(cpu()), 2),
         cpu_us_spread: spread(cpu(), 2),
@@ -294,7 +295,11 @@ fn column(way: CopyMethod, side: Side, samples: &[Sample]) -> Column {
 
 /// The column's headline.
 pub fn name(column: &Column) -> &'static str {
-    if column.uncopy { "read, write, uncopy" } else { column.way.text() }
+    match column.side {
+        Side::Uncopy => "read, write, uncopy",
+        Side::Again => "read, write, again",
+        _ => column.way.text(),
+    }
 }
 
 fn table(rows: &[FileRow]) -> Table {
