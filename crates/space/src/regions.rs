@@ -28,7 +28,7 @@ impl Space {
     }
 
     /// Nothing more of `region` is handed over. Returns whether it is gone; else something of it is still to come back: then this is to be
-    /// asked again. What is viewed of it comes back by [`recall`].
+    /// asked again. What is viewed of it comes back by [`Space::recall`].
     pub fn end_region(&'static self, region: RegionId) -> bool {
         self.with_after_fork(|b| b.end_region(region)).unwrap_or(true)
     }
