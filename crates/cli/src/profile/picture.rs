@@ -12,7 +12,7 @@ const WIDTH: f64 = 1100.0;
 /// What of it is for the names of the sinks.
 const MARGIN: f64 = 200.0;
 /// Width of a letter, about.
-const LETTER: f64 = 6.9;
+const LETTER: f64 = 7.6;
 const BAR: f64 = 14.0;
 /// Height of all bytes together.
 const TALL: f64 = 300.0;
