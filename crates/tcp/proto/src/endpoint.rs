@@ -217,7 +217,10 @@ impl Endpoint {
         if received.ack_now {
             let answer = flow.acknowledge(now);
             out.send(Some(id), &answer);
+        } else if received.late {
+            self.challenge(now, slot, false, out);
         }
+        let flow = &mut self.flows[slot as usize];
         if received.sendable || flow.has(flag::ACK_DUE) {
             self.ready(slot);
         }

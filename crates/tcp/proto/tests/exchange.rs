@@ -81,25 +81,37 @@ fn exchange(seed: u64, segments: u64) {
     pair.listen_with(32, at_b);
     let mut names = 0;
     let mut done = 0;
+    let mut steps = 0;
     println!("{told} {faults:?}\n  a: {at_a:?}\n  b: {at_b:?}");
     loop {
         let arrived = pair.hosts[0].segments + pair.hosts[1].segments;
         // Connections come as long as segments are wanted; eight at a time.
         while arrived < segments && names - done < 8 {
             names += 1;
-            let id = pair.connect_with(at_a);
-            let bulk = segments / 24 * random.below(600) / 4;
-            let socket = pair.hosts[0].socket(id);
-            socket.total = random.below(bulk.max(1));
+            pair.connect_with(at_a);
         }
         if names == done && arrived >= segments {
             break;
+        }
+        steps += 1;
+        if steps > 200 * segments + 2_000_000 {
+            for (side, host) in pair.hosts.iter().enumerate() {
+                for socket in host.sockets.iter().flatten() {
+                    println!(
+                        "  host {side}: {:?} written {} of {}",
+                        host.endpoint.info(socket.id),
+                        socket.written,
+                        socket.total
+                    );
+                }
+            }
+            panic!("{told}: no end at {:?}: {done} of {names} done, {arrived} segments", pair.now);
         }
         let until = pair.now + 200_000_000_000;
         assert!(pair.step(until), "{told}: nothing happens any more");
         for side in 0..2 {
             let now = pair.now;
-            drive(&mut pair.hosts[side], now, &mut random, side, &told);
+            drive(&mut pair.hosts[side], now, &mut random, side, segments, &told);
         }
         for event in pair.hosts[0].events.drain(..) {
             match event.1 {
@@ -108,8 +120,20 @@ fn exchange(seed: u64, segments: u64) {
                 _ => {}
             }
         }
-        for event in pair.hosts[1].events.drain(..) {
-            assert!(!matches!(event.1, Event::Reset(Reason::TimedOut)), "{told}: {event:?}");
+        for event in std::mem::take(&mut pair.hosts[1].events) {
+            if matches!(event.1, Event::Reset(Reason::TimedOut)) {
+                for (side, host) in pair.hosts.iter().enumerate() {
+                    for socket in host.sockets.iter().flatten() {
+                        println!(
+                            "  host {side}: {:?} written {} of {}",
+                            host.endpoint.info(socket.id),
+                            socket.written,
+                            socket.total
+                        );
+                    }
+                }
+                panic!("{told}: {event:?} at {:?}", pair.now);
+            }
         }
         assert!(
             pair.now < Time(100_000_000_000_000),
@@ -131,8 +155,15 @@ fn exchange(seed: u64, segments: u64) {
     }
 }
 
+/// How long the stream `name` is.
+fn total(name: u64, segments: u64) -> u64 {
+    let mut random = Random::new(name);
+    let most = segments * random.below(12);
+    random.below(most.max(1))
+}
+
 /// The applications: they write and read pieces of any size, compare what they read, and close when they are done.
-fn drive(host: &mut Host, now: Time, random: &mut Random, side: usize, told: &str) {
+fn drive(host: &mut Host, now: Time, random: &mut Random, side: usize, segments: u64, told: &str) {
     for _ in 0..host.active.len() {
         let Some(slot) = host.active.pop_front() else { break };
         let Some(socket) = &host.sockets[slot as usize] else { continue };
@@ -143,13 +174,12 @@ fn drive(host: &mut Host, now: Time, random: &mut Random, side: usize, told: &st
         if host.socket(id).writes == 0 {
             // Both sides know the stream's name: the port of the one that called.
             let tuple = host.endpoint.info(id).expect("connected").tuple;
-            let (accepted, port) =
-                if side == 1 { (true, tuple.peer_port) } else { (false, tuple.local_port) };
+            let port = if side == 1 { tuple.peer_port } else { tuple.local_port };
             let names = [u64::from(port), u64::from(port) | 1 << 32];
             let socket = host.socket(id);
             (socket.writes, socket.expects) = (names[side], names[1 - side]);
-            if accepted {
-                socket.total = u64::from(port) * 37 % 200_000;
+            socket.total = total(socket.writes, segments);
+            if side == 1 {
                 host.endpoint.accept(id, 0, 0).expect("it waits to be accepted");
             }
         }
@@ -177,13 +207,23 @@ fn drive(host: &mut Host, now: Time, random: &mut Random, side: usize, told: &st
             }
         }
         let socket = host.socket(id);
-        let more = socket.written < socket.total || socket.arrived > socket.taken;
+        if socket.eof {
+            let expected = total(socket.expects, segments);
+            assert_eq!(
+                socket.arrived, expected,
+                "{told}: the stream {} ends early",
+                socket.expects
+            );
+        }
+        let room = socket.tx.len() as u64 > socket.written - socket.acked;
+        let more = (socket.written < socket.total && room) || socket.arrived > socket.taken;
         if socket.written == socket.total && !socket.shut {
             socket.shut = true;
             host.endpoint.shutdown(id).expect("may be shut down");
+            host.poll_at = Some(now);
         } else if more {
             host.active.push_back(slot);
+            host.poll_at = Some(now);
         }
-        host.poll_at = Some(now);
     }
 }

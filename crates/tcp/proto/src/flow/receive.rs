@@ -41,6 +41,8 @@ pub struct Received {
     pub sendable: bool,
     /// An acknowledgement has to go out at once: the peer counts each of them. Otherwise one may stand for a batch.
     pub ack_now: bool,
+    /// An old segment without payload: worth an answer, but not each time.
+    pub late: bool,
 }
 
 impl Flow {
@@ -72,9 +74,11 @@ impl Flow {
         self.acked(now, segment, &mut received);
         if segment.payload > 0 {
             self.payload(segment, &mut received);
-        } else if segment.seq.before(self.rcv_nxt) && segment.seq == self.rcv_nxt - 1 {
-            // A probe: keep-alive, or of a window that was zero.
-            received.ack_now = true;
+        } else if segment.seq.before(self.rcv_nxt) {
+            // A probe: keep-alive, or of a window that was zero. One that lies further back is either late, or of a peer that
+            // missed our last acknowledgements.
+            received.ack_now = segment.seq == self.rcv_nxt - 1;
+            received.late = !received.ack_now;
         }
         Ok(received)
     }
@@ -139,12 +143,13 @@ impl Flow {
             }
             received.acked = bytes;
             received.sendable = true;
+            if !self.recovery.sacked.is_empty() {
+                self.recovery.sacked.trim(ack);
+            }
             if self.has(flag::RECOVERING) {
                 self.progress(segment);
             } else if !segment.sack.as_slice().is_empty() {
                 self.sacked(segment);
-            } else if !self.recovery.sacked.is_empty() {
-                self.recovery.sacked.trim(ack);
             }
         } else if ack == self.snd_una {
             let duplicate = segment.payload == 0
@@ -165,7 +170,6 @@ impl Flow {
     /// An acknowledgement moved forward after a loss.
     fn progress(&mut self, segment: &Segment) {
         self.sacked(segment);
-        self.recovery.sacked.trim(self.snd_una);
         if !self.snd_una.before(self.recovery.until) {
             self.unset(flag::RECOVERING | flag::RESENDING);
             // What is known to be missing behind it is a new loss.

@@ -95,7 +95,11 @@ impl Flow {
             return Transmit::Nothing;
         }
         let on_way = self.on_way();
-        let offered = (self.snd_una + self.snd_wnd).since(start).max(0) as u32;
+        let mut offered = (self.snd_una + self.snd_wnd).since(start).max(0) as u32;
+        if start == self.snd_una && start != self.snd_max {
+            // There was room for it when it went out. If the window is closed now, the answer says what became of it.
+            offered = offered.max(mss.min(self.in_flight()));
+        }
         let allowed = self.cwnd.saturating_sub(on_way);
         let mut len = available.min(most).min(offered).min(allowed);
         if len < available && len > mss {
@@ -183,7 +187,8 @@ impl Flow {
 
     /// Sends everything again that the peer is not known to have, because nothing has come back for too long.
     pub(crate) fn time_out(&mut self, forget: bool) {
-        if forget {
+        let first = self.recovery.sacked.runs().first();
+        if forget || first.is_some_and(|run| run.0 == self.snd_una) {
             // What was reported to have come out of order may have been thrown away since (RFC 2018, 8).
             self.recovery.sacked.clear();
         }
