@@ -400,6 +400,13 @@ impl Endpoint {
         }
     }
 
+    /// What a segment of the peer's would have: the number that we expect, what it would acknowledge if it had everything, its latest stamp.
+    /// For tests that forge such segments.
+    pub fn expected(&self, flow: FlowId) -> Option<(Seq, Seq, u32)> {
+        let flow = &self.flows[self.slot(flow).ok()?];
+        Some((flow.rcv_nxt, flow.snd_max, flow.ts_recent))
+    }
+
     /// What the connection is like.
     pub fn info(&self, flow: FlowId) -> Result<Info, Refusal> {
         let slot = self.slot(flow)?;

@@ -31,12 +31,11 @@ impl Dctcp {
             // It grows all the same, as DCTCP's window does: otherwise a few marks in each interval would end in standstill.
             self.rate.slow_start = false;
             self.rate.now = self.rate.now * (1.0 - self.alpha / 2.0) + RATE_STEP;
+        } else if !self.rate.slow_start {
+            // Also where the interval was too short for an acknowledgement: a slow flow would stay slow.
+            self.rate.now += RATE_STEP;
         } else if feedback.acked > 0 {
-            if self.rate.slow_start {
-                self.rate.now *= 2.0;
-            } else {
-                self.rate.now += RATE_STEP;
-            }
+            self.rate.now *= 2.0;
         }
         self.rate.clamp(feedback);
     }

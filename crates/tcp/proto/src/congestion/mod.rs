@@ -114,11 +114,14 @@ struct Rate {
     /// Bytes a second.
     now: f64,
     slow_start: bool,
+    /// What went through lately, in bytes a second.
+    sent: f64,
 }
 
 impl Rate {
     fn new(mss: u32, rtt: u32) -> Rate {
-        Rate { now: Rate::initial(mss, rtt), slow_start: true }
+        let now = Rate::initial(mss, rtt);
+        Rate { now, slow_start: true, sent: now }
     }
 
     /// The initial window in a round trip.
@@ -131,13 +134,16 @@ impl Rate {
         f64::from(mss) * 1e5 / f64::from(rtt.max(1))
     }
 
-    /// What the flow did not use it does not keep: at most a fifth more than it sent (TAS, 3.2.2). The initial rate is left to flows that
+    /// What the flow did not use it does not keep: at most a fifth more than it sent (TAS, 3.2.2). Where the rate held data back it was used:
+    /// what went through is less then because of losses, for which the rate was lowered already. The initial rate is left to flows that
     /// met no congestion, or a flow of small requests could never send a large answer.
     fn validate(&mut self, feedback: &Feedback) {
+        // An interval holds few segments, and after a loss acknowledgements come in jumps: one alone says little.
         let sent = f64::from(feedback.acked) * SECOND as f64 / feedback.interval.max(1) as f64;
+        self.sent += (sent - self.sent) / 8.0;
         let floor = if self.slow_start { Rate::initial(feedback.mss, feedback.rtt) } else { 0.0 };
-        if feedback.acked > 0 {
-            self.now = self.now.min((1.2 * sent).max(floor));
+        if !feedback.limited || self.slow_start {
+            self.now = self.now.min((1.2 * self.sent.max(sent)).max(floor));
         }
     }
 

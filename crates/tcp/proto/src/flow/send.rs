@@ -34,6 +34,7 @@ impl Flow {
             return Transmit::Nothing;
         }
         if self.pace != 0 && now.time < self.next_send {
+            self.set(flag::LIMITED);
             return Transmit::Wait(self.next_send);
         }
         if self.has(flag::RECOVERING)

@@ -82,7 +82,6 @@ impl Endpoint {
         let mut changed = false;
         if let Some(control) = &mut conn.control
             && flow.rtt != 0
-            && (feedback.acked > 0 || feedback.retransmits > 0)
         {
             control.interval(&feedback);
             changed = true;

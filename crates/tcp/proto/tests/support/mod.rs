@@ -5,6 +5,7 @@ pub mod wire;
 
 use std::collections::VecDeque;
 use uncopy_tcp_proto::flow::Place;
+use uncopy_tcp_proto::Segment;
 use uncopy_tcp_proto::segment::Flags;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::{Checksums, Link, MAX_HEADERS, Packet, emit, parse, seal};
@@ -234,6 +235,14 @@ impl Host {
             Ok(Packet::TooBig { tuple, seq, mtu }) => endpoint.too_big(now, &tuple, seq, mtu),
             Err(_) => {}
         }
+        self.poll_at = Some(now);
+    }
+
+    /// A segment that never was a frame.
+    pub fn raw(&mut self, now: Time, segment: &Segment, payload: &[u8]) {
+        let Self { endpoint, sockets, frames, sent, keep, events, listen, active, .. } = self;
+        let mut out = Out { sockets, frames, sent, keep: *keep, events, listen, payload, active };
+        endpoint.segment(now, 0, segment, &mut out);
         self.poll_at = Some(now);
     }
 
