@@ -15,7 +15,14 @@ const FLOWS: usize = 100;
 const MILLISECONDS: u64 = 100;
 
 fn goodput(loss: f64, sack: bool, algorithm: Algorithm, rto_min: u64) -> (f64, u32, u32) {
-    let faults = Faults { drop: loss, latency: 50_000, rate: RATE, queue: 1_000_000, mark_at: 65 * 1500, ..Faults::none() };
+    let faults = Faults {
+        drop: loss,
+        latency: 50_000,
+        rate: RATE,
+        queue: 1_000_000,
+        mark_at: 65 * 1500,
+        ..Faults::none()
+    };
     let with = |seed| Config { flows: FLOWS * 2, sack, rto_min, ..config(seed) };
     let mut pair = Pair::new(1, [with(1), with(2)], faults);
     let flow = FlowOptions { rcv_bits: 18, snd_bits: 18, algorithm, ..FlowOptions::default() };
@@ -42,16 +49,22 @@ fn goodput(loss: f64, sack: bool, algorithm: Algorithm, rto_min: u64) -> (f64, u
                     }
                 }
             }
-            assert!(!pair.hosts.iter().any(|host| host.events.iter().any(|event| matches!(event.1, Event::Reset(_)))));
+            assert!(
+                !pair
+                    .hosts
+                    .iter()
+                    .any(|host| host.events.iter().any(|event| matches!(event.1, Event::Reset(_))))
+            );
         }
         taken
     };
     // All handshakes are through, and what was sent at first has been forgotten.
     run(&mut pair, if loss > 0.0 { 1_200_000_000 } else { 300_000_000 });
     let taken = run(&mut pair, MILLISECONDS * 1_000_000);
-    let totals = names.iter().filter_map(|&id| pair.hosts[0].endpoint.info(id).ok()).map(|info| info.totals);
-    let (fast, timeouts) =
-        totals.fold((0, 0), |sum, totals| (sum.0 + totals.fast_retransmits, sum.1 + totals.timeouts));
+    let totals =
+        names.iter().filter_map(|&id| pair.hosts[0].endpoint.info(id).ok()).map(|info| info.totals);
+    let (fast, timeouts) = totals
+        .fold((0, 0), |sum, totals| (sum.0 + totals.fast_retransmits, sum.1 + totals.timeouts));
     (taken as f64 * 1000.0 / MILLISECONDS as f64 / RATE as f64, fast, timeouts)
 }
 

@@ -5,16 +5,22 @@ use super::{Feedback, RATE_STEP, Rate};
 /// How much the newest interval counts in the estimate (RFC 8257, 4.2).
 const GAIN: f64 = 1.0 / 16.0;
 
+/// So many intervals may lie between two acknowledgements of a flow that sends a segment in five of them; more is a stall, and says nothing
+/// good about the network.
+const SILENT: u32 = 4;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Dctcp {
     pub(super) rate: Rate,
     /// The estimate of the share of bytes that meet congestion.
     alpha: f64,
+    /// Intervals without an acknowledgement.
+    silent: u32,
 }
 
 impl Dctcp {
     pub fn new(mss: u32, rtt: u32) -> Dctcp {
-        Dctcp { rate: Rate::new(mss, rtt), alpha: 1.0 }
+        Dctcp { rate: Rate::new(mss, rtt), alpha: 1.0, silent: 0 }
     }
 
     pub fn interval(&mut self, feedback: &Feedback) {
@@ -31,12 +37,15 @@ impl Dctcp {
             // It grows all the same, as DCTCP's window does: otherwise a few marks in each interval would end in standstill.
             self.rate.slow_start = false;
             self.rate.now = self.rate.now * (1.0 - self.alpha / 2.0) + RATE_STEP;
-        } else if !self.rate.slow_start {
-            // Also where the interval was too short for an acknowledgement: a slow flow would stay slow.
-            self.rate.now += RATE_STEP;
         } else if feedback.acked > 0 {
-            self.rate.now *= 2.0;
+            if self.rate.slow_start {
+                self.rate.now *= 2.0;
+            } else {
+                // For the intervals too that were too short for an acknowledgement: a slow flow would stay slow.
+                self.rate.now += RATE_STEP * f64::from(1 + self.silent.min(SILENT));
+            }
         }
+        self.silent = if feedback.acked > 0 { 0 } else { self.silent + 1 };
         self.rate.clamp(feedback);
     }
 }

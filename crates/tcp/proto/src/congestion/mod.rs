@@ -21,6 +21,10 @@ const INITIAL_SEGMENTS: u32 = 10;
 /// What a rate grows by in each control interval without congestion, in bytes a second: 10 Mbit/s (TAS, 3.2.2).
 const RATE_STEP: f64 = 10e6 / 8.0;
 
+/// How far above what went through a rate may stay that held data back. Not 1.2, as otherwise: with losses, acknowledgements stop for a
+/// while again and again, and each stop would take a part of the rate for good. But a rate that is far too high has to come down at once.
+const LIMITED_ROOM: f64 = 2.0;
+
 /// Which algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Algorithm {
@@ -134,17 +138,15 @@ impl Rate {
         f64::from(mss) * 1e5 / f64::from(rtt.max(1))
     }
 
-    /// What the flow did not use it does not keep: at most a fifth more than it sent (TAS, 3.2.2). Where the rate held data back it was used:
-    /// what went through is less then because of losses, for which the rate was lowered already. The initial rate is left to flows that
+    /// What the flow did not use it does not keep: at most a fifth more than it sent (TAS, 3.2.2). The initial rate is left to flows that
     /// met no congestion, or a flow of small requests could never send a large answer.
     fn validate(&mut self, feedback: &Feedback) {
         // An interval holds few segments, and after a loss acknowledgements come in jumps: one alone says little.
         let sent = f64::from(feedback.acked) * SECOND as f64 / feedback.interval.max(1) as f64;
         self.sent += (sent - self.sent) / 8.0;
         let floor = if self.slow_start { Rate::initial(feedback.mss, feedback.rtt) } else { 0.0 };
-        if !feedback.limited || self.slow_start {
-            self.now = self.now.min((1.2 * self.sent.max(sent)).max(floor));
-        }
+        let room = if feedback.limited && !self.slow_start { LIMITED_ROOM } else { 1.2 };
+        self.now = self.now.min((room * self.sent.max(sent)).max(floor));
     }
 
     fn clamp(&mut self, feedback: &Feedback) {

@@ -152,6 +152,9 @@ pub struct Recovery {
     pub(crate) newest: Seq,
     /// The number of the peer's FIN, once it is known.
     pub(crate) fin: Seq,
+    /// When it last went back, or the last recovery ended (microseconds). Duplicates of the first round trip behind that answer
+    /// what was sent before.
+    pub(crate) since: u32,
 }
 
 const _: () = {

@@ -147,7 +147,7 @@ impl Flow {
                 self.recovery.sacked.trim(ack);
             }
             if self.has(flag::RECOVERING) {
-                self.progress(segment);
+                self.progress(now, segment);
             } else if !segment.sack.as_slice().is_empty() {
                 self.sacked(segment);
             }
@@ -162,37 +162,53 @@ impl Flow {
                 self.snd_wnd = window;
             }
             if duplicate || !segment.sack.as_slice().is_empty() {
-                received.sendable |= self.duplicate(segment, duplicate);
+                received.sendable |= self.duplicate(now, segment, duplicate);
             }
         }
     }
 
     /// An acknowledgement moved forward after a loss.
-    fn progress(&mut self, segment: &Segment) {
+    fn progress(&mut self, now: Now, segment: &Segment) {
         self.sacked(segment);
         if !self.snd_una.before(self.recovery.until) {
             self.unset(flag::RECOVERING | flag::RESENDING);
+            self.recovery.since = now.time.micros();
             // What is known to be missing behind it is a new loss.
-            self.look_for_loss();
+            self.look_for_loss(now);
         }
     }
 
     /// An acknowledgement said nothing new but that something came out of order. Says whether something is to be sent.
-    fn duplicate(&mut self, segment: &Segment, counts: bool) -> bool {
+    fn duplicate(&mut self, now: Now, segment: &Segment, counts: bool) -> bool {
         let news = self.sacked(segment);
-        // With SACK, what says nothing new is the answer to something that was sent twice. Without it, duplicates right behind a
-        // recovery may be that, and do not count (RFC 6582, 3.2): otherwise one go-back-N would cause the next.
-        if counts && if self.has(flag::SACK) { news } else { self.snd_una != self.recovery.until } {
+        // With SACK, what says nothing new is the answer to something that was sent twice. Without it, duplicates may be that for a
+        // round trip after going back (RFC 6582, 3.2): one go-back-N must not cause the next.
+        let again = self.has(flag::RECOVERING) || self.snd_una == self.recovery.until;
+        if counts
+            && if self.has(flag::SACK) {
+                news
+            } else {
+                !again
+                    || now.time.micros().wrapping_sub(self.recovery.since)
+                        > self.rtt + 2 * self.rtt_var
+            }
+        {
             self.dup_acks = self.dup_acks.saturating_add(1);
         }
         if self.has(flag::RECOVERING) {
+            if !self.has(flag::SACK) && self.dup_acks >= DUPLICATES {
+                // What was sent again is lost as well.
+                self.cnt_retransmits = self.cnt_retransmits.saturating_add(1);
+                self.go_back(now, true);
+                return true;
+            }
             return news;
         }
-        news | self.look_for_loss()
+        news | self.look_for_loss(now)
     }
 
     /// Is something lost? Three duplicates, or as much known to have come behind a gap, say so.
-    fn look_for_loss(&mut self) -> bool {
+    fn look_for_loss(&mut self, now: Now) -> bool {
         let sacked =
             self.recovery.sacked.end().map_or(0, |end| end.since(self.snd_una).max(0) as u32);
         let lost = self.dup_acks >= DUPLICATES
@@ -200,13 +216,14 @@ impl Flow {
                 && sacked > u32::from(DUPLICATES) * u32::from(self.mss));
         if lost {
             self.cnt_retransmits = self.cnt_retransmits.saturating_add(1);
-            self.go_back(!self.has(flag::SACK) || self.recovery.sacked.is_empty());
+            self.go_back(now, !self.has(flag::SACK) || self.recovery.sacked.is_empty());
         }
         lost
     }
 
     /// Resets the sender as if what is not acknowledged had not been sent: `all` of it, or what lies in the gaps.
-    pub(crate) fn go_back(&mut self, all: bool) {
+    pub(crate) fn go_back(&mut self, now: Now, all: bool) {
+        self.recovery.since = now.time.micros();
         self.unset(flag::TIMING);
         self.set(flag::RECOVERING);
         self.dup_acks = 0;

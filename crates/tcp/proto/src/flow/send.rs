@@ -187,13 +187,13 @@ impl Flow {
     }
 
     /// Sends everything again that the peer is not known to have, because nothing has come back for too long.
-    pub(crate) fn time_out(&mut self, forget: bool) {
+    pub(crate) fn time_out(&mut self, now: Now, forget: bool) {
         let first = self.recovery.sacked.runs().first();
         if forget || first.is_some_and(|run| run.0 == self.snd_una) {
             // What was reported to have come out of order may have been thrown away since (RFC 2018, 8).
             self.recovery.sacked.clear();
         }
-        self.go_back(true);
+        self.go_back(now, true);
     }
 
     /// A smaller segment size from now on.

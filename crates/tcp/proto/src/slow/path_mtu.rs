@@ -25,7 +25,7 @@ impl Endpoint {
         flow.shrink(wire::mss_of(mtu) - options);
         if flow.mss < before {
             // What went out is too large as well. It is not congestion: no limit changes.
-            flow.time_out(false);
+            flow.time_out(now, false);
             flow.next_send = now.time;
             self.ready(slot);
         }

@@ -145,7 +145,7 @@ impl Endpoint {
         if conn.backoff == BLACKHOLE_TIMEOUTS && flow.mss > BLACKHOLE_MSS {
             flow.shrink(BLACKHOLE_MSS);
         }
-        flow.time_out(conn.backoff > 1);
+        flow.time_out(now, conn.backoff > 1);
         flow.next_send = now.time;
         conn.stalled = (flow.snd_una, now.time, 0);
         let due = now.time + self.interval(slot);

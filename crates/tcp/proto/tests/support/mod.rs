@@ -4,8 +4,8 @@
 pub mod wire;
 
 use std::collections::VecDeque;
-use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::Segment;
+use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::Flags;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::{Checksums, Link, MAX_HEADERS, Packet, emit, parse, seal};
