@@ -194,7 +194,8 @@ impl Flow {
         let mut flow = Flow {
             rcv_nxt: terms.irs + 1,
             rcv_read: terms.irs + 1,
-            rcv_edge: terms.irs + 1,
+            // What a SYN can say: its window is not scaled.
+            rcv_edge: terms.irs + 1 + (1u32 << terms.rcv_bits).min(u32::from(u16::MAX)),
             ts_recent: terms.ts_recent,
             snd_una: first,
             snd_nxt: first,

@@ -88,7 +88,16 @@ impl Endpoint {
         let ahead = segment.seq.since(flow.rcv_nxt);
         // After our FIN and the peer's: its RST may have the number before or behind it.
         let closing = flow.has(flag::FIN_SEEN) && ahead == -1;
-        if ahead == 0 || closing {
+        if (ahead == 0 || closing)
+            && flow.has(flag::FIN_SEEN)
+            && flow.has(flag::FIN_QUEUED)
+            && flow.unacked() == 0
+        {
+            // Everything arrived on both sides; only our FIN's acknowledgement was lost, and the peer has forgotten the rest.
+            let id = self.id(slot);
+            self.release(slot);
+            out.event(id, Event::Closed);
+        } else if ahead == 0 || closing {
             self.reset(now, slot, Some(Reason::ByPeer), false, out);
         } else if ahead > 0 && (ahead as u32) < flow.rcv_size() {
             self.challenge(now, slot, false, out);
