@@ -114,6 +114,24 @@ fn exchange(seed: u64, segments: u64) {
             let now = pair.now;
             drive(&mut pair.hosts[side], now, &mut random, side, segments, &told);
         }
+        for (side, host) in pair.hosts.iter_mut().enumerate() {
+            for socket in host.finished.drain(..) {
+                let expected = total(socket.expects, segments);
+                assert_eq!(
+                    socket.arrived, expected,
+                    "{told}: the stream {} ended early at host {side}",
+                    socket.expects
+                );
+                assert_eq!(
+                    socket.acked, socket.total,
+                    "{told}: the stream {} was not acknowledged",
+                    socket.writes
+                );
+                for (at, got) in (socket.taken..).zip(socket.rest()) {
+                    assert_eq!(got, byte(socket.expects, at), "{told}: byte {at} at host {side}");
+                }
+            }
+        }
         for event in pair.hosts[0].events.drain(..) {
             match event.1 {
                 Event::Closed => done += 1,

@@ -55,6 +55,13 @@ pub fn byte(name: u64, at: u64) -> u8 {
         >> (8 * (at & 7))) as u8
 }
 
+impl Socket {
+    /// What arrived and was not taken.
+    pub fn rest(&self) -> Vec<u8> {
+        (self.taken..self.arrived).map(|at| self.rx[at as usize & (self.rx.len() - 1)]).collect()
+    }
+}
+
 /// What an application has of a connection: two ring buffers and counts.
 pub struct Socket {
     pub id: FlowId,
@@ -106,6 +113,8 @@ pub struct Host {
     pub poll_at: Option<Time>,
     pub segments: u64,
     pub active: VecDeque<u32>,
+    /// Sockets of connections that ended in good order: what arrived and was not taken can still be read.
+    pub finished: Vec<Socket>,
 }
 
 struct Out<'a> {
@@ -117,6 +126,7 @@ struct Out<'a> {
     listen: &'a FlowOptions,
     payload: &'a [u8],
     active: &'a mut VecDeque<u32>,
+    finished: &'a mut Vec<Socket>,
 }
 
 impl Actions for Out<'_> {
@@ -178,7 +188,8 @@ impl Actions for Out<'_> {
                 socket.connected = true;
                 *slot = Some(socket);
             }
-            Event::Closed | Event::Reset(_) => *slot = None,
+            Event::Closed => self.finished.extend(slot.take()),
+            Event::Reset(_) => *slot = None,
             event => {
                 let socket = slot.as_mut().expect("an event belongs to a socket");
                 assert_eq!(socket.id, flow);
@@ -212,11 +223,14 @@ impl Host {
             poll_at: None,
             segments: 0,
             active: VecDeque::new(),
+            finished: Vec::new(),
         }
     }
 
     pub fn frame(&mut self, now: Time, frame: &[u8]) {
-        let Self { endpoint, sockets, frames, sent, keep, events, listen, active, .. } = self;
+        let Self {
+            endpoint, sockets, frames, sent, keep, events, listen, active, finished, ..
+        } = self;
         match parse(frame, Checksums::Software) {
             Ok(Packet::Tcp(segment, at)) => {
                 self.segments += 1;
@@ -229,6 +243,7 @@ impl Host {
                     listen,
                     payload: &frame[at..],
                     active,
+                    finished,
                 };
                 endpoint.segment(now, 0, &segment, &mut out);
             }
@@ -240,16 +255,30 @@ impl Host {
 
     /// A segment that never was a frame.
     pub fn raw(&mut self, now: Time, segment: &Segment, payload: &[u8]) {
-        let Self { endpoint, sockets, frames, sent, keep, events, listen, active, .. } = self;
-        let mut out = Out { sockets, frames, sent, keep: *keep, events, listen, payload, active };
+        let Self {
+            endpoint, sockets, frames, sent, keep, events, listen, active, finished, ..
+        } = self;
+        let mut out =
+            Out { sockets, frames, sent, keep: *keep, events, listen, payload, active, finished };
         endpoint.segment(now, 0, segment, &mut out);
         self.poll_at = Some(now);
     }
 
     pub fn poll(&mut self, now: Time) {
-        let Self { endpoint, sockets, frames, sent, keep, events, listen, active, .. } = self;
-        let mut out =
-            Out { sockets, frames, sent, keep: *keep, events, listen, payload: &[], active };
+        let Self {
+            endpoint, sockets, frames, sent, keep, events, listen, active, finished, ..
+        } = self;
+        let mut out = Out {
+            sockets,
+            frames,
+            sent,
+            keep: *keep,
+            events,
+            listen,
+            payload: &[],
+            active,
+            finished,
+        };
         self.poll_at = endpoint.poll(now, 64, &mut out);
     }
 
@@ -258,9 +287,20 @@ impl Host {
         now: Time,
         act: impl FnOnce(&mut Endpoint, &mut dyn ActionsObject) -> R,
     ) -> R {
-        let Self { endpoint, sockets, frames, sent, keep, events, listen, active, .. } = self;
-        let mut out =
-            Out { sockets, frames, sent, keep: *keep, events, listen, payload: &[], active };
+        let Self {
+            endpoint, sockets, frames, sent, keep, events, listen, active, finished, ..
+        } = self;
+        let mut out = Out {
+            sockets,
+            frames,
+            sent,
+            keep: *keep,
+            events,
+            listen,
+            payload: &[],
+            active,
+            finished,
+        };
         let result = act(endpoint, &mut out);
         self.poll_at = Some(now);
         result
