@@ -29,7 +29,7 @@ fn goodput(loss: f64, sack: bool, algorithm: Algorithm, rto_min: u64) -> (f64, u
     pair.listen_with(1000, flow);
     let names: Vec<_> = (0..FLOWS).map(|_| pair.connect_with(flow)).collect();
     let zeros = vec![0; 1 << 18];
-    let mut run = |pair: &mut Pair, nanos: u64| {
+    let run = |pair: &mut Pair, nanos: u64| {
         let until = pair.now + nanos;
         let mut taken = 0;
         while pair.step(until) {

@@ -19,7 +19,7 @@
 //! | [`slow`] | **the slow path**: handshakes, ends, resets, timers, path MTU, commands |
 //! | [`congestion`] | DCTCP and TIMELY by rate, Reno and CUBIC by window |
 //! | [`conn`] | what only the slow path knows of a connection; the states |
-//! | `listeners`, [`cookie`](self) | who listens; SYN floods |
+//! | `listeners`, `cookie` | who listens; SYN floods |
 //! | `apps` | what each application may use |
 //! | [`table`] | from four numbers to a slot |
 //! | [`wheel`] | timers |

@@ -2,7 +2,7 @@
 //!
 //! The formats are `etherparse`'s. Compared: `smoltcp::wire` has the same formats, but its `Ipv4Repr` has no ECN bits, its `TcpRepr` no ECE and
 //! CWR (so half of the work would be done on raw fields), it brings seven crates to etherparse's one (which we have already), and
-//! its present version needs a newer compiler than the project does. etherparse stops at an option that it does not know; [`options`]
+//! its present version needs a newer compiler than the project does. etherparse stops at an option that it does not know; `options`
 //! goes on behind it.
 //!
 //! IPv6 has its place here: one more arm in [`parse`] and in [`emit`], and a variant of [`Tuple`].

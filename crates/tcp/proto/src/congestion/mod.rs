@@ -3,10 +3,10 @@
 //!
 //! | algorithm | limit | feedback |
 //! | --- | --- | --- |
-//! | [`dctcp`] | rate | the share of bytes that were marked |
-//! | [`timely`] | rate | how the round trip changes |
-//! | [`reno`] | window | losses |
-//! | [`cubic`] | window | losses, and the time since the last one |
+//! | `dctcp` | rate | the share of bytes that were marked |
+//! | `timely` | rate | how the round trip changes |
+//! | `reno` | window | losses |
+//! | `cubic` | window | losses, and the time since the last one |
 
 mod cubic;
 mod dctcp;

@@ -140,7 +140,7 @@ fn mark(frame: &mut [u8]) {
         frame[15] |= 3;
         // RFC 1624.
         let sum = u32::from(!u16::from_be_bytes([frame[24], frame[25]]))
-            + u32::from(!u16::from(before) & 0xffff)
+            + u32::from(!u16::from(before))
             + u32::from(frame[15]);
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = (sum & 0xffff) + (sum >> 16);
