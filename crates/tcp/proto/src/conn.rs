@@ -63,7 +63,6 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// A connection, as the slow path sees it.
 pub(crate) struct Conn {
     pub state: State,
-    pub generation: u32,
     /// Who listened, until the connection is accepted.
     pub listener: u32,
     /// It came in: half open, or waiting to be accepted.
@@ -78,6 +77,8 @@ pub(crate) struct Conn {
     pub tries: u8,
     /// Retransmission timeouts one after another.
     pub backoff: u8,
+    /// What was acknowledged at the last look.
+    pub counted: Seq,
     /// What was unacknowledged at the last look, since when, and how many looks ago that began.
     pub stalled: (Seq, Time, u8),
     pub last_control: Time,
@@ -113,7 +114,7 @@ impl Conn {
     pub fn empty(terms: Terms) -> Conn {
         Conn {
             state: State::Closed,
-            generation: 0,
+            counted: terms.iss + 1,
             listener: NONE,
             half_open: false,
             app_closed: false,

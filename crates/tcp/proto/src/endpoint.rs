@@ -99,6 +99,7 @@ impl Endpoint {
             },
             route: 0,
             app: 0,
+            generation: 0,
             opaque: 0,
             context: 0,
             iss: Seq(0),
@@ -141,16 +142,15 @@ impl Endpoint {
     }
 
     pub(crate) fn id(&self, slot: u32) -> FlowId {
-        FlowId { slot, generation: self.conns[slot as usize].generation }
+        FlowId { slot, generation: self.flows[slot as usize].generation }
     }
 
     /// The slot of `flow`, if the application may still name it.
     pub(crate) fn slot(&self, flow: FlowId) -> Result<usize, Refusal> {
         let slot = flow.slot as usize;
-        let conn = self.conns.get(slot).ok_or(Refusal::NoSuchFlow)?;
-        if conn.generation != flow.generation
-            || matches!(conn.state, State::Closed | State::TimeWait)
-        {
+        let state = self.flows.get(slot).ok_or(Refusal::NoSuchFlow)?;
+        let over = || matches!(self.conns[slot].state, State::Closed | State::TimeWait);
+        if state.generation != flow.generation || (!state.has(flag::FAST) && over()) {
             return Err(Refusal::NoSuchFlow);
         }
         Ok(slot)
@@ -196,7 +196,10 @@ impl Endpoint {
         out: &mut impl Actions,
     ) {
         let id = self.id(slot);
-        if received.readable > 0 && self.conns[slot as usize].app_closed {
+        if received.readable > 0
+            && !self.flows[slot as usize].has(flag::FAST)
+            && self.conns[slot as usize].app_closed
+        {
             // Nobody will read it: the peer has to know (RFC 1122, 4.2.2.13).
             return self.reset(now, slot, Some(crate::actions::Reason::Unread), true, out);
         }
@@ -270,10 +273,11 @@ impl Endpoint {
         let turn = left.min(self.config.turn as usize);
         let most = self.config.most;
         let mut sent = 0;
-        if !matches!(
-            self.conns[index].state,
-            State::Closed | State::SynSent | State::SynReceived | State::TimeWait
-        ) {
+        let silent = |conn: &Conn| {
+            use State::{Closed, SynReceived, SynSent, TimeWait};
+            matches!(conn.state, Closed | SynSent | SynReceived | TimeWait)
+        };
+        if self.flows[index].has(flag::FAST) || !silent(&self.conns[index]) {
             loop {
                 if sent == turn {
                     self.ready(slot);
@@ -318,6 +322,11 @@ impl Endpoint {
     /// Something is on the way: its acknowledgement is looked for from now on.
     #[inline]
     fn watch(&mut self, now: Now, slot: u32) {
+        let flow = &mut self.flows[slot as usize];
+        if flow.has(flag::WATCHED) {
+            return;
+        }
+        flow.set(flag::WATCHED);
         let conn = &mut self.conns[slot as usize];
         if conn.due(Timer::Persist) != Time::NEVER {
             conn.set_due(Timer::Persist, Time::NEVER);
@@ -394,8 +403,10 @@ impl Endpoint {
 
     /// The connection's state.
     pub fn state(&self, flow: FlowId) -> State {
-        match self.conns.get(flow.slot as usize) {
-            Some(conn) if conn.generation == flow.generation => conn.state,
+        match self.flows.get(flow.slot as usize) {
+            Some(state) if state.generation == flow.generation => {
+                self.conns[flow.slot as usize].state
+            }
             _ => State::Closed,
         }
     }

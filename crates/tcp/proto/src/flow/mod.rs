@@ -37,7 +37,7 @@ const DUPLICATES: u8 = 3;
 
 /// What is true of a flow.
 pub(crate) mod flag {
-    /// Established: the fast path may handle it.
+    /// Established, and the application has not closed: the fast path may handle it.
     pub const FAST: u16 = 1 << 0;
     /// Both sides send timestamps.
     pub const STAMPS: u16 = 1 << 1;
@@ -53,8 +53,8 @@ pub(crate) mod flag {
     pub const REDUCED: u16 = 1 << 6;
     /// An acknowledgement is due at the end of the batch.
     pub const ACK_DUE: u16 = 1 << 7;
-    /// A round trip is being measured.
-    pub const TIMING: u16 = 1 << 8;
+    /// The slow path looks whether what is on the way is acknowledged.
+    pub const WATCHED: u16 = 1 << 8;
     /// From a loss until everything that had been sent then is acknowledged.
     pub const RECOVERING: u16 = 1 << 9;
     /// Our FIN follows the data.
@@ -89,6 +89,7 @@ pub struct Flow {
     pub(crate) snd_end: Seq,
     pub(crate) snd_wnd: u32,
     pub(crate) cwnd: u32,
+    /// The round trip that is being measured: until this is acknowledged, since then (microseconds; 0: none).
     rtt_seq: Seq,
     rtt_sent: u32,
     /// The stamp of the last segment that was accepted.
@@ -115,8 +116,9 @@ pub struct Flow {
     pub(crate) pace: u64,
     rcv_first: Seq,
     snd_first: Seq,
-    /// Bytes acknowledged, and those of them with ECN echoes, since the slow path last looked.
-    pub(crate) cnt_acked: u32,
+    /// Which connection of its slot this is.
+    pub(crate) generation: u32,
+    /// Bytes acknowledged with ECN echoes since the slow path last looked. (All that were acknowledged it sees by `snd_una`.)
     pub(crate) cnt_marked: u32,
     /// The round trip and its variation in microseconds (RFC 6298). 0: not known.
     pub(crate) rtt: u32,
@@ -170,6 +172,7 @@ pub(crate) struct Terms {
     pub tuple: Tuple,
     pub route: u16,
     pub app: u16,
+    pub generation: u32,
     pub opaque: u64,
     pub context: u16,
     /// Our initial sequence number, and the peer's.
@@ -220,7 +223,7 @@ impl Flow {
             pace: 0,
             rcv_first: terms.irs + 1,
             snd_first: first,
-            cnt_acked: 0,
+            generation: terms.generation,
             cnt_marked: 0,
             rtt: 0,
             rtt_var: 0,

@@ -130,13 +130,12 @@ impl Flow {
             self.snd_una = ack;
             self.snd_wnd = window;
             self.dup_acks = 0;
-            self.cnt_acked = self.cnt_acked.saturating_add(bytes);
             if segment.flags.any(Flags::ECE) && self.has(flag::ECN) {
                 self.cnt_marked = self.cnt_marked.saturating_add(bytes);
             }
-            if self.has(flag::TIMING) && !self.rtt_seq.after(ack) {
-                self.unset(flag::TIMING);
+            if self.rtt_sent != 0 && !self.rtt_seq.after(ack) {
                 self.measured(now.time.micros().wrapping_sub(self.rtt_sent));
+                self.rtt_sent = 0;
             }
             if self.snd_nxt.before(ack) {
                 self.snd_nxt = ack;
@@ -224,7 +223,7 @@ impl Flow {
     /// Resets the sender as if what is not acknowledged had not been sent: `all` of it, or what lies in the gaps.
     pub(crate) fn go_back(&mut self, now: Now, all: bool) {
         self.recovery.since = now.time.micros();
-        self.unset(flag::TIMING);
+        self.rtt_sent = 0;
         self.set(flag::RECOVERING);
         self.dup_acks = 0;
         self.recovery.until = self.snd_max;

@@ -123,10 +123,9 @@ impl Flow {
             return Transmit::Nothing;
         }
         let run = Run { start, len };
-        if start == self.snd_max && !self.has(flag::TIMING) && !self.has(flag::RECOVERING) {
-            self.set(flag::TIMING);
+        if start == self.snd_max && self.rtt_sent == 0 && !self.has(flag::RECOVERING) {
             self.rtt_seq = start + len.max(1);
-            self.rtt_sent = now.time.micros();
+            self.rtt_sent = now.time.micros().max(1);
         }
         Transmit::Segment(self.segment(now, &run))
     }

@@ -186,6 +186,8 @@ impl Endpoint {
         }
         self.shutdown(flow)?;
         self.conns[slot].app_closed = true;
+        // From now on each segment is an exception: data has nobody who reads it.
+        self.flows[slot].unset(flag::FAST);
         if self.conns[slot].state == State::FinWait2 {
             let end = time + self.config.time_wait;
             self.arm(flow.slot, crate::conn::Timer::End, end);

@@ -157,8 +157,9 @@ impl Endpoint {
         let conn = &mut self.conns[index];
         conn.state = State::Closed;
         conn.armed = Time::NEVER;
-        conn.generation = conn.generation.wrapping_add(1);
-        self.flows[index].unset(flag::FAST | flag::ACK_DUE);
+        let flow = &mut self.flows[index];
+        flow.generation = flow.generation.wrapping_add(1);
+        flow.unset(flag::FAST | flag::ACK_DUE);
         self.free.push(slot);
     }
 

@@ -54,6 +54,7 @@ impl Endpoint {
             tuple,
             route,
             app,
+            generation: 0,
             opaque: options.opaque,
             context: options.context,
             iss: self.initial_number(now, &tuple),
@@ -80,9 +81,12 @@ impl Endpoint {
             self.apps.give(terms.app, buffers);
             return Err(Refusal::Full);
         };
-        let conn = &mut self.conns[slot as usize];
-        *conn = Conn { generation: conn.generation, options: *options, ..Conn::empty(*terms) };
-        self.flows[slot as usize] = Flow::new(terms);
+        self.conns[slot as usize] = Conn { options: *options, ..Conn::empty(*terms) };
+        let flow = &mut self.flows[slot as usize];
+        // It may still stand in the list of those that have something to send.
+        let keep = flow.flags & flag::READY;
+        *flow = Flow::new(&Terms { generation: flow.generation, ..*terms });
+        flow.set(keep);
         self.table.insert(&terms.tuple, slot);
         Ok(slot)
     }
@@ -171,7 +175,7 @@ impl Endpoint {
         let flow = &mut self.flows[slot as usize];
         let keep = flow.flags & flag::READY;
         let shift = if terms.rcv_shift == NO_SHIFT { 0 } else { terms.rcv_shift };
-        *flow = Flow::new(&Terms { rcv_shift: shift, ..terms });
+        *flow = Flow::new(&Terms { rcv_shift: shift, generation: flow.generation, ..terms });
         flow.set(keep);
         self.conns[slot as usize].terms = terms;
     }

@@ -21,11 +21,11 @@ const GRANULARITY: Nanos = 100 * MICROSECOND;
 impl Endpoint {
     /// Everything of a connection that is due.
     pub(crate) fn timer(&mut self, now: Now, slot: u32, out: &mut impl Actions) {
-        let generation = self.conns[slot as usize].generation;
+        let generation = self.flows[slot as usize].generation;
         self.conns[slot as usize].armed = Time::NEVER;
         for timer in TIMERS {
             let conn = &mut self.conns[slot as usize];
-            if conn.generation != generation || conn.state == State::Closed {
+            if self.flows[slot as usize].generation != generation || conn.state == State::Closed {
                 return;
             }
             if conn.due(timer) > now.time {
@@ -41,7 +41,7 @@ impl Endpoint {
             }
         }
         let conn = &self.conns[slot as usize];
-        if conn.generation == generation && conn.state != State::Closed {
+        if self.flows[slot as usize].generation == generation && conn.state != State::Closed {
             self.rearm(slot);
         }
     }
@@ -63,10 +63,11 @@ impl Endpoint {
         let timeout = self.timeout(slot);
         let flow = &mut self.flows[index];
         let conn = &mut self.conns[index];
+        let acked = flow.snd_una.min(flow.snd_end);
         let feedback = Feedback {
             time: now.time,
             interval: now.time.since(conn.last_control).max(1),
-            acked: core::mem::take(&mut flow.cnt_acked),
+            acked: acked.distance(conn.counted),
             marked: core::mem::take(&mut flow.cnt_marked),
             retransmits: core::mem::take(&mut flow.cnt_retransmits),
             timeout: false,
@@ -76,6 +77,7 @@ impl Endpoint {
         };
         flow.unset(flag::LIMITED);
         conn.last_control = now.time;
+        conn.counted = acked;
         conn.totals.acked += u64::from(feedback.acked);
         conn.totals.marked += u64::from(feedback.marked);
         conn.totals.fast_retransmits += u32::from(feedback.retransmits);
@@ -98,6 +100,7 @@ impl Endpoint {
         let patience = backed_off(timeout, conn.backoff, self.config.rto_max);
         if in_flight == 0 {
             // Idle, or waiting for its rate or window: what is sent next starts the looks again.
+            flow.unset(flag::WATCHED);
         } else if looks >= STALLED_INTERVALS && now.time.since(since) >= patience {
             return self.timed_out(now, slot, feedback, out);
         } else {
@@ -172,6 +175,8 @@ impl Endpoint {
 
     /// The peer's window is closed, and nothing on the way will open it.
     pub(crate) fn persist(&mut self, now: Now, slot: u32) {
+        // What is sent next stops the questions.
+        self.flows[slot as usize].unset(flag::WATCHED);
         if self.conns[slot as usize].due(Timer::Persist) == Time::NEVER {
             let due = now.time + self.timeout(slot);
             self.arm(slot, Timer::Persist, due);
