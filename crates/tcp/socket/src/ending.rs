@@ -20,7 +20,7 @@ impl Flow {
             {
                 // Later calls of ours are the kernel's to refuse.
                 let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
-                own.stays = true;
+                own.finished = true;
                 attached.out().produced.flags.fetch_or(FINISHED, Release);
             }
             let done = shutdown(self.fd(), how);

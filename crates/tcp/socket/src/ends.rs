@@ -24,6 +24,8 @@ pub struct Sending {
     pub withdrawn: Option<u32>,
     /// Linux's for good.
     pub stays: bool,
+    /// The stream was ended.
+    pub finished: bool,
     /// The other side wrote nonsense.
     pub poisoned: bool,
 }
@@ -93,6 +95,7 @@ impl Ends {
                 calls: 0,
                 withdrawn: None,
                 stays: false,
+                finished: false,
                 poisoned: false,
             }));
             (&raw mut (*at).receiving.data).write(UnsafeCell::new(Receiving {

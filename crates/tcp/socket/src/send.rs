@@ -86,6 +86,11 @@ impl Flow {
             if own.poisoned {
                 return Err(Errno::CONNRESET);
             }
+            if own.finished {
+                // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
+                // SAFETY: the caller's promise.
+                return unsafe { kernel::send(self.fd(), from, flags) };
+            }
             let at = out.switch.phase.at().or_else(|_| poison(own))?;
             if matches!(at, At::Linux | At::Leaving) {
                 self.flush(attached, own)?;
@@ -179,6 +184,9 @@ impl Flow {
         let Some(attached) = self.attached() else { return Ok(()) };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         own.stays |= stays;
+        if own.finished {
+            return Ok(());
+        }
         loop {
             let at = attached.out().switch.phase.at().or_else(|_| poison(&mut own))?;
             if matches!(at, At::Linux | At::Leaving) {

@@ -4,10 +4,7 @@
 use crate::context::{Context, lock};
 use crate::flow::Flow;
 use crate::wait::timespec;
-use libc::{
-    EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP,
-    EPOLLWRNORM,
-};
+use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, EPOLLWRNORM};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
