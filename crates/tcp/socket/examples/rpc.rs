@@ -74,6 +74,7 @@ impl Connection {
             Some(flow) => match unsafe { flow.receive(&[part], flags) } {
                 Ok(got) => got as isize,
                 Err(Errno::AGAIN) => return Some(0),
+                Err(Errno::CONNRESET) => std::process::exit(0),
                 Err(error) => panic!("receive: {error}"),
             },
             // SAFETY: ours.

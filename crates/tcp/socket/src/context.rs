@@ -5,9 +5,9 @@ use crate::flow::Flow;
 use crate::wait::{Sleepers, Spinning, Waiting};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use uncopy_tcp_service::Client;
 use uncopy_tcp_service::protocol::{Message, Reason};
@@ -89,6 +89,8 @@ pub struct Context {
     next_door: AtomicU32,
     last_token: AtomicU64,
     shown: Mutex<HashMap<u64, Weak<Flow>>>,
+    unshown: Mutex<VecDeque<u64>>,
+    has_unshown: AtomicBool,
     regions: RwLock<Vec<Arc<Mapped>>>,
 }
 
@@ -109,6 +111,8 @@ impl Context {
             next_door: AtomicU32::new(0),
             last_token: AtomicU64::new(0),
             shown: Mutex::new(HashMap::new()),
+            unshown: Mutex::default(),
+            has_unshown: AtomicBool::new(false),
             regions: RwLock::new(vec![]),
         }))
     }
@@ -149,6 +153,7 @@ impl Context {
         self.process.store(std::process::id(), Ordering::Relaxed);
         *self.client.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Service::NotAsked;
         lock(&self.shown).clear();
+        lock(&self.unshown).clear();
         self.sleepers.clear();
     }
 
@@ -168,21 +173,47 @@ impl Context {
         let Some(client) = self.client() else { return flow.stays(Reason::NoService) };
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
         lock(&self.shown).insert(token, Arc::downgrade(&flow));
-        if client.show(token, flow.fd()).is_err() {
-            lock(&self.shown).remove(&token);
-            return flow.stays(Reason::NoService);
-        }
+        // In the order of accepting; and answers are read while questions are asked, so that neither queue overflows in a storm of connections.
+        lock(&self.unshown).push_back(token);
+        self.has_unshown.store(true, Ordering::Relaxed);
+        self.pump();
+        self.ask(&client);
         flow
+    }
+
+    /// Shows what is still to be shown, as far as the service takes it now.
+    fn ask(&self, client: &Client) {
+        let mut unshown = lock(&self.unshown);
+        while let Some(&token) = unshown.front() {
+            let flow = lock(&self.shown).get(&token).and_then(Weak::upgrade);
+            let outcome = flow.as_ref().map_or(Ok(()), |flow| client.show(token, flow.fd()));
+            if outcome == Err(Errno::AGAIN) {
+                return;
+            }
+            unshown.pop_front();
+            if outcome.is_err() {
+                lock(&self.shown).remove(&token);
+            }
+            match (outcome, flow) {
+                (Err(_), Some(flow)) => drop(flow.stays(Reason::NoService)),
+                (Ok(()), None) => drop(lock(&self.shown).remove(&token)),
+                _ => {}
+            }
+        }
+        self.has_unshown.store(false, Ordering::Relaxed);
     }
 
     /// Takes the service's answers. One load, where there are none.
     #[inline]
     pub fn pump(&self) {
         let client = self.client.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Service::Here(client) = &*client
-            && client.has_news()
-        {
-            self.pump_news(client);
+        if let Service::Here(client) = &*client {
+            if client.has_news() {
+                self.pump_news(client);
+            }
+            if self.has_unshown.load(Ordering::Relaxed) {
+                self.ask(client);
+            }
         }
     }
 
