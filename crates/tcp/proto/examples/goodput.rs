@@ -1,6 +1,6 @@
 //! What is left of a link's rate when it loses frames: 100 flows over one link, as in the paper's figure 3.7, in virtual time.
 //!
-//! `cargo run --release -p uncopy-tcp-proto --example goodput`
+//! `cargo run --release -p uncopy-tcp-proto --example goodput [PERCENT]`
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -69,10 +69,17 @@ fn goodput(loss: f64, sack: bool, algorithm: Algorithm, rto_min: u64) -> (f64, u
 }
 
 fn main() {
+    let only = std::env::args().nth(1);
     println!("share of the link's rate; fast retransmits and timeouts since the beginning");
     for (algorithm, rto_min) in [(Algorithm::Dctcp, 50_000_000), (Algorithm::Cubic, 50_000_000)] {
         for sack in [false, true] {
             for loss in [0.0, 0.001, 0.01, 0.05] {
+                if only
+                    .as_ref()
+                    .is_some_and(|only| loss * 100.0 != only.parse::<f64>().unwrap_or(0.0))
+                {
+                    continue;
+                }
                 let (share, fast, timeouts) = goodput(loss, sack, algorithm, rto_min);
                 println!(
                     "{algorithm:?} rto_min {} ms, {}: loss {:4.1}%  goodput {share:.3}  fast {fast} timeouts {timeouts}",

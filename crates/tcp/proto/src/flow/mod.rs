@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 0 | every segment in and out | the numbers of both directions, windows, flags, sizes of the buffers |
 //! | 1 | segments out, and what the slow path collects | pacing, counters for congestion control, the round trip, addresses |
-//! | 2, 3 | only while something is out of order ([`Recovery`]) | what came out of order, what the peer has of it, the round of retransmission |
+//! | 2 to 5 | only while something is out of order ([`Recovery`]) | what came out of order, what the peer has of it, the round of retransmission |
 //!
 //! The paper counts 102 bytes; lines 0 and 1 are its fields in 128 bytes. Buffers have no head and tail of their own: their sizes are powers of
 //! two, so a position follows from a sequence number. The neighbour's hardware address is the caller's `route`. New are timestamps and
@@ -26,7 +26,9 @@ use crate::seq::Seq;
 use crate::time::{Nanos, Now, Time};
 use core::net::Ipv4Addr;
 
-/// Runs of out-of-order data that are remembered, each way, with SACK. Without it, one (the paper's).
+/// Runs of out-of-order data that are remembered, each way, with SACK: what fits into four cache lines. Without SACK, one (the paper's).
+/// Measured (`examples/goodput`: 100 flows, 10 Gbit/s, 100 us, CUBIC): at 5% loss 0.53 of the link with SACK, 0.18 with one interval; at 1% 0.94
+/// and 0.91; up to 0.1% no difference.
 pub const RUNS: usize = 14;
 
 /// The smallest and the largest buffer, as powers of two. Windows of more than 1 GB do not exist (RFC 7323, 2.3).
@@ -131,7 +133,7 @@ pub struct Flow {
     /// The application that it belongs to.
     pub(crate) app: u16,
 
-    // Lines 2 and 3.
+    // Lines 2 to 5.
     pub(crate) recovery: Recovery,
 }
 

@@ -196,9 +196,10 @@ impl Flow {
         }
         if self.has(flag::RECOVERING) {
             if !self.has(flag::SACK) && self.dup_acks >= DUPLICATES {
-                // What was sent again is lost as well.
-                self.cnt_retransmits = self.cnt_retransmits.saturating_add(1);
+                // What was sent again is lost as well. The flow was slowed down for this loss already.
+                let until = self.recovery.until;
                 self.go_back(now, true);
+                self.recovery.until = until.max(self.snd_una);
                 return true;
             }
             return news;
