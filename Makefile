@@ -27,7 +27,7 @@ test:
 
 # Every order of the steps of threads that share a structure.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom -p uncopy-core -p uncopy-vm --lib loom_tests
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom -p uncopy-core -p uncopy-vm -p uncopy-tcp-shared --lib loom_tests
 
 # The same structures among real threads, under ThreadSanitizer. Needs a nightly compiler; not part of `make test`. Reports about
 # std's and the harness's own reference counts do not count: they are not instrumented.
