@@ -26,7 +26,7 @@ impl EndName {
     /// Both ends are on this host, as far as addresses tell: no question to the service otherwise.
     pub fn is_local(self) -> bool {
         let address = self.peer.0;
-        let loopback = address == 1 || address >> 24 == 0xFFFF_7F;
+        let loopback = address == 1 || address >> 24 == 0x00FF_FF7F;
         loopback || address == self.local.0
     }
 }

@@ -233,19 +233,19 @@ mod loom_tests {
         });
     }
 
-    /// Caught: `left` without a look at the ring after the phase was seen; `enter` before the kernel's queue was found empty.
+    /// Caught: `left` without a look at the ring after the phase was seen; `withdraw` by a plain store.
     #[test]
     fn bytes_stay_in_order_from_linux_to_the_ring_and_back() {
         check(&[by_linux, by_ring, by_linux], 2);
     }
 
-    /// Caught: `withdraw` by a plain store; bytes that were taken back left in the ring.
+    /// Caught: `offer` while the receiver was still to leave the ring.
     #[test]
     fn an_offer_that_is_withdrawn_loses_and_doubles_nothing() {
         check(&[by_ring, by_linux, by_ring], 2);
     }
 
-    /// Caught: `offer` while the receiver was still to leave the ring.
+    /// Caught: bytes that were taken back left in the ring.
     #[test]
     fn the_ring_is_not_offered_anew_before_the_receiver_has_left_it() {
         check(&[by_ring, by_ring, by_linux, by_ring], 3);

@@ -297,8 +297,7 @@ mod loom_tests {
     // SAFETY: as above.
     unsafe impl Send for Bytes {}
 
-    /// Caught: the tail or the head published relaxed; either read relaxed; the base changed while the ring was not empty; the base
-    /// published after the tail.
+    /// Caught: the tail or the head published relaxed; the base changed while the ring was not empty.
     #[test]
     fn bytes_come_once_and_in_order_also_from_home() {
         let mut model = loom::model::Builder::new();

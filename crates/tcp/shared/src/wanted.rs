@@ -124,7 +124,7 @@ mod loom_tests {
         }
     }
 
-    /// Caught (as a deadlock): either fence left out; the look after arming left out.
+    /// Caught (as a deadlock): either fence of `Wanted` left out.
     #[test]
     fn who_sleeps_on_one_connection_is_woken() {
         loom::model(|| {
@@ -154,8 +154,7 @@ mod loom_tests {
 
     /// Many connections: the notice is set, and whoever sleeps over all notices is woken.
     ///
-    /// Caught (as a deadlock): the fence between the notice and the look whether anybody sleeps left out, likewise that of the
-    /// sleeper; the look at the notices after `asleep` left out.
+    /// Caught (as a deadlock): the fence of `Wanted::take` left out.
     #[test]
     fn who_sleeps_on_many_connections_is_woken() {
         loom::model(|| {

@@ -155,6 +155,18 @@ impl Sets {
     }
 }
 
+/// Who spins has a core of its own, on either wire.
+fn pin(load: &Load, core: usize) {
+    if load.wait == Wait::Spin {
+        // SAFETY: a set of our own.
+        unsafe {
+            let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+            libc::CPU_SET(core, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
+    }
+}
+
 fn processor_seconds() -> f64 {
     // SAFETY: fills what it is given.
     let usage = unsafe {
@@ -186,6 +198,7 @@ fn connection(load: &Load, context: Option<&Arc<Context>>, socket: TcpStream) ->
 }
 
 fn server(load: &Load) {
+    pin(load, 1);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     println!("{}", listener.local_addr().unwrap().port());
     let context = context(load);
@@ -196,8 +209,7 @@ fn server(load: &Load) {
     let mut buffer = vec![0; load.size.max(64 << 10)];
     if load.connections == 1 {
         let it = &mut connections[0];
-        loop {
-            let Some(got) = it.receive(&mut buffer, 0) else { break };
+        while let Some(got) = it.receive(&mut buffer, 0) {
             let mut sent = 0;
             while sent < got {
                 sent += it.send(&buffer[sent..got]);
@@ -253,6 +265,7 @@ fn request(size: usize, number: u64, into: &mut [u8]) {
 }
 
 fn run(load: &Load) -> Row {
+    pin(load, 0);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(std::env::args().skip(1))
         .env("RPC_SERVER", load.wire.as_deref().unwrap_or("linux"))
@@ -316,7 +329,7 @@ fn run(load: &Load) -> Row {
             assert!(got == out, "a wrong answer");
             latencies.push(at.elapsed().as_secs_f64());
             rpcs += 1;
-            if rpcs % 16 == 0 && end(&mut rpcs, &mut latencies) {
+            if rpcs.is_multiple_of(16) && end(&mut rpcs, &mut latencies) {
                 break;
             }
         }

@@ -96,6 +96,8 @@ pub struct Flow {
     attached: OnceLock<Option<Attached>>,
     reason: OnceLock<Reason>,
     entries: Mutex<Vec<Arc<Entry>>>,
+    /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0: none.
+    pub(crate) timeouts: [AtomicU64; 2],
     /// Threads that sleep over it.
     pub(crate) waiting: AtomicU32,
     /// The kernel has said something: it is to be asked what.
@@ -113,6 +115,7 @@ impl Flow {
             attached: OnceLock::new(),
             reason: OnceLock::new(),
             entries: Mutex::default(),
+            timeouts: [const { AtomicU64::new(0) }; 2],
             waiting: AtomicU32::new(0),
             ask: AtomicBool::new(false),
             counts: Counts::default(),
@@ -190,6 +193,7 @@ impl Flow {
             let _ = self.attached.set(None);
             return;
         }
+        self.refresh_timeouts();
         mapped.ends.begin(slot, mapped.side);
         mapped.set_flow(slot, Arc::downgrade(self));
         let side = mapped.side;

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::flow::Flow;
 use crate::send::has_room;
 use crate::wait::{For, timespec};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, poll};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -139,7 +139,6 @@ impl Context {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, self.doors[0].as_fd(), epoll::EventData::new_u64(0), flags)?;
-        let _ = EventfdFlags::empty();
         Ok(set)
     }
 }

@@ -130,7 +130,7 @@ impl Flow {
             }
             own.empty = own.empty.wrapping_add(1);
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            if !hint && own.empty % ASK != 0 && !self.take_ask() {
+            if !hint && !own.empty.is_multiple_of(ASK) && !self.take_ask() {
                 return Err(Errno::AGAIN);
             }
             let seen = kernel::look(self.fd());

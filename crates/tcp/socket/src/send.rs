@@ -106,7 +106,7 @@ impl Flow {
             if flags & MSG_OOB != 0
                 || out.consumed.flags.load(Relaxed) != 0
                 || attached.inward().produced.flags.load(Relaxed) & FINISHED != 0
-                || ((own.calls % ASK == 0 || self.take_ask()) && self.peer_ended(own))
+                || ((own.calls.is_multiple_of(ASK) || self.take_ask()) && self.peer_ended(own))
                 || own.stays
             {
                 self.leave(attached, own)?;

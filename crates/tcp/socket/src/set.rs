@@ -173,7 +173,7 @@ impl Set {
         loop {
             let count = self.rings(events);
             if count > 0 {
-                if calls % KERNEL == 0 && count < events.len() {
+                if calls.is_multiple_of(KERNEL) && count < events.len() {
                     return self.kernel(events, count, Some(Duration::ZERO));
                 }
                 return Ok(count);
@@ -185,7 +185,7 @@ impl Set {
             let mut from_kernel = Ok(0);
             let spun = self.context.spinning.spin(|| {
                 round += 1;
-                if round % ROUNDS == 0 {
+                if round.is_multiple_of(ROUNDS) {
                     from_kernel = self.kernel(events, 0, Some(Duration::ZERO));
                 }
                 from_kernel != Ok(0) || self.has_news()

@@ -73,7 +73,7 @@ impl Spinning {
             Waiting::Adaptive => {}
         }
         let failures = self.failures.load(Relaxed);
-        if failures >= FAILURES && failures % AGAIN != 0 {
+        if failures >= FAILURES && !failures.is_multiple_of(AGAIN) {
             self.failures.store(failures.wrapping_add(1).max(FAILURES), Relaxed);
             return false;
         }
@@ -188,6 +188,14 @@ pub(crate) fn timespec(left: Duration) -> Timespec {
 }
 
 impl Flow {
+    /// The program has set SO_RCVTIMEO or SO_SNDTIMEO: what the kernel says is what counts, and asking it for each wait is a tenth of one.
+    pub fn refresh_timeouts(&self) {
+        for (timeout, which) in self.timeouts.iter().zip([Timeout::Recv, Timeout::Send]) {
+            let set = socket_timeout(self.fd(), which).ok().flatten();
+            timeout.store(set.map_or(0, |set| set.as_nanos() as u64), Relaxed);
+        }
+    }
+
     /// There may be something now, as far as the ring tells.
     #[inline]
     pub(crate) fn has_news(&self, what: For) -> bool {
@@ -220,8 +228,9 @@ impl Flow {
     ) -> Result<(), Errno> {
         let begun = Instant::now();
         let deadline = *deadline.get_or_insert_with(|| {
-            let which = if what == For::Data { Timeout::Recv } else { Timeout::Send };
-            socket_timeout(self.fd(), which).ok().flatten().map(|timeout| begun + timeout)
+            let which = usize::from(what == For::Room);
+            let nanoseconds = self.timeouts[which].load(Relaxed);
+            (nanoseconds != 0).then(|| begun + Duration::from_nanos(nanoseconds))
         });
         if deadline.is_some_and(|deadline| deadline <= begun) {
             return Err(Errno::AGAIN);

@@ -160,10 +160,12 @@ fn timeouts_end_a_wait() {
         let mut got = [0; 10];
         assert_eq!(b.receive(&mut got), Ok(1));
         b.socket.as_ref().unwrap().set_read_timeout(Some(Duration::from_millis(80))).unwrap();
+        b.flow.refresh_timeouts();
         let begun = Instant::now();
         assert_eq!(b.receive(&mut got), Err(Errno::AGAIN));
         assert!(begun.elapsed() >= Duration::from_millis(79));
         a.socket.as_ref().unwrap().set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+        a.flow.refresh_timeouts();
         assert_eq!(a.send(&vec![0; 1 << 20]), Ok(256 << 10));
         assert_eq!(a.send(&[0]), Err(Errno::AGAIN));
     }

@@ -267,6 +267,7 @@ fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
         end.socket.as_ref().unwrap().set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         end.socket.as_ref().unwrap().set_write_timeout(Some(Duration::from_millis(1))).unwrap();
         let begun = Instant::now();
+        end.flow.refresh_timeouts();
         let header = (slot_at(slot as usize) + uncopy_tcp_shared::layout::header_at()) / 4;
         // All attached, so that the rings are used at all.
         // SAFETY: within the mapping.
