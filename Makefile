@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo check test lint unit loom tsan soak programs torture mutations install uninstall clean
+.PHONY: build demo check test lint unit screens loom tsan soak programs torture numbers mutations install deb package uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile
@@ -24,6 +24,17 @@ test:
 	tests/matrix/run --ci --install
 	NO_SKIPS=1 $(MAKE) --no-print-directory lint build unit loom
 	NO_SKIPS=1 tests/run-programs --ci
+	$(MAKE) --no-print-directory package
+
+# The Debian package in a clean Debian that systemd boots (a minute and a half, of which half is for fetching that), and containers.
+package: deb
+	NO_SKIPS=1 tests/package/run.sh
+	NO_SKIPS=1 tests/container/run.sh
+
+# What people see, of fixed input, written anew into crates/cli/screens; `git diff` then shows what changed.
+screens:
+	@mkdir -p crates/cli/screens/help
+	UPDATE_EXPECT=1 $(CARGO) test --locked -p uncopy --bin uncopy screens
 
 # Every order of the steps of threads that share a structure.
 loom:
@@ -64,6 +75,10 @@ torture: build
 	$(CARGO) build --release --locked -p uncopy-torture
 	tests/torture/run --seeds $(SEEDS)
 
+# All numbers of docs/numbers and of the README, measured here in twenty minutes. Nothing of them is written by hand.
+numbers: build
+	$(UNCOPY) bench report --out docs/numbers --readme README.md
+
 # Known defects put into a copy of the sources: each must be caught.
 mutations:
 	tests/mutations/run
@@ -72,6 +87,10 @@ install: build
 	install -D -m 755 $(UNCOPY) $(DESTDIR)$(PREFIX)/bin/uncopy
 	install -D -m 755 target/release/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so
 	install -D -m 755 target/release/libuncopy_profile.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so
+
+# A Debian package, in target/debian/.
+deb: build
+	scripts/make-deb
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/uncopy $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so

@@ -35,9 +35,9 @@ def varnish(port, directory):
 
 
 SERVERS = {
-    "memcached GET": Server("Cache, one large value", memcached, Memcached, ("memcached",)),
-    "memcached GET, 64 keys": Server("Cache, many large values", memcached, Memcached64, ("memcached",)),
-    "redis GET": Server("Cache, one large value", redis, Redis, ("redis-server",)),
+    "memcached GET, 64 keys": Server("Cache with large values", memcached, Memcached64, ("memcached",)),
+    "memcached GET": Server("Cache with large values", memcached, Memcached, ("memcached",)),
+    "redis GET": Server("Redis", redis, Redis, ("redis-server",)),
     "varnish cached": Server("HTTP cache", varnish, Varnish, ("varnishd",)),
 }
 

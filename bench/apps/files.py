@@ -16,7 +16,7 @@ import sys
 
 import harness
 from harness import HERE, PYTHON, Server
-from loads import Download, Failure, http_answer
+from loads import Download, Wrong, http_answer
 
 PATHS = {}
 
@@ -53,7 +53,7 @@ class Files(Download):
                 for _ in range(30):
                     s.sendall(self.request.out)
                     if http_answer(s) != expected:
-                        raise Failure("the answer is wrong: not what the file holds")
+                        raise Wrong("the answer is not what the file holds")
                 if turn == 0:
                     self.seed += 1
                     with open(self.path, "r+b") as f:

@@ -27,7 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 import memory  # noqa: E402
-from loads import Failure, connect, free_port  # noqa: E402
+from loads import Failure, Wrong, connect, free_port  # noqa: E402
 
 STATE = os.path.join(ROOT, "target", "bench-apps")
 VENV = os.path.join(STATE, "venv")
@@ -49,6 +49,8 @@ KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179
 SIDES = ("plain", "again", "kept", "no_elision", "uncopy")
 UNELIDED = ["--elide=no", "--lend=0"]
 HOLD = 3 << 30
+# A server that does not listen after so many seconds never will.
+STARTS = 30
 # Of load on a plain process before it is timed: buffers and sockets grow to what they will be.
 SETTLE = 0.25
 # A turn of one side, in seconds: short against the bursts of what else a shared machine does.
@@ -61,7 +63,8 @@ OPTIONS = None
 
 @dataclasses.dataclass
 class Server:
-    """A program, how it is started (port, directory -> command and a helper's command), and what drives it."""
+    """What it is to a user (a report's first table has the first of each kind); how it is started (port, directory -> command and a
+    helper's command), what drives it, which programs it needs, and options of `uncopy run`."""
 
     words: str
     start: object
@@ -162,12 +165,15 @@ class Process:
         self.children.append(self.main)
         if helper:
             connect(int(helper[-1])).close()
+        end = time.monotonic() + STARTS
         while True:
             with contextlib.suppress(Failure):
                 connect(self.port, 0.5).close()
                 break
             if self.main.poll() is not None:
                 raise Failure(f"with {side} it ended with status {self.main.returncode}: {self.last_words()}")
+            if time.monotonic() > end:
+                raise Failure(f"with {side} nothing answers on port {self.port} after {STARTS} s: {self.last_words()}")
         self.load = server.load(self.port, size)
 
     def last_words(self):
@@ -219,21 +225,23 @@ def round_of_turns(name, server, size, share):
             verifying = time.monotonic() - before
             for i, connections in enumerate(OPTIONS.connections):
                 left = None if share is None else share - (time.monotonic() - began) - verifying
-                found[connections] = turns_of(processes, connections, left and left / (len(OPTIONS.connections) - i))
+                # (Most of what there is to learn it has learned with the first.)
+                warm = OPTIONS.warm if i == 0 else OPTIONS.warm / 2
+                found[connections] = turns_of(processes, connections, warm, left and left / (len(OPTIONS.connections) - i))
             for p in processes.values():
                 p.load.verify()
         except (Failure, OSError) as why:
             for side, p in processes.items():
                 print(f"{name}, {side}, said: {p.last_words()}", file=sys.stderr)
-            raise Failure(why) from None
+            raise (why if isinstance(why, Wrong) else Failure(why)) from None
     return found
 
 
-def turns_of(processes, connections, share):
+def turns_of(processes, connections, warm, share):
     began = time.monotonic()
     for side, p in processes.items():
         p.load.connections(connections)
-        p.run(OPTIONS.warm if side == "uncopy" else min(SETTLE, OPTIONS.warm))
+        p.run(warm if side == "uncopy" else min(SETTLE, warm))
     turns = []
     while True:
         order = SIDES[len(turns) % len(SIDES) :] + SIDES[: len(turns) % len(SIDES)]
@@ -382,11 +390,15 @@ def main(servers, about, sizes="64K,1M"):
             say(missing={"name": f"{name}, {size >> 10} KB", "why": "no time was left"})
             continue
         share = None if end is None else (end - time.monotonic()) / (len(groups) - i)
+        if OPTIONS.json:
+            print(f"uncopy: {name}, {size >> 10} KB ({i + 1} of {len(groups)})", file=sys.stderr)
         try:
             rows = measure(name, server, size, share)
+        except Wrong as why:
+            if OPTIONS.json:
+                print(json.dumps({"wrong": f"{name}, {size} bytes: {why}"}), flush=True)
+            raise
         except Failure as why:
-            if "wrong" in str(why) or "differs" in str(why):
-                raise
             say(missing={"name": f"{name}, {size >> 10} KB", "why": str(why)})
             bad = True
             continue

@@ -22,6 +22,10 @@ class Failure(Exception):
     """What went wrong, in words for the user."""
 
 
+class Wrong(Failure):
+    """A byte that is not what it must be: nothing else matters then."""
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -210,7 +214,7 @@ class Upload(Sockets):
                 body = payload(self.size, seed)
                 s.sendall(self.head("/?digest") + body)
                 if http_answer(s).decode() != hashlib.sha256(body).hexdigest():
-                    raise Failure(f"the server's digest of upload {seed} is wrong")
+                    raise Wrong(f"the server's digest of upload {seed} is wrong")
 
 
 class Download(Sockets):
@@ -226,7 +230,7 @@ class Download(Sockets):
             for _ in range(6):
                 s.sendall(self.request.out)
                 if http_answer(s) != expected:
-                    raise Failure("the answer is not what the origin sent")
+                    raise Wrong("the answer is not what the origin sent")
 
 
 class Echo(Sockets):
@@ -255,7 +259,7 @@ class Echo(Sockets):
             for seed in range(2, 8):
                 message = payload(self.size, seed)
                 if self.exchange(s, message) != message:
-                    raise Failure(f"echo {seed} differs from what was sent")
+                    raise Wrong(f"echo {seed} differs from what was sent")
 
 
 class Grpc:
@@ -303,8 +307,10 @@ for line in sys.stdin:
             said = json.loads(self.client.stdout.readline() or "{}")
         except OSError as why:
             raise Failure(f"the gRPC client is gone: {why}") from None
-        if said.get("wrong", 1):
-            raise Failure("an echo differs from what was sent, or the call failed")
+        if said.get("wrong"):
+            raise Wrong("an echo differs from what was sent")
+        if not said:
+            raise Failure("the gRPC client ended: a call failed")
         return Timed(said["elapsed"], said["latencies"])
 
     def verify(self):
@@ -395,7 +401,7 @@ class Select(Sockets):
                 body = payload(self.size, seed)
                 self.store(s, body)
                 if self.select(s) != body:
-                    raise Failure(f"value {seed} came back otherwise")
+                    raise Wrong(f"value {seed} came back otherwise")
             self.store(s, self.body)
 
 
@@ -432,13 +438,13 @@ class Cache(Sockets):
         with connect(self.port) as s:
             for key in list(self.values) * (6 if self.KEYS == 1 else 1):
                 if self.get(s, key) != self.values[key]:
-                    raise Failure(f"the value of {key} is wrong")
+                    raise Wrong(f"the value of {key} is wrong")
             # An update is seen at once; then the old value again.
             for value in (payload(self.size, 1000), self.values["key0"]):
                 self.store(s, "key0", value)
                 for _ in range(4):
                     if self.get(s, "key0") != value:
-                        raise Failure("an updated value is not what was stored")
+                        raise Wrong("an updated value is not what was stored")
 
 
 class Memcached(Cache):

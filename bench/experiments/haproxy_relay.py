@@ -14,8 +14,8 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "apps"))
-import apps  # noqa: E402
-import memory  # noqa: E402
+import harness  # noqa: E402
+from loads import Download, free_port  # noqa: E402
 
 # name: bytes of a buffer, of a pipe (None: no splicing)
 MODES = {
@@ -29,7 +29,7 @@ MODES = {
 
 def haproxy(buffer, pipe):
     def start(port, directory):
-        origin = apps.free_port()
+        origin = free_port()
         conf = os.path.join(directory, "haproxy.cfg")
         splice = "" if pipe is None else "  option splice-response\n"
         size = f"  tune.pipesize {pipe}\n" if pipe else ""
@@ -40,33 +40,33 @@ def haproxy(buffer, pipe):
                 f"{splice}listen proxy\n  bind 127.0.0.1:{port}\n  server origin 127.0.0.1:{origin}\n"
             )
         servers = os.path.join(HERE, "..", "apps", "servers", "origin.py")
-        helper = ["taskset", "-c", str(apps.OPTIONS.load_core), sys.executable, servers, str(origin)]
+        helper = ["taskset", "-c", str(harness.OPTIONS.load_core), sys.executable, servers, str(origin)]
         return ["haproxy", "-db", "-f", conf], helper
 
     return start
 
 
 def main():
-    apps.OPTIONS = options = apps.arguments()
+    harness.OPTIONS = options = harness.arguments(__doc__)
     os.sched_setaffinity(0, {options.load_core})
-    held = memory.hold(2 << 30)
-    apps.SERVERS = {name: (haproxy(*mode), apps.Download) for name, mode in MODES.items()}
+    held = harness.memory.hold(2 << 30)
+    servers = {name: harness.Server("relay", haproxy(*mode), Download, ("haproxy",)) for name, mode in MODES.items()}
     for size in options.sizes.split(","):
         took = {name: [] for name in MODES}
         for _ in range(options.rounds):
             with contextlib.ExitStack() as stack:
-                running = {name: apps.Process(name, "plain", apps.size_of(size), stack) for name in MODES}
+                running = {name: harness.Process(server, "plain", harness.size_of(size), stack) for name, server in servers.items()}
                 for p in running.values():
                     p.load.verify()
-                    first = p.run(options.warm)
-                    p.requests = max(4, int(options.seconds / max(first, 1e-6)))
+                    p.load.connections(4)
+                    p.run(options.warm)
                 for _ in range(options.turns):
                     for name, p in running.items():
-                        took[name].append(p.run(p.requests))
+                        took[name].append(p.run(options.turn).cpu)
         base = took["copying, 16K buffers"]
         for name, all in took.items():
             gain = statistics.median(b / a for a, b in zip(all, base, strict=True))
-            print(f"{size:>5} {name:30} {statistics.median(all) * 1e6:9.1f} us  {gain:5.2f}", flush=True)
+            print(f"{size:>5} {name:30} {statistics.median(all):9.1f} us  {gain:5.2f}", flush=True)
     del held
 
 

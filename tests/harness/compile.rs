@@ -140,3 +140,35 @@ fn with_headers(source: &Path) -> BTreeSet<PathBuf> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_compiled_once_is_found_again_and_other_flags_make_another() {
+        let part = |flags: &[&str]| [Part::program("security/secure.c", flags)];
+        let Ok(first) = compile("test", &part(&[])) else { return };
+        let made = first.join("secure").metadata().unwrap().modified().unwrap();
+        assert_eq!(compile("test", &part(&[])).unwrap(), first);
+        assert_eq!(first.join("secure").metadata().unwrap().modified().unwrap(), made);
+        assert_ne!(compile("test", &part(&["-DOTHER"])).unwrap(), first);
+    }
+
+    #[test]
+    fn headers_of_headers_belong_to_a_source() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("security/recycled_pages.c");
+        let found: Vec<_> =
+            with_headers(&source).into_iter().map(|p| p.file_name().unwrap().to_owned()).collect();
+        assert!(found.iter().any(|name| name == "stress.h"), "{found:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_compiled_says_why() {
+        let wrong =
+            compile("test-wrong", &[Part::program("security/secure.c", &["-DDIR=int int"])]);
+        assert!(
+            matches!(wrong, Err(Stop::Fail(why)) if why.contains("secure.c") && why.contains("error"))
+        );
+    }
+}

@@ -74,16 +74,16 @@ fn find() -> Result<PathBuf, Stop> {
 
 /// When the sources of what is tested were changed last.
 fn newest_source() -> Option<SystemTime> {
-    let rooms = ["core", "vm", "stack", "preload", "cli"];
-    let mut left: Vec<PathBuf> =
-        rooms.iter().map(|room| repository().join("crates").join(room).join("src")).collect();
+    let mut left = vec![repository().join("crates")];
     let mut newest = None;
     while let Some(directory) = left.pop() {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             match entry.metadata() {
-                Ok(found) if found.is_dir() => left.push(entry.path()),
-                Ok(found) => newest = newest.max(found.modified().ok()),
-                Err(_) => {}
+                Ok(found) if found.is_dir() && entry.file_name() != "tests" => {
+                    left.push(entry.path())
+                }
+                Ok(found) if found.is_file() => newest = newest.max(found.modified().ok()),
+                _ => {}
             }
         }
     }

@@ -105,3 +105,31 @@ pub fn clean(command: &mut Command) {
 fn number_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(script: &str, environment: &[(&str, &OsStr)]) -> Said {
+        let words = ["sh", "-c", script].map(OsString::from);
+        Bounded { words: &words, environment, seconds: Some(2) }.run().unwrap()
+    }
+
+    #[test]
+    fn what_it_says_and_how_it_ends_is_kept_apart() {
+        let said = said("echo a; echo $X; echo c >&2; exit 3", &[("X", OsStr::new("b d"))]);
+        assert_eq!((&*said.output, &*said.errors, said.status), ("a\nb d\n", "c\n", 3));
+        assert_eq!((said.last(), said.last_error()), ("b d", "c"));
+    }
+
+    #[test]
+    fn a_signal_is_said_as_a_shell_says_it_and_what_does_not_end_is_killed() {
+        assert_eq!(said("kill -SEGV $$", &[]).status, 128 + 11);
+        assert_eq!(said("trap '' TERM; while :; do sleep 1; done", &[]).status, 128 + 9);
+    }
+
+    #[test]
+    fn cargos_environment_is_not_the_programs() {
+        assert_eq!(said("env | grep -c '^CARGO'", &[]).output, "0\n");
+    }
+}

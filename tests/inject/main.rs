@@ -48,7 +48,7 @@ fn injected(rule: &Rule, seed: u64) -> Result<(), Stop> {
     if said.status != 0 {
         let ours = |line: &&str| line.starts_with("uncopy: ");
         let wrong = said.output.lines().find(|line| line.contains("WRONG"));
-        let last = wrong.or_else(|| said.errors.lines().filter(|line| !ours(line)).last());
+        let last = wrong.or_else(|| said.errors.lines().rfind(|line| !ours(line)));
         return Err(why(format!("{}: {}", said.end(), last.unwrap_or_default())));
     }
     // (That something is not elided is no wonder here.)

@@ -23,7 +23,7 @@ pub fn trials() -> Vec<Trial> {
             let said = place.as_user(&[
                 "env".into(),
                 preload,
-                "UNCOPY_VERBOSE=1".into(),
+                "UNCOPY_VERBOSE=counters".into(),
                 place.path("setuid"),
             ])?;
             expect(
@@ -75,7 +75,7 @@ fn by_the_administrator() -> Result<(), Stop> {
         .map_err(|e| e.to_string())?;
     let script = format!(
         "mount --bind '{0}/etc' /etc && cd / && exec setpriv --reuid={USER} --regid={USER} --clear-groups \
-         env UNCOPY_VERBOSE=1 UNCOPY_LIBRARY=/tmp/evil.so '{0}/setuid' '{0}/secure'",
+         env UNCOPY_VERBOSE=counters UNCOPY_LIBRARY=/tmp/evil.so '{0}/setuid' '{0}/secure'",
         place.root().display()
     );
     let mut words: Vec<OsString> = vec!["unshare".into()];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bench::side::Side;
-use crate::bench::{EchoArgs, Row, echo};
+use crate::bench::{EchoArgs, Row, chart, echo};
 use crate::run::userfaultfd;
 use crate::{Outcome, library, units};
 
@@ -18,9 +18,6 @@ pub struct DemoArgs {
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 }
-
-/// Width of the longest bar.
-const BAR: f64 = 44.0;
 
 /// Measures and explains.
 pub fn main(args: &DemoArgs) -> Outcome {
@@ -55,38 +52,6 @@ uncopy: the same program, without its copies
     let results = echo::measure(&echo, &library)?;
     let verdict = verdict(&results.rows, refused.is_some());
     crate::print(&format!("{}{verdict}", chart(&results.rows)))
-}
-
-/// Requests a second as bars, a pair for each row.
-fn chart(rows: &[Row]) -> String {
-    let rates =
-        |row: &Row| [("plain", row.plain.req_per_s), ("uncopy", row.uncopy.common.req_per_s)];
-    let most = rows.iter().flat_map(rates).map(|(_, rate)| rate).fold(1.0, f64::max);
-    let mut text = String::from("  Messages echoed in a second (longer is better)\n\n");
-    for row in rows {
-        let noun = if row.copies == 1 { "copy" } else { "copies" };
-        let mut label = format!("{:>2} {noun}", row.copies);
-        for (side, rate) in rates(row) {
-            let times =
-                if side == "uncopy" { format!("  {:.2}x", row.ratio) } else { String::new() };
-            let number = units::grouped(rate.round() as u64);
-            text += &format!("  {label:<10} {side:<6} {} {number}{times}\n", bar(rate / most));
-            label.clear();
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// A bar for a share between 0 and 1, to an eighth of a character.
-fn bar(share: f64) -> String {
-    let eighths = (share * BAR * 8.0).round() as usize;
-    let mut text = "█".repeat(eighths / 8);
-    text.extend(['▏', '▎', '▍', '▌', '▋', '▊', '▉'].get((eighths % 8).wrapping_sub(1)));
-    if text.is_empty() {
-        text.push('▏');
-    }
-    text
 }
 
 fn verdict(rows: &[Row], refused: bool) -> String {
@@ -174,13 +139,6 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bars_grow_by_eighths_and_never_vanish() {
-        assert_eq!(bar(1.0).chars().count(), BAR as usize);
-        assert_eq!(bar(0.0), "▏");
-        assert_eq!(bar(1.5 / BAR), "█▌");
-    }
 
     #[test]
     fn a_gain_is_never_called_a_cost_nor_noise_either() {

@@ -18,7 +18,7 @@ pub struct Damages {
 /// A number that is written over another one.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Damage {
-    place: Place,
+    place: Position,
     at: u32,
     bytes: u8,
     value: Value,
@@ -26,7 +26,7 @@ struct Damage {
 
 /// Beginning and end of a file say what the rest is.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
-enum Place {
+enum Position {
     First,
     Last,
     Anywhere,
@@ -47,9 +47,9 @@ impl Damages {
         for damage in &self.all {
             let (len, at) = (bytes.len(), damage.at as usize);
             let at = match damage.place {
-                Place::First => at % END.min(len),
-                Place::Last => len - 1 - at % END.min(len),
-                Place::Anywhere => at % len,
+                Position::First => at % END.min(len),
+                Position::Last => len - 1 - at % END.min(len),
+                Position::Anywhere => at % len,
             };
             // Fields lie at multiples of four.
             let at = at & !3;

@@ -1,19 +1,26 @@
 //! `uncopy`: starts unmodified programs without their copies, and measures what that gains.
 
 mod bench;
+mod build;
 mod demo;
 mod doctor;
+mod examples;
 #[cfg(test)]
 mod foreign_bytes;
 mod library;
+mod nearest;
 mod options_table;
+mod pages;
 mod printable;
 mod profile;
 mod run;
+#[cfg(test)]
+mod screens;
 mod startup;
 mod stat;
 mod top;
 mod trial;
+mod unit;
 mod units;
 mod variables;
 
@@ -32,8 +39,9 @@ fn command() -> Command {
     let top = with_args::<top::TopArgs>(
         Command::new("top").about("Show all programs under uncopy on the whole screen"),
     );
-    Command::new("uncopy")
-        .version(env!("CARGO_PKG_VERSION"))
+    let program = Command::new("uncopy")
+        .version(build::SHORT)
+        .long_version(build::long())
         .about("Starts unmodified programs without their copies")
         .max_term_width(100)
         .subcommand_required(true)
@@ -46,6 +54,8 @@ fn command() -> Command {
         .subcommand(top)
         .subcommand(demo)
         .subcommand(doctor::command())
+        .subcommand(unit::enable_command())
+        .subcommand(unit::disable_command())
         .subcommand(bench::command())
         .subcommand(
             Command::new("options")
@@ -57,6 +67,8 @@ fn command() -> Command {
         .subcommand(bench::file::copier::command())
         .subcommand(bench::views_loop::command())
         .subcommand(trial::supervisor::command())
+        .subcommand(pages::command());
+    examples::add(program)
 }
 
 /// A subcommand with options. What the type of the options says about itself is not for the user: `augment_args`
@@ -90,12 +102,15 @@ fn main() -> ExitCode {
         "stat" => parsed(matches).and_then(|args| stat::main(&args)),
         "top" => parsed(matches).and_then(|args| top::main(&args)),
         "doctor" => return doctor::main(matches),
+        "enable" => unit::enable(matches),
+        "disable" => unit::disable(matches),
         "bench" => bench::main(matches),
         bench::echo_server::NAME => bench::echo_server::main(matches),
         bench::sender::NAME => bench::sender::main(matches),
         bench::file::copier::NAME => bench::file::copier::main(matches),
         bench::views_loop::NAME => bench::views_loop::main(matches),
         trial::supervisor::NAME => trial::supervisor::main(matches),
+        pages::NAME => pages::main(matches, command()),
         bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),
         _ => unreachable!("clap knows only the subcommands above"),
     };

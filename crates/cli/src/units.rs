@@ -1,12 +1,24 @@
 //! Numbers and tables as people write and read them: `512K` in, `512K` and `12,345` out.
 
-use comfy_table::TableStyle;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{ContentArrangement, Table, TableStyle};
 pub use uncopy_counters::numbers::{grouped, rough_size};
 
 /// Lines above, below and under the header, none between rows.
 pub const TABLE_STYLE: TableStyle =
     UTF8_HORIZONTAL_ONLY.row_separator(comfy_table::LineStyle::none());
+
+/// A table as wide as the terminal, or so wide where there is none.
+pub fn table(header: &[&str], width: u16) -> Table {
+    let mut table = Table::new();
+    table.load_style(TABLE_STYLE).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header);
+    // (Tests' tables do not depend on who runs them.)
+    if cfg!(test) || table.width().is_none() {
+        table.set_width(width);
+    }
+    table
+}
 
 /// Reads a number of bytes with an optional suffix `K`, `M` or `G` (powers of 1024).
 pub fn parse_size(text: &str) -> Result<usize, String> {

@@ -6,7 +6,7 @@ use uncopy_decide::Costs;
 use uncopy_inject::Plan;
 use uncopy_options::{self as options, BadValue, Kind, OPTIONS, Spec};
 
-use crate::units;
+use crate::{nearest, units};
 
 /// Something to be said about a variable.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub fn complaints(
             if options::known(&shown) {
                 return None;
             }
-            let hint = options::nearest(&shown).map_or_else(
+            let hint = nearest::variable(&shown).map_or_else(
                 || "'uncopy options' lists the variables".to_owned(),
                 |near| format!("did you mean {near}?"),
             );

@@ -3,7 +3,7 @@
 //!
 //! `cargo test` tries some thousand random inputs, and all that are kept in `__fuzz__/`; what fails is made smaller, and
 //! printed with the seed. With a nightly compiler and cargo-bolero the same tests are led by what the code does:
-//! `cargo +nightly bolero test -p uncopy a_damaged_part_is_read_or_refused`.
+//! `cargo +nightly bolero test -p uncopy --test foreign_bytes a_damaged_part_is_read_or_refused`.
 
 use bolero::{TypeGenerator, check};
 use uncopy_decide::Costs;
@@ -81,7 +81,6 @@ fn any_text_is_a_value_in_its_range_or_refused() {
                 assert!((spec.min..=spec.max).contains(&value), "{}={text}: {value}", spec.name);
             }
         }
-        let _ = options::nearest(&text);
     });
 }
 

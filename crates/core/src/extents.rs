@@ -1,6 +1,7 @@
-//! Extents: immutable, reference-counted runs of pool pages.
+//! Extents: immutable, reference-counted runs of bytes in the pool, or in a region of somebody else's.
 
-use uncopy_ranges::span::PAGE;
+use crate::regions::RegionId;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// Names an extent. [`ExtentId::NONE`] stands for bytes that nobody is owed (freed memory, or
 /// memory given back with `madvise`): they read as zeros.
@@ -15,10 +16,12 @@ impl ExtentId {
 /// One extent.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// First pool page.
-    pub page: usize,
-    /// Number of pages.
+    /// Address of its first byte. In the pool it begins a page.
+    pub at: usize,
+    /// Pages of ours that it has; none, where it lies in a region of somebody else's.
     pub pages: usize,
+    /// The region that it lies in.
+    pub region: RegionId,
     /// Bytes `..filled` are final; only what lies behind may still be written, by one filler.
     pub filled: u32,
     /// Views and pins.
@@ -46,9 +49,20 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Bytes it has room for.
+    /// Bytes of ours that it has room for.
     pub fn capacity(&self) -> usize {
         self.pages * PAGE
+    }
+
+    /// Whether it lies in a region of somebody else's.
+    #[inline]
+    pub fn is_foreign(&self) -> bool {
+        self.region != RegionId::POOL
+    }
+
+    /// Where its final bytes lie.
+    pub fn span(&self) -> Span {
+        Span::sized(self.at, self.filled as usize)
     }
 }
 
@@ -71,7 +85,7 @@ impl Extents {
         self.slots.len() - self.vacant.len()
     }
 
-    /// Bytes of whole pages that they hold.
+    /// Bytes of whole pages of ours that they hold.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -85,12 +99,29 @@ impl Extents {
             && self.vacant.try_reserve(self.slots.capacity() - self.vacant.len()).is_ok()
     }
 
-    /// Makes an extent of `pages` pool pages from `page`, with one reference.
-    pub fn create(&mut self, page: usize, pages: usize, filled: u32, used: u64) -> ExtentId {
+    /// Makes an extent of `pages` pages of the pool from the address `at` on, with one reference.
+    pub fn create(&mut self, at: usize, pages: usize, filled: u32, used: u64) -> ExtentId {
         self.bytes += pages * PAGE;
+        self.insert(RegionId::POOL, at, pages, filled, used)
+    }
+
+    /// Makes an extent of the bytes in `span`, in a region of somebody else's, with one reference. (At most 4 GB.)
+    pub fn create_foreign(&mut self, region: RegionId, span: Span, used: u64) -> ExtentId {
+        self.insert(region, span.start, 0, span.len() as u32, used)
+    }
+
+    fn insert(
+        &mut self,
+        region: RegionId,
+        at: usize,
+        pages: usize,
+        filled: u32,
+        used: u64,
+    ) -> ExtentId {
         let e = Extent {
-            page,
+            at,
             pages,
+            region,
             filled,
             refs: 1,
             filling: false,
@@ -133,7 +164,7 @@ impl Extents {
         }
     }
 
-    /// One reference less; returns the extent if that was the last: its pages are free.
+    /// One reference less; returns the extent if that was the last: what it lies in is free.
     #[must_use]
     pub fn drop_ref(&mut self, id: ExtentId) -> Option<Extent> {
         if id == ExtentId::NONE {
@@ -151,11 +182,11 @@ impl Extents {
         Some(e)
     }
 
-    /// Cuts `id` down to its filled pages; returns the first page given up and their number.
+    /// Cuts `id` down to its filled pages; returns the address of the first page given up and their number.
     pub fn trim(&mut self, id: ExtentId) -> (usize, usize) {
         let e = self.get_mut(id);
         let keep = (e.filled as usize).div_ceil(PAGE);
-        let given = (e.page + keep, e.pages - keep);
+        let given = (e.at + keep * PAGE, e.pages - keep);
         e.pages = keep;
         self.bytes -= given.1 * PAGE;
         given

@@ -8,7 +8,8 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`extents`] | immutable, reference-counted runs of pool pages |
+//! | [`extents`] | immutable, reference-counted runs of bytes |
+//! | [`regions`] | memory that extents lie in, and whose it is |
 //! | [`view`] | these program bytes are those extent bytes |
 //! | [`views`] | all of them |
 //! | [`sorted`] | the map under it |
@@ -22,6 +23,7 @@ pub mod excluded;
 pub mod extents;
 pub mod memory;
 pub mod plan;
+pub mod regions;
 pub mod sorted;
 pub mod tracker;
 pub mod view;

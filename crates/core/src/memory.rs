@@ -27,7 +27,7 @@ pub struct Taken {
 /// A piece of the content of pages to be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// `len` bytes from this address (in the pool).
+    /// `len` bytes from this address (of an extent).
     Bytes {
         /// Address of the first byte.
         from: usize,
@@ -71,9 +71,9 @@ pub trait Memory {
     /// Moves the pages of `from` into the vacant pool pages that start at page number `slot`.
     fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken;
 
-    /// Moves the pool pages from page number `slot` on into the missing pages of `to`, and wakes who waits
-    /// there. Returns how many pages were moved, from the start; the others are where they were.
-    fn put_back(&mut self, to: Span, slot: usize) -> usize;
+    /// Moves the pages from the address `from` on, of the pool or of a region that allows it, into the missing pages of `to`, and wakes
+    /// who waits there. Returns how many pages were moved, from the start; the others are where they were.
+    fn put_back(&mut self, to: Span, from: usize) -> usize;
 
     /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still have
     /// memory behind them.

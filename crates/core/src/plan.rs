@@ -85,6 +85,8 @@ pub struct CopyPlan {
     pub assigns: ArrayVec<Assign, MAX_PIECES>,
     /// Copies to resident destination bytes.
     pub copies: Copies,
+    /// Some of them read extents.
+    pub reads_extents: bool,
     /// Extents held until release.
     pub pins: Pins,
     /// The call site.
@@ -152,4 +154,13 @@ pub struct OutputPlan {
     pub payer: u16,
     /// Extents held until release.
     pub pins: Pins,
+}
+
+/// How extents are brought home from regions of others: first `copies`, without the lock, then the commit.
+#[derive(Debug, Default)]
+pub struct RecallPlan {
+    /// Each extent that is in a region, and its copy in the pool.
+    pub moves: ArrayVec<(ExtentId, ExtentId), MAX_PIECES>,
+    /// The bytes of each.
+    pub copies: ArrayVec<Copy, MAX_PIECES>,
 }

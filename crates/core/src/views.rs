@@ -17,7 +17,7 @@ pub struct Views {
 
 /// Receives extents whose last reference went away.
 pub trait Reclaim {
-    /// The extent `e` is gone; its pages are free.
+    /// The extent `e` is gone; what it lies in is free.
     fn reclaim(&mut self, e: Extent);
 }
 
@@ -145,7 +145,7 @@ impl Views {
     }
 
     /// Ends all views of the bytes in `span` (which then have none).
-    pub fn remove(&mut self, span: Span, extents: &mut Extents, pool: &mut impl Reclaim) {
+    pub fn remove(&mut self, span: Span, extents: &mut Extents, backing: &mut impl Reclaim) {
         if !self.touches(span) {
             return;
         }
@@ -153,7 +153,7 @@ impl Views {
         self.cut(span.end, extents);
         self.map.remove(span.start, span.end, |_, v| {
             if let Some(e) = extents.drop_ref(v.extent) {
-                pool.reclaim(e);
+                backing.reclaim(e);
             }
         });
     }
@@ -183,7 +183,7 @@ impl Views {
         offset: u32,
         site: u16,
         extents: &mut Extents,
-        pool: &mut impl Reclaim,
+        backing: &mut impl Reclaim,
     ) {
         if span.is_empty() {
             return;
@@ -197,11 +197,11 @@ impl Views {
         {
             let gone = std::mem::replace(self.map.view_mut(p), new).extent;
             if let Some(e) = extents.drop_ref(gone) {
-                pool.reclaim(e);
+                backing.reclaim(e);
             }
             return;
         }
-        self.remove(span, extents, pool);
+        self.remove(span, extents, backing);
         // A continuation of its left neighbour (the next part of a message) joins it.
         if let Some(p) = self.map.floor(span.start) {
             let start = self.map.key(p);
@@ -213,7 +213,7 @@ impl Views {
             {
                 left.end = span.end;
                 if let Some(e) = extents.drop_ref(extent) {
-                    pool.reclaim(e);
+                    backing.reclaim(e);
                 }
                 return;
             }
@@ -230,7 +230,7 @@ impl Views {
         src: usize,
         site: u16,
         extents: &mut Extents,
-        pool: &mut impl Reclaim,
+        backing: &mut impl Reclaim,
     ) -> Option<ExtentId> {
         let from = self.map.floor(src)?;
         let source = *self.map.view(from);
@@ -246,9 +246,30 @@ impl Views {
         let new = View { end: to.end, extent: source.extent, offset, site };
         let gone = std::mem::replace(self.map.view_mut(p), new).extent;
         if let Some(e) = extents.drop_ref(gone) {
-            pool.reclaim(e);
+            backing.reclaim(e);
         }
         Some(source.extent)
+    }
+
+    /// Every view of an extent of which `home` names a copy becomes a view of that. (Only extents in regions have any.)
+    pub fn follow_home(
+        &mut self,
+        home: impl Fn(ExtentId) -> Option<ExtentId>,
+        extents: &mut Extents,
+        backing: &mut impl Reclaim,
+    ) {
+        let mut at = self.map.first();
+        while let Some(p) = at {
+            at = self.map.next(p);
+            let v = self.map.view_mut(p);
+            let foreign = v.extent != ExtentId::NONE && extents.get(v.extent).is_foreign();
+            let Some(new) = foreign.then(|| home(v.extent)).flatten() else { continue };
+            extents.hold(new);
+            let gone = std::mem::replace(&mut v.extent, new);
+            if let Some(e) = extents.drop_ref(gone) {
+                backing.reclaim(e);
+            }
+        }
     }
 
     /// Moves the views of `from` (and only them) by `distance` bytes; nothing is there.

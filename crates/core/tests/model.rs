@@ -6,10 +6,11 @@
 
 mod machine;
 
+use machine::foreign::{Foreign, take_released};
 use machine::{BASE, Machine, POOL, Random, Reference, page_of};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_core::excluded::Why;
-use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan};
+use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan, RecallPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
 use uncopy_decide::{Costs, Pauses, Policy, Regime};
@@ -18,6 +19,9 @@ use uncopy_ranges::span::{PAGE, Span};
 
 const PAGES: usize = 96;
 const POOL_PAGES: usize = 512;
+/// Two regions of others, of which the pages of the second may be moved.
+const FOREIGN: [(usize, bool); 2] = [(0x9000_0000, false), (0xa000_0000, true)];
+const FOREIGN_PAGES: usize = 64;
 /// The call site that returns here rests, where sites may.
 const RESTING: usize = 0xbad;
 
@@ -75,11 +79,19 @@ struct World {
     worn: u64,
     /// Times that freed memory became ordinary because messages before it were short.
     spared: u64,
+    /// Inputs by reference.
+    referred: u64,
+    /// Extents that were brought home.
+    recalled: u64,
+    forks: u64,
+    /// Outputs that hold what they read.
+    waiting: usize,
 }
 
 impl World {
     fn new(seed: u64, refusals: bool, tiny: bool) -> Self {
-        let machine = Machine::new(PAGES, POOL_PAGES, !seed, refusals);
+        let mut machine = Machine::new(PAGES, POOL_PAGES, !seed, refusals);
+        machine.foreign = FOREIGN.map(|(at, m)| Foreign::new(at, FOREIGN_PAGES, m)).into();
         let limits = if tiny {
             Limits { extent_bytes: 24 * PAGE, ranges: 3, views: 40 }
         } else {
@@ -105,7 +117,22 @@ impl World {
             counters,
         );
         let truth = vec![Some(0); PAGES * PAGE];
-        Self { tracker, truth, random: Random(seed), counters, pauses, worn: 0, spared: 0 }
+        let random = Random(seed);
+        let mut world = Self {
+            tracker,
+            truth,
+            random,
+            counters,
+            pauses,
+            worn: 0,
+            spared: 0,
+            referred: 0,
+            recalled: 0,
+            forks: 0,
+            waiting: 0,
+        };
+        (0..FOREIGN.len()).for_each(|i| world.begin_region(i));
+        world
     }
 
     /// Touches the page at `addr`: what the monitor does on a fault.
@@ -125,13 +152,14 @@ impl World {
 
     fn load(&mut self, addr: usize) -> u8 {
         if addr >= POOL {
-            return *self.tracker.memory.pool_byte(addr);
+            return self.tracker.memory.extent_byte(addr);
         }
         self.touch(addr)[addr % PAGE]
     }
 
     fn store(&mut self, addr: usize, byte: u8) {
         if addr >= POOL {
+            assert!(self.tracker.memory.foreign_at(addr).is_none(), "others' memory is written to");
             *self.tracker.memory.pool_byte(addr) = byte;
         } else {
             self.touch(addr)[addr % PAGE] = byte;
@@ -171,6 +199,9 @@ impl World {
             let addr = BASE + self.random.below(PAGES * PAGE);
             self.touch(addr);
         }
+        if self.random.one_in(4) {
+            self.carry_out_releases();
+        }
     }
 
     fn input(&mut self) {
@@ -178,6 +209,88 @@ impl World {
         let received =
             if self.random.one_in(3) { self.random.below(buffer.len() + 1) } else { buffer.len() };
         self.receive(buffer, received);
+    }
+
+    fn begin_region(&mut self, i: usize) {
+        let region = self.tracker.memory.foreign[i].region();
+        self.tracker.memory.foreign[i].id = self.tracker.begin_region(region);
+    }
+
+    /// Owners get back what nobody uses any more.
+    fn carry_out_releases(&mut self) {
+        while let Some(release) = self.tracker.take_release() {
+            release.carry_out();
+        }
+        assert!(!self.tracker.releases_wait());
+        for (owner, span) in take_released() {
+            let owner =
+                self.tracker.memory.foreign_at(owner).expect("an owner is known by his memory");
+            owner.take_back(span, &mut self.random);
+        }
+    }
+
+    /// What is received lies in a region of somebody else's already.
+    fn receive_by_reference(&mut self) {
+        let mut buffer = self.range();
+        if self.random.one_in(2) && !buffer.core().is_empty() {
+            buffer = buffer.core();
+        }
+        let i = self.random.below(FOREIGN.len());
+        let ranges = self.tracker.memory.foreign[i].receive(buffer.len(), &mut self.random);
+        let foreign = |w: &mut Self, a| w.tracker.memory.foreign[i].byte_in_use(a);
+        let all = ranges.iter().flat_map(|r| r.start..r.end).collect::<Vec<_>>();
+        let data: Vec<u8> = all.into_iter().map(|a| foreign(self, a)).collect();
+        let split = self.random.below(buffer.len());
+        let parts = [(buffer.start, split), (buffer.start + split, buffer.len() - split)];
+        let site = self.random.below(5) * 64 + 640;
+        let mut plan = InputPlan::default();
+        let id = self.tracker.memory.foreign[i].id.expect("it has begun");
+        if !self.tracker.input_by_reference(&parts, id, &ranges, site, &mut plan) {
+            assert!(plan.pins.is_empty() && plan.copies.is_empty());
+            return self.receive_bytes(buffer, data);
+        }
+        self.referred += 1;
+        self.tracker.memory.foreign[i].hand_over(&ranges);
+        self.stray_touch();
+        self.execute(&plan.copies);
+        self.tracker.release(&mut plan.pins);
+        for (i, b) in data.into_iter().enumerate() {
+            self.truth[buffer.start - BASE + i] = Some(b);
+        }
+    }
+
+    /// An owner (or all) wants back what is viewed of his.
+    fn recall(&mut self, which: Option<usize>) {
+        let id = which.and_then(|i| self.tracker.memory.foreign[i].id);
+        loop {
+            let mut plan = RecallPlan::default();
+            while self.tracker.recall_begin(id, &mut plan).is_err() {}
+            if plan.moves.is_empty() {
+                return;
+            }
+            self.stray_touch();
+            for c in &plan.copies {
+                self.move_bytes(c.to, c.from, c.len);
+            }
+            self.stray_touch();
+            self.recalled += plan.moves.len() as u64;
+            self.tracker.recall_commit(&mut plan);
+        }
+    }
+
+    /// A region ends, once all of it is back, and begins anew.
+    fn renew_region(&mut self) {
+        let i = self.random.below(FOREIGN.len());
+        let id = self.tracker.memory.foreign[i].id.expect("it has begun");
+        let ended = self.tracker.end_region(id);
+        self.recall(Some(i));
+        let ended = ended || self.tracker.end_region(id);
+        assert!(!ended || self.tracker.memory.foreign[i].is_whole(), "it ends while it is in use");
+        self.carry_out_releases();
+        self.tracker.check().unwrap();
+        assert!(self.tracker.memory.foreign[i].is_whole(), "something did not come back");
+        assert!(ended || self.tracker.end_region(id), "it does not end though all is back");
+        self.begin_region(i);
     }
 
     /// Short messages come into a buffer of which the end is freed memory.
@@ -199,6 +312,11 @@ impl World {
 
     fn receive(&mut self, buffer: Span, received: usize) {
         let data: Vec<u8> = (0..received).map(|_| self.random.next() as u8).collect();
+        self.receive_bytes(buffer, data);
+    }
+
+    fn receive_bytes(&mut self, buffer: Span, data: Vec<u8>) {
+        let received = data.len();
         let split = self.random.below(buffer.len());
         let parts = [(buffer.start, split), (buffer.start + split, buffer.len() - split)];
         let mut plan = InputPlan::default();
@@ -323,7 +441,8 @@ impl World {
         self.stray_touch();
         for (i, &(at, len)) in plan.pieces.iter().enumerate() {
             if plan.lent >> i & 1 != 0 {
-                assert!(at >= POOL, "program memory is lent");
+                let pool = Span::sized(POOL, POOL_PAGES * PAGE);
+                assert!(pool.contains(at), "what is not the pool's is lent");
                 self.tracker.memory.lend(at, len);
             }
         }
@@ -429,6 +548,9 @@ impl World {
     fn map_anew(&mut self) {
         let span = self.range().core();
         let detached = self.tracker.detach(span);
+        if self.random.one_in(4) {
+            self.recall(None);
+        }
         if self.random.one_in(2) {
             self.use_meanwhile(span);
             return self.tracker.reattach(&detached);
@@ -489,11 +611,46 @@ impl World {
         }
     }
 
+    /// An output waits, holding what it reads, while others go on.
+    fn slow_output(&mut self) {
+        let buffer = self.range();
+        let mut plan = OutputPlan::default();
+        self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
+        if plan.bypass {
+            return;
+        }
+        let held = |w: &mut Self| -> Vec<u8> {
+            let pieces = plan.pieces.iter().filter(|(at, _)| *at >= POOL);
+            let addresses = pieces.flat_map(|&(at, len)| at..at + len);
+            addresses.map(|a| w.tracker.memory.extent_byte(a)).collect()
+        };
+        let (before, forks) = (held(self), self.forks);
+        self.waiting += 1;
+        for _ in 0..1 + self.random.below(3) {
+            self.act();
+            self.carry_out_releases();
+        }
+        self.waiting -= 1;
+        // (A region is not a child's. Here the test goes on as that.)
+        assert!(forks < self.forks || held(self) == before, "bytes changed that an output holds");
+        self.tracker.output_done(&mut plan, buffer.len(), false);
+    }
+
     fn fork(&mut self) {
         if self.random.one_in(2) {
             // Another thread was unmapping this.
             let span = self.range().core();
             let _ = self.tracker.detach(span);
+        }
+        self.recall(None);
+        assert!(!self.tracker.views_abroad());
+        self.forks += 1;
+        self.tracker.forget_regions();
+        assert!(!self.tracker.releases_wait(), "a child releases what is its parent's");
+        take_released();
+        for i in 0..FOREIGN.len() {
+            self.tracker.memory.foreign[i].is_left_behind(&mut self.random);
+            self.begin_region(i);
         }
         // The child's memory map has the same pages, nothing registered, and its own descriptor.
         self.tracker.memory.registered.clear();
@@ -513,7 +670,24 @@ impl World {
         if self.random.one_in(40) {
             self.pauses.regime.store(self.random.below(3) as u32, Relaxed);
         }
-        match self.random.below(40) {
+        self.act();
+        while self.tracker.wants_eviction() && self.tracker.evict(8) != Ok(false) {}
+        self.tracker.check().unwrap();
+        self.tracker.memory.check_lent();
+        self.tracker.memory.check_references();
+    }
+
+    fn act(&mut self) {
+        match self.random.below(48) {
+            40..44 => self.receive_by_reference(),
+            44 => self.slow_output(),
+            45 => {
+                let i = self.random.below(FOREIGN.len());
+                self.recall(Some(i));
+            }
+            46 => self.carry_out_releases(),
+            47 if self.waiting == 0 => self.renew_region(),
+            47 => {}
             0..8 => self.input(),
             8..20 => self.copy(),
             20..22 => self.copy_often(),
@@ -561,22 +735,47 @@ impl World {
             _ if self.random.one_in(8) => self.fork(),
             _ => self.give(),
         }
-        while self.tracker.wants_eviction() && self.tracker.evict(8) != Ok(false) {}
+    }
+
+    /// The program ends: all that was others' is theirs again.
+    fn end(&mut self) {
+        self.read(Span::sized(BASE, PAGES * PAGE));
+        self.tracker.unmapped(Span::sized(BASE, PAGES * PAGE));
+        self.carry_out_releases();
+        for i in 0..FOREIGN.len() {
+            assert!(self.tracker.memory.foreign[i].is_whole(), "something never came back");
+            let id = self.tracker.memory.foreign[i].id.expect("it has begun");
+            assert!(self.tracker.end_region(id));
+        }
         self.tracker.check().unwrap();
-        self.tracker.memory.check_lent();
-        self.tracker.memory.check_references();
+        assert_eq!(self.counters.snapshot().extents, 0);
     }
 }
 
-fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 7] {
+fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 11] {
     let mut w = World::new(seed, refusals, tiny);
-    for _ in 0..300 {
+    for _ in 0..360 {
         w.step();
     }
-    w.read(Span::sized(BASE, PAGES * PAGE));
+    w.end();
     let c = w.counters.snapshot();
     let retired = c.retired_pages;
-    [c.elided_copies, c.lent_sends, c.dropped_pages, c.recycled_pages, w.worn, w.spared, retired]
+    let foreign = &w.tracker.memory.foreign;
+    let came_back = foreign.iter().map(|f| f.came_back).sum();
+    let moved = foreign.iter().map(|f| f.moved).sum();
+    [
+        c.elided_copies,
+        c.lent_sends,
+        c.dropped_pages,
+        c.recycled_pages,
+        w.worn,
+        w.spared,
+        retired,
+        w.referred,
+        w.recalled,
+        came_back,
+        moved,
+    ]
 }
 
 fn run_seeds(refusals: bool, tiny: bool) {
@@ -586,7 +785,7 @@ fn run_seeds(refusals: bool, tiny: bool) {
         Some(s) => s..s + 1,
         None => 0..number("UNCOPY_MODEL_SEEDS").unwrap_or(80),
     };
-    let mut done = [0; 7];
+    let mut done = [0; 11];
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed, refusals, tiny));
         match result {
@@ -597,7 +796,8 @@ fn run_seeds(refusals: bool, tiny: bool) {
             }
         }
     }
-    let [elided, lent, dropped, recycled, worn, spared, retired] = done;
+    let [elided, lent, dropped, recycled, worn, spared, retired, rest @ ..] = done;
+    let [referred, recalled, came_back, moved] = rest;
     assert!(one.is_some() || elided > 100, "only {elided} copies were elided: nothing was tested");
     let some = lent > 100 && dropped > 100 || tiny || refusals;
     assert!(one.is_some() || some, "{lent} sends by reference, {dropped} pages dropped: too few");
@@ -610,6 +810,16 @@ fn run_seeds(refusals: bool, tiny: bool) {
     assert!(
         one.is_some() || spared > 5 || tiny || refusals,
         "only {spared} times did short messages make freed memory ordinary"
+    );
+    assert!(one.is_some() || referred > 100, "only {referred} inputs were by reference");
+    assert!(one.is_some() || came_back > 100, "only {came_back} ranges came back to their owners");
+    assert!(
+        one.is_some() || recalled > 10 || tiny,
+        "only {recalled} extents were brought home from regions of others"
+    );
+    assert!(
+        one.is_some() || moved > 10 || tiny || refusals,
+        "only {moved} pages of others were moved to the program's"
     );
 }
 

@@ -131,8 +131,8 @@ fn a_pool_that_is_shed_keeps_only_what_extents_hold_and_gives_out_nothing_more()
     }
     let mut gone = [false; POOL_PAGES];
     tracker.shed_pool(|_, page, pages| {
-        for page in page..page + pages {
-            assert!(!std::mem::replace(&mut gone[page], true), "page {page} goes twice");
+        for (n, gone) in gone[page..page + pages].iter_mut().enumerate() {
+            assert!(!std::mem::replace(gone, true), "page {} goes twice", page + n);
         }
     });
     let held: Vec<usize> = (0..POOL_PAGES).filter(|page| !gone[*page]).collect();

@@ -301,48 +301,9 @@ impl Values {
     }
 }
 
-/// The option's name nearest to a misspelt environment variable, if one is near.
-pub fn nearest(variable: &str) -> Option<&'static str> {
-    OPTIONS
-        .iter()
-        .map(|s| (edit_distance(s.env.as_bytes(), variable.as_bytes()), s.env))
-        .min()
-        .filter(|(d, _)| *d <= 4)
-        .map(|(_, e)| e)
-}
-
-/// The one of `names` nearest to a misspelt `name`, if one is near: of a third of its length, or its beginning.
-pub fn nearest_name<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
-    let by_distance = |n: &&&str| edit_distance(n.as_bytes(), name.as_bytes());
-    let near =
-        |n: &&&str| by_distance(n) <= 1 + n.len() / 3 || (name.len() >= 2 && n.starts_with(name));
-    names.iter().filter(near).min_by_key(by_distance).copied()
-}
-
 /// Whether `variable` is an option's or a reserved one.
 pub fn known(variable: &str) -> bool {
     OPTIONS.iter().any(|s| s.env == variable) || RESERVED.contains(&variable)
-}
-
-fn edit_distance(a: &[u8], b: &[u8]) -> usize {
-    const MAX: usize = 64;
-    if b.len() >= MAX {
-        return MAX;
-    }
-    let mut row = [0usize; MAX];
-    for (j, r) in row.iter_mut().enumerate() {
-        *r = j;
-    }
-    for (i, &x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -380,21 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_variable_finds_its_neighbour() {
-        assert_eq!(nearest("UNCOPY_TRESHOLD"), Some("UNCOPY_THRESHOLD"));
-        assert_eq!(nearest("UNCOPY_COMPLETELY_DIFFERENT"), None);
+    fn reserved_variables_are_known() {
         assert!(known("UNCOPY_VERBOSE") && !known("UNCOPY_VERBOSITY"));
-    }
-
-    #[test]
-    fn a_misspelt_name_finds_its_neighbour_and_only_a_near_one() {
-        let names = ["threshold", "verbose", "lend", "library"];
-        assert_eq!(nearest_name("tresh", &names), Some("threshold"));
-        assert_eq!(nearest_name("verbsoe", &names), Some("verbose"));
-        assert_eq!(nearest_name("lib", &names), Some("library"));
-        for other in ["x", "", "quiet", "file"] {
-            assert_eq!(nearest_name(other, &names), None, "{other}");
-        }
     }
 
     #[test]

@@ -17,15 +17,27 @@ use uncopy_ranges::span::{PAGE, Span};
 
 impl Server for Space {
     fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk)) {
-        self.gate.lock();
-        // SAFETY: the lock is held.
-        let books = unsafe { self.inner.get() }.and_then(|inner| inner.books.as_mut());
-        if let Some(books) = books {
+        let mut released = false;
+        self.locked(|books| {
             swapped(books, own, |books| {
                 f(&mut Answers { space: self, books, frozen: self.gate.frozen() });
+                released = books.releases_wait();
             });
+        });
+        if !released {
+            return;
         }
-        self.gate.unlock();
+        // Owners of regions are told without the lock; while the books are frozen, by who thaws them.
+        loop {
+            let mut release = None;
+            self.locked(|books| {
+                if !self.gate.frozen() {
+                    release = books.take_release();
+                }
+            });
+            let Some(release) = release else { return };
+            release.carry_out();
+        }
     }
 
     fn descriptors(&self) -> Option<[i32; 2]> {
@@ -42,6 +54,17 @@ impl Server for Space {
 
     fn bindings(&'static self) -> &'static AtomicU64 {
         &self.counters().handler_bindings
+    }
+}
+
+impl Space {
+    /// Runs `f` on the books, whatever the state. On the monitor, which takes no part in critical sections.
+    fn locked(&self, f: impl FnOnce(&mut Books)) {
+        self.gate.lock();
+        // SAFETY: the lock is held.
+        let books = unsafe { self.inner.get() }.and_then(|inner| inner.books.as_mut());
+        books.map(f);
+        self.gate.unlock();
     }
 }
 

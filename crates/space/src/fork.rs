@@ -31,8 +31,20 @@ impl Space {
 
     /// The books do not change until [`Space::thaw`].
     pub fn freeze_books(&'static self) {
-        self.ground_stack();
-        critical::within(|| self.gate.freeze(|| self.list.clear(), rustix::thread::sched_yield));
+        loop {
+            self.ground_stack();
+            critical::within(|| {
+                self.gate.freeze(|| self.list.clear(), rustix::thread::sched_yield);
+            });
+            // Views of others' memory do not come along: its owner goes on using it.
+            let abroad =
+                self.has_regions() && self.hold().books().is_some_and(|books| books.views_abroad());
+            if !abroad {
+                return;
+            }
+            self.thaw();
+            self.recall(None);
+        }
     }
 
     /// After fork, in the parent.
@@ -77,6 +89,18 @@ impl Space {
                 self.list.clear();
             });
         });
+        if self.has_regions() {
+            self.carry_out_releases();
+        }
+    }
+
+    /// A child has no regions: what is in use of its parent's, by a call that a handler of the program's forked in, ends without a word.
+    fn forget_regions(&'static self) {
+        if self.has_regions()
+            && let Some(books) = self.hold().books()
+        {
+            books.forget_regions();
+        }
     }
 
     /// After fork, in the child: its own userfaultfds, its own monitor, the same views. `first` puts right what else it has of its
@@ -98,6 +122,7 @@ impl Space {
         self.statistics.keep_private();
         self.monitor.is_gone();
         self.gate.reset();
+        self.forget_regions();
         self.gate.set_state(OFF);
     }
 
@@ -109,6 +134,7 @@ impl Space {
         self.counters().reset();
         first();
         self.own.is_here();
+        self.forget_regions();
         if state == OFF {
             return;
         }

@@ -65,7 +65,18 @@ impl Space {
             return None;
         }
         let mut hold = Hold(self);
-        hold.books().map(f)
+        let result = hold.books().map(|b| done(b, f));
+        drop(hold);
+        self.tell_owners(result)
+    }
+
+    #[inline]
+    fn tell_owners<R>(&'static self, result: Option<(R, bool)>) -> Option<R> {
+        let (result, released) = result?;
+        if released {
+            self.carry_out_releases();
+        }
+        Some(result)
     }
 
     /// Others see the statistics of a child only from here on: most children execute something, or end.
@@ -80,7 +91,8 @@ impl Space {
     /// that went into an extent, a pin).
     #[inline]
     pub fn with_after_fork<R>(&'static self, f: impl FnOnce(&mut Books) -> R) -> Option<R> {
-        self.with_inner_after_fork(|inner| inner.books.as_mut().map(f)).flatten()
+        let result = self.with_inner_after_fork(|i| i.books.as_mut().map(|b| done(b, f))).flatten();
+        self.tell_owners(result)
     }
 
     #[inline]
@@ -111,6 +123,13 @@ impl Space {
     ) -> Option<R> {
         self.with_after_fork(|b| swapped(b, fds, f))
     }
+}
+
+/// Runs `f`, and says whether owners of regions are to be told of something.
+#[inline]
+pub(crate) fn done<R>(b: &mut Books, f: impl FnOnce(&mut Books) -> R) -> (R, bool) {
+    let result = f(b);
+    (result, b.releases_wait())
 }
 
 pub(crate) fn swapped<R>(

@@ -16,6 +16,7 @@
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 //! | [`descriptors`], `numbers` | our descriptors, which are not the program's |
 //! | [`dump`] | everything in place before a core is dumped |
+//! | [`regions`] | memory of others that extents lie in |
 //! | [`rights`] | the monitor has no more rights than the program's threads |
 //! | `ground` | the stack under the lock is there |
 //! | [`work`] | how much the program copies |
@@ -48,6 +49,8 @@ mod numbers;
 pub mod pages;
 #[cfg(not(loom))]
 pub mod pool;
+#[cfg(not(loom))]
+pub mod regions;
 #[cfg(not(loom))]
 pub mod rights;
 #[cfg(not(loom))]

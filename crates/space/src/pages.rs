@@ -409,13 +409,13 @@ impl Memory for Pages {
         }
     }
 
-    fn put_back(&mut self, to: Span, slot: usize) -> usize {
+    fn put_back(&mut self, to: Span, from: usize) -> usize {
         let Some(fds) = self.fds.as_ref() else { return 0 };
         let mut done = 0;
         let mut tries = 0;
         let mut step = to.len();
         while done < to.len() {
-            let part = Span::sized(self.slot(slot) + done, step.min(to.len() - done));
+            let part = Span::sized(from + done, step.min(to.len() - done));
             let (moved, error) = fds.program.move_in(to.start + done, part);
             done += moved;
             match error {
@@ -471,7 +471,7 @@ impl Memory for Pages {
                 let n = (len - used).min(chunk.len() - composed);
                 let to = (self.staging + composed) as *mut u8;
                 // SAFETY: `to..to+n` lies in the staging buffer, which only this (locked) method
-                // writes; `from` is pool memory that the tracker's views keep alive.
+                // writes; `from` is memory of an extent, which the tracker's views keep alive.
                 unsafe {
                     match from {
                         Some(from) => {

@@ -61,6 +61,8 @@ pub struct Space {
     /// Set for good, children included, once anything may have been registered.
     pub(crate) has_run: AtomicBool,
     pub(crate) meanwhile: Meanwhile,
+    /// Set for good once there was any region of others.
+    pub(crate) regions_begun: AtomicBool,
     /// The lock-free test; see [`Filter`].
     pub filter: Filter,
     /// What is sent again and again; see [`Repeats`].
@@ -132,6 +134,7 @@ impl Space {
             starts: AtomicU32::new(0),
             has_run: AtomicBool::new(false),
             meanwhile: Meanwhile::new(),
+            regions_begun: AtomicBool::new(false),
             filter: Filter::new(),
             repeats: Repeats::new(),
             list: List::new(),

@@ -2,7 +2,6 @@
 //!
 //! unsafe: reads and writes those structures, each at one place.
 
-use crate::on::On;
 use arrayvec::ArrayVec;
 use core::ops::Deref;
 use libc::{iovec, msghdr};
@@ -142,16 +141,4 @@ pub unsafe fn list(
     // SAFETY: the caller's promise.
     buffers.0.extend(unsafe { each(iov, count) });
     buffers.len() == count
-}
-
-/// Whether the call just refused may have been refused for the sake of its pieces.
-pub fn refused_for_pieces() -> bool {
-    let errno = std::io::Error::last_os_error().raw_os_error();
-    matches!(errno, Some(libc::EINVAL | libc::EFAULT))
-}
-
-/// The same of an input. From a socket the message is gone where an address was wrong: the plain call would take the next.
-pub fn refused_input(on: On) -> bool {
-    let errno = std::io::Error::last_os_error().raw_os_error();
-    refused_for_pieces() && !(on == On::Vectored && errno == Some(libc::EFAULT))
 }

@@ -3,65 +3,87 @@
 //!
 //! unsafe: carries out the copies of a committed plan.
 
-use crate::buffers::{Buffers, Pieces, each, list, perhaps_tracked, piece, refused_input};
-use crate::on::On;
+use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece};
+use crate::stack::{Host, Input};
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
+use uncopy_core::regions::RegionId;
 use uncopy_kernel::clock::Lap;
 use uncopy_process::process::Process;
+use uncopy_ranges::span::Span;
 use uncopy_space::events::execute;
 use uncopy_space::hold::{charging, note};
-use uncopy_space::pages::CopyBytes;
+use uncopy_space::space::Books;
 
 /// Inputs smaller than this are not remembered as origins: what is copied of them is small.
 const ORIGIN_MIN: usize = 1024;
 
-/// Makes an input call into `buffers`. `as_it_is` makes the program's own call; `scattered` makes
-/// it with other pieces in place of the buffers (of the same total length), or returns `None` if it
-/// cannot. Both return what the libc function does: bytes, or -1 with errno
-/// set.
-pub fn input<const N: usize>(
-    process: &'static Process,
-    on: On,
-    buffers: &Buffers<N>,
-    copy_bytes: CopyBytes,
-    as_it_is: impl FnOnce() -> isize,
-    scattered: impl FnOnce(&mut Pieces) -> Option<isize>,
-) -> isize {
-    if !perhaps_tracked(process, buffers) {
-        let received = as_it_is();
-        remember(process, buffers.iter().copied(), received);
-        return received;
+/// Makes `call`, an input call into `buffers`.
+#[inline]
+pub fn input<const N: usize>(mut call: impl Input, buffers: &Buffers<N>, host: &Host) -> isize {
+    let answered = call.by_reference(bytes(buffers), |region, ranges, caller| {
+        hand_over(buffers, region, ranges, caller, host)
+    });
+    let received = match answered {
+        Some(received) => received,
+        None => receive(call, buffers, host),
+    };
+    remember(host.process, buffers.iter().copied(), received);
+    received
+}
+
+fn receive(mut call: impl Input, buffers: &[(usize, usize)], host: &Host) -> isize {
+    if !perhaps_tracked(host.process, buffers) {
+        return call.as_it_is();
     }
-    let space = &process.space;
-    let mut lap = process.calls.inputs.begin(|| space.clock());
+    let space = &host.process.space;
+    let mut lap = host.process.calls.inputs.begin(|| space.clock());
     let mut plan = InputPlan::default();
     let planned = space.with(|b| charging(b, |b| b.input_begin(buffers, &mut plan)));
     if planned.is_none() || plan.bypass {
         space.evict_if_wanted();
-        let received = as_it_is();
-        remember(process, buffers.iter().copied(), received);
-        return received;
+        return call.as_it_is();
     }
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
-    let made = on.takes(&process.calls, pieces.len(), buffers.len());
+    let takes = call.takes(pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
-    let made = if made { scattered(&mut pieces) } else { None };
-    let (received, scattered) = match made {
-        // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
-        // buffer is not memory: the plain call knows the right answer.
-        Some(-1) if refused_input(on) => (as_it_is(), false),
-        Some(received) => (received, true),
-        None => (as_it_is(), false),
-    };
+    let scattered = if takes { call.scatter(&mut pieces) } else { None };
+    let received = scattered.unwrap_or_else(|| call.as_it_is());
     let lap = lap.and_then(|lap| lap.resume(space.clock())).zip(planned);
-    let bytes = if scattered { received.max(0) as usize } else { 0 };
+    let bytes = scattered.unwrap_or(0).max(0) as usize;
     space.with_after_fork(|b| note(b, lap, |b| b.input_commit(&mut plan, bytes)));
     // SAFETY: the plan's own copies, its pins still held.
-    unsafe { execute(&plan.copies, copy_bytes) };
+    unsafe { execute(&plan.copies, host.copy_bytes) };
     space.release(&mut plan.pins);
-    remember(process, buffers.iter().copied(), received);
     received
+}
+
+/// Makes the buffers views of `ranges`, received bytes that lie in `region`, and copies what has to be. Returns false where nothing has
+/// happened.
+fn hand_over(
+    buffers: &[(usize, usize)],
+    region: RegionId,
+    ranges: &[Span],
+    caller: usize,
+    host: &Host,
+) -> bool {
+    let mut ends =
+        buffers.iter().filter(|b| b.1 > 0).flat_map(|&(addr, len)| [addr, addr + len - 1]);
+    if ends.any(host.on_own_stack) {
+        return false;
+    }
+    let space = &host.process.space;
+    let mut plan = InputPlan::default();
+    let take = |b: &mut Books| b.input_by_reference(buffers, region, ranges, caller, &mut plan);
+    let taken = space.with(take) == Some(true);
+    if taken {
+        // SAFETY: the plan's own copies, its pins still held.
+        unsafe { execute(&plan.copies, host.copy_bytes) };
+        space.release(&mut plan.pins);
+    } else {
+        space.evict_if_wanted();
+    }
+    taken
 }
 
 /// Makes an input call into the `count` buffers that `iov` lists: see [`input`].
@@ -69,21 +91,18 @@ pub fn input<const N: usize>(
 /// # Safety
 /// As for [`each`].
 pub unsafe fn input_listed(
-    process: &'static Process,
-    on: On,
+    mut call: impl Input,
     (iov, count): (*const iovec, usize),
-    copy_bytes: CopyBytes,
-    as_it_is: impl FnOnce() -> isize,
-    scattered: impl FnOnce(&mut Pieces) -> Option<isize>,
+    host: &Host,
 ) -> isize {
     // SAFETY: the caller's promise.
     unsafe {
         let mut buffers = Buffers::default();
-        if list(process, iov, count, &mut buffers) {
-            return input(process, on, &buffers, copy_bytes, as_it_is, scattered);
+        if list(host.process, iov, count, &mut buffers) {
+            return input(call, &buffers, host);
         }
-        let received = as_it_is();
-        remember(process, each(iov, count), received);
+        let received = call.as_it_is();
+        remember(host.process, each(iov, count), received);
         received
     }
 }
@@ -95,18 +114,19 @@ pub fn remember(
     buffers: impl Iterator<Item = (usize, usize)>,
     received: isize,
 ) {
-    if received < ORIGIN_MIN as isize || !process.space.wanted() {
+    let space = &process.space;
+    if received < ORIGIN_MIN as isize || !space.wanted() {
         return;
     }
     let mut left = received as usize;
     for (addr, len) in buffers {
         let got = len.min(left);
-        process.space.filter.input(addr, got);
-        process.space.repeats.changed(addr, got);
+        space.filter.input(addr, got);
+        space.repeats.changed(addr, got);
         left -= got;
         if left == 0 {
             break;
         }
     }
-    process.space.input_seen();
+    space.input_seen();
 }

@@ -1,22 +1,21 @@
-//! Input and output calls over extents, for an IO stack that moves bytes through `iovec`s (the
-//! kernel's sockets, pipes and files).
+//! Input and output calls over extents, for IO stacks that move bytes through `iovec`s.
 //!
-//! A stack is told a call in two forms: *as it is*, and with a list of pieces in place of the
-//! program's buffers. Which form is used, and what becomes a view, is decided here; what a call
-//! means (flags, addresses, ancillary data) stays with the caller.
+//! A stack is told a call in two forms: *as it is*, and with a list of pieces in place of the program's buffers. Which form is used, and what
+//! becomes a view, is decided here; what a call means (flags, addresses, ancillary data) is the stack's. Linux's own sockets, pipes and files
+//! are the first; another implements the same trait.
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`input`] | receive into extents where the buffer is already a view |
+//! | [`stack`] | what an IO stack is to us |
+//! | [`input`] | receive into extents where the buffer is already a view; take over what lies in memory already |
 //! | [`output`] | gather from extents where the bytes are views |
-//! | [`mod@file`] | reads that are answered from kept files |
 //! | [`copy`] | carry out a planned copy |
 //! | [`buffers`] | what a call names: its list of buffers, the program's structures |
-//! | [`on`] | what a call is made on |
+//! | [`linux`] | Linux's own sockets, pipes and files |
 
 pub mod buffers;
 pub mod copy;
-pub mod file;
 pub mod input;
-pub mod on;
+pub mod linux;
 pub mod output;
+pub mod stack;

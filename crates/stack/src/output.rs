@@ -1,8 +1,8 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page; what is sent again and again goes by reference.
 
-use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece, refused_for_pieces};
-use crate::on::On;
+use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece};
+use crate::stack::{Host, Lending, Lent, Output, Saving};
 use libc::iovec;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::OutputPlan;
@@ -10,46 +10,23 @@ use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_counters::add;
 use uncopy_kernel::clock::Lap;
 use uncopy_kernel::critical;
-use uncopy_lend::kind::{Kind, fits};
-use uncopy_lend::send::{Lent, Target};
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_space::hold::{charging, note};
 
-/// What is known of a call that writes to a stream.
-#[derive(Clone, Copy, Debug)]
-pub struct Stream {
-    /// Where to, and how.
-    pub target: Target,
-    /// It asks for nothing that a call by reference could not do.
-    pub plain: bool,
-    /// Where the call returns to.
-    pub caller: usize,
-    /// Whether an address may be unmapped: it is not the running thread's stack.
-    pub movable: fn(usize) -> bool,
-}
-
-/// Makes an output call from `buffers`. `gathered` makes it with other pieces in place of the
-/// buffers. (Where `on` cannot take these, the call is made as it is, and faults supply the bytes.)
-/// `stream` tells more of it, where it is one that may go by reference.
+/// Makes `call`, an output call from `buffers`. (Where the stack cannot make it otherwise it is made as it is, and faults supply the
+/// bytes.)
 #[inline]
-pub fn output<const N: usize>(
-    process: &'static Process,
-    on: On,
-    buffers: &Buffers<N>,
-    stream: Option<Stream>,
-    as_it_is: impl FnOnce() -> isize,
-    gathered: impl Fn(&Pieces) -> isize,
-) -> isize {
-    let stream = stream.filter(|_| bytes(buffers) >= process.lending.from());
-    if !perhaps_tracked(process, buffers) {
+pub fn output<const N: usize>(mut call: impl Output, buffers: &Buffers<N>, host: &Host) -> isize {
+    let lending = call.lending().filter(|l| bytes(buffers) >= l.from);
+    if !perhaps_tracked(host.process, buffers) {
         // (Most calls end here.)
-        let adopted = stream.is_some_and(|s| adopt_repeats(process, buffers, &s));
+        let adopted = lending.is_some_and(|l| adopt_repeats(buffers, &mut call, &l, host));
         if !adopted {
-            return as_it_is();
+            return call.as_it_is();
         }
     }
-    output_tracked(process, on, buffers, stream, as_it_is, gathered)
+    output_tracked(call, buffers, lending, host)
 }
 
 /// Makes an output call from the `count` buffers that `iov` lists: see [`output`].
@@ -57,48 +34,43 @@ pub fn output<const N: usize>(
 /// # Safety
 /// As for [`each`](crate::buffers::each).
 pub unsafe fn output_listed(
-    process: &'static Process,
-    on: On,
+    mut call: impl Output,
     (iov, count): (*const iovec, usize),
-    stream: Option<Stream>,
-    as_it_is: impl FnOnce() -> isize,
-    gathered: impl Fn(&Pieces) -> isize,
+    host: &Host,
 ) -> isize {
     let mut buffers = Buffers::default();
     // SAFETY: the caller's promise.
-    if unsafe { list(process, iov, count, &mut buffers) } {
-        output(process, on, &buffers, stream, as_it_is, gathered)
+    if unsafe { list(host.process, iov, count, &mut buffers) } {
+        output(call, &buffers, host)
     } else {
-        as_it_is()
+        call.as_it_is()
     }
 }
 
 fn output_tracked(
-    process: &'static Process,
-    on: On,
+    mut call: impl Output,
     buffers: &[(usize, usize)],
-    stream: Option<Stream>,
-    as_it_is: impl FnOnce() -> isize,
-    gathered: impl Fn(&Pieces) -> isize,
+    lending: Option<Lending>,
+    host: &Host,
 ) -> isize {
-    let space = &process.space;
+    let space = &host.process.space;
     // (What may go by reference asks more questions, and is another work when it does.)
     let mut lap =
-        if stream.is_none() { process.calls.outputs.begin(|| space.clock()) } else { None };
+        if lending.is_none() { host.process.calls.outputs.begin(|| space.clock()) } else { None };
     let mut plan = OutputPlan::default();
     let plan_it = |plan: &mut OutputPlan| {
         *plan = OutputPlan::default();
         space.with(|b| charging(b, |b| b.output_begin(buffers, plan))).filter(|_| !plan.bypass)
     };
     let mut planned = plan_it(&mut plan);
-    if let Some(s) = &stream {
+    if let Some(l) = &lending {
         let again = if planned.is_some() {
             let resident =
                 |(p, id): (&(usize, usize), &ExtentId)| (*id == ExtentId::NONE).then_some(*p);
             let pieces = plan.pieces.iter().zip(&plan.extents);
-            adopt_repeats(process, &Buffers::of(pieces.filter_map(resident)), s)
+            adopt_repeats(&Buffers::of(pieces.filter_map(resident)), &mut call, l, host)
         } else {
-            adopt_repeats(process, buffers, s)
+            adopt_repeats(buffers, &mut call, l, host)
         };
         if again {
             space.release(&mut plan.pins);
@@ -106,32 +78,31 @@ fn output_tracked(
         }
     }
     if planned.is_none() {
-        return as_it_is();
+        return call.as_it_is();
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
-    let lent = stream.map_or(Lent::No, |s| by_reference(process, &mut plan, &pieces, &s));
-    let takes = lent != Lent::No || on.takes(&process.calls, pieces.len(), buffers.len());
+    let lent =
+        lending.map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, &mut call, &l));
+    let takes = lent != Lent::No || call.takes(pieces.len(), buffers.len());
     lap.as_mut().map(Lap::pause);
     let sent = match lent {
-        Lent::No => takes.then(|| {
+        Lent::No if takes => {
             warm(&plan);
-            gathered(&pieces)
-        }),
+            call.gather(&pieces)
+        }
+        Lent::No => None,
         Lent::Done(sent) => Some(sent),
-        Lent::Rest(sent) => Some(sent as isize + gathered(&behind(&pieces, sent)).max(0)),
+        Lent::Rest(sent) => {
+            let more = call.gather(&behind(&pieces, sent));
+            Some(sent as isize + more.unwrap_or(0).max(0))
+        }
     };
     let lap = lap.and_then(|lap| lap.resume(space.clock())).zip(planned);
     let bytes = sent.unwrap_or(0).max(0) as usize;
     space.with_after_fork(|b| {
         note(b, lap, |b| b.output_done(&mut plan, bytes, lent != Lent::No));
     });
-    match sent {
-        // The pieces are aligned otherwise than the program's buffer (O_DIRECT), or a part of the
-        // buffer is not memory: the plain call knows the right answer.
-        Some(-1) if lent == Lent::No && refused_for_pieces() => as_it_is(),
-        Some(sent) => sent,
-        None => as_it_is(),
-    }
+    sent.unwrap_or_else(|| call.as_it_is())
 }
 
 /// Most bytes of one output that are fetched into the cache before the kernel reads them: half of what a
@@ -188,41 +159,43 @@ fn by_reference(
     process: &'static Process,
     plan: &mut OutputPlan,
     pieces: &Pieces,
-    stream: &Stream,
+    call: &mut impl Output,
+    lending: &Lending,
 ) -> Lent {
     let space = &process.space;
-    if plan.gathered < process.lending.from() {
+    if plan.gathered < lending.from {
         return Lent::No;
     }
     if !plan.again {
         add(&space.counters().unlent_sent_once, 1);
         return Lent::No;
     }
-    if space.pauses().rests(stream.caller, bytes(&plan.pieces)) {
+    if space.pauses().rests(lending.caller, bytes(&plan.pieces)) {
         add(&space.counters().unlent_resting, 1);
         return Lent::No;
     }
-    let kind = if stream.plain { process.lending.kind(stream.target.fd) } else { None };
-    let Some(kind) = kind.filter(|k| fits(*k, pieces)) else {
+    let saving = if lending.plain { call.saving(pieces) } else { None };
+    let Some(saving) = saving else {
         add(&space.counters().unlent_peer, 1);
         return Lent::No;
     };
-    space.with(|b| b.lend(plan, stream.caller, kind == Kind::PacedTcp));
+    space.with(|b| b.lend(plan, lending.caller, saving == Saving::Less));
     if plan.lent == 0 {
         return Lent::No;
     }
-    let lent = process.lending.send(kind, &stream.target, pieces, plan.lent);
-    if lent == Lent::No {
-        add(&space.counters().unlent_refused, 1);
-    }
-    lent
+    call.lend(pieces, plan.lent)
 }
 
 /// Large resident buffers that were sent just like this some times already become views. Returns whether
 /// any did.
-fn adopt_repeats(process: &'static Process, buffers: &[(usize, usize)], stream: &Stream) -> bool {
-    let space = &process.space;
-    if !space.wanted() || !stream.plain {
+fn adopt_repeats(
+    buffers: &[(usize, usize)],
+    call: &mut impl Output,
+    lending: &Lending,
+    host: &Host,
+) -> bool {
+    let space = &host.process.space;
+    if !space.wanted() || !lending.plain {
         return false;
     }
     let mut adopted = false;
@@ -231,8 +204,8 @@ fn adopt_repeats(process: &'static Process, buffers: &[(usize, usize)], stream: 
             continue;
         }
         let total = bytes(buffers);
-        if !space.pauses().rests(stream.caller, total) {
-            match adopt(process, Span::sized(addr, len), total, stream) {
+        if !space.pauses().rests(lending.caller, total) {
+            match adopt(Span::sized(addr, len), total, call, lending.caller, host) {
                 Some(true) => adopted = true,
                 Some(false) => space.repeats.unfit(addr),
                 None => {}
@@ -242,26 +215,26 @@ fn adopt_repeats(process: &'static Process, buffers: &[(usize, usize)], stream: 
     adopted
 }
 
-/// What the descriptor is, if it takes pages, these among them.
-fn takes(process: &'static Process, span: Span, stream: &Stream) -> Option<Kind> {
-    process.lending.kind(stream.target.fd).filter(|k| fits(*k, &[piece(span.start, span.len())]))
-}
-
 /// Makes a view of `span`, if it can; `None`: not just now.
 #[cold]
-fn adopt(process: &'static Process, span: Span, total: usize, stream: &Stream) -> Option<bool> {
-    let space = &process.space;
+fn adopt(
+    span: Span,
+    total: usize,
+    call: &mut impl Output,
+    caller: usize,
+    host: &Host,
+) -> Option<bool> {
+    let space = &host.process.space;
     if critical::inside() {
         return None;
     }
-    if !(stream.movable)(span.start) || !(stream.movable)(span.end - 1) {
+    if (host.on_own_stack)(span.start) || (host.on_own_stack)(span.end - 1) {
         return Some(false);
     }
-    let Some(kind) = takes(process, span, stream) else { return Some(false) };
+    let Some(saving) = call.saving(&[piece(span.start, span.len())]) else { return Some(false) };
     // (As for the first elided copy: starting makes a thread.)
     if !space.running() && (critical::in_handler() || !space.start()) {
         return None;
     }
-    let paced = kind == Kind::PacedTcp;
-    space.with(|b| b.adopt(span, stream.caller, total, paced))
+    space.with(|b| b.adopt(span, caller, total, saving == Saving::Less))
 }

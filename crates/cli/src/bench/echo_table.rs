@@ -101,18 +101,19 @@ pub fn notes(args: &EchoArgs, rows: &[Row]) -> String {
          Ratios: above 1 is a gain. again: a second plain server, whose difference is noise. kept: plain, with glibc told to keep\n\
          memory. no el.: uncopy without elision and lending. elision: uncopy over that, its own gain. ideal: plain without copies.\n\
          cpu: of the server, us a request; p99 in us; calls: page-table calls in 100 requests.\n\
-         {}\n\
+         Processor: {}. {}\n\
          Echoes are not compared while time is taken; before and after, every byte of {} random messages was, on all\n\
          sides, and all of them were right.\n",
         args.repeats,
         args.seconds.as_secs_f64(),
         args.warmup.as_secs_f64(),
+        Machine::own().cpu,
         places_text(rows),
         units::grouped(rows.iter().map(|row| row.verified_messages).sum()),
     )
 }
 
-/// The processor, and where plain and uncopied buffers lie within the page: some processors copy slowly where the destination lies
+/// Where plain's and uncopy's buffers lie within the page: some processors copy slowly where the destination lies
 /// 1 to 31 bytes behind the source.
 pub fn places_text(rows: &[Row]) -> String {
     let of = |pick: fn(&Row) -> &Places| -> String {
@@ -127,8 +128,7 @@ pub fn places_text(rows: &[Row]) -> String {
         format!("receives at {}{copied}", list(&offsets))
     };
     format!(
-        "Processor: {}. Within the page, plain {}; uncopy {}.",
-        Machine::own().cpu,
+        "Within the page, plain {}; uncopy {}.",
         of(|row| &row.plain.places),
         of(|row| &row.uncopy.common.places)
     )

@@ -3,6 +3,7 @@
 // Unsafe: `memcpy` itself and the memory for it, mapped rather than allocated so that both sides
 // copy between the same places of a page.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ struct Results {
 struct Row {
     size: usize,
     plain_ns: f64,
+    /// Plain once more: what it differs by is noise.
+    again_ns: f64,
     uncopy_ns: f64,
     difference_ns: f64,
     ratio: f64,
@@ -83,23 +86,24 @@ pub fn main(args: &MemcpyArgs) -> Outcome {
         None => cores::available()?[0],
     };
     cores::pin(core)?;
-    let bar = progress::bar(usize::from(args.repeats) * 2);
-    let mut times: [Vec<Times>; 2] = [Vec::new(), Vec::new()];
+    let bar = progress::bar(usize::from(args.repeats) * 3);
+    let mut times: BTreeMap<Side, Vec<Times>> = BTreeMap::new();
     for turn in 0..usize::from(args.repeats) {
-        for side in Side::pair_in_turn(turn) {
+        for side in Side::three_in_turn(turn) {
             bar.set_message(side.to_string());
-            times[usize::from(side == Side::Uncopy)].push(times_of(side, &library)?);
+            times.entry(side).or_default().push(times_of(side, &library)?);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     let rows = SIZES.iter().enumerate().map(|(i, &size)| {
-        let of = |side: usize, state: usize| median(times[side].iter().map(|t| t[state][i]));
+        let of = |side, state: usize| median(times[&side].iter().map(|t| t[state][i]));
         let [(plain, uncopy), (plain_later, eliding)] =
-            [0, 1].map(|state| (of(0, state), of(1, state)));
+            [0, 1].map(|state| (of(Side::Plain, state), of(Side::Uncopy, state)));
         Row {
             size,
             plain_ns: round(plain, 2),
+            again_ns: round(of(Side::Again, 0), 2),
             uncopy_ns: round(uncopy, 2),
             difference_ns: round(uncopy - plain, 2),
             ratio: round(quotient(uncopy, plain), 3),
@@ -115,7 +119,7 @@ pub fn main(args: &MemcpyArgs) -> Outcome {
     }
     crate::print(&format!(
         "{}\nns a call, both buffers hot in the cache and unknown to uncopy; the fastest of many batches,\n\
-         medians of {} processes a side. Eliding: in a process that elides other copies meanwhile.\n",
+         medians of {} processes a side. again: plain once more, noise. Eliding: in a process that elides other copies meanwhile.\n",
         table(&results.rows),
         args.repeats
     ))
@@ -126,6 +130,7 @@ fn table(rows: &[Row]) -> Table {
     table.load_style(units::TABLE_STYLE).set_header([
         "size",
         "plain",
+        "again",
         "uncopy",
         "difference",
         "ratio",
@@ -137,6 +142,7 @@ fn table(rows: &[Row]) -> Table {
         table.add_row([
             units::size(row.size as u64),
             format!("{:.2}", row.plain_ns),
+            format!("{:.2}", row.again_ns),
             format!("{:.2}", row.uncopy_ns),
             format!("{:+.2}", row.difference_ns),
             format!("{:.3}", row.ratio),

@@ -7,7 +7,7 @@
 //! | `echo_args`, `echo_plan` | its options; what the server is told and tells |
 //! | `echo_server`, `echo_connection` | the server |
 //! | `echo_load`, `echo_turns` | what drives it; servers side by side, in turns |
-//! | `echo_rows`, `echo_table` | from single windows to medians; the table that people read |
+//! | `echo_rows`, `echo_table`, `echo_chart` | from single windows to medians; what people read |
 //! | `figures` | the paper's figures, as rows of the echo server |
 //! | `views`, `views_books`, `views_loop` | elided copies among many live views |
 //! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
@@ -21,6 +21,7 @@ mod content;
 pub mod cores;
 pub mod echo;
 mod echo_args;
+mod echo_chart;
 mod echo_connection;
 mod echo_load;
 mod echo_plan;
@@ -53,6 +54,7 @@ mod warm;
 use clap::{ArgMatches, Command};
 
 pub use self::echo_args::EchoArgs;
+pub use self::echo_chart::chart;
 pub use self::echo_rows::Row;
 use self::figures::Figure;
 use crate::{Outcome, parsed, variables};

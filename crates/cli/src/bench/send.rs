@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
 
 use super::receiver::{Done, Listener, Order, Receiver, Socket};
-use super::send_plan::{SendPlan, Way};
+use super::send_plan::{SendMethod, SendPlan};
 use super::sender;
 use super::server_process::ServerProcess;
 use super::side::Side;
@@ -34,7 +34,7 @@ pub struct SendArgs {
     pub sockets: Vec<Socket>,
     /// Ways besides that of the plain program
     #[arg(long, value_enum, value_delimiter = ',', default_value = "zerocopy,sendfile,uring")]
-    pub ways: Vec<Way>,
+    pub ways: Vec<SendMethod>,
     /// Times that the columns are measured in turns; medians are shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
     pub repeats: usize,
@@ -87,7 +87,7 @@ pub struct SendRow {
     pub times: Times,
     /// Through what.
     pub socket: Socket,
-    /// Plain `send`, `send` under uncopy, then the other ways.
+    /// Plain `send`, the same again (what it differs by is noise), `send` under uncopy, then the other ways.
     pub columns: Vec<Column>,
 }
 
@@ -95,9 +95,9 @@ pub struct SendRow {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Column {
     /// The way.
-    pub way: Way,
-    /// Whether under uncopy.
-    pub uncopy: bool,
+    pub way: SendMethod,
+    /// On which side.
+    pub side: Side,
     /// Why there are no numbers.
     pub refused: Option<String>,
     /// The sender's CPU time for a message.
@@ -142,8 +142,9 @@ pub fn measure(args: &SendArgs, library: &Path) -> Outcome<SendResults> {
     let sender_core = available[0];
     cores::pin(*available.get(1).unwrap_or(&available[0]))?;
     warm::memory(args.warm.unwrap_or(1 << 30))?;
-    let mut ways = vec![(Way::Send, Side::Plain), (Way::Send, Side::Uncopy)];
-    ways.extend(args.ways.iter().filter(|w| **w != Way::Send).map(|w| (*w, Side::Plain)));
+    let mut ways =
+        [Side::Plain, Side::Again, Side::Uncopy].map(|side| (SendMethod::Send, side)).to_vec();
+    ways.extend(args.ways.iter().filter(|w| **w != SendMethod::Send).map(|w| (*w, Side::Plain)));
     let mut shapes = Vec::new();
     for &socket in &args.sockets {
         for &times in &args.times {
@@ -188,7 +189,7 @@ struct Sample {
 fn sample(
     args: &SendArgs,
     (size, buffers, times, socket): (usize, usize, Times, Socket),
-    way: Way,
+    way: SendMethod,
     side: Side,
     core: usize,
     library: &Path,
@@ -240,7 +241,7 @@ fn windows(
     Ok(timed)
 }
 
-fn column(way: Way, side: Side, samples: &[Sample]) -> Column {
+fn column(way: SendMethod, side: Side, samples: &[Sample]) -> Column {
     let cpu =
         || samples.iter().map(|s| quotient(s.timed.cpu_ns as f64 / 1e3, s.timed.messages as f64));
     let rate = || {
@@ -250,7 +251,7 @@ fn column(way: Way, side: Side, samples: &[Sample]) -> Column {
     let [done, copied] = [by_reference(0), by_reference(1)];
     Column {
         way,
-        uncopy: side == Side::Uncopy,
+        side,
         refused: samples.iter().find_map(|s| s.timed.refused.clone()),
         cpu_us: round(median(cpu()), 2),
         cpu_us_spread: spread(cpu(), 2),
@@ -263,7 +264,11 @@ fn column(way: Way, side: Side, samples: &[Sample]) -> Column {
 
 /// The column's headline.
 pub fn name(column: &Column) -> &'static str {
-    if column.uncopy { "send, uncopy" } else { column.way.text() }
+    match column.side {
+        Side::Uncopy => "send, uncopy",
+        Side::Again => "send, again",
+        _ => column.way.text(),
+    }
 }
 
 fn table(rows: &[SendRow]) -> Table {

@@ -12,7 +12,7 @@ use super::receiver::Address;
 /// How messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum SendMethod {
     /// `send`.
     Send,
     /// `send` with `MSG_ZEROCOPY`, its completions reaped.
@@ -23,7 +23,7 @@ pub enum Way {
     Uring,
 }
 
-impl Way {
+impl SendMethod {
     /// As a person writes it.
     pub fn text(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ pub struct SendPlan {
     /// Whether every byte of a buffer is written anew before each send.
     pub fresh: bool,
     /// How.
-    pub way: Way,
+    pub way: SendMethod,
     /// Where to.
     pub address: Address,
 }
@@ -58,18 +58,18 @@ impl SendPlan {
 }
 
 /// The buffers: blocks of malloc, or pieces of a mapped file in memory for `sendfile`.
-pub struct Memory {
+pub struct SendBuffers {
     buffers: Vec<*mut u8>,
     size: usize,
     /// The file, where there is one.
     pub file: Option<std::os::fd::OwnedFd>,
 }
 
-impl Memory {
+impl SendBuffers {
     /// As the plan asks for.
     pub fn new(plan: &SendPlan) -> io::Result<Self> {
         let size = plan.size;
-        let mut memory = if plan.way == Way::Sendfile {
+        let mut memory = if plan.way == SendMethod::Sendfile {
             Self::in_file(plan.buffers, size)?
         } else {
             let block = |_| {

@@ -13,7 +13,7 @@ use nix::sys::resource::UsageWho;
 use super::content::fill;
 use super::own_process::{cpu_ns, library_counters};
 use super::receiver::{Done, Order, Stream};
-use super::send_plan::{Memory, SendPlan};
+use super::send_plan::{SendBuffers, SendPlan};
 use super::sender_ways::{self, Transport};
 use crate::Outcome;
 
@@ -34,7 +34,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
 
 fn serve(plan: &SendPlan) -> io::Result<()> {
     let stream = Stream::connect(&plan.address)?;
-    let mut memory = Memory::new(plan)?;
+    let mut memory = SendBuffers::new(plan)?;
     let mut transport = sender_ways::new(plan, &stream, &memory);
     let mut number = 0;
     for line in io::stdin().lock().lines() {
@@ -67,7 +67,7 @@ fn carry_out(
     plan: &SendPlan,
     order: Order,
     first: u64,
-    memory: &mut Memory,
+    memory: &mut SendBuffers,
     transport: &mut dyn Transport,
 ) -> io::Result<Done> {
     let begin = Instant::now();

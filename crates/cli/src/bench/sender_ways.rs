@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use io_uring::{IoUring, cqueue, opcode, types};
 
 use super::receiver::Stream;
-use super::send_plan::{Memory, SendPlan, Way};
+use super::send_plan::{SendBuffers, SendMethod, SendPlan};
 
 /// A way to send.
 pub trait Transport {
@@ -32,21 +32,25 @@ pub trait Transport {
 }
 
 /// The way that the plan asks for.
-pub fn new(plan: &SendPlan, stream: &Stream, memory: &Memory) -> io::Result<Box<dyn Transport>> {
+pub fn new(
+    plan: &SendPlan,
+    stream: &Stream,
+    memory: &SendBuffers,
+) -> io::Result<Box<dyn Transport>> {
     let socket = stream.fd().as_raw_fd();
     Ok(match plan.way {
-        Way::Send => Box::new(Plain { socket }),
-        Way::Zerocopy => Box::new(Zerocopy::new(socket, plan.buffers)?),
-        Way::Sendfile if plan.fresh => {
+        SendMethod::Send => Box::new(Plain { socket }),
+        SendMethod::Zerocopy => Box::new(Zerocopy::new(socket, plan.buffers)?),
+        SendMethod::Sendfile if plan.fresh => {
             let why = "pages that were sent may still be in the receiver's queue: writing to them \
                        would change what was sent";
             return Err(io::Error::other(why));
         }
-        Way::Sendfile => {
+        SendMethod::Sendfile => {
             let file = memory.file.as_ref().expect("this way has one").as_raw_fd();
             Box::new(Sendfile { socket, file })
         }
-        Way::Uring => Box::new(Uring::new(socket, plan.buffers)?),
+        SendMethod::Uring => Box::new(Uring::new(socket, plan.buffers)?),
     })
 }
 

@@ -56,6 +56,13 @@ impl Side {
         }
     }
 
+    /// Plain, plain again and uncopy, in the order of turn number `turn`.
+    pub fn three_in_turn(turn: usize) -> [Self; 3] {
+        let mut sides = [Self::Plain, Self::Again, Self::Uncopy];
+        sides.rotate_left(turn % 3);
+        sides
+    }
+
     /// For people.
     pub fn name(self) -> &'static str {
         match self {

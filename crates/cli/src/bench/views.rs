@@ -5,6 +5,7 @@
 //! few destinations, each time from another source than before, so that each ends a view and
 //! makes one.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table};
@@ -77,6 +78,8 @@ pub struct ProcessRow {
     pub plain_ns: f64,
     /// Smallest and largest of the samples.
     pub plain_ns_spread: [f64; 2],
+    /// Without it once more: what it differs by is noise.
+    pub again_ns: f64,
     /// With it.
     pub uncopy_ns: f64,
     /// Smallest and largest of the samples.
@@ -100,7 +103,7 @@ pub fn main(args: &ViewsArgs) -> Outcome {
     let verified: u64 = results.processes.iter().map(|row| row.verified_bytes).sum();
     crate::print(&format!(
         "{}\nus a copy, medians of {} processes on each side; the books alone without the library's lock and shims.\n\
-         Live: views alive by the library's count. Elided: share of the bytes of the timed copies.\n\
+         Live: views alive by the library's count. Elided: share of the bytes of the timed copies. again: plain once more, noise.\n\
          {} were compared before and after the timing, and all of them were right.\n",
         table(&results),
         results.settings.repeats,
@@ -126,7 +129,7 @@ pub fn measure(args: &ViewsArgs, library: &Path) -> Outcome<ViewsResults> {
         books: Vec::new(),
         processes: Vec::new(),
     };
-    let bar = progress::bar(counts.len() * (repeats * 2 + 1));
+    let bar = progress::bar(counts.len() * (repeats * 3 + 1));
     for &views in &counts {
         bar.set_message(format!("{} views, the books", units::grouped(views as u64)));
         for (size, samples) in sizes.iter().zip(views_books::measure(views, &sizes)?) {
@@ -139,27 +142,28 @@ pub fn measure(args: &ViewsArgs, library: &Path) -> Outcome<ViewsResults> {
         }
         bar.inc(1);
         let task = Task { views, sizes: sizes.clone() };
-        let mut answers: [Vec<Answer>; 2] = Default::default();
+        let mut answers: BTreeMap<Side, Vec<Answer>> = BTreeMap::new();
         for turn in 0..repeats {
-            for side in Side::pair_in_turn(turn) {
+            for side in Side::three_in_turn(turn) {
                 bar.set_message(format!("{} views, {side}", units::grouped(views as u64)));
-                answers[usize::from(side == Side::Uncopy)]
-                    .push(views_loop::run(&task, side, library)?);
+                answers.entry(side).or_default().push(views_loop::run(&task, side, library)?);
                 bar.inc(1);
             }
         }
         results.processes.extend(sizes.iter().enumerate().map(|(i, size)| {
-            let samples = |side: usize| answers[side].iter().flat_map(|a| a.ns[i].iter().copied());
+            let samples = |side| answers[&side].iter().flat_map(|a| a.ns[i].iter().copied());
+            let eliding = &answers[&Side::Uncopy];
             ProcessRow {
                 views,
                 size: *size,
-                plain_ns: round(median(samples(0)), 1),
-                plain_ns_spread: spread(samples(0), 1),
-                uncopy_ns: round(median(samples(1)), 1),
-                uncopy_ns_spread: spread(samples(1), 1),
-                live_views: median(answers[1].iter().map(|a| a.live_views as f64)) as u64,
-                elided_share: round(median(answers[1].iter().map(|a| a.elided_share[i])), 4),
-                verified_bytes: answers.iter().flatten().map(|a| a.verified_bytes[i]).sum(),
+                plain_ns: round(median(samples(Side::Plain)), 1),
+                plain_ns_spread: spread(samples(Side::Plain), 1),
+                again_ns: round(median(samples(Side::Again)), 1),
+                uncopy_ns: round(median(samples(Side::Uncopy)), 1),
+                uncopy_ns_spread: spread(samples(Side::Uncopy), 1),
+                live_views: median(eliding.iter().map(|a| a.live_views as f64)) as u64,
+                elided_share: round(median(eliding.iter().map(|a| a.elided_share[i])), 4),
+                verified_bytes: answers.values().flatten().map(|a| a.verified_bytes[i]).sum(),
             }
         }));
     }
@@ -175,6 +179,7 @@ fn table(results: &ViewsResults) -> Table {
         "books\nalone",
         "process\nuncopy",
         "\nplain",
+        "\nagain",
         "\nratio",
         "live",
         "elided",
@@ -187,6 +192,7 @@ fn table(results: &ViewsResults) -> Table {
             us(books.ns),
             us(row.uncopy_ns),
             us(row.plain_ns),
+            us(row.again_ns),
             format!("{:.1}", super::stats::quotient(row.plain_ns, row.uncopy_ns)),
             units::grouped(row.live_views),
             format!("{:.3}", row.elided_share),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
-use crate::doctor::books::Books;
+use crate::doctor::books::TrackerAlone;
 
 /// Bytes of each of the live views.
 pub const VIEW: usize = 16 << 10;
@@ -16,7 +16,7 @@ const SAMPLES: usize = 15;
 
 /// Nanoseconds of a copy of each of `sizes` with `views` views alive, in samples.
 pub fn measure(views: usize, sizes: &[usize]) -> Outcome<Vec<Vec<f64>>> {
-    let mut books = Books::new();
+    let mut books = TrackerAlone::new();
     for i in 0..views {
         books.copy(BASE + i * VIEW, BASE - VIEW, VIEW);
     }
@@ -27,7 +27,7 @@ pub fn measure(views: usize, sizes: &[usize]) -> Outcome<Vec<Vec<f64>>> {
         let place = |kind: usize| BASE + (1 + nth) * FAR + kind * apart;
         let mut turn = 0;
         let mut copies = 0;
-        let mut round = |books: &mut Books| {
+        let mut round = |books: &mut TrackerAlone| {
             let source = place(turn % 2);
             turn += 1;
             for i in 0..DESTINATIONS {

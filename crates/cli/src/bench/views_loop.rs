@@ -106,12 +106,12 @@ pub fn main(matches: &ArgMatches) -> Outcome {
 
 /// Private memory of whole pages; never given back.
 #[derive(Clone, Copy)]
-struct Memory {
+struct Mapping {
     at: *mut u8,
     len: usize,
 }
 
-impl Memory {
+impl Mapping {
     fn map(len: usize) -> Outcome<Self> {
         // SAFETY: a new mapping that replaces nothing.
         let at = unsafe {
@@ -166,7 +166,7 @@ impl Memory {
 /// Calls libc's `memcpy`, or that of the library in front, from the place where it is inlined:
 /// each caller below is a call site of its own, with its own account with the policy.
 #[inline(always)]
-fn copy(to: Memory, from: Memory) {
+fn copy(to: Mapping, from: Mapping) {
     assert!(to.len <= from.len);
     // SAFETY: both are mapped, of that length, and apart.
     unsafe { libc::memcpy(black_box(to.at).cast(), black_box(from.at).cast(), to.len) };
@@ -180,15 +180,15 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
 
 /// The views that stand.
 struct Standing {
-    memory: Memory,
+    memory: Mapping,
     count: usize,
 }
 
 impl Standing {
     #[inline(never)]
     fn new(count: usize) -> Outcome<Self> {
-        let source = Memory::received(&content(0, VIEW))?;
-        let memory = Memory::map(count * VIEW)?;
+        let source = Mapping::received(&content(0, VIEW))?;
+        let memory = Mapping::map(count * VIEW)?;
         for i in 0..count {
             copy(memory.part(i * VIEW, VIEW), source);
         }
@@ -208,16 +208,16 @@ impl Standing {
 /// Two sources, and where they are copied to in turns.
 struct Buffers {
     size: usize,
-    sources: [Memory; 2],
-    destinations: [Memory; DESTINATIONS],
+    sources: [Mapping; 2],
+    destinations: [Mapping; DESTINATIONS],
 }
 
 impl Buffers {
     fn new(size: usize) -> Outcome<Self> {
-        let source = |seed| Memory::received(&content(seed, size));
-        let mut destinations = [Memory { at: std::ptr::null_mut(), len: 0 }; DESTINATIONS];
+        let source = |seed| Mapping::received(&content(seed, size));
+        let mut destinations = [Mapping { at: std::ptr::null_mut(), len: 0 }; DESTINATIONS];
         for destination in &mut destinations {
-            *destination = Memory::map(size)?;
+            *destination = Mapping::map(size)?;
         }
         Ok(Self { size, sources: [source(1)?, source(2)?], destinations })
     }
@@ -235,7 +235,7 @@ impl Buffers {
     fn verify_copies(&self) -> Outcome<u64> {
         let mut bytes = 0;
         for (source, seed) in self.sources.into_iter().zip(1..) {
-            let destination = Memory::map(self.size)?;
+            let destination = Mapping::map(self.size)?;
             copy(destination, source);
             bytes += destination.check(&content(seed, self.size), "a copy")?;
         }

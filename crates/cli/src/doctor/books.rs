@@ -65,7 +65,7 @@ const COPIED: usize = 1;
 const UNSUITABLE: usize = 2;
 
 /// The tracker and its plans.
-pub struct Books {
+pub struct TrackerAlone {
     tracker: Tracker<Nowhere>,
     copy: CopyPlan,
     input: InputPlan,
@@ -73,7 +73,7 @@ pub struct Books {
     counters: &'static Counters,
 }
 
-impl Books {
+impl TrackerAlone {
     /// A tracker with nothing in it.
     pub fn new() -> Self {
         // Once in the life of the process.
@@ -125,7 +125,7 @@ impl Books {
 
 /// Measures; calls `done` after each piece of work.
 pub fn measure(results: &mut Vec<Measured>, mut done: impl FnMut()) -> Outcome {
-    let mut books = Books::new();
+    let mut books = TrackerAlone::new();
     let mut put = |work, ns| {
         results.push(Measured { work, bytes: 0, ns });
         done();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn each_work_does_what_it_is_measured_for() {
-        let mut b = Books::new();
+        let mut b = TrackerAlone::new();
         let (from, to) = (buffer(RECEIVED, 0), buffer(COPIED, 0));
         b.copy(to, from, SIZE);
         b.receive(from);

@@ -11,7 +11,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::Serialize;
 use uncopy_kernel::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
 
-use crate::run::userfaultfd::{DEVICE, user};
+use crate::run::userfaultfd::{self, DEVICE};
 use crate::units;
 
 /// One thing that was looked at.
@@ -48,7 +48,7 @@ const NEWER: &str = "boot Linux 6.8 or newer";
 pub fn all(kernel: &str, cores: usize) -> Vec<Check> {
     let mut checks =
         vec![check("kernel", is_new_enough(kernel), kernel, EVERYTHING).by(NEWER), libc_version()];
-    checks.extend(userfaultfd());
+    checks.extend(ways());
     checks.extend(limits());
     checks.extend(memory());
     checks.push(sandbox());
@@ -75,7 +75,7 @@ fn libc_version() -> Check {
         .by("use a distribution with glibc 2.34 or newer")
 }
 
-fn userfaultfd() -> Vec<Check> {
+fn ways() -> Vec<Check> {
     let device = fs::OpenOptions::new().read(true).write(true).open(DEVICE);
     let by_device = match device {
         Ok(device) => Maker::Device(device.into()).make(0).map(drop).map_err(said),
@@ -93,10 +93,12 @@ fn userfaultfd() -> Vec<Check> {
         }
     };
     let found = |what: &Result<(), String>| what.as_ref().err().cloned().unwrap_or("yes".into());
+    let (command, remark) = userfaultfd::allow();
+    let remedy = || if ways { NEWER.to_owned() } else { command.clone() };
     let (moves, events) = (feature(FEATURE_MOVE), feature(FEATURE_EVENTS));
     vec![
         check("userfaultfd by its device", by_device.is_ok(), found(&by_device), A_WAY)
-            .by(format!("setfacl -m u:{}:rw {DEVICE}", user())),
+            .by(format!("{command}  # {remark}")),
         check("userfaultfd by system call", by_call.is_ok(), found(&by_call), A_WAY)
             .by("sysctl -w vm.unprivileged_userfaultfd=1"),
         check(
@@ -108,9 +110,9 @@ fn userfaultfd() -> Vec<Check> {
         .by("sysctl -w vm.unprivileged_userfaultfd=1"),
         check("faults inside the kernel", ways, if ways { "yes" } else { "no" }, EVERYTHING)
             .by("sysctl -w vm.unprivileged_userfaultfd=1"),
-        check("UFFDIO_MOVE", moves.is_ok(), found(&moves), EVERYTHING).by(NEWER),
+        check("UFFDIO_MOVE", moves.is_ok(), found(&moves), EVERYTHING).by(remedy()),
         check("events (unmap, remove, remap)", events.is_ok(), found(&events), EVERYTHING)
-            .by(NEWER),
+            .by(remedy()),
     ]
 }
 

@@ -17,11 +17,11 @@ pub mod cache;
 pub mod checks;
 mod derive;
 pub mod machine;
-mod measured;
+pub mod measured;
 mod memory_costs;
 mod page_costs;
 mod region;
-mod report;
+pub mod report;
 mod sample;
 mod send_costs;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
 use uncopy_decide::Costs;
 
@@ -159,15 +159,7 @@ fn number(ns: f64) -> String {
 }
 
 fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(units::TABLE_STYLE)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
-    if table.width().is_none() {
-        table.set_width(120);
-    }
-    table
+    units::table(header, 120)
 }
 
 fn right(table: &mut Table, columns: std::ops::Range<usize>) {

@@ -4,7 +4,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::model::{CallSite, Path, PathStep, Program, Source, mean, total};
 use super::picture::picture;
-use super::text::{cells, head, percent, share, source, split, time};
+use super::text::{
+    advice, cells, facts, in_short, percent, share, source, split, time, worth_telling,
+};
 use crate::printable::printable;
 use crate::units::{grouped, rough_size};
 
@@ -12,6 +14,7 @@ const STYLE: &str = include_str!("page.css");
 
 /// The whole page.
 pub fn page(programs: &[Program]) -> String {
+    let (told, others) = worth_telling(programs);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -26,7 +29,8 @@ pub fn page(programs: &[Program]) -> String {
                     @if programs.is_empty() {
                         p { "The program moved no data by calls that can be followed." }
                     }
-                    @for p in programs { (program(p)) }
+                    @for p in told { (program(p)) }
+                    @if let Some(line) = in_short(&others) { p class="path" { (printable(line)) } }
                 }
             }
         }
@@ -41,6 +45,7 @@ fn program(p: &Program) -> Markup {
         section {
             h1 { (printable(p.path.rsplit('/').next().unwrap_or(&p.path))) }
             p class="path" { (printable(&p.path)) }
+            p class="advice" { (printable(advice(p))) }
             dl {
                 div { dt { "in" } dd { (rough_size(p.bytes_in as f64)) } }
                 div { dt { "out" } dd { (rough_size(p.bytes_out as f64)) } }
@@ -57,7 +62,7 @@ fn program(p: &Program) -> Markup {
             }
             figure { (picture(p, shown)) }
             ul class="notes" {
-                @for line in head(p) { li { (printable(line)) } }
+                @for line in facts(p) { li { (printable(line)) } }
             }
             (table(p, shown, rest))
             @for (i, path) in shown.iter().enumerate() { (way(i + 1, path, p)) }
@@ -113,7 +118,7 @@ fn item(what: &str, place: Option<&CallSite>, more: &str) -> Markup {
         li {
             b { (what) }
             @if let Some(p) = place {
-                " " code { (printable(&p.call)) } " in " code { (printable(&p.function)) }
+                " " code { (printable(&p.call)) } " in " code { (printable(p.name())) }
                 " " small { "(" (printable(&p.library)) ")" }
             }
             " " (more)
@@ -168,7 +173,7 @@ fn inputs(p: &Program) -> Markup {
         };
         vec![
             end.kind.name().to_owned(),
-            format!("{} in {}", end.place.call, end.place.function),
+            format!("{} in {} ({})", end.place.call, end.place.name(), end.place.library),
             rough_size(i.bytes as f64),
             part(i.forwarded),
             part(i.consumed),

@@ -1,11 +1,13 @@
 //! `uncopy profile`: runs a program as it is, follows its data, and says where it is copied.
 
-mod html;
-mod json;
+pub mod html;
+pub mod json;
 mod model;
 mod picture;
 mod process;
-mod text;
+#[cfg(test)]
+pub mod screens;
+pub mod text;
 
 use std::fs::File;
 use std::io::Read;
@@ -15,6 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use tempfile::TempDir;
 use uncopy_decide::Costs;
 use uncopy_flow::layout::WORDS;
 use uncopy_flow::part::Part;
@@ -174,37 +177,19 @@ fn write(path: &Path, text: &str) -> Outcome {
     std::fs::write(path, text).map_err(|e| format!("{} cannot be written ({e})", path.display()))
 }
 
-/// A directory that is removed in the end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Makes the directory for the parts, in memory where that is possible. Processes of root's may change their
 /// user and start others, so then everybody may make files in it (but not list it, or touch those of others).
-fn directory() -> Outcome<Directory> {
+fn directory() -> Outcome<TempDir> {
     // SAFETY: asks for a number.
     let mode = if unsafe { libc::geteuid() } == 0 { 0o1733 } else { 0o700 };
-    let mut why = String::new();
-    for base in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
-        let path = base.join(format!("uncopy-profile-{:016x}", fastrand::u64(..)));
-        let made = std::fs::create_dir(&path)
-            .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)));
-        match made {
-            Ok(()) => return Ok(Directory(path)),
-            Err(e) => why = format!("{} cannot be made ({e})", path.display()),
-        }
-    }
-    Err(why)
+    let made = |base: &Path| {
+        let made =
+            tempfile::Builder::new().prefix("uncopy-profile-").rand_bytes(16).tempdir_in(base)?;
+        std::fs::set_permissions(made.path(), std::fs::Permissions::from_mode(mode))?;
+        Ok(made)
+    };
+    let made = made(Path::new("/dev/shm")).or_else(|_| made(&std::env::temp_dir()));
+    made.map_err(|e: std::io::Error| format!("no directory for what is found can be made ({e})"))
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {

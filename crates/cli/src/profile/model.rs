@@ -23,9 +23,19 @@ pub struct CallSite {
     pub library: String,
 }
 
+impl CallSite {
+    /// The function without where in it; where nobody knows its name, where in its file.
+    pub fn name(&self) -> &str {
+        match self.function.rsplit_once("+0x") {
+            Some((name, _)) if !name.is_empty() => name,
+            _ => &self.function,
+        }
+    }
+}
+
 impl std::fmt::Display for CallSite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (function, library) = (printable(&self.function), printable(&self.library));
+        let (function, library) = (printable(self.name()), printable(&self.library));
         write!(f, "{}  {function} ({library})", self.call)
     }
 }

@@ -12,12 +12,15 @@ const WIDTH: f64 = 1100.0;
 /// What of it is for the names of the sinks.
 const MARGIN: f64 = 200.0;
 /// Width of a letter, about.
-const LETTER: f64 = 6.9;
+const LETTER: f64 = 7.6;
 const BAR: f64 = 14.0;
 /// Height of all bytes together.
 const TALL: f64 = 300.0;
-const GAP: f64 = 34.0;
-const TOP: f64 = 34.0;
+/// Between bars, for three lines of names.
+const GAP: f64 = 50.0;
+const TOP: f64 = 46.0;
+/// From line to line.
+const LINE: f64 = 13.0;
 /// A band is at least so wide, that it can be seen.
 const THIN: f64 = 1.0;
 /// Columns that are drawn; longer ways are drawn with their last copies in one.
@@ -45,14 +48,13 @@ struct Flow {
 
 fn stops(path: &Path, last: usize) -> Vec<Stop> {
     let stop = |column, class, title: String, detail: String| Stop { column, class, title, detail };
-    let function = |name: &str| name.split('+').next().unwrap_or(name).to_owned();
     let mut stops = vec![match &path.source {
         Source::Program => {
             stop(0, "own", "made by the program".into(), "or copied by code of its own".into())
         }
         Source::Input(e) => {
             let title = format!("{} · {}", e.kind.name(), e.place.call);
-            stop(0, "in", title, format!("{} ({})", function(&e.place.function), e.place.library))
+            stop(0, "in", title, format!("{} ({})", e.place.name(), e.place.library))
         }
         Source::Pass(kind) => stop(0, "in", kind.name().into(), "passed on by the kernel".into()),
     }];
@@ -61,7 +63,7 @@ fn stops(path: &Path, last: usize) -> Vec<Stop> {
         let next = match way {
             PathStep::Rest => stop(column, "rest", "lay there".into(), String::new()),
             PathStep::Copy(p) => {
-                stop(column, "copy", function(&p.function), format!("{} in {}", p.call, p.library))
+                stop(column, "copy", p.name().to_owned(), format!("{} in {}", p.call, p.library))
             }
         };
         // Behind the last column there is room for one only.
@@ -71,12 +73,7 @@ fn stops(path: &Path, last: usize) -> Vec<Stop> {
     }
     let title = format!("{} · {}", path.sink.kind.name(), path.sink.place.call);
     let place = &path.sink.place;
-    stops.push(stop(
-        last,
-        "out",
-        title,
-        format!("{} ({})", function(&place.function), place.library),
-    ));
+    stops.push(stop(last, "out", title, format!("{} ({})", place.name(), place.library)));
     stops
 }
 
@@ -91,8 +88,7 @@ pub fn picture(program: &Program, shown: &[Path]) -> Markup {
         let gone = input.consumed.saturating_add(input.held());
         let from = ways.iter().map(|(w, _)| &w[0]).find(|s| {
             s.title == format!("{} · {}", end.kind.name(), end.place.call)
-                && s.detail.ends_with(&format!("({})", end.place.library))
-                && end.place.function.starts_with(s.detail.split(' ').next().unwrap_or_default())
+                && s.detail == format!("{} ({})", end.place.name(), end.place.library)
         });
         if let Some(from) = from.cloned()
             && gone > 0
@@ -192,23 +188,26 @@ fn band(from: &Stop, to: &Stop, bytes: u64, [x1, y1, x2, y2]: [f64; 4], width: f
 
 /// A bar with its name: above it where there is a next column so far to the right, beside it where it is the last.
 fn bar(stop: &Stop, top: f64, bytes: u64, x: f64, tall: f64, step: Option<f64>) -> Markup {
-    let (at, y, room) = match step {
-        Some(step) => (x, top - 17.0, step - 6.0),
-        None => (x + BAR + 8.0, top + (tall / 2.0).max(4.0), MARGIN - 10.0),
+    let letters = (step.map_or(MARGIN - 10.0, |step| step - 6.0) / LETTER) as usize;
+    let names = wrapped(&stop.title, letters);
+    let (at, y) = match step {
+        Some(_) => (x, top - 5.0 - LINE * names.len() as f64),
+        None => (x + BAR + 8.0, top + (tall / 2.0).max(4.0)),
     };
+    let below = y + LINE * names.len() as f64;
+    // How much it is comes first in the last line, so that it is never what is cut off.
     let size = rough_size(bytes as f64);
-    let letters = (room / LETTER) as usize;
+    let detail = short(&stop.detail, (letters * 6 / 5).saturating_sub(size.len() + 1));
     let number = |n: f64| format!("{n:.1}");
     html! {
         rect class={ "stop " (stop.class) } x=(number(x)) y=(number(top)) width=(BAR) height=(number(tall)) {
             title { (printable(&stop.title)) " " (printable(&stop.detail)) }
         }
-        text x=(number(at)) y=(number(y)) {
-            (printable(short(&stop.title, letters.saturating_sub(size.len() + 1)))) " "
-            tspan class="size" { (size) }
+        @for (i, name) in names.iter().enumerate() {
+            text x=(number(at)) y=(number(y + LINE * i as f64)) { (printable(name)) }
         }
-        text class="detail" x=(number(at)) y=(number(y + 12.0)) {
-            (printable(short(&stop.detail, letters * 6 / 5)))
+        text class="detail" x=(number(at)) y=(number(below)) {
+            tspan class="size" { (size) } " " (printable(detail))
         }
     }
 }
@@ -219,4 +218,34 @@ fn short(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// A name in two lines at most, broken where a word ends; of a longer one the end is left out.
+fn wrapped(name: &str, most: usize) -> Vec<String> {
+    let letters: Vec<char> = name.chars().collect();
+    let most = most.max(4);
+    if letters.len() <= most {
+        return vec![name.to_owned()];
+    }
+    let ends = |i: &usize| {
+        "_:· ".contains(letters[i - 1])
+            || letters[*i].is_uppercase() && letters[i - 1].is_lowercase()
+    };
+    let at = (most / 2..=most).rev().find(ends).unwrap_or(most);
+    let (first, rest): (String, String) =
+        (letters[..at].iter().collect(), letters[at..].iter().collect());
+    vec![first.trim_end().to_owned(), short(&rest, most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_take_two_lines_and_break_where_a_word_ends() {
+        assert_eq!(wrapped("memcpy", 12), ["memcpy"]);
+        assert_eq!(wrapped("PyByteArray_FromStringAndSize", 13), ["PyByteArray_", "FromStringAn…"]);
+        assert_eq!(wrapped("readQueryFromClient", 13), ["readQueryFrom", "Client"]);
+        assert_eq!(wrapped("socket · recv", 9), ["socket ·", "recv"]);
+    }
 }

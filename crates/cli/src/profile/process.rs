@@ -112,9 +112,8 @@ pub fn run(
 
 fn alive(pid: i32) -> bool {
     // (One that nobody has waited for yet is not.)
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let close = stat.iter().rposition(|b| *b == b')');
-    close.and_then(|at| stat.get(at + 2)).is_some_and(|state| *state != b'Z')
+    let stat = procfs::process::Process::new(pid).and_then(|process| process.stat());
+    stat.is_ok_and(|stat| stat.state != 'Z')
 }
 
 fn status(child: Pid) -> Option<Ended> {

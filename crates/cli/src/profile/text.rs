@@ -17,7 +17,33 @@ pub fn report(programs: &[Program]) -> String {
     if programs.is_empty() {
         return "uncopy: the program moved no data by calls that can be followed\n".to_owned();
     }
-    programs.iter().map(program).collect()
+    let (told, others) = worth_telling(programs);
+    let mut text: String = told.into_iter().map(program).collect();
+    if let Some(line) = in_short(&others) {
+        text += &format!("{}\n", printable(&line));
+    }
+    text
+}
+
+/// The programs that moved data on, and the others: shells that started them, and what does nothing but read its files. Where
+/// nobody moved data on, all are told of.
+pub fn worth_telling(programs: &[Program]) -> (Vec<&Program>, Vec<&Program>) {
+    let moved = |p: &&Program| p.copies > 0 && p.bytes_out > 0 || !p.paths.is_empty();
+    let (told, others): (Vec<&Program>, Vec<&Program>) = programs.iter().partition(moved);
+    if told.is_empty() { (others, told) } else { (told, others) }
+}
+
+/// One line about programs of which there is nothing to be told.
+pub fn in_short(others: &[&Program]) -> Option<String> {
+    let name = |p: &Program| {
+        let name = p.path.rsplit('/').next().unwrap_or(&p.path);
+        match p.pids.len() {
+            1 => name.to_owned(),
+            n => format!("{name} ({} processes)", grouped(n as u64)),
+        }
+    };
+    let names: Vec<String> = others.iter().map(|p| name(p)).collect();
+    (!names.is_empty()).then(|| format!("nothing passed through: {}", names.join(", ")))
 }
 
 /// Milliseconds or seconds.
@@ -52,8 +78,28 @@ pub fn split(program: &Program) -> (&[Path], &[Path]) {
     program.paths.split_at(shown.max(ALWAYS.min(program.paths.len())))
 }
 
+/// From this share of the CPU time on `uncopy try` tells a gain from noise, mostly.
+const WORTH_TRYING: f64 = 0.02;
+
+/// What it comes down to.
+pub fn advice(p: &Program) -> String {
+    let saving = p.saving();
+    if saving.ns <= 0.0 {
+        return "predicted under uncopy: nothing to be saved; it would leave these copies alone"
+            .to_owned();
+    }
+    let part = saving.ns / (p.cpu_ns.max(1)) as f64;
+    format!(
+        "predicted under uncopy: {} not copied, {} of CPU saved ({} of this run's); {}",
+        rough_size(saving.bytes),
+        time(saving.ns),
+        percent(part),
+        if part < WORTH_TRYING { "hardly worth it" } else { "'uncopy try -- CMD' measures it" },
+    )
+}
+
 /// A few sentences about the whole.
-pub fn head(p: &Program) -> Vec<String> {
+pub fn facts(p: &Program) -> Vec<String> {
     let mut lines = vec![format!(
         "{} in, {} out in {}; {} of CPU; input data copied {} times, {} in all",
         rough_size(p.bytes_in as f64),
@@ -63,17 +109,6 @@ pub fn head(p: &Program) -> Vec<String> {
         grouped(p.copies),
         rough_size(p.copied_bytes as f64),
     )];
-    let saving = p.saving();
-    lines.push(if saving.ns > 0.0 {
-        format!(
-            "predicted under uncopy: {} not copied, {} of CPU saved ({} of this run's)",
-            rough_size(saving.bytes),
-            time(saving.ns),
-            percent(saving.ns / (p.cpu_ns.max(1)) as f64),
-        )
-    } else {
-        "predicted under uncopy: nothing to be saved; it would leave these copies alone".to_owned()
-    });
     if p.rewritten > 0 {
         lines.push(format!(
             "{} of input data were changed in place, and are the program's own from then on",
@@ -95,7 +130,7 @@ fn program(p: &Program) -> String {
     let count =
         if p.pids.len() > 1 { format!(", {} processes", p.pids.len()) } else { String::new() };
     let _ = writeln!(text, "uncopy profile: {}{count}", printable(&p.path));
-    for line in head(p) {
+    for line in [advice(p)].into_iter().chain(facts(p)) {
         let _ = writeln!(text, "  {line}");
     }
     let (shown, rest) = split(p);

@@ -19,7 +19,7 @@ use uncopy_stats::family;
 use self::environment::Environment;
 use crate::doctor::cache;
 use crate::printable::printable;
-use crate::{library, variables};
+use crate::{library, nearest, variables};
 
 /// Exit status when `--require` refuses.
 const REFUSED: u8 = 125;
@@ -108,7 +108,7 @@ pub(crate) fn program_words(
     }
     let given = first.split('=').next().unwrap_or_default();
     let names: Vec<&str> = command.get_arguments().filter_map(Arg::get_long).collect();
-    let hint = options::nearest_name(given.trim_start_matches('-'), &names).map_or_else(
+    let hint = nearest::name(given.trim_start_matches('-'), &names).map_or_else(
         || format!("'uncopy {} --help' lists the options", command.get_name()),
         |near| format!("did you mean --{near}?"),
     );

@@ -5,11 +5,14 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 
 /// The device that hands out userfaultfds to whoever may open it.
 pub const DEVICE: &str = "/dev/userfaultfd";
+/// The group whose members may open it, where the package or [`grant`]'s commands made it.
+pub const GROUP: &str = "uncopy";
 /// `_IO(0xAA, 0x00)`.
 const USERFAULTFD_IOC_NEW: libc::Ioctl = 0xAA00;
 /// `_IOWR(0xAA, 0x3F, struct uffdio_api)`.
@@ -79,25 +82,46 @@ fn refused(error: io::Error) -> String {
         return "this kernel has no userfaultfd (or a sandbox hides it); Linux 6.8 or newer is needed"
             .to_owned();
     }
+    let (command, remark) = allow();
     format!(
-        "userfaultfd is refused ({}); allow it as root with \
-         'sysctl -w vm.unprivileged_userfaultfd=1' or 'setfacl -m u:{}:rw {DEVICE}'",
+        "userfaultfd is refused ({}); allow it as root with '{command}' ({remark}), or to all with \
+         'sysctl -w vm.unprivileged_userfaultfd=1'",
         Errno::from_raw(error.raw_os_error().unwrap_or_default()).desc(),
-        user()
     )
 }
 
-/// The user to be named in a command for root.
-pub fn user() -> String {
-    std::env::var("USER")
-        .ok()
-        .filter(|name| {
-            !name.is_empty()
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-        })
-        .filter(|name| name != "root")
-        // SAFETY: the call takes nothing and cannot fail.
-        .unwrap_or_else(|| unsafe { libc::geteuid() }.to_string())
+/// The command by which root lets this user have it, and what to know of that.
+pub fn allow() -> (String, &'static str) {
+    let user = user();
+    let group =
+        group().filter(|group| std::fs::metadata(DEVICE).is_ok_and(|found| found.gid() == *group));
+    match group {
+        Some(_) => (format!("adduser {user} {GROUP}"), "from the next login on"),
+        None => (
+            format!("setfacl -m u:{user}:rw {DEVICE}"),
+            "until the next boot; the Debian package's group 'uncopy' lasts",
+        ),
+    }
+}
+
+/// How root makes a group whose members may use it, without the package.
+pub fn grant() -> String {
+    format!(
+        "groupadd --system {GROUP}; chgrp {GROUP} {DEVICE}; chmod 660 {DEVICE} (a udev rule as the package's makes it last: \
+         KERNEL==\"userfaultfd\", GROUP=\"{GROUP}\", MODE=\"0660\")"
+    )
+}
+
+/// The number of that group, if it is there.
+pub fn group() -> Option<u32> {
+    nix::unistd::Group::from_name(GROUP).ok().flatten().map(|group| group.gid.as_raw())
+}
+
+/// The user to be named in a command for root: by name where there is one.
+fn user() -> String {
+    let number = nix::unistd::geteuid();
+    let name = nix::unistd::User::from_uid(number).ok().flatten().map(|user| user.name);
+    name.unwrap_or_else(|| number.to_string())
 }
 
 #[cfg(test)]
@@ -108,7 +132,10 @@ mod tests {
     fn a_refusal_names_the_sysctl_and_the_device() {
         let text = refused(io::Error::from_raw_os_error(libc::EPERM));
         assert!(text.contains("vm.unprivileged_userfaultfd=1"), "{text}");
-        assert!(text.contains("setfacl -m u:") && text.contains(DEVICE), "{text}");
+        assert!(
+            text.contains("setfacl -m u:") && text.contains(DEVICE) || text.contains("adduser"),
+            "{text}"
+        );
         assert!(!text.contains('\n'));
     }
 }

@@ -1,12 +1,12 @@
 //! `uncopy stat`: what a program under uncopy did, and does.
 
 pub mod files;
-mod json;
+pub mod json;
 pub mod process;
 pub mod program;
-mod prometheus;
+pub mod prometheus;
 pub mod symbols;
-mod text;
+pub mod text;
 
 use std::collections::HashMap;
 use std::thread::sleep;

@@ -4,6 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use procfs::Current;
+use procfs::process::Process;
+
 /// The user that it runs as; `None` if there is no such process.
 pub fn user(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|found| found.uid())
@@ -16,19 +19,13 @@ pub fn command(pid: u32) -> Option<String> {
 
 /// When it started, in clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let close = stat.iter().rposition(|b| *b == b')')?;
-    let rest = std::str::from_utf8(&stat[close + 1..]).ok()?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    Some(Process::new(pid.cast_signed()).ok()?.stat().ok()?.starttime)
 }
 
 /// Seconds since then.
 pub fn age(start_time: u64) -> f64 {
-    // SAFETY: asks for a constant.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let uptime: f64 = uptime.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(0.0);
-    (uptime - start_time as f64 / ticks.max(1) as f64).max(0.0)
+    let uptime = procfs::Uptime::current().map_or(0.0, |now| now.uptime);
+    (uptime - start_time as f64 / procfs::ticks_per_second() as f64).max(0.0)
 }
 
 /// The PID namespace that we are in.
@@ -51,7 +48,7 @@ pub struct Mapping {
     pub path: String,
 }
 
-/// Its memory map; an error where that is not permitted.
+/// Its memory map; an error where that is not permitted. (procfs refuses a whole map in which one path is no UTF-8.)
 pub fn maps(pid: u32) -> std::io::Result<Vec<Mapping>> {
     let text = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(mapping).collect())

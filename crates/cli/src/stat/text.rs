@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, Table};
 use uncopy_decide::REASONS;
 
 use super::View;
@@ -11,7 +11,7 @@ use super::process;
 use super::program::{Decision, Site};
 use super::symbols::Symbols;
 use crate::printable::printable;
-use crate::units::{TABLE_STYLE, grouped, rough_size, size};
+use crate::units::{self, grouped, rough_size, size};
 
 const PAGE: u64 = 4096;
 
@@ -146,13 +146,7 @@ pub fn list(views: &[View]) -> String {
 }
 
 fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(TABLE_STYLE).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(header);
-    if table.width().is_none() {
-        table.set_width(200);
-    }
-    table
+    units::table(&header, 200)
 }
 
 fn right(table: &mut Table, from: usize) {

@@ -1,8 +1,8 @@
 //! `uncopy top`: all programs under uncopy, on the whole screen.
 
 mod history;
-mod state;
-mod view;
+pub mod state;
+pub mod view;
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -1,11 +1,13 @@
 //! Who descends from whom, and who of them listens, as `/proc` says.
 
 use std::collections::HashSet;
-use std::fs;
+
+use procfs::net::TcpState;
+use procfs::process::{FDInfo, FDTarget, Process};
 
 /// All processes that descend from `ancestor`, without itself; nearer ones first.
 pub fn descendants(ancestor: u32) -> Vec<u32> {
-    let all: Vec<(u32, u32)> = numbers().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let all: Vec<(u32, u32)> = all().collect();
     let mut found = vec![ancestor];
     let mut next = 0;
     while let Some(&older) = found.get(next) {
@@ -18,70 +20,35 @@ pub fn descendants(ancestor: u32) -> Vec<u32> {
 
 /// Its children.
 pub fn children(of: u32) -> Vec<u32> {
-    numbers().filter(|pid| parent(*pid) == Some(of)).collect()
+    all().filter(|(_, parent)| *parent == of).map(|(pid, _)| pid).collect()
 }
 
-fn numbers() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// Its parent. (Who seems to be dead may have threads that live.)
-fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let close = stat.iter().rposition(|b| *b == b')')?;
-    let words = std::str::from_utf8(&stat[close + 1..]).ok()?;
-    words.split_ascii_whitespace().nth(1)?.parse().ok()
+/// Processes with their parents. (Who seems to be dead may have threads that live.)
+fn all() -> impl Iterator<Item = (u32, u32)> {
+    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
+    processes.filter_map(|p| Some((p.pid().cast_unsigned(), p.stat().ok()?.ppid.cast_unsigned())))
 }
 
 /// Whether one of `pids` has a listening TCP socket.
 pub fn listens(pids: &[u32]) -> bool {
-    pids.iter().any(|pid| {
-        let listening = listening(*pid);
-        !listening.is_empty() && sockets(*pid).any(|inode| listening.contains(&inode))
+    let processes = pids.iter().filter_map(|pid| Process::new(pid.cast_signed()).ok());
+    processes.into_iter().any(|process| {
+        let listening = listening(&process);
+        let has =
+            |file: FDInfo| matches!(file.target, FDTarget::Socket(n) if listening.contains(&n));
+        !listening.is_empty() && process.fd().is_ok_and(|files| files.flatten().any(has))
     })
 }
 
 /// The inodes of all listening TCP sockets that a process can see.
-fn listening(pid: u32) -> HashSet<u64> {
-    ["tcp", "tcp6"]
-        .iter()
-        .filter_map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).ok())
-        .flat_map(|text| text.lines().filter_map(listener).collect::<Vec<u64>>())
-        .collect()
-}
-
-/// The inode in a line of `/proc/net/tcp`, if the socket listens.
-fn listener(line: &str) -> Option<u64> {
-    const LISTEN: &str = "0A";
-    let mut words = line.split_ascii_whitespace();
-    (words.nth(3)? == LISTEN).then(|| words.nth(5)?.parse().ok())?
-}
-
-/// The inodes of a process's sockets.
-fn sockets(pid: u32) -> impl Iterator<Item = u64> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| {
-        let link = fs::read_link(entry.path()).ok()?;
-        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    })
+fn listening(process: &Process) -> HashSet<u64> {
+    let sockets = [process.tcp(), process.tcp6()].into_iter().flatten().flatten();
+    sockets.filter(|socket| socket.state == TcpState::Listen).map(|socket| socket.inode).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_listening_sockets_count() {
-        let line = |state: &str| {
-            format!(
-                "   0: 0100007F:1E61 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 4711 1 0"
-            )
-        };
-        assert_eq!(listener(&line("0A")), Some(4711));
-        assert_eq!(listener(&line("01")), None);
-        assert_eq!(listener("  sl  local_address rem_address   st tx_queue"), None);
-    }
 
     #[test]
     fn this_process_descends_from_its_parent_and_is_seen_to_listen() {

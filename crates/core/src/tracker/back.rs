@@ -57,23 +57,23 @@ impl<M: Memory> Tracker<M> {
         let span = Span::new(page, v.end);
         let offset = v.offset as usize + (page - start);
         let e = *self.extents.get(v.extent);
-        let (first, used) = (offset / PAGE, (e.filled as usize).div_ceil(PAGE));
+        let used = (e.filled as usize).div_ceil(PAGE);
         if e.pages > used {
-            let (page, pages) = self.extents.trim(v.extent);
-            self.pool.give(page, pages);
+            let (at, pages) = self.extents.trim(v.extent);
+            self.backing.pool.give(self.backing.pool.page(at), pages);
         }
-        let moved = self.memory.put_back(span, e.page + first);
+        let moved = self.memory.put_back(span, e.at + offset);
         add(&self.counters.moves, 1);
         add(&self.counters.returned_pages, moved as u64);
         self.policy.moved(v.site, 1, moved);
-        if moved == span.pages() {
-            self.extents.cut(v.extent, first);
-            self.pool.vacate(e.page + first, moved);
+        if moved == span.pages() && !e.is_foreign() {
+            self.extents.cut(v.extent, offset / PAGE);
+            self.backing.pool.vacate(self.backing.pool.page(e.at + offset), moved);
         }
         // (What was moved in part leaves holes in the extent, which read as zeros when its pages are used
         // again.)
         let there = Span::sized(page, moved * PAGE);
-        self.views.remove(there, &mut self.extents, &mut self.pool);
+        self.views.remove(there, &mut self.extents, &mut self.backing);
         moved
     }
 
@@ -85,9 +85,11 @@ impl<M: Memory> Tracker<M> {
         let offset = v.offset as usize + (page - start);
         let e = self.extents.get(v.extent);
         // (What somebody may refer to must never be written to.)
-        let last = e.refs == 1 && !e.filling && self.pool.is_ours_alone(e);
-        let congruent = span == span.hull() && offset.is_multiple_of(PAGE);
-        let ends_it = offset / PAGE + span.pages() == (e.filled as usize).div_ceil(PAGE);
+        let last = e.refs == 1 && !e.filling && self.backing.may_move(e);
+        let congruent = span == span.hull() && (e.at + offset).is_multiple_of(PAGE);
+        // (What is left of ours has to be a run; others get theirs back whole.)
+        let ends_it =
+            e.is_foreign() || offset / PAGE + span.pages() == (e.filled as usize).div_ceil(PAGE);
         last && congruent && ends_it && span.pages() >= MOVE_MIN
     }
 

@@ -38,6 +38,9 @@ impl<M: Memory> Tracker<M> {
             return Err("the last views do not tile their page".into());
         }
         for (id, e) in self.extents.iter() {
+            if e.is_foreign() && !self.backing.regions.holds(e.region, e.span()) {
+                return Err(format!("{id:?} lies outside of its region"));
+            }
             let counted = refs.get(&id).copied().unwrap_or(0);
             if e.refs != counted {
                 return Err(format!("{id:?} has {} references, {counted} views", e.refs));

@@ -246,8 +246,8 @@ impl<M: Memory> Tracker<M> {
         if to.len() < self.policy.threshold() || self.policy.paused(site) {
             return false;
         }
-        let (extents, pool) = (&mut self.extents, &mut self.pool);
-        let Some(extent) = self.views.follow(to, src, site, extents, pool) else { return false };
+        let (extents, backing) = (&mut self.extents, &mut self.backing);
+        let Some(extent) = self.views.follow(to, src, site, extents, backing) else { return false };
         self.clock += 1;
         let e = self.extents.get_mut(extent);
         (e.used, e.useful) = (self.clock, true);
@@ -290,11 +290,13 @@ impl<M: Memory> Tracker<M> {
         let mut elided = 0;
         for a in plan.assigns.drain(..) {
             if lock_was_dropped {
-                elided += self.assign_or_copy(a, plan.site, &mut plan.copies);
+                let viewed = self.assign_or_copy(a, plan.site, &mut plan.copies);
+                elided += viewed;
+                plan.reads_extents |= viewed < a.len;
             } else {
                 let span = Span::sized(a.addr, a.len);
-                let (extents, pool) = (&mut self.extents, &mut self.pool);
-                self.views.assign(span, a.extent, a.offset, plan.site, extents, pool);
+                let (extents, backing) = (&mut self.extents, &mut self.backing);
+                self.views.assign(span, a.extent, a.offset, plan.site, extents, backing);
                 if a.extent != ExtentId::NONE {
                     self.extents.get_mut(a.extent).used = self.clock;
                 }
@@ -302,8 +304,7 @@ impl<M: Memory> Tracker<M> {
             }
         }
         // Pins are needed only for what is still to be copied out of extents.
-        let pool = self.memory.pool_span();
-        if !plan.copies.iter().any(|c| pool.contains(c.from)) {
+        if !plan.reads_extents {
             self.drop_pins(&mut plan.pins);
         }
         if elided > 0 {
@@ -327,6 +328,7 @@ impl<M: Memory> Tracker<M> {
         plan.staged.clear();
         plan.assigns.clear();
         plan.copies.clear();
+        plan.reads_extents = false;
     }
 
     /// Decides for every destination byte: view, staged view, or copy. `None`: too fragmented.
@@ -370,6 +372,7 @@ impl<M: Memory> Tracker<M> {
                         staging = Some((start, have + len));
                     } else {
                         self.flush_staging(&mut staging, plan)?;
+                        plan.reads_extents |= view.is_some();
                         plan.copies.push(Copy { to: part, from, len });
                     }
                 }
@@ -439,8 +442,9 @@ impl<M: Memory> Tracker<M> {
             };
             let pages = moved.pages();
             self.clock += 1;
-            let extent = self.extents.create(slot, pages, (pages * PAGE) as u32, self.clock);
-            self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.pool);
+            let at = self.backing.pool.address(slot);
+            let extent = self.extents.create(at, pages, (pages * PAGE) as u32, self.clock);
+            self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.backing);
             self.drop_extent(extent);
         }
     }
@@ -467,11 +471,16 @@ impl<M: Memory> Tracker<M> {
             if viewed < core.len() - core.len() / 4 || viewed < ISLAND_PAGES * PAGE {
                 continue;
             }
-            if let Some((slot, moved)) = self.move_out(core, true, site) {
-                self.pool.hold(slot, moved.pages(), site, false);
-            }
-            self.trim_pool();
+            self.unmap_resident(core, site);
         }
+    }
+
+    /// Moves what is resident of `core`, whole pages whose content nobody is owed, out of the way.
+    pub(super) fn unmap_resident(&mut self, core: Span, site: SiteId) {
+        if let Some((slot, moved)) = self.move_out(core, true, site) {
+            self.backing.pool.hold(slot, moved.pages(), site, false);
+        }
+        self.trim_pool();
     }
 
     /// Where the source is not a view (or must not be spread further), unmapped pages of the

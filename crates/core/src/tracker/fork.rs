@@ -25,7 +25,7 @@ impl<M: Memory> Tracker<M> {
         self.take_back_all(|_, _| true);
         let all = Span::new(0, page_down(usize::MAX));
         self.write_out(all, &mut write_out);
-        self.views.remove(all, &mut self.extents, &mut self.pool);
+        self.views.remove(all, &mut self.extents, &mut self.backing);
         self.registered.clear();
         self.filter.track_only(core::iter::empty());
         self.gauges();

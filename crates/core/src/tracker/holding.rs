@@ -19,7 +19,8 @@ impl<M: Memory> Tracker<M> {
             self.exhausted(Lack::Extents);
             return None;
         };
-        Some(self.extents.create(page, pages, 0, self.clock))
+        let at = self.backing.pool.address(page);
+        Some(self.extents.create(at, pages, 0, self.clock))
     }
 
     /// Whether an extent of `pages` may be made.
@@ -43,7 +44,7 @@ impl<M: Memory> Tracker<M> {
 
     pub(super) fn drop_extent(&mut self, extent: ExtentId) {
         if let Some(e) = self.extents.drop_ref(extent) {
-            self.pool.reclaim(e);
+            self.backing.reclaim(e);
         }
     }
 
@@ -69,7 +70,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     pub(super) fn address(&self, extent: ExtentId, offset: u32) -> usize {
-        self.memory.pool_span().start + self.extents.get(extent).page * PAGE + offset as usize
+        self.extents.get(extent).at + offset as usize
     }
 
     /// Makes the unmapped part of `a` a view; the rest is to be copied. Returns the bytes viewed.
@@ -82,7 +83,14 @@ impl<M: Memory> Tracker<M> {
             let offset = a.offset.wrapping_add((at - a.addr) as u32);
             at = run.end;
             if unmapped {
-                self.views.assign(run, a.extent, offset, site, &mut self.extents, &mut self.pool);
+                self.views.assign(
+                    run,
+                    a.extent,
+                    offset,
+                    site,
+                    &mut self.extents,
+                    &mut self.backing,
+                );
                 viewed += run.len();
             } else if a.extent != ExtentId::NONE {
                 let from = self.address(a.extent, offset);

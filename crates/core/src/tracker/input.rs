@@ -240,8 +240,8 @@ impl<M: Memory> Tracker<M> {
             };
             self.open_pages -= pages;
             if self.extents.alive(id) && !self.extents.get(id).filling {
-                let (page, pages) = self.extents.trim(id);
-                self.pool.give(page, pages);
+                let (at, pages) = self.extents.trim(id);
+                self.backing.pool.give(self.backing.pool.page(at), pages);
             }
         }
     }

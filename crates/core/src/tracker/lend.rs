@@ -44,14 +44,17 @@ impl<M: Memory> Tracker<M> {
             return add(&c.unlent_resting, 1);
         }
         let enough = if self.policy.trusts(site) { 1 } else { PASSES_UNPROVED };
-        let base = self.memory.pool_span().start;
         let (mut lent, mut bytes, mut once) = (0u64, 0, false);
         for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
             if id == ExtentId::NONE || len < PIECE_MIN {
                 continue;
             }
             let e = self.extents.get(id);
-            let begins_anew = ((at - base - e.page * PAGE) as u32) < e.mark;
+            // (Others' memory is filled anew once it is released, whoever refers to its pages.)
+            if e.is_foreign() {
+                continue;
+            }
+            let begins_anew = ((at - e.at) as u32) < e.mark;
             if e.lent || e.passes.saturating_add(u8::from(begins_anew)) >= enough {
                 lent |= 1 << i;
                 bytes += len;
@@ -75,7 +78,6 @@ impl<M: Memory> Tracker<M> {
     /// An output was made: `sent` bytes went out, by reference where that was planned and `lent` says that
     /// it came about. Lets go of the extents.
     pub fn output_done(&mut self, plan: &mut OutputPlan, sent: usize, lent: bool) {
-        let base = self.memory.pool_span().start;
         let mut left = sent;
         let (mut bytes, mut pages) = (0, 0);
         for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
@@ -85,7 +87,7 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             let e = self.extents.get_mut(id);
-            let offset = (at - base - e.page * PAGE) as u32;
+            let offset = (at - e.at) as u32;
             if offset < e.mark {
                 e.passes = e.passes.saturating_add(1);
             }
@@ -158,12 +160,12 @@ impl<M: Memory> Tracker<M> {
             }
             let Some((slot, moved)) = self.move_out(run, false, site) else { break };
             self.clock += 1;
-            let filled = moved.len() as u32;
-            let extent = self.extents.create(slot, moved.pages(), filled, self.clock);
+            let (at, filled) = (self.backing.pool.address(slot), moved.len() as u32);
+            let extent = self.extents.create(at, moved.pages(), filled, self.clock);
             // It was sent before.
             let e = self.extents.get_mut(extent);
             (e.useful, e.adopted, e.passes) = (true, true, 1);
-            self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.pool);
+            self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.backing);
             self.drop_extent(extent);
             adopted += moved.len();
             if moved != run {

@@ -69,11 +69,11 @@ impl<M: Memory> Tracker<M> {
     /// # Errors
     /// [`FillError::Again`]: read events first.
     pub fn evict(&mut self, pages: usize) -> Result<bool, FillError> {
-        let over = |t: &Self| {
-            t.extents.bytes() > t.limits.extent_bytes / 4 * 3
-                || t.registered.count() > t.limits.ranges / 4 * 3
+        let books_over = |t: &Self| {
+            t.registered.count() > t.limits.ranges / 4 * 3
                 || t.views.count() > t.limits.views / 4 * 3
         };
+        let over = |t: &Self| t.extents.bytes() > t.limits.extent_bytes / 4 * 3 || books_over(t);
         if !over(self) {
             self.wants_eviction = false;
             return Ok(false);
@@ -83,7 +83,11 @@ impl<M: Memory> Tracker<M> {
             self.wants_eviction = false;
             return Ok(false);
         }
-        used.extend(self.extents.iter().map(|(_, e)| e.used));
+        // (Of memory, only our own is short.)
+        let all = books_over(self);
+        used.extend(
+            self.extents.iter().filter(|(_, e)| all || !e.is_foreign()).map(|(_, e)| e.used),
+        );
         let oldest = used.len().div_ceil(8).saturating_sub(1);
         let limit = if used.is_empty() { 0 } else { *used.select_nth_unstable(oldest).1 };
         let mut victims: Vec<Span> = Vec::new();
@@ -92,7 +96,8 @@ impl<M: Memory> Tracker<M> {
             if found >= pages {
                 break;
             }
-            let old = v.extent == ExtentId::NONE || self.extents.get(v.extent).used <= limit;
+            let e = (v.extent != ExtentId::NONE).then(|| self.extents.get(v.extent));
+            let old = e.is_none_or(|e| e.used <= limit && (all || !e.is_foreign()));
             if old && victims.last().is_none_or(|l| start >= l.end) {
                 // Whole registered ranges, where they are not huge: a hole would make two of one.
                 let near = Span::sized(page_down(start).saturating_sub(NEAR), 2 * NEAR);

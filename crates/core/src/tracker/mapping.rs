@@ -43,7 +43,14 @@ impl<M: Memory> Tracker<M> {
                     self.policy.wasted(site, end - run.start);
                 }
                 self.policy.freed(site);
-                self.views.assign(run, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
+                self.views.assign(
+                    run,
+                    ExtentId::NONE,
+                    0,
+                    site,
+                    &mut self.extents,
+                    &mut self.backing,
+                );
             }
         }
         self.trim_pool();
@@ -53,7 +60,7 @@ impl<M: Memory> Tracker<M> {
     /// The kernel removed the mapping of `span` (munmap, brk, a mapping over it): all that was
     /// known of it is void.
     pub fn unmapped(&mut self, span: Span) {
-        self.views.remove(span.hull(), &mut self.extents, &mut self.pool);
+        self.views.remove(span.hull(), &mut self.extents, &mut self.backing);
         self.forget_registration(span.hull());
         self.excluded.unmapped(span.hull());
         self.trim_pool();
@@ -72,7 +79,7 @@ impl<M: Memory> Tracker<M> {
     /// its registration.
     pub fn remapped(&mut self, from: usize, to: usize, len: usize) {
         let (old, new) = (Span::sized(from, len), Span::sized(to, len));
-        self.views.remove(new, &mut self.extents, &mut self.pool);
+        self.views.remove(new, &mut self.extents, &mut self.backing);
         self.registered.remove(new);
         let moved: Vec<Span> = {
             let mut found = Vec::new();
@@ -108,7 +115,7 @@ impl<M: Memory> Tracker<M> {
     /// Forgets all tracking of `span` without touching memory or kernel: its mapping is about to
     /// go away inside the allocator, and its addresses may come back before the kernel's report.
     pub fn forget(&mut self, span: Span) {
-        self.views.remove(span.core(), &mut self.extents, &mut self.pool);
+        self.views.remove(span.core(), &mut self.extents, &mut self.backing);
         self.forget_registration(span.core());
         self.gauges();
     }
@@ -117,7 +124,7 @@ impl<M: Memory> Tracker<M> {
     /// fresh memory.
     pub fn relinquish(&mut self, span: Span) {
         let span = span.hull();
-        self.views.remove(span, &mut self.extents, &mut self.pool);
+        self.views.remove(span, &mut self.extents, &mut self.backing);
         let mut at = span.start;
         while let Some(r) = self.registered.next_in(at, span.end) {
             self.memory.unregister(r);
@@ -154,7 +161,7 @@ impl<M: Memory> Tracker<M> {
     /// The mapping is gone: so is what was detached.
     pub fn drop_detached(&mut self, detached: &Detached) {
         if let Some(mut leaving) = self.leaves(detached) {
-            leaving.views.remove(Span::new(0, usize::MAX), &mut self.extents, &mut self.pool);
+            leaving.views.remove(Span::new(0, usize::MAX), &mut self.extents, &mut self.backing);
         }
         self.trim_pool();
         self.gauges();
@@ -178,12 +185,12 @@ impl<M: Memory> Tracker<M> {
             self.filter.track(r);
             for (start, v) in leaving.views.iter_from(r.start).take_while(|(s, _)| *s < r.end) {
                 let span = Span::new(start, v.end);
-                let (extents, pool) = (&mut self.extents, &mut self.pool);
-                self.views.assign(span, v.extent, v.offset, v.site, extents, pool);
+                let (extents, backing) = (&mut self.extents, &mut self.backing);
+                self.views.assign(span, v.extent, v.offset, v.site, extents, backing);
             }
         }
         let mut views = leaving.views;
-        views.remove(Span::new(0, usize::MAX), &mut self.extents, &mut self.pool);
+        views.remove(Span::new(0, usize::MAX), &mut self.extents, &mut self.backing);
     }
 
     /// In a forked child: nobody here carries on with the calls that were about to unmap.

@@ -4,7 +4,7 @@
 //!
 //! 1. A program page that has views is registered, missing, and tiled by views. A page without
 //!    views is none of our business.
-//! 2. Bytes `..filled` of an extent never change while it has references.
+//! 2. Bytes `..filled` of an extent never change while it has references, whose memory it may be.
 //!
 //! Every change from "resident" to "unmapped" and back is made here, under the tracker's lock,
 //! together with the kernel call that does it. Copies of bytes are handed to the caller.
@@ -21,6 +21,8 @@
 //! | `mapping` | the memory map changes: freed, unmapped, dropped, moved |
 //! | `fork` | a forked child takes the books over, or gives them up |
 //! | `holding`, `pool` | extents are made, held, let go; the pages behind them |
+//! | `regions` | memory of others that extents lie in; it is released, or called back |
+//! | `reference` | received bytes that lie in such a region already |
 //! | `limits` | least-recently-used views give way |
 //! | `obstacles` | what stood in a copy's way |
 //! | `check` | the invariants, for tests |
@@ -38,6 +40,8 @@ mod moving;
 mod obstacles;
 mod output;
 mod pool;
+mod reference;
+mod regions;
 mod touch;
 mod vacant;
 
@@ -47,7 +51,7 @@ pub use self::pool::PoolShape;
 
 use self::input::OPEN_TAILS;
 use self::mapping::Leaving;
-use self::pool::Pool;
+use self::regions::Backing;
 use self::touch::PIECES;
 use crate::excluded::Excluded;
 use crate::extents::{ExtentId, Extents};
@@ -95,7 +99,7 @@ pub struct Tracker<M> {
     pub memory: M,
     views: Views,
     extents: Extents,
-    pool: Pool,
+    backing: Backing,
     registered: Ranges,
     /// Never to be moved.
     excluded: Excluded,
@@ -132,12 +136,12 @@ impl<M: Memory> Tracker<M> {
         filter: &'static Filter,
         counters: &'static Counters,
     ) -> Self {
-        let pool = Pool::new(shape);
+        let backing = Backing::new(shape, memory.pool_span().start);
         Self {
             memory,
             views: Views::new(),
             extents: Extents::new(),
-            pool,
+            backing,
             registered: Ranges::new(),
             excluded: Excluded::new(),
             leaving: Vec::new(),
@@ -166,7 +170,7 @@ impl<M: Memory> Tracker<M> {
         c.extents.store(self.extents.count() as u64, Relaxed);
         c.extent_bytes.store(self.extents.bytes() as u64, Relaxed);
         c.views.store(self.views.count() as u64, Relaxed);
-        c.pool_free_bytes.store((self.pool.ready_pages() * PAGE) as u64, Relaxed);
+        c.pool_free_bytes.store((self.backing.pool.ready_pages() * PAGE) as u64, Relaxed);
         c.registered_ranges.store(self.registered.count() as u64, Relaxed);
     }
 }

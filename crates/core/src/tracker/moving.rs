@@ -54,7 +54,7 @@ impl<M: Memory> Tracker<M> {
             calls += 1;
             gone += taken.pages;
             if !self.memory.discard(slot + moved, taken.pages) {
-                self.pool.hold(slot + moved, taken.pages, site, false);
+                self.backing.pool.hold(slot + moved, taken.pages, site, false);
                 vacant = gone;
             }
         }
@@ -66,9 +66,9 @@ impl<M: Memory> Tracker<M> {
         }
         self.policy.moved(site, calls, gone);
         self.displaced = (self.displaced + moved).min(DISPLACED_MAX);
-        self.pool.vacant.give(slot + vacant, pages - vacant);
+        self.backing.pool.vacant.give(slot + vacant, pages - vacant);
         let unmapped = Span::sized(span.start, gone * PAGE);
-        self.views.assign(unmapped, ExtentId::NONE, 0, site, &mut self.extents, &mut self.pool);
+        self.views.assign(unmapped, ExtentId::NONE, 0, site, &mut self.extents, &mut self.backing);
         if discard {
             return (moved > 0).then(|| (slot, Span::sized(span.start, moved * PAGE)));
         }
@@ -127,7 +127,7 @@ impl<M: Memory> Tracker<M> {
     /// that many were moved out before. (128 pages that are touched one by one take 82 us, provided by one call 32; copying
     /// them four times takes less.) `site` pays.
     pub(super) fn repopulate(&mut self, pages: Span, site: SiteId) {
-        self.views.remove(pages, &mut self.extents, &mut self.pool);
+        self.views.remove(pages, &mut self.extents, &mut self.backing);
         let wanted = pages.pages().min(REPOPULATE_MAX).min(self.displaced);
         let mut filled = 0;
         if wanted >= ISLAND_PAGES {
@@ -143,7 +143,7 @@ impl<M: Memory> Tracker<M> {
 
     /// Ends the views of whole pages and lets the kernel provide fresh ones when they are touched.
     pub(super) fn give_back(&mut self, pages: Span) {
-        self.views.remove(pages, &mut self.extents, &mut self.pool);
+        self.views.remove(pages, &mut self.extents, &mut self.backing);
         self.memory.unregister(pages);
         add(&self.counters.registrations, 1);
         self.forget_registration(pages);

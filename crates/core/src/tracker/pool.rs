@@ -3,7 +3,6 @@
 use super::Tracker;
 use crate::extents::Extent;
 use crate::memory::Memory;
-use crate::views::Reclaim;
 use uncopy_counters::add;
 use uncopy_decide::SiteId;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
@@ -42,6 +41,8 @@ struct Held {
 /// dropped, they stay what they are for whoever has them, and our addresses get others.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
+    /// Where its page number 0 is.
+    base: usize,
     boundary: usize,
     /// Missing pages that moves may fill.
     pub(super) vacant: FreeRuns,
@@ -57,9 +58,9 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// All of it without memory behind it.
-    pub(super) fn new(shape: PoolShape) -> Self {
-        let mut pool = Self { boundary: shape.boundary, ..Self::default() };
+    /// All of it, from the address `base` on, without memory behind it.
+    pub(super) fn new(shape: PoolShape, base: usize) -> Self {
+        let mut pool = Self { base, boundary: shape.boundary, ..Self::default() };
         pool.vacant.give(0, shape.boundary);
         pool.fresh.give(shape.boundary, shape.pages - shape.boundary);
         pool
@@ -70,9 +71,21 @@ impl Pool {
         page < self.boundary
     }
 
-    /// Whether nobody but us ever had the pages of `e`, so that they may be written to.
+    /// Whether nobody but us ever had the pages of `e`, which lies here, so that they may be written to.
     pub(super) fn is_ours_alone(&self, e: &Extent) -> bool {
-        !e.lent && !self.was_programs(e.page)
+        !e.lent && !self.was_programs(self.page(e.at))
+    }
+
+    /// Where the page of number `page` is.
+    #[inline]
+    pub(super) fn address(&self, page: usize) -> usize {
+        self.base + page * PAGE
+    }
+
+    /// The number of the page at `at`.
+    #[inline]
+    pub(super) fn page(&self, at: usize) -> usize {
+        (at - self.base) / PAGE
     }
 
     /// Pages that nobody else has ever had.
@@ -99,6 +112,17 @@ impl Pool {
         }
     }
 
+    /// The extent `e`, which lay here, is gone.
+    #[inline]
+    pub(super) fn take_back(&mut self, e: &Extent) {
+        let page = self.page(e.at);
+        if self.is_ours_alone(e) {
+            self.give(page, e.pages);
+        } else {
+            self.hold(page, e.pages, e.lender, e.lent);
+        }
+    }
+
     fn take(&mut self, pages: usize) -> Option<usize> {
         self.recent
             .take(pages)
@@ -111,52 +135,42 @@ impl Pool {
     }
 }
 
-impl Reclaim for Pool {
-    fn reclaim(&mut self, e: Extent) {
-        if self.is_ours_alone(&e) {
-            self.give(e.page, e.pages);
-        } else {
-            self.hold(e.page, e.pages, e.lender, e.lent);
-        }
-    }
-}
-
 impl<M: Memory> Tracker<M> {
     /// Pages for an extent.
     pub(super) fn take_pages(&mut self, pages: usize) -> Option<usize> {
         self.sweep_if_many();
-        self.pool.take(pages).or_else(|| {
+        self.backing.pool.take(pages).or_else(|| {
             self.sweep_held(0);
-            self.pool.take(pages)
+            self.backing.pool.take(pages)
         })
     }
 
     /// Pages that a move may fill.
     pub(super) fn take_vacant(&mut self, pages: usize) -> Option<usize> {
-        self.pool.vacant.take(pages).or_else(|| {
+        self.backing.pool.vacant.take(pages).or_else(|| {
             self.sweep_held(0);
-            self.pool.vacant.take(pages)
+            self.backing.pool.vacant.take(pages)
         })
     }
 
     /// Drops what is held and not viewed any more, if it is much.
     fn sweep_if_many(&mut self) {
-        self.sweep_held(HELD_PAGES.min(self.pool.boundary / 16));
+        self.sweep_held(HELD_PAGES.min(self.backing.pool.boundary / 16));
     }
 
     /// Drops what is held and not viewed any more, if it is more than `most` pages.
     fn sweep_held(&mut self, most: usize) {
-        if self.pool.held_pages <= most {
+        if self.backing.pool.held_pages <= most {
             return;
         }
         let mut kept = Vec::new();
-        for run in core::mem::take(&mut self.pool.held) {
+        for run in core::mem::take(&mut self.backing.pool.held) {
             // Where the kernel refuses, nobody uses them again.
             if !self.memory.discard(run.page, run.pages) {
                 kept.push(run);
                 continue;
             }
-            self.pool.held_pages -= run.pages;
+            self.backing.pool.held_pages -= run.pages;
             if run.lent {
                 self.policy.dropped(run.site, run.pages);
                 add(&self.counters.dropped_pages, run.pages as u64);
@@ -164,14 +178,14 @@ impl<M: Memory> Tracker<M> {
                 self.policy.page_work();
                 add(&self.counters.retired_pages, run.pages as u64);
             }
-            self.pool.vacate(run.page, run.pages);
+            self.backing.pool.vacate(run.page, run.pages);
         }
-        self.pool.held = kept;
+        self.backing.pool.held = kept;
     }
 
     /// Takes every free page out of the pool, for good: `leave` is told their runs, by first page and number.
     pub fn shed_pool(&mut self, mut leave: impl FnMut(&mut M, usize, usize)) {
-        let Pool { vacant, recent, ready, fresh, .. } = &mut self.pool;
+        let Pool { vacant, recent, ready, fresh, .. } = &mut self.backing.pool;
         while let Some((page, pages)) = recent.take_any() {
             leave(&mut self.memory, page, pages);
         }
@@ -180,28 +194,28 @@ impl<M: Memory> Tracker<M> {
                 leave(&mut self.memory, page, pages);
             }
         }
-        for run in core::mem::take(&mut self.pool.held) {
+        for run in core::mem::take(&mut self.backing.pool.held) {
             leave(&mut self.memory, run.page, run.pages);
         }
-        self.pool.held_pages = 0;
+        self.backing.pool.held_pages = 0;
         self.gauges();
     }
 
     pub(super) fn trim_pool(&mut self) {
         self.sweep_if_many();
-        if self.pool.ready_pages() <= 2 * READY_PAGES {
+        if self.backing.pool.ready_pages() <= 2 * READY_PAGES {
             return;
         }
         self.policy.page_work();
-        while self.pool.ready_pages() > READY_PAGES {
-            if let Some((page, pages)) = self.pool.recent.take_any() {
-                self.pool.ready.give(page, pages);
-            } else if let Some((page, pages)) = self.pool.ready.take_longest() {
+        while self.backing.pool.ready_pages() > READY_PAGES {
+            if let Some((page, pages)) = self.backing.pool.recent.take_any() {
+                self.backing.pool.ready.give(page, pages);
+            } else if let Some((page, pages)) = self.backing.pool.ready.take_longest() {
                 if !self.memory.discard(page, pages) {
-                    self.pool.ready.give(page, pages);
+                    self.backing.pool.ready.give(page, pages);
                     return;
                 }
-                self.pool.fresh.give(page, pages);
+                self.backing.pool.fresh.give(page, pages);
             } else {
                 return;
             }

@@ -110,9 +110,9 @@ impl<M: Memory> Tracker<M> {
     /// The page at `addr` was filled while the books were frozen.
     pub fn filled_meanwhile(&mut self, addr: usize) {
         let page = Span::sized(page_down(addr), PAGE);
-        self.views.remove(page, &mut self.extents, &mut self.pool);
+        self.views.remove(page, &mut self.extents, &mut self.backing);
         for leaving in &mut self.leaving {
-            leaving.views.remove(page, &mut self.extents, &mut self.pool);
+            leaving.views.remove(page, &mut self.extents, &mut self.backing);
         }
     }
 
@@ -152,7 +152,7 @@ impl<M: Memory> Tracker<M> {
             // What is there ends to be a view at once: the program may write to it without a fault.
             if end_views {
                 let there = Span::sized(page, filled * PAGE);
-                self.views.remove(there, &mut self.extents, &mut self.pool);
+                self.views.remove(there, &mut self.extents, &mut self.backing);
                 add(&self.counters.materialized_pages, filled as u64);
             }
             result?;
@@ -161,7 +161,7 @@ impl<M: Memory> Tracker<M> {
         Ok(())
     }
 
-    fn materialize_pages(&mut self, pages: Span) -> Result<(), FillError> {
+    pub(super) fn materialize_pages(&mut self, pages: Span) -> Result<(), FillError> {
         self.fill(pages, true)
     }
 
@@ -195,7 +195,7 @@ impl<M: Memory> Tracker<M> {
     }
 }
 
-/// Adds a piece, joined to the one before where it follows it in the pool.
+/// Adds a piece, joined to the one before where it follows it in memory.
 fn push_piece(pieces: &mut Vec<Piece>, piece: Piece) {
     match (pieces.last_mut(), piece) {
         (Some(Piece::Bytes { from, len }), Piece::Bytes { from: next, len: more })

@@ -14,7 +14,7 @@ impl<M: Memory> Tracker<M> {
         if !self.books_have_room() || !self.register(pages, 0) {
             return false;
         }
-        self.views.assign(pages, ExtentId::NONE, 0, 0, &mut self.extents, &mut self.pool);
+        self.views.assign(pages, ExtentId::NONE, 0, 0, &mut self.extents, &mut self.backing);
         self.gauges();
         true
     }

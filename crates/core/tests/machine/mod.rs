@@ -1,5 +1,9 @@
 //! A machine that has pages or not, as the kernel keeps them; it refuses at random if told to.
 
+#[allow(dead_code, reason = "not every test that has a machine has regions of others")]
+pub mod foreign;
+
+use foreign::Foreign;
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span};
@@ -41,6 +45,8 @@ pub struct Machine {
     pub lent: Vec<(usize, Vec<u8>)>,
     /// Pages of the program's that somebody outside refers to, wherever they are by now.
     pub references: Vec<Reference>,
+    /// Regions of others.
+    pub foreign: Vec<Foreign>,
 }
 
 /// A page that the program gave to the kernel by reference.
@@ -70,6 +76,7 @@ impl Machine {
             refusals,
             lent: Vec::new(),
             references: Vec::new(),
+            foreign: Vec::new(),
         }
     }
 
@@ -110,6 +117,19 @@ impl Machine {
     pub fn pool_byte(&mut self, addr: usize) -> &mut u8 {
         let page = self.pool[(addr - POOL) / PAGE].get_or_insert_with(|| Box::new([0; PAGE]));
         &mut page[addr % PAGE]
+    }
+
+    /// The region of somebody else's that `addr` lies in.
+    pub fn foreign_at(&mut self, addr: usize) -> Option<&mut Foreign> {
+        self.foreign.iter_mut().find(|f| f.span().contains(addr))
+    }
+
+    /// A byte of an extent.
+    pub fn extent_byte(&mut self, addr: usize) -> u8 {
+        match self.foreign_at(addr) {
+            Some(f) => f.byte_in_use(addr),
+            None => *self.pool_byte(addr),
+        }
     }
 
     fn refuse(&mut self) -> bool {
@@ -155,15 +175,24 @@ impl Memory for Machine {
         Taken { pages: from.pages(), stop: Stop::Done }
     }
 
-    fn put_back(&mut self, to: Span, slot: usize) -> usize {
+    fn put_back(&mut self, to: Span, from: usize) -> usize {
         assert!(self.registered.next_gap(to.start, to.end).is_none(), "unregistered move");
+        assert_eq!(from % PAGE, 0, "a move of parts of pages");
         for i in 0..to.pages() {
             let there = &self.program[page_of(to.start) + i];
             assert!(there.is_none(), "moved onto a page of the program's");
-            if self.refuse() || self.pool[slot + i].is_none() {
+            if self.refuse() {
                 return i;
             }
-            self.program[page_of(to.start) + i] = self.pool[slot + i].take();
+            let from = from + i * PAGE;
+            let page = match self.foreign_at(from) {
+                Some(f) => f.move_page(from),
+                None => self.pool[(from - POOL) / PAGE].take(),
+            };
+            if page.is_none() {
+                return i;
+            }
+            self.program[page_of(to.start) + i] = page;
         }
         to.pages()
     }
@@ -205,7 +234,7 @@ impl Memory for Machine {
         for p in pieces {
             match *p {
                 Piece::Bytes { from, len } => {
-                    bytes.extend((0..len).map(|i| *self.pool_byte(from + i)));
+                    bytes.extend((0..len).map(|i| self.extent_byte(from + i)));
                 }
                 Piece::Zero { len } => bytes.resize(bytes.len() + len, 0),
             }

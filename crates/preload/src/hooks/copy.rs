@@ -16,6 +16,7 @@ use uncopy_counters::add;
 use uncopy_kernel::{critical, early};
 use uncopy_process::process::Process;
 use uncopy_stack::copy::{Source, copy};
+use uncopy_stack::stack::Host;
 
 /// Copies below this many bytes are never looked at.
 const LOOK: usize = 4096;
@@ -233,6 +234,12 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
     let source = if input { Source::Input } else { Source::Other };
     // SAFETY: the caller's promise to memcpy.
     unsafe { copy(&PROCESS, dst, src, n, caller, source, real::copy_bytes) }
+}
+
+/// What stacks need of the process that they run in.
+#[inline(always)]
+pub fn host() -> Host {
+    Host { process: &PROCESS, copy_bytes: real::copy_bytes, on_own_stack }
 }
 
 /// Whether `addr` is on the running thread's stack, which is never unmapped. A thread's stack ends

@@ -3,17 +3,17 @@
 //! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
 //! place of its buffer.
 
-use super::copy::on_own_stack;
+use super::copy::{host, on_own_stack};
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use uncopy_stack::buffers::{Buffers, each, give, header, take};
-use uncopy_stack::file;
+use uncopy_stack::buffers::{Buffers, Pieces, each, give, header, take};
 use uncopy_stack::input::{input, input_listed, remember};
-use uncopy_stack::on::On;
+use uncopy_stack::linux::on::On;
+use uncopy_stack::linux::{Read, Receive, file};
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.
 const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
@@ -47,46 +47,37 @@ with_caller!(
     "`pread64`: on x86-64 the same as [`pread`]."
 );
 
-/// A large read of a regular file may be answered from memory; see [`uncopy_stack::file`].
+/// A large read of a regular file may be answered from memory; see [`uncopy_stack::linux::file`].
 #[inline]
-unsafe fn from_kept_file(
+fn from_kept_file(
     fd: c_int,
     buf: *mut c_void,
     n: size_t,
     at: Option<off_t>,
     caller: usize,
-) -> Option<ssize_t> {
-    if !file::perhaps(&PROCESS, n) || on_own_stack(buf as usize) {
-        return None;
-    }
-    // SAFETY: the program's own arguments; the pieces are its buffer, or memory of ours.
-    unsafe {
-        file::read(&PROCESS, fd, buf as usize, n, at, caller, real::copy_bytes, |p, at| {
-            real::preadv(fd, p.as_ptr(), p.len() as c_int, at)
-        })
-    }
+) -> Option<file::Read> {
+    let perhaps = file::perhaps(&PROCESS, n) && !on_own_stack(buf as usize);
+    perhaps.then_some(file::Read { fd, dst: buf as usize, at, caller, host: host() })
 }
 
 unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
-    // SAFETY: the program's own arguments.
-    if let Some(n) = unsafe { from_kept_file(fd, buf, n, None, caller) } {
-        return n;
-    }
-    let buffers = Buffers::one(buf as usize, n);
-    // SAFETY: the program's own arguments, or pieces of extents in place of its buffer.
-    input(
+    let kept = from_kept_file(fd, buf, n, None, caller);
+    // SAFETY: the program's own arguments, or pieces of extents (or of memory of ours) in place of its buffer.
+    let call = Receive::new(
         &PROCESS,
         On::Descriptor(fd),
-        &buffers,
-        real::copy_bytes,
         || unsafe { real::read(fd, buf, n) },
-        |p| unsafe {
+        |p: &mut Pieces| unsafe {
             Some(match p.as_slice() {
                 [one] => real::read(fd, one.iov_base, one.iov_len),
                 many => real::readv(fd, many.as_ptr(), many.len() as c_int),
             })
         },
-    )
+    );
+    // SAFETY: as above.
+    let positioned =
+        |p: &[iovec], at| unsafe { real::preadv(fd, p.as_ptr(), p.len() as c_int, at) };
+    input(Read { call, kept, positioned }, &Buffers::one(buf as usize, n), &host())
 }
 
 unsafe extern "C" fn pread_for(
@@ -97,25 +88,23 @@ unsafe extern "C" fn pread_for(
     caller: usize,
 ) -> ssize_t {
     before_positioned(at, n);
-    // SAFETY: the program's own arguments.
-    if let Some(n) = unsafe { from_kept_file(fd, buf, n, Some(at), caller) } {
-        return n;
-    }
-    let buffers = Buffers::one(buf as usize, n);
+    let kept = from_kept_file(fd, buf, n, Some(at), caller);
     // SAFETY: as in `read`.
-    input(
+    let call = Receive::new(
         &PROCESS,
         On::Descriptor(fd),
-        &buffers,
-        real::copy_bytes,
         || unsafe { real::pread(fd, buf, n, at) },
-        |p| unsafe {
+        |p: &mut Pieces| unsafe {
             Some(match p.as_slice() {
                 [one] => real::pread(fd, one.iov_base, one.iov_len, at),
                 many => real::preadv(fd, many.as_ptr(), many.len() as c_int, at),
             })
         },
-    )
+    );
+    // SAFETY: as in `read`.
+    let positioned =
+        |p: &[iovec], at| unsafe { real::preadv(fd, p.as_ptr(), p.len() as c_int, at) };
+    input(Read { call, kept, positioned }, &Buffers::one(buf as usize, n), &host())
 }
 
 /// `read(2)` with a known buffer size.
@@ -141,14 +130,13 @@ pub unsafe extern "C" fn __read_chk(
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: as in `read`; a negative count becomes one that is refused.
     unsafe {
-        input_listed(
+        let call = Receive::new(
             &PROCESS,
             On::Descriptor(fd),
-            (iov, count as usize),
-            real::copy_bytes,
             || real::readv(fd, iov, count),
-            |p| Some(real::readv(fd, p.as_ptr(), p.len() as c_int)),
-        )
+            |p: &mut Pieces| Some(real::readv(fd, p.as_ptr(), p.len() as c_int)),
+        );
+        input_listed(call, (iov, count as usize), &host())
     }
 }
 
@@ -196,14 +184,13 @@ pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: 
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `readv`.
     unsafe {
-        input_listed(
+        let call = Receive::new(
             &PROCESS,
             On::Descriptor(fd),
-            (iov, count as usize),
-            real::copy_bytes,
             || real::preadv(fd, iov, count, at),
-            |p| Some(real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
-        )
+            |p: &mut Pieces| Some(real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
+        );
+        input_listed(call, (iov, count as usize), &host())
     }
 }
 
@@ -238,14 +225,13 @@ pub unsafe extern "C" fn preadv2(
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `readv`.
     unsafe {
-        input_listed(
+        let call = Receive::new(
             &PROCESS,
             On::Descriptor(fd),
-            (iov, count as usize),
-            real::copy_bytes,
             || real::preadv2(fd, iov, count, at, flags),
-            |p| Some(real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags)),
-        )
+            |p: &mut Pieces| Some(real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags)),
+        );
+        input_listed(call, (iov, count as usize), &host())
     }
 }
 
@@ -359,30 +345,31 @@ unsafe fn receive(
     // What the plain call would have been refused for after it had received.
     let mut unwritten = false;
     // SAFETY: pieces of extents in place of the buffer; the address goes through a message header.
+    let scattered = |p: &mut Pieces| unsafe {
+        if let [one] = p.as_slice() {
+            return Some(if addr.is_null() {
+                real::recv(fd, one.iov_base, one.iov_len, flags)
+            } else {
+                real::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
+            });
+        }
+        let mut msg: msghdr = core::mem::zeroed();
+        if !addr.is_null() {
+            // (Otherwise the kernel's own EFAULT or EINVAL.)
+            let room = take(len).filter(|n| (*n as c_int) >= 0)?;
+            msg.msg_name = addr.cast();
+            msg.msg_namelen = room;
+        }
+        msg.msg_iov = p.as_mut_ptr();
+        msg.msg_iovlen = p.len();
+        let received = real::recvmsg(fd, &mut msg, flags);
+        if received >= 0 && !addr.is_null() {
+            unwritten = !give(len, msg.msg_namelen);
+        }
+        Some(received)
+    };
     let received =
-        input(&PROCESS, On::Vectored, &buffers, real::copy_bytes, as_it_is, |p| unsafe {
-            if let [one] = p.as_slice() {
-                return Some(if addr.is_null() {
-                    real::recv(fd, one.iov_base, one.iov_len, flags)
-                } else {
-                    real::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
-                });
-            }
-            let mut msg: msghdr = core::mem::zeroed();
-            if !addr.is_null() {
-                // (Otherwise the kernel's own EFAULT or EINVAL.)
-                let room = take(len).filter(|n| (*n as c_int) >= 0)?;
-                msg.msg_name = addr.cast();
-                msg.msg_namelen = room;
-            }
-            msg.msg_iov = p.as_mut_ptr();
-            msg.msg_iovlen = p.len();
-            let received = real::recvmsg(fd, &mut msg, flags);
-            if received >= 0 && !addr.is_null() {
-                unwritten = !give(len, msg.msg_namelen);
-            }
-            Some(received)
-        });
+        input(Receive::new(&PROCESS, On::Vectored, as_it_is, scattered), &buffers, &host());
     if unwritten { not_given() } else { received }
 }
 
@@ -406,13 +393,11 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
         let known = if flags & UNUSUAL == 0 { header(&PROCESS, msg) } else { None };
         let Some(known) = known else { return real::recvmsg(fd, msg, flags) };
         let mut unwritten = false;
-        let received = input_listed(
+        let call = Receive::new(
             &PROCESS,
             On::Vectored,
-            (known.msg_iov, known.msg_iovlen),
-            real::copy_bytes,
             || real::recvmsg(fd, msg, flags),
-            |p| {
+            |p: &mut Pieces| {
                 let mut other = known;
                 other.msg_iov = p.as_mut_ptr();
                 other.msg_iovlen = p.len();
@@ -427,6 +412,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
                 Some(received)
             },
         );
+        let received = input_listed(call, (known.msg_iov, known.msg_iovlen), &host());
         if unwritten { not_given() } else { received }
     }
 }

@@ -3,7 +3,7 @@
 //! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
 //! place of its buffers.
 
-use super::copy::on_own_stack;
+use super::copy::host;
 use super::ours::perhaps_tracked as perhaps_tracked_range;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
@@ -20,8 +20,9 @@ use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::{
     Buffers, IOV_MAX, Pieces, each, give, header, list, perhaps_tracked, take,
 };
-use uncopy_stack::on::On;
-use uncopy_stack::output::{Stream, output, output_listed};
+use uncopy_stack::linux::on::On;
+use uncopy_stack::linux::{Send, Stream};
+use uncopy_stack::output::{output, output_listed};
 
 /// The kernel will read these buffers after the call: their pages must stay where they are, so that it sees what the program
 /// writes there until then. (That pages are never filled with anything else, though somebody refers to them of whom we do not
@@ -82,7 +83,6 @@ fn stream(fd: c_int, flags: c_int, plain: bool, caller: usize) -> Option<Stream>
         },
         plain: plain && flags & !KNOWN == 0,
         caller,
-        movable: |addr| !on_own_stack(addr),
     })
 }
 
@@ -93,19 +93,19 @@ unsafe extern "C" fn write_from(
     caller: usize,
 ) -> ssize_t {
     // SAFETY: the program's own arguments, or the same bytes from where they are.
-    output(
+    let call = Send::new(
         &PROCESS,
         On::Descriptor(fd),
-        &Buffers::one(buf as usize, n),
         stream(fd, 0, true, caller),
         || unsafe { real::write(fd, buf, n) },
-        |p| unsafe {
+        |p: &Pieces| unsafe {
             match p.as_slice() {
                 [one] => real::write(fd, one.iov_base, one.iov_len),
                 many => real::writev(fd, many.as_ptr(), many.len() as c_int),
             }
         },
-    )
+    );
+    output(call, &Buffers::one(buf as usize, n), &host())
 }
 
 unsafe extern "C" fn writev_from(
@@ -116,14 +116,14 @@ unsafe extern "C" fn writev_from(
 ) -> ssize_t {
     // SAFETY: as in `write`.
     unsafe {
-        output_listed(
+        let call = Send::new(
             &PROCESS,
             On::Descriptor(fd),
-            (iov, count as usize),
             stream(fd, 0, true, caller),
             || real::writev(fd, iov, count),
-            |p| real::writev(fd, p.as_ptr(), p.len() as c_int),
-        )
+            |p: &Pieces| real::writev(fd, p.as_ptr(), p.len() as c_int),
+        );
+        output_listed(call, (iov, count as usize), &host())
     }
 }
 
@@ -135,19 +135,19 @@ unsafe extern "C" fn writev_from(
 pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t {
     before_positioned(at, n);
     // SAFETY: as in `write`.
-    output(
+    let call = Send::new(
         &PROCESS,
         On::Descriptor(fd),
-        &Buffers::one(buf as usize, n),
         None,
         || unsafe { real::pwrite(fd, buf, n, at) },
-        |p| unsafe {
+        |p: &Pieces| unsafe {
             match p.as_slice() {
                 [one] => real::pwrite(fd, one.iov_base, one.iov_len, at),
                 many => real::pwritev(fd, many.as_ptr(), many.len() as c_int, at),
             }
         },
-    )
+    );
+    output(call, &Buffers::one(buf as usize, n), &host())
 }
 
 /// `pwrite64`: on x86-64 the same.
@@ -170,14 +170,14 @@ pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at:
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `write`.
     unsafe {
-        output_listed(
+        let call = Send::new(
             &PROCESS,
             On::Descriptor(fd),
-            (iov, count as usize),
             None,
             || real::pwritev(fd, iov, count, at),
-            |p| real::pwritev(fd, p.as_ptr(), p.len() as c_int, at),
-        )
+            |p: &Pieces| real::pwritev(fd, p.as_ptr(), p.len() as c_int, at),
+        );
+        output_listed(call, (iov, count as usize), &host())
     }
 }
 
@@ -212,14 +212,14 @@ pub unsafe extern "C" fn pwritev2(
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `write`.
     unsafe {
-        output_listed(
+        let call = Send::new(
             &PROCESS,
             On::Descriptor(fd),
-            (iov, count as usize),
             None,
             || real::pwritev2(fd, iov, count, at, flags),
-            |p| real::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags),
-        )
+            |p: &Pieces| real::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags),
+        );
+        output_listed(call, (iov, count as usize), &host())
     }
 }
 
@@ -284,7 +284,7 @@ unsafe fn transmit(
     flags: c_int,
     (addr, len): (*const sockaddr, socklen_t),
     caller: usize,
-    as_it_is: impl FnOnce() -> ssize_t,
+    mut as_it_is: impl FnMut() -> ssize_t,
 ) -> ssize_t {
     let buffers = Buffers::one(buf as usize, n);
     if flags & MSG_ZEROCOPY != 0 {
@@ -293,7 +293,7 @@ unsafe fn transmit(
     }
     let stream = stream(fd, flags, addr.is_null() && len == 0, caller);
     // SAFETY: as in `write`.
-    output(&PROCESS, On::Vectored, &buffers, stream, as_it_is, |p| unsafe {
+    let gathered = |p: &Pieces| unsafe {
         match p.as_slice() {
             [one] if addr.is_null() && len == 0 => real::send(fd, one.iov_base, one.iov_len, flags),
             [one] => real::sendto(fd, one.iov_base, one.iov_len, flags, addr, len),
@@ -304,7 +304,8 @@ unsafe fn transmit(
                 send_pieces(fd, &msg, many, flags)
             }
         }
-    })
+    };
+    output(Send::new(&PROCESS, On::Vectored, stream, as_it_is, gathered), &buffers, &host())
 }
 
 unsafe fn send_pieces(fd: c_int, like: &msghdr, pieces: &[iovec], flags: c_int) -> ssize_t {
@@ -335,14 +336,14 @@ unsafe extern "C" fn sendmsg_from(
             return real::sendmsg(fd, msg, flags);
         }
         let plain = known.msg_name.is_null() && known.msg_controllen == 0;
-        output_listed(
+        let call = Send::new(
             &PROCESS,
             On::Vectored,
-            (known.msg_iov, known.msg_iovlen),
             stream(fd, flags, plain, caller),
             || real::sendmsg(fd, msg, flags),
             |p: &Pieces| send_pieces(fd, &known, p, flags),
-        )
+        );
+        output_listed(call, (known.msg_iov, known.msg_iovlen), &host())
     }
 }
 

@@ -24,7 +24,7 @@ pub const NAME: &str = "__file-copier";
 /// How a file is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum CopyMethod {
     /// `read` and `write`, piece by piece.
     Read,
     /// To a socket written from a mapping, to a file copied from mapping to mapping.
@@ -37,7 +37,7 @@ pub enum Way {
     Range,
 }
 
-impl Way {
+impl CopyMethod {
     /// As a person writes it.
     pub fn text(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ pub struct CopyPlan {
     /// Where to.
     pub to: Target,
     /// How.
-    pub way: Way,
+    pub way: CopyMethod,
     /// Bytes that are read at a time.
     pub piece: usize,
 }
@@ -161,14 +161,14 @@ impl Copier<'_> {
             target.as_ref().map(AsRawFd::as_raw_fd).or(socket).expect("a file or a socket"),
         );
         match self.plan.way {
-            Way::Read => self.by_reading(input, output),
-            Way::Mmap => by_mapping(input, target.as_ref(), output, size),
-            Way::Sendfile => each(size, |left| {
+            CopyMethod::Read => self.by_reading(input, output),
+            CopyMethod::Mmap => by_mapping(input, target.as_ref(), output, size),
+            CopyMethod::Sendfile => each(size, |left| {
                 // SAFETY: both descriptors are ours; there is no offset to write to.
                 unsafe { libc::sendfile(output, input, std::ptr::null_mut(), left) }
             }),
-            Way::Splice => self.by_splicing(input, output, size),
-            Way::Range => each(size, |left| {
+            CopyMethod::Splice => self.by_splicing(input, output, size),
+            CopyMethod::Range => each(size, |left| {
                 let none = std::ptr::null_mut();
                 // SAFETY: as above.
                 unsafe { libc::copy_file_range(input, none, output, none, left, 0) }

@@ -6,7 +6,7 @@ use std::process::Command;
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
 
-use super::place::Place;
+use super::place::WorkDirectory;
 use crate::Outcome;
 use crate::bench::own_process::cpu_ns;
 use crate::bench::side::Side;
@@ -61,7 +61,12 @@ pub struct Times {
 }
 
 /// Compiles and measures; copies are compared each time.
-pub fn measure(size: usize, repeats: usize, place: &Place, library: &Path) -> Outcome<Java> {
+pub fn measure(
+    size: usize,
+    repeats: usize,
+    place: &WorkDirectory,
+    library: &Path,
+) -> Outcome<Java> {
     let classes = place.other("classes");
     let refused = compile(place, &classes).err();
     if refused.is_some() {
@@ -97,14 +102,16 @@ pub fn measure(size: usize, repeats: usize, place: &Place, library: &Path) -> Ou
     Ok(Java { size, refused: None, methods })
 }
 
-fn compile(place: &Place, classes: &Path) -> Outcome {
+fn compile(place: &WorkDirectory, classes: &Path) -> Outcome {
     let source = place.other("ArticleCopy.java");
     std::fs::write(&source, SOURCE).map_err(|e| format!("cannot write the program ({e})"))?;
     let output = Command::new("javac").arg("-d").arg(classes).arg(&source).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("javac: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(e) => Err(format!("javac cannot be run ({e})")),
+        Err(e) => Err(format!(
+            "javac cannot be run ({e}); install it: apt-get install default-jdk-headless"
+        )),
     }
 }
 
@@ -112,7 +119,7 @@ fn compile(place: &Place, classes: &Path) -> Outcome {
 fn run(
     method: &str,
     side: Side,
-    place: &Place,
+    place: &WorkDirectory,
     classes: &Path,
     library: &Path,
 ) -> Outcome<[f64; 2]> {

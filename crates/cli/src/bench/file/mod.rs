@@ -17,9 +17,9 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
 
-use self::copier::{CopyPlan, Target, Way};
+use self::copier::{CopyMethod, CopyPlan, Target};
 use self::java::Java;
-use self::place::Place;
+use self::place::WorkDirectory;
 use super::receiver::{Done, Listener, Order, Receiver, Socket};
 use super::send::shortened;
 use super::server_process::ServerProcess;
@@ -40,7 +40,7 @@ pub struct FileArgs {
     pub to: Vec<To>,
     /// Ways besides that of the plain program
     #[arg(long, value_enum, value_delimiter = ',', default_value = "mmap,sendfile,splice,range")]
-    pub ways: Vec<Way>,
+    pub ways: Vec<CopyMethod>,
     /// Bytes that the program reads at a time
     #[arg(long, value_name = "SIZE", default_value = "256K", value_parser = size)]
     pub piece: usize,
@@ -102,7 +102,7 @@ pub struct FileRow {
     pub to: To,
     /// Bytes of the file.
     pub size: usize,
-    /// Plain `read` and `write`, the same under uncopy, then the other ways.
+    /// Plain `read` and `write`, the same again (what it differs by is noise), under uncopy, then the other ways.
     pub columns: Vec<Column>,
 }
 
@@ -110,9 +110,9 @@ pub struct FileRow {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Column {
     /// The way.
-    pub way: Way,
-    /// Whether under uncopy.
-    pub uncopy: bool,
+    pub way: CopyMethod,
+    /// On which side.
+    pub side: Side,
     /// Why there are no numbers.
     pub refused: Option<String>,
     /// The program's CPU time for a file.
@@ -158,10 +158,11 @@ pub fn measure(args: &FileArgs, library: &Path) -> Outcome<FileResults> {
     cores::pin(*available.get(1).unwrap_or(&available[0]))?;
     let largest = args.sizes.iter().copied().max().unwrap_or(0);
     let largest = if args.java { largest.max(args.java_size) } else { largest };
-    let place = Place::new(args.dir.as_deref(), 2 * largest + (64 << 20))?;
+    let place = WorkDirectory::new(args.dir.as_deref(), 2 * largest + (64 << 20))?;
     warm::memory((3 * largest).max(256 << 20))?;
-    let mut ways = vec![(Way::Read, Side::Plain), (Way::Read, Side::Uncopy)];
-    ways.extend(args.ways.iter().filter(|w| **w != Way::Read).map(|w| (*w, Side::Plain)));
+    let mut ways =
+        [Side::Plain, Side::Again, Side::Uncopy].map(|side| (CopyMethod::Read, side)).to_vec();
+    ways.extend(args.ways.iter().filter(|w| **w != CopyMethod::Read).map(|w| (*w, Side::Plain)));
     let bar = progress::bar(args.to.len() * args.sizes.len() * args.repeats * ways.len());
     let mut rows = Vec::new();
     for &size in &args.sizes {
@@ -207,13 +208,13 @@ struct Job<'a> {
     args: &'a FileArgs,
     to: To,
     size: usize,
-    place: &'a Place,
+    place: &'a WorkDirectory,
     library: &'a Path,
     core: usize,
 }
 
 impl Job<'_> {
-    fn sample(&self, way: Way, side: Side) -> Outcome<Sample> {
+    fn sample(&self, way: CopyMethod, side: Side) -> Outcome<Sample> {
         let listener = Listener::new(Socket::Tcp)?;
         let to = match self.to {
             To::Socket => Target::Socket(listener.address()?),
@@ -274,7 +275,7 @@ impl Job<'_> {
     }
 }
 
-fn column(way: Way, side: Side, samples: &[Sample]) -> Column {
+fn column(way: CopyMethod, side: Side, samples: &[Sample]) -> Column {
     let cpu =
         || samples.iter().map(|s| quotient(s.timed.cpu_ns as f64 / 1e3, s.timed.messages as f64));
     let rate = || {
@@ -282,7 +283,7 @@ fn column(way: Way, side: Side, samples: &[Sample]) -> Column {
     };
     Column {
         way,
-        uncopy: side == Side::Uncopy,
+        side,
         refused: samples.iter().find_map(|s| s.timed.refused.clone()),
         cpu_us: round(median(cpu()), 2),
         cpu_us_spread: spread(cpu(), 2),
@@ -294,7 +295,11 @@ fn column(way: Way, side: Side, samples: &[Sample]) -> Column {
 
 /// The column's headline.
 pub fn name(column: &Column) -> &'static str {
-    if column.uncopy { "read, write, uncopy" } else { column.way.text() }
+    match column.side {
+        Side::Uncopy => "read, write, uncopy",
+        Side::Again => "read, write, again",
+        _ => column.way.text(),
+    }
 }
 
 fn table(rows: &[FileRow]) -> Table {

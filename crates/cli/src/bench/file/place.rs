@@ -16,13 +16,13 @@ pub fn unit(size: usize) -> usize {
 }
 
 /// A directory with a source and a target.
-pub struct Place {
+pub struct WorkDirectory {
     directory: PathBuf,
     /// Name of the file system.
     pub file_system: &'static str,
 }
 
-impl Place {
+impl WorkDirectory {
     /// In `directory`, or where memory is a file system.
     pub fn new(directory: Option<&Path>, needed: usize) -> Outcome<Self> {
         let memory = Path::new("/dev/shm");
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_copy_is_compared_and_the_directory_goes() {
         for size in [5000, 3 << 20] {
-            let place = Place::new(Some(&std::env::temp_dir()), size).unwrap();
+            let place = WorkDirectory::new(Some(&std::env::temp_dir()), size).unwrap();
             place.fill(size).unwrap();
             fs::copy(place.source(), place.target()).unwrap();
             assert_eq!(place.compare(size), Ok(size as u64));

@@ -122,15 +122,20 @@ impl About {
         if self.minutes < MINUTES / 2.0 {
             warnings.push(format!("Made in {} minutes: a look, not a measurement.", self.minutes));
         }
-        let [before, after] = self.load;
-        if before > 0.5 || after > 1.5 {
-            warnings.push(format!(
-                "The machine was busy with other work: {before:.1} runnable threads a core before, {after:.1} \
-                 at the end. Throughput suffers from that on all sides; CPU a message much less. The second plain side shows it."
-            ));
-        }
+        warnings.extend(self.busy());
         warnings.extend(self.failed.iter().map(|why| format!("Not measured: {why}")));
         warnings
+    }
+
+    /// That others used the machine too, if they did.
+    pub fn busy(&self) -> Option<String> {
+        let [before, after] = self.load;
+        (before > 0.5 || after > 1.5).then(|| {
+            format!(
+                "The machine was busy with other work: {before:.1} runnable threads a core before, {after:.1} \
+                 at the end. Throughput suffers from that on all sides; CPU a message much less. The second plain side shows it."
+            )
+        })
     }
 
     /// When it began, in UTC.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::modes::Mode;
 
 /// A row that has begun is measured to its end, so the plan ends a little before the time is over.
-const PLANNED: f64 = 0.97;
+const PLANNED: f64 = 0.98;
 
 /// What is left.
 pub struct Budget {

@@ -4,7 +4,8 @@
 
 use super::row_pictures::{What, axis, cpu_axis, plot, point, points, rate_axis, ratio_point};
 use super::section::{Fact, Section, dashed, line, times};
-use crate::bench::Row;
+use crate::bench::echo_chart::chart;
+use crate::bench::echo_rows::Row;
 use crate::bench::echo_table::{places_text, ratio};
 use crate::bench::figures::FigureResults;
 use crate::bench::plot::{At, Line, Plot, Point, Rule, Scale, Stroke, Unit};
@@ -224,13 +225,14 @@ pub fn connections(mut section: Section, results: &FigureResults) -> Section {
         places_text(&rows)
     );
     for row in rows.iter().filter(|row| row.copies > 0) {
-        let noun = if row.connections == 1 { "connection" } else { "connections" };
+        let counted =
+            |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         section.facts.push(Fact::new(
             format!(
-                "{}, {} copies, {} {noun}",
+                "{}, {}, {}",
                 units::size(row.size as u64),
-                row.copies,
-                row.connections
+                counted(row.copies, "copy", "copies"),
+                counted(row.connections, "connection", "connections")
             ),
             "not measured",
             format!(
@@ -242,4 +244,10 @@ pub fn connections(mut section: Section, results: &FigureResults) -> Section {
         ));
     }
     section
+}
+
+/// What `uncopy demo` draws, of figure 4's rows.
+pub fn bars(results: &FigureResults) -> String {
+    let rows = results.series.iter().flat_map(|s| &s.rows);
+    chart(rows.filter(|row| [0, 1, 4, 12].contains(&row.copies)))
 }

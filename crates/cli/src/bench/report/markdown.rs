@@ -8,9 +8,10 @@ use super::about::About;
 use super::section::{Section, Table};
 use crate::{Outcome, units};
 
-/// What stands around the table in the README.
-const BEGIN: &str = "<!-- written by `make numbers`: begin -->";
-const END: &str = "<!-- written by `make numbers`: end -->";
+/// What stands around a part of the README.
+fn marks(name: &str) -> [String; 2] {
+    ["begin", "end"].map(|end| format!("<!-- {name}, written by `make numbers`: {end} -->"))
+}
 
 /// All of it.
 pub fn page(about: &About, summary: Option<&Table>, sections: &[Section]) -> String {
@@ -31,19 +32,22 @@ pub fn page(about: &About, summary: Option<&Table>, sections: &[Section]) -> Str
             let _ = writeln!(text, "![{}]({}.svg)", line(&plot.title), plot.name);
         }
         if !section.facts.is_empty() {
-            let rows = section
-                .facts
-                .iter()
-                .map(|fact| vec![fact.about.clone(), fact.paper.to_owned(), fact.here.clone()]);
-            let _ = write!(
-                text,
-                "\n{}\n",
-                table(&Table::new(&["", "published", "here"], rows.collect()))
-            );
+            let _ = write!(text, "\n{}\n", table(&facts(section)));
         }
         let _ = write!(text, "{}\nAlone: `{}`.\n", table(&section.table), section.command);
     }
     text
+}
+
+/// What was found; beside what was published, where pictures are compared.
+fn facts(section: &Section) -> Table {
+    let published = !section.plots.is_empty();
+    let rows = section.facts.iter().map(|fact| {
+        let paper = published.then(|| fact.paper.to_owned());
+        [fact.about.clone()].into_iter().chain(paper).chain([fact.here.clone()]).collect()
+    });
+    let header: &[&str] = if published { &["", "published", "here"] } else { &["", "here"] };
+    Table::new(header, rows.collect())
 }
 
 /// Where, when and with what.
@@ -69,10 +73,9 @@ fn machine(about: &About) -> String {
 /// What the columns of the first table are.
 fn about_summary(about: &About) -> String {
     format!(
-        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**. Four connections; {}, {}, glibc {},\n\
-         commit {}, {}. The columns between show where the gain of 1 MB comes from: glibc told to keep its memory, uncopy\n\
-         without elision, and what elision adds to that. p99: plain's latency over uncopy's, at 1 MB. Noise: the same plain server a\n\
-         second time, at both sizes; differences of that size mean nothing.\n",
+        "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the time. In brackets the same plain\n\
+         server a second time: differences of that size mean nothing. Then what the gain of 1 MB comes from: glibc told to keep its\n\
+         memory; uncopy without elision; what elision adds to that. Four connections. {}, {}, glibc {}, commit {}, {}.\n",
         about.cpu,
         about.congestion,
         about.glibc,
@@ -98,21 +101,34 @@ fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Puts the first table between the marks of the file at `path`.
-pub fn replace(path: &Path, about: &About, summary: &Table) -> Outcome {
-    let bad = |why: &dyn std::fmt::Display| {
-        format!("cannot put the table into {} ({why})", path.display())
-    };
-    let text = fs::read_to_string(path).map_err(|e| bad(&e))?;
-    let new = between_marks(&text, &format!("\n{}\n{}", about_summary(about), table(summary)))
-        .ok_or_else(|| bad(&format!("it has no lines '{BEGIN}' and '{END}'")))?;
-    fs::write(path, new).map_err(|e| bad(&e))
+/// What the README has of a report.
+pub struct Excerpt {
+    /// What gains and what does not.
+    pub table: Table,
+    /// The echo server's bars.
+    pub chart: String,
 }
 
-fn between_marks(text: &str, new: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{new}\n{END}{after}"))
+/// Puts the first table and the bars between the marks of the file at `path`.
+pub fn replace(path: &Path, about: &About, excerpt: &Excerpt) -> Outcome {
+    let bad = |why: &dyn std::fmt::Display| {
+        format!("cannot put the numbers into {} ({why})", path.display())
+    };
+    let mut text = fs::read_to_string(path).map_err(|e| bad(&e))?;
+    let chart = format!("```\n{}\n```", excerpt.chart.trim_end());
+    let busy = about.busy().map_or_else(String::new, |busy| format!("\n> {busy}\n"));
+    let first = format!("{}{busy}\n{}", about_summary(about), table(&excerpt.table));
+    for (name, new) in [("chart", chart), ("table", first)] {
+        text = between(&text, &marks(name), new.trim_end())
+            .ok_or_else(|| bad(&format!("it has no lines '{}'", marks(name).join("' and '"))))?;
+    }
+    fs::write(path, text).map_err(|e| bad(&e))
+}
+
+fn between(text: &str, [begin, end]: &[String; 2], new: &str) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n{new}\n{end}{after}"))
 }
 
 #[cfg(test)]
@@ -127,10 +143,11 @@ mod tests {
 
     #[test]
     fn what_stands_between_the_marks_is_replaced_and_nothing_else() {
-        let text = format!("top\n{BEGIN}\nold\n{END}\nbottom\n");
-        let new = between_marks(&text, "| new |").unwrap();
-        assert_eq!(new, format!("top\n{BEGIN}\n| new |\n{END}\nbottom\n"));
-        assert_eq!(between_marks(&new, "| new |").unwrap(), new);
-        assert!(between_marks("no marks", "").is_none());
+        let [begin, end] = marks("table");
+        let text = format!("top\n{begin}\nold\n{end}\nbottom\n");
+        let new = between(&text, &marks("table"), "| new |").unwrap();
+        assert_eq!(new, format!("top\n{begin}\n| new |\n{end}\nbottom\n"));
+        assert_eq!(between(&new, &marks("table"), "| new |").unwrap(), new);
+        assert!(between(&text, &marks("chart"), "").is_none());
     }
 }

@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 
 use self::about::About;
 use self::budget::{Budget, text};
+use self::markdown::Excerpt;
 use self::modes::Mode;
-use self::section::Table;
 use crate::run::userfaultfd;
 use crate::{Outcome, library};
 
@@ -51,7 +51,7 @@ pub struct ReportArgs {
     /// Measure nothing: draw the page of the results that are in the directory
     #[arg(long, conflicts_with_all = ["minutes", "only"])]
     redraw: bool,
-    /// Put the first table into this file too, between its marks (the README has them)
+    /// Put the first table and the bars of `demo` into this file too, between its marks (the README has them)
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
     /// The preload library [default: as for 'uncopy run']
@@ -79,13 +79,13 @@ pub fn main(args: &ReportArgs) -> Outcome {
         eprintln!("uncopy: nothing can be elided: {why}");
     }
     fs::create_dir_all(out).map_err(|e| format!("cannot make {} ({e})", out.display()))?;
-    let modes = if args.only.is_empty() { Mode::ALL } else { &args.only };
+    let modes = Mode::in_order(if args.only.is_empty() { Mode::ALL } else { &args.only });
     let begin = Instant::now();
-    let mut budget = Budget::new(begin, Duration::from_secs_f64(args.minutes * 60.0), modes);
+    let mut budget = Budget::new(begin, Duration::from_secs_f64(args.minutes * 60.0), &modes);
     let mut about = About::now(args.minutes, &args.only)?;
     eprintln!("uncopy: this takes {} at most: {}", text(budget.whole()), budget.plan());
-    for mode in modes {
-        let allowed = budget.next(Instant::now(), *mode);
+    for &mode in &modes {
+        let allowed = budget.next(Instant::now(), mode);
         if allowed < mode.least() {
             about.failed.push(format!("{}: no time was left", mode.name()));
             continue;
@@ -117,24 +117,34 @@ pub fn main(args: &ReportArgs) -> Outcome {
 fn draw(args: &ReportArgs, about: &About) -> Outcome {
     let out = &args.out;
     let mut sections = Vec::new();
-    let mut summary: Option<Table> = None;
+    let (mut summary, mut bars) = (None, None);
     for mode in Mode::ALL {
         let path = out.join(format!("{}.json", mode.name()));
         let Ok(json) = fs::read_to_string(&path) else { continue };
         let bad = |e| format!("{} cannot be shown ({e})", path.display());
         sections.push(mode.section(&json).map_err(bad)?);
-        if *mode == Mode::Servers {
-            summary = Some(servers_section::summary(&serde_json::from_str(&json).map_err(bad)?));
+        match mode {
+            Mode::Servers => {
+                summary =
+                    Some(servers_section::summary(&serde_json::from_str(&json).map_err(bad)?));
+            }
+            Mode::Copies => {
+                bars = Some(echo_sections::bars(&serde_json::from_str(&json).map_err(bad)?))
+            }
+            _ => {}
         }
     }
     for plot in sections.iter().flat_map(|s| &s.plots) {
         write(out, &format!("{}.svg", plot.name), &plot.standalone())?;
     }
     write(out, "README.md", &markdown::page(about, summary.as_ref(), &sections))?;
-    if let (Some(readme), Some(summary)) = (&args.readme, &summary) {
-        markdown::replace(readme, about, summary)?;
+    write(out, "index.html", &page::html(about, summary.as_ref(), &sections))?;
+    match (&args.readme, summary, bars) {
+        (Some(readme), Some(table), Some(chart)) => {
+            markdown::replace(readme, about, &Excerpt { table, chart })
+        }
+        _ => Ok(()),
     }
-    write(out, "index.html", &page::html(about, &sections))
 }
 
 fn write(out: &Path, name: &str, text: &str) -> Outcome {

@@ -12,6 +12,8 @@ use super::{
 };
 use crate::Outcome;
 use crate::bench::echo;
+use crate::bench::echo_args::EchoArgs;
+use crate::bench::echo_rows::Row;
 use crate::bench::figures::{
     self, Figure, FigureArgs, FigureResults, LOW_THRESHOLD, MOVING, NO_COPY, NO_POLICY, POLICY,
     SAME, Series,
@@ -20,7 +22,6 @@ use crate::bench::file::{self, FileArgs};
 use crate::bench::send::{self, SendArgs};
 use crate::bench::values::{Settings, defaults};
 use crate::bench::views::{self, ViewsArgs};
-use crate::bench::{EchoArgs, Row};
 
 /// A part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -95,23 +96,30 @@ impl Mode {
     pub fn weight(self) -> u32 {
         match self {
             Self::Servers => 660,
-            Self::Echo => 100,
+            Self::Echo => 110,
             Self::Copies => 30,
             Self::Sizes => 50,
             Self::Threads => 15,
             Self::Faults => 75,
-            Self::Misspeculation => 130,
+            Self::Misspeculation => 140,
             Self::Touch => 25,
-            Self::Views => 15,
-            Self::Send => 15,
+            Self::Views => 20,
+            Self::Send => 18,
             Self::File => 35,
         }
+    }
+
+    /// `modes` in the order in which they are measured: first those that take what they take, so that what they leave is the others'.
+    pub fn in_order(modes: &[Self]) -> Vec<Self> {
+        let mut modes = modes.to_vec();
+        modes.sort_by_key(|mode| mode.least().is_zero());
+        modes
     }
 
     /// What it takes at least, where that can't be shortened.
     pub fn least(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Views | Self::Send => 10,
+            Self::Views | Self::Send => 12,
             Self::File => 20,
             _ => 0,
         })
@@ -138,7 +146,11 @@ impl Mode {
                 json(&views::measure(&args, library)?)
             }
             Self::Send => json(&send::measure(&send_args(allowed < FULL_SEND), library)?),
-            Self::File => json(&file::measure(&file_args(allowed < FULL_FILE), library)?),
+            Self::File => {
+                let results = file::measure(&file_args(allowed < FULL_FILE), library)?;
+                let why = results.java.as_ref().and_then(|java| java.refused.clone());
+                return Ok((json(&results)?, why.into_iter().collect()));
+            }
             _ => unreachable!("the others are figures"),
         };
         Ok((json?, Vec::new()))

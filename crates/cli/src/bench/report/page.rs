@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::about::About;
-use super::section::Section;
+use super::section::{Section, Table};
 use crate::bench::plot::{self, escape};
 use crate::units;
 
 const STYLE: &str = include_str!("page.css");
 
 /// The whole page.
-pub fn html(about: &About, sections: &[Section]) -> String {
+pub fn html(about: &About, gains: Option<&Table>, sections: &[Section]) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
@@ -18,6 +18,11 @@ pub fn html(about: &About, sections: &[Section]) -> String {
         plot::STYLE
     );
     head(about, &mut page);
+    if let Some(gains) = gains {
+        page += "<h2>In short</h2><p>Processor time of a server for a request, plain over uncopy, with four connections: \
+                 above 1 is a gain. In brackets the same plain server a second time.</p>";
+        numbers(gains, &mut page);
+    }
     summary(sections, &mut page);
     for section in sections {
         body(section, &mut page);
@@ -57,7 +62,8 @@ fn head(about: &About, page: &mut String) {
 fn summary(sections: &[Section], page: &mut String) {
     *page += "<h2>Beside what was published</h2><p>Throughput is uncopy over plain, CPU is the server’s               for a message, plain over uncopy: above 1× uncopy is better in both.</p><div class=\"wide\"><table class=\"facts\"><thead><tr>\
               <th></th><th>published</th><th>here</th></tr></thead>";
-    for section in sections.iter().filter(|s| !s.facts.is_empty()) {
+    // (Those without pictures are not in a paper, and show what was found in their own place.)
+    for section in sections.iter().filter(|s| !s.facts.is_empty() && !s.plots.is_empty()) {
         let _ = write!(
             page,
             "<tbody><tr><th colspan=\"3\"><a href=\"#{}\">{}</a></th></tr>",
@@ -104,25 +110,33 @@ fn body(section: &Section, page: &mut String) {
         }
         *page += "</div>";
     }
-    *page += "<details><summary>All numbers</summary><div class=\"wide\"><table class=\"numbers\"><thead><tr>";
-    for cell in &section.table.header {
-        let _ = write!(page, "<th>{}</th>", escape(cell));
-    }
-    *page += "</tr></thead><tbody>";
-    for row in &section.table.rows {
-        *page += "<tr>";
-        for cell in row {
-            let _ = write!(page, "<td>{}</td>", escape(cell));
-        }
-        *page += "</tr>";
-    }
+    *page += "<details><summary>All numbers</summary>";
+    numbers(&section.table, page);
     let _ = write!(
         page,
-        "</tbody></table></div></details><p class=\"meta\">As JSON: <a href=\"{0}.json\">{0}.json</a> · alone: \
+        "</details><p class=\"meta\">As JSON: <a href=\"{0}.json\">{0}.json</a> · alone: \
          <code>{1}</code></p></section>",
         section.name,
         escape(&section.command)
     );
+}
+
+/// A table of numbers.
+fn numbers(table: &Table, page: &mut String) {
+    *page += "<div class=\"wide\"><table class=\"numbers\"><thead><tr>";
+    for cell in &table.header {
+        let _ = write!(page, "<th>{}</th>", escape(cell));
+    }
+    *page += "</tr></thead><tbody>";
+    for row in &table.rows {
+        *page += "<tr>";
+        for cell in row {
+            // (What is bold in markdown.)
+            let _ = write!(page, "<td>{}</td>", escape(&cell.replace("**", "")));
+        }
+        *page += "</tr>";
+    }
+    *page += "</tbody></table></div>";
 }
 
 fn machine(about: &About, page: &mut String) {

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::section::{Table, times, with_spread};
-use crate::bench::Row;
 use crate::bench::echo_plan::Places;
-use crate::bench::echo_rows::Compared;
+use crate::bench::echo_rows::{Compared, Row};
 use crate::bench::echo_table::{ratio, touch_text};
 use crate::bench::figures::FigureResults;
 use crate::bench::plot::{Axis, Line, Plot, Point, Scale, Unit, short};

@@ -3,7 +3,6 @@
 use super::section::{Section, Table};
 use super::servers::{ServerResults, ServerRow};
 use crate::bench::side::Side;
-use crate::bench::stats::quotient;
 use crate::units;
 
 /// As many connections as the table for readers has: neither a ping-pong nor a crowd.
@@ -86,25 +85,23 @@ fn ratio(row: &ServerRow, side: Side) -> String {
     row.sides.get(&side).map_or_else(|| "–".to_owned(), |side| format!("{:.2}", side.cpu_ratio))
 }
 
-/// One line for each server: the table that somebody reads first.
+/// One line for each kind of server: the table that somebody reads first.
 pub fn summary(results: &ServerResults) -> Table {
     let header = [
         "what",
-        "64 KB",
-        "1 MB",
-        "1 MB: memory kept",
+        "64 KB (noise)",
+        "1 MB (noise)",
+        "of it: memory kept",
         "and placed, copied faster",
         "elision's own",
-        "p99",
-        "noise",
     ];
-    let mut names: Vec<&str> = Vec::new();
+    let mut kinds: Vec<(&str, &str)> = Vec::new();
     for row in &results.rows {
-        if !names.contains(&row.name.as_str()) {
-            names.push(&row.name);
+        if !kinds.iter().any(|(words, _)| *words == row.words) {
+            kinds.push((&row.words, &row.name));
         }
     }
-    let rows = names.into_iter().filter_map(|name| {
+    let rows = kinds.into_iter().filter_map(|(words, name)| {
         let at = |size: usize| {
             results
                 .rows
@@ -115,20 +112,14 @@ pub fn summary(results: &ServerResults) -> Table {
         let any = large.or(small)?;
         let of =
             |row: Option<&ServerRow>, side| row.map_or_else(|| "–".into(), |row| ratio(row, side));
-        let p99 = |side: Side| large?.sides.get(&side).map(|side| side.p99_us);
-        let tail = match (p99(Side::Plain), p99(Side::Uncopy)) {
-            (Some(plain), Some(uncopy)) => format!("{:.2}", quotient(plain, uncopy)),
-            _ => "–".to_owned(),
-        };
+        let gain = |row| format!("**{}** ({})", of(row, Side::Uncopy), of(row, Side::Again));
         Some(vec![
-            format!("{}: {}", any.words, named(any)),
-            format!("**{}**", of(small, Side::Uncopy)),
-            format!("**{}**", of(large, Side::Uncopy)),
+            format!("{words}: {}", named(any)),
+            gain(small),
+            gain(large),
             of(large, Side::Kept),
             of(large, Side::NoElision),
             large.map_or_else(|| "–".into(), |row| format!("{:.2}", row.elision_cpu)),
-            tail,
-            format!("{}, {}", of(small, Side::Again), of(large, Side::Again)),
         ])
     });
     Table::new(&header, rows.collect())

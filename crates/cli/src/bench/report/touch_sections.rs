@@ -2,7 +2,7 @@
 
 use super::row_pictures::{What, axis, cpu_axis, plot, points, rate_axis, ratio_point};
 use super::section::{Fact, Section, dashed, line, times};
-use crate::bench::Row;
+use crate::bench::echo_rows::Row;
 use crate::bench::figures::FigureResults;
 use crate::bench::plot::{At, Line, Plot, Rule, Scale, Stroke, Unit};
 use crate::units;

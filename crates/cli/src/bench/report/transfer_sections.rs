@@ -23,6 +23,7 @@ fn color(name: &str) -> usize {
     match name {
         "send, uncopy" | "read, write, uncopy" => 1,
         "MSG_ZEROCOPY" | "mmap" => 2,
+        "send, again" | "read, write, again" => 0,
         "sendfile" => 3,
         "splice" => 4,
         "copy_file_range" => 5,

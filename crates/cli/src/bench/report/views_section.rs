@@ -1,7 +1,7 @@
 //! The cost of an elided copy.
 
 use super::section::{Fact, Section, Table, line, with_spread};
-use crate::bench::plot::{Axis, Plot, Point, Scale, Unit};
+use crate::bench::plot::{Axis, Plot, Point, Scale, Unit, short};
 use crate::bench::stats::quotient;
 use crate::bench::views::{ProcessRow, ViewsResults};
 use crate::units;
@@ -161,6 +161,7 @@ fn table(results: &ViewsResults) -> Table {
         "books alone ns",
         "uncopy ns",
         "plain ns",
+        "plain again ns",
         "live views",
         "elided",
         "verified",
@@ -172,6 +173,7 @@ fn table(results: &ViewsResults) -> Table {
             with_spread(books.ns, books.ns_spread),
             with_spread(row.uncopy_ns, row.uncopy_ns_spread),
             with_spread(row.plain_ns, row.plain_ns_spread),
+            short(row.again_ns),
             units::grouped(row.live_views),
             format!("{:.1}%", row.elided_share * 100.0),
             units::rough_size(row.verified_bytes as f64),

@@ -7,10 +7,12 @@
 //! unsafe: has the tracker copy into the program's buffer. What it leaves to be copied by hand goes
 //! through the kernel, because a program may pass a pointer into nowhere.
 
+use super::Receive;
+use super::on::On;
 use crate::buffers::{Buffers, Pieces, piece};
 use crate::copy::{Source, copy};
-use crate::input::{input, remember};
-use crate::on::On;
+use crate::input::input;
+use crate::stack::Host;
 use core::cell::Cell;
 use libc::iovec;
 use rustix::fd::BorrowedFd;
@@ -22,7 +24,6 @@ use uncopy_kernel::inject;
 use uncopy_kernel::reach::copy_within;
 use uncopy_process::process::Process;
 use uncopy_shelf::Chunk;
-use uncopy_space::pages::CopyBytes;
 
 /// Whether a read of `n` bytes may be answered from a kept file.
 #[inline]
@@ -30,47 +31,54 @@ pub fn perhaps(process: &'static Process, n: usize) -> bool {
     n >= READ_MIN && process.files.allowed()
 }
 
-/// Answers a read of `n` bytes of `fd` at `at` (`None`: at its position, which moves) into the buffer at
-/// `dst`, for the call site that returns to `caller`. `read` is the plain positioned read, as
-/// `preadv(2)` answers. `None`: nothing was done, the call is to be made as it is.
+/// A read that may be answered from a kept file.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// The program's descriptor.
+    pub fd: i32,
+    /// Its buffer.
+    pub dst: usize,
+    /// Where in the file; `None`: at its position, which moves.
+    pub at: Option<i64>,
+    /// Where its call returns to.
+    pub caller: usize,
+    /// What it runs in.
+    pub host: Host,
+}
+
+/// Answers a read of `n` bytes. `positioned` is the plain positioned read, as `preadv(2)` answers. `None`: nothing was done, the call is to
+/// be made as it is.
 ///
 /// # Safety
 /// As for `read(2)`: what is valid of the buffer may be overwritten.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a read's own, where it was called, and what serves it"
-)]
-pub unsafe fn read(
-    process: &'static Process,
-    fd: i32,
-    dst: usize,
+pub(super) unsafe fn read(
+    call: &Read,
     n: usize,
-    at: Option<i64>,
-    caller: usize,
-    copy_bytes: CopyBytes,
-    read: impl Fn(&[iovec], i64) -> isize,
+    positioned: impl Fn(&[iovec], i64) -> isize,
 ) -> Option<isize> {
+    let &Read { fd, dst, at, caller, ref host } = call;
+    let space = &host.process.space;
     // (What a site that rests would have to be copied, the plain read copies faster.)
-    if fd < 0 || at.is_some_and(|at| at < 0) || process.space.pauses().rests(caller, n) {
+    if fd < 0 || at.is_some_and(|at| at < 0) || space.pauses().rests(caller, n) {
         return None;
     }
     // SAFETY: used for calls that answer EBADF if it is not open.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let kept = process.files.ask(file, fd, n)?;
+    let kept = host.process.files.ask(file, fd, n)?;
     let from = match at {
         Some(at) => at as u64,
         None => seek(file, 0)?,
     };
     let want = (kept.size().checked_sub(from)?).min(n as u64) as usize;
-    if want < READ_MIN || n / 2 >= want && process.space.pauses().rests(caller, want) {
+    if want < READ_MIN || n / 2 >= want && space.pauses().rests(caller, want) {
         return None;
     }
-    if !fill(process, &kept, file, from, want, copy_bytes, &read) {
+    if !fill(&kept, file, from, want, host, &positioned) {
         return None;
     }
     if at.is_some() {
         // SAFETY: the caller's promise.
-        return unsafe { deliver(process, &kept, dst, from, want, caller) }
+        return unsafe { deliver(host.process, &kept, dst, from, want, caller) }
             .then_some(want as isize);
     }
     // The position moves first: another thread that reads here now gets what follows, as it does when
@@ -78,11 +86,11 @@ pub unsafe fn read(
     let start = seek(file, want as i64)?.checked_sub(want as u64)?;
     if start == from {
         // SAFETY: the caller's promise.
-        if unsafe { deliver(process, &kept, dst, from, want, caller) } {
+        if unsafe { deliver(host.process, &kept, dst, from, want, caller) } {
             return Some(want as isize);
         }
     }
-    let got = read(&[piece(dst, want)], start as i64);
+    let got = positioned(&[piece(dst, want)], start as i64);
     let short = want as i64 - got.max(0) as i64;
     if short > 0 {
         let _ = rustix::fs::seek(file, SeekFrom::Current(-short));
@@ -98,12 +106,11 @@ fn seek(file: BorrowedFd<'_>, by: i64) -> Option<u64> {
 
 /// Has the chunks of `len` bytes from `from` read, where they are not there. Returns whether all are.
 fn fill(
-    process: &'static Process,
     kept: &Kept,
     file: BorrowedFd<'_>,
     from: u64,
     len: usize,
-    copy_bytes: CopyBytes,
+    host: &Host,
     read: impl Fn(&[iovec], i64) -> isize,
 ) -> bool {
     for chunk in chunks(from, len) {
@@ -111,7 +118,7 @@ fn fill(
             Chunk::There => {}
             Chunk::NotNow => return false,
             Chunk::Yours => {
-                let there = fill_chunk(process, kept, chunk, copy_bytes, &read);
+                let there = fill_chunk(kept, chunk, host, &read);
                 if !kept.filled(chunk, file, there) {
                     return false;
                 }
@@ -123,10 +130,9 @@ fn fill(
 
 /// Reads a chunk into extents.
 fn fill_chunk(
-    process: &'static Process,
     kept: &Kept,
     chunk: usize,
-    copy_bytes: CopyBytes,
+    host: &Host,
     read: impl Fn(&[iovec], i64) -> isize,
 ) -> bool {
     let span = kept.chunk(chunk);
@@ -135,15 +141,14 @@ fn fill_chunk(
     }
     let buffer = Buffers::one(span.start, span.len());
     let offset = (chunk * CHUNK) as i64;
-    let got = input(
-        process,
+    let call = Receive::new(
+        host.process,
         On::Vectored,
-        &buffer,
-        copy_bytes,
         || read(&[piece(span.start, span.len())], offset),
         |p: &mut Pieces| Some(read(p, offset)),
     );
-    add(&process.space.counters().kept_fill_bytes, got.max(0) as u64);
+    let got = input(call, &buffer, host);
+    add(&host.process.space.counters().kept_fill_bytes, got.max(0) as u64);
     got == span.len() as isize
 }
 
@@ -168,7 +173,6 @@ unsafe fn deliver(
     }
     add(&process.space.counters().kept_reads, 1);
     add(&process.space.counters().kept_read_bytes, len as u64);
-    remember(process, core::iter::once((dst, len)), len as isize);
     true
 }
 

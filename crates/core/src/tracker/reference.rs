@@ -1,0 +1,137 @@
+//! Input by reference: what was received lies in somebody else's region already, and the program's buffer becomes a view of it.
+//!
+//! It is a copy that is elided, and so the call site's account decides. What is resident of the buffer is moved out of the way, where it
+//! comes in runs worth that; the parts of pages at its ends are copied.
+
+use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
+use crate::memory::Memory;
+use crate::plan::{Assign, InputPlan};
+use crate::regions::RegionId;
+use uncopy_counters::add;
+use uncopy_decide::{Reason, SiteId};
+use uncopy_ranges::span::{PAGE, Span};
+
+impl<M: Memory> Tracker<M> {
+    /// Makes `buffers` (address and length of each, as for [`Tracker::input_begin`]) views of `received`, ranges of `region` that their
+    /// owner hands over, as far as these reach. What has to be copied is in `plan.copies`; release afterwards.
+    ///
+    /// Returns false where nothing was done: the ranges are still their owner's, and what they hold is to be received as
+    /// any input is.
+    #[must_use]
+    pub fn input_by_reference(
+        &mut self,
+        buffers: &[(usize, usize)],
+        region: RegionId,
+        received: &[Span],
+        caller: usize,
+        plan: &mut InputPlan,
+    ) -> bool {
+        let total = received.iter().map(|r| r.len()).sum();
+        if total < self.policy.threshold() || !fit(buffers, total) || !self.books_have_room() {
+            return false;
+        }
+        let site = self.policy.site(caller, total);
+        if !self.policy.allows(site, total) {
+            self.policy.missed(site, Reason::Resting);
+            return false;
+        }
+        self.clock += 1;
+        if !self.take_in(region, received, plan) {
+            self.policy.missed(site, Reason::ExhaustedBooks);
+            return false;
+        }
+        let before = self.obstacles();
+        let viewed = self.view_received(buffers, received, site, plan);
+        self.traffic += total as u64;
+        if viewed > 0 {
+            self.policy.elided(site, viewed);
+            add(&self.counters.elided_copies, 1);
+            add(&self.counters.elided_bytes, viewed as u64);
+            add(&self.counters.input_bytes, viewed as u64);
+        } else {
+            let why = self.met_since(before).unwrap_or(Reason::Resident);
+            self.policy.missed(site, why);
+        }
+        add(&self.counters.copied_bytes, (total - viewed) as u64);
+        if plan.copies.is_empty() {
+            self.drop_pins(&mut plan.pins);
+        }
+        self.gauges();
+        true
+    }
+
+    /// Makes an extent of each range, pinned; of none, if one cannot be.
+    fn take_in(&mut self, region: RegionId, received: &[Span], plan: &mut InputPlan) -> bool {
+        for &span in received {
+            let taken = !plan.pins.is_full()
+                && span.len() <= EXTENT_MAX_PAGES * PAGE
+                && self.extent_allowed(0)
+                && self.backing.regions.hand_over(region, span);
+            if !taken {
+                for id in plan.pins.drain(..) {
+                    // (Nobody else has seen it.)
+                    let _ = self.extents.drop_ref(id);
+                    self.backing.regions.withdraw(region);
+                }
+                return false;
+            }
+            let id = self.extents.create_foreign(region, span, self.clock);
+            // (What becomes of it, a copy was saved.)
+            self.extents.get_mut(id).useful = true;
+            plan.pins.push(id);
+        }
+        true
+    }
+
+    /// Makes the buffers views of what was taken in, as far as that can be. Returns how many bytes are.
+    fn view_received(
+        &mut self,
+        buffers: &[(usize, usize)],
+        received: &[Span],
+        site: SiteId,
+        plan: &mut InputPlan,
+    ) -> usize {
+        let mut viewed = 0;
+        let mut rooms = buffers.iter().map(|&(addr, len)| Span::sized(addr, len));
+        let mut room = Span::new(0, 0);
+        for (i, range) in received.iter().enumerate() {
+            let mut offset = 0;
+            while offset < range.len() {
+                if room.is_empty() {
+                    let Some(next) = rooms.next() else { return viewed };
+                    room = next;
+                    continue;
+                }
+                let to = Span::sized(room.start, room.len().min(range.len() - offset));
+                room = Span::new(to.end, room.end);
+                self.make_way(to, site);
+                let (addr, len) = (to.start, to.len());
+                let a = Assign { addr, len, extent: plan.pins[i], offset: offset as u32 };
+                viewed += self.assign_or_copy(a, site, &mut plan.copies);
+                offset += len;
+            }
+        }
+        viewed
+    }
+
+    /// What is resident of `to`, which is about to be overwritten, is moved out of the way where it comes in runs worth it.
+    fn make_way(&mut self, to: Span, site: SiteId) {
+        let mut at = to.start;
+        while at < to.end {
+            let (run, unmapped) = self.views.covered_run(at, to.end);
+            at = run.end;
+            let core = run.core();
+            if !unmapped && core.pages() >= ISLAND_PAGES {
+                self.unmap_resident(core, site);
+            }
+        }
+    }
+}
+
+/// Whether `total` bytes fit in the buffers, of which none overlaps another: these are filled in their order.
+fn fit(buffers: &[(usize, usize)], total: usize) -> bool {
+    let room = buffers.iter().fold(0usize, |n, b| n.saturating_add(b.1));
+    let span = |b: &(usize, usize)| Span::sized(b.0, b.1);
+    let apart = |(i, b)| buffers[..i].iter().all(|a| !span(a).overlaps(span(b)));
+    total <= room && buffers.iter().enumerate().all(apart)
+}

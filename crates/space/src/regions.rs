@@ -1,0 +1,75 @@
+//! Memory of others that extents lie in: its owners are told what comes back, and it is called back before fork.
+//!
+//! unsafe: copies what the tracker planned, from a region into the pool.
+
+use crate::space::Space;
+use core::sync::atomic::Ordering;
+use uncopy_core::memory::FillError;
+use uncopy_core::plan::RecallPlan;
+use uncopy_core::regions::{Region, RegionId};
+use uncopy_kernel::critical;
+
+impl Space {
+    /// Whether there may be any region.
+    #[inline]
+    pub(crate) fn has_regions(&self) -> bool {
+        self.regions_begun.load(Ordering::Relaxed)
+    }
+
+    /// From now on bytes of `region` may be handed over: see [`Region`]. It is this process's: a forked child has none, and begins its own.
+    /// `None`: nothing can be tracked now.
+    pub fn begin_region(&'static self, region: Region) -> Option<RegionId> {
+        // (As for the first elided copy: starting makes a thread.)
+        if !self.running() && (critical::inside() || critical::in_handler() || !self.start()) {
+            return None;
+        }
+        self.regions_begun.store(true, Ordering::Relaxed);
+        self.with(|b| b.begin_region(region)).flatten()
+    }
+
+    /// Nothing more of `region` is handed over. Returns whether it is gone; else something of it is still to come back: then this is to be
+    /// asked again. What is viewed of it comes back by [`Space::recall`].
+    pub fn end_region(&'static self, region: RegionId) -> bool {
+        self.with_after_fork(|b| b.end_region(region)).unwrap_or(true)
+    }
+
+    /// What is viewed of `region` (`None`: of all of them) is copied to the pool and comes back, but for what calls under way are
+    /// reading.
+    pub fn recall(&'static self, region: Option<RegionId>) {
+        loop {
+            let mut plan = RecallPlan::default();
+            let planned = self.with_inner_after_fork(|space| {
+                let copy_bytes = space.settings.copy_bytes;
+                space.books.as_mut().map(|b| (b.recall_begin(region, &mut plan), copy_bytes))
+            });
+            let copy_bytes = match planned.flatten() {
+                Some((Ok(()), copy_bytes)) if !plan.moves.is_empty() => copy_bytes,
+                Some((Err(FillError::Again), _)) => {
+                    rustix::thread::sched_yield();
+                    continue;
+                }
+                // Only faults can end these views: they do.
+                Some((Err(FillError::Refused), _)) => {
+                    self.materialize_all();
+                    return;
+                }
+                _ => return,
+            };
+            for c in &plan.copies {
+                // SAFETY: from bytes that stay as they are until they are released, into an extent that nobody knows yet.
+                unsafe { copy_bytes(c.to as *mut u8, c.from as *const u8, c.len) };
+            }
+            self.with_after_fork(|b| b.recall_commit(&mut plan));
+        }
+    }
+
+    /// Tells owners what came back. (Waits for a fork that is under way.)
+    #[cold]
+    pub(crate) fn carry_out_releases(&'static self) {
+        let take =
+            || self.with_inner_after_fork(|s| s.books.as_mut().and_then(|b| b.take_release()));
+        while let Some(release) = take().flatten() {
+            release.carry_out();
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What an IO stack is to us: a producer and a consumer of extents, whatever is below it.
+//!
+//! A stack describes each call that the program makes on it by a value of its own, which implements one half of the trait: [`Input`] for
+//! what brings bytes, [`Output`] for what takes them. Which of the methods are called, and what becomes a view, is decided by
+//! [`input`](crate::input::input) and [`output`](crate::output::output); what a call means (flags, addresses, errors, the connection below) is the
+//! stack's. Nothing here is dispatched at run time.
+
+use crate::buffers::Pieces;
+use libc::iovec;
+use uncopy_core::regions::RegionId;
+use uncopy_process::process::Process;
+use uncopy_ranges::span::Span;
+use uncopy_space::pages::CopyBytes;
+
+pub use uncopy_lend::send::Lent;
+
+/// What stacks need of the process that they run in.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// Its state.
+    pub process: &'static Process,
+    /// Copies bytes without being intercepted.
+    pub copy_bytes: CopyBytes,
+    /// Whether an address is on the running thread's stack, which is never unmapped.
+    pub on_own_stack: fn(usize) -> bool,
+}
+
+/// A call that brings bytes.
+///
+/// Calls that return a number of bytes return what the libc function does: -1 with errno set where it fails.
+pub trait Input {
+    /// Makes the program's own call.
+    fn as_it_is(&mut self) -> isize;
+
+    /// Whether `pieces` pieces may stand for the program's `buffers` buffers. (It is asked before the call is made so.)
+    fn takes(&self, pieces: usize, buffers: usize) -> bool {
+        let _ = (pieces, buffers);
+        true
+    }
+
+    /// Makes the call with `pieces` in place of the program's buffers, which are as long together. `None`: it cannot be made so, and
+    /// nothing has happened; it is made as it is.
+    fn scatter(&mut self, pieces: &mut Pieces) -> Option<isize>;
+
+    /// Answers the call without receiving: what it would bring lies in memory already. `room` is how many bytes the buffers hold.
+    ///
+    /// A stack whose bytes lie in a region of its own hands them over: `hand_over` takes the region, the ranges in their order (no more
+    /// than `room` bytes), and where the program's call returns to. If it returns true the buffers hold the bytes, each of the ranges
+    /// comes back once by [`Owner::release`](uncopy_core::regions::Owner), and the stack counts them as received. If not,
+    /// nothing has happened.
+    ///
+    /// `None`: the call is to be made.
+    fn by_reference(
+        &mut self,
+        room: usize,
+        hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
+    ) -> Option<isize> {
+        let _ = (room, hand_over);
+        None
+    }
+}
+
+/// How an output call may go by reference.
+#[derive(Clone, Copy, Debug)]
+pub struct Lending {
+    /// From so many bytes on.
+    pub from: usize,
+    /// It asks for nothing that a call by reference could not do.
+    pub plain: bool,
+    /// Where the program's call returns to: who lends.
+    pub caller: usize,
+}
+
+/// What sending by reference saves over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saving {
+    /// What it commonly does.
+    Usual,
+    /// Less: the connection itself takes pages at a price.
+    Less,
+}
+
+/// A call that takes bytes.
+pub trait Output {
+    /// Makes the program's own call.
+    fn as_it_is(&mut self) -> isize;
+
+    /// Whether `pieces` pieces may stand for the program's `buffers` buffers.
+    fn takes(&self, pieces: usize, buffers: usize) -> bool {
+        let _ = (pieces, buffers);
+        true
+    }
+
+    /// Makes the call with `pieces` in place of the program's buffers: the same bytes, which are gathered from where they are. `None`: it cannot
+    /// be made so, and nothing has happened.
+    fn gather(&mut self, pieces: &Pieces) -> Option<isize>;
+
+    /// Whether, and how, some of it may go by reference: without a copy, from pages that stay as they are for ever.
+    fn lending(&self) -> Option<Lending> {
+        None
+    }
+
+    /// What that saves for such `pieces`; `None`: they cannot go so to where this call goes.
+    fn saving(&mut self, pieces: &[iovec]) -> Option<Saving> {
+        let _ = pieces;
+        None
+    }
+
+    /// Makes the call, of which the pieces with a bit in `lent` go by reference.
+    fn lend(&mut self, pieces: &Pieces, lent: u64) -> Lent {
+        let _ = (pieces, lent);
+        Lent::No
+    }
+}

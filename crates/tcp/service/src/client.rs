@@ -1,0 +1,98 @@
+//! A program's side: says hello, shows sockets, and learns what became of them without a system call while nothing has.
+//!
+//! unsafe: the mailbox's mapping.
+
+use crate::protocol::{self, Message, VERSION};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use uncopy_tcp_shared::layout::PAGE;
+
+/// The connection to the service.
+#[derive(Debug)]
+pub struct Client {
+    socket: OwnedFd,
+    mailbox: NonNull<AtomicU32>,
+    seen: AtomicU32,
+}
+
+// SAFETY: the mapping belongs to no thread, and is an atomic.
+unsafe impl Send for Client {}
+// SAFETY: as above.
+unsafe impl Sync for Client {}
+
+impl Client {
+    /// Says hello. `doors` are eventfds by which this program wants to be woken. EACCES: the name belongs to another user's process; EPROTO: it
+    /// speaks another version.
+    pub fn connect(name: &str, doors: &[BorrowedFd]) -> Result<Self, Errno> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        let owner = sockopt::socket_peercred(&socket)?.uid;
+        if owner != rustix::process::geteuid() && !owner.is_root() {
+            return Err(Errno::ACCESS);
+        }
+        protocol::send(socket.as_fd(), Message::Hello(VERSION), doors)?;
+        // It answers at once. Somebody who has stopped it shall not stop us.
+        let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&patience))? == 0 {
+            return Err(Errno::TIMEDOUT);
+        }
+        let (message, fds) = protocol::receive(socket.as_fd(), RecvFlags::DONTWAIT)?;
+        let (Message::Welcome(VERSION), [mailbox]) = (message, fds.as_slice()) else {
+            return Err(Errno::PROTO);
+        };
+        // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it is of our user.
+        let mailbox = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                PAGE,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                mailbox,
+                0,
+            )
+        }?;
+        let mailbox = NonNull::new(mailbox.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { socket, mailbox, seen: AtomicU32::new(0) })
+    }
+
+    /// Shows a socket. The answer comes later, or never.
+    pub fn show(&self, token: u64, socket: BorrowedFd) -> Result<(), Errno> {
+        protocol::send(self.socket.as_fd(), Message::Show { token }, &[socket])
+    }
+
+    /// There may be messages: one load.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        // SAFETY: mapped as long as `self` lives.
+        let count = unsafe { self.mailbox.as_ref() }.load(Ordering::Acquire);
+        count != self.seen.load(Ordering::Relaxed)
+    }
+
+    /// The next message, if there is one.
+    pub fn next(&self) -> Option<(Message, Vec<OwnedFd>)> {
+        // SAFETY: as above. Read before the socket: what is counted then was sent before.
+        let count = unsafe { self.mailbox.as_ref() }.load(Ordering::Acquire);
+        let got = protocol::receive(self.socket.as_fd(), RecvFlags::DONTWAIT).ok();
+        if got.is_none() {
+            self.seen.store(count, Ordering::Relaxed);
+        }
+        got
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // SAFETY: ours.
+        let _ = unsafe { rustix::mm::munmap(self.mailbox.as_ptr().cast(), PAGE) };
+    }
+}

@@ -1,0 +1,108 @@
+//! What a shown socket proves. Whoever has a descriptor of a connection's end may speak for that end; so the service looks at its own copy of the
+//! descriptor, and at nothing that the program says.
+//!
+//! unsafe: `getsockopt` for an option that rustix does not know.
+
+use crate::protocol::Reason;
+use rustix::net::{SocketType, getpeername, getsockname, ipproto, sockopt};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// One end of a connection, as the kernel names it. IPv4 stands as the IPv6 address that stands for it, so that the ends of a listener
+/// for both meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EndName {
+    namespace: u64,
+    local: (u128, u16),
+    peer: (u128, u16),
+}
+
+impl EndName {
+    /// The name of its other end.
+    pub fn other(self) -> Self {
+        Self { namespace: self.namespace, local: self.peer, peer: self.local }
+    }
+
+    /// Both ends are on this host, as far as addresses tell: no question to the service otherwise.
+    pub fn is_local(self) -> bool {
+        let address = self.peer.0;
+        let loopback = address == 1 || address >> 24 == 0xFFFF_7F;
+        loopback || address == self.local.0
+    }
+}
+
+fn plain(address: SocketAddr) -> (u128, u16) {
+    let bits = match address.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    (bits, address.port())
+}
+
+fn network_namespace(socket: impl AsFd) -> Option<u64> {
+    /// linux/asm-generic/socket.h, since Linux 5.14.
+    const SO_NETNS_COOKIE: i32 = 71;
+    let (mut cookie, mut length) = (0u64, 8);
+    // SAFETY: writes at most `length` bytes to `cookie`.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    (failed == 0).then_some(cookie)
+}
+
+/// Which end of which connection this is.
+pub fn name(socket: impl AsFd) -> Result<EndName, Reason> {
+    let named = || {
+        let socket = socket.as_fd();
+        if sockopt::socket_type(socket).ok()? != SocketType::STREAM
+            || sockopt::socket_protocol(socket).ok()? != Some(ipproto::TCP)
+        {
+            return None;
+        }
+        let local = SocketAddr::try_from(getsockname(socket).ok()?).ok()?;
+        let peer = SocketAddr::try_from(getpeername(socket).ok()??).ok()?;
+        Some(EndName {
+            namespace: network_namespace(socket)?,
+            local: plain(local),
+            peer: plain(peer),
+        })
+    };
+    named().ok_or(Reason::NotConnected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn the_two_ends_name_each_other_also_across_families() {
+        for (listen, connect) in
+            [("127.0.0.1", "127.0.0.1"), ("[::1]", "[::1]"), ("[::]", "127.0.0.1")]
+        {
+            let Ok(listener) = TcpListener::bind(format!("{listen}:0")) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            let a = TcpStream::connect(format!("{connect}:{port}")).unwrap();
+            let (b, _) = listener.accept().unwrap();
+            assert_eq!(name(&a).unwrap().other(), name(&b).unwrap());
+            assert!(name(&a).unwrap().is_local());
+            assert_eq!(name(&listener), Err(Reason::NotConnected));
+        }
+    }
+
+    #[test]
+    fn what_is_no_tcp_socket_proves_nothing() {
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(name(&unix), Err(Reason::NotConnected));
+        assert_eq!(name(std::fs::File::open("/dev/null").unwrap()), Err(Reason::NotConnected));
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        udp.connect("127.0.0.1:9").unwrap();
+        assert_eq!(name(&udp), Err(Reason::NotConnected));
+    }
+}

@@ -1,0 +1,22 @@
+//! The rendezvous of programs on one host that talk TCP to each other. Each shows its sockets; where both ends of one connection were shown, both
+//! get a slot of a region that only the two of them share (`uncopy-tcp-shared`). No byte of theirs passes through here, and what is
+//! connected goes on when the service ends.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`protocol`] | the messages |
+//! | [`client`] | a program's side of them |
+//! | [`server`] | the loop: programs come, show, and go |
+//! | [`matching`] | ends that wait for their other end |
+//! | [`regions`] | which slots of which regions are whose |
+//! | [`ends`] | what a shown socket proves |
+
+pub mod client;
+pub mod ends;
+pub mod matching;
+pub mod protocol;
+pub mod regions;
+pub mod server;
+
+pub use client::Client;
+pub use server::{Limits, Options, Service, ServiceError};

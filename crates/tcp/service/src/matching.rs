@@ -1,0 +1,79 @@
+//! Ends that were shown and wait for their other end. Nobody's descriptor is kept: a connection must end when its programs close it.
+
+use crate::ends::EndName;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How long an end waits. A server that takes longer than this to accept keeps that connection with Linux.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who showed it, and what that program calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The program.
+    pub program: u64,
+    /// Its name for the socket.
+    pub token: u64,
+}
+
+/// The ends that wait.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    ends: HashMap<EndName, (Shown, Instant)>,
+    order: VecDeque<(Instant, EndName)>,
+    counts: HashMap<u64, usize>,
+}
+
+impl Waiting {
+    /// An end was shown: its other end, if that waits; else this one waits. An older one of the same name has gone: names are used again.
+    pub fn show(&mut self, name: EndName, shown: Shown, now: Instant) -> Option<Shown> {
+        if let Some((other, _)) = self.ends.remove(&name.other()) {
+            self.uncount(other.program);
+            return Some(other);
+        }
+        *self.counts.entry(shown.program).or_default() += 1;
+        if let Some((older, _)) = self.ends.insert(name, (shown, now)) {
+            self.uncount(older.program);
+        }
+        self.order.push_back((now, name));
+        None
+    }
+
+    /// Calls `gone` for each end that has waited long enough.
+    pub fn expire(&mut self, now: Instant, mut gone: impl FnMut(Shown)) {
+        while let Some(&(since, name)) = self.order.front() {
+            if now - since < PATIENCE {
+                break;
+            }
+            self.order.pop_front();
+            if self.ends.get(&name).is_some_and(|(_, shown)| *shown == since)
+                && let Some((shown, _)) = self.ends.remove(&name)
+            {
+                self.uncount(shown.program);
+                gone(shown);
+            }
+        }
+    }
+
+    /// When the next one will have.
+    pub fn next(&self) -> Option<Instant> {
+        self.order.front().map(|(since, _)| *since + PATIENCE)
+    }
+
+    /// A program has gone, and its ends with it.
+    pub fn forget(&mut self, program: u64) {
+        self.ends.retain(|_, (shown, _)| shown.program != program);
+        self.counts.remove(&program);
+    }
+
+    /// How many of a program's wait.
+    pub fn of(&self, program: u64) -> usize {
+        self.counts.get(&program).copied().unwrap_or(0)
+    }
+
+    fn uncount(&mut self, program: u64) {
+        if let Some(count) = self.counts.get_mut(&program) {
+            *count -= 1;
+        }
+    }
+}

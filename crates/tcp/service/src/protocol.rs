@@ -1,0 +1,200 @@
+//! The messages between a program and the service: words of 64 bits over a SOCK_SEQPACKET socket, descriptors beside them. The socket's name is
+//! abstract, so that nothing is left behind by whoever dies, and it is the network namespace's own, as addresses are.
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use uncopy_tcp_shared::layout::DOORS;
+
+/// Both must speak the same: the layout of what is shared is part of it.
+pub const VERSION: u64 = 1;
+const WORDS: usize = 6;
+/// A region's memfd and its other side's doors.
+const DESCRIPTORS: usize = 1 + DOORS;
+
+/// Why a connection stayed Linux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Reason {
+    /// Its other end was not shown in time: its program is not under uncopy, or accepted it too late.
+    PeerNotHere = 1,
+    /// What was shown is no connected TCP socket.
+    NotConnected = 2,
+    /// The program has as many connections, or as much memory, as one may.
+    OverLimit = 3,
+    /// The service could not make memory for it.
+    NoMemory = 4,
+    /// The service did not take the question (it has ended, or is behind).
+    NoService = 5,
+    /// The other end is on another host.
+    Remote = 6,
+}
+
+impl Reason {
+    /// As it is shown.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::PeerNotHere => "the other end is not under uncopy",
+            Self::NotConnected => "not a connected TCP socket",
+            Self::OverLimit => "limit of the service reached",
+            Self::NoMemory => "the service has no memory for it",
+            Self::NoService => "no answer from the service",
+            Self::Remote => "the other end is on another host",
+        }
+    }
+
+    fn of(word: u64) -> Option<Self> {
+        [
+            Self::PeerNotHere,
+            Self::NotConnected,
+            Self::OverLimit,
+            Self::NoMemory,
+            Self::NoService,
+            Self::Remote,
+        ]
+        .into_iter()
+        .find(|reason| *reason as u64 == word)
+    }
+}
+
+/// A message. Who sends which is said there; anything else ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Program: the first one. With its doors (eventfds).
+    Hello(u64),
+    /// Service: the answer. With the mailbox: a memfd whose first word changes with each later message.
+    Welcome(u64),
+    /// Program: with the socket.
+    Show {
+        /// The program's name for it.
+        token: u64,
+    },
+    /// Service: the other end was shown too. With the region's memfd and the other side's doors, if the region is new to this side.
+    Matched {
+        /// As in `Show`.
+        token: u64,
+        /// Which region.
+        region: u64,
+        /// The slot in it.
+        slot: u64,
+        /// Which side of it the program is: 0 or 1.
+        side: u64,
+        /// What both write when they attach.
+        generation: u64,
+    },
+    /// Service: it stays Linux's.
+    Stays {
+        /// As in `Show`.
+        token: u64,
+        /// Why.
+        reason: Reason,
+    },
+    /// Service: the other program of this region has gone.
+    Gone {
+        /// Which region.
+        region: u64,
+    },
+}
+
+impl Message {
+    fn words(self) -> [u64; WORDS] {
+        match self {
+            Self::Hello(version) => [1, version, 0, 0, 0, 0],
+            Self::Welcome(version) => [2, version, 0, 0, 0, 0],
+            Self::Show { token } => [3, token, 0, 0, 0, 0],
+            Self::Matched { token, region, slot, side, generation } => {
+                [4, token, region, slot, side, generation]
+            }
+            Self::Stays { token, reason } => [5, token, reason as u64, 0, 0, 0],
+            Self::Gone { region } => [6, region, 0, 0, 0, 0],
+        }
+    }
+
+    fn of(words: [u64; WORDS]) -> Option<Self> {
+        let [kind, a, b, c, d, e] = words;
+        Some(match kind {
+            1 => Self::Hello(a),
+            2 => Self::Welcome(a),
+            3 => Self::Show { token: a },
+            4 => Self::Matched { token: a, region: b, slot: c, side: d, generation: e },
+            5 => Self::Stays { token: a, reason: Reason::of(b)? },
+            6 => Self::Gone { region: a },
+            _ => return None,
+        })
+    }
+}
+
+/// Sends, without waiting: EAGAIN where the other does not read.
+pub fn send(to: BorrowedFd, message: Message, with: &[BorrowedFd]) -> Result<(), Errno> {
+    let bytes: Vec<u8> = message.words().iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !with.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(with)) {
+        return Err(Errno::INVAL);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    loop {
+        match sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
+            Err(Errno::INTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// Receives one message: EAGAIN where there is none, ECONNRESET where the other has gone, EBADMSG where it is none of ours.
+pub fn receive(from: BorrowedFd, flags: RecvFlags) -> Result<(Message, Vec<OwnedFd>), Errno> {
+    let mut bytes = [0; WORDS * 8 + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut iov = [IoSliceMut::new(&mut bytes)];
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let got = loop {
+        match recvmsg(from, &mut iov, &mut ancillary, flags) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let mut descriptors = vec![];
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            descriptors.extend(fds);
+        }
+    }
+    if got.bytes == 0 {
+        return Err(Errno::CONNRESET);
+    }
+    if got.bytes != WORDS * 8 {
+        return Err(Errno::BADMSG);
+    }
+    let mut words = [0; WORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().map_err(|_| Errno::BADMSG)?);
+    }
+    Ok((Message::of(words).ok_or(Errno::BADMSG)?, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_comes_back_as_it_was() {
+        for message in [
+            Message::Hello(1),
+            Message::Welcome(2),
+            Message::Show { token: u64::MAX },
+            Message::Matched { token: 1, region: 2, slot: 3, side: 1, generation: 5 },
+            Message::Stays { token: 9, reason: Reason::OverLimit },
+            Message::Gone { region: 7 },
+        ] {
+            assert_eq!(Message::of(message.words()), Some(message));
+        }
+        assert_eq!(Message::of([0; WORDS]), None);
+        assert_eq!(Message::of([5, 0, 0, 0, 0, 0]), None);
+    }
+}

@@ -1,0 +1,204 @@
+//! Which slots of which regions are whose. A region belongs to two programs. What they write into it the service reads for one purpose: to learn which
+//! slots both have closed. It neither maps a region nor believes it beyond that: who lies gives away a slot of its own.
+
+use crate::protocol::Reason;
+use std::os::fd::OwnedFd;
+use uncopy_tcp_shared::layout::{HEADER, PAGE, SLOT, SLOTS, header_at, slot_at};
+use uncopy_tcp_shared::region;
+
+/// A region and its two programs (side 0, side 1).
+#[derive(Debug)]
+pub struct Held {
+    /// Its number.
+    pub id: u64,
+    /// The memory.
+    pub memory: OwnedFd,
+    /// Its programs.
+    pub programs: [u64; 2],
+    /// Which of them still live.
+    pub alive: [bool; 2],
+    /// Which of them have its descriptor.
+    pub sent: [bool; 2],
+    /// The generation of each slot in use.
+    slots: [u32; SLOTS],
+    free: Vec<u8>,
+}
+
+/// A slot that was given.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// The region's place in the list.
+    pub region: usize,
+    /// The slot.
+    pub slot: usize,
+    /// Its generation.
+    pub generation: u32,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Regions {
+    /// The list.
+    pub held: Vec<Held>,
+    last_id: u64,
+    generation: u32,
+    scan: usize,
+}
+
+impl Held {
+    /// Gives back what both sides have closed.
+    fn scan(&mut self) {
+        for slot in 0..SLOTS {
+            if self.slots[slot] == 0 {
+                continue;
+            }
+            let mut ends = [0; 128];
+            let at = (slot_at(slot) + header_at() + HEADER - ends.len()) as u64;
+            if rustix::io::pread(&self.memory, &mut ends, at) != Ok(ends.len()) {
+                continue;
+            }
+            let closed = |side: usize| {
+                let word = &ends[side * 64 + 4..side * 64 + 8];
+                !self.alive[side] || word == self.slots[slot].to_ne_bytes()
+            };
+            if closed(0) && closed(1) {
+                self.clear(slot);
+                self.slots[slot] = 0;
+                self.free.push(slot as u8);
+            }
+        }
+    }
+
+    /// The slot is as new, but for warm pages. Where the rings grew beyond their first page, the rest is given back.
+    fn clear(&self, slot: usize) {
+        let at = (slot_at(slot) + header_at()) as u64;
+        let _ = rustix::io::pwrite(&self.memory, &[0; HEADER], at);
+        if self.bytes() > ((SLOTS + 1) * PAGE) as u64 {
+            let page = at / PAGE as u64 * PAGE as u64;
+            let end = (slot_at(slot) + SLOT) as u64;
+            for (from, to) in [(slot_at(slot) as u64, page), (page + PAGE as u64, end)] {
+                let flags =
+                    rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+                let _ = rustix::fs::fallocate(&self.memory, flags, from, to - from);
+            }
+        }
+    }
+
+    /// Memory in use.
+    pub fn bytes(&self) -> u64 {
+        rustix::fs::fstat(&self.memory).map_or(0, |stat| stat.st_blocks as u64 * 512)
+    }
+
+    /// Slots in use.
+    pub fn used(&self) -> usize {
+        SLOTS - self.free.len()
+    }
+}
+
+impl Regions {
+    /// A slot for a connection between two programs: `a` will be the side that [`Held::programs`] says.
+    pub fn give(&mut self, a: u64, b: u64) -> Result<Given, Reason> {
+        let of_both = |held: &Held| {
+            held.alive == [true; 2] && (held.programs == [a, b] || held.programs == [b, a])
+        };
+        let with_room =
+            |list: &[Held]| list.iter().position(|held| of_both(held) && !held.free.is_empty());
+        let mut found = with_room(&self.held);
+        if found.is_none() && !self.held.is_empty() {
+            // One region for each question, in turn: closed slots are found again before long, and no question takes long.
+            let count = self.held.len();
+            if let Some(i) =
+                (1..=count).map(|i| (self.scan + i) % count).find(|&i| of_both(&self.held[i]))
+            {
+                self.scan = i;
+                self.held[i].scan();
+                found = with_room(&self.held);
+            }
+        }
+        let region = match found {
+            Some(i) => i,
+            None => {
+                let memory = region::create().map_err(|_| Reason::NoMemory)?;
+                self.last_id += 1;
+                self.held.push(Held {
+                    id: self.last_id,
+                    memory,
+                    programs: [a, b],
+                    alive: [true; 2],
+                    sent: [false; 2],
+                    slots: [0; SLOTS],
+                    free: (0..=u8::MAX).rev().collect(),
+                });
+                self.held.len() - 1
+            }
+        };
+        self.generation = self.generation.wrapping_add(1).max(1);
+        let held = &mut self.held[region];
+        let slot = held.free.pop().ok_or(Reason::NoMemory)? as usize;
+        held.slots[slot] = self.generation;
+        Ok(Given { region, slot, generation: self.generation })
+    }
+
+    /// A program has gone. Calls `left` with each other program and the region that it shared with it.
+    pub fn forget(&mut self, program: u64, mut left: impl FnMut(u64, u64)) {
+        for held in &mut self.held {
+            for side in 0..2 {
+                if held.programs[side] == program {
+                    held.alive[side] = false;
+                    let other = held.programs[1 - side];
+                    if other != program && held.alive[1 - side] {
+                        left(other, held.id);
+                    }
+                }
+            }
+        }
+        self.held.retain(|held| held.alive[0] && held.alive[1]);
+    }
+
+    /// Connections of a program.
+    pub fn flows_of(&self, program: u64) -> usize {
+        self.of(program).map(Held::used).sum()
+    }
+
+    /// Bytes that they use.
+    pub fn bytes_of(&self, program: u64) -> u64 {
+        self.of(program).map(Held::bytes).sum()
+    }
+
+    fn of(&self, program: u64) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(move |held| held.programs.contains(&program))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(held: &Held, slot: usize, side: usize, generation: u32) {
+        let at = (slot_at(slot) + header_at() + HEADER - 128 + side * 64 + 4) as u64;
+        rustix::io::pwrite(&held.memory, &generation.to_ne_bytes(), at).unwrap();
+    }
+
+    #[test]
+    fn slots_that_both_closed_are_given_again_and_others_are_not() {
+        let mut regions = Regions::default();
+        let given: Vec<_> = (0..SLOTS).map(|_| regions.give(1, 2).unwrap()).collect();
+        assert_eq!(regions.held.len(), 1);
+        close(&regions.held[0], 7, 0, given[7].generation);
+        close(&regions.held[0], 9, 0, given[9].generation);
+        close(&regions.held[0], 9, 1, given[9].generation);
+        // Closed by somebody who had it before.
+        close(&regions.held[0], 11, 0, given[11].generation);
+        close(&regions.held[0], 11, 1, given[11].generation.wrapping_sub(1));
+        let slot_of = |slot: usize| given.iter().position(|g| g.slot == slot).unwrap();
+        assert_eq!(given[slot_of(9)].generation, given[9].generation);
+        let again = regions.give(2, 1).unwrap();
+        assert_eq!((again.region, again.slot), (0, 9));
+        assert_eq!(regions.give(1, 2).unwrap().region, 1, "no other slot was free");
+        assert_eq!(regions.flows_of(1), SLOTS + 1);
+        let mut left = vec![];
+        regions.forget(1, |program, region| left.push((program, region)));
+        assert_eq!(left, [(2, 1), (2, 2)]);
+        assert!(regions.held.is_empty());
+    }
+}

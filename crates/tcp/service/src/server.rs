@@ -1,0 +1,376 @@
+//! The loop: programs come, show sockets, and go. One thread, asleep but for that; it is not in the way of any byte.
+
+use crate::ends;
+use crate::matching::{Shown, Waiting};
+use crate::protocol::{self, Message, Reason, VERSION};
+use crate::regions::Regions;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uncopy_tcp_shared::layout::{DOORS, PAGE};
+
+/// What one program may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections.
+    pub flows: usize,
+    /// Bytes of memory that its connections really use.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    /// All the ports there are, and a quarter of the machine's memory.
+    fn default() -> Self {
+        let info = total_memory();
+        Self { flows: 65_536, bytes: info / 4 }
+    }
+}
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The rendezvous' name.
+    pub name: String,
+    /// Limits of each program.
+    pub limits: Limits,
+    /// End when the last program has gone, or none came, this long ago.
+    pub ends_idle: Option<Duration>,
+}
+
+impl Options {
+    /// This user's service.
+    pub fn of_this_user() -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        Self {
+            name: format!("uncopy-tcp-{uid}"),
+            limits: Limits::default(),
+            ends_idle: Some(Duration::from_secs(1)),
+        }
+    }
+}
+
+/// Why there is no service.
+#[derive(Debug)]
+pub enum ServiceError {
+    /// Another one is there.
+    Running(String),
+    /// A system call failed.
+    System(&'static str, Errno),
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Running(name) => {
+                write!(
+                    f,
+                    "a service already runs here (its socket is @{name}): use that one, or end it first"
+                )
+            }
+            Self::System(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {}
+
+struct Program {
+    socket: OwnedFd,
+    doors: Vec<OwnedFd>,
+    mailbox: Option<OwnedFd>,
+    messages: u32,
+    shown: usize,
+    over: bool,
+}
+
+/// At most so many connections, each with two full rings (32 MB), are given past the limit of bytes.
+const LOOKS: usize = 64;
+
+impl Program {
+    /// Tells it, if it takes it. What it does not take it goes without: its connections stay Linux's.
+    fn tell(&mut self, message: Message, with: &[std::os::fd::BorrowedFd]) -> bool {
+        if protocol::send(self.socket.as_fd(), message, with).is_err() {
+            return false;
+        }
+        self.messages = self.messages.wrapping_add(1);
+        self.mailbox.as_ref().is_some_and(|mailbox| {
+            rustix::io::pwrite(mailbox, &self.messages.to_ne_bytes(), 0) == Ok(4)
+        })
+    }
+}
+
+/// The service, bound to its name.
+pub struct Service {
+    options: Options,
+    listener: OwnedFd,
+    stop: Arc<OwnedFd>,
+    programs: HashMap<u64, Program>,
+    last_program: u64,
+    waiting: Waiting,
+    regions: Regions,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "Service(@{}, {} programs)", self.options.name, self.programs.len())
+    }
+}
+
+/// Ends a service from another thread.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<OwnedFd>);
+
+impl Stop {
+    /// Ends it.
+    pub fn stop(&self) {
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Service {
+    /// Takes the name. From now on programs can connect; they are answered by [`run`](Self::run).
+    pub fn bind(options: Options) -> Result<Self, ServiceError> {
+        let system = |what| move |error| ServiceError::System(what, error);
+        let listener = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(system("socket"))?;
+        let address = SocketAddrUnix::new_abstract_name(options.name.as_bytes())
+            .map_err(system("the name"))?;
+        match rustix::net::bind(&listener, &address) {
+            Err(Errno::ADDRINUSE) => return Err(ServiceError::Running(options.name)),
+            other => other.map_err(system("bind"))?,
+        }
+        rustix::net::listen(&listener, 1024).map_err(system("listen"))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(system("eventfd"))?;
+        Ok(Self {
+            options,
+            listener,
+            stop: Arc::new(stop),
+            programs: HashMap::new(),
+            last_program: 0,
+            waiting: Waiting::default(),
+            regions: Regions::default(),
+        })
+    }
+
+    /// What ends it.
+    pub fn stop(&self) -> Stop {
+        Stop(self.stop.clone())
+    }
+
+    /// Serves until it is stopped, or idle for long enough.
+    pub fn run(mut self) -> Result<(), ServiceError> {
+        const LISTENER: u64 = 0;
+        const STOP: u64 = u64::MAX;
+        let system = |what| move |error| ServiceError::System(what, error);
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
+        let add = |fd: &OwnedFd, data| {
+            let data = epoll::EventData::new_u64(data);
+            epoll::add(&set, fd, data, epoll::EventFlags::IN).map_err(system("epoll_ctl"))
+        };
+        add(&self.listener, LISTENER)?;
+        add(&self.stop, STOP)?;
+        let mut idle_since = Instant::now();
+        let mut events = [const {
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }
+        }; 64];
+        loop {
+            let now = Instant::now();
+            if !self.programs.is_empty() {
+                idle_since = now;
+            }
+            let idle_ends = self
+                .options
+                .ends_idle
+                .filter(|_| self.programs.is_empty())
+                .map(|patience| idle_since + patience);
+            if idle_ends.is_some_and(|end| end <= now) {
+                return Ok(());
+            }
+            let until = [idle_ends, self.waiting.next()].into_iter().flatten().min();
+            let timeout = until.map(|until| {
+                let left = until.saturating_duration_since(now) + Duration::from_millis(1);
+                rustix::event::Timespec {
+                    tv_sec: left.as_secs() as i64,
+                    tv_nsec: left.subsec_nanos().into(),
+                }
+            });
+            let count = match epoll::wait(&set, &mut events, timeout.as_ref()) {
+                Err(Errno::INTR) => 0,
+                other => other.map_err(system("epoll_wait"))?,
+            };
+            for event in &events[..count] {
+                match event.data.u64() {
+                    STOP => return Ok(()),
+                    LISTENER => {
+                        if let Some(program) = self.accept() {
+                            add(&self.programs[&program].socket, program)?;
+                        }
+                    }
+                    program => self.serve(program),
+                }
+            }
+            let programs = &mut self.programs;
+            self.waiting.expire(Instant::now(), |shown| {
+                if let Some(program) = programs.get_mut(&shown.program) {
+                    let reason = Reason::PeerNotHere;
+                    program.tell(Message::Stays { token: shown.token, reason }, &[]);
+                }
+            });
+        }
+    }
+
+    fn accept(&mut self) -> Option<u64> {
+        let socket =
+            rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+                .ok()?;
+        // Only this user's. Another's learns no more than that somebody is here.
+        if sockopt::socket_peercred(&socket).ok()?.uid != rustix::process::geteuid() {
+            return None;
+        }
+        self.last_program += 1;
+        let program =
+            Program { socket, doors: vec![], mailbox: None, messages: 0, shown: 0, over: false };
+        self.programs.insert(self.last_program, program);
+        Some(self.last_program)
+    }
+
+    /// Takes one message of a program, or its end. One: who sends many waits its turn.
+    fn serve(&mut self, id: u64) {
+        let Some(program) = self.programs.get_mut(&id) else { return };
+        match protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => {}
+            Ok((Message::Hello(VERSION), doors))
+                if doors.len() == DOORS && program.mailbox.is_none() =>
+            {
+                if !welcome(program, doors) {
+                    self.forget(id);
+                }
+            }
+            Ok((Message::Show { token }, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
+                self.shown(Shown { program: id, token }, &fds[0]);
+            }
+            // It has gone, or it is none of ours.
+            _ => self.forget(id),
+        }
+    }
+
+    fn shown(&mut self, shown: Shown, socket: &OwnedFd) {
+        let outcome = ends::name(socket).and_then(|name| {
+            let flows = self.regions.flows_of(shown.program) + self.waiting.of(shown.program);
+            let Some(program) = self.programs.get_mut(&shown.program) else {
+                return Err(Reason::NoService);
+            };
+            // What is used is asked of the kernel, a call for each region: not each time.
+            if program.shown.is_multiple_of(LOOKS) {
+                program.over = self.regions.bytes_of(shown.program) >= self.options.limits.bytes;
+            }
+            program.shown += 1;
+            if program.over || flows >= self.options.limits.flows {
+                return Err(Reason::OverLimit);
+            }
+            Ok(self.waiting.show(name, shown, Instant::now()))
+        });
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(other)) => {
+                if let Err(reason) = self.matched(other, shown) {
+                    self.stays(other, reason);
+                    self.stays(shown, reason);
+                }
+            }
+            Err(reason) => self.stays(shown, reason),
+        }
+    }
+
+    fn stays(&mut self, shown: Shown, reason: Reason) {
+        if let Some(program) = self.programs.get_mut(&shown.program) {
+            program.tell(Message::Stays { token: shown.token, reason }, &[]);
+        }
+    }
+
+    fn matched(&mut self, a: Shown, b: Shown) -> Result<(), Reason> {
+        let given = self.regions.give(a.program, b.program)?;
+        let held = &mut self.regions.held[given.region];
+        // Both may be one program: then the first is side 0.
+        let side_of_a = usize::from(held.programs[0] != a.program);
+        for (shown, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
+            let other = held.programs[1 - side];
+            let doors: Vec<OwnedFd> = match self.programs.get(&other) {
+                Some(other) if !held.sent[side] => {
+                    other.doors.iter().filter_map(|door| door.try_clone().ok()).collect()
+                }
+                _ => vec![],
+            };
+            let mut with = vec![];
+            if !held.sent[side] {
+                with.push(held.memory.as_fd());
+                with.extend(doors.iter().map(AsFd::as_fd));
+            }
+            let message = Message::Matched {
+                token: shown.token,
+                region: held.id,
+                slot: given.slot as u64,
+                side: side as u64,
+                generation: given.generation.into(),
+            };
+            // Whom it does not reach does not attach, and the other then uses it no more than it.
+            if let Some(program) = self.programs.get_mut(&shown.program)
+                && program.tell(message, &with)
+            {
+                held.sent[side] = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.programs.remove(&id);
+        self.waiting.forget(id);
+        let programs = &mut self.programs;
+        self.regions.forget(id, |program, region| {
+            if let Some(program) = programs.get_mut(&program) {
+                program.tell(Message::Gone { region }, &[]);
+            }
+        });
+    }
+}
+
+fn welcome(program: &mut Program, doors: Vec<OwnedFd>) -> bool {
+    let made = || {
+        let mailbox = rustix::fs::memfd_create("uncopy-tcp-mailbox", MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&mailbox, PAGE as u64)?;
+        let with = [mailbox.as_fd()];
+        protocol::send(program.socket.as_fd(), Message::Welcome(VERSION), &with)?;
+        Ok::<_, Errno>(mailbox)
+    };
+    program.mailbox = made().ok();
+    program.doors = doors;
+    program.mailbox.is_some()
+}
+
+/// A service answers under this name.
+pub fn is_running(name: &str) -> bool {
+    let probe = || {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+        rustix::net::connect(&socket, &address)?;
+        poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None)
+    };
+    probe().is_ok()
+}
+
+fn total_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
+}

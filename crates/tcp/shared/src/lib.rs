@@ -1,0 +1,31 @@
+//! What two programs of one host share of the TCP connections between them.
+//!
+//! A *region* is one sealed memfd that exactly two programs map. It has a *slot* for each of their connections: two byte rings, one each
+//! way, and a header. Each program treats all of it as written by an enemy: what it decides by is its own, what it reads
+//! from here is checked, and payload is copied by instructions that do not mind when it changes meanwhile.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`layout`] | what lies where |
+//! | [`ring`] | positions of one producer and one consumer |
+//! | [`phase`] | whether a direction's bytes go through Linux or through the ring, and in which order |
+//! | [`wanted`] | who wants to be told, and the falling asleep that loses no wake-up |
+//! | [`notice`] | which of many connections have news |
+//! | [`region`] | the memfd, sealed and mapped |
+//! | [`copy`] | bytes that may change while they are copied, to addresses that may lead nowhere |
+//! | [`sync`] | atomics, which the tests exchange for loom's |
+
+#[cfg(not(all(loom, test)))]
+pub mod copy;
+pub mod layout;
+pub mod notice;
+pub mod phase;
+#[cfg(not(all(loom, test)))]
+pub mod region;
+pub mod ring;
+pub mod sync;
+pub mod wanted;
+
+/// The other side wrote what no honest one writes. The connection is lost (ECONNRESET), nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poisoned;

@@ -1,0 +1,67 @@
+//! Which of a region's connections have news for one door, as bits. A bit says no more than "look there": setting one twice, or for no reason,
+//! does no harm, and nothing overflows.
+
+use crate::layout::SLOTS;
+use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use crate::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+const WORDS: usize = SLOTS / 64;
+
+/// The bits, and whether somebody sleeps over them. One cache line.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Notice {
+    bits: [AtomicU64; WORDS],
+    asleep: AtomicU32,
+}
+
+impl Notice {
+    /// No news.
+    #[cfg(all(test, loom))]
+    pub fn new() -> Self {
+        Self { bits: core::array::from_fn(|_| AtomicU64::new(0)), asleep: AtomicU32::new(0) }
+    }
+
+    /// The other side: there is news of this slot. True: knock at the door.
+    #[inline]
+    pub fn post(&self, slot: usize) -> bool {
+        self.bits[slot / 64 % WORDS].fetch_or(1 << (slot % 64), AcqRel);
+        fence(SeqCst);
+        self.asleep.load(Relaxed) != 0 && self.asleep.swap(0, AcqRel) != 0
+    }
+
+    /// Takes the news: calls `slot` for each. False: there was none.
+    #[inline]
+    pub fn collect(&self, mut slot: impl FnMut(usize)) -> bool {
+        let mut any = false;
+        for (i, word) in self.bits.iter().enumerate() {
+            if word.load(Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, AcqRel);
+            any |= bits != 0;
+            while bits != 0 {
+                slot(i * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+        any
+    }
+
+    /// There is news.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.bits.iter().any(|word| word.load(Relaxed) != 0)
+    }
+
+    /// From now on the door is knocked at. Look once more after it.
+    pub fn falls_asleep(&self) {
+        self.asleep.store(1, Relaxed);
+        fence(SeqCst);
+    }
+
+    /// It need not be any more.
+    pub fn is_awake(&self) {
+        self.asleep.store(0, Relaxed);
+    }
+}

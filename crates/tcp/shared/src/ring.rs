@@ -1,0 +1,348 @@
+//! A byte ring with one producer and one consumer, as positions: nothing here touches a byte. Positions count bytes and wrap; a
+//! position and the *base* make a place in the ring. The base changes only while the ring is empty, so that an empty ring can go on
+//! at its home, in memory and cache lines that were in use just before.
+//!
+//! What a side decides by is in its own [`Writer`] or [`Reader`]. What it reads from the other is an index that can be at most a ring
+//! behind or ahead: else [`Poisoned`].
+
+use crate::Poisoned;
+use crate::layout::{Consumed, Produced};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// One or two runs of a ring: `first` bytes from `place` on, then `second` bytes from the ring's beginning on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spans {
+    /// Where the first run begins.
+    pub place: u32,
+    /// Its bytes.
+    pub first: u32,
+    /// The bytes of the second, which begins at 0.
+    pub second: u32,
+}
+
+impl Spans {
+    fn new<const SIZE: u32>(place: u32, bytes: u32) -> Self {
+        let place = place & (SIZE - 1);
+        let first = bytes.min(SIZE - place);
+        Self { place, first, second: bytes - first }
+    }
+}
+
+/// The producer's end of a ring of `SIZE` bytes (a power of two).
+#[repr(C)]
+#[derive(Debug)]
+pub struct Writer<const SIZE: u32> {
+    tail: u32,
+    base: u32,
+    head: u32,
+    home: u32,
+}
+
+impl<const SIZE: u32> Writer<SIZE> {
+    /// Of a ring that was never used.
+    pub const fn new(home: u32) -> Self {
+        Self { tail: 0, base: 0, head: 0, home }
+    }
+
+    /// Looks how far the consumer is.
+    #[inline]
+    pub fn look(&mut self, consumed: &Consumed) -> Result<(), Poisoned> {
+        let head = consumed.head.load(Acquire);
+        // It may only go forward, and not past what was written.
+        if head.wrapping_sub(self.head) > self.used() {
+            return Err(Poisoned);
+        }
+        self.head = head;
+        Ok(())
+    }
+
+    /// Bytes in the ring, as of the last look.
+    #[inline]
+    pub fn used(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Bytes that fit, as of the last look.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        SIZE - self.used()
+    }
+
+    /// Where the next bytes belong: as many as fit, at most `bytes`.
+    #[inline]
+    pub fn reserve(&mut self, bytes: usize) -> Spans {
+        if self.used() == 0 {
+            self.base = self.home.wrapping_sub(self.tail);
+        }
+        let bytes = bytes.min(self.free() as usize) as u32;
+        Spans::new::<SIZE>(self.tail.wrapping_add(self.base), bytes)
+    }
+
+    /// The next `bytes` are in place.
+    #[inline]
+    pub fn commit(&mut self, produced: &Produced, bytes: u32) {
+        debug_assert!(bytes <= self.free());
+        self.tail = self.tail.wrapping_add(bytes);
+        produced.base.store(self.base, Relaxed);
+        produced.tail.store(self.tail, Release);
+    }
+
+    /// Where the bytes are that the consumer has not taken, as of the last look: `skip` of them left out.
+    pub fn unread(&self, skip: u32) -> Spans {
+        let skip = skip.min(self.used());
+        Spans::new::<SIZE>(self.head.wrapping_add(skip).wrapping_add(self.base), self.used() - skip)
+    }
+
+    /// Takes back everything that the consumer has not taken. Only while it can not be taking it: see `Phase::withdraw`.
+    pub fn take_back(&mut self, produced: &Produced) {
+        self.tail = self.head;
+        produced.tail.store(self.tail, Release);
+    }
+}
+
+/// The consumer's end.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Reader<const SIZE: u32> {
+    head: u32,
+    tail: u32,
+    base: u32,
+}
+
+impl<const SIZE: u32> Reader<SIZE> {
+    /// Of a ring that was never used.
+    pub const fn new() -> Self {
+        Self { head: 0, tail: 0, base: 0 }
+    }
+
+    /// Looks how far the producer is.
+    #[inline]
+    pub fn look(&mut self, produced: &Produced) -> Result<(), Poisoned> {
+        let tail = produced.tail.load(Acquire);
+        if tail.wrapping_sub(self.head) > SIZE {
+            return Err(Poisoned);
+        }
+        self.tail = tail;
+        // Belongs to `tail`: it does not change while the ring is not empty, and is written before the tail.
+        self.base = produced.base.load(Relaxed);
+        Ok(())
+    }
+
+    /// Bytes to read, as of the last look.
+    #[inline]
+    pub fn filled(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Where the next bytes are: as many as there are, at most `bytes`, `skip` of them left out.
+    #[inline]
+    pub fn peek(&self, skip: u32, bytes: usize) -> Spans {
+        let skip = skip.min(self.filled());
+        let bytes = bytes.min((self.filled() - skip) as usize) as u32;
+        Spans::new::<SIZE>(self.head.wrapping_add(skip).wrapping_add(self.base), bytes)
+    }
+
+    /// The next `bytes` are read.
+    #[inline]
+    pub fn release(&mut self, consumed: &Consumed, bytes: u32) {
+        debug_assert!(bytes <= self.filled());
+        self.head = self.head.wrapping_add(bytes);
+        consumed.head.store(self.head, Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::layout::{Direction, RING, home};
+
+    fn zeroed() -> Box<Direction> {
+        // SAFETY: atomics of integers; zero is a value of each.
+        unsafe { Box::new(core::mem::zeroed()) }
+    }
+
+    #[test]
+    fn an_empty_ring_goes_on_at_its_home() {
+        for ring in [0, 1] {
+            let d = zeroed();
+            let (mut w, mut r) = (Writer::<RING>::new(home(ring)), Reader::<RING>::new());
+            for bytes in [64, 2048, 100_000, 1, RING as usize] {
+                let spans = w.reserve(bytes);
+                assert_eq!(spans.place, home(ring));
+                w.commit(&d.produced, bytes as u32);
+                r.look(&d.produced).unwrap();
+                assert_eq!(r.peek(0, usize::MAX), spans);
+                r.release(&d.consumed, bytes as u32);
+                w.look(&d.consumed).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn random_lengths_come_out_in_order() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        const SIZE: u32 = 64;
+        let d = zeroed();
+        let (mut w, mut r) = (Writer::<SIZE>::new(48), Reader::<SIZE>::new());
+        let mut bytes = [0u8; SIZE as usize];
+        let (mut written, mut read) = (0u8, 0u8);
+        for _ in 0..100_000 {
+            if rng.bool() {
+                w.look(&d.consumed).unwrap();
+            }
+            let s = w.reserve(rng.usize(0..80));
+            let places = (s.place..s.place + s.first).chain(0..s.second);
+            for p in places {
+                bytes[p as usize] = written;
+                written = written.wrapping_add(1);
+            }
+            w.commit(&d.produced, s.first + s.second);
+            if rng.bool() {
+                r.look(&d.produced).unwrap();
+            }
+            let s = r.peek(0, rng.usize(0..80));
+            for p in (s.place..s.place + s.first).chain(0..s.second) {
+                assert_eq!(bytes[p as usize], read);
+                read = read.wrapping_add(1);
+            }
+            r.release(&d.consumed, s.first + s.second);
+        }
+        assert!(w.tail > 100_000);
+    }
+
+    #[test]
+    fn positions_wrap_with_all_their_bits() {
+        let d = zeroed();
+        let start = u32::MAX - 10;
+        let mut w = Writer::<64> { tail: start, base: 0, head: start, home: 0 };
+        let mut r = Reader::<64> { head: start, tail: start, base: 0 };
+        d.consumed.head.store(start, Relaxed);
+        w.reserve(40);
+        w.commit(&d.produced, 40);
+        r.look(&d.produced).unwrap();
+        assert_eq!(r.filled(), 40);
+        r.release(&d.consumed, 40);
+        w.look(&d.consumed).unwrap();
+        assert_eq!(w.used(), 0);
+    }
+
+    #[test]
+    fn an_index_out_of_range_is_poison_whatever_it_is() {
+        let d = zeroed();
+        let mut w = Writer::<RING>::new(0);
+        w.reserve(1000);
+        w.commit(&d.produced, 1000);
+        for head in [1001, u32::MAX, RING, RING + 1, 1 << 31] {
+            d.consumed.head.store(head, Relaxed);
+            assert_eq!(w.look(&d.consumed), Err(Poisoned), "{head}");
+        }
+        d.consumed.head.store(1000, Relaxed);
+        assert_eq!(w.look(&d.consumed), Ok(()));
+        d.consumed.head.store(999, Relaxed);
+        assert_eq!(w.look(&d.consumed), Err(Poisoned), "it went back");
+        let mut r = Reader::<RING>::new();
+        for tail in [RING + 1, u32::MAX, 1 << 31] {
+            d.produced.tail.store(tail, Relaxed);
+            assert_eq!(r.look(&d.produced), Err(Poisoned), "{tail}");
+        }
+    }
+
+    #[test]
+    fn whatever_the_other_writes_no_place_is_outside() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let d = zeroed();
+        let (mut w, mut r) = (Writer::<RING>::new(home(0)), Reader::<RING>::new());
+        for _ in 0..1_000_000 {
+            let near = rng.u32(0..2 * RING);
+            match rng.u32(0..6) {
+                0 => d.produced.tail.store(rng.u32(..), Relaxed),
+                1 => d.produced.tail.store(r.head.wrapping_add(near), Relaxed),
+                2 => d.produced.base.store(rng.u32(..), Relaxed),
+                3 => d.consumed.head.store(rng.u32(..), Relaxed),
+                4 => d.consumed.head.store(w.head.wrapping_add(near), Relaxed),
+                _ => {}
+            }
+            let _ = w.look(&d.consumed);
+            let _ = r.look(&d.produced);
+            let bytes = rng.usize(0..2 * RING as usize);
+            for s in [w.reserve(bytes), r.peek(rng.u32(..), bytes), w.unread(rng.u32(..))] {
+                assert!(s.place < RING && s.place + s.first <= RING && s.second <= s.place);
+            }
+            let put = w.reserve(bytes);
+            w.commit(&d.produced, put.first + put.second);
+            let got = r.peek(0, bytes);
+            r.release(&d.consumed, got.first + got.second);
+        }
+    }
+}
+
+/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::layout::tests_support::direction;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const SIZE: u32 = 4;
+
+    struct Bytes([UnsafeCell<u8>; SIZE as usize]);
+    // SAFETY: the ring orders who uses a byte when; loom reports where it does not.
+    unsafe impl Sync for Bytes {}
+    // SAFETY: as above.
+    unsafe impl Send for Bytes {}
+
+    /// Caught: the tail or the head published relaxed; either read relaxed; the base changed while the ring was not empty; the base
+    /// published after the tail.
+    #[test]
+    fn bytes_come_once_and_in_order_also_from_home() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let shared =
+                Arc::new((direction(), Bytes(core::array::from_fn(|_| UnsafeCell::new(0)))));
+            let other = shared.clone();
+            let producer = thread::spawn(move || {
+                let (d, bytes) = &*other;
+                let mut w = Writer::<SIZE>::new(2);
+                let mut next = 1u8;
+                for length in [1, 2, 2] {
+                    w.look(&d.consumed).unwrap();
+                    let s = w.reserve(length);
+                    for p in (s.place..s.place + s.first).chain(0..s.second) {
+                        // SAFETY: loom reports a reader.
+                        bytes.0[p as usize].with_mut(|b| unsafe { *b = next });
+                        next += 1;
+                    }
+                    w.commit(&d.produced, s.first + s.second);
+                }
+                next - 1
+            });
+            let (d, bytes) = &*shared;
+            let mut r = Reader::<SIZE>::new();
+            let mut got = 0u8;
+            let read = |r: &mut Reader<SIZE>, got: &mut u8| {
+                r.look(&d.produced).unwrap();
+                let s = r.peek(0, 2);
+                for p in (s.place..s.place + s.first).chain(0..s.second) {
+                    *got += 1;
+                    // SAFETY: loom reports a writer.
+                    assert_eq!(bytes.0[p as usize].with(|b| unsafe { *b }), *got);
+                }
+                r.release(&d.consumed, s.first + s.second);
+            };
+            for _ in 0..2 {
+                read(&mut r, &mut got);
+            }
+            let written = producer.join().unwrap();
+            while got < written {
+                read(&mut r, &mut got);
+            }
+        });
+    }
+}

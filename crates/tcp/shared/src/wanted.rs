@@ -1,0 +1,191 @@
+//! Who wants to be told when there are bytes, or room. The one that waits *arms* the word, looks once more, and sleeps; the one that
+//! makes news publishes it, and *takes* what is armed. Either the waiter sees the news or the other sees the word.
+//!
+//! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or to be woken outright.
+
+use crate::layout::DOORS;
+use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use crate::sync::atomic::{AtomicU32, fence};
+
+/// What was armed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doors(u32);
+
+impl Doors {
+    /// A notice at this door.
+    pub const fn notice(door: usize) -> Self {
+        Self(1 << (door % DOORS))
+    }
+
+    /// A wake-up through this door.
+    pub const fn wake(door: usize) -> Self {
+        Self(1 << (DOORS + door % DOORS))
+    }
+
+    /// Nothing was armed.
+    pub const fn is_empty(self) -> bool {
+        self.0 & ((1 << (2 * DOORS)) - 1) == 0
+    }
+
+    /// Doors that want a notice.
+    pub fn notices(self) -> impl Iterator<Item = usize> {
+        (0..DOORS).filter(move |door| self.0 & 1 << door != 0)
+    }
+
+    /// Doors that are to be knocked at.
+    pub fn wakes(self) -> impl Iterator<Item = usize> {
+        (0..DOORS).filter(move |door| self.0 & 1 << (DOORS + door) != 0)
+    }
+}
+
+/// The word.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Wanted(AtomicU32);
+
+impl Wanted {
+    /// Nobody waits.
+    #[cfg(all(test, loom))]
+    pub fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Wants to be told. Look once more after it.
+    #[inline]
+    pub fn arm(&self, doors: Doors) {
+        self.0.fetch_or(doors.0, AcqRel);
+        fence(SeqCst);
+    }
+
+    /// Does not want to be any more; may be told all the same.
+    #[inline]
+    pub fn disarm(&self, doors: Doors) {
+        self.0.fetch_and(!doors.0, Relaxed);
+    }
+
+    /// After news were published: who is to be told.
+    #[inline]
+    pub fn take(&self) -> Doors {
+        fence(SeqCst);
+        if self.0.load(Relaxed) == 0 { Doors(0) } else { Doors(self.0.swap(0, AcqRel)) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_armed_is_taken_once() {
+        let word = Wanted(AtomicU32::new(0));
+        assert!(word.take().is_empty());
+        word.arm(Doors::notice(1));
+        word.arm(Doors::wake(3));
+        let doors = word.take();
+        assert_eq!(doors.notices().collect::<Vec<_>>(), [1]);
+        assert_eq!(doors.wakes().collect::<Vec<_>>(), [3]);
+        assert!(word.take().is_empty());
+        word.arm(Doors::wake(0));
+        word.disarm(Doors::wake(0));
+        assert!(word.take().is_empty());
+    }
+
+    #[test]
+    fn bits_that_nobody_armed_name_no_door() {
+        let doors = Doors(u32::MAX);
+        assert!(doors.notices().chain(doors.wakes()).all(|door| door < DOORS));
+        assert!(Doors(!0 << (2 * DOORS)).is_empty());
+    }
+}
+
+/// Every order of the steps (`make loom`). What each test was seen to catch stands with it.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::notice::Notice;
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    /// An eventfd that nobody resets, and the edges that epoll sees of it.
+    struct Door(Mutex<bool>, Condvar);
+
+    impl Door {
+        fn knock(&self) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_all();
+        }
+
+        fn sleep(&self) {
+            let mut edge = self.0.lock().unwrap();
+            while !*edge {
+                edge = self.1.wait(edge).unwrap();
+            }
+            *edge = false;
+        }
+    }
+
+    /// Caught (as a deadlock): either fence left out; the look after arming left out.
+    #[test]
+    fn who_sleeps_on_one_connection_is_woken() {
+        loom::model(|| {
+            let shared = Arc::new((
+                AtomicU32::new(0),
+                Wanted::new(),
+                Door(Mutex::new(false), Condvar::new()),
+            ));
+            let other = shared.clone();
+            let producer = thread::spawn(move || {
+                let (tail, wanted, door) = &*other;
+                tail.store(1, Relaxed);
+                if wanted.take().wakes().next().is_some() {
+                    door.knock();
+                }
+            });
+            let (tail, wanted, door) = &*shared;
+            while tail.load(Relaxed) == 0 {
+                wanted.arm(Doors::wake(0));
+                if tail.load(Relaxed) == 0 {
+                    door.sleep();
+                }
+            }
+            producer.join().unwrap();
+        });
+    }
+
+    /// Many connections: the notice is set, and whoever sleeps over all notices is woken.
+    ///
+    /// Caught (as a deadlock): the fence between the notice and the look whether anybody sleeps left out, likewise that of the
+    /// sleeper; the look at the notices after `asleep` left out.
+    #[test]
+    fn who_sleeps_on_many_connections_is_woken() {
+        loom::model(|| {
+            let shared = Arc::new((
+                AtomicU32::new(0),
+                Wanted::new(),
+                Notice::new(),
+                Door(Mutex::new(false), Condvar::new()),
+            ));
+            let other = shared.clone();
+            let producer = thread::spawn(move || {
+                let (tail, wanted, notice, door) = &*other;
+                tail.store(1, Relaxed);
+                if wanted.take().notices().next().is_some() && notice.post(7) {
+                    door.knock();
+                }
+            });
+            let (tail, wanted, notice, door) = &*shared;
+            wanted.arm(Doors::notice(0));
+            while tail.load(Relaxed) == 0 {
+                if notice.collect(|slot| assert_eq!(slot, 7)) {
+                    continue;
+                }
+                notice.falls_asleep();
+                if !notice.any() {
+                    door.sleep();
+                }
+                notice.is_awake();
+            }
+            producer.join().unwrap();
+        });
+    }
+}

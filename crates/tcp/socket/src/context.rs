@@ -1,0 +1,313 @@
+//! A process: its doors, its connection to the service, the regions that it shares with others.
+
+use crate::ends::Ends;
+use crate::flow::Flow;
+use crate::wait::{Sleepers, Spinning, Waiting};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use uncopy_tcp_service::Client;
+use uncopy_tcp_service::protocol::{Message, Reason};
+use uncopy_tcp_shared::layout::{DOORS, SLOTS};
+use uncopy_tcp_shared::region::Region;
+
+/// How a process uses the service.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The service's name.
+    pub service: String,
+    /// How blocking calls and sets wait.
+    pub waiting: Waiting,
+    /// Called before and after a lock is held: a signal handler of the program must not come in between.
+    pub critical: (fn(), fn()),
+}
+
+impl Settings {
+    /// Of the service of this name.
+    pub fn new(service: impl Into<String>) -> Self {
+        Self { service: service.into(), waiting: Waiting::Adaptive, critical: (|| {}, || {}) }
+    }
+}
+
+/// A region, as one of its sides.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub id: u64,
+    pub process: u32,
+    pub side: usize,
+    pub region: Region,
+    pub doors: Vec<OwnedFd>,
+    pub ends: Ends,
+    flows: Mutex<[Weak<Flow>; SLOTS]>,
+}
+
+impl Mapped {
+    pub fn flow(&self, slot: usize) -> Option<Arc<Flow>> {
+        lock(&self.flows)[slot].upgrade()
+    }
+
+    pub fn set_flow(&self, slot: usize, flow: Weak<Flow>) {
+        lock(&self.flows)[slot] = flow;
+    }
+
+    /// Knocks at one of the other side's doors.
+    pub fn knock(&self, door: usize) {
+        let Some(door) = self.doors.get(door) else { return };
+        let one = 1u64.to_ne_bytes();
+        if rustix::io::write(door, &one) == Err(Errno::AGAIN) {
+            // Doors are never read, so that no sleeper takes another's knock. Somebody filled it: empty it, and knock.
+            let _ = rustix::io::read(door, &mut [0; 8]);
+            let _ = rustix::io::write(door, &one);
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+enum Service {
+    NotAsked,
+    None,
+    Here(Arc<Client>),
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) process: AtomicU32,
+    pub(crate) doors: Vec<OwnedFd>,
+    pub(crate) sleepers: Sleepers,
+    pub(crate) spinning: Spinning,
+    client: RwLock<Service>,
+    pumping: Mutex<()>,
+    next_door: AtomicU32,
+    last_token: AtomicU64,
+    shown: Mutex<HashMap<u64, Weak<Flow>>>,
+    unshown: Mutex<VecDeque<u64>>,
+    has_unshown: AtomicBool,
+    regions: RwLock<Vec<Arc<Mapped>>>,
+}
+
+impl Context {
+    /// Nothing happens before the first socket is shown, but for the doors, which are made.
+    pub fn new(settings: Settings) -> Result<Arc<Self>, Errno> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let doors = (0..DOORS).map(|_| eventfd(0, flags)).collect::<Result<_, _>>()?;
+        let waiting = settings.waiting;
+        Ok(Arc::new(Self {
+            settings,
+            process: AtomicU32::new(std::process::id()),
+            doors,
+            sleepers: Sleepers::default(),
+            spinning: Spinning::new(waiting),
+            client: RwLock::new(Service::NotAsked),
+            pumping: Mutex::new(()),
+            next_door: AtomicU32::new(0),
+            last_token: AtomicU64::new(0),
+            shown: Mutex::new(HashMap::new()),
+            unshown: Mutex::default(),
+            has_unshown: AtomicBool::new(false),
+            regions: RwLock::new(vec![]),
+        }))
+    }
+
+    /// The process that locks are held for.
+    #[inline]
+    pub(crate) fn process(&self) -> u32 {
+        self.process.load(Ordering::Relaxed)
+    }
+
+    fn known_client(&self) -> Option<Arc<Client>> {
+        match &*self.client.read().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Service::Here(client) => Some(client.clone()),
+            Service::NotAsked | Service::None => None,
+        }
+    }
+
+    fn client(&self) -> Option<Arc<Client>> {
+        if let Some(client) = self.known_client() {
+            return Some(client);
+        }
+        let mut client = self.client.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if matches!(*client, Service::NotAsked) {
+            let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
+            *client = match Client::connect(&self.settings.service, &doors) {
+                Ok(client) => Service::Here(Arc::new(client)),
+                Err(_) => Service::None,
+            };
+        }
+        match &*client {
+            Service::Here(client) => Some(client.clone()),
+            Service::NotAsked | Service::None => None,
+        }
+    }
+
+    /// In a forked child, before it uses anything: what is shared stays shared, but for the conversation with the service, which is the parent's.
+    pub fn after_fork_in_child(&self) {
+        self.process.store(std::process::id(), Ordering::Relaxed);
+        *self.client.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Service::NotAsked;
+        lock(&self.shown).clear();
+        lock(&self.unshown).clear();
+        self.sleepers.clear();
+    }
+
+    pub(crate) fn next_door(&self) -> usize {
+        self.next_door.fetch_add(1, Ordering::Relaxed) as usize % DOORS
+    }
+
+    /// A socket that was just connected or accepted. It is Linux's until the service says that its other end was shown too. One short message;
+    /// none for a peer on another host.
+    pub fn show(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
+        let flow = Flow::new(self.clone(), fd, nonblocking);
+        match uncopy_tcp_service::ends::name(flow.fd()) {
+            Ok(name) if name.is_local() => {}
+            Ok(_) => return flow.stays(Reason::Remote),
+            Err(reason) => return flow.stays(reason),
+        }
+        let Some(client) = self.client() else { return flow.stays(Reason::NoService) };
+        let token = self.last_token.fetch_add(1, Ordering::Relaxed);
+        lock(&self.shown).insert(token, Arc::downgrade(&flow));
+        // In the order of accepting; and answers are read while questions are asked, so that neither queue overflows in a storm of connections.
+        lock(&self.unshown).push_back(token);
+        self.has_unshown.store(true, Ordering::Relaxed);
+        self.pump();
+        self.ask(&client);
+        flow
+    }
+
+    /// Shows what is still to be shown, as far as the service takes it now.
+    fn ask(&self, client: &Client) {
+        let mut unshown = lock(&self.unshown);
+        while let Some(&token) = unshown.front() {
+            let flow = lock(&self.shown).get(&token).and_then(Weak::upgrade);
+            let outcome = flow.as_ref().map_or(Ok(()), |flow| client.show(token, flow.fd()));
+            if outcome == Err(Errno::AGAIN) {
+                return;
+            }
+            unshown.pop_front();
+            if outcome.is_err() {
+                lock(&self.shown).remove(&token);
+            }
+            match (outcome, flow) {
+                (Err(_), Some(flow)) => drop(flow.stays(Reason::NoService)),
+                (Ok(()), None) => drop(lock(&self.shown).remove(&token)),
+                _ => {}
+            }
+        }
+        self.has_unshown.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes the service's answers. One load, where there are none.
+    #[inline]
+    pub fn pump(&self) {
+        let client = self.client.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Service::Here(client) = &*client {
+            if client.has_news() {
+                self.pump_news(client);
+            }
+            if self.has_unshown.load(Ordering::Relaxed) {
+                self.ask(client);
+            }
+        }
+    }
+
+    #[cold]
+    fn pump_news(&self, client: &Client) {
+        // In the order in which they come: the first of a region brings its memory.
+        let _order = lock(&self.pumping);
+        while let Some((message, fds)) = client.next() {
+            match message {
+                Message::Matched { token, region, slot, side, generation } => {
+                    let flow = lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade());
+                    let mapped = self.mapped(region, side, fds);
+                    if let (Some(flow), Some(mapped)) = (flow, mapped)
+                        && (slot as usize) < SLOTS
+                    {
+                        flow.attach(mapped, slot as usize, generation as u32);
+                    }
+                }
+                Message::Stays { token, reason } => {
+                    if let Some(flow) =
+                        lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade())
+                    {
+                        flow.stays(reason);
+                    }
+                }
+                Message::Gone { region } => {
+                    self.write_regions().retain(|mapped| mapped.id != region)
+                }
+                Message::Hello(_) | Message::Welcome(_) | Message::Show { .. } => {}
+            }
+        }
+    }
+
+    fn mapped(&self, id: u64, side: u64, mut fds: Vec<OwnedFd>) -> Option<Arc<Mapped>> {
+        let side = usize::from(side != 0);
+        if fds.is_empty() {
+            let same = |mapped: &&Arc<Mapped>| mapped.id == id && mapped.side == side;
+            return self.read_regions().iter().find(same).cloned();
+        }
+        let memory = fds.remove(0);
+        let region = Region::map(&memory).ok()?;
+        let mapped = Arc::new(Mapped {
+            id,
+            process: self.process(),
+            side,
+            region,
+            doors: fds,
+            ends: Ends::new().ok()?,
+            flows: Mutex::new([const { Weak::new() }; SLOTS]),
+        });
+        self.write_regions().push(mapped.clone());
+        Some(mapped)
+    }
+
+    fn read_regions(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Mapped>>> {
+        self.regions.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write_regions(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Mapped>>> {
+        self.regions.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Takes the notices of a door to the sets that they are for.
+    #[inline]
+    pub(crate) fn collect(&self, door: usize) {
+        let process = self.process();
+        for mapped in self.read_regions().iter().filter(|mapped| mapped.process == process) {
+            mapped.region.notice(mapped.side, door).collect(|slot| {
+                if let Some(flow) = mapped.flow(slot) {
+                    flow.tell_sets();
+                }
+            });
+        }
+    }
+
+    pub(crate) fn falls_asleep(&self, door: usize) {
+        for mapped in self.read_regions().iter() {
+            mapped.region.notice(mapped.side, door).falls_asleep();
+        }
+    }
+
+    /// True: there is news after all.
+    pub(crate) fn has_notices(&self, door: usize) -> bool {
+        {
+            let process = self.process();
+            self.read_regions().iter().any(|mapped| {
+                mapped.process == process && mapped.region.notice(mapped.side, door).any()
+            })
+        }
+    }
+
+    pub(crate) fn is_awake(&self, door: usize) {
+        for mapped in self.read_regions().iter() {
+            mapped.region.notice(mapped.side, door).is_awake();
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Shutdown, close, and going back to Linux for calls that rings do not carry.
+
+use crate::flow::Flow;
+use crate::kernel;
+use crate::wait::For;
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown, sockopt};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::time::{Duration, Instant};
+use uncopy_tcp_shared::layout::{BY_LINUX, FINISHED, GONE};
+use uncopy_tcp_shared::phase::At;
+
+impl Flow {
+    /// As shutdown(2). What was sent stays sent: the end of the stream comes after it.
+    pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
+        if let Some(attached) = self.attached()
+            && !matches!(how, Shutdown::Read)
+        {
+            self.flush_all();
+            {
+                // Later calls of ours are the kernel's to refuse.
+                let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+                own.finished = true;
+                attached.out().produced.flags.fetch_or(FINISHED, Release);
+            }
+            let done = shutdown(self.fd(), how);
+            attached.tell(attached.out().consumed.data.take());
+            self.ask.store(true, Relaxed);
+            return done;
+        }
+        self.ask.store(true, Relaxed);
+        shutdown(self.fd(), how)
+    }
+
+    /// A withdrawn offer is with Linux, whatever it takes: the stream ends after it.
+    fn flush_all(&self) {
+        let Some(attached) = self.attached() else { return };
+        loop {
+            let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+            let flushed = self.flush(attached, &mut own);
+            drop(own);
+            if flushed != Err(Errno::AGAIN) || self.wait(For::Room, &mut None).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Before the program's last close of the socket in this process. Where it leaves bytes unread, the close that follows resets the connection,
+    /// as Linux does.
+    pub fn close(&self) {
+        self.context.sleepers.forget(self.fd(), self.number());
+        let Some(attached) = self.attached() else { return };
+        let ends = &attached.mapped.ends;
+        if ends.processes(attached.slot).fetch_sub(1, AcqRel) > 1 {
+            // Another process still has it.
+            return;
+        }
+        self.flush_all();
+        let unread = {
+            let mut own = ends.receiving(attached.slot, self.context.process());
+            let inward = attached.inward();
+            let at_ring = !matches!(inward.switch.phase.at(), Ok(At::Linux));
+            at_ring && own.reader.look(&inward.produced).is_ok() && own.reader.filled() > 0
+        };
+        if unread {
+            let _ = sockopt::set_socket_linger(self.fd(), Some(Duration::ZERO));
+        }
+        attached.out().produced.flags.fetch_or(FINISHED, Release);
+        attached.inward().consumed.flags.fetch_or(GONE, Release);
+    }
+
+    /// After it: tells the other side, and gives the slot back.
+    pub fn closed(&self) {
+        let Some(attached) = self.attached() else { return };
+        if attached.mapped.ends.processes(attached.slot).load(Relaxed) == 0 {
+            attached.tell(attached.out().consumed.data.take());
+            attached.tell(attached.inward().produced.room.take());
+            attached.detach();
+        }
+    }
+
+    /// Both directions are Linux's from now on, for good: before exec, SCM_RIGHTS, io_uring, ... Sending at once. Receiving when the other side has
+    /// left and what it sent by the ring was received: by whom is the caller's matter. False: that has not come about in time.
+    pub fn by_linux(&self, patience: Duration) -> Result<bool, Errno> {
+        let Some(attached) = self.attached() else { return Ok(true) };
+        self.send_by_linux(true)?;
+        let inward = attached.inward();
+        inward.consumed.flags.fetch_or(BY_LINUX, Release);
+        // It looks when it next sends; if it never sends again, and the ring is empty, there is nothing to wait for but that.
+        attached.tell(inward.produced.room.take());
+        let deadline = Instant::now() + patience;
+        loop {
+            match inward.switch.phase.at() {
+                Ok(At::Linux) => return Ok(true),
+                Ok(At::Leaving) if !self.has_bytes() => {
+                    inward.switch.phase.left();
+                }
+                Err(_) => return Err(Errno::CONNRESET),
+                Ok(_) if Instant::now() >= deadline => return Ok(false),
+                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// The inward ring holds bytes.
+    pub fn has_bytes(&self) -> bool {
+        self.attached().is_some_and(|attached| {
+            let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+            let tail = attached.inward().produced.tail.load(std::sync::atomic::Ordering::Acquire);
+            drop(own);
+            tail != attached.inward().consumed.head.load(Relaxed)
+        })
+    }
+
+    /// The other side asked for this: to be called where it may wait for it (a thread that is woken for it).
+    pub fn serve_request(&self) -> Result<(), Errno> {
+        let Some(attached) = self.attached() else { return Ok(()) };
+        if attached.out().consumed.flags.load(Relaxed) & (BY_LINUX | GONE) == 0 {
+            return Ok(());
+        }
+        self.send_by_linux(false)
+    }
+
+    /// In the parent, before fork: the child will hold the end too.
+    pub fn before_fork(&self) {
+        if let Some(attached) = self.attached() {
+            attached.mapped.ends.processes(attached.slot).fetch_add(1, AcqRel);
+        }
+    }
+
+    /// The kernel's connection has ended, or is about to.
+    pub fn hung_up(&self) -> bool {
+        kernel::hung_up(self.fd())
+    }
+}

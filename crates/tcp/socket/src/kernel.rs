@@ -1,0 +1,89 @@
+//! The connection's calls of Linux. They go to the kernel past libc, whose functions of these names are interposed.
+//!
+//! unsafe: pointers of the program's, which only the kernel looks at.
+
+use libc::iovec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+
+/// Sends what fits.
+///
+/// # Safety
+/// The buffers are the program's: whatever it named.
+pub unsafe fn send(fd: BorrowedFd, from: &[iovec], flags: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { send_as_it_is(fd, from, flags | libc::MSG_DONTWAIT) }
+}
+
+/// Sends, waiting as the socket and `flags` say.
+///
+/// # Safety
+/// As above.
+pub unsafe fn send_as_it_is(fd: BorrowedFd, from: &[iovec], flags: i32) -> Result<usize, Errno> {
+    // SAFETY: `IoSlice` is an `iovec` (its documentation); only the kernel follows the pointers.
+    let from = unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<IoSlice>(), from.len()) };
+    let flags = SendFlags::from_bits_retain(flags as u32);
+    sendmsg(fd, from, &mut SendAncillaryBuffer::default(), flags)
+}
+
+/// Receives what is there.
+///
+/// # Safety
+/// The buffers are the program's: whatever it named.
+pub unsafe fn receive(fd: BorrowedFd, to: &[iovec], flags: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { receive_as_it_is(fd, to, flags | libc::MSG_DONTWAIT) }
+}
+
+/// Receives, waiting as the socket and `flags` say.
+///
+/// # Safety
+/// As above.
+pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Result<usize, Errno> {
+    let mut to = to.to_vec();
+    // SAFETY: `IoSliceMut` is an `iovec` (its documentation); only the kernel follows the pointers.
+    let to =
+        unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<IoSliceMut>(), to.len()) };
+    let flags = RecvFlags::from_bits_retain(flags as u32);
+    recvmsg(fd, to, &mut RecvAncillaryBuffer::default(), flags).map(|got| got.bytes)
+}
+
+/// Whether the stream goes on: `Ok(Some(0))` it has ended, `Ok(None)` nothing there, an error once.
+pub fn look(fd: BorrowedFd) -> Result<Option<usize>, Errno> {
+    let mut byte = 0u8;
+    let to = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+    // SAFETY: our own byte.
+    match unsafe { receive(fd, &to, libc::MSG_PEEK) } {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Poll's answer now.
+pub fn poll_now(fd: BorrowedFd, events: PollFlags) -> PollFlags {
+    let mut fds = [PollFd::from_borrowed_fd(fd, events)];
+    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(1) => fds[0].revents(),
+        _ => PollFlags::empty(),
+    }
+}
+
+/// The peer has closed, finished or died.
+pub fn hung_up(fd: BorrowedFd) -> bool {
+    !poll_now(fd, PollFlags::RDHUP).is_empty()
+}
+
+/// All that was sent is in the other end's queue.
+pub fn all_arrived(fd: BorrowedFd) -> bool {
+    /// TIOCOUTQ, which is SIOCOUTQ.
+    type Unsent = rustix::ioctl::Getter<0x5411, i32>;
+    // SAFETY: tcp(7): writes an int.
+    let unsent = unsafe { rustix::ioctl::ioctl(fd, Unsent::new()) };
+    unsent == Ok(0)
+}

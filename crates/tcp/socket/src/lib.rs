@@ -1,0 +1,36 @@
+//! TCP sockets of which, where both ends are programs under uncopy on one host, the bytes go through shared memory. Everything else stays
+//! Linux's: the connection is a real one, and says who died, who closed and how. Each direction goes to the ring and back to Linux by
+//! itself, whenever it likes.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`context`] | a process: its doors, the service, the regions that it shares |
+//! | [`flow`] | a connection: from "shown" to "attached" |
+//! | [`send`] | the sender's half, and its way to the ring and back |
+//! | [`receive`] | the receiver's half |
+//! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
+//! | [`ready`] | what poll says of a connection |
+//! | [`set`] | epoll over connections and everything else |
+//! | [`ending`] | shutdown, close, downgrade |
+//! | [`ends`] | a process' own state of its ends, which its children share |
+//! | [`lock`] | a lock between processes whose holder may be killed |
+//! | [`kernel`] | the connection's calls of Linux |
+
+pub mod context;
+pub mod ending;
+pub mod ends;
+pub mod flow;
+pub mod kernel;
+pub mod lock;
+pub mod ready;
+pub mod receive;
+pub mod send;
+pub mod set;
+pub mod wait;
+
+pub use context::{Context, Settings};
+pub use flow::Flow;
+pub use libc::iovec;
+pub use rustix::io::Errno;
+pub use set::Set;
+pub use wait::Waiting;

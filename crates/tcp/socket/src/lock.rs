@@ -1,0 +1,124 @@
+//! A lock in memory that a process shares with its children. Whoever is killed while it holds the lock leaves nothing half done: a ring's position is
+//! published by one store, last. So the next one takes it over.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::futex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const WAITERS: u32 = 1 << 31;
+/// A holder copies 256 KB at most: 50 us.
+const SPINS: usize = 100;
+/// How often a waiter asks whether the holder still lives.
+const DOUBT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Zero, or the holder's process.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Lock(AtomicU32);
+
+impl Lock {
+    /// Takes it for `process`.
+    #[inline]
+    pub fn lock(&self, process: u32) {
+        if self.0.compare_exchange(0, process, Acquire, Relaxed).is_err() {
+            self.contended(process);
+        }
+    }
+
+    #[cold]
+    fn contended(&self, process: u32) {
+        for _ in 0..SPINS {
+            if self.0.load(Relaxed) == 0
+                && self.0.compare_exchange(0, process, Acquire, Relaxed).is_ok()
+            {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        loop {
+            let held = self.0.load(Relaxed);
+            if held == 0 {
+                // Others may sleep: whoever has slept wakes them in turn.
+                if self.0.compare_exchange(0, process | WAITERS, Acquire, Relaxed).is_ok() {
+                    return;
+                }
+                continue;
+            }
+            if held & WAITERS == 0
+                && self.0.compare_exchange(held, held | WAITERS, Relaxed, Relaxed).is_err()
+            {
+                continue;
+            }
+            let slept = futex::wait(&self.0, futex::Flags::empty(), held | WAITERS, Some(&DOUBT));
+            if slept == Err(Errno::TIMEDOUT)
+                && has_ended(held & !WAITERS)
+                && self
+                    .0
+                    .compare_exchange(held | WAITERS, process | WAITERS, Acquire, Relaxed)
+                    .is_ok()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Gives it up.
+    #[inline]
+    pub fn unlock(&self) {
+        if self.0.swap(0, Release) & WAITERS != 0 {
+            let _ = futex::wake(&self.0, futex::Flags::empty(), 1);
+        }
+    }
+}
+
+/// Also if nobody has waited for it yet.
+fn has_ended(process: u32) -> bool {
+    let Some(pid) = Pid::from_raw(process as i32) else { return true };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(error) => error == Errno::SRCH,
+        Ok(fd) => {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)) == Ok(1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn one_at_a_time() {
+        let shared = Arc::new((Lock(AtomicU32::new(0)), AtomicU32::new(0)));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let shared = shared.clone();
+                std::thread::spawn(move || {
+                    for _ in 0..20_000 {
+                        shared.0.lock(std::process::id());
+                        let n = shared.1.load(Relaxed);
+                        std::hint::spin_loop();
+                        shared.1.store(n + 1, Relaxed);
+                        shared.0.unlock();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(shared.1.load(Relaxed), 80_000);
+    }
+
+    #[test]
+    fn what_a_killed_process_held_is_taken_over_even_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let lock = Lock(AtomicU32::new(child.id()));
+        child.kill().unwrap();
+        lock.lock(std::process::id());
+        assert_eq!(lock.0.load(Relaxed) & !WAITERS, std::process::id());
+        child.wait().unwrap();
+    }
+}

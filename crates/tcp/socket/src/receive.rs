@@ -1,0 +1,227 @@
+//! The receiver's half: Linux's queue until it is empty and the ring was offered, the ring until it is empty and the sender has left. See
+//! `uncopy_tcp_shared::phase`.
+//!
+//! unsafe: the program's buffers.
+
+use crate::ends::{Held, Receiving};
+use crate::flow::{Attached, Flow};
+use crate::kernel;
+use crate::send::advance;
+use crate::wait::For;
+use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use uncopy_tcp_shared::layout::{FINISHED, RING};
+use uncopy_tcp_shared::phase::At;
+
+/// As for sending.
+const ASK: u32 = 64;
+
+impl Flow {
+    /// As recv(2), readv(2), recvmsg(2): waits until there is something, unless the socket or `flags` say otherwise. 0: the stream has ended.
+    ///
+    /// # Safety
+    /// The buffers are the program's: whatever it named.
+    pub unsafe fn receive(&self, to: &[iovec], flags: i32) -> Result<usize, Errno> {
+        if self.is_linux() {
+            // SAFETY: the caller's promise.
+            return unsafe { kernel::receive_as_it_is(self.fd(), to, flags) };
+        }
+        let waits = flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let total: usize = to.iter().map(|part| part.iov_len).sum();
+        let all = waits && flags & MSG_WAITALL != 0 && flags & MSG_PEEK == 0;
+        let mut got = 0;
+        let mut rest: Vec<iovec>;
+        let mut to = to;
+        let mut deadline = None;
+        loop {
+            // SAFETY: the caller's promise.
+            match unsafe { self.try_receive(to, flags) } {
+                Ok(bytes) => {
+                    got += bytes;
+                    if !all || bytes == 0 || got >= total {
+                        return Ok(got);
+                    }
+                    rest = to.to_vec();
+                    advance(&mut rest, bytes);
+                    to = &rest;
+                }
+                Err(Errno::AGAIN) if waits => {
+                    if let Err(error) = self.wait(For::Data, &mut deadline) {
+                        return if got > 0 { Ok(got) } else { Err(error) };
+                    }
+                }
+                Err(_) if got > 0 => return Ok(got),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    unsafe fn try_receive(&self, to: &[iovec], flags: i32) -> Result<usize, Errno> {
+        let flags = flags & !MSG_WAITALL;
+        let Some(attached) = self.attached() else {
+            // SAFETY: the caller's promise.
+            return unsafe { kernel::receive(self.fd(), to, flags) };
+        };
+        if flags & MSG_OOB != 0 {
+            // SAFETY: the caller's promise. The urgent byte is Linux's.
+            return unsafe { kernel::receive(self.fd(), to, flags) };
+        }
+        let (enter, leave) = self.context.settings.critical;
+        enter();
+        let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        // SAFETY: the caller's promise.
+        let got = unsafe { self.receive_locked(attached, &mut own, to, flags) };
+        drop(own);
+        leave();
+        got
+    }
+
+    unsafe fn receive_locked(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        to: &[iovec],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        let inward = attached.inward();
+        let empty_buffers = to.iter().all(|part| part.iov_len == 0);
+        loop {
+            if own.poisoned {
+                return Err(Errno::CONNRESET);
+            }
+            let at = inward.switch.phase.at().or_else(|_| poison(own))?;
+            if matches!(at, At::Linux | At::Offered) {
+                // SAFETY: the caller's promise.
+                let got = unsafe { kernel::receive(self.fd(), to, flags) };
+                if at == At::Linux {
+                    return got;
+                }
+                // What was sent through the ring comes before the end of the stream, and before its error, which is told once.
+                match got {
+                    Ok(0) if !empty_buffers => own.ended = true,
+                    Ok(bytes) => return Ok(bytes),
+                    Err(Errno::AGAIN) => {}
+                    Err(error) => own.error = Some(error.raw_os_error()),
+                }
+                inward.switch.phase.enter();
+                continue;
+            }
+            if own.reader.filled() == 0 {
+                own.reader.look(&inward.produced).or_else(|_| poison(own))?;
+            }
+            if own.reader.filled() > 0 {
+                own.empty = 0;
+                // SAFETY: the caller's promise.
+                return unsafe { self.take(attached, own, to, flags) };
+            }
+            if at == At::Leaving {
+                inward.switch.phase.left();
+                continue;
+            }
+            if empty_buffers {
+                return Ok(0);
+            }
+            if let Some(error) = own.error.take() {
+                return Err(Errno::from_raw_os_error(error));
+            }
+            if own.ended {
+                return Ok(0);
+            }
+            own.empty = own.empty.wrapping_add(1);
+            let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
+            if !hint && own.empty % ASK != 0 && !self.take_ask() {
+                return Err(Errno::AGAIN);
+            }
+            let seen = kernel::look(self.fd());
+            if seen == Ok(None) {
+                return Err(Errno::AGAIN);
+            }
+            // What it published before it ended is seen now.
+            own.reader.look(&inward.produced).or_else(|_| poison(own))?;
+            let settled = inward.switch.phase.at() == Ok(At::Ring);
+            match seen {
+                Ok(Some(0)) => {
+                    own.ended = own.reader.filled() == 0 && settled;
+                    // Killed, with bytes of ours unread: Linux would have said so.
+                    if own.ended && !hint && unread(attached) {
+                        own.error = Some(Errno::CONNRESET.raw_os_error());
+                    }
+                }
+                Err(error) => own.error = Some(error.raw_os_error()),
+                // Somebody sends past the library, on this very socket: after all that is in the ring.
+                Ok(_) if own.reader.filled() == 0 && settled => {
+                    // SAFETY: the caller's promise.
+                    return unsafe { kernel::receive(self.fd(), to, flags) };
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    unsafe fn take(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        to: &[iovec],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        let (ring, inward) = (1 - attached.mapped.side, attached.inward());
+        let mut got = 0u32;
+        let mut more = false;
+        for part in to {
+            let mut left = part.iov_len;
+            let mut at = part.iov_base.cast::<u8>();
+            while left > 0 {
+                let spans = own.reader.peek(got, left);
+                let bytes = spans.first + spans.second;
+                if bytes == 0 {
+                    // The cached tail is used up: perhaps there is more.
+                    let before = own.reader.filled();
+                    if more {
+                        break;
+                    }
+                    more = true;
+                    own.reader.look(&inward.produced).or_else(|_| poison(own))?;
+                    if own.reader.filled() == before {
+                        break;
+                    }
+                    continue;
+                }
+                if flags & MSG_TRUNC == 0 {
+                    // SAFETY: the caller's promise.
+                    if unsafe { attached.slot().get(ring, spans, at) }.is_err() {
+                        if got == 0 {
+                            return Err(Errno::FAULT);
+                        }
+                        break;
+                    }
+                }
+                at = at.wrapping_add(bytes as usize);
+                left -= bytes as usize;
+                got += bytes;
+            }
+        }
+        if flags & MSG_PEEK == 0 {
+            own.reader.release(&inward.consumed, got);
+            let used = own.reader.filled();
+            self.counts.received_by_ring.fetch_add(got.into(), Relaxed);
+            // Whoever waits for room waits for a third of the ring: see `send::has_room`.
+            if RING - used >= RING / 3 {
+                attached.tell(inward.produced.room.take());
+            }
+        }
+        Ok(got as usize)
+    }
+}
+
+fn poison<T>(own: &mut Held<Receiving>) -> Result<T, Errno> {
+    own.poisoned = true;
+    Err(Errno::CONNRESET)
+}
+
+/// The other side has not taken all that we sent.
+fn unread(attached: &Attached) -> bool {
+    let out = attached.out();
+    out.produced.tail.load(Relaxed) != out.consumed.head.load(Relaxed)
+}

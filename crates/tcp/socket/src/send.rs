@@ -1,0 +1,254 @@
+//! The sender's half: to the ring when all that went by Linux has arrived, back whenever the ring will not do. See `uncopy_tcp_shared::phase`.
+//!
+//! unsafe: the program's buffers.
+
+use crate::ends::{Held, Sending};
+use crate::flow::{Attached, Flow};
+use crate::kernel;
+use crate::wait::For;
+use libc::{MSG_DONTWAIT, MSG_OOB, iovec};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::Relaxed;
+use uncopy_tcp_shared::layout::{FINISHED, RING};
+use uncopy_tcp_shared::phase::At;
+
+/// The kernel is asked for a dead peer once in so many calls: 200 ns each time, 3 a call.
+const ASK: u32 = 64;
+
+impl Flow {
+    /// As send(2), writev(2), sendmsg(2): waits until all is taken, unless the socket or `flags` say otherwise.
+    ///
+    /// # Safety
+    /// The buffers are the program's: whatever it named.
+    pub unsafe fn send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
+        if self.is_linux() {
+            // SAFETY: the caller's promise.
+            return unsafe { kernel::send_as_it_is(self.fd(), from, flags) };
+        }
+        let waits = flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let total: usize = from.iter().map(|part| part.iov_len).sum();
+        let mut sent = 0;
+        let mut rest: Vec<iovec>;
+        let mut from = from;
+        let mut deadline = None;
+        loop {
+            // SAFETY: the caller's promise.
+            match unsafe { self.try_send(from, flags) } {
+                Ok(bytes) => {
+                    sent += bytes;
+                    if sent >= total || !waits {
+                        return Ok(sent);
+                    }
+                    rest = from.to_vec();
+                    advance(&mut rest, bytes);
+                    from = &rest;
+                }
+                Err(Errno::AGAIN) if waits => {
+                    let waited = self.wait(For::Room, &mut deadline);
+                    if let Err(error) = waited {
+                        return if sent > 0 { Ok(sent) } else { Err(error) };
+                    }
+                }
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What can be taken now.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn try_send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
+        let Some(attached) = self.attached() else {
+            // SAFETY: the caller's promise.
+            return unsafe { kernel::send(self.fd(), from, flags) };
+        };
+        let (enter, leave) = self.context.settings.critical;
+        enter();
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.send_locked(attached, &mut own, from, flags) };
+        drop(own);
+        leave();
+        sent
+    }
+
+    unsafe fn send_locked(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+        from: &[iovec],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        let out = attached.out();
+        loop {
+            if own.poisoned {
+                return Err(Errno::CONNRESET);
+            }
+            if own.finished {
+                // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
+                // SAFETY: the caller's promise.
+                return unsafe { kernel::send(self.fd(), from, flags) };
+            }
+            let at = out.switch.phase.at().or_else(|_| poison(own))?;
+            if matches!(at, At::Linux | At::Leaving) {
+                self.flush(attached, own)?;
+                if at == At::Linux && self.may_offer(attached, own, flags) {
+                    out.switch.phase.offer();
+                    self.counts.offers.fetch_add(1, Relaxed);
+                    continue;
+                }
+                // SAFETY: the caller's promise.
+                return unsafe { kernel::send(self.fd(), from, flags) };
+            }
+            own.calls = own.calls.wrapping_add(1);
+            if flags & MSG_OOB != 0
+                || out.consumed.flags.load(Relaxed) != 0
+                || attached.inward().produced.flags.load(Relaxed) & FINISHED != 0
+                || ((own.calls % ASK == 0 || self.take_ask()) && self.peer_ended(own))
+                || own.stays
+            {
+                self.leave(attached, own)?;
+                continue;
+            }
+            own.writer.look(&out.consumed).or_else(|_| poison(own))?;
+            // SAFETY: the caller's promise.
+            let sent = unsafe { put(attached, own, from) }?;
+            attached.tell(out.consumed.data.take());
+            self.counts.sent_by_ring.fetch_add(sent as u64, Relaxed);
+            return Ok(sent);
+        }
+    }
+
+    /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an error, or somebody who still reads.
+    fn peer_ended(&self, own: &mut Held<Sending>) -> bool {
+        own.stays |= kernel::hung_up(self.fd());
+        own.stays
+    }
+
+    fn may_offer(&self, attached: &Attached, own: &Held<Sending>, flags: i32) -> bool {
+        !own.stays
+            && flags & MSG_OOB == 0
+            && attached.peer_is_here()
+            && attached.out().consumed.flags.load(Relaxed) == 0
+            && attached.inward().produced.flags.load(Relaxed) & FINISHED == 0
+            && kernel::all_arrived(self.fd())
+            && !kernel::hung_up(self.fd())
+    }
+
+    /// Goes back to Linux, with what nobody has taken of the ring if the receiver is not there yet.
+    pub(crate) fn leave(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+        let phase = &attached.out().switch.phase;
+        match phase.at().or_else(|_| poison(own))? {
+            At::Linux | At::Leaving => return Ok(()),
+            At::Offered => {
+                if phase.withdraw() {
+                    own.writer.look(&attached.out().consumed).or_else(|_| poison(own))?;
+                    own.withdrawn = Some(0);
+                }
+            }
+            At::Ring => {
+                phase.leave();
+            }
+        }
+        self.counts.leaves.fetch_add(1, Relaxed);
+        // Room is Linux's matter from now on; and a receiver that sleeps over the ring has something to see.
+        self.tell_sets();
+        attached.tell(attached.out().consumed.data.take());
+        Ok(())
+    }
+
+    /// Gives Linux what was withdrawn.
+    pub(crate) fn flush(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+        while let Some(done) = own.withdrawn {
+            let spans = own.writer.unread(done);
+            if spans.first == 0 {
+                own.withdrawn = None;
+                own.writer.take_back(&attached.out().produced);
+                break;
+            }
+            let parts = attached
+                .slot()
+                .addresses(attached.mapped.side, spans)
+                .map(|(at, bytes)| iovec { iov_base: at.cast_mut().cast(), iov_len: bytes });
+            // SAFETY: the ring's memory, which only the kernel reads.
+            let sent = unsafe { kernel::send(self.fd(), &parts, libc::MSG_NOSIGNAL) }?;
+            own.withdrawn = Some(done + sent as u32);
+        }
+        Ok(())
+    }
+
+    /// For tests and for calls that the ring does not carry: sending is Linux's from now on; `stays`: for good.
+    pub fn send_by_linux(&self, stays: bool) -> Result<(), Errno> {
+        let Some(attached) = self.attached() else { return Ok(()) };
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        own.stays |= stays;
+        if own.finished {
+            return Ok(());
+        }
+        loop {
+            let at = attached.out().switch.phase.at().or_else(|_| poison(&mut own))?;
+            if matches!(at, At::Linux | At::Leaving) {
+                return self.flush(attached, &mut own);
+            }
+            self.leave(attached, &mut own)?;
+        }
+    }
+}
+
+fn poison<T>(own: &mut Held<Sending>) -> Result<T, Errno> {
+    own.poisoned = true;
+    Err(Errno::CONNRESET)
+}
+
+/// Copies into the ring what fits; EAGAIN: nothing does.
+unsafe fn put(
+    attached: &Attached,
+    own: &mut Held<Sending>,
+    from: &[iovec],
+) -> Result<usize, Errno> {
+    let (side, out) = (attached.mapped.side, attached.out());
+    let mut sent = 0;
+    for part in from {
+        if part.iov_len == 0 {
+            continue;
+        }
+        let spans = own.writer.reserve(part.iov_len);
+        let bytes = spans.first + spans.second;
+        if bytes == 0 {
+            break;
+        }
+        // SAFETY: the caller's promise.
+        let put = unsafe { attached.slot().put(side, spans, part.iov_base.cast()) };
+        if put.is_err() {
+            return if sent > 0 { Ok(sent) } else { Err(Errno::FAULT) };
+        }
+        own.writer.commit(&out.produced, bytes);
+        sent += bytes as usize;
+    }
+    let empty = from.iter().all(|part| part.iov_len == 0);
+    if sent == 0 && !empty { Err(Errno::AGAIN) } else { Ok(sent) }
+}
+
+/// Leaves the first `bytes` out.
+pub(crate) fn advance(parts: &mut Vec<iovec>, mut bytes: usize) {
+    let mut whole = 0;
+    for part in parts.iter_mut() {
+        if bytes < part.iov_len {
+            part.iov_base = part.iov_base.cast::<u8>().wrapping_add(bytes).cast();
+            part.iov_len -= bytes;
+            break;
+        }
+        bytes -= part.iov_len;
+        whole += 1;
+    }
+    parts.drain(..whole);
+}
+
+/// Room enough for poll to say so, as Linux does: a third of the buffer.
+pub(crate) fn has_room(attached: &Attached) -> bool {
+    let out = attached.out();
+    let used = out.produced.tail.load(Relaxed).wrapping_sub(out.consumed.head.load(Relaxed));
+    RING.saturating_sub(used) >= RING / 3
+}

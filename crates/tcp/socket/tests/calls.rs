@@ -1,0 +1,259 @@
+//! What a program sees of its calls: the same as of a socket of Linux.
+
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{connection, end, program, program_that, service, shared, wait_until};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use uncopy_tcp_socket::{Errno, Waiting};
+
+#[test]
+fn bytes_go_through_the_ring_once_both_ends_are_shown() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    let mut got = [0; 64];
+    for message in 0..100u8 {
+        assert_eq!(a.send(&[message; 64]), Ok(64));
+        assert_eq!(b.receive(&mut got), Ok(64));
+        assert_eq!(got, [message; 64]);
+        assert_eq!(b.send(&got), Ok(64));
+        assert_eq!(a.receive(&mut got), Ok(64));
+    }
+    assert_eq!(a.flow.counts.sent_by_ring.load(Relaxed), 6400);
+    assert_eq!(b.flow.counts.received_by_ring.load(Relaxed), 6400);
+    assert_eq!(a.flow.counts.offers.load(Relaxed), 1);
+}
+
+#[test]
+fn both_ends_may_be_one_programs() {
+    let service = service();
+    let program = program(&service.name);
+    let (a, b) = shared(&program, &program);
+    let mut got = [0; 5];
+    a.send(b"there").unwrap();
+    b.receive(&mut got).unwrap();
+    b.send(b"back!").unwrap();
+    a.receive(&mut got).unwrap();
+    assert_eq!(&got, b"back!");
+    assert_eq!(b.flow.counts.sent_by_ring.load(Relaxed), 5);
+}
+
+#[test]
+fn without_a_service_or_a_peer_under_uncopy_it_stays_linux() {
+    let (x, y) = connection();
+    let alone = end(&program("uncopy-tcp-test-nobody"), x);
+    assert!(alone.flow.is_linux());
+    assert_eq!(alone.flow.reason().unwrap().text(), "no answer from the service");
+    alone.send(b"as ever").unwrap();
+    let mut got = [0; 7];
+    std::io::Read::read_exact(&mut &y, &mut got).unwrap();
+    assert_eq!(&got, b"as ever");
+
+    let service = service();
+    let (x, y) = connection();
+    let alone = end(&program(&service.name), x);
+    alone.send(b"as ever").unwrap();
+    std::io::Read::read_exact(&mut &y, &mut got).unwrap();
+    drop(y);
+    assert_eq!(alone.receive(&mut got), Ok(0));
+}
+
+#[test]
+fn the_end_of_the_stream_comes_after_all_bytes() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    a.send(&[7; 100_000]).unwrap();
+    a.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    assert_eq!(a.send(b"more"), Err(Errno::PIPE));
+    let mut got = vec![0; 200_000];
+    assert_eq!(b.receive_with(&mut got, libc::MSG_WAITALL), Ok(100_000));
+    assert_eq!(b.receive(&mut got), Ok(0));
+    // The other direction goes on.
+    b.send(b"late").unwrap();
+    assert_eq!(a.receive(&mut got), Ok(4));
+    b.close();
+    assert_eq!(a.receive(&mut got), Ok(0));
+}
+
+#[test]
+fn a_close_with_unread_bytes_resets_the_other_end() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    a.send(b"never read").unwrap();
+    b.send(b"the last").unwrap();
+    b.close();
+    let mut got = [0; 100];
+    assert_eq!(a.receive(&mut got), Ok(8), "what came before the reset is still there");
+    assert_eq!(a.receive(&mut got), Err(Errno::CONNRESET));
+    assert_eq!(a.receive(&mut got), Ok(0));
+    assert_eq!(a.send(b"x"), Err(Errno::PIPE));
+}
+
+#[test]
+fn a_close_after_everything_was_read_ends_the_stream() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    b.send(b"bye").unwrap();
+    b.close();
+    let mut got = [0; 100];
+    assert_eq!(a.receive(&mut got), Ok(3));
+    assert_eq!(a.receive(&mut got), Ok(0));
+    // Linux answers the first with a reset.
+    assert_eq!(a.send(b"x"), Ok(1));
+    wait_until("the reset", || a.send(b"x").is_err());
+}
+
+#[test]
+fn flags_mean_what_they_mean() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    let mut got = [0; 10];
+    assert_eq!(b.receive_with(&mut got, libc::MSG_DONTWAIT), Err(Errno::AGAIN));
+    a.send(b"0123456789abc").unwrap();
+    assert_eq!(b.receive_with(&mut got[..4], libc::MSG_PEEK), Ok(4));
+    assert_eq!(b.receive_with(&mut got, libc::MSG_PEEK), Ok(10));
+    assert_eq!(&got, b"0123456789");
+    assert_eq!(b.receive_with(&mut got[..3], libc::MSG_TRUNC), Ok(3));
+    assert_eq!(&got, b"0123456789", "those three were dropped, not stored");
+    assert_eq!(b.receive(&mut got), Ok(10));
+    assert_eq!(&got, b"3456789abc");
+    assert_eq!(b.receive(&mut []), Ok(0));
+    let late = std::thread::scope(|scope| {
+        let late = scope.spawn(|| b.receive_with(&mut [0; 10], libc::MSG_WAITALL));
+        for part in [b"12345", b"67890"] {
+            std::thread::sleep(Duration::from_millis(20));
+            a.send(part).unwrap();
+        }
+        late.join().unwrap()
+    });
+    assert_eq!(late, Ok(10));
+    b.flow.set_nonblocking(true);
+    assert_eq!(b.receive(&mut got), Err(Errno::AGAIN));
+}
+
+#[test]
+fn a_full_ring_takes_a_part_and_then_nothing_and_is_writable_again_after_a_third() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    a.flow.set_nonblocking(true);
+    let sent = a.send(&vec![1; 1 << 20]).unwrap();
+    assert_eq!(sent, 256 << 10);
+    assert_eq!(a.send(b"x"), Err(Errno::AGAIN));
+    let out = rustix::event::PollFlags::OUT;
+    assert!(!a.flow.ready().now.contains(out));
+    b.receive(&mut vec![0; 1000]).unwrap();
+    assert!(!a.flow.ready().now.contains(out));
+    b.receive(&mut vec![0; 100_000]).unwrap();
+    assert!(a.flow.ready().now.contains(out));
+    assert_eq!(a.send(&[2; 200_000]), Ok(101_000));
+}
+
+#[test]
+fn timeouts_end_a_wait() {
+    let service = service();
+    for waiting in [Waiting::Adaptive, Waiting::Sleep, Waiting::Spin] {
+        let of = || program_that(&service.name, waiting);
+        let (a, b) = shared(&of(), &of());
+        a.send(b"x").unwrap();
+        let mut got = [0; 10];
+        assert_eq!(b.receive(&mut got), Ok(1));
+        b.socket.as_ref().unwrap().set_read_timeout(Some(Duration::from_millis(80))).unwrap();
+        let begun = Instant::now();
+        assert_eq!(b.receive(&mut got), Err(Errno::AGAIN));
+        assert!(begun.elapsed() >= Duration::from_millis(79));
+        a.socket.as_ref().unwrap().set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert_eq!(a.send(&vec![0; 1 << 20]), Ok(256 << 10));
+        assert_eq!(a.send(&[0]), Err(Errno::AGAIN));
+    }
+}
+
+#[test]
+fn bytes_that_linux_carried_before_come_first() {
+    let service = service();
+    let (a, b) = (program(&service.name), program(&service.name));
+    let (x, y) = connection();
+    let x = end(&a, x);
+    x.send(b"by linux ").unwrap();
+    let y = end(&b, y);
+    wait_until("both ends attach", || x.flow.is_shared() & y.flow.is_shared());
+    x.send(b"by ring ").unwrap();
+    assert_eq!(x.flow.counts.sent_by_ring.load(Relaxed), 8);
+    // Taken back: nobody has entered the ring.
+    x.flow.send_by_linux(false).unwrap();
+    assert_eq!(x.flow.counts.leaves.load(Relaxed), 1);
+    x.send(b"by ring again ").unwrap();
+    let mut got = [0; 100];
+    let mut all = vec![];
+    while all.len() < 31 {
+        let bytes = y.receive(&mut got).unwrap();
+        all.extend_from_slice(&got[..bytes]);
+    }
+    assert_eq!(all, b"by linux by ring by ring again ");
+}
+
+#[test]
+fn who_sleeps_is_woken_by_bytes_by_the_end_and_by_a_reset() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    for how in 0..3 {
+        let (a, b) = shared(&of(), &of());
+        a.send(b"x").unwrap();
+        b.receive(&mut [0]).unwrap();
+        let (woken, sent) = std::thread::scope(|scope| {
+            let b = &b;
+            let sleeper = scope.spawn(move || b.receive(&mut [0; 8]));
+            std::thread::sleep(Duration::from_millis(50));
+            match how {
+                0 => drop(a.send(b"12")),
+                1 => a.flow.shutdown(rustix::net::Shutdown::Both).unwrap(),
+                _ => {
+                    b.send(b"unread").unwrap();
+                    a.close();
+                }
+            }
+            (sleeper.join().unwrap(), how)
+        });
+        let expected = [Ok(2), Ok(0), Err(Errno::CONNRESET)][sent];
+        assert_eq!(woken, expected);
+    }
+}
+
+#[test]
+fn both_directions_can_be_given_back_to_linux() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    let mut got = [0; 10];
+    for (x, y) in [(&a, &b), (&b, &a)] {
+        x.send(b"ring").unwrap();
+        y.receive(&mut got).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let helper = scope.spawn(|| {
+            for _ in 0..200 {
+                b.flow.serve_request().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        assert_eq!(a.flow.by_linux(Duration::from_secs(5)), Ok(true));
+        helper.join().unwrap();
+    });
+    // Now the bare sockets are all there is.
+    use std::io::{Read, Write};
+    a.socket.as_ref().unwrap().write_all(b"plain").unwrap();
+    assert_eq!(b.receive(&mut got), Ok(5));
+    b.send(b"plain too").unwrap();
+    a.socket.as_ref().unwrap().read_exact(&mut got[..9]).unwrap();
+    assert_eq!(&got[..9], b"plain too");
+}
+
+#[test]
+fn a_pointer_of_no_buffer_is_not_followed_by_a_full_or_empty_ring() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    a.send(&[]).unwrap();
+    let nowhere = [uncopy_tcp_socket::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
+    // SAFETY: of no bytes.
+    assert_eq!(unsafe { b.flow.receive(&nowhere, libc::MSG_DONTWAIT) }, Ok(0));
+}

@@ -1,0 +1,113 @@
+//! A service, programs (each a context of its own), and connections between them.
+
+#![allow(dead_code, missing_docs)]
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use uncopy_tcp_service::{Limits, Options, Service};
+use uncopy_tcp_socket::{Context, Errno, Flow, Settings, Waiting, iovec};
+
+/// A service of this test's own.
+pub struct Running {
+    pub name: String,
+    stop: uncopy_tcp_service::server::Stop,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+pub fn service() -> Running {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("uncopy-tcp-test-{}-{number}", std::process::id());
+    let options = Options { name: name.clone(), limits: Limits::default(), ends_idle: None };
+    let service = Service::bind(options).unwrap();
+    let stop = service.stop();
+    let thread = std::thread::spawn(|| service.run().unwrap());
+    Running { name, stop, thread: Some(thread) }
+}
+
+impl Running {
+    pub fn end(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub fn program(service: &str) -> Arc<Context> {
+    program_that(service, Waiting::Adaptive)
+}
+
+pub fn program_that(service: &str, waiting: Waiting) -> Arc<Context> {
+    Context::new(Settings { waiting, ..Settings::new(service) }).unwrap()
+}
+
+/// A connection's end: the socket and the flow.
+pub struct End {
+    pub flow: Arc<Flow>,
+    pub socket: Option<TcpStream>,
+}
+
+impl End {
+    pub fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        self.send_with(bytes, libc::MSG_NOSIGNAL)
+    }
+
+    pub fn send_with(&self, bytes: &[u8], flags: i32) -> Result<usize, Errno> {
+        let part = iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        // SAFETY: ours.
+        unsafe { self.flow.send(&[part], flags) }
+    }
+
+    pub fn receive(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        self.receive_with(bytes, 0)
+    }
+
+    pub fn receive_with(&self, bytes: &mut [u8], flags: i32) -> Result<usize, Errno> {
+        let part = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        // SAFETY: ours.
+        unsafe { self.flow.receive(&[part], flags) }
+    }
+
+    pub fn close(mut self) {
+        self.flow.close();
+        drop(self.socket.take());
+        self.flow.closed();
+    }
+}
+
+pub fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (b, _) = listener.accept().unwrap();
+    (a, b)
+}
+
+pub fn end(program: &Arc<Context>, socket: TcpStream) -> End {
+    End { flow: program.show(socket.as_raw_fd(), false), socket: Some(socket) }
+}
+
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Two ends, both attached.
+pub fn shared(a: &Arc<Context>, b: &Arc<Context>) -> (End, End) {
+    let (x, y) = connection();
+    let (x, y) = (end(a, x), end(b, y));
+    wait_until("both ends attach", || x.flow.is_shared() & y.flow.is_shared());
+    (x, y)
+}

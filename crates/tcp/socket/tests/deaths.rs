@@ -1,0 +1,324 @@
+//! kill -9 of either end and of the service; and a peer that writes nonsense wherever it can.
+
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{End, connection, end, program_that, service, shared, wait_until};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use uncopy_tcp_service::protocol::Message;
+use uncopy_tcp_shared::layout::{REGION, slot_at};
+use uncopy_tcp_socket::{Errno, Waiting};
+
+/// Another process: this very test, as what `ROLE` says.
+fn other(role: &str, service: &str, port: u16) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_other_process", "--ignored", "--nocapture"])
+        .env("ROLE", role)
+        .env("SERVICE", service)
+        .env("PORT", port.to_string())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+#[ignore = "it is what the others start"]
+fn the_other_process() {
+    let Ok(role) = std::env::var("ROLE") else { return };
+    let service = std::env::var("SERVICE").unwrap();
+    if role == "service" {
+        let options = uncopy_tcp_service::Options {
+            name: service,
+            limits: uncopy_tcp_service::Limits::default(),
+            ends_idle: None,
+        };
+        uncopy_tcp_service::Service::bind(options).unwrap().run().unwrap();
+        return;
+    }
+    let port: u16 = std::env::var("PORT").unwrap().parse().unwrap();
+    let program = program_that(&service, Waiting::Adaptive);
+    let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let end = end(&program, socket);
+    wait_until("attached", || end.flow.is_shared());
+    match role.as_str() {
+        "echo" => {
+            let mut buffer = vec![0; 100_000];
+            while let Ok(got @ 1..) = end.receive(&mut buffer) {
+                end.send(&buffer[..got]).unwrap();
+            }
+        }
+        "silent" => {
+            end.send(b"ready").unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        _ => panic!("{role}"),
+    }
+}
+
+fn with_other(role: &str, service: &str) -> (End, Child) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let child = other(role, service, listener.local_addr().unwrap().port());
+    let (socket, _) = listener.accept().unwrap();
+    let end = end(&program_that(service, Waiting::Adaptive), socket);
+    wait_until("attached", || end.flow.is_shared());
+    (end, child)
+}
+
+#[test]
+fn two_processes_echo_through_the_ring() {
+    let service = service();
+    let (end, mut child) = with_other("echo", &service.name);
+    let mut got = vec![0; 100_000];
+    for round in 0..2000u32 {
+        let bytes = if round % 100 == 0 { 100_000 } else { 64 };
+        let message = vec![round as u8; bytes];
+        assert_eq!(end.send(&message), Ok(bytes));
+        assert_eq!(end.receive_with(&mut got[..bytes], libc::MSG_WAITALL), Ok(bytes));
+        assert_eq!(got[..bytes], message);
+    }
+    let by_ring = end.flow.counts.sent_by_ring.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(by_ring > 1_000_000, "{by_ring}");
+    end.close();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_killed_peer_is_an_error_for_who_sleeps_and_for_who_sends() {
+    let service = service();
+    for sends in [false, true] {
+        let (end, mut child) = with_other("silent", &service.name);
+        assert_eq!(end.receive(&mut [0; 5]), Ok(5));
+        end.send(b"never read").unwrap();
+        let outcome = std::thread::scope(|scope| {
+            let end = &end;
+            let blocked = scope.spawn(move || {
+                if sends {
+                    // Fills the ring, sleeps, and then learns.
+                    loop {
+                        if let Err(error) = end.send(&[0; 10_000]) {
+                            break Err(error);
+                        }
+                    }
+                } else {
+                    end.receive(&mut [0; 5])
+                }
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            blocked.join().unwrap()
+        });
+        let error = outcome.unwrap_err();
+        assert!([Errno::CONNRESET, Errno::PIPE].contains(&error), "{error}");
+    }
+}
+
+#[test]
+fn connections_outlive_a_killed_service_and_new_ones_are_linux() {
+    let name = format!("uncopy-tcp-test-killed-{}", std::process::id());
+    let mut child = other("service", &name, 0);
+    wait_until("service", || uncopy_tcp_service::server::is_running(&name));
+    let (x, y) = (program_that(&name, Waiting::Sleep), program_that(&name, Waiting::Sleep));
+    let (a, b) = shared(&x, &y);
+    let again = uncopy_tcp_service::Service::bind(uncopy_tcp_service::Options {
+        name: name.clone(),
+        ..uncopy_tcp_service::Options::of_this_user()
+    });
+    let refused = again.unwrap_err().to_string();
+    assert!(refused.contains("a service already runs here"), "{refused}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut got = [0; 5];
+    for _ in 0..1000 {
+        a.send(b"still").unwrap();
+        b.receive(&mut got).unwrap();
+    }
+    let (p, q) = connection();
+    let (p, q) = (end(&x, p), end(&y, q));
+    p.send(b"linux").unwrap();
+    assert_eq!(q.receive(&mut got), Ok(5));
+    assert!(!p.flow.is_shared() && !q.flow.is_attached());
+    assert!(!uncopy_tcp_service::server::is_running(&name), "nothing is left of it");
+}
+
+#[test]
+fn a_service_that_has_nobody_left_ends() {
+    let name = format!("uncopy-tcp-test-idle-{}", std::process::id());
+    let service = uncopy_tcp_service::Service::bind(uncopy_tcp_service::Options {
+        name: name.clone(),
+        limits: uncopy_tcp_service::Limits::default(),
+        ends_idle: Some(Duration::from_millis(100)),
+    })
+    .unwrap();
+    let thread = std::thread::spawn(|| service.run());
+    let ends = shared(&program_that(&name, Waiting::Sleep), &program_that(&name, Waiting::Sleep));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!thread.is_finished(), "two programs are there");
+    drop(ends);
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn limits_keep_a_connection_with_linux() {
+    let name = format!("uncopy-tcp-test-limits-{}", std::process::id());
+    let service = uncopy_tcp_service::Service::bind(uncopy_tcp_service::Options {
+        name: name.clone(),
+        limits: uncopy_tcp_service::Limits { flows: 3, bytes: u64::MAX },
+        ends_idle: Some(Duration::from_millis(100)),
+    })
+    .unwrap();
+    let thread = std::thread::spawn(|| service.run());
+    let (x, y) = (program_that(&name, Waiting::Sleep), program_that(&name, Waiting::Sleep));
+    let kept: Vec<_> = (0..3).map(|_| shared(&x, &y)).collect();
+    let (p, q) = connection();
+    let (p, q) = (end(&x, p), end(&y, q));
+    wait_until("refused", || {
+        x.pump();
+        p.flow.is_linux()
+    });
+    assert_eq!(p.flow.reason(), Some(uncopy_tcp_service::protocol::Reason::OverLimit));
+    p.send(b"all the same").unwrap();
+    assert_eq!(q.receive(&mut [0; 20]), Ok(12));
+    drop((kept, p, q, x, y));
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_child_goes_on_with_its_parents_connection() {
+    let service = service();
+    let (x, y) =
+        (program_that(&service.name, Waiting::Sleep), program_that(&service.name, Waiting::Sleep));
+    let (a, b) = shared(&x, &y);
+    a.send(b"to the parent").unwrap();
+    assert_eq!(b.receive(&mut [0; 100]), Ok(13));
+    b.flow.before_fork();
+    // SAFETY: the child only uses what is here, and ends by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        y.after_fork_in_child();
+        let mut got = [0; 100];
+        let mut rounds = 0;
+        while let Ok(got_bytes @ 1..) = b.receive(&mut got) {
+            if b.send(&got[..got_bytes]).is_err() {
+                break;
+            }
+            rounds += 1;
+        }
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(if rounds >= 100 { 0 } else { 1 }) };
+    }
+    b.close();
+    let mut got = [0; 10];
+    for _ in 0..200 {
+        assert_eq!(a.send(b"0123456789"), Ok(10));
+        assert_eq!(a.receive_with(&mut got, libc::MSG_WAITALL), Ok(10));
+    }
+    a.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    let mut status = 0;
+    // SAFETY: our child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    assert_eq!(a.receive(&mut got), Ok(0));
+}
+
+/// The hostile one speaks the protocol by itself, and then writes random words over all of the region, with the honest one's next words more
+/// often than others.
+#[test]
+fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
+    let service = service();
+    let seed =
+        std::env::var("SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut resets = 0;
+    for _ in 0..40 {
+        let honest = program_that(&service.name, Waiting::Adaptive);
+        let doors: Vec<_> = (0..4)
+            .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap())
+            .collect();
+        let doors: Vec<_> = doors.iter().map(std::os::fd::AsFd::as_fd).collect();
+        let hostile = uncopy_tcp_service::Client::connect(&service.name, &doors).unwrap();
+        let (x, y) = connection();
+        let end = end(&honest, x);
+        hostile.show(1, std::os::fd::AsFd::as_fd(&y)).unwrap();
+        let mut matched = None;
+        wait_until("matched", || {
+            matched = matched.take().or_else(|| hostile.next());
+            matched.is_some()
+        });
+        let Some((Message::Matched { slot, .. }, fds)) = matched else { panic!() };
+        let memory = &fds[0];
+        // SAFETY: a new mapping.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                REGION,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                memory.as_raw_fd(),
+                0,
+            )
+        }
+        .cast::<u32>();
+        assert!(!at.is_null());
+        end.socket.as_ref().unwrap().set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        end.socket.as_ref().unwrap().set_write_timeout(Some(Duration::from_millis(1))).unwrap();
+        let begun = Instant::now();
+        let header = (slot_at(slot as usize) + uncopy_tcp_shared::layout::header_at()) / 4;
+        // All attached, so that the rings are used at all.
+        // SAFETY: within the mapping.
+        unsafe {
+            for line in 0..2 {
+                let generation = at.add(header + (384 + 64 * line) / 4);
+                generation.write_volatile(
+                    generation.read_volatile().max(at.add(header + 96).read_volatile()),
+                );
+            }
+        }
+        let mut buffer = vec![0; 50_000];
+        while begun.elapsed() < Duration::from_millis(60) {
+            for _ in 0..rng.u32(1..20) {
+                let word = match rng.u32(0..10) {
+                    0 => rng.usize(0..1024),
+                    1 => rng.usize(0..REGION / 4),
+                    _ => header + rng.usize(0..96),
+                };
+                let value = match rng.u32(0..6) {
+                    0 => rng.u32(..),
+                    1 => rng.u32(0..4),
+                    2 => 1 << rng.u32(0..32),
+                    3 => 0,
+                    _ => rng.u32(0..300_000),
+                };
+                // SAFETY: within the mapping.
+                unsafe { at.add(word).write_volatile(value) };
+            }
+            let size = rng.usize(1..buffer.len());
+            let sent = end.send(&buffer[..size]);
+            let got = end.receive(&mut buffer[..size]);
+            let _ = end.flow.ready();
+            for outcome in [sent, got] {
+                match outcome {
+                    Ok(bytes) => assert!(bytes <= size),
+                    Err(Errno::CONNRESET) => resets += 1,
+                    Err(Errno::AGAIN | Errno::PIPE) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        end.close();
+        // SAFETY: ours.
+        unsafe { libc::munmap(at.cast(), REGION) };
+    }
+    assert!(resets > 0, "nothing was ever noticed");
+    // Others go on.
+    let (a, b) = shared(
+        &program_that(&service.name, Waiting::Sleep),
+        &program_that(&service.name, Waiting::Sleep),
+    );
+    a.send(b"fine").unwrap();
+    assert_eq!(b.receive(&mut [0; 10]), Ok(4));
+}

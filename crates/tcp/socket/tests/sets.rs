@@ -1,0 +1,191 @@
+//! epoll over rings and Linux' sockets at once.
+
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{connection, end, program_that, service, shared};
+use rustix::event::epoll;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+use uncopy_tcp_socket::set::Event;
+use uncopy_tcp_socket::{Context, Errno, Set, Waiting};
+
+const IN: u32 = libc::EPOLLIN as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
+
+fn set(program: &std::sync::Arc<Context>) -> Set {
+    Set::new(program.clone(), epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).unwrap()
+}
+
+fn echo_over_a_set(waiting: Waiting, flags: u32) {
+    let service = service();
+    let (server, client) =
+        (program_that(&service.name, waiting), program_that(&service.name, waiting));
+    let done = AtomicBool::new(false);
+    let echoed = AtomicU64::new(0);
+    let mut pairs: Vec<_> = (0..300).map(|_| shared(&client, &server)).collect();
+    // One of Linux' in between, shown by one side only.
+    let (plain, other) = connection();
+    pairs.push((end(&program_that("uncopy-tcp-test-nobody", waiting), plain), end(&server, other)));
+    let (clients, servers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let set = set(&server);
+            for (i, end) in servers.iter().enumerate() {
+                end.flow.set_nonblocking(true);
+                set.add(end.flow.number(), Some(end.flow.clone()), IN | flags, i as u64).unwrap();
+            }
+            let mut events = [Event::default(); 32];
+            while !done.load(Relaxed) {
+                let count = set.wait(&mut events, Some(Duration::from_millis(100))).unwrap();
+                for event in &events[..count] {
+                    let end = &servers[event.data as usize];
+                    let mut buffer = [0; 500];
+                    loop {
+                        match end.receive_with(&mut buffer, libc::MSG_DONTWAIT) {
+                            Ok(got) => {
+                                assert_eq!(end.send(&buffer[..got]), Ok(got));
+                                echoed.fetch_add(got as u64, Relaxed);
+                            }
+                            Err(Errno::AGAIN) => break,
+                            Err(error) => panic!("{error}"),
+                        }
+                        if flags & EDGE == 0 {
+                            break;
+                        }
+                    }
+                }
+            }
+        });
+        let mut rng = fastrand::Rng::with_seed(7);
+        for round in 0..3000u32 {
+            let which = rng.usize(0..clients.len());
+            let message = [round as u8; 100];
+            let mut got = [0; 100];
+            let client = &clients[which];
+            if client.flow.is_linux() {
+                use std::io::{Read, Write};
+                let mut socket = client.socket.as_ref().unwrap();
+                socket.write_all(&message).unwrap();
+                socket.read_exact(&mut got).unwrap();
+            } else {
+                client.send(&message).unwrap();
+                assert_eq!(client.receive_with(&mut got, libc::MSG_WAITALL), Ok(100));
+            }
+            assert_eq!(got, message, "round {round}, connection {which}");
+        }
+        done.store(true, Relaxed);
+    });
+    assert_eq!(echoed.load(Relaxed), 300_000);
+}
+
+#[test]
+fn an_echo_server_over_a_level_triggered_set() {
+    echo_over_a_set(Waiting::Adaptive, 0);
+}
+
+#[test]
+fn an_echo_server_over_an_edge_triggered_set_that_sleeps() {
+    echo_over_a_set(Waiting::Sleep, EDGE);
+}
+
+#[test]
+fn level_edge_and_oneshot_report_as_linux_does() {
+    let service = service();
+    let (x, y) =
+        (program_that(&service.name, Waiting::Sleep), program_that(&service.name, Waiting::Sleep));
+    let (a, b) = shared(&x, &y);
+    let set = set(&y);
+    let mut events = [Event::default(); 4];
+    let now = Some(Duration::ZERO);
+    let late = Some(Duration::from_secs(5));
+    a.send(b"first").unwrap();
+    b.send(b"x").unwrap();
+    set.add(b.flow.number(), Some(b.flow.clone()), IN, 42).unwrap();
+    for _ in 0..3 {
+        assert_eq!(set.wait(&mut events, now), Ok(1));
+        assert_eq!(events[0], Event { events: IN, data: 42 });
+    }
+    b.receive(&mut [0; 100]).unwrap();
+    assert_eq!(set.wait(&mut events, now), Ok(0));
+
+    set.modify(b.flow.number(), IN | EDGE, 43).unwrap();
+    a.send(b"second").unwrap();
+    assert_eq!(set.wait(&mut events, late), Ok(1));
+    assert_eq!(set.wait(&mut events, now), Ok(0), "it was told of that");
+    a.send(b"third").unwrap();
+    assert_eq!(set.wait(&mut events, late), Ok(1));
+    assert_eq!(events[0].data, 43);
+
+    set.modify(b.flow.number(), IN | libc::EPOLLONESHOT as u32, 44).unwrap();
+    assert_eq!(set.wait(&mut events, late), Ok(1));
+    a.send(b"fourth").unwrap();
+    assert_eq!(set.wait(&mut events, Some(Duration::from_millis(30))), Ok(0));
+    b.receive(&mut [0; 100]).unwrap();
+
+    // Room: not while the ring is full, although the kernel's connection has plenty.
+    set.modify(b.flow.number(), OUT, 45).unwrap();
+    assert_eq!(set.wait(&mut events, late), Ok(1));
+    b.flow.set_nonblocking(true);
+    b.send(&vec![0; 1 << 20]).unwrap();
+    // Level-triggered sets report once more what was queued; then not.
+    let _ = set.wait(&mut events, now);
+    assert_eq!(set.wait(&mut events, Some(Duration::from_millis(30))), Ok(0));
+    a.receive_with(&mut vec![0; 200_000], libc::MSG_WAITALL).unwrap();
+    assert_eq!(set.wait(&mut events, late), Ok(1));
+    assert_eq!(events[0], Event { events: OUT, data: 45 });
+
+    set.modify(b.flow.number(), IN | libc::EPOLLRDHUP as u32, 46).unwrap();
+    assert_eq!(set.wait(&mut events, Some(Duration::from_millis(30))), Ok(0));
+    a.close();
+    assert_eq!(set.wait(&mut events, late), Ok(1));
+    assert!(events[0].events & IN != 0);
+    set.remove(b.flow.number()).unwrap();
+    assert_eq!(set.wait(&mut events, now), Ok(0));
+}
+
+#[test]
+fn poll_waits_over_rings_and_linux_at_once() {
+    use rustix::event::PollFlags;
+    use uncopy_tcp_socket::ready::Item;
+    let service = service();
+    let (x, y) =
+        (program_that(&service.name, Waiting::Sleep), program_that(&service.name, Waiting::Sleep));
+    let (a, b) = shared(&x, &y);
+    a.send(b"1").unwrap();
+    b.receive(&mut [0]).unwrap();
+    let (plain, other) = connection();
+    use std::os::fd::AsFd;
+    let poll = |timeout| {
+        let mut items = [
+            Item {
+                fd: b.flow.fd(),
+                flow: Some(&b.flow),
+                events: PollFlags::IN,
+                revents: PollFlags::empty(),
+            },
+            Item {
+                fd: other.as_fd(),
+                flow: None,
+                events: PollFlags::IN,
+                revents: PollFlags::empty(),
+            },
+        ];
+        let count = y.poll(&mut items, timeout).unwrap();
+        (count, items.map(|item| item.revents.bits()))
+    };
+    assert_eq!(poll(Some(Duration::from_millis(20))), (0, [0, 0]));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(30));
+            a.send(b"2").unwrap();
+        });
+        assert_eq!(poll(None), (1, [1, 0]));
+    });
+    std::io::Write::write_all(&mut &plain, b"3").unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(poll(None), (2, [1, 1]));
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# uncopy in a container, with the distribution's default seccomp profile and with examples/container/profile.py's. As root; needs
+# crun, mmdebstrap and the default profile (Debian's golang-github-containers-common).
+#
+#   tests/container/run.sh      ROOT=DIR: where the clean Debian is kept (default target/package-root, as for tests/package)
+set -uo pipefail
+repo=$(cd "$(dirname "$0")/../.." && pwd)
+root=${ROOT:-$repo/target/package-root}
+default=/usr/share/containers/seccomp.json
+passed=0 failed=0
+
+leave_out() {
+    echo "skip  container: $1"
+    [[ -z ${NO_SKIPS-} ]] || { echo "FAIL  container: $1"; exit 1; }
+    exit 0
+}
+[[ $EUID -eq 0 ]] || leave_out "only root makes containers"
+for tool in crun mmdebstrap python3; do
+    command -v "$tool" >/dev/null || leave_out "there is no $tool"
+done
+[[ -f $default ]] || leave_out "there is no $default"
+[[ -c /dev/userfaultfd ]] || leave_out "there is no /dev/userfaultfd"
+"$repo/tests/package/root" "$root" || leave_out "no Debian could be made (above)"
+
+# crun refuses where both versions of cgroups are mounted, and needs neither here: in a mount namespace of our own there is one.
+if [[ -z ${OWN_MOUNTS-} ]]; then
+    OWN_MOUNTS=1 exec unshare --mount --propagation private "$0" "$@"
+fi
+umount /sys/fs/cgroup/unified 2>/dev/null
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+mknod "$dir/userfaultfd" c "$(stat -c %Hr /dev/userfaultfd)" "$(stat -c %Lr /dev/userfaultfd)"
+# Of a group of its own, as the package makes it.
+group=4711
+chown 0:$group "$dir/userfaultfd"
+chmod 660 "$dir/userfaultfd"
+"$repo/examples/container/profile.py" "$default" >"$dir/uncopy.json" || exit 1
+head -c 524288 /dev/urandom >"$dir/input"
+chmod 644 "$dir/input"
+
+# inside PROFILE CAPABILITY DEVICE: what a program says that copies its input, as a user in the device's group.
+inside() {
+    python3 - "$dir" "$root" "$repo" "$group" "$@" <<'PY'
+import json, os, platform, subprocess, sys
+dir, root, repo, group, profile, capability, device = sys.argv[1:]
+bundle = os.path.join(dir, "bundle")
+os.makedirs(bundle, exist_ok=True)
+config = json.loads(subprocess.run(["crun", "spec", "-f", "/dev/stdout"], cwd=bundle, check=True, capture_output=True).stdout)
+capabilities = [c for c in [capability] if c]
+process = config["process"]
+code = """
+import sys
+file = open("/input", "rb", buffering=0)
+for i in range(200):
+    data = bytearray(1 << 19)
+    file.seek(0); file.readinto(data)
+    sys.stdout.buffer.write(bytes(data))
+"""
+process.update(terminal=False, user={"uid": 1000, "gid": 1000, "additionalGids": [int(group)]},
+               args=["/uncopy/uncopy", "run", "--verbose", "--", "python3", "-c", code])
+process["capabilities"] = {kind: capabilities for kind in ("bounding", "effective", "permitted", "inheritable", "ambient")}
+config["root"] = {"path": root, "readonly": True}
+mounts = [(f"{repo}/target/release", "/uncopy"), (f"{dir}/input", "/input")]
+if device == "device":
+    mounts.append((f"{dir}/userfaultfd", "/dev/userfaultfd"))
+config["mounts"] = [m for m in config["mounts"] if m["destination"] not in ("/sys/fs/cgroup",)]
+config["mounts"] += [{"destination": to, "type": "bind", "source": of, "options": ["bind", "rw"]} for of, to in mounts]
+config["linux"]["resources"] = {}
+# The runtime is given rules for this machine and these capabilities, as docker and podman work them out.
+with open(profile) as f:
+    profile = json.load(f)
+release = tuple(int(n) for n in platform.release().split("-")[0].split(".")[:2])
+rules = []
+for rule in profile["syscalls"]:
+    includes, excludes = rule.get("includes") or {}, rule.get("excludes") or {}
+    needed = tuple(int(n) for n in includes.get("minKernel", "0.0").split("."))
+    if not set(includes.get("caps", [])) <= set(capabilities) or set(excludes.get("caps", [])) & set(capabilities) \
+            or includes.get("arches") and "amd64" not in includes["arches"] or "amd64" in excludes.get("arches", []) or needed > release:
+        continue
+    kept = {"names": rule["names"], "action": rule["action"]}
+    if rule.get("args"):
+        kept["args"] = [{k: v for k, v in a.items() if k in ("index", "value", "valueTwo", "op")} for a in rule["args"]]
+    if rule.get("errnoRet") is not None:
+        kept["errnoRet"] = rule["errnoRet"]
+    rules.append(kept)
+config["linux"]["seccomp"] = {"defaultAction": profile["defaultAction"], "defaultErrnoRet": profile.get("defaultErrnoRet", 1),
+                              "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"], "syscalls": rules}
+with open(os.path.join(bundle, "config.json"), "w") as f:
+    json.dump(config, f)
+name = f"uncopy-test-{os.getpid()}"
+run = subprocess.run(["crun", "--cgroup-manager=disabled", "--root", f"{dir}/state", "run", "--bundle", bundle, name],
+                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+with open(f"{dir}/input", "rb") as f:
+    whole = f.read() * 200
+print(run.stderr.decode(errors="replace"), end="")
+print("every byte" if run.stdout == whole else f"{len(run.stdout)} bytes of {len(whole)}", f"status {run.returncode}")
+PY
+}
+check() {
+    # shellcheck disable=SC2053
+    if [[ $2 == $3 ]]; then
+        passed=$((passed + 1))
+        echo "ok    $1"
+    else
+        failed=$((failed + 1))
+        printf 'FAIL  %s\n      found:  %s\n      wanted: %s\n' "$1" "$2" "$3"
+    fi
+}
+
+said=$(inside "$default" "" "")
+check "with the default profile userfaultfd is refused, and the program runs plainly" "$said" "uncopy: running plainly: *every byte status 0"
+check "which is said in one line" "$(wc -l <<<"$said")" 2
+check "with the device it elides under the same profile" "$(inside "$default" "" device)" "*: ready*copies left out*every byte status 0"
+check "with our profile and the capability it elides without the device" "$(inside "$dir/uncopy.json" CAP_SYS_PTRACE "")" \
+    "*: ready*copies left out*every byte status 0"
+check "the capability alone is not enough" "$(inside "$default" CAP_SYS_PTRACE "")" "uncopy: running plainly: *every byte status 0"
+check "nor the profile alone" "$(inside "$dir/uncopy.json" "" "")" "uncopy: running plainly: *every byte status 0"
+echo "$passed passed, $failed failed"
+[[ $failed -eq 0 ]]

@@ -1,0 +1,51 @@
+#!/bin/bash
+# What tests/package/run.sh does inside: a step's name is the first argument. Prints what was found; the runner judges.
+set -u
+as_user() { setpriv --reuid=alice --regid=alice "$@"; }
+elide='
+import sys
+a = open("/tmp/input", "rb", buffering=0)
+for i in range(200):
+    data = bytearray(1 << 19)
+    a.seek(0); a.readinto(data)
+    sys.stdout.buffer.write(bytes(data))
+'
+case $1 in
+files)
+    # All that a package could leave, but for what dpkg, journald and the clock write.
+    find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /dev -o -path /tmp -o -path /var/tmp -o -path /var/lib/dpkg -o -path /var/log \
+        -o -path /var/cache/ldconfig -o -path /var/lib/systemd -o -path /var/lib/redis -o -path /var/cache/debconf \
+        -o -path /etc/gshadow- -o -path /etc/group- -o -path /etc/passwd- -o -path /etc/shadow- -o -path /etc/.pwd.lock \) -prune \
+        -o -print | sort
+    getent group | cut -d: -f1 | sort
+    ;;
+user)
+    getent passwd alice >/dev/null || adduser --quiet --disabled-password --gecos '' alice
+    head -c 524288 /dev/urandom >/tmp/input
+    chmod 644 /tmp/input
+    ;;
+outside-the-group) as_user --clear-groups uncopy run -- echo hello 2>&1 ;;
+doctor) as_user --clear-groups uncopy doctor --no-cache 2>&1 ;;
+elide) as_user --init-groups uncopy run --require --verbose -- python3 -c "$elide" 2>&1 >/dev/null ;;
+redis-load)
+    # 60 values of 512 KB: received, copied, sent back; each is what it was.
+    python3 - <<'PY'
+import os, socket
+def connect():
+    return socket.create_connection(("127.0.0.1", 6379))
+s = connect()
+f = s.makefile("rwb")
+for i in range(60):
+    value = os.urandom(512 << 10)
+    f.write(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n%s\r\n" % (len(value), value))
+    f.write(b"*3\r\n$6\r\nAPPEND\r\n$1\r\nk\r\n$1\r\nx\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
+    f.flush()
+    assert f.readline() == b"+OK\r\n"
+    assert f.readline() == b":%d\r\n" % (len(value) + 1)
+    n = int(f.readline()[1:])
+    assert f.read(n) == value + b"x" and f.readline() == b"\r\n"
+print("60 values came back")
+PY
+    ;;
+*) echo "no step $1" >&2; exit 2 ;;
+esac
