@@ -15,6 +15,9 @@
 //! unsafe: touches a page of ours to wake the thread; takes its userfaultfds by their numbers; finds its server behind the word that
 //! a thread is made with.
 
+// (`make loom` tries what `uncopy-space` has beside it.)
+#![cfg(not(loom))]
+
 pub mod place;
 pub mod serve;
 

@@ -453,8 +453,6 @@ mod loom_tests {
     }
 
     /// A start that turns out to be none (a limit is set meanwhile) and a fork: the child finds it idle, and who starts after it does.
-    ///
-    /// Caught: `cancel_start` that sets its state whatever happened; one that leaves it claimed (the fork waits for ever).
     #[test]
     fn a_cancelled_start_keeps_no_fork_waiting_and_undoes_nothing() {
         loom::model(|| {

@@ -7,6 +7,9 @@
 //! | [`directory`] | where such files lie |
 //! | `header` | who a process is, as they say it |
 
+// (`make loom` tries what `uncopy-space` has beside it.)
+#![cfg(not(loom))]
+
 pub mod directory;
 pub mod family;
 mod header;
