@@ -219,7 +219,7 @@ impl Arena {
         self.recent.give(page, pages, |page, pages| used.give(page, pages));
     }
 
-    /// Ends the block at `page`; returns the number of its pages. They are nobody's until [`Arena::keep`] or [`Arena::gave_back`].
+    /// Ends the block at `page`; returns the number of its pages. They are nobody's until [`Arena::keep`] or [`Arena::purged`].
     ///
     /// # Errors
     /// Where no block begins: the program's own mistake.
@@ -277,8 +277,8 @@ impl Arena {
         Ok(true)
     }
 
-    /// Pages to be given back to the kernel now, if more are kept than is worth it: first page and
-    /// number. They are nobody's until [`Arena::gave_back`].
+    /// Pages to be purged now, if more are kept than is worth it: first page and
+    /// number. They are nobody's until [`Arena::purged`].
     pub fn surplus(&mut self) -> Option<(usize, usize)> {
         if self.has_surplus() { self.release_one() } else { None }
     }
@@ -295,7 +295,7 @@ impl Arena {
         idle
     }
 
-    /// The longest run of used pages; nobody's until [`Arena::gave_back`].
+    /// The longest run of used pages; nobody's until [`Arena::purged`].
     pub fn release_one(&mut self) -> Option<(usize, usize)> {
         let run = self.used.take_longest().or_else(|| self.recent.take_any());
         self.idle = self.idle.min(self.kept_pages());
@@ -303,7 +303,7 @@ impl Arena {
     }
 
     /// These pages read as zeros and hold no memory again.
-    pub fn gave_back(&mut self, page: usize, pages: usize) {
+    pub fn purged(&mut self, page: usize, pages: usize) {
         self.fresh.give(page, pages);
     }
 }
@@ -433,7 +433,7 @@ mod tests {
         let fresh = a.allocate(64).unwrap().page;
         a.free(fresh).unwrap();
         let (page, pages) = a.release_one().unwrap();
-        a.gave_back(page, pages);
+        a.purged(page, pages);
         a.close();
         assert_eq!((a.slack_pages(), a.live_pages()), (0, 16 + 5));
         let mut given = 0;
@@ -455,7 +455,7 @@ mod tests {
         a.free(blocks[3]).unwrap();
         assert_eq!(a.free_in(Span::new(5, 35)), [Span::new(10, 20), Span::new(30, 35)]);
         let (page, pages) = a.release_one().unwrap();
-        a.gave_back(page, pages);
+        a.purged(page, pages);
         assert_eq!(a.free_in(Span::new(0, 1000)), [Span::new(10, 20), Span::new(30, 200)]);
         assert_eq!(a.free_in(Span::new(0, 10)), []);
     }
@@ -466,7 +466,7 @@ mod tests {
         let b = a.allocate(40).unwrap();
         assert_eq!((a.end(b.page), a.end(b.page)), (Ok(40), Err(NoBlock)));
         assert_eq!(a.allocate(1), None);
-        a.gave_back(b.page, 40);
+        a.purged(b.page, 40);
         assert_eq!(a.allocate(40), Some(Run { page: 0, fresh: true }));
     }
 
@@ -487,7 +487,7 @@ mod tests {
         all.iter().for_each(|&p| a.free(p).unwrap());
         let mut given = 0;
         while let Some((page, pages)) = a.surplus() {
-            a.gave_back(page, pages);
+            a.purged(page, pages);
             given += pages;
         }
         assert!(given >= KEEP_MIN && a.kept_pages() <= KEEP_MIN);
@@ -543,7 +543,7 @@ mod tests {
                 _ => {
                     if let Some((page, n)) = a.release_one() {
                         assert!(owner[page..page + n].iter().all(|o| *o == 0));
-                        a.gave_back(page, n);
+                        a.purged(page, n);
                     }
                 }
             }

@@ -24,7 +24,7 @@ pub struct Excluded {
     while_mapped: Ranges,
 }
 
-/// Exclusions that were taken out, to be put back or elsewhere.
+/// Exclusions that were taken out, to be put there again or elsewhere.
 #[derive(Debug, Default)]
 pub struct Parts {
     given: Vec<Span>,
@@ -76,7 +76,7 @@ impl Excluded {
     }
 
     /// Nothing of `span` is mapped any more, or all of it is mapped anew.
-    pub fn unmapped(&mut self, span: Span) {
+    pub fn munmapped(&mut self, span: Span) {
         self.given.remove(span);
         self.while_mapped.remove(span);
     }
@@ -109,8 +109,8 @@ impl Excluded {
     /// The pages and the mapping of `from` have become those of `to`.
     pub fn moved(&mut self, from: Span, to: Span) {
         let parts = self.parts(from).moved(from, to);
-        self.unmapped(from);
-        self.unmapped(to);
+        self.munmapped(from);
+        self.munmapped(to);
         self.put(&parts);
     }
 }
@@ -179,9 +179,9 @@ mod tests {
         e.insert(pages(2, 6), Why::WhileMapped);
         e.dropped(pages(1, 9));
         assert_eq!(all(&e), [(pages(0, 1), Why::Given), (pages(2, 6), Why::WhileMapped)]);
-        e.unmapped(pages(3, 9));
+        e.munmapped(pages(3, 9));
         assert_eq!(all(&e), [(pages(0, 1), Why::Given), (pages(2, 3), Why::WhileMapped)]);
-        e.unmapped(pages(0, 9));
+        e.munmapped(pages(0, 9));
         assert_eq!(all(&e), []);
     }
 

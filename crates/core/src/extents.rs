@@ -4,7 +4,7 @@ use crate::regions::RegionId;
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Names an extent. [`ExtentId::NONE`] stands for bytes that nobody is owed (freed memory, or
-/// memory given back with `madvise`): they read as zeros.
+/// memory dropped with `madvise`): they read as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtentId(pub u32);
 
@@ -90,7 +90,7 @@ impl Extents {
         self.bytes
     }
 
-    /// Whether another extent can be made, and its pages be given back, without an allocation that
+    /// Whether another extent can be made, and its pages be recycled, without an allocation that
     /// might fail.
     pub fn reserve(&mut self) -> bool {
         let new = self.vacant.is_empty();

@@ -15,7 +15,7 @@ pub enum Stop {
     Unsuitable,
 }
 
-/// What [`Memory::take`] did.
+/// What [`Memory::move_out`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Pages moved (or, with holes allowed, known to be missing), from the start of the span.
@@ -69,11 +69,11 @@ pub trait Memory {
     fn map_changing(&mut self) -> bool;
 
     /// Moves the pages of `from` into the vacant pool pages that start at page number `slot`.
-    fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken;
+    fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken;
 
     /// Moves the pages from the address `from` on, of the pool or of a region that allows it, into the missing pages of `to`, and wakes
     /// who waits there. Returns how many pages were moved, from the start; the others are where they were.
-    fn put_back(&mut self, to: Span, from: usize) -> usize;
+    fn move_in(&mut self, to: Span, from: usize) -> usize;
 
     /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still have
     /// memory behind them.

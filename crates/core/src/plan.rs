@@ -136,7 +136,7 @@ pub struct OutputPlan {
     pub extents: ArrayVec<ExtentId, MAX_PIECES>,
     /// Bytes of these extents were sent before.
     pub again: bool,
-    /// Some of them better became ordinary memory.
+    /// Some of them are better made ordinary.
     pub worn: bool,
     /// A bit for each piece that goes by reference; 0: nothing does.
     pub lent: u64,

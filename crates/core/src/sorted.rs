@@ -24,7 +24,7 @@ impl Leaf {
 
 /// Where an entry is. Any insertion or removal makes it void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Cursor {
     leaf: usize,
     slot: usize,
 }
@@ -57,31 +57,31 @@ impl Sorted {
 
     /// The last entry whose key is at most `key`.
     #[inline]
-    pub fn floor(&self, key: usize) -> Option<Place> {
+    pub fn floor(&self, key: usize) -> Option<Cursor> {
         let leaf = self.firsts.partition_point(|f| *f <= key).checked_sub(1)?;
         let slot = self.leaves[leaf].keys.partition_point(|k| *k <= key) - 1;
-        Some(Place { leaf, slot })
+        Some(Cursor { leaf, slot })
     }
 
     /// The first entry.
-    pub fn first(&self) -> Option<Place> {
-        (self.count > 0).then_some(Place { leaf: 0, slot: 0 })
+    pub fn first(&self) -> Option<Cursor> {
+        (self.count > 0).then_some(Cursor { leaf: 0, slot: 0 })
     }
 
     /// The entry after `place`.
     #[inline]
-    pub fn next(&self, place: Place) -> Option<Place> {
-        let Place { leaf, slot } = place;
+    pub fn next(&self, at: Cursor) -> Option<Cursor> {
+        let Cursor { leaf, slot } = at;
         if slot + 1 < self.leaves[leaf].keys.len() {
-            Some(Place { leaf, slot: slot + 1 })
+            Some(Cursor { leaf, slot: slot + 1 })
         } else {
-            (leaf + 1 < self.leaves.len()).then_some(Place { leaf: leaf + 1, slot: 0 })
+            (leaf + 1 < self.leaves.len()).then_some(Cursor { leaf: leaf + 1, slot: 0 })
         }
     }
 
     /// The first entry whose key is at least `key`.
     #[inline]
-    pub fn ceiling(&self, key: usize) -> Option<Place> {
+    pub fn ceiling(&self, key: usize) -> Option<Cursor> {
         match self.floor(key) {
             Some(p) if self.key(p) == key => Some(p),
             Some(p) => self.next(p),
@@ -91,20 +91,20 @@ impl Sorted {
 
     /// The key at `place`.
     #[inline]
-    pub fn key(&self, place: Place) -> usize {
-        self.leaves[place.leaf].keys[place.slot]
+    pub fn key(&self, at: Cursor) -> usize {
+        self.leaves[at.leaf].keys[at.slot]
     }
 
     /// The view at `place`.
     #[inline]
-    pub fn view(&self, place: Place) -> &View {
-        &self.leaves[place.leaf].views[place.slot]
+    pub fn view(&self, at: Cursor) -> &View {
+        &self.leaves[at.leaf].views[at.slot]
     }
 
     /// The view at `place`, to be changed.
     #[inline]
-    pub fn view_mut(&mut self, place: Place) -> &mut View {
-        &mut self.leaves[place.leaf].views[place.slot]
+    pub fn view_mut(&mut self, at: Cursor) -> &mut View {
+        &mut self.leaves[at.leaf].views[at.slot]
     }
 
     /// Adds an entry; there is none with this key.

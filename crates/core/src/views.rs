@@ -5,7 +5,7 @@
 
 use crate::extents::{Extent, ExtentId, Extents};
 use crate::plan::MAX_PIECES;
-use crate::sorted::{Place, Sorted};
+use crate::sorted::{Cursor, Sorted};
 use crate::view::{Segment, View};
 use uncopy_ranges::span::Span;
 
@@ -26,7 +26,7 @@ pub trait Reclaim {
 pub struct Walk<'a> {
     map: &'a Sorted,
     /// The view over `at`, or the first one behind it.
-    next: Option<Place>,
+    next: Option<Cursor>,
     at: usize,
     until: usize,
 }

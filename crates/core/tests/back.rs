@@ -91,7 +91,7 @@ impl World {
             }
             plan.copies.iter().for_each(|c| self.move_bytes(c.to, c.from, c.len));
         }
-        self.tracker.release(&mut plan.pins);
+        self.tracker.unpin(&mut plan.pins);
         self.tracker.check().unwrap();
         plan.bypass
     }
@@ -141,7 +141,7 @@ impl World {
     }
 
     fn returned(&self) -> u64 {
-        self.counters.returned_pages.load(Relaxed)
+        self.counters.moved_in_pages.load(Relaxed)
     }
 }
 
@@ -149,7 +149,7 @@ impl World {
 fn the_last_view_of_an_extent_is_moved_back_and_its_place_in_the_pool_is_vacant_again() {
     let mut w = elided();
     w.tracker.freed(COPY, LEN);
-    w.tracker.materialize(Span::sized(SOURCE, LEN), true).unwrap();
+    w.tracker.make_ordinary(Span::sized(SOURCE, LEN)).unwrap();
     w.assert_holds_the_numbers(SOURCE);
     assert_eq!(w.returned(), 16);
     assert_eq!(w.counters.extents.load(Relaxed), 0);
@@ -161,10 +161,10 @@ fn the_last_view_of_an_extent_is_moved_back_and_its_place_in_the_pool_is_vacant_
 #[test]
 fn a_view_that_is_not_the_last_one_is_copied() {
     let mut w = elided();
-    w.tracker.materialize(Span::sized(SOURCE, LEN), true).unwrap();
+    w.tracker.make_ordinary(Span::sized(SOURCE, LEN)).unwrap();
     w.assert_holds_the_numbers(SOURCE);
     assert_eq!(w.returned(), 0);
-    w.tracker.materialize(Span::sized(COPY, LEN), true).unwrap();
+    w.tracker.make_ordinary(Span::sized(COPY, LEN)).unwrap();
     w.assert_holds_the_numbers(COPY);
     assert_eq!(w.returned(), 16);
 }
@@ -258,7 +258,7 @@ fn what_is_received_or_sent_in_place_any_more_is_not_registered_for_ever() {
     ];
     for pass in pass {
         let mut w = elided();
-        w.tracker.materialize(at, false).unwrap();
+        w.tracker.materialize(at).unwrap();
         let registered = |w: &World| w.tracker.memory.registered.touches(at);
         (0..50).for_each(|_| pass(&mut w));
         assert!(registered(&w), "it may come round");
@@ -275,7 +275,7 @@ fn receive_from_the_page_before(w: &mut World, received: usize) {
     if !plan.bypass {
         assert_eq!(plan.targets[0].at, COPY - PAGE, "the first page is received in place");
         w.tracker.input_commit(&mut plan, received);
-        w.tracker.release(&mut plan.pins);
+        w.tracker.unpin(&mut plan.pins);
     }
     w.tracker.check().unwrap();
 }
@@ -419,7 +419,7 @@ fn what_is_sent_again_and_again_is_ordinary_memory_where_the_call_site_that_unma
     assert!((10..20).contains(&gathered), "{gathered}");
     assert!((0..16).all(|page| w.resident(SOURCE + page * PAGE)));
     w.assert_holds_the_numbers(SOURCE);
-    assert_eq!(w.returned(), 16, "its pages are moved back");
+    assert_eq!(w.returned(), 16, "its pages are moved in");
     assert!(w.filter.is_input(SOURCE, LEN), "copies of it may be elided again");
     w.tracker.check().unwrap();
 }
@@ -451,7 +451,7 @@ fn what_was_lent_is_copied_back_never_moved() {
         w.tracker.memory.lend(at, len);
     }
     w.tracker.output_done(&mut plan, LEN, true);
-    w.tracker.materialize(Span::sized(SOURCE, LEN), true).unwrap();
+    w.tracker.make_ordinary(Span::sized(SOURCE, LEN)).unwrap();
     w.assert_holds_the_numbers(SOURCE);
     assert_eq!(w.returned(), 0);
     w.tracker.memory.check_lent();
@@ -468,7 +468,7 @@ fn pages_that_were_the_programs_are_copied_back_never_moved() {
     let mut w = moved_out();
     held_by_the_kernel(&mut w);
     w.tracker.freed(COPY, LEN);
-    w.tracker.materialize(Span::sized(SOURCE, LEN), true).unwrap();
+    w.tracker.make_ordinary(Span::sized(SOURCE, LEN)).unwrap();
     w.assert_holds_the_numbers(SOURCE);
     assert_eq!(w.returned(), 0);
     (0..LEN).for_each(|at| *w.byte(SOURCE + at) = 99);
@@ -519,7 +519,7 @@ fn freed() -> World {
 
 impl World {
     fn recycled(&self) -> u64 {
-        self.counters.recycled_pages.load(Relaxed)
+        self.counters.populated_pages.load(Relaxed)
     }
 }
 

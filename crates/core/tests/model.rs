@@ -225,7 +225,7 @@ impl World {
         for (owner, span) in take_released() {
             let owner =
                 self.tracker.memory.foreign_at(owner).expect("an owner is known by his memory");
-            owner.take_back(span, &mut self.random);
+            owner.reattach_leaving(span, &mut self.random);
         }
     }
 
@@ -253,7 +253,7 @@ impl World {
         self.tracker.memory.foreign[i].hand_over(&ranges);
         self.stray_touch();
         self.execute(&plan.copies);
-        self.tracker.release(&mut plan.pins);
+        self.tracker.unpin(&mut plan.pins);
         for (i, b) in data.into_iter().enumerate() {
             self.truth[buffer.start - BASE + i] = Some(b);
         }
@@ -342,7 +342,7 @@ impl World {
             self.spared += u64::from(unmapped(self) < before);
             self.stray_touch();
             self.execute(&plan.copies);
-            self.tracker.release(&mut plan.pins);
+            self.tracker.unpin(&mut plan.pins);
         }
         for (i, b) in data.into_iter().enumerate() {
             self.truth[buffer.start - BASE + i] = Some(b);
@@ -395,7 +395,7 @@ impl World {
             }
             self.stray_touch();
             self.execute(&plan.copies);
-            self.tracker.release(&mut plan.pins);
+            self.tracker.unpin(&mut plan.pins);
         }
         let (s, d) = (src - BASE, dst - BASE);
         self.truth.copy_within(s..s + len, d);
@@ -433,7 +433,7 @@ impl World {
         let sent =
             if self.random.one_in(4) { self.random.below(buffer.len() + 1) } else { buffer.len() };
         if self.random.one_in(4) {
-            return self.tracker.release(&mut plan.pins);
+            return self.tracker.unpin(&mut plan.pins);
         }
         let site = self.random.below(3) * 64 + 6400;
         let paced = self.random.one_in(4);
@@ -475,7 +475,7 @@ impl World {
         }
     }
 
-    /// The same bytes are sent so often, while their call sites rest, that they had better be ordinary memory.
+    /// The same bytes are sent so often, while their call sites rest, that they had better be ordinary.
     fn send_often(&mut self) {
         let buffer = self.range();
         let way = self.pauses.regime.load(Relaxed);
@@ -503,7 +503,7 @@ impl World {
                 self.tracker.output_done(&mut plan, sent, false);
             }
         }
-        self.tracker.release(&mut held.pins);
+        self.tracker.unpin(&mut held.pins);
         self.pauses.regime.store(way, Relaxed);
         self.read(buffer);
     }
@@ -557,7 +557,7 @@ impl World {
         }
         self.tracker.drop_detached(&detached);
         self.tracker.memory.registered.remove(span);
-        self.tracker.unmapped(span);
+        self.tracker.munmapped(span);
         self.lose(span);
     }
 
@@ -589,7 +589,7 @@ impl World {
         }
         let machine = &mut self.tracker.memory;
         machine.registered.remove(to);
-        self.tracker.unmapped(to);
+        self.tracker.munmapped(to);
         self.lose(to);
         self.tracker.memory.move_pages(page_of(from.start), page_of(to.start), from.pages());
         self.tracker.remapped(from.start, to.start, len);
@@ -659,7 +659,7 @@ impl World {
         }
         self.tracker.memory.registered.clear();
         let mut copies = Vec::new();
-        self.tracker.give_up(|c| copies.push(c));
+        self.tracker.write_all_out(|c| copies.push(c));
         // (Executed at once in reality; here the pool's pages stay as they are until then.)
         for c in copies {
             self.move_bytes(c.to, c.from, c.len);
@@ -721,7 +721,10 @@ impl World {
             38 => {
                 let s = self.range();
                 let forget = self.random.one_in(2);
-                while self.tracker.materialize(s, forget).is_err() {
+                let once = |t: &mut Tracker<Machine>| {
+                    if forget { t.make_ordinary(s) } else { t.materialize(s) }
+                };
+                while once(&mut self.tracker).is_err() {
                     // Between two tries the program writes to what is there already.
                     let at = s.start + self.random.below(s.len());
                     if self.tracker.memory.program[page_of(at)].is_some() {
@@ -740,7 +743,7 @@ impl World {
     /// The program ends: all that was others' is theirs again.
     fn end(&mut self) {
         self.read(Span::sized(BASE, PAGES * PAGE));
-        self.tracker.unmapped(Span::sized(BASE, PAGES * PAGE));
+        self.tracker.munmapped(Span::sized(BASE, PAGES * PAGE));
         self.carry_out_releases();
         for i in 0..FOREIGN.len() {
             assert!(self.tracker.memory.foreign[i].is_whole(), "something never came back");
@@ -767,7 +770,7 @@ fn run(seed: u64, refusals: bool, tiny: bool) -> [u64; 11] {
         c.elided_copies,
         c.lent_sends,
         c.dropped_pages,
-        c.recycled_pages,
+        c.populated_pages,
         w.worn,
         w.spared,
         retired,

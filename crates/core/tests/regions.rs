@@ -62,7 +62,7 @@ impl World {
         let mut plan = CopyPlan::default();
         self.tracker.copy_begin(COPY, BUFFER, LEN, CALLER, true, &mut plan);
         assert!(!plan.bypass && plan.copies.is_empty() && plan.staged.is_empty());
-        self.tracker.release(&mut plan.pins);
+        self.tracker.unpin(&mut plan.pins);
     }
 
     fn free(&mut self, addr: usize) {
@@ -191,7 +191,7 @@ fn a_range_comes_back_only_after_a_copy_that_reads_it() {
     assert!(!plan.bypass && plan.copies.iter().count() == 1);
     w.free(BUFFER);
     assert_eq!(w.released(), []);
-    w.tracker.release(&mut plan.pins);
+    w.tracker.unpin(&mut plan.pins);
     assert_eq!(w.released(), [Span::sized(REGION, LEN)]);
 }
 
@@ -271,7 +271,7 @@ fn a_child_gives_nothing_back_to_its_parents_owners() {
     w.recall();
     // Here the child goes on, in a handler of the program's during that output.
     w.tracker.forget_regions();
-    w.tracker.release(&mut held.pins);
+    w.tracker.unpin(&mut held.pins);
     assert_eq!(w.released(), []);
     assert!(!w.receive(0, LEN), "the region is none of its own");
     let region = w.tracker.memory.foreign[0].region();
@@ -283,6 +283,6 @@ impl World {
     fn copy_half(&mut self) {
         let mut plan = CopyPlan::default();
         self.tracker.copy_begin(COPY, BUFFER, LEN / 2, CALLER, true, &mut plan);
-        self.tracker.release(&mut plan.pins);
+        self.tracker.unpin(&mut plan.pins);
     }
 }

@@ -56,7 +56,7 @@ fn copy(tracker: &mut Tracker<Machine>, n: usize) -> bool {
             *loaded(tracker, to + i) = byte;
         }
     }
-    tracker.release(&mut plan.pins);
+    tracker.unpin(&mut plan.pins);
     elided
 }
 
@@ -94,7 +94,7 @@ fn half_of_the_ranges_go_and_no_more_are_registered_than_were_left() {
     let before = tracker.memory.registered.count();
     assert_eq!(before, 2 * PAIRS, "each buffer is a range of its own");
     let half = tracker.halve_ranges().unwrap();
-    tracker.materialize(half, true).unwrap();
+    tracker.make_ordinary(half).unwrap();
     assert_eq!(tracker.memory.registered.count(), before / 2);
     // What would need new ranges is copied from now on.
     for n in PAIRS..PAIRS + 2 {
@@ -117,7 +117,7 @@ fn the_last_range_can_be_given_back_too() {
     let mut tracker = program(1);
     assert!(copy(&mut tracker, 0));
     while let Some(half) = tracker.halve_ranges() {
-        tracker.materialize(half, true).unwrap();
+        tracker.make_ordinary(half).unwrap();
     }
     assert_eq!(tracker.memory.registered.count(), 0);
     assert_copied(&mut tracker, 0);

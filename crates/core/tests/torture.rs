@@ -322,7 +322,7 @@ impl World {
         }
         self.drop_pages(span);
         self.tracker.memory.registered.remove(span);
-        self.tracker.unmapped(span);
+        self.tracker.munmapped(span);
     }
 
     /// Into the other area: a new block, a copy, and the old one freed.
@@ -401,7 +401,7 @@ impl World {
             self.tracker.input_commit(&mut plan, received);
             self.stray_touch();
             self.execute(&plan.copies);
-            self.tracker.release(&mut plan.pins);
+            self.tracker.unpin(&mut plan.pins);
         }
         let mut left = &data[..];
         for (at, len) in parts {
@@ -486,7 +486,7 @@ impl World {
         }
         self.stray_touch();
         self.execute(&plan.copies);
-        self.tracker.release(&mut plan.pins);
+        self.tracker.unpin(&mut plan.pins);
     }
 
     /// In the child: the same pages, nothing registered.
@@ -497,7 +497,7 @@ impl World {
         }
         self.tracker.memory.registered.clear();
         let mut copies = Vec::new();
-        self.tracker.give_up(|c| copies.push(c));
+        self.tracker.write_all_out(|c| copies.push(c));
         copies.into_iter().for_each(|c| self.move_bytes(c.to, c.from, c.len));
     }
 }

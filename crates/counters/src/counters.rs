@@ -87,10 +87,10 @@ counters! {
     materialized_pages,
     /// Pages moved out of the program's buffers (`UFFDIO_MOVE`).
     moved_pages,
-    /// Pages moved back into the program's buffers as they were.
-    returned_pages,
-    /// Pages that freed memory in use again got at once, for those that were moved out.
-    recycled_pages,
+    /// Pages moved into the program's buffers as they were (`UFFDIO_MOVE`).
+    moved_in_pages,
+    /// Pages that freed memory in use again was populated with, for those that were moved out.
+    populated_pages,
     /// `UFFDIO_MOVE` calls.
     moves,
     /// `UFFDIO_REGISTER` and `UFFDIO_UNREGISTER` calls.
@@ -116,7 +116,7 @@ counters! {
     /// What keeping the books costs in this program, all kinds as they occurred, in percent of its price (`uncopy doctor`'s, or
     /// the reference machine's); 0: not timed yet.
     books_percent,
-    /// Times that the fault-handling thread was bound to the core of the program's one thread, or let go.
+    /// Times that the fault-handling thread was bound to the core of the program's one thread, or unbound.
     handler_bindings,
     /// Times that eliding at all call sites, or at none, was compared with their own accounts, or the other way round.
     trials,

@@ -232,14 +232,14 @@ impl Files {
     }
 
     /// The thread that keeps leases ends, and with it the leases; another is made when files are to be kept again.
-    pub fn let_go_of_thread(&self) {
+    pub fn end_lease_thread(&self) {
         if self.leases.running() {
             self.leases.stop();
         }
     }
 
     /// Every lease is given up, for the sake of a child that copies all memory; files may be kept again.
-    pub fn let_go(&self) {
+    pub fn give_up_leases(&self) {
         if self.allowed() && self.shelf().with(|s| s.leave_all()).is_some() {
             self.leases.wake();
         }
@@ -267,7 +267,7 @@ impl Files {
     pub fn after_fork_child(&self) {
         let Some(space) = self.shelf().space() else { return };
         while let Some(Some((file, span))) = self.shelf().with(|s| s.leaving()) {
-            space.relinquish(span);
+            space.untrack(span);
             empty(span);
             self.shelf().with(|s| s.gone(file));
         }

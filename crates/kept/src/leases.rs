@@ -230,7 +230,7 @@ impl Keeper {
         }
         while let Some(Some((i, span))) = self.leases.shelf.with(|s| s.leaving()) {
             self.give_up(i);
-            self.with_books(|b| b.relinquish(span));
+            self.with_books(|b| b.untrack(span));
             empty(span);
             self.leases.shelf.with(|s| s.gone(i));
         }

@@ -21,7 +21,7 @@
 pub mod place;
 pub mod serve;
 
-use crate::place::{Place, Whereabouts};
+use crate::place::{Affinity, Whereabouts};
 use crate::serve::{Server, Watch};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -257,7 +257,7 @@ extern "C" fn run<S: Server>(post: usize) {
         return;
     }
     let mut own = Some(own);
-    let mut place = Place::anywhere(&monitor.whereabouts, server.bindings());
+    let mut place = Affinity::anywhere(&monitor.whereabouts, server.bindings());
     thread::give_up_rights(monitor.whereabouts.unfiltered());
     monitor.tell(RUNS);
     while order.load(Ordering::Acquire) == WAIT {

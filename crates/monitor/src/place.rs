@@ -3,7 +3,7 @@
 //! A thread on another core has to be woken there, and where that core is idle its processor as well: 36 to 50 us on a virtual
 //! machine, where one on the same core takes 6 (`bench/experiments/fault_answers.c`). The kernel rather wakes on an idle core. So
 //! while a program has one thread, which has used the books on one core for some faults together, the monitor is bound to that core; it
-//! is let go with the first fault after the thread has moved, or is not alone any more.
+//! is unbound with the first fault after the thread has moved, or is not alone any more.
 //!
 //! Not for real-time threads, which would never let it run; not under a seccomp filter, which might end the program for the
 //! call; and not where somebody else has changed where it may run, but to what he allows.
@@ -92,7 +92,7 @@ fn this_core() -> i32 {
 }
 
 /// The monitor's own view of it.
-pub(crate) struct Place {
+pub(crate) struct Affinity {
     known: &'static Whereabouts,
     /// How often it was bound, or let go.
     bindings: &'static AtomicU64,
@@ -103,7 +103,7 @@ pub(crate) struct Place {
     steady: u32,
 }
 
-impl Place {
+impl Affinity {
     /// Wherever the thread may run that made it. Before anybody is told that the monitor runs.
     pub(crate) fn anywhere(known: &'static Whereabouts, bindings: &'static AtomicU64) -> Self {
         let cores = if known.unfiltered() { sched_getaffinity(None).ok() } else { None };
@@ -132,7 +132,7 @@ impl Place {
         }
     }
 
-    /// Binds it to `core`, or lets it go; `None`: not to be had.
+    /// Binds it to `core`, or unbinds it; `None`: not to be had.
     fn change(&mut self, enter: bool, core: i32) -> Option<()> {
         let now = sched_getaffinity(None).ok()?;
         let ours = self.bound_to != NOWHERE && now == only(self.bound_to);

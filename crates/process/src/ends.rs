@@ -5,7 +5,7 @@ use uncopy_kernel::critical;
 
 impl Process {
     /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory. What is
-    /// tracked is put in place, and our threads end; what cannot be put in place stays served.
+    /// tracked is made ordinary, and our threads end; where that cannot be it stays served.
     pub fn stand_down(&'static self) {
         self.space.off(&self.space.counters().off_sandbox);
         self.lending.close();

@@ -31,12 +31,12 @@ impl Process {
     }
 
     /// Freezes the books for a child that is made without fork's handlers; no page of the program is missing meanwhile.
-    pub fn freeze_with_everything_in_place(&'static self) {
-        self.files.let_go();
-        self.space.freeze_with_everything_in_place();
+    pub fn freeze_with_everything_ordinary(&'static self) {
+        self.files.give_up_leases();
+        self.space.freeze_with_everything_ordinary();
     }
 
-    /// In a child that was made without fork's handlers, after everything was put in place: it goes on
+    /// In a child that was made without fork's handlers, after all memory was made ordinary: it goes on
     /// without us.
     pub fn after_bare_fork_child(&'static self) {
         self.files.after_bare_fork_child();

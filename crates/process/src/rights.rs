@@ -15,7 +15,7 @@ impl Process {
     /// that keeps leases ends.
     pub fn rights_lessened(&'static self) {
         if self.space.may_replace_threads() {
-            self.files.let_go_of_thread();
+            self.files.end_lease_thread();
         }
     }
 
@@ -24,7 +24,7 @@ impl Process {
         if !self.space.may_replace_threads() {
             return;
         }
-        self.files.let_go_of_thread();
+        self.files.end_lease_thread();
         if !self.space.replace_monitor() {
             self.stand_down();
         }
@@ -37,7 +37,7 @@ impl Process {
         {
             return call();
         }
-        self.files.let_go_of_thread();
+        self.files.end_lease_thread();
         self.space.without_monitor(call).unwrap_or_else(|call| {
             self.stand_down();
             call()

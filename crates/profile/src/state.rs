@@ -124,7 +124,7 @@ pub fn site_known(key: usize) -> Option<u32> {
     with(|s| s.sites.get(&key).copied()).unwrap_or(Some(0))
 }
 
-/// Puts everything in place before the memory is copied behind libc's back.
+/// Moves every watched page in before the memory is copied behind libc's back.
 pub fn before_unknown_fork() {
     with(|s| s.watch.end(&mut s.follower));
 }

@@ -109,12 +109,12 @@ const LENGTHS: usize = 16;
 /// Runs of one length that are remembered.
 const OF_A_LENGTH: usize = 32;
 
-/// Runs given back last, by length, last in first out: a server's messages have few lengths, and
-/// what was just given back is still in the cache. Not merged with neighbours.
+/// Runs freed last, by length, last in first out: a server's messages have few lengths, and
+/// what was just freed is still in the cache. Not merged with neighbours.
 #[derive(Debug, Default)]
 pub struct RecentRuns {
     lengths: [usize; LENGTHS],
-    /// When a run of that length was asked for or given back last.
+    /// When a run of that length was asked for or freed last.
     used: [u64; LENGTHS],
     runs: [ArrayVec<usize, OF_A_LENGTH>; LENGTHS],
     clock: u64,
@@ -141,7 +141,7 @@ impl RecentRuns {
         Some(start)
     }
 
-    /// A run of exactly `len` pages, if one was given back lately.
+    /// A run of exactly `len` pages, if one was freed lately.
     #[inline]
     pub fn take(&mut self, len: usize) -> Option<usize> {
         let place = self.place(len)?;

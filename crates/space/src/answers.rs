@@ -149,7 +149,7 @@ impl Space {
     /// Heeds a report; with the lock held.
     pub(crate) fn report(&self, books: &mut Books, event: Event) {
         match event {
-            Event::Unmap(span) => books.unmapped(span),
+            Event::Unmap(span) => books.munmapped(span),
             Event::Remove(span) => books.removed(span),
             Event::Remap(from, to, len) => books.remapped(from, to, len),
             Event::Fault(_) | Event::Other(_) => return,

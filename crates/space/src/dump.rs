@@ -1,4 +1,4 @@
-//! A core dump: the kernel does not wait for faults while it writes one, so everything is put in place before. What is ours is
+//! A core dump: the kernel does not wait for faults while it writes one, so everything is materialized before. What is ours is
 //! not in it.
 //!
 //! unsafe: system calls about this process.
@@ -20,7 +20,7 @@ impl Space {
             return false;
         }
         let _ = (0..TRIES).any(|_| {
-            let done = self.put_everything_in_place();
+            let done = self.materialize_everything();
             if !done {
                 rustix::thread::sched_yield();
             }
@@ -30,7 +30,7 @@ impl Space {
     }
 
     /// Returns whether that is done, as far as it can be.
-    fn put_everything_in_place(&'static self) -> bool {
+    fn materialize_everything(&'static self) -> bool {
         self.ground_stack();
         critical::within(|| {
             // (Not after a fork: it may be this thread's.)
@@ -43,7 +43,7 @@ impl Space {
             let books = unsafe { self.inner.get() }.and_then(|inner| inner.books.as_mut());
             let done = books.is_none_or(|b| {
                 let all = b.everything();
-                all.is_none_or(|all| b.materialize(all, false) != Err(FillError::Again))
+                all.is_none_or(|all| b.materialize(all) != Err(FillError::Again))
             });
             self.gate.unlock();
             done

@@ -19,11 +19,11 @@ use uncopy_ranges::span::{PAGE, Span};
 const EVICT_PAGES: usize = 256;
 
 impl Space {
-    /// Lets go of extents.
+    /// Unpins extents.
     #[inline]
-    pub fn release(&'static self, pins: &mut Pins) {
+    pub fn unpin(&'static self, pins: &mut Pins) {
         if !pins.is_empty() {
-            self.with_after_fork(|b| b.release(pins));
+            self.with_after_fork(|b| b.unpin(pins));
         }
     }
 
@@ -38,11 +38,20 @@ impl Space {
         }
     }
 
-    /// Fills every unmapped page of `span`; with `forget`, its registration ends too. Waits for a fork
-    /// that is under way.
-    pub fn materialize(&'static self, span: Span, forget: bool) {
+    /// Gives every unmapped page of `span` its content. Waits for a fork that is under way.
+    pub fn materialize(&'static self, span: Span) {
+        self.insist(span, |b| b.materialize(span));
+    }
+
+    /// Materializes and untracks `span`. Waits for a fork that is under way.
+    pub fn make_ordinary(&'static self, span: Span) {
+        self.insist(span, |b| b.make_ordinary(span));
+    }
+
+    /// Does `f`, which materializes `span`, until it is done; where the kernel takes no such calls any more, by touching it.
+    fn insist(&'static self, span: Span, f: impl Fn(&mut Books) -> Result<(), FillError>) {
         loop {
-            match self.with_after_fork(|b| b.materialize(span, forget)) {
+            match self.with_after_fork(&f) {
                 Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
                 Some(Err(FillError::Refused)) => {
                     // The program has closed our descriptors past us; the monitor has its own.
@@ -62,9 +71,9 @@ impl Space {
         }
     }
 
-    /// Fills every unmapped page of `span`, if that can be done now: else the faults of who touches them do.
-    pub fn put_in_place(&'static self, span: Span) {
-        while self.with(|b| b.materialize(span, false)) == Some(Err(FillError::Again)) {
+    /// Materializes `span`, if that can be done now: else the faults of who touches it do.
+    pub fn materialize_if_possible(&'static self, span: Span) {
+        while self.with(|b| b.materialize(span)) == Some(Err(FillError::Again)) {
             rustix::thread::sched_yield();
         }
     }
@@ -77,12 +86,12 @@ impl Space {
         core::array::from_fn(|i| books.stands_for_resident(start.saturating_add(i * PAGE)))
     }
 
-    /// Puts `span` in place and leaves it so, as long as it is mapped: the kernel writes there without waiting for a fault.
+    /// Makes `span` ordinary and leaves it so, as long as it is mapped: the kernel writes there without waiting for a fault.
     pub fn keep_resident(&'static self, span: Span) {
         if !span.is_empty() {
             // (In this order: what is excluded gets no new views.)
             self.exclude(span, Why::WhileMapped);
-            self.materialize(span, true);
+            self.make_ordinary(span);
         }
     }
 
@@ -102,9 +111,9 @@ impl Space {
         self.with_after_fork(|b| b.tracks(span)) == Some(true)
     }
 
-    /// Ends all tracking of `span`, whose content nobody needs. Waits for a fork that is under way.
-    pub fn relinquish(&'static self, span: Span) {
-        self.with_after_fork(|b| b.relinquish(span));
+    /// Untracks `span`, whose content nobody needs. Waits for a fork that is under way.
+    pub fn untrack(&'static self, span: Span) {
+        self.with_after_fork(|b| b.untrack(span));
     }
 
     /// Ends the views of `span`, whose content nobody needs, and returns what of it is unmapped and so
@@ -128,14 +137,14 @@ impl Space {
         });
     }
 
-    /// Fills every unmapped page there is. Returns whether there was anything to do.
-    pub fn materialize_all(&'static self) -> bool {
+    /// Makes all memory ordinary. Returns whether there was anything to do.
+    pub fn make_all_ordinary(&'static self) -> bool {
         if matches!(self.gate.state(), OFF | IDLE) || critical::inside() {
             return false;
         }
         match self.with_after_fork(|b| b.everything()).flatten() {
             Some(all) => {
-                self.materialize(all, true);
+                self.make_ordinary(all);
                 true
             }
             None => false,
@@ -144,7 +153,7 @@ impl Space {
 
     /// `span` was mapped anew: nothing is known of it, and nothing that was said of it holds.
     pub fn renewed(&'static self, span: Span) {
-        self.with_after_fork(|b| b.unmapped(span));
+        self.with_after_fork(|b| b.munmapped(span));
         let _ = self.unmapping(span);
     }
 

@@ -57,7 +57,7 @@ impl Space {
     /// `span` is about to be unmapped: it may be somebody else's before the call returns. Returns what [`Space::put_exclusions`] needs
     /// if the call fails.
     pub fn unmapping(&'static self, span: Span) -> Option<Parts> {
-        self.take_out(span, Excluded::unmapped)
+        self.take_out(span, Excluded::munmapped)
     }
 
     /// The pages of `span` are about to be dropped: the same.

@@ -1,5 +1,5 @@
 //! Fork: the books do not change meanwhile, and the child has its own userfaultfds, its own monitor and the same views; or, where it cannot
-//! have these, everything in place.
+//! have these, every view written out.
 //!
 //! unsafe: reaches the tracker where only this thread can, and writes viewed bytes to pages of a child that nobody else serves.
 
@@ -56,9 +56,9 @@ impl Space {
     }
 
     /// As [`Space::freeze_books`], and no page of the program is missing meanwhile.
-    pub fn freeze_with_everything_in_place(&'static self) {
+    pub fn freeze_with_everything_ordinary(&'static self) {
         loop {
-            while self.materialize_all() {}
+            while self.make_all_ordinary() {}
             self.freeze_books();
             // Another thread may have tracked something in between.
             if self.hold().books().is_none_or(|b| b.everything().is_none()) {
@@ -116,7 +116,7 @@ impl Space {
         }
     }
 
-    /// In a child that was made without fork's handlers, after everything was put in place: it goes on
+    /// In a child that was made without fork's handlers, after all memory was made ordinary: it goes on
     /// without us.
     pub fn after_bare_fork_child(&'static self) {
         self.statistics.keep_private();
@@ -162,7 +162,7 @@ impl Space {
         if self.monitor.spawn_in_child(self) {
             self.gate.set_state(if state == SERVING { SERVING } else { INHERITED });
         } else if let Some(inner) = self.hold().inner() {
-            // Nobody would answer a fault: everything in place, now.
+            // Nobody would answer a fault: every view is written out, now.
             self.off(&self.counters().off_thread);
             self.serve_without_monitor(inner);
         }
@@ -187,7 +187,7 @@ impl Space {
                 Event::Fault(addr) if self.list.gone_after(line, addr) => {
                     books.filled_meanwhile(addr);
                 }
-                Event::Fault(addr) => books.refill(addr),
+                Event::Fault(addr) => books.materialize_page(addr),
                 other => self.report(books, other),
             }
         }
@@ -218,7 +218,7 @@ impl Space {
         }
         self.list.clear();
         let copy_bytes = inner.settings.copy_bytes;
-        books.give_up(|c| write_out(c, copy_bytes));
+        books.write_all_out(|c| write_out(c, copy_bytes));
     }
 }
 

@@ -504,7 +504,7 @@ mod loom_tests {
             let id = extents.create(0, 1, 4096, 0);
             let books = Arc::new(Guarded { lock: Lock::new(), data: UnsafeCell::new(extents) });
             let page = Arc::new(UnsafeCell::new(1));
-            let let_go = |books: &Guarded<Extents>, page: &UnsafeCell<i32>, id: ExtentId| {
+            let unpin = |books: &Guarded<Extents>, page: &UnsafeCell<i32>, id: ExtentId| {
                 if books.with(|e| e.drop_ref(id)).is_some() {
                     // SAFETY: loom reports a reader.
                     page.with_mut(|p| unsafe { *p = 2 });
@@ -521,10 +521,10 @@ mod loom_tests {
                 if pinned {
                     // SAFETY: loom reports a writer.
                     assert_eq!(p.with(|p| unsafe { *p }), 1);
-                    let_go(&b, &p, id);
+                    unpin(&b, &p, id);
                 }
             });
-            let_go(&books, &page, id);
+            unpin(&books, &page, id);
             output.join().unwrap();
             // SAFETY: nobody else is left.
             assert_eq!(page.with(|p| unsafe { *p }), 2);

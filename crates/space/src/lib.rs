@@ -15,7 +15,7 @@
 //! | [`fork`] | frozen meanwhile, made anew in the child |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
 //! | [`descriptors`], `numbers` | our descriptors, which are not the program's |
-//! | [`dump`] | everything in place before a core is dumped |
+//! | [`dump`] | everything is materialized before a core is dumped |
 //! | [`regions`] | memory of others that extents lie in |
 //! | [`rights`] | the monitor has no more rights than the program's threads |
 //! | `ground` | the stack under the lock is there |

@@ -132,7 +132,7 @@ impl Space {
             self.monitor.whereabouts.forbid();
             self.gate.stand_down();
         });
-        self.materialize_all();
+        self.make_all_ordinary();
         self.statistics.close();
         let page = self.with_inner_after_fork(|inner| {
             let tracked = |b: &Books| b.everything().is_some();

@@ -370,7 +370,7 @@ impl Memory for Pages {
         !(self.means.books_short)()
     }
 
-    fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
+    fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
         let mut done = 0;
         let mut tries = 0;
         let mut step = from.len();
@@ -409,7 +409,7 @@ impl Memory for Pages {
         }
     }
 
-    fn put_back(&mut self, to: Span, from: usize) -> usize {
+    fn move_in(&mut self, to: Span, from: usize) -> usize {
         let Some(fds) = self.fds.as_ref() else { return 0 };
         let mut done = 0;
         let mut tries = 0;

@@ -55,13 +55,13 @@ impl Space {
     }
 
     /// The kernel refused the program memory. Returns whether it is to be asked again: there were too many mappings, and half of those that
-    /// registering makes were given back. (So many are never made again.)
+    /// registering makes were untracked. (So many are never made again.)
     pub fn make_room_for_mappings(&'static self) -> bool {
         if !self.serving() || critical::inside() {
             return false;
         }
         let half = self
             .with_after_fork(|b| b.memory.mappings_used_up().then(|| b.halve_ranges()).flatten());
-        half.flatten().map(|span| self.materialize(span, true)).is_some()
+        half.flatten().map(|span| self.make_ordinary(span)).is_some()
     }
 }

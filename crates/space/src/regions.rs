@@ -50,7 +50,7 @@ impl Space {
                 }
                 // Only faults can end these views: they do.
                 Some((Err(FillError::Refused), _)) => {
-                    self.materialize_all();
+                    self.make_all_ordinary();
                     return;
                 }
                 _ => return,

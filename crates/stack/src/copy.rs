@@ -82,7 +82,7 @@ pub unsafe fn copy(
     // SAFETY: into the destination that the caller vouches for, from the source or from pinned
     // extents.
     unsafe { execute(&plan.copies, copy_bytes) };
-    space.release(&mut plan.pins);
+    space.unpin(&mut plan.pins);
     if let (Some(lap), Some(charged)) = (lap, planned) {
         let ns = lap.taken();
         let copied = plan.copies.iter().chain(plan.staged.iter()).map(|c| c.len).sum();

@@ -54,7 +54,7 @@ fn receive(mut call: impl Input, buffers: &[(usize, usize)], host: &Host) -> isi
     space.with_after_fork(|b| note(b, lap, |b| b.input_commit(&mut plan, bytes)));
     // SAFETY: the plan's own copies, its pins still held.
     unsafe { execute(&plan.copies, host.copy_bytes) };
-    space.release(&mut plan.pins);
+    space.unpin(&mut plan.pins);
     received
 }
 
@@ -79,7 +79,7 @@ fn hand_over(
     if taken {
         // SAFETY: the plan's own copies, its pins still held.
         unsafe { execute(&plan.copies, host.copy_bytes) };
-        space.release(&mut plan.pins);
+        space.unpin(&mut plan.pins);
     } else {
         space.evict_if_wanted();
     }

@@ -73,7 +73,7 @@ fn output_tracked(
             adopt_repeats(buffers, &mut call, l, host)
         };
         if again {
-            space.release(&mut plan.pins);
+            space.unpin(&mut plan.pins);
             planned = plan_it(&mut plan);
         }
     }

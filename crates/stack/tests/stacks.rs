@@ -159,10 +159,10 @@ impl Connection for Ring {
     }
 
     fn rest(&mut self) {
-        self.take_back();
+        self.reattach_leaving();
         if self.is_short_of_room() {
             PROCESS.space.recall(self.region());
-            self.take_back();
+            self.reattach_leaving();
         }
     }
 }
@@ -360,13 +360,13 @@ fn pages_are_moved_to_a_buffer_that_is_put_in_place_and_the_ring_gets_others() {
     if !tracks() {
         return;
     }
-    let before = PROCESS.space.counters().returned_pages.load(Relaxed);
+    let before = PROCESS.space.counters().moved_in_pages.load(Relaxed);
     let buffer = received(&mut ring, 4);
-    PROCESS.space.put_in_place(Span::sized(buffer.address(0), BUFFER));
-    let moved = PROCESS.space.counters().returned_pages.load(Relaxed) - before;
+    PROCESS.space.materialize_if_possible(Span::sized(buffer.address(0), BUFFER));
+    let moved = PROCESS.space.counters().moved_in_pages.load(Relaxed) - before;
     assert!(moved >= (MESSAGE / PAGE) as u64, "only {moved} pages were moved");
     buffer.check(0, BUFFER, "moved");
-    ring.take_back();
+    ring.reattach_leaving();
     assert_eq!(ring.out(), 0);
     let next = received(&mut ring, 5);
     next.check(0, BUFFER, "from the same part of the ring");
@@ -398,11 +398,11 @@ fn what_is_received_by_reference_comes_back_when_the_buffer_is_gone() {
     let buffer = received(&mut ring, 1);
     assert_eq!(ring.referred(), 1);
     assert!(PROCESS.space.counters().elided_bytes.load(Relaxed) >= before + MESSAGE as u64);
-    ring.take_back();
+    ring.reattach_leaving();
     assert_eq!(ring.out(), MESSAGE, "it came back while it is viewed");
     buffer.check(0, BUFFER, "a view of the ring");
     drop(buffer);
-    ring.take_back();
+    ring.reattach_leaving();
     assert_eq!(ring.out(), 0);
     ring.end();
 }
@@ -417,7 +417,7 @@ fn what_is_called_back_stays_what_it_was() {
     let buffer = received(&mut ring, 2);
     assert_eq!(ring.referred(), 1);
     PROCESS.space.recall(ring.region());
-    ring.take_back();
+    ring.reattach_leaving();
     assert_eq!(ring.out(), 0, "not all came back");
     ring.scribble();
     buffer.check(0, BUFFER, "brought home");
@@ -450,7 +450,7 @@ fn a_child_reads_what_its_parent_received_though_the_ring_is_used_again() {
     }
     assert!(child > 0);
     // What was viewed is home, so the ring is the sender's again.
-    ring.take_back();
+    ring.reattach_leaving();
     assert_eq!(ring.out(), 0, "a view of shared memory would be the child's too");
     ring.scribble();
     let mut status = -1;

@@ -36,7 +36,7 @@ const WASTE_SHARE: usize = 8;
 /// So are blocks of more than this share of the machine's memory, which is all that extents hold by default: the kernel refuses a
 /// mapping that exceeds the memory, but not a part of a reservation.
 const BLOCK_SHARE: usize = 8;
-/// What lay idle for so long, in seconds, is given back by halves.
+/// What lay idle for so long, in seconds, is purged by halves.
 const IDLE_SECONDS: i64 = 10;
 
 /// The clock is looked at once for so many frees.
@@ -298,7 +298,7 @@ impl Twin {
         match rest {
             Rest::Nothing => {}
             Rest::Tidy => self.tidy(),
-            Rest::Renew(span) => self.give_back(span, false),
+            Rest::Renew(span) => self.purge(span, false),
         }
         Ok(())
     }
@@ -431,22 +431,22 @@ impl Twin {
             });
             let Some((page, pages)) = run else { return };
             idle = idle.saturating_sub(pages);
-            self.give_back(Span::sized(self.address(page), pages * PAGE), true);
+            self.purge(Span::sized(self.address(page), pages * PAGE), true);
         }
     }
 
-    /// Gives what is behind `span`, which nobody has, to the kernel; `plain`: its mapping is as it was made. It may be handed out
+    /// Purges `span`, which nobody has; `plain`: its mapping is as it was made. It may be handed out
     /// again if it reads as zeros; else nobody ever gets it.
-    fn give_back(self, span: Span, plain: bool) {
+    fn purge(self, span: Span, plain: bool) {
         if self.space.serving() && self.space.filter.perhaps_tracked(span.start, span.len()) {
-            self.space.relinquish(span);
+            self.space.untrack(span);
         }
         let _ = self.space.dropping(span);
         if self.blocks.closed.load(Relaxed) {
             unmap(span);
         // SAFETY: pages of ours that are in no block and on no list. (Locked ones are not gone.)
         } else if (plain && unsafe { mapping::empty(span) }) || self.renew(span) {
-            self.with(|s| s.arena.gave_back((span.start - self.address(0)) / PAGE, span.pages()));
+            self.with(|s| s.arena.purged((span.start - self.address(0)) / PAGE, span.pages()));
         }
     }
 

@@ -35,11 +35,11 @@ impl Memory for Nowhere {
         false
     }
 
-    fn take(&mut self, from: Span, _: usize, _: bool) -> Taken {
+    fn move_out(&mut self, from: Span, _: usize, _: bool) -> Taken {
         Taken { pages: from.pages(), stop: Stop::Done }
     }
 
-    fn put_back(&mut self, to: Span, _: usize) -> usize {
+    fn move_in(&mut self, to: Span, _: usize) -> usize {
         to.pages()
     }
 
@@ -96,20 +96,20 @@ impl TrackerAlone {
     pub fn copy(&mut self, to: usize, from: usize, len: usize) {
         self.copy = CopyPlan::default();
         self.tracker.copy_begin(to, from, len, 0x1234_5678, true, &mut self.copy);
-        self.tracker.release(&mut self.copy.pins);
+        self.tracker.unpin(&mut self.copy.pins);
     }
 
     fn receive(&mut self, at: usize) {
         self.input = InputPlan::default();
         self.tracker.input_begin(&[(at, SIZE)], &mut self.input);
         self.tracker.input_commit(&mut self.input, SIZE);
-        self.tracker.release(&mut self.input.pins);
+        self.tracker.unpin(&mut self.input.pins);
     }
 
     fn send(&mut self, from: usize) {
         self.output = OutputPlan::default();
         self.tracker.output_begin(&[(from, SIZE)], &mut self.output);
-        self.tracker.release(&mut self.output.pins);
+        self.tracker.unpin(&mut self.output.pins);
     }
 
     /// Time of `work` for one of all buffers.

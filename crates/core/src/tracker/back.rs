@@ -1,8 +1,8 @@
-//! Pages go back to the program as they are: a view that is its extent's last one, congruent with it, needs
-//! no copy (a move costs a fifteenth of one).
+//! Pages are moved in as they are: a view that is its extent's last one, congruent with it, needs no copy
+//! (a move costs a fifteenth of one).
 
 use super::Tracker;
-use super::moving::REPOPULATE_MAX;
+use super::moving::POPULATE_MAX;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::view::View;
@@ -12,34 +12,34 @@ use uncopy_ranges::span::{PAGE, Span};
 
 /// Fewer pages than these are filled by copying.
 const MOVE_MIN: usize = 4;
-/// Copies that resting call sites make of an extent before its pages go back: what is copied again and
-/// again (a cached value) is cheaper as ordinary memory, what is copied once is about to be freed.
+/// Copies that resting call sites make of an extent before its pages are moved in: what is copied
+/// again and again (a cached value) is cheaper as ordinary memory, what is copied once is about to be freed.
 const RESTED_MAX: u8 = 2;
-/// So many until what cannot be moved back is copied back: by then looking at it has cost as much.
+/// So many until what cannot be moved in is copied: by then looking at it has cost as much.
 const RESTED_LONG: u8 = 16;
 /// The same for what is sent, without a copy, again and again: from its beginning so many times.
 const SENT_LONG: u8 = 16;
 
 impl<M: Memory> Tracker<M> {
-    /// Of the unmapped pages in `run`, moves back what can be moved. The rest stays unmapped.
-    pub(super) fn move_back_within(&mut self, run: Span) {
+    /// Of the unmapped pages in `run`, moves in what can be moved. The rest stays unmapped.
+    pub(super) fn move_in_within(&mut self, run: Span) {
         let mut at = run.start;
         while let Some((start, v)) = self.next_view(at, run.end) {
             at = v.end;
             if start >= run.start && v.end <= run.end {
-                self.move_back(start, start, v);
+                self.move_in(start, start, v);
             }
         }
     }
 
-    /// What is unmapped of `span`, mostly parts of pages, is composed and becomes ordinary memory, at the cost of who unmapped it.
+    /// Materializes what is unmapped of `span`, mostly parts of pages, at the cost of who unmapped it.
     /// Returns whether it has.
-    pub(super) fn fill_parts(&mut self, span: Span) -> bool {
+    pub(super) fn materialize_charged(&mut self, span: Span) -> bool {
         let Some(v) = self.views.segments(span.hull()).find_map(|s| s.view) else { return false };
         let before = self.counters.materialized_pages.load(Relaxed);
-        let filled = self.materialize(span, false).is_ok();
+        let filled = self.materialize(span).is_ok();
         let pages = self.counters.materialized_pages.load(Relaxed) - before;
-        self.policy.filled(v.site, pages as usize);
+        self.policy.materialized(v.site, pages as usize);
         filled
     }
 
@@ -48,10 +48,10 @@ impl<M: Memory> Tracker<M> {
         (start < end).then_some((start, *v))
     }
 
-    /// Moves back the pages from `page` on of the view `v`, which begins at `start`, if it is the last of
+    /// Moves in the pages from `page` on of the view `v`, which begins at `start`, if it is the last of
     /// its extent and ends with it. Returns how many pages.
-    pub(super) fn move_back(&mut self, page: usize, start: usize, v: View) -> usize {
-        if !self.may_move_back(page, start, v) {
+    pub(super) fn move_in(&mut self, page: usize, start: usize, v: View) -> usize {
+        if !self.may_move_in(page, start, v) {
             return 0;
         }
         let span = Span::new(page, v.end);
@@ -62,9 +62,9 @@ impl<M: Memory> Tracker<M> {
             let (at, pages) = self.extents.trim(v.extent);
             self.backing.pool.give(self.backing.pool.page(at), pages);
         }
-        let moved = self.memory.put_back(span, e.at + offset);
+        let moved = self.memory.move_in(span, e.at + offset);
         add(&self.counters.moves, 1);
-        add(&self.counters.returned_pages, moved as u64);
+        add(&self.counters.moved_in_pages, moved as u64);
         self.policy.moved(v.site, 1, moved);
         if moved == span.pages() && !e.is_foreign() {
             self.extents.cut(v.extent, offset / PAGE);
@@ -77,7 +77,7 @@ impl<M: Memory> Tracker<M> {
         moved
     }
 
-    fn may_move_back(&self, page: usize, start: usize, v: View) -> bool {
+    fn may_move_in(&self, page: usize, start: usize, v: View) -> bool {
         if v.extent == ExtentId::NONE {
             return false;
         }
@@ -94,9 +94,9 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// A copy of `from` was made although it is viewed, because its call site rests: what is copied so
-    /// repeatedly becomes ordinary memory, if its pages need only be moved. (Copied back, it would cost what
+    /// repeatedly is made ordinary, if its pages need only be moved. (Copied, it would cost what
     /// eliding has saved: WiredTiger's log and block manager read each document once more. But what goes on being
-    /// copied for long is copied back in the end.) Returns whether anything may have: also what failed midway
+    /// copied for long is copied in the end.) Returns whether anything may have: also what failed midway
     /// has filled pages, of which the destination may have a part.
     pub(super) fn rested_copy(&mut self, from: Span) -> bool {
         let mut back = false;
@@ -112,22 +112,22 @@ impl<M: Memory> Tracker<M> {
             let Some((start, whole)) = self.views.at(s.span.start).filter(|_| often) else {
                 continue;
             };
-            if self.may_move_back(start, start, whole) {
-                self.policy.fresh(whole.site, 0);
+            if self.may_move_in(start, start, whole) {
+                self.policy.untracked(whole.site, 0);
                 back = true;
-                self.make_ordinary(Span::new(start, whole.end));
+                self.make_origin(Span::new(start, whole.end));
             } else if long {
                 back = true;
-                self.make_ordinary(s.span);
+                self.make_origin(s.span);
             }
         }
         back
     }
 
-    /// `span` becomes ordinary memory; whether that came about. It holds input still: once its call sites rest no longer, copies of it
+    /// `span` becomes an origin again, in ordinary memory; whether that came about. It holds input still: once its call sites rest no longer, copies of it
     /// are elided again.
-    fn make_ordinary(&mut self, span: Span) -> bool {
-        let done = self.materialize(span, true).is_ok();
+    fn make_origin(&mut self, span: Span) -> bool {
+        let done = self.make_ordinary(span).is_ok();
         self.filter.input(span.start, span.len());
         done
     }
@@ -140,7 +140,7 @@ impl<M: Memory> Tracker<M> {
         e.passes >= SENT_LONG && !e.lent && !e.adopted && self.policy.paused(v.site)
     }
 
-    /// What is worn of `buffers`, which are about to be sent, becomes ordinary memory: some 2 MB at once, for the lock is held.
+    /// What is worn of `buffers`, which are about to be sent, is made ordinary: some 2 MB at once, for the lock is held.
     pub(super) fn rested_output(&mut self, buffers: &[(usize, usize)]) {
         let mut pages = 0;
         for &(addr, len) in buffers {
@@ -152,16 +152,16 @@ impl<M: Memory> Tracker<M> {
                 let Some((v, (start, whole))) = view.zip(self.views.at(s.span.start)) else {
                     continue;
                 };
-                // (Sent in parts, it goes back as a whole all the same.)
-                let whole_moves = self.may_move_back(start, start, whole);
+                // (Sent in parts, it is moved in as a whole all the same.)
+                let whole_moves = self.may_move_in(start, start, whole);
                 let span = if whole_moves { Span::new(start, whole.end) } else { s.span };
-                self.policy.fresh(v.site, 0);
-                if !self.make_ordinary(span) && self.extents.alive(v.extent) {
+                self.policy.untracked(v.site, 0);
+                if !self.make_origin(span) && self.extents.alive(v.extent) {
                     // It is not tried again at once.
                     self.extents.get_mut(v.extent).passes = 0;
                 }
                 pages += span.pages();
-                if pages >= REPOPULATE_MAX {
+                if pages >= POPULATE_MAX {
                     return;
                 }
             }

@@ -91,8 +91,8 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// The program's large copies have come to `copied` bytes by now: time to look whether all sites had better elide, or none.
-    pub fn try_ways(&mut self, copied: u64) {
-        if let Some(outcome) = self.policy.try_ways(copied) {
+    pub fn try_regimes(&mut self, copied: u64) {
+        if let Some(outcome) = self.policy.try_regimes(copied) {
             add(&self.counters.trials, 1);
             add(&self.counters.trials_won, u64::from(outcome == Outcome::Won));
         }
@@ -196,20 +196,20 @@ impl<M: Memory> Tracker<M> {
             self.unmap_destinations(from, to, site);
         }
         // Resident data for an unmapped destination: where this site's data is known to go on
-        // untouched, it goes into an extent; else the destination becomes ordinary again.
-        let give_back = unmapped && (!elide || bulk && !self.policy.trusts(site));
-        if give_back {
+        // untouched, it goes into an extent; else the destination is untracked.
+        let untracks = unmapped && (!elide || bulk && !self.policy.trusts(site));
+        if untracks {
             let backing_off = !elide && len >= self.policy.threshold();
             add(&self.counters.backoff_copies, u64::from(backing_off));
-            self.give_back_destinations(from, to, backing_off);
+            self.untrack_destinations(from, to, backing_off);
         }
         // What is left unmapped then (parts of pages) would be copied to extents, and handed on as small views, for as
         // long as it rests.
         let parts = rested && self.policy.rests_long(site) && self.views.touches(to);
         if parts {
-            self.fill_parts(to);
+            self.materialize_charged(to);
         }
-        let changed = elide && resident || give_back || parts;
+        let changed = elide && resident || untracks || parts;
         if changed && !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
         }
@@ -324,7 +324,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     fn abandon(&mut self, plan: &mut CopyPlan) {
-        self.release(&mut plan.pins);
+        self.unpin(&mut plan.pins);
         plan.staged.clear();
         plan.assigns.clear();
         plan.copies.clear();
@@ -484,8 +484,8 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Where the source is not a view (or must not be spread further), unmapped pages of the
-    /// destination that the copy overwrites become ordinary memory again.
-    fn give_back_destinations(&mut self, from: Span, to: Span, viewed_too: bool) {
+    /// destination that the copy overwrites are untracked.
+    fn untrack_destinations(&mut self, from: Span, to: Span, viewed_too: bool) {
         let distance = from.start.wrapping_sub(to.start);
         let mut at = to.start;
         while at < to.end {
@@ -497,7 +497,7 @@ impl<M: Memory> Tracker<M> {
                 && core.pages() >= ISLAND_PAGES
                 && (viewed_too || !self.views.touches(source))
             {
-                self.repopulate(core, v.site);
+                self.untrack_and_populate(core, v.site);
             }
         }
     }

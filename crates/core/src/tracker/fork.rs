@@ -1,4 +1,4 @@
-//! A forked child takes the books over, or gives them up.
+//! A forked child takes the books over, or writes every view out.
 
 use super::Tracker;
 use crate::extents::ExtentId;
@@ -8,21 +8,21 @@ use uncopy_ranges::span::{Span, page_down};
 
 impl<M: Memory> Tracker<M> {
     /// In a forked child: registers every range anew with the child's own userfaultfd (already
-    /// in `memory`). Returns false if one is refused: then the child must give up.
+    /// in `memory`). Returns false if one is refused: then the child must write every view out.
     #[must_use]
     pub fn register_all_again(&mut self) -> bool {
         let all = self.registered.iter().all(|r| self.memory.register(r).is_ok());
         if all {
             // (What of it was unmapped before fork came by is refused.)
-            self.take_back_all(|memory, span| memory.register(span).is_ok());
+            self.reattach_all(|memory, span| memory.register(span).is_ok());
         }
         all
     }
 
     /// In a forked child where nobody can answer faults (its userfaultfds, if it had any, are closed):
     /// hands every view to `write_out`, after which nothing is tracked.
-    pub fn give_up(&mut self, mut write_out: impl FnMut(Copy)) {
-        self.take_back_all(|_, _| true);
+    pub fn write_all_out(&mut self, mut write_out: impl FnMut(Copy)) {
+        self.reattach_all(|_, _| true);
         let all = Span::new(0, page_down(usize::MAX));
         self.write_out(all, &mut write_out);
         self.views.remove(all, &mut self.extents, &mut self.backing);

@@ -1,4 +1,4 @@
-//! Extents are made, held, found, viewed and let go.
+//! Extents are made, pinned, found, viewed and unpinned.
 
 use super::limits::Lack;
 use super::{EXTENT_MAX_PAGES, Tracker};
@@ -57,8 +57,8 @@ impl<M: Memory> Tracker<M> {
         Some(())
     }
 
-    /// Lets go of extents that a plan held.
-    pub fn release(&mut self, pins: &mut Pins) {
+    /// Unpins the extents of a plan.
+    pub fn unpin(&mut self, pins: &mut Pins) {
         self.drop_pins(pins);
         self.gauges();
     }

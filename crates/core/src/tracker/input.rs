@@ -44,7 +44,7 @@ impl<M: Memory> Tracker<M> {
             let mut at = buffer.start;
             while at < buffer.end {
                 let (run, unmapped) = self.views.covered_run(at, buffer.end);
-                if unmapped && self.give_back_paused(run) {
+                if unmapped && self.make_resting_ordinary(run) {
                     continue;
                 }
                 at = run.end;
@@ -66,9 +66,9 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// What a call site that is being left alone had unmapped is ordinary memory again before it is received
+    /// What a call site that is being left alone had unmapped is made ordinary before it is received
     /// into: a buffer that comes round would be received into extents for as long as the site rests.
-    fn give_back_paused(&mut self, run: Span) -> bool {
+    fn make_resting_ordinary(&mut self, run: Span) -> bool {
         let mut given = false;
         let mut at = run.start;
         while let Some(s) = self.views.segments(Span::new(at, run.end)).next() {
@@ -78,14 +78,14 @@ impl<M: Memory> Tracker<M> {
             let Some(v) = paused else { continue };
             if core.pages() < ISLAND_PAGES {
                 // Parts of pages are taken up where that pays.
-                given |= self.policy.rests_long(v.site) && self.fill_parts(s.span);
+                given |= self.policy.rests_long(v.site) && self.materialize_charged(s.span);
             } else if v.extent == ExtentId::NONE {
-                self.repopulate(core, v.site);
+                self.untrack_and_populate(core, v.site);
                 given = true;
             } else {
                 // (Not all of it need be overwritten: what it holds stays.)
                 self.policy.page_work();
-                given |= self.materialize(core, true).is_ok();
+                given |= self.make_ordinary(core).is_ok();
             }
         }
         given
@@ -147,7 +147,7 @@ impl<M: Memory> Tracker<M> {
                 self.extents.get_mut(extent).filling = false;
             }
         }
-        self.release(&mut plan.pins);
+        self.unpin(&mut plan.pins);
         plan.bypass = true;
     }
 
@@ -179,7 +179,7 @@ impl<M: Memory> Tracker<M> {
             self.keep_tail_open(extent);
         }
         if plan.copies.is_empty() {
-            self.release(&mut plan.pins);
+            self.unpin(&mut plan.pins);
         }
         self.came_short(&spare, received);
         add(&self.counters.input_bytes, taken as u64);
@@ -187,7 +187,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// An input of `received` bytes filled none of the extents that were made ready for it in `spare`. Where resident pages
-    /// precede and messages are short, each prepares for nothing; so the freed memory there becomes ordinary again. (Redis'
+    /// precede and messages are short, each prepares for nothing; so the freed memory there is untracked. (Redis'
     /// query buffer, where a reply was before: each command prepared for 16 KB of which it filled 40 bytes.)
     fn came_short(&mut self, spare: &[Span], received: usize) {
         let Some(site) = spare.first().and_then(|s| self.views.at(s.start)).map(|(_, v)| v.site)
@@ -212,11 +212,11 @@ impl<M: Memory> Tracker<M> {
                 let core = s.span.core();
                 if !core.is_empty() {
                     // Nobody seems to use them: what the kernel provides if somebody does is soon enough.
-                    self.policy.fresh(v.site, 0);
-                    self.give_back(core);
+                    self.policy.untracked(v.site, 0);
+                    self.untrack_pages(core);
                 }
                 if core != s.span {
-                    self.fill_parts(s.span);
+                    self.materialize_charged(s.span);
                 }
             }
         }

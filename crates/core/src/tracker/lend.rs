@@ -76,7 +76,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// An output was made: `sent` bytes went out, by reference where that was planned and `lent` says that
-    /// it came about. Lets go of the extents.
+    /// it came about. Unpins the extents.
     pub fn output_done(&mut self, plan: &mut OutputPlan, sent: usize, lent: bool) {
         let mut left = sent;
         let (mut bytes, mut pages) = (0, 0);
@@ -111,7 +111,7 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.lent_bytes, bytes as u64);
             add(&self.counters.lent_sends, 1);
         }
-        self.release(&mut plan.pins);
+        self.unpin(&mut plan.pins);
     }
 
     /// The program keeps sending `span`, which is resident, by the call that returns to `caller`: its whole

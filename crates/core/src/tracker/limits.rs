@@ -116,7 +116,7 @@ impl<M: Memory> Tracker<M> {
             return Ok(false);
         }
         for hull in victims {
-            self.materialize(hull, true)?;
+            self.make_ordinary(hull)?;
             add(&self.counters.evicted_views, 1);
         }
         self.trim_pool();

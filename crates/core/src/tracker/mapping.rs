@@ -10,7 +10,7 @@ use crate::view::View;
 use crate::views::Views;
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
-/// What was taken out of the books is put back, or dropped, by this.
+/// What was detached is reattached, or forgotten, by this.
 #[derive(Debug)]
 #[must_use]
 pub struct Detached(u64);
@@ -59,10 +59,10 @@ impl<M: Memory> Tracker<M> {
 
     /// The kernel removed the mapping of `span` (munmap, brk, a mapping over it): all that was
     /// known of it is void.
-    pub fn unmapped(&mut self, span: Span) {
+    pub fn munmapped(&mut self, span: Span) {
         self.views.remove(span.hull(), &mut self.extents, &mut self.backing);
         self.forget_registration(span.hull());
-        self.excluded.unmapped(span.hull());
+        self.excluded.munmapped(span.hull());
         self.trim_pool();
         add(&self.counters.events, 1);
         self.gauges();
@@ -120,11 +120,18 @@ impl<M: Memory> Tracker<M> {
         self.gauges();
     }
 
-    /// Ends all tracking of `span`, whose content nobody needs: its unmapped pages become ordinary
-    /// fresh memory.
-    pub fn relinquish(&mut self, span: Span) {
+    /// Untracks `span`, whose content nobody needs: its unmapped pages read as
+    /// zeros.
+    pub fn untrack(&mut self, span: Span) {
         let span = span.hull();
         self.views.remove(span, &mut self.extents, &mut self.backing);
+        self.unregister_within(span);
+        self.trim_pool();
+        self.gauges();
+    }
+
+    /// Ends every registration in `span`.
+    pub(super) fn unregister_within(&mut self, span: Span) {
         let mut at = span.start;
         while let Some(r) = self.registered.next_in(at, span.end) {
             self.memory.unregister(r);
@@ -132,8 +139,6 @@ impl<M: Memory> Tracker<M> {
             self.forget_registration(r);
             at = r.end;
         }
-        self.trim_pool();
-        self.gauges();
     }
 
     /// Takes all tracking of `span` out of the books, whose mapping is about to be removed: the
@@ -170,12 +175,16 @@ impl<M: Memory> Tracker<M> {
     /// The mapping was not removed after all.
     pub fn reattach(&mut self, detached: &Detached) {
         if let Some(leaving) = self.leaves(detached) {
-            self.take_back(leaving, |_, _| true);
+            self.reattach_leaving(leaving, |_, _| true);
         }
     }
 
     /// What was detached is in the books again, where it may be registered.
-    fn take_back(&mut self, leaving: Leaving, mut register: impl FnMut(&mut M, Span) -> bool) {
+    fn reattach_leaving(
+        &mut self,
+        leaving: Leaving,
+        mut register: impl FnMut(&mut M, Span) -> bool,
+    ) {
         for r in leaving.registered {
             if !register(&mut self.memory, r) {
                 continue;
@@ -194,9 +203,9 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// In a forked child: nobody here carries on with the calls that were about to unmap.
-    pub(super) fn take_back_all(&mut self, mut register: impl FnMut(&mut M, Span) -> bool) {
+    pub(super) fn reattach_all(&mut self, mut register: impl FnMut(&mut M, Span) -> bool) {
         while let Some(leaving) = self.leaving.pop() {
-            self.take_back(leaving, &mut register);
+            self.reattach_leaving(leaving, &mut register);
         }
     }
 

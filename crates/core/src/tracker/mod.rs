@@ -16,11 +16,11 @@
 //! | `input`, `output` | what is unmapped is received into, and sent from, extents |
 //! | `lend` | what of an output goes by reference; ranges sent repeatedly become views |
 //! | `touch` | pages are composed from their views |
-//! | `back` | pages of a last view go back as they are |
+//! | `back` | pages of a last view are moved in as they are |
 //! | `vacant` | memory of our own that is empty from the beginning |
 //! | `mapping` | the memory map changes: freed, unmapped, dropped, moved |
-//! | `fork` | a forked child takes the books over, or gives them up |
-//! | `holding`, `pool` | extents are made, held, let go; the pages behind them |
+//! | `fork` | a forked child takes the books over, or writes every view out |
+//! | `holding`, `pool` | extents are made, pinned, unpinned; the pages behind them |
 //! | `regions` | memory of others that extents lie in; it is released, or called back |
 //! | `reference` | received bytes that lie in such a region already |
 //! | `limits` | least-recently-used views give way |

@@ -1,4 +1,4 @@
-//! From resident to unmapped, and to ordinary memory again: registering, moving out, giving back.
+//! From resident to unmapped, and to ordinary memory again: registering, moving out, untracking.
 
 use super::limits::Lack;
 use super::{ISLAND_PAGES, Tracker};
@@ -10,10 +10,10 @@ use uncopy_counters::add;
 use uncopy_decide::SiteId;
 use uncopy_ranges::span::{PAGE, Span};
 
-/// Pages that are put back at once: the lock is held meanwhile.
-pub(super) const REPOPULATE_MAX: usize = 512;
+/// Pages that are populated or moved in at once: the lock is held meanwhile.
+pub(super) const POPULATE_MAX: usize = 512;
 /// Most pages that freed memory gets for those that were moved out, before they are touched one by one: 32 MB.
-const DISPLACED_MAX: usize = 16 * REPOPULATE_MAX;
+const DISPLACED_MAX: usize = 16 * POPULATE_MAX;
 /// After so many ranges were unregistered the filter is made anew.
 const FILTER_RENEWAL: usize = 32;
 /// As it is after so many copies that it let through for nothing, while any range was unregistered.
@@ -42,7 +42,7 @@ impl<M: Memory> Tracker<M> {
             self.exhausted(Lack::Extents);
             return None;
         };
-        let mut taken = self.memory.take(span, slot, false);
+        let mut taken = self.memory.move_out(span, slot, false);
         let mut calls = 1;
         let moved = taken.pages;
         let mut gone = moved;
@@ -50,7 +50,7 @@ impl<M: Memory> Tracker<M> {
         if discard && taken.stop == Stop::Hole {
             // A destination that was never touched (fresh from the allocator) has holes.
             let rest = Span::new(span.start + moved * PAGE, span.end);
-            taken = self.memory.take(rest, slot + moved, true);
+            taken = self.memory.move_out(rest, slot + moved, true);
             calls += 1;
             gone += taken.pages;
             if !self.memory.discard(slot + moved, taken.pages) {
@@ -123,26 +123,26 @@ impl<M: Memory> Tracker<M> {
         true
     }
 
-    /// Whole pages, whose content nobody is owed, become ordinary memory that reads as zeros: the first 2 MB at once, as far as
-    /// that many were moved out before. (128 pages that are touched one by one take 82 us, provided by one call 32; copying
+    /// Untracks whole pages, whose content nobody is owed, and populates the first 2 MB of them, as far as that many were moved
+    /// out before. (128 pages that are touched one by one take 82 us, populated by one call 32; copying
     /// them four times takes less.) `site` pays.
-    pub(super) fn repopulate(&mut self, pages: Span, site: SiteId) {
+    pub(super) fn untrack_and_populate(&mut self, pages: Span, site: SiteId) {
         self.views.remove(pages, &mut self.extents, &mut self.backing);
-        let wanted = pages.pages().min(REPOPULATE_MAX).min(self.displaced);
+        let wanted = pages.pages().min(POPULATE_MAX).min(self.displaced);
         let mut filled = 0;
         if wanted >= ISLAND_PAGES {
             let there = Span::sized(pages.start, wanted * PAGE);
             filled = self.memory.fill(there, &[Piece::Zero { len: there.len() }]).0;
             self.displaced -= filled;
-            add(&self.counters.recycled_pages, filled as u64);
-            self.policy.provided(site, filled);
+            add(&self.counters.populated_pages, filled as u64);
+            self.policy.populated(site, filled);
         }
-        self.policy.fresh(site, pages.pages() - filled);
-        self.give_back(pages);
+        self.policy.untracked(site, pages.pages() - filled);
+        self.untrack_pages(pages);
     }
 
-    /// Ends the views of whole pages and lets the kernel provide fresh ones when they are touched.
-    pub(super) fn give_back(&mut self, pages: Span) {
+    /// Untracks whole pages: their views end, and the kernel provides fresh ones when they are touched.
+    pub(super) fn untrack_pages(&mut self, pages: Span) {
         self.views.remove(pages, &mut self.extents, &mut self.backing);
         self.memory.unregister(pages);
         add(&self.counters.registrations, 1);
@@ -157,8 +157,8 @@ impl<M: Memory> Tracker<M> {
         let room = self.registered.count() < self.limits.ranges / 2;
         if self.in_vain >= IN_VAIN_MAX && room {
             self.in_vain = 0;
-            self.let_go(from, site);
-            self.let_go(to, site);
+            self.untrack_unused(from, site);
+            self.untrack_unused(to, site);
         }
     }
 
@@ -177,15 +177,15 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Ends the registration of `span`, which has no views, for `site`.
-    fn let_go(&mut self, span: Span, site: SiteId) {
+    fn untrack_unused(&mut self, span: Span, site: SiteId) {
         // (Views tile each page that they touch: none reaches into the pages at the ends either.)
         let pages = span.hull();
         debug_assert!(!self.views.touches(pages));
         let mut at = pages.start;
         while let Some(there) = self.registered.next_in(at, pages.end) {
             at = there.end;
-            self.policy.fresh(site, 0);
-            self.give_back(there);
+            self.policy.untracked(site, 0);
+            self.untrack_pages(there);
         }
     }
 

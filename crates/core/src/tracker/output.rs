@@ -15,8 +15,8 @@ impl<M: Memory> Tracker<M> {
     pub fn output_begin(&mut self, buffers: &[(usize, usize)], plan: &mut OutputPlan) {
         let mut planned = self.plan_output(buffers, plan);
         if plan.worn {
-            // (What is pinned cannot be moved back.)
-            self.release(&mut plan.pins);
+            // (What is pinned cannot be moved in.)
+            self.unpin(&mut plan.pins);
             *plan = OutputPlan::default();
             self.rested_output(buffers);
             planned = self.plan_output(buffers, plan);
@@ -26,7 +26,7 @@ impl<M: Memory> Tracker<M> {
             self.passed_in_vain(buffers);
         }
         if plan.bypass {
-            self.release(&mut plan.pins);
+            self.unpin(&mut plan.pins);
         } else {
             add(&self.counters.output_bytes, plan.gathered as u64);
         }

@@ -8,7 +8,7 @@ use uncopy_decide::SiteId;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
 use uncopy_ranges::span::PAGE;
 
-/// Free pages that the pool keeps ready, in pages; from twice as many on they are given back.
+/// Free pages that the pool keeps ready, in pages; from twice as many on they are dropped.
 const READY_PAGES: usize = (16 << 20) / PAGE;
 
 /// Held pages whose extents are gone that wait to be dropped together.
@@ -46,11 +46,11 @@ pub(super) struct Pool {
     boundary: usize,
     /// Missing pages that moves may fill.
     pub(super) vacant: FreeRuns,
-    /// Runs given back last, of few different lengths: taken again first, while in the cache.
+    /// Runs freed last, of few different lengths: taken again first, while in the cache.
     recent: RecentRuns,
     /// Pages of the ordinary part, used before.
     ready: FreeRuns,
-    /// Pages of the ordinary part, never used or given back.
+    /// Pages of the ordinary part, never used or dropped.
     fresh: FreeRuns,
     /// Runs that are not handed out as they are.
     held: Vec<Held>,
@@ -114,7 +114,7 @@ impl Pool {
 
     /// The extent `e`, which lay here, is gone.
     #[inline]
-    pub(super) fn take_back(&mut self, e: &Extent) {
+    pub(super) fn reattach_leaving(&mut self, e: &Extent) {
         let page = self.page(e.at);
         if self.is_ours_alone(e) {
             self.give(page, e.pages);

@@ -40,7 +40,7 @@ impl Reclaim for Backing {
         if e.is_foreign() {
             self.regions.release(e.region, e.span());
         } else {
-            self.pool.take_back(&e);
+            self.pool.reattach_leaving(&e);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Touches: pages are composed from their views, and the views end.
 
-use super::moving::REPOPULATE_MAX;
+use super::moving::POPULATE_MAX;
 use super::{Fault, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory, Piece};
@@ -31,13 +31,13 @@ impl<M: Memory> Tracker<M> {
         if v.extent == ExtentId::NONE && self.empty_page(page) {
             // Freed memory is in use again: most likely all of it.
             add(&self.counters.empty_faults, 1);
-            let reach = Span::new(page, page.saturating_add(REPOPULATE_MAX * PAGE));
+            let reach = Span::new(page, page.saturating_add(POPULATE_MAX * PAGE));
             let mut end = page + PAGE;
             while end < reach.end && self.empty_page(end) {
                 end += PAGE;
             }
-            self.policy.taken_back(v.site);
-            self.repopulate(Span::new(page, end), v.site);
+            self.policy.reused(v.site);
+            self.untrack_and_populate(Span::new(page, end), v.site);
             self.gauges();
             return Fault::Resolved;
         }
@@ -48,7 +48,7 @@ impl<M: Memory> Tracker<M> {
         };
         // Touched in order: all of it is, most likely.
         let moved = match self.views.at(page) {
-            Some((start, v)) if page == self.last_fault_end => self.move_back(page, start, v),
+            Some((start, v)) if page == self.last_fault_end => self.move_in(page, start, v),
             _ => 0,
         };
         let mut end = page + moved.max(1) * PAGE;
@@ -70,15 +70,15 @@ impl<M: Memory> Tracker<M> {
         Fault::Resolved
     }
 
-    /// A missing page without views: given back with `madvise` while resident, or added by the
+    /// A missing page without views: dropped with `madvise` while resident, or added by the
     /// kernel when it grew a registered mapping.
     fn untracked_fault(&mut self, page: usize) -> Fault {
-        let reach = page.saturating_add(REPOPULATE_MAX * PAGE);
+        let reach = page.saturating_add(POPULATE_MAX * PAGE);
         let Some(known) = self.registered.next_in(page, reach).filter(|r| r.start == page) else {
             return Fault::Unknown;
         };
         let (run, _) = self.views.covered_run(page, known.end);
-        self.give_back(run);
+        self.untrack_pages(run);
         Fault::Resolved
     }
 
@@ -117,7 +117,7 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Fills the page at `addr` if it is missing, in a forked child, and ends its views there.
-    pub fn refill(&mut self, addr: usize) {
+    pub fn materialize_page(&mut self, addr: usize) {
         let page = Span::sized(page_down(addr), PAGE);
         if self.views.touches(page) {
             while self.fill(page, true) == Err(FillError::Again) {}
@@ -165,14 +165,13 @@ impl<M: Memory> Tracker<M> {
         self.fill(pages, true)
     }
 
-    /// Fills every unmapped page of `span`; with `forget`, its pages are not ours any more
-    /// afterwards (unregistered). `Err(Again)` means: read events, then call again.
+    /// Gives every unmapped page of `span` its content. `Err(Again)` means: read events, then call again.
     ///
     /// # Errors
     /// [`FillError::Again`].
-    pub fn materialize(&mut self, span: Span, forget: bool) -> Result<(), FillError> {
+    pub fn materialize(&mut self, span: Span) -> Result<(), FillError> {
         let span = span.hull();
-        self.move_back_within(span);
+        self.move_in_within(span);
         let mut at = span.start;
         while at < span.end {
             let (run, unmapped) = self.views.covered_run(at, span.end);
@@ -181,15 +180,17 @@ impl<M: Memory> Tracker<M> {
                 self.materialize_pages(run)?;
             }
         }
-        if forget {
-            let mut at = span.start;
-            while let Some(r) = self.registered.next_in(at, span.end) {
-                self.memory.unregister(r);
-                add(&self.counters.registrations, 1);
-                self.forget_registration(r);
-                at = r.end;
-            }
-        }
+        self.gauges();
+        Ok(())
+    }
+
+    /// Materializes `span` and untracks it.
+    ///
+    /// # Errors
+    /// As for [`Tracker::materialize`].
+    pub fn make_ordinary(&mut self, span: Span) -> Result<(), FillError> {
+        self.materialize(span)?;
+        self.unregister_within(span.hull());
         self.gauges();
         Ok(())
     }

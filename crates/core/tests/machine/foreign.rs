@@ -101,7 +101,7 @@ impl Foreign {
     }
 
     /// `span` came back; other bytes are received there at once.
-    pub fn take_back(&mut self, span: Span, random: &mut Random) {
+    pub fn reattach_leaving(&mut self, span: Span, random: &mut Random) {
         let i = self.out.iter().position(|o| *o == span);
         self.out
             .swap_remove(i.expect("what was not handed over, or came back before, is released"));

@@ -158,7 +158,7 @@ impl Memory for Machine {
         self.refuse()
     }
 
-    fn take(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
+    fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
         assert!(self.registered.next_gap(from.start, from.end).is_none(), "unregistered move");
         for i in 0..from.pages() {
             if self.refuse() {
@@ -175,7 +175,7 @@ impl Memory for Machine {
         Taken { pages: from.pages(), stop: Stop::Done }
     }
 
-    fn put_back(&mut self, to: Span, from: usize) -> usize {
+    fn move_in(&mut self, to: Span, from: usize) -> usize {
         assert!(self.registered.next_gap(to.start, to.end).is_none(), "unregistered move");
         assert_eq!(from % PAGE, 0, "a move of parts of pages");
         for i in 0..to.pages() {

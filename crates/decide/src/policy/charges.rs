@@ -11,7 +11,7 @@ const FAULT_WEIGHT: i64 = 4;
 /// How much of a copy's price an output pays for bytes that are in the cache: the copy would have left them one level nearer to the processor, and whoever reads them next
 /// waits for what the copy waited for. So of several copies of the same bytes the first saves least.
 const WARM_8THS: i64 = 2;
-/// So many inputs that fill none of their extents make the freed pages of the last one's buffer ordinary memory;
+/// So many inputs that fill none of their extents have the freed pages of the last one's buffer untracked;
 const SHORT_MAX: u8 = 64;
 /// one that fills an extent undoes so many.
 const LONG_UNDOES: u8 = 4;
@@ -158,7 +158,7 @@ impl Policy {
         self.charge(site, ns);
     }
 
-    /// Pages are filled or given back at nobody's cost: what that takes is not for keeping books.
+    /// Pages are materialized or dropped at nobody's cost: what that takes is not for keeping books.
     pub fn page_work(&mut self) {
         self.scale.pages(1);
     }
@@ -198,7 +198,7 @@ impl Policy {
     }
 
     /// The program uses memory again that was freed while unmapped because of `site`: one fault.
-    pub fn taken_back(&mut self, site: SiteId) {
+    pub fn reused(&mut self, site: SiteId) {
         bump(&self.record(site).faults, 1);
         if self.is_frozen(site) {
             self.lose(self.price_of_fault());
@@ -206,23 +206,23 @@ impl Policy {
         self.charge(site, FAULT_WEIGHT * self.price_of_fault());
     }
 
-    /// What was unmapped because of `site` is ordinary memory again: a page-table call, and `pages` that the
+    /// What was unmapped because of `site` is not tracked any more: a page-table call, and `pages` that the
     /// kernel clears as they are touched.
-    pub fn fresh(&mut self, site: SiteId, pages: usize) {
+    pub fn untracked(&mut self, site: SiteId, pages: usize) {
         let pages = pages as i64 * self.costs.fresh;
         let call = self.scale.pages(self.costs.register);
         self.charge(site, call + pages);
     }
 
-    /// `pages` that `site` had unmapped were composed before anybody touched them: one call.
-    pub fn filled(&mut self, site: SiteId, pages: usize) {
+    /// `pages` that `site` had unmapped were materialized before anybody touched them: one call.
+    pub fn materialized(&mut self, site: SiteId, pages: usize) {
         let ns = self.scale.pages(self.costs.move_pages + self.costs.fill * pages as i64);
         self.charge(site, ns);
     }
 
-    /// `pages` were provided by one call, before they are touched, where `site` had unmapped others: less than half of what their
+    /// `pages` were populated by one call, before they are touched, where `site` had unmapped others: less than half of what their
     /// faults cost (0.25 us each instead of 0.64).
-    pub fn provided(&mut self, site: SiteId, pages: usize) {
+    pub fn populated(&mut self, site: SiteId, pages: usize) {
         let ns = self.scale.pages(self.costs.move_pages + self.costs.fresh * pages as i64 * 2 / 5);
         self.charge(site, ns);
     }

@@ -64,7 +64,7 @@ impl Policy {
         self.backoff && self.paused(site)
     }
 
-    /// Whether `site` is left alone for long: what it has registered is better let go.
+    /// Whether `site` is left alone for long: what it has registered is better untracked.
     pub fn rests_long(&self, site: SiteId) -> bool {
         self.left(site) >= LONG_REST
     }
@@ -79,7 +79,7 @@ impl Policy {
     }
 
     /// The program's large copies have come to `copied` bytes by now. Returns what a trial has come to that ended with that.
-    pub fn try_ways(&mut self, copied: u64) -> Option<Outcome> {
+    pub fn try_regimes(&mut self, copied: u64) -> Option<Outcome> {
         let (elided, saved) = (self.elided, self.saved - self.spent);
         let times = if self.backoff { (self.now)() } else { None };
         let now = times.map(|times| Progress { times, copied, elided, saved });

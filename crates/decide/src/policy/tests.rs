@@ -218,7 +218,7 @@ fn try_until(p: &mut Policy, copied: &mut u64, best: Regime, regime: Regime) {
         USED.set(Times { cpu: cpu + took, wall: wall + took });
         *copied += 16 << 20;
         p.elided += if best == Regime::None { 16 << 20 } else { 0 };
-        p.try_ways(*copied);
+        p.try_regimes(*copied);
     }
     panic!("never");
 }
@@ -265,7 +265,7 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
     for _ in 0..2 * FIRST_PAUSE {
         assert!(!p.allows(elides, len) && p.allows_lending(lends, len));
         // (What undoes its copies is not its own loss.)
-        p.fresh(elides, 256);
+        p.untracked(elides, 256);
         p.copied_out(elides, len);
     }
     p.charge(lends, i64::from(u32::MAX));
@@ -301,7 +301,7 @@ fn faults_without_end_end_a_trial_at_once() {
     assert!(faults.unwrap() <= LOSS_MAX / p.costs.fault + 1);
     // It stays so, whatever is elided until that is looked at.
     p.earn(site, 1 << 30, 0);
-    assert_eq!(p.try_ways(copied), Some(Outcome::Lost));
+    assert_eq!(p.try_regimes(copied), Some(Outcome::Lost));
     assert_eq!(p.pauses.regime(), Regime::Accounts);
     assert!(p.allows(site, 1 << 20), "its own account was not charged");
     // What copies save makes up for them.
@@ -319,7 +319,7 @@ fn sites_that_are_never_left_alone_need_no_trial() {
     p.backoff = false;
     for i in 1..5_000 {
         USED.set(Times { cpu: i * 2_000_000, wall: i * 2_000_000 });
-        assert_eq!(p.try_ways(i * (16 << 20)), None);
+        assert_eq!(p.try_regimes(i * (16 << 20)), None);
         assert_eq!(p.pauses.regime(), Regime::Accounts);
     }
 }

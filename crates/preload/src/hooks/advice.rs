@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{hand_back, on_the_programs, perhaps_tracked};
+use super::ours::{make_ordinary, on_the_programs, perhaps_tracked};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_uchar, c_uint, c_void};
@@ -84,7 +84,7 @@ fn before_advice(span: Span, advice: c_int) {
         PROCESS.twin().alter(span);
     }
     if !dropped.contains(&advice) && !harmless.contains(&advice) {
-        hand_back(span.start, span.len());
+        make_ordinary(span.start, span.len());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::hand_back;
+use super::ours::make_ordinary;
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
@@ -29,14 +29,14 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
             && let Some([addr, len]) = reading::read(argument.cast::<[u64; 2]>())
         {
             PROCESS.twin().alter(Span::sized(addr as usize, len as usize));
-            hand_back(addr as usize, len as usize);
+            make_ordinary(addr as usize, len as usize);
         }
         if request == UFFDIO_MOVE
             && PROCESS.space.wanted()
             && let Some(words) = reading::read(argument.cast::<[u64; 3]>())
         {
             let [to, from, len] = words.map(|n| n as usize);
-            hand_back(from, len);
+            make_ordinary(from, len);
             // (Those of the pages that are not moved stay excluded for nothing.)
             let from = Span::sized(from, len);
             if let Some(given) = PROCESS.space.exclusions(from) {

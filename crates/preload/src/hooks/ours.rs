@@ -15,13 +15,13 @@ pub(super) fn tracked(span: Span) -> bool {
     perhaps_tracked(span.start, span.len()) && PROCESS.space.tracks(span)
 }
 
-/// Gives a range back to the kernel's and the program's own care, its content in place. Returns
-/// whether anything of it was ours.
-pub(super) fn hand_back(addr: usize, len: usize) -> bool {
+/// Makes a range ordinary. Returns whether anything of it was
+/// ours.
+pub(super) fn make_ordinary(addr: usize, len: usize) -> bool {
     let span = Span::sized(addr, len).hull();
     let ours = tracked(span);
     if ours {
-        PROCESS.space.materialize(span, true);
+        PROCESS.space.make_ordinary(span);
     }
     ours
 }
@@ -53,7 +53,7 @@ pub(super) fn with_room<T: PartialEq>(refused: T, call: impl Fn() -> T) -> T {
     result
 }
 
-/// What was taken out of the books before an unmapping goes, or is put back.
+/// What was detached before an unmapping is forgotten, or reattached.
 pub(super) fn after_unmapping(detached: Option<Detached>, excluded: Option<Parts>, gone: bool) {
     if !gone {
         excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));

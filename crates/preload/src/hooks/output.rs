@@ -36,7 +36,7 @@ fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
         // First this: nothing of it is unmapped from now on.
         PROCESS.space.exclude(span, Why::Given);
         if perhaps_tracked_range(addr, len) {
-            PROCESS.space.put_in_place(span);
+            PROCESS.space.materialize_if_possible(span);
         }
     }
 }

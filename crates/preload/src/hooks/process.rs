@@ -23,11 +23,11 @@ type Strings = *const *const c_char;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> c_int {
     // SAFETY: the program's own call.
-    with_everything_in_place(|| unsafe { real::plain_fork() }, |pid| *pid == 0)
+    with_everything_ordinary(|| unsafe { real::plain_fork() }, |pid| *pid == 0)
 }
 
 /// `clone(2)`, libc's: without CLONE_VM the child has a copy of the memory but no way back to us,
-/// so everything is put in place before.
+/// so everything is materialized before.
 ///
 /// # Safety
 /// As its man page says.
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn clone(
         let run = Run { f: core::mem::transmute::<*mut c_void, Main>(f), arg };
         let child = (begin as *const ()).cast_mut().cast();
         let run = core::ptr::from_ref(&run).cast_mut().cast();
-        with_everything_in_place(
+        with_everything_ordinary(
             || real::clone(child, stack, flags, run, ptid, tls, ctid),
             |_| false,
         )
@@ -111,11 +111,11 @@ pub unsafe extern "C" fn pthread_mutex_init(
 /// Runs a call that copies the address space behind libc's back; `is_child` knows the child by the
 /// result, if it comes back here at all. (Our heap is not locked meanwhile, because a child that
 /// does not come back could not unlock it.)
-pub(super) fn with_everything_in_place<R>(
+pub(super) fn with_everything_ordinary<R>(
     call: impl FnOnce() -> R,
     is_child: impl FnOnce(&R) -> bool,
 ) -> R {
-    PROCESS.freeze_with_everything_in_place();
+    PROCESS.freeze_with_everything_ordinary();
     let result = call();
     if is_child(&result) {
         child_goes_on_without_us();

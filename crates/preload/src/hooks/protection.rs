@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{alter, hand_back, on_the_programs};
+use super::ours::{alter, make_ordinary, on_the_programs};
 use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::size_t;
@@ -14,7 +14,7 @@ use libc::size_t;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(addr: *mut c_void, n: size_t, prot: c_int) -> c_int {
     if prot != libc::PROT_READ | libc::PROT_WRITE {
-        hand_back(addr as usize, n);
+        make_ordinary(addr as usize, n);
         alter(addr, n);
     }
     // SAFETY: the program's own arguments.
@@ -32,13 +32,13 @@ pub unsafe extern "C" fn pkey_mprotect(
     prot: c_int,
     key: c_int,
 ) -> c_int {
-    hand_back(addr as usize, n);
+    make_ordinary(addr as usize, n);
     alter(addr, n);
     // SAFETY: the program's own arguments.
     on_the_programs(addr, n, |addr, n| unsafe { real::pkey_mprotect(addr, n, prot, key) })
 }
 
-/// `mlock(2)`: the kernel itself has views put in place, by faults.
+/// `mlock(2)`: the kernel itself has views materialized, by faults.
 ///
 /// # Safety
 /// As its man page says.

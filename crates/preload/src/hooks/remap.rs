@@ -32,7 +32,7 @@ pub unsafe extern "C" fn mremap(
     if flags & MREMAP_FIXED != 0 {
         super::ours::alter(to, new);
     }
-    let was_ours = super::ours::hand_back(addr as usize, old);
+    let was_ours = super::ours::make_ordinary(addr as usize, old);
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let moved = unsafe { remap(addr, old, new, flags, to, was_ours) };

@@ -174,12 +174,12 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 PROCESS.stand_down_if_alone();
                 real::syscall(n, a, b, c, d, e, f)
             }
-            libc::SYS_fork => process::with_everything_in_place(
+            libc::SYS_fork => process::with_everything_ordinary(
                 || real::syscall(n, a, b, c, d, e, f),
                 |pid| *pid == 0,
             ),
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => {
-                process::with_everything_in_place(
+                process::with_everything_ordinary(
                     || real::syscall(n, a, b, c, d, e, f),
                     |pid| *pid == 0,
                 )
@@ -189,7 +189,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 if b >= 8
                     && take(a as *const u64).is_some_and(|f| f & libc::CLONE_VM as u64 == 0) =>
             {
-                process::with_everything_in_place(
+                process::with_everything_ordinary(
                     || real::syscall(n, a, b, c, d, e, f),
                     |pid| *pid == 0,
                 )

@@ -11,12 +11,12 @@ use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::{each, plausible};
 
 /// A positioned read or write of `/proc/self/mem`: the kernel does not wait for faults there
-/// (Linux 6.18, `__access_remote_vm`), so what lies at those addresses is put in place first. A
+/// (Linux 6.18, `__access_remote_vm`), so what lies at those addresses is materialized first. A
 /// file offset that is a tracked address is nothing else.
 #[inline]
 pub(super) fn before_positioned(at: off_t, len: usize) {
     if at > 0 && perhaps_tracked(at as usize, len) {
-        PROCESS.space.materialize(Span::sized(at as usize, len), false);
+        PROCESS.space.materialize(Span::sized(at as usize, len));
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) fn before_futex(operation: c_int, words: [usize; 2]) {
         if changes.contains(&(operation & libc::FUTEX_CMD_MASK)) {
             written_by_kernel(word, size_of::<u32>());
         } else {
-            PROCESS.space.materialize(Span::sized(word, size_of::<u32>()), false);
+            PROCESS.space.materialize(Span::sized(word, size_of::<u32>()));
         }
     }
 }

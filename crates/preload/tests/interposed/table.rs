@@ -124,7 +124,7 @@ pub const TABLE: &[Row] = &[
     row(Memory, "shmat", &[], By("shmat"), Run, "SHM_REMAP unmaps without a report"),
     row(Memory, "ioctl", &[], By("ioctl"), Run, "memory registered with the program's own userfaultfd"),
 
-    row(Process, "_Fork", &[], Not("no system call of this name: SYS_fork and SYS_clone without CLONE_VM do the same"), Both, "fork without its handlers: everything is put in place"),
+    row(Process, "_Fork", &[], Not("no system call of this name: SYS_fork and SYS_clone without CLONE_VM do the same"), Both, "fork without its handlers: all memory is made ordinary"),
     row(Process, "clone", &["__clone"], By("clone"), Both, "without CLONE_VM a fork; else words that the kernel writes"),
     row(Process, "_exit", &["_Exit"], Not("a program that ends by its number says no summary"), Run, "`--verbose`'s summary is said"),
     row(Process, "execve", &[], By("execve"), Run, "keeps us preloaded where the program makes an environment"),

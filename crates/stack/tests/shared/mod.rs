@@ -84,7 +84,7 @@ impl Ring {
     }
 
     /// What came back is free again.
-    pub fn take_back(&mut self) {
+    pub fn reattach_leaving(&mut self) {
         let back = std::mem::take(&mut *self.inbox.lock().expect("nobody panics with it"));
         for span in back {
             let i = self.out.iter().position(|o| *o == span);
@@ -113,7 +113,7 @@ impl Ring {
 
     /// All is over: everything has to be back, and the region ends.
     pub fn end(&mut self) {
-        self.take_back();
+        self.reattach_leaving();
         assert_eq!(self.out(), 0, "something never came back");
         assert!(
             self.region.is_none_or(|region| PROCESS.space.end_region(region)),

@@ -30,13 +30,13 @@ const AT_WORK: u8 = 1;
 
 const DONE: u8 = 2;
 
-/// Everything in place, before the kernel dumps core.
+/// Materializes everything, before the kernel dumps core.
 pub(in crate::hooks) fn before_core_dump() {
     match DYING.compare_exchange(NOBODY, AT_WORK, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             let top = LAST.0.get() as usize + LAST_STACK;
             // SAFETY: nobody else uses that stack, which is mapped.
-            unsafe { on_stack(top, put_in_place) };
+            unsafe { on_stack(top, before_core) };
             DYING.store(DONE, Ordering::Release);
         }
         // Another thread is at it. (Not for ever, if that one is killed alone by a debugger.)
@@ -52,7 +52,7 @@ pub(in crate::hooks) fn before_core_dump() {
 
 const LAST_TRIES: usize = 1_000_000;
 
-extern "C" fn put_in_place() {
+extern "C" fn before_core() {
     PROCESS.before_core_dump();
 }
 

@@ -139,7 +139,7 @@ unsafe fn by_default(signal: c_int, info: *const siginfo_t, interrupted: *mut uc
             if HANDLERS[signal as usize].load(Relaxed) == SIG_DFL {
                 let fault = fault_of(signal).filter(|_| !borrowed());
                 fault.into_iter().for_each(|f| reading::is_caught(f, false));
-                let_go(signal);
+                stop_holding(signal);
             }
         });
         critical::queue_again(signal, info);
@@ -151,7 +151,7 @@ unsafe fn by_default(signal: c_int, info: *const siginfo_t, interrupted: *mut uc
 }
 
 /// Gives the kernel the default action of `signal`, if it has our entry in place of it. With the lock held.
-pub(in crate::hooks) unsafe fn let_go(signal: c_int) {
+pub(in crate::hooks) unsafe fn stop_holding(signal: c_int) {
     // SAFETY: as the program said.
     unsafe {
         let mut now: Sigaction = core::mem::zeroed();

@@ -2,7 +2,7 @@
 //!
 //! unsafe: see the crate.
 
-use super::entry::{entry, let_go};
+use super::entry::{entry, stop_holding};
 use super::table;
 use super::table::{
     ADDRESS, DUMPING, HANDLERS, HELD, MARKED, ONCE, bit, borrowed, fault_of, locked, note, set_mask,
@@ -107,7 +107,7 @@ pub fn let_all_go() {
             if HANDLERS[signal as usize].load(Relaxed) == SIG_DFL {
                 fault_of(signal).into_iter().for_each(|f| reading::is_caught(f, false));
                 // SAFETY: with the lock held.
-                unsafe { let_go(signal) };
+                unsafe { stop_holding(signal) };
                 HELD.fetch_and(!bit(signal), Relaxed);
             }
         }

@@ -15,7 +15,7 @@
 //! | `table` | what the program said of each signal |
 //! | `entry` | what the kernel has for a handler |
 //! | `held` | signals that always come to us |
-//! | `dying` | everything in place before a core is dumped |
+//! | `dying` | everything is materialized before a core is dumped |
 //! | [`action`] | `sigaction` |
 //! | [`older`] | `signal` and its kin |
 //! | [`stack`] | `sigaltstack` |
