@@ -36,6 +36,7 @@ pub unsafe extern "C" fn mremap(
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let moved = unsafe { remap(addr, old, new, flags, to, was_ours) };
+    PROCESS.space.await_line();
     if moved == MAP_FAILED {
         excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));
         return moved;
