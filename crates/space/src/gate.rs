@@ -553,7 +553,9 @@ mod loom_tests {
     /// Caught: a dropping thread that does not wait for the line (as it was); a monitor that reads before it takes the lock.
     #[test]
     fn what_was_dropped_before_the_memory_is_copied_is_written_down() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
             let process = Process::new(RUNNING);
             let [read, listed, returned] = [(); 3].map(|()| Arc::new(AtomicU8::new(0)));
             let (p, r, l) = (process.clone(), read.clone(), listed.clone());
