@@ -12,10 +12,13 @@ static pthread_mutex_t *m;
 static volatile int held, go, how, stop;
 
 static void *(*volatile copy)(void *, const void *, size_t) = memcpy;
-static void snapshot(void) {
+/* (One call site, wherever it is called from.) Returns whether the copy was elided, under uncopy. */
+__attribute__((noinline)) static int snapshot(void) {
     uint64_t before = elided_copies();
     copy(d, s, SIZE);
-    elided_here += elided_copies() != before;
+    int elided = elided_copies() != before;
+    elided_here += elided;
+    return elided || !counters();
 }
 static void renew(void) {
     s = fresh(SIZE), d = fresh(SIZE);
@@ -139,7 +142,7 @@ static int child(void *arg) {
     while (!go) RAW(SYS_sched_yield, 0, 0, 0);
     return 0;
 }
-static void ended(const char *name) {
+static int try_ended(const char *name) {
     struct list *l = (struct list *)(s + SIZE / 2);
     l->word = 77;
     if (how == 3) {
@@ -151,14 +154,29 @@ static void ended(const char *name) {
         MUST(pthread_create(&t, NULL, ends, NULL) == 0);
     }
     await(&held);
-    snapshot();
+    int elided = snapshot();
     go = 1;
     usleep(100000);
     uint32_t word = l->word;
-    if (how == 1)
+    if (how == 1 && !elided)
+        return 0;
+    else if (how == 1)
         documented("is not cleared when the thread ends", word == 0);
     else
         say("%s: %s", name, word == 0 ? "cleared" : word & FUTEX_OWNER_DIED ? "owner died" : "as it was");
+    return 1;
+}
+/* What is documented shows only where the copy is elided. By default a call site whose copies do not pay is left alone for some hundred
+ * copies, as this one may be by now: then it goes on copying other input until it is not. */
+static void ended(const char *name) {
+    while (!try_ended(name)) {
+        for (int elided = 0; !elided;) {
+            receive(s, SIZE, 1);
+            elided = snapshot();
+        }
+        munmap(s, SIZE), munmap(d, SIZE);
+        renew();
+    }
 }
 
 int main(void) {

@@ -126,7 +126,7 @@ fn the_report_names_the_copies_and_the_page_needs_nothing_else() {
     let output = profile(directory.path(), &["--html", "page.html", "--touch", "no"], &command);
     let text = stderr(&output);
     for part in
-        ["first_copy+", "second_copy+", "third_copy+", "2 of 1.0 MB", "held at the end 100.0%"]
+        ["first_copy (", "second_copy (", "third_copy (", "2 of 1.0 MB", "held at the end 100.0%"]
     {
         assert!(text.contains(part), "{part} is not in:\n{text}");
     }

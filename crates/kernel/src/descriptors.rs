@@ -16,6 +16,13 @@ use uncopy_inject::Call;
 #[derive(Debug)]
 pub struct OwnFd(ManuallyDrop<OwnedFd>);
 
+impl OwnFd {
+    /// It is not owned any more: its number.
+    pub fn into_raw(self) -> i32 {
+        ManuallyDrop::new(self).as_raw_fd()
+    }
+}
+
 impl From<OwnedFd> for OwnFd {
     fn from(fd: OwnedFd) -> Self {
         Self(ManuallyDrop::new(fd))
@@ -84,9 +91,9 @@ impl AtomicFd {
 ///
 /// # Errors
 /// When no descriptor is free there.
-pub fn duplicate(fd: impl AsFd, least: i32) -> Result<OwnedFd, Errno> {
+pub fn duplicate(fd: impl AsFd, least: i32) -> Result<OwnFd, Errno> {
     inject::check(Call::Dup)?;
-    rustix::io::fcntl_dupfd_cloexec(fd, least)
+    rustix::io::fcntl_dupfd_cloexec(fd, least).map(OwnFd::from)
 }
 
 /// Where our descriptors lie in the program's table: high, but not so high that the table grows for them alone.
@@ -98,7 +105,7 @@ pub fn floor() -> i32 {
 ///
 /// # Errors
 /// When no descriptor is free there.
-pub fn lift(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+pub fn lift(fd: impl AsFd) -> Result<OwnFd, Errno> {
     duplicate(fd, floor())
 }
 

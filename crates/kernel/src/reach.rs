@@ -3,6 +3,7 @@
 //! unsafe: system calls on addresses that need not be memory.
 
 use crate::call::{syscall4, syscall6};
+use crate::descriptors::OwnFd;
 use crate::inject;
 use crate::own_process::pid;
 use rustix::io::Errno;
@@ -38,6 +39,7 @@ pub fn present(addr: usize) -> bool {
         inject::check(Call::Open).ok()?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(c"/proc/self/pagemap", flags, Mode::empty()).ok()?;
+        let fd = OwnFd::from(fd);
         let mut entry = [0u8; 8];
         let n = rustix::io::pread(&fd, &mut entry[..], (addr / PAGE * 8) as u64).ok()?;
         (n == 8).then(|| u64::from_ne_bytes(entry) >> 62 != 0)

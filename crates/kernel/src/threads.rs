@@ -2,6 +2,7 @@
 //!
 //! unsafe: reads a word of libc's.
 
+use crate::descriptors::OwnFd;
 use crate::inject;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -45,6 +46,7 @@ pub fn listed() -> Option<usize> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let tasks = inject::check(Call::Open)
         .and_then(|()| rustix::fs::open(c"/proc/self/task", flags, Mode::empty()))
+        .map(OwnFd::from)
         .ok()?;
     let mut buffer = [MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(tasks, &mut buffer);

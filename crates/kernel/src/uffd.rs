@@ -122,7 +122,7 @@ pub enum Refusal {
 #[derive(Debug)]
 pub enum Maker {
     /// An open `/dev/userfaultfd`.
-    Device(OwnedFd),
+    Device(OwnFd),
     /// `userfaultfd(2)`.
     SystemCall,
 }
@@ -136,7 +136,7 @@ impl Maker {
             rustix::fs::open(c"/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         };
         match open() {
-            Ok(fd) => Self::Device(fd),
+            Ok(fd) => Self::Device(fd.into()),
             Err(_) => Self::SystemCall,
         }
     }
@@ -234,7 +234,7 @@ impl Uffd {
     /// # Errors
     /// When no descriptor is free there; it stays where it was.
     pub fn lift(&mut self, least: i32) -> Result<(), Errno> {
-        self.0 = duplicate(&self.0, least)?.into();
+        self.0 = duplicate(&self.0, least)?;
         Ok(())
     }
 

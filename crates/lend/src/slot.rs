@@ -4,12 +4,12 @@
 
 use crate::ask::status;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use rustix::fd::{AsRawFd, IntoRawFd};
+use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
-use uncopy_kernel::descriptors::{AtomicFd, lift};
+use uncopy_kernel::descriptors::{AtomicFd, OwnFd, lift};
 use uncopy_kernel::inject;
 
 /// Bytes that a pipe should hold, best first; 1 MB is what the kernel allows to all (`pipe-max-size`). With
@@ -59,7 +59,9 @@ impl Slot {
     pub(crate) fn open(&self) -> Result<(), Errno> {
         inject::check(Call::Pipe)?;
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
-        let (_read, write) = rustix::pipe::pipe_with(flags)?;
+        // (Each closed by a direct system call: libc's is where a thread that is to be cancelled would end, in the middle of this.)
+        let (read, write) = rustix::pipe::pipe_with(flags)?;
+        let (_read, write) = (OwnFd::from(read), OwnFd::from(write));
         let set = |room: &usize| {
             inject::check(Call::PipeSize)
                 .and_then(|()| rustix::pipe::fcntl_setpipe_size(&write, *room))
@@ -78,11 +80,11 @@ impl Slot {
         };
         inject::check(Call::Open)?;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let both = rustix::fs::open(name, flags, rustix::fs::Mode::empty())?;
+        let both = OwnFd::from(rustix::fs::open(name, flags, rustix::fs::Mode::empty())?);
         let both = lift(&both).unwrap_or(both);
         let (_, inode) = status(both.as_raw_fd()).ok_or(Errno::BADF)?;
         self.inode.store(inode, Ordering::Relaxed);
-        self.fd.set(both.into_raw_fd());
+        self.fd.set(both.into_raw());
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::process::PROCESS;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::fmt::Write;
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::BorrowedFd;
 use uncopy_counters::summary;
 use uncopy_kernel::descriptors::lift;
 use uncopy_options::{self as options, VERBOSE, VERBOSE_ALL, VERBOSE_COUNTERS, Values, index_of};
@@ -31,7 +31,7 @@ pub fn begin(values: &Values, file: Option<&CStr>) {
         return;
     }
     let Ok(fd) = lift(rustix::stdio::stderr()) else { return };
-    TO.store(fd.into_raw_fd(), Ordering::Relaxed);
+    TO.store(fd.into_raw(), Ordering::Relaxed);
     WHAT.store(what, Ordering::Relaxed);
     PROCESS.family.join(file.filter(|_| what == VERBOSE));
 }

@@ -330,7 +330,6 @@ static DEVICE_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// Opens the device while that is permitted, at a number where programs do not look.
 pub fn prepare() {
-    use rustix::fd::IntoRawFd;
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let Ok(device) = rustix::fs::open(c"/dev/userfaultfd", flags, Mode::empty()) else { return };
@@ -342,7 +341,7 @@ pub fn prepare() {
         return;
     };
     DEVICE_NUMBER.store(stat.st_rdev as usize, SeqCst);
-    DEVICE.store(high.into_raw_fd(), SeqCst);
+    DEVICE.store(high.into_raw(), SeqCst);
 }
 
 /// Makes a userfaultfd in a descriptor table of this thread's own, which holds nothing else.
@@ -360,7 +359,7 @@ fn make() -> Option<Uffd> {
         // (The program may have closed it, or opened something else at its number.)
         let device = (device >= 0).then(|| OwnedFd::from_raw_fd(device));
         let maker = match device {
-            Some(fd) if is_ours(&fd) => Maker::Device(fd),
+            Some(fd) if is_ours(&fd) => Maker::Device(fd.into()),
             other => {
                 core::mem::forget(other);
                 Maker::open()

@@ -123,7 +123,7 @@ impl Desk for Answers<'_> {
 }
 
 impl Answers<'_> {
-    /// First the line, then the deed.
+    /// First the line, then the deed, then that it is done.
     fn while_frozen(&mut self, address: usize) -> Fault {
         let list = &self.space.list;
         match list.since(address) {
@@ -136,7 +136,9 @@ impl Answers<'_> {
                     Since::Same => self.books.fault_while_frozen(address),
                     _ => Fault::Again,
                 };
-                if outcome != Fault::Resolved {
+                if outcome == Fault::Resolved {
+                    list.filled(line);
+                } else {
                     list.cancel(line);
                 }
                 outcome

@@ -157,6 +157,17 @@ impl Space {
         let _ = self.unmapping(span);
     }
 
+    /// After a call that dropped, unmapped or moved memory: what the kernel reported of it is known to a child that is forked from here on.
+    /// (Does not wait for a fork that is under way: see [`crate::gate::Gate::await_line`].)
+    #[inline]
+    pub fn await_line(&'static self) {
+        if self.gate.frozen() {
+            self.own.heed_unknown_fork();
+            self.ground_stack();
+            critical::within(|| self.gate.await_line());
+        }
+    }
+
     /// Waits until every report of the kernel about changes to the memory map has been heeded.
     pub fn settle(&'static self) {
         let changing =

@@ -3,6 +3,7 @@
 //!
 //! unsafe: reaches the tracker where only this thread can, and writes viewed bytes to pages of a child that nobody else serves.
 
+use crate::freeze::Noted;
 use crate::gate::{IDLE, INHERITED, OFF, SERVING};
 use crate::pages::CopyBytes;
 use crate::space::{Inner, Space};
@@ -13,7 +14,6 @@ use uncopy_core::plan::Copy;
 use uncopy_decide::Regime;
 use uncopy_kernel::critical;
 use uncopy_kernel::reach::{poke, populate, present};
-use uncopy_kernel::uffd::Event;
 use uncopy_ranges::span::PAGE;
 
 impl Space {
@@ -77,10 +77,13 @@ impl Space {
                 let inner = unsafe { self.inner.get() };
                 if let Some(inner) = inner {
                     if let Some(books) = &mut inner.books {
-                        for event in self.list.lines() {
-                            match event {
-                                Event::Fault(addr) => books.filled_meanwhile(addr),
-                                other => self.report(books, other),
+                        for line in self.list.lines() {
+                            match line {
+                                // (With the lock held nothing is half done.)
+                                Noted::Filled(addr) | Noted::Filling(addr) => {
+                                    books.filled_meanwhile(addr);
+                                }
+                                Noted::Report(event) => self.report(books, event),
                             }
                         }
                     }
@@ -181,14 +184,12 @@ impl Space {
             self.serve_without_monitor(inner);
             return false;
         }
-        for (line, event) in self.list.lines().enumerate() {
-            match event {
-                // Filled, then dropped: it is missing here because it has to be.
-                Event::Fault(addr) if self.list.gone_after(line, addr) => {
-                    books.filled_meanwhile(addr);
-                }
-                Event::Fault(addr) => books.materialize_page(addr),
-                other => self.report(books, other),
+        for line in self.list.lines() {
+            match line {
+                // Where it is missing here it was dropped again: it has to be.
+                Noted::Filled(addr) => books.filled_meanwhile(addr),
+                Noted::Filling(addr) => books.materialize_page(addr),
+                Noted::Report(event) => self.report(books, event),
             }
         }
         self.list.clear();
@@ -203,17 +204,12 @@ impl Space {
         // any more first: our own `close` spares ours.)
         self.publish_descriptors(None, &inner.maker);
         books.memory.fds = None;
-        let lines = self.list.lines().count();
-        for (i, event) in self.list.lines().enumerate() {
-            match event {
-                // First the line, then the deed: of the last one fork may have seen the line only.
-                Event::Fault(addr)
-                    if i + 1 < lines || self.list.gone_after(i, addr) || present(addr) =>
-                {
-                    books.filled_meanwhile(addr);
-                }
-                Event::Fault(_) => {}
-                other => self.report(books, other),
+        for line in self.list.lines() {
+            match line {
+                Noted::Filled(addr) => books.filled_meanwhile(addr),
+                Noted::Filling(addr) if present(addr) => books.filled_meanwhile(addr),
+                Noted::Filling(_) => {}
+                Noted::Report(event) => self.report(books, event),
             }
         }
         self.list.clear();

@@ -87,7 +87,21 @@ impl Gate {
         self.lock.unlock();
     }
 
-    /// Whether a fork is under way; with the lock held.
+    /// After a call whose change of the memory map was reported: if the report was read while a fork is under way, its line is in the list
+    /// when this returns.
+    ///
+    /// The monitor holds the lock from the reading to the line. (Without it: who comes back from a call whose report was read after
+    /// [`Gate::freeze`] sees that, and a report that was read before it is in the books, for the freezing waited for the lock.)
+    #[inline]
+    pub fn await_line(&self) {
+        if self.frozen() {
+            self.lock.lock();
+            self.lock.unlock();
+        }
+    }
+
+    /// Whether a fork is under way; with the lock held, if it is to stay so.
+    #[inline]
     pub fn frozen(&self) -> bool {
         self.frozen.load(Ordering::Relaxed) != 0
     }
@@ -528,6 +542,45 @@ mod loom_tests {
             output.join().unwrap();
             // SAFETY: nobody else is left.
             assert_eq!(page.with(|p| unsafe { *p }), 2);
+        });
+    }
+
+    /// A thread drops pages, which waits until the monitor has read the kernel's report, and comes back while another one forks. If that was
+    /// before the memory is copied, the books or the list that come along say so.
+    ///
+    /// Caught: a dropping thread that does not wait for the line (as it was); a monitor that reads before it takes the lock.
+    #[test]
+    fn what_was_dropped_before_the_memory_is_copied_is_written_down() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let process = Process::new(RUNNING);
+            let [read, listed, returned] = [(); 3].map(|()| Arc::new(AtomicU8::new(0)));
+            let (p, r, l) = (process.clone(), read.clone(), listed.clone());
+            let monitor = thread::spawn(move || {
+                p.gate.lock();
+                r.store(1, Ordering::Release);
+                if p.gate.frozen() {
+                    l.store(1, Ordering::Release);
+                } else {
+                    p.change();
+                }
+                p.gate.unlock();
+            });
+            let (p, r, back) = (process.clone(), read, returned.clone());
+            let dropper = thread::spawn(move || {
+                if r.load(Ordering::Acquire) != 0 {
+                    p.gate.await_line();
+                    back.store(1, Ordering::Release);
+                }
+            });
+            process.gate.freeze(|| {}, yield_now);
+            let before = returned.load(Ordering::Acquire) != 0;
+            let known = process.read() != 0 || listed.load(Ordering::Acquire) != 0;
+            assert!(!before || known, "the child sees what was dropped");
+            process.gate.thaw(|| {});
+            monitor.join().unwrap();
+            dropper.join().unwrap();
         });
     }
 }

@@ -2,11 +2,11 @@
 
 use core::ffi::CStr;
 use core::fmt::Write;
-use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
 use uncopy_inject::Call;
+use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::inject;
 use uncopy_kernel::made::Made;
 
@@ -54,20 +54,21 @@ impl Directory {
     ///
     /// # Errors
     /// The kernel's; EPERM where somebody else may look into it, ENODEV where it is not on a memory file system.
-    pub fn open(&self, number: u8) -> Result<OwnedFd, Errno> {
+    pub fn open(&self, number: u8) -> Result<OwnFd, Errno> {
         let base = self.base(number).ok_or(Errno::NOENT)?;
         let user = rustix::process::geteuid().as_raw();
         let mut name = Name::default();
         let _ = write!(name, "uncopy-{user}");
         inject::check(Call::Open)?;
-        let base = rustix::fs::openat(CWD, base, OFlags::PATH | DIRECTORY, Mode::empty())?;
+        let base = rustix::fs::openat(CWD, base, OFlags::PATH | DIRECTORY, Mode::empty())
+            .map(OwnFd::from)?;
         match rustix::fs::mkdirat(&base, name.text(), Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e),
         }
         // Where anybody may make directories, this may be somebody else's: his link, or his to look into.
         let flags = OFlags::RDONLY | DIRECTORY | OFlags::NOFOLLOW;
-        let ours = rustix::fs::openat(&base, name.text(), flags, Mode::empty())?;
+        let ours = rustix::fs::openat(&base, name.text(), flags, Mode::empty()).map(OwnFd::from)?;
         let found = rustix::fs::fstat(&ours)?;
         if found.st_uid != user || found.st_mode & 0o077 != 0 {
             return Err(Errno::PERM);

@@ -9,7 +9,6 @@ use crate::directory::{BASES, Directory};
 use crate::header::describe;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
-use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -18,6 +17,7 @@ use uncopy_counters::family::Family;
 use uncopy_counters::shared::Header;
 use uncopy_counters::summary;
 use uncopy_counters::{Counters, Snapshot};
+use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::made::Made;
 
 /// The end of the file's name; what stands before it is the program's number.
@@ -87,11 +87,12 @@ fn nobody() -> Header {
     }
 }
 
-fn make_in(directory: &OwnedFd, name: &CStr, who: &Header) -> Result<(), Errno> {
+fn make_in(directory: &OwnFd, name: &CStr, who: &Header) -> Result<(), Errno> {
     // (A name of ours that is there is an earlier process's of the same number, or our own of before.)
     let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
+    let fd =
+        rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR).map(OwnFd::from)?;
     let written = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, SIZE as u64)
         .and_then(|()| map(Some(&fd)))
         .map(|page| {
@@ -111,7 +112,7 @@ fn make_in(directory: &OwnedFd, name: &CStr, who: &Header) -> Result<(), Errno> 
     written
 }
 
-fn map(fd: Option<&OwnedFd>) -> Result<&'static Family, Errno> {
+fn map(fd: Option<&OwnFd>) -> Result<&'static Family, Errno> {
     // SAFETY: fresh memory, of zeros or of the file's words, which is never unmapped and holds atomics only.
     unsafe {
         let page = match fd {
@@ -216,7 +217,7 @@ impl Part {
 
 fn open(path: &CStr) -> Result<&'static Family, Errno> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty()).map(OwnFd::from)?;
     // (A page beyond the end of a shorter file would raise a signal.)
     if rustix::fs::fstat(&fd)?.st_size != SIZE as i64 {
         return Err(Errno::INVAL);

@@ -5,13 +5,14 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC};
 use uncopy_inject::Call;
+use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::inject;
 
 /// Fills the header of this process, whose number is `me`.
 pub(crate) fn describe(h: &Header, me: i32) -> Result<(), Errno> {
     inject::check(Call::Open)?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(CWD, c"/proc/self/stat", flags, Mode::empty())?;
+    let fd = rustix::fs::openat(CWD, c"/proc/self/stat", flags, Mode::empty()).map(OwnFd::from)?;
     let mut text = [0u8; 1024];
     let n = rustix::io::read(&fd, &mut text[..])?;
     let (command, start_time) = name_and_start(&text[..n]).ok_or(Errno::INVAL)?;

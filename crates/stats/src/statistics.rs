@@ -13,7 +13,7 @@ use core::ffi::CStr;
 use core::fmt::Write;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::AsRawFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
@@ -21,6 +21,7 @@ use uncopy_counters::add;
 use uncopy_counters::shared::{Header, Shared};
 use uncopy_inject::Call;
 use uncopy_kernel::call::syscall4;
+use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::inject;
 use uncopy_ranges::span::PAGE;
 
@@ -96,7 +97,7 @@ impl Statistics {
         result
     }
 
-    fn publish_in(&'static self, directory: &OwnedFd, me: i32) -> Result<(), Errno> {
+    fn publish_in(&'static self, directory: &OwnFd, me: i32) -> Result<(), Errno> {
         self.sweep(directory);
         let (mut name, mut new) = (Name::default(), Name::default());
         let _ = write!(name, "{me}");
@@ -114,7 +115,7 @@ impl Statistics {
 
     /// Removes what processes that are gone have left: a server whose children end by `_exit` would fill the
     /// file system while nobody reads.
-    fn sweep(&self, directory: &OwnedFd) {
+    fn sweep(&self, directory: &OwnFd) {
         let mut room = [core::mem::MaybeUninit::uninit(); 2048];
         let mut names = rustix::fs::RawDir::new(directory, &mut room);
         for _ in 0..SWEPT {
@@ -131,9 +132,9 @@ impl Statistics {
     }
 
     /// Whether the number in a file's name is one that we can judge.
-    fn of_our_namespace(&self, directory: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
+    fn of_our_namespace(&self, directory: &OwnFd, name: &CStr) -> Result<bool, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+        let fd = rustix::fs::openat(directory, name, flags, Mode::empty()).map(OwnFd::from)?;
         let mut header = [0u8; size_of::<Header>()];
         let read = rustix::io::pread(&fd, &mut header[..], 0)?;
         let word = |at: usize| header[at..].first_chunk().map(|b| u64::from_ne_bytes(*b));
@@ -141,7 +142,7 @@ impl Statistics {
         Ok(read == header.len() && word(offset_of!(Header, namespace)) == Some(ours))
     }
 
-    fn make_file(&self, directory: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    fn make_file(&self, directory: &OwnFd, name: &CStr) -> Result<OwnFd, Errno> {
         // Writing beyond that limit would raise a signal.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|most| most < SIZE as u64) {
@@ -151,7 +152,7 @@ impl Statistics {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = rustix::fs::openat(directory, name, flags, mode)?;
+        let fd = rustix::fs::openat(directory, name, flags, mode).map(OwnFd::from)?;
         rustix::fs::fchmod(&fd, mode)?;
         // All of it is written, so that all of it has memory: a hole might find none when it is counted in.
         let mut done = 0;
@@ -176,7 +177,7 @@ impl Statistics {
         (&raw const self.shared).cast_mut().cast()
     }
 
-    fn map(&'static self, fd: &OwnedFd) -> Result<(), Errno> {
+    fn map(&'static self, fd: &OwnFd) -> Result<(), Errno> {
         inject::check(Call::Mmap)?;
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);

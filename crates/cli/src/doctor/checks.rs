@@ -4,6 +4,7 @@
 
 use std::ffi::CStr;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -78,7 +79,7 @@ fn libc_version() -> Check {
 fn ways() -> Vec<Check> {
     let device = fs::OpenOptions::new().read(true).write(true).open(DEVICE);
     let by_device = match device {
-        Ok(device) => Maker::Device(device.into()).make(0).map(drop).map_err(said),
+        Ok(device) => Maker::Device(OwnedFd::from(device).into()).make(0).map(drop).map_err(said),
         Err(e) => Err(Errno::from_raw(e.raw_os_error().unwrap_or_default()).desc().to_owned()),
     };
     let by_call = Maker::SystemCall.make(0).map(drop).map_err(said);

@@ -23,6 +23,7 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) ->
     let given = if advice == libc::MADV_DONTNEED { PROCESS.space.dropping(span) } else { None };
     // SAFETY: the program's own arguments.
     let result = on_the_programs(addr, n, |addr, n| unsafe { real::madvise(addr, n, advice) });
+    PROCESS.space.await_line();
     if result == 0 {
         after_advice(span, advice);
     } else {
@@ -48,6 +49,7 @@ pub unsafe extern "C" fn process_madvise(
         let parts = || each(iov, count).map(|(addr, n)| Span::sized(addr, n));
         parts().for_each(|span| before_advice(span, advice));
         let result = real::process_madvise(process, iov, count, advice, flags);
+        PROCESS.space.await_line();
         if result > 0 {
             parts().for_each(|span| after_advice(span, advice));
         }

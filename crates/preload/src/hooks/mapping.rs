@@ -32,6 +32,7 @@ pub unsafe extern "C" fn mmap(
     // SAFETY: the program's own arguments.
     let mapped =
         with_room(libc::MAP_FAILED, || unsafe { real::mmap(addr, n, prot, flags, fd, at) });
+    PROCESS.space.await_line();
     if mapped != libc::MAP_FAILED {
         let span = Span::sized(mapped as usize, n);
         if tracked(span) {
@@ -78,6 +79,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
         let detached = if tracked(span) { PROCESS.space.detach(span) } else { None };
         let excluded = PROCESS.space.unmapping(span);
         let result = unmap();
+        PROCESS.space.await_line();
         after_unmapping(detached, excluded, result == 0);
         result
     }

@@ -12,6 +12,7 @@ use core::ffi::{c_int, c_void};
 use libc::{EFAULT, EINVAL, ENOMEM, MAP_FAILED, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use rustix::fs::{Mode, OFlags};
 use uncopy_inject::Call;
+use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::inject;
 use uncopy_ranges::span::{Span, page_up};
 
@@ -36,6 +37,7 @@ pub unsafe extern "C" fn mremap(
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let moved = unsafe { remap(addr, old, new, flags, to, was_ours) };
+    PROCESS.space.await_line();
     if moved == MAP_FAILED {
         excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));
         return moved;
@@ -229,6 +231,7 @@ fn mappings() -> Option<Vec<u8>> {
     inject::check(Call::Open).ok()?;
     let maps =
         rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map(OwnFd::from)
             .ok()?;
     let mut chunk = [0u8; 4096];
     loop {
