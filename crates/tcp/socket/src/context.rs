@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use uncopy_tcp_service::Client;
 use uncopy_tcp_service::protocol::{Message, Reason};
-use uncopy_tcp_shared::layout::{DOORS, SLOTS};
+use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::wanted::DOORS;
 
 /// How a process uses the service.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use uncopy_tcp_shared::layout::FINISHED;
 use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::FINISHED;
 use uncopy_tcp_shared::wanted::Doors;
 
 /// What the ring says, and what the kernel is not to be asked.

@@ -11,8 +11,8 @@ use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use uncopy_tcp_shared::layout::{FINISHED, RING};
 use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::{FINISHED, RING};
 
 /// As for sending.
 const ASK: u32 = 64;

@@ -9,8 +9,8 @@ use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_tcp_shared::layout::{FINISHED, RING};
 use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::{FINISHED, RING};
 
 /// The kernel is asked for a dead peer once in so many calls: 200 ns each time, 3 a call.
 const ASK: u32 = 64;

@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 use std::time::{Duration, Instant};
-use uncopy_tcp_shared::layout::FINISHED;
 use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::FINISHED;
 use uncopy_tcp_shared::wanted::Doors;
 
 /// How to wait.
