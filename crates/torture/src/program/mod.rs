@@ -228,7 +228,7 @@ impl World {
             // SAFETY: the threads have done all their lines, or this is a child's only thread.
             let b = unsafe { self.buffer(slot) };
             if !shared(b, process) {
-                given::take(b, 0..usize::MAX);
+                b.given.take(0..usize::MAX);
                 ops::read(b, 0..b.len, &mut note);
             }
             note.write();
