@@ -206,7 +206,7 @@ impl Flow {
             own.reader.release(&inward.consumed, got);
             let used = own.reader.filled();
             self.counts.received_by_ring.fetch_add(got.into(), Relaxed);
-            // Whoever waits for room waits for a third of the ring: see `send::has_room`.
+            // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
             if RING - used >= RING / 3 {
                 attached.tell(inward.produced.room.take());
             }
