@@ -9,7 +9,7 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use uncopy_tcp_shared::layout::DOORS;
+use uncopy_tcp_shared::wanted::DOORS;
 
 /// Both must speak the same: the layout of what is shared is part of it.
 pub const VERSION: u64 = 1;

@@ -3,7 +3,8 @@
 
 use crate::protocol::Reason;
 use std::os::fd::OwnedFd;
-use uncopy_tcp_shared::layout::{HEADER, PAGE, SLOT, SLOTS, header_at, slot_at};
+use uncopy_tcp_shared::layout::{HEADER, PAGE, SLOT, header_at, slot_at};
+use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region;
 
 /// A region and its two programs (side 0, side 1).

@@ -13,7 +13,8 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uncopy_tcp_shared::layout::{DOORS, PAGE};
+use uncopy_tcp_shared::layout::PAGE;
+use uncopy_tcp_shared::wanted::DOORS;
 
 /// What one program may have.
 #[derive(Clone, Copy, Debug)]

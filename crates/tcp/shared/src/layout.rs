@@ -10,21 +10,14 @@
 //! An empty ring goes on at its *home*, which lies in the header's page. So a connection that only exchanges small messages
 //! uses one page of memory, and always the same cache lines.
 
-use crate::notice::Notice;
+use crate::notice::{Notice, SLOTS};
 use crate::phase::Phase;
+use crate::ring::{Consumed, Produced, RING};
 use crate::sync::atomic::AtomicU32;
-use crate::wanted::Wanted;
+use crate::wanted::DOORS;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
-/// Bytes of one ring. Half of it is what a sleeping sender is woken for, so a wake-up (about 5 us, both sides) is paid once
-/// for 128 KB (about as long to copy out); both rings fit into a core's second-level cache of 1 MB and more.
-pub const RING: u32 = 256 << 10;
-/// Slots of a region: the bits of a notice are one cache line's.
-pub const SLOTS: usize = 256;
-/// Doors of each side: the eventfds by which its sleepers are woken. More than the cores of small machines have little use:
-/// sleepers that share one are woken in vain now and then.
-pub const DOORS: usize = 4;
 /// Bytes of a slot's header.
 pub const HEADER: usize = core::mem::size_of::<Header>();
 /// Bytes of each ring that lie in the header's page.
@@ -58,32 +51,6 @@ pub const fn home(ring: usize) -> u32 {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Notices(pub [[Notice; DOORS]; 2]);
-
-/// What the producer of a direction writes. One cache line: the consumer of a message fetches it once.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Produced {
-    /// Bytes ever written.
-    pub tail: AtomicU32,
-    /// Position + base = place in the ring. Changes only while the ring is empty.
-    pub base: AtomicU32,
-    /// [`FINISHED`].
-    pub flags: AtomicU32,
-    /// The producer waits for room.
-    pub room: Wanted,
-}
-
-/// What the consumer of a direction writes.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Consumed {
-    /// Bytes ever read.
-    pub head: AtomicU32,
-    /// [`GONE`], [`BY_LINUX`].
-    pub flags: AtomicU32,
-    /// The consumer waits for bytes.
-    pub data: Wanted,
-}
 
 /// What both write, but rarely.
 #[repr(C, align(64))]
@@ -124,13 +91,6 @@ pub struct Header {
     /// End `i` is side `i`'s.
     pub ends: [End; 2],
 }
-
-/// The producer finished this direction (FIN or reset): the kernel's connection says how. A hint, set before the kernel is told.
-pub const FINISHED: u32 = 1;
-/// The consumer has closed its end. A hint, as above.
-pub const GONE: u32 = 1;
-/// The consumer asks for this direction to go through Linux.
-pub const BY_LINUX: u32 = 2;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -179,21 +139,5 @@ mod tests {
     fn notices_fit_into_the_first_page_a_line_each() {
         assert_eq!((size_of::<Notice>(), align_of::<Notice>()), (64, 64));
         assert!(size_of::<Notices>() <= PAGE);
-    }
-}
-
-/// A direction for loom's tests: its atomics are made at run time.
-#[cfg(all(test, loom))]
-pub mod tests_support {
-    use super::*;
-
-    /// Never used.
-    pub fn direction() -> Direction {
-        let word = || AtomicU32::new(0);
-        Direction {
-            produced: Produced { tail: word(), base: word(), flags: word(), room: Wanted::new() },
-            consumed: Consumed { head: word(), flags: word(), data: Wanted::new() },
-            switch: Switch { phase: Phase::new() },
-        }
     }
 }

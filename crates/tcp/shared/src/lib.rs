@@ -7,7 +7,7 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`layout`] | what lies where |
-//! | [`ring`] | positions of one producer and one consumer |
+//! | [`ring`] | what one producer and one consumer publish, and the positions that each decides by |
 //! | [`phase`] | whether a direction's bytes go through Linux or through the ring, and in which order |
 //! | [`wanted`] | who wants to be told, and the falling asleep that loses no wake-up |
 //! | [`notice`] | which of many connections have news |

@@ -1,9 +1,11 @@
 //! Which of a region's connections have news for one door, as bits. A bit says no more than "look there": setting one twice, or for no reason,
 //! does no harm, and nothing overflows.
 
-use crate::layout::SLOTS;
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+/// Slots of a region: the bits of a notice are one cache line's.
+pub const SLOTS: usize = 256;
 
 const WORDS: usize = SLOTS / 64;
 

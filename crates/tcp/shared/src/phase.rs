@@ -114,9 +114,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::layout::tests_support::direction;
-    use crate::layout::{Consumed, Direction};
-    use crate::ring::{Reader, Writer};
+    use crate::ring::{Consumed, Produced, Reader, Writer};
     use loom::sync::atomic::AtomicU8;
     use loom::sync::atomic::Ordering::Relaxed;
     use loom::sync::{Arc, Mutex};
@@ -128,39 +126,43 @@ mod loom_tests {
     struct Wire {
         linux: Mutex<VecDeque<u8>>,
         bytes: [AtomicU8; SIZE as usize],
-        d: Direction,
+        produced: Produced,
+        consumed: Consumed,
+        phase: Phase,
     }
 
     fn wire() -> Arc<Wire> {
         Arc::new(Wire {
             linux: Mutex::new(VecDeque::new()),
             bytes: core::array::from_fn(|_| AtomicU8::new(0)),
-            d: direction(),
+            produced: Produced::new(),
+            consumed: Consumed::new(),
+            phase: Phase::new(),
         })
     }
 
-    fn put(w: &mut Writer<SIZE>, wire: &Wire, consumed: &Consumed, byte: u8) {
-        w.look(consumed).unwrap();
+    fn put(w: &mut Writer<SIZE>, wire: &Wire, byte: u8) {
+        w.look(&wire.consumed).unwrap();
         let s = w.reserve(1);
         assert_eq!(s.first, 1);
         wire.bytes[s.place as usize].store(byte, Relaxed);
-        w.commit(&wire.d.produced, 1);
+        w.commit(&wire.produced, 1);
     }
 
     /// The sender's half of `uncopy-tcp-socket`: a byte by Linux.
     fn by_linux(w: &mut Writer<SIZE>, wire: &Wire, byte: u8) {
-        match wire.d.switch.phase.at().unwrap() {
-            At::Offered if wire.d.switch.phase.withdraw() => {
-                w.look(&wire.d.consumed).unwrap();
+        match wire.phase.at().unwrap() {
+            At::Offered if wire.phase.withdraw() => {
+                w.look(&wire.consumed).unwrap();
                 let s = w.unread(0);
                 let mut linux = wire.linux.lock().unwrap();
                 for p in (s.place..s.place + s.first).chain(0..s.second) {
                     linux.push_back(wire.bytes[p as usize].load(Relaxed));
                 }
                 drop(linux);
-                w.take_back(&wire.d.produced);
+                w.take_back(&wire.produced);
             }
-            At::Offered | At::Ring => assert!(wire.d.switch.phase.leave()),
+            At::Offered | At::Ring => assert!(wire.phase.leave()),
             At::Linux | At::Leaving => {}
         }
         wire.linux.lock().unwrap().push_back(byte);
@@ -168,17 +170,17 @@ mod loom_tests {
 
     /// A byte by the ring, if that can be begun.
     fn by_ring(w: &mut Writer<SIZE>, wire: &Wire, byte: u8) {
-        match wire.d.switch.phase.at().unwrap() {
-            At::Linux => wire.d.switch.phase.offer(),
+        match wire.phase.at().unwrap() {
+            At::Linux => wire.phase.offer(),
             At::Leaving => return by_linux(w, wire, byte),
             At::Offered | At::Ring => {}
         }
-        put(w, wire, &wire.d.consumed, byte);
+        put(w, wire, byte);
     }
 
     fn receive(r: &mut Reader<SIZE>, wire: &Wire) -> Option<u8> {
         for _ in 0..4 {
-            let at = wire.d.switch.phase.at().unwrap();
+            let at = wire.phase.at().unwrap();
             if matches!(at, At::Linux | At::Offered) {
                 if let Some(byte) = wire.linux.lock().unwrap().pop_front() {
                     return Some(byte);
@@ -186,20 +188,20 @@ mod loom_tests {
                 if at == At::Linux {
                     return None;
                 }
-                wire.d.switch.phase.enter();
+                wire.phase.enter();
                 continue;
             }
-            r.look(&wire.d.produced).unwrap();
+            r.look(&wire.produced).unwrap();
             let s = r.peek(0, 1);
             if s.first == 1 {
                 let byte = wire.bytes[s.place as usize].load(Relaxed);
-                r.release(&wire.d.consumed, 1);
+                r.release(&wire.consumed, 1);
                 return Some(byte);
             }
             if at == At::Ring {
                 return None;
             }
-            wire.d.switch.phase.left();
+            wire.phase.left();
         }
         None
     }

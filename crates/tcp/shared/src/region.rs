@@ -4,9 +4,9 @@
 //! unsafe: the mapping, and what is reached through it. References go to atomics only; bytes are reached by [`copy`].
 
 use crate::copy::{self, Fault};
-use crate::layout::{Header, Notices, REGION, RING, SLOTS, header_at, ring_at, slot_at};
-use crate::notice::Notice;
-use crate::ring::Spans;
+use crate::layout::{Header, Notices, REGION, header_at, ring_at, slot_at};
+use crate::notice::{Notice, SLOTS};
+use crate::ring::{RING, Spans};
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -147,8 +147,9 @@ impl Slot<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{DOORS, home};
+    use crate::layout::home;
     use crate::ring::{Reader, Writer};
+    use crate::wanted::DOORS;
     use core::sync::atomic::Ordering::Relaxed;
 
     #[test]

@@ -2,12 +2,68 @@
 //! position and the *base* make a place in the ring. The base changes only while the ring is empty, so that an empty ring can go on
 //! at its home, in memory and cache lines that were in use just before.
 //!
-//! What a side decides by is in its own [`Writer`] or [`Reader`]. What it reads from the other is an index that can be at most a ring
-//! behind or ahead: else [`Poisoned`].
+//! What a side decides by is in its own [`Writer`] or [`Reader`]. What it reads from the other ([`Produced`], [`Consumed`]) is an index that can
+//! be at most a ring behind or ahead: else [`Poisoned`].
 
 use crate::Poisoned;
-use crate::layout::{Consumed, Produced};
+use crate::sync::atomic::AtomicU32;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::wanted::Wanted;
+
+/// Bytes of one ring. Half of it is what a sleeping sender is woken for, so a wake-up (about 5 us, both sides) is paid once
+/// for 128 KB (about as long to copy out); both rings fit into a core's second-level cache of 1 MB and more.
+pub const RING: u32 = 256 << 10;
+
+/// What the producer of a direction writes. One cache line: the consumer of a message fetches it once.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Produced {
+    /// Bytes ever written.
+    pub tail: AtomicU32,
+    /// Position + base = place in the ring. Changes only while the ring is empty.
+    pub base: AtomicU32,
+    /// [`FINISHED`].
+    pub flags: AtomicU32,
+    /// The producer waits for room.
+    pub room: Wanted,
+}
+
+#[cfg(all(test, loom))]
+impl Produced {
+    /// Nothing was written.
+    pub fn new() -> Self {
+        let word = || AtomicU32::new(0);
+        Self { tail: word(), base: word(), flags: word(), room: Wanted::new() }
+    }
+}
+
+/// What the consumer of a direction writes.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Consumed {
+    /// Bytes ever read.
+    pub head: AtomicU32,
+    /// [`GONE`], [`BY_LINUX`].
+    pub flags: AtomicU32,
+    /// The consumer waits for bytes.
+    pub data: Wanted,
+}
+
+#[cfg(all(test, loom))]
+impl Consumed {
+    /// Nothing was read.
+    pub fn new() -> Self {
+        let word = || AtomicU32::new(0);
+        Self { head: word(), flags: word(), data: Wanted::new() }
+    }
+}
+
+/// The producer finished this direction (FIN or reset): the kernel's connection says how. A hint, set before the kernel is told.
+pub const FINISHED: u32 = 1;
+/// The consumer has closed its end. A hint, as above.
+pub const GONE: u32 = 1;
+/// The consumer asks for this direction to go through Linux.
+pub const BY_LINUX: u32 = 2;
 
 /// One or two runs of a ring: `first` bytes from `place` on, then `second` bytes from the ring's beginning on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,21 +210,28 @@ impl<const SIZE: u32> Reader<SIZE> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::layout::{Direction, RING, home};
 
-    fn zeroed() -> Box<Direction> {
+    /// Where an empty ring goes on. (`layout::home` has such places; here any does.)
+    const HOMES: [u32; 2] = [0, RING - 1792];
+
+    struct Words {
+        produced: Produced,
+        consumed: Consumed,
+    }
+
+    fn zeroed() -> Box<Words> {
         // SAFETY: atomics of integers; zero is a value of each.
         unsafe { Box::new(core::mem::zeroed()) }
     }
 
     #[test]
     fn an_empty_ring_goes_on_at_its_home() {
-        for ring in [0, 1] {
+        for home in HOMES {
             let d = zeroed();
-            let (mut w, mut r) = (Writer::<RING>::new(home(ring)), Reader::<RING>::new());
+            let (mut w, mut r) = (Writer::<RING>::new(home), Reader::<RING>::new());
             for bytes in [64, 2048, 100_000, 1, RING as usize] {
                 let spans = w.reserve(bytes);
-                assert_eq!(spans.place, home(ring));
+                assert_eq!(spans.place, home);
                 w.commit(&d.produced, bytes as u32);
                 r.look(&d.produced).unwrap();
                 assert_eq!(r.peek(0, usize::MAX), spans);
@@ -255,7 +318,7 @@ mod tests {
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);
         let d = zeroed();
-        let (mut w, mut r) = (Writer::<RING>::new(home(0)), Reader::<RING>::new());
+        let (mut w, mut r) = (Writer::<RING>::new(HOMES[1]), Reader::<RING>::new());
         for _ in 0..1_000_000 {
             let near = rng.u32(0..2 * RING);
             match rng.u32(0..6) {
@@ -284,7 +347,6 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::layout::tests_support::direction;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
@@ -303,37 +365,40 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
-            let shared =
-                Arc::new((direction(), Bytes(core::array::from_fn(|_| UnsafeCell::new(0)))));
+            let shared = Arc::new((
+                Produced::new(),
+                Consumed::new(),
+                Bytes(core::array::from_fn(|_| UnsafeCell::new(0))),
+            ));
             let other = shared.clone();
             let producer = thread::spawn(move || {
-                let (d, bytes) = &*other;
+                let (produced, consumed, bytes) = &*other;
                 let mut w = Writer::<SIZE>::new(2);
                 let mut next = 1u8;
                 for length in [1, 2, 2] {
-                    w.look(&d.consumed).unwrap();
+                    w.look(consumed).unwrap();
                     let s = w.reserve(length);
                     for p in (s.place..s.place + s.first).chain(0..s.second) {
                         // SAFETY: loom reports a reader.
                         bytes.0[p as usize].with_mut(|b| unsafe { *b = next });
                         next += 1;
                     }
-                    w.commit(&d.produced, s.first + s.second);
+                    w.commit(produced, s.first + s.second);
                 }
                 next - 1
             });
-            let (d, bytes) = &*shared;
+            let (produced, consumed, bytes) = &*shared;
             let mut r = Reader::<SIZE>::new();
             let mut got = 0u8;
             let read = |r: &mut Reader<SIZE>, got: &mut u8| {
-                r.look(&d.produced).unwrap();
+                r.look(produced).unwrap();
                 let s = r.peek(0, 2);
                 for p in (s.place..s.place + s.first).chain(0..s.second) {
                     *got += 1;
                     // SAFETY: loom reports a writer.
                     assert_eq!(bytes.0[p as usize].with(|b| unsafe { *b }), *got);
                 }
-                r.release(&d.consumed, s.first + s.second);
+                r.release(consumed, s.first + s.second);
             };
             for _ in 0..2 {
                 read(&mut r, &mut got);

@@ -3,9 +3,12 @@
 //!
 //! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or to be woken outright.
 
-use crate::layout::DOORS;
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicU32, fence};
+
+/// Doors of each side: the eventfds by which its sleepers are woken. More than the cores of small machines have little use:
+/// sleepers that share one are woken in vain now and then.
+pub const DOORS: usize = 4;
 
 /// What was armed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,18 +1,20 @@
-//! A process: its doors, its connection to the service, the regions that it shares with others.
+//! A process: its doors, its connection to the service, the regions that it shares with others. It knows of connections what `Shown` says.
 
 use crate::ends::Ends;
-use crate::flow::Flow;
-use crate::wait::{Sleepers, Spinning, Waiting};
+use crate::lock::lock;
+use crate::sleepers::Sleepers;
+use crate::spinning::{Spinning, Waiting};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 use uncopy_tcp_service::Client;
 use uncopy_tcp_service::protocol::{Message, Reason};
-use uncopy_tcp_shared::layout::{DOORS, SLOTS};
+use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::wanted::DOORS;
 
 /// How a process uses the service.
 #[derive(Clone, Debug)]
@@ -32,6 +34,18 @@ impl Settings {
     }
 }
 
+/// A connection, as far as a process routes to it what the service and the other side say.
+pub(crate) trait Shown: Send + Sync {
+    /// The socket.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// Linux's for good.
+    fn stays(&self, reason: Reason);
+    /// The service has given it a slot.
+    fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32);
+    /// The sets that it is in look at it.
+    fn tell_sets(&self);
+}
+
 /// A region, as one of its sides.
 #[derive(Debug)]
 pub(crate) struct Mapped {
@@ -41,15 +55,15 @@ pub(crate) struct Mapped {
     pub region: Region,
     pub doors: Vec<OwnedFd>,
     pub ends: Ends,
-    flows: Mutex<[Weak<Flow>; SLOTS]>,
+    flows: Mutex<[Option<Weak<dyn Shown>>; SLOTS]>,
 }
 
 impl Mapped {
-    pub fn flow(&self, slot: usize) -> Option<Arc<Flow>> {
-        lock(&self.flows)[slot].upgrade()
+    pub fn flow(&self, slot: usize) -> Option<Arc<dyn Shown>> {
+        lock(&self.flows)[slot].as_ref()?.upgrade()
     }
 
-    pub fn set_flow(&self, slot: usize, flow: Weak<Flow>) {
+    pub fn set_flow(&self, slot: usize, flow: Option<Weak<dyn Shown>>) {
         lock(&self.flows)[slot] = flow;
     }
 
@@ -63,10 +77,6 @@ impl Mapped {
             let _ = rustix::io::write(door, &one);
         }
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[derive(Debug)]
@@ -88,7 +98,7 @@ pub struct Context {
     pumping: Mutex<()>,
     next_door: AtomicU32,
     last_token: AtomicU64,
-    shown: Mutex<HashMap<u64, Weak<Flow>>>,
+    shown: Mutex<HashMap<u64, Weak<dyn Shown>>>,
     unshown: Mutex<VecDeque<u64>>,
     has_unshown: AtomicBool,
     regions: RwLock<Vec<Arc<Mapped>>>,
@@ -157,19 +167,19 @@ impl Context {
         self.sleepers.clear();
     }
 
+    /// Wakes all of this process' own sleepers.
+    pub(crate) fn knock_here(&self) {
+        for door in &self.doors {
+            let _ = rustix::io::write(door.as_fd(), &1u64.to_ne_bytes());
+        }
+    }
+
     pub(crate) fn next_door(&self) -> usize {
         self.next_door.fetch_add(1, Ordering::Relaxed) as usize % DOORS
     }
 
-    /// A socket that was just connected or accepted. It is Linux's until the service says that its other end was shown too. One short message;
-    /// none for a peer on another host.
-    pub fn show(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
-        let flow = Flow::new(self.clone(), fd, nonblocking);
-        match uncopy_tcp_service::ends::name(flow.fd()) {
-            Ok(name) if name.is_local() => {}
-            Ok(_) => return flow.stays(Reason::Remote),
-            Err(reason) => return flow.stays(reason),
-        }
+    /// Shows a connection to the service, by one short message.
+    pub(crate) fn show_to_service(&self, flow: Arc<dyn Shown>) {
         let Some(client) = self.client() else { return flow.stays(Reason::NoService) };
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
         lock(&self.shown).insert(token, Arc::downgrade(&flow));
@@ -178,7 +188,6 @@ impl Context {
         self.has_unshown.store(true, Ordering::Relaxed);
         self.pump();
         self.ask(&client);
-        flow
     }
 
     /// Shows what is still to be shown, as far as the service takes it now.
@@ -195,7 +204,7 @@ impl Context {
                 lock(&self.shown).remove(&token);
             }
             match (outcome, flow) {
-                (Err(_), Some(flow)) => drop(flow.stays(Reason::NoService)),
+                (Err(_), Some(flow)) => flow.stays(Reason::NoService),
                 (Ok(()), None) => drop(lock(&self.shown).remove(&token)),
                 _ => {}
             }
@@ -262,7 +271,7 @@ impl Context {
             region,
             doors: fds,
             ends: Ends::new().ok()?,
-            flows: Mutex::new([const { Weak::new() }; SLOTS]),
+            flows: Mutex::new([const { None }; SLOTS]),
         });
         self.write_regions().push(mapped.clone());
         Some(mapped)

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::time::{Duration, Instant};
-use uncopy_tcp_shared::layout::{BY_LINUX, FINISHED, GONE};
 use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE};
 
 impl Flow {
     /// As shutdown(2). What was sent stays sent: the end of the stream comes after it.

@@ -10,8 +10,9 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use uncopy_tcp_shared::layout::{RING, SLOTS, home};
-use uncopy_tcp_shared::ring::{Reader, Writer};
+use uncopy_tcp_shared::layout::home;
+use uncopy_tcp_shared::notice::SLOTS;
+use uncopy_tcp_shared::ring::{RING, Reader, Writer};
 
 /// What sending decides by.
 #[derive(Debug)]

@@ -1,15 +1,17 @@
 //! A connection. It is shown; then Linux's for good, or attached: it has a slot. When both sides are attached, either direction may go to its
 //! ring.
 
-use crate::context::{Context, Mapped, lock};
-use crate::set::Entry;
+use crate::context::{Context, Mapped, Shown};
+use crate::lock::lock;
 use rustix::event::PollFlags;
+use rustix::net::sockopt::{Timeout, socket_timeout};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::region::Slot;
+use uncopy_tcp_shared::ring::RING;
 use uncopy_tcp_shared::wanted::Doors;
 
 /// What went how.
@@ -65,8 +67,16 @@ impl Attached {
 
     /// We will not look at the slot again.
     pub fn detach(&self) {
-        self.mapped.set_flow(self.slot, std::sync::Weak::new());
+        self.mapped.set_flow(self.slot, None);
         self.slot_header().ends[self.mapped.side].closed.store(self.generation, Ordering::Release);
+    }
+
+    /// Room enough for poll to say so, as Linux does: a third of the buffer.
+    pub fn has_room(&self) -> bool {
+        let out = self.out();
+        let head = out.consumed.head.load(Ordering::Relaxed);
+        let used = out.produced.tail.load(Ordering::Relaxed).wrapping_sub(head);
+        RING.saturating_sub(used) >= RING / 3
     }
 
     /// Tells who wanted to be told.
@@ -87,6 +97,12 @@ impl Attached {
     }
 }
 
+/// Who looks at a connection when there is news of it: a set that it is in.
+pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
+    /// There may be news.
+    fn news(self: Arc<Self>);
+}
+
 /// See above.
 #[derive(Debug)]
 pub struct Flow {
@@ -95,7 +111,7 @@ pub struct Flow {
     nonblocking: AtomicBool,
     attached: OnceLock<Option<Attached>>,
     reason: OnceLock<Reason>,
-    entries: Mutex<Vec<Arc<Entry>>>,
+    watchers: Mutex<Vec<Arc<dyn Watcher>>>,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0: none.
     pub(crate) timeouts: [AtomicU64; 2],
     /// Threads that sleep over it.
@@ -114,19 +130,12 @@ impl Flow {
             nonblocking: AtomicBool::new(nonblocking),
             attached: OnceLock::new(),
             reason: OnceLock::new(),
-            entries: Mutex::default(),
+            watchers: Mutex::default(),
             timeouts: [const { AtomicU64::new(0) }; 2],
             waiting: AtomicU32::new(0),
             ask: AtomicBool::new(false),
             counts: Counts::default(),
         })
-    }
-
-    /// Linux's for good.
-    pub(crate) fn stays(self: Arc<Self>, reason: Reason) -> Arc<Self> {
-        let _ = self.reason.set(reason);
-        let _ = self.attached.set(None);
-        self
     }
 
     /// Why it is Linux's for good, if it is.
@@ -183,31 +192,6 @@ impl Flow {
         self.attached().is_some_and(Attached::peer_is_here)
     }
 
-    pub(crate) fn attach(self: &Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32) {
-        // Shown long ago, perhaps: attach only what is connected still. Then its other end is the one that the service matched: names of ends
-        // that live are unique.
-        if uncopy_tcp_service::ends::name(self.fd()).is_err() {
-            let attached = Attached { mapped, slot, generation };
-            attached.detach();
-            let _ = self.reason.set(Reason::NotConnected);
-            let _ = self.attached.set(None);
-            return;
-        }
-        self.refresh_timeouts();
-        mapped.ends.begin(slot, mapped.side);
-        mapped.set_flow(slot, Arc::downgrade(self));
-        let side = mapped.side;
-        let attached = Attached { mapped, slot, generation };
-        attached.slot_header().ends[side].attached.store(generation, Ordering::Release);
-        let _ = self.attached.set(Some(attached));
-        self.tell_sets();
-        // Who fell asleep over Linux' socket alone must know of the ring.
-        fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) > 0 || !lock(&self.entries).is_empty() {
-            self.context.knock_here();
-        }
-    }
-
     /// Linux's for good: every call is Linux's, just as it is.
     #[inline]
     pub fn is_linux(&self) -> bool {
@@ -219,24 +203,82 @@ impl Flow {
         self.ask.load(Ordering::Relaxed) && self.ask.swap(false, Ordering::Relaxed)
     }
 
-    pub(crate) fn watch(&self, entry: Arc<Entry>) {
-        lock(&self.entries).push(entry);
+    pub(crate) fn watch(&self, watcher: Arc<dyn Watcher>) {
+        lock(&self.watchers).push(watcher);
     }
 
-    pub(crate) fn unwatch(&self, entry: &Arc<Entry>) {
-        lock(&self.entries).retain(|other| !Arc::ptr_eq(other, entry));
+    pub(crate) fn unwatch(&self, watcher: &Arc<impl Watcher>) {
+        lock(&self.watchers)
+            .retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(watcher)));
     }
 
-    /// The sets that it is in look at it.
-    #[inline]
-    pub(crate) fn tell_sets(&self) {
-        for entry in lock(&self.entries).iter() {
-            entry.queue();
+    /// The program has set SO_RCVTIMEO or SO_SNDTIMEO: what the kernel says is what counts, and asking it for each wait is a tenth of one.
+    pub fn refresh_timeouts(&self) {
+        for (timeout, which) in self.timeouts.iter().zip([Timeout::Recv, Timeout::Send]) {
+            let set = socket_timeout(self.fd(), which).ok().flatten();
+            timeout.store(set.map_or(0, |set| set.as_nanos() as u64), Ordering::Relaxed);
         }
     }
 
     /// Asks the kernel's connection.
     pub(crate) fn kernel_poll(&self, events: PollFlags) -> PollFlags {
         crate::kernel::poll_now(self.fd(), events)
+    }
+}
+
+impl Shown for Flow {
+    fn fd(&self) -> BorrowedFd<'_> {
+        Flow::fd(self)
+    }
+
+    fn stays(&self, reason: Reason) {
+        let _ = self.reason.set(reason);
+        let _ = self.attached.set(None);
+    }
+
+    fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32) {
+        // Shown long ago, perhaps: attach only what is connected still. Then its other end is the one that the service matched: names of ends
+        // that live are unique.
+        if uncopy_tcp_service::ends::name(self.fd()).is_err() {
+            let attached = Attached { mapped, slot, generation };
+            attached.detach();
+            self.stays(Reason::NotConnected);
+            return;
+        }
+        self.refresh_timeouts();
+        mapped.ends.begin(slot, mapped.side);
+        let itself: Weak<Self> = Arc::downgrade(&self);
+        mapped.set_flow(slot, Some(itself));
+        let side = mapped.side;
+        let attached = Attached { mapped, slot, generation };
+        attached.slot_header().ends[side].attached.store(generation, Ordering::Release);
+        let _ = self.attached.set(Some(attached));
+        self.tell_sets();
+        // Who fell asleep over Linux' socket alone must know of the ring.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 || !lock(&self.watchers).is_empty() {
+            self.context.knock_here();
+        }
+    }
+
+    #[inline]
+    fn tell_sets(&self) {
+        for watcher in lock(&self.watchers).iter() {
+            watcher.clone().news();
+        }
+    }
+}
+
+impl Context {
+    /// A socket that was just connected or accepted. It is Linux's until the service says that its other end was shown too. One short message;
+    /// none for a peer on another host.
+    pub fn show(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
+        let flow = Flow::new(self.clone(), fd, nonblocking);
+        match uncopy_tcp_service::ends::name(flow.fd()) {
+            Ok(name) if name.is_local() => self.show_to_service(flow.clone()),
+            Ok(_) => flow.stays(Reason::Remote),
+            Err(reason) => flow.stays(reason),
+        }
+        flow
     }
 }

@@ -9,11 +9,13 @@
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
+//! | [`spinning`] | whether spinning pays |
+//! | [`sleepers`] | what threads sleep in |
 //! | [`ready`] | what poll says of a connection |
 //! | [`set`] | epoll over connections and everything else |
 //! | [`ending`] | shutdown, close, downgrade |
 //! | [`ends`] | a process' own state of its ends, which its children share |
-//! | [`lock`] | a lock between processes whose holder may be killed |
+//! | [`lock`] | locks, also between processes, whose holder may be killed |
 //! | [`kernel`] | the connection's calls of Linux |
 
 pub mod context;
@@ -26,6 +28,8 @@ pub mod ready;
 pub mod receive;
 pub mod send;
 pub mod set;
+pub mod sleepers;
+pub mod spinning;
 pub mod wait;
 
 pub use context::{Context, Settings};
@@ -33,4 +37,4 @@ pub use flow::Flow;
 pub use libc::iovec;
 pub use rustix::io::Errno;
 pub use set::Set;
-pub use wait::Waiting;
+pub use spinning::Waiting;

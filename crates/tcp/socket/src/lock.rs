@@ -1,5 +1,5 @@
-//! A lock in memory that a process shares with its children. Whoever is killed while it holds the lock leaves nothing half done: a ring's position is
-//! published by one store, last. So the next one takes it over.
+//! Locks that the next one takes over, whatever became of their holder. [`Lock`] lies in memory that a process shares with its children. Whoever
+//! is killed while it holds the lock leaves nothing half done: a ring's position is published by one store, last.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -7,6 +7,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::futex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const WAITERS: u32 = 1 << 31;
 /// A holder copies 256 KB at most: 50 us.
@@ -72,6 +73,11 @@ impl Lock {
             let _ = futex::wake(&self.0, futex::Flags::empty(), 1);
         }
     }
+}
+
+/// A mutex of this process, also after a panic of its holder's.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Also if nobody has waited for it yet.

@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::flow::Flow;
-use crate::send::has_room;
 use crate::wait::{For, timespec};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
@@ -10,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use uncopy_tcp_shared::layout::FINISHED;
 use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::FINISHED;
 use uncopy_tcp_shared::wanted::Doors;
 
 /// What the ring says, and what the kernel is not to be asked.
@@ -36,7 +35,7 @@ impl Flow {
         }
         if !matches!(attached.out().switch.phase.at(), Ok(At::Linux | At::Leaving)) {
             ready.ask -= PollFlags::OUT | PollFlags::WRNORM;
-            if has_room(attached) {
+            if attached.has_room() {
                 ready.now |= PollFlags::OUT | PollFlags::WRNORM;
             }
         }

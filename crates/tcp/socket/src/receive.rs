@@ -11,8 +11,8 @@ use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use uncopy_tcp_shared::layout::{FINISHED, RING};
 use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::{FINISHED, RING};
 
 /// As for sending.
 const ASK: u32 = 64;
@@ -206,7 +206,7 @@ impl Flow {
             own.reader.release(&inward.consumed, got);
             let used = own.reader.filled();
             self.counts.received_by_ring.fetch_add(got.into(), Relaxed);
-            // Whoever waits for room waits for a third of the ring: see `send::has_room`.
+            // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
             if RING - used >= RING / 3 {
                 attached.tell(inward.produced.room.take());
             }

@@ -2,6 +2,7 @@
 //!
 //! unsafe: the program's buffers.
 
+use crate::context::Shown;
 use crate::ends::{Held, Sending};
 use crate::flow::{Attached, Flow};
 use crate::kernel;
@@ -9,8 +10,8 @@ use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
-use uncopy_tcp_shared::layout::{FINISHED, RING};
 use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::FINISHED;
 
 /// The kernel is asked for a dead peer once in so many calls: 200 ns each time, 3 a call.
 const ASK: u32 = 64;
@@ -244,11 +245,4 @@ pub(crate) fn advance(parts: &mut Vec<iovec>, mut bytes: usize) {
         whole += 1;
     }
     parts.drain(..whole);
-}
-
-/// Room enough for poll to say so, as Linux does: a third of the buffer.
-pub(crate) fn has_room(attached: &Attached) -> bool {
-    let out = attached.out();
-    let used = out.produced.tail.load(Relaxed).wrapping_sub(out.consumed.head.load(Relaxed));
-    RING.saturating_sub(used) >= RING / 3
 }

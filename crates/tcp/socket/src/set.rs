@@ -1,8 +1,9 @@
 //! epoll over connections and everything else. The kernel's set stays what it is, and knows every descriptor; connections whose bytes go through
 //! rings are looked at here, and only those that have news. One door wakes the kernel's set.
 
-use crate::context::{Context, lock};
-use crate::flow::Flow;
+use crate::context::Context;
+use crate::flow::{Flow, Watcher};
+use crate::lock::lock;
 use crate::wait::timespec;
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, EPOLLWRNORM};
 use rustix::event::{PollFlags, epoll};
@@ -45,10 +46,16 @@ pub struct Entry {
 impl Entry {
     /// To be looked at.
     #[inline]
-    pub(crate) fn queue(self: &Arc<Self>) {
+    fn queue(self: &Arc<Self>) {
         if !self.queued.swap(true, AcqRel) {
             lock(&self.queue.0).push_back(self.clone());
         }
+    }
+}
+
+impl Watcher for Entry {
+    fn news(self: Arc<Self>) {
+        self.queue();
     }
 }
 

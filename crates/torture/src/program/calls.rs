@@ -31,6 +31,15 @@ unsafe extern "C" {
     ) -> ssize_t;
 }
 
+/// Parts (offset and length) of what begins at `start`, as the kernel takes them.
+pub fn list(start: *mut u8, parts: &[(usize, usize)]) -> Vec<iovec> {
+    let part = |&(at, len): &(usize, usize)| iovec {
+        iov_base: start.wrapping_add(at).cast(),
+        iov_len: len,
+    };
+    parts.iter().map(part).collect()
+}
+
 /// A copy at one of several call sites. The ranges may overlap. Returns what the function returned,
 /// as an offset from the destination.
 ///

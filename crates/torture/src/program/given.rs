@@ -1,13 +1,12 @@
 //! Pages that the kernel has by reference: in a pipe (`vmsplice`) or at the sender of a connection
 //! (MSG_ZEROCOPY) that nobody reads for a while. What is read in the end must be what was there when they were
-//! given. Until then the program does not write to these bytes ([`take`] comes before), because plainly that
+//! given. Until then the program does not write to these bytes ([`Given::take`] comes before), because plainly that
 //! may be seen at the other end; but it copies, moves and unmaps them.
 //!
 //! unsafe: sends from a buffer that is the operation's.
 
 use super::log::Note;
-use super::memory::Buf;
-use super::{calls, channels, ops};
+use super::{calls, channels};
 use core::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use uncopy_torture::bytes::digest;
@@ -19,11 +18,15 @@ const PIPE_ROOM: usize = 256 << 10;
 /// Of one buffer at a time.
 const MOST: usize = 2;
 
-/// What was given.
+/// What was given of one buffer.
+#[derive(Debug, Default)]
+pub struct Given(Vec<Run>);
+
+/// What was given at once.
 #[derive(Debug)]
-pub struct Given {
+struct Run {
     /// Where in the buffer; nowhere if that memory is the buffer's no more.
-    pub range: Range<usize>,
+    range: Range<usize>,
     key: u64,
     sent: usize,
     digest: u64,
@@ -32,53 +35,72 @@ pub struct Given {
     _writer: OwnedFd,
 }
 
-/// Gives bytes `range` of `b`.
-pub fn give(b: &mut Buf, range: Range<usize>, by: GiveBy, count: usize, key: u64, note: &mut Note) {
-    let (reader, writer, room) = match by {
-        // How many bytes fit depends on where in a page they lie.
-        GiveBy::Vmsplice => {
-            let (reader, writer, room) = channels::small_pipe(PIPE_ROOM);
-            (reader, writer, if room > 16 * 4096 { room / 2 } else { 0 })
+impl Given {
+    /// Gives bytes `range` of the buffer at `buffer`.
+    ///
+    /// # Safety
+    /// The range lies in the buffer, and nobody else uses these bytes meanwhile.
+    pub unsafe fn give(
+        &mut self,
+        buffer: *mut u8,
+        range: Range<usize>,
+        by: GiveBy,
+        count: usize,
+        key: u64,
+        note: &mut Note,
+    ) {
+        let (reader, writer, room) = match by {
+            // How many bytes fit depends on where in a page they lie.
+            GiveBy::Vmsplice => {
+                let (reader, writer, room) = channels::small_pipe(PIPE_ROOM);
+                (reader, writer, if room > 16 * 4096 { room / 2 } else { 0 })
+            }
+            GiveBy::ZeroCopy => channels::narrow_tcp(),
+        };
+        let range = range.start..range.start + range.len().min(room.min(PIPE_ROOM));
+        if range.is_empty() {
+            return note.add("nothing");
         }
-        GiveBy::ZeroCopy => channels::narrow_tcp(),
-    };
-    let range = range.start..range.start + range.len().min(room.min(PIPE_ROOM));
-    if range.is_empty() {
-        return note.add("nothing");
-    }
-    let list = ops::list(b, &range, &pieces(range.len(), count.min(8), key));
-    let mut content = Vec::with_capacity(range.len());
-    // SAFETY: the pieces lie in the buffer, which is this operation's.
-    let sent = unsafe {
-        match by {
-            GiveBy::Vmsplice => calls::output(OutputBy::Vmsplice, writer.as_raw_fd(), &list, 0),
-            GiveBy::ZeroCopy => calls::send_zerocopy(writer.as_raw_fd(), &list),
+        let start = buffer.wrapping_add(range.start);
+        let list = calls::list(start, &pieces(range.len(), count.min(8), key));
+        let mut content = Vec::with_capacity(range.len());
+        // SAFETY: the pieces lie in the range, and the caller's promise.
+        let sent = unsafe {
+            match by {
+                GiveBy::Vmsplice => calls::output(OutputBy::Vmsplice, writer.as_raw_fd(), &list, 0),
+                GiveBy::ZeroCopy => calls::send_zerocopy(writer.as_raw_fd(), &list),
+            }
+        };
+        for v in &list {
+            // SAFETY: as above.
+            content.extend_from_slice(unsafe {
+                core::slice::from_raw_parts(v.iov_base.cast::<u8>(), v.iov_len)
+            });
         }
-    };
-    for v in &list {
-        // SAFETY: as above.
-        content.extend_from_slice(unsafe {
-            core::slice::from_raw_parts(v.iov_base.cast::<u8>(), v.iov_len)
-        });
+        let sent = note.result(sent).max(0) as usize;
+        if sent > 0 {
+            let digest = digest(&content[..sent]);
+            self.0.push(Run { range, key, sent, digest, reader, _writer: writer });
+        }
+        if self.0.len() > MOST {
+            tell(self.0.remove(0));
+        }
     }
-    let sent = note.result(sent).max(0) as usize;
-    if sent > 0 {
-        let digest = digest(&content[..sent]);
-        b.given.push(Given { range, key, sent, digest, reader, _writer: writer });
+
+    /// What the kernel has of `range` is read and compared; all that it has, if that is all there could be.
+    pub fn take(&mut self, range: Range<usize>) {
+        let all = range == (0..usize::MAX);
+        let hit = |g: &mut Run| all || g.range.start < range.end && range.start < g.range.end;
+        self.0.extract_if(.., hit).for_each(tell);
     }
-    if b.given.len() > MOST {
-        tell(b.given.remove(0));
+
+    /// The buffer's memory is nobody's now but the kernel's.
+    pub fn outlive(&mut self) {
+        self.0.iter_mut().for_each(|g| g.range = 0..0);
     }
 }
 
-/// What the kernel has of `range` is read and compared; all that it has, if that is all there could be.
-pub fn take(b: &mut Buf, range: Range<usize>) {
-    let all = range == (0..usize::MAX);
-    let hit = |g: &mut Given| all || g.range.start < range.end && range.start < g.range.end;
-    b.given.extract_if(.., hit).for_each(tell);
-}
-
-fn tell(g: Given) {
+fn tell(g: Run) {
     let mut note = Note::new(format_args!("given{:x}", g.key));
     let (n, digest) = channels::take(g.reader.as_raw_fd(), g.sent);
     note.add(n);

@@ -1,7 +1,7 @@
 //! The buffers of a script in the memory of this process.
 
 use super::channels;
-use super::given::{self, Given};
+use super::given::Given;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ops::Range;
@@ -44,7 +44,7 @@ pub struct Buf {
     /// or not at all.
     pub withheld: Defined,
     /// What the kernel has of it (or of memory that it was) by reference.
-    pub given: Vec<Given>,
+    pub given: Given,
 }
 
 struct Array<const N: usize>(UnsafeCell<[u8; N]>);
@@ -102,7 +102,15 @@ impl Buf {
     fn nothing() -> Self {
         let none = Defined::default;
         let (defined, wiped, withheld) = (none(), none(), none());
-        Self { kind: Kind::Nothing, at: 0, len: 0, defined, wiped, withheld, given: Vec::new() }
+        Self {
+            kind: Kind::Nothing,
+            at: 0,
+            len: 0,
+            defined,
+            wiped,
+            withheld,
+            given: Given::default(),
+        }
     }
 
     /// Whether operations may make and free it.
@@ -168,9 +176,8 @@ impl Buf {
         self.before_reuse();
         let mut old = core::mem::replace(self, Self::nothing());
         if !matches!(old.kind, Kind::Part(_)) {
-            // The pages are nobody's now but the kernel's.
             self.given = core::mem::take(&mut old.given);
-            self.given.iter_mut().for_each(|g| g.range = 0..0);
+            self.given.outlive();
         }
         // SAFETY: the buffer is the script's, and nobody uses it after this.
         unsafe {
@@ -192,7 +199,7 @@ impl Buf {
     /// Before a heap block goes back to libc, which may write to it and hand it out again.
     fn before_reuse(&mut self) {
         if self.kind == Kind::Heap {
-            given::take(self, 0..usize::MAX);
+            self.given.take(0..usize::MAX);
             for r in core::mem::take(&mut self.wiped).within(0..self.len) {
                 // SAFETY: changes only what children find.
                 unsafe {
@@ -204,7 +211,7 @@ impl Buf {
 
     /// What a child finds.
     pub fn in_child(&mut self) {
-        self.given.clear();
+        self.given = Given::default();
         self.defined = self.defined_in_child();
         if !self.withheld.within(0..self.len).is_empty() {
             *self = Self::nothing();

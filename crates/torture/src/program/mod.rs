@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use log::Note;
 use memory::{Arrays, Buf, Kind, PAGE};
 use std::sync::{Barrier, Condvar, Mutex, OnceLock};
-use uncopy_torture::op::{MapOf, Op, Slot};
+use uncopy_torture::op::{MapOf, Op, Slot, Via};
 use uncopy_torture::script::{Line, Script, Storage, room};
 
 const STACK: usize = room(Storage::Stack(0));
@@ -94,7 +94,7 @@ impl World {
             Slots(self.script.slots.iter().map(|b| UnsafeCell::new(arrays.buffer(b))).collect())
         });
         if self.script.signals {
-            signals::prepare();
+            signals::prepare(channels::file(Via::File));
             if thread == 0 {
                 signals::timer(true);
             }
@@ -160,7 +160,7 @@ impl World {
     fn child(&self, process: Process) -> ! {
         unread::forget();
         if self.script.signals {
-            signals::prepare();
+            signals::prepare(channels::file(Via::File));
             signals::timer(true);
         }
         if let Some(child) = process.child {
@@ -228,7 +228,7 @@ impl World {
             // SAFETY: the threads have done all their lines, or this is a child's only thread.
             let b = unsafe { self.buffer(slot) };
             if !shared(b, process) {
-                given::take(b, 0..usize::MAX);
+                b.given.take(0..usize::MAX);
                 ops::read(b, 0..b.len, &mut note);
             }
             note.write();

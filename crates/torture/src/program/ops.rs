@@ -2,7 +2,6 @@
 
 use super::calls;
 use super::channels::{Channel, DATAGRAM_MAX};
-use super::given;
 use super::log::{Note, errno};
 use super::memory::{Buf, Kind, PAGE};
 use super::signals;
@@ -57,9 +56,11 @@ pub fn carry_out(op: Op, one: &mut Buf, two: Option<&mut Buf>, note: &mut Note) 
         Op::Hold { page, pages, how, .. } => hold(one, page, pages, how, note),
         Op::Give { at, len, by, pieces, key, .. } => {
             let range = one.defined.first_in(one.cut(at, len));
-            given::give(one, range, by, pieces, key, note);
+            let buffer = one.address(0);
+            // SAFETY: in the buffer, which is this operation's.
+            unsafe { one.given.give(buffer, range, by, pieces, key, note) };
         }
-        Op::Take { .. } => given::take(one, 0..usize::MAX),
+        Op::Take { .. } => one.given.take(0..usize::MAX),
         Op::Listed { at, len, within, by, via, pieces, key, .. } => match two {
             Some(list) => {
                 let range = one.cut(at, len);
@@ -97,7 +98,7 @@ fn before_writing(op: Op, b: &mut Buf) {
         }
         _ => return,
     };
-    given::take(b, range);
+    b.given.take(range);
 }
 
 /// A digest of the bytes of `range` that have a known content.
@@ -311,15 +312,6 @@ fn protect(b: &mut Buf, page: usize, pages: usize, then: Forbidden, note: &mut N
     }
 }
 
-/// The parts of `range`, as the kernel takes them.
-pub fn list(b: &Buf, range: &Range<usize>, parts: &[(usize, usize)]) -> Vec<iovec> {
-    let part = |&(at, len): &(usize, usize)| iovec {
-        iov_base: b.address(range.start + at).cast(),
-        iov_len: len,
-    };
-    parts.iter().map(part).collect()
-}
-
 /// What is left of a list after its first `done` bytes.
 fn rest(list: &[iovec], done: usize) -> Vec<iovec> {
     let mut skip = done;
@@ -349,7 +341,7 @@ impl Input {
         }
         let vectored = calls::input_is_vectored(self.by);
         let parts = pieces(range.len(), if vectored { self.pieces } else { 1 }, self.key);
-        let list = list(b, &range, &parts);
+        let list = calls::list(b.address(range.start), &parts);
         let mut channel = Channel::new(self.via, true);
         let give = self.give.min(channel.room);
         let feeding = channel.feed(self.key, give);
@@ -402,7 +394,7 @@ impl Input {
             .map(|n| n.min(DATAGRAM_MAX / 4))
             .collect();
         channel.feed_messages(self.key, &lens);
-        let list = list(b, &range, &parts);
+        let list = calls::list(b.address(range.start), &parts);
         // SAFETY: the pieces lie in the buffer, which is this operation's.
         let (n, got) = unsafe { calls::receive_messages(channel.raw(), &list) };
         note.result(n);
@@ -447,7 +439,8 @@ impl Output {
         if self.via == Via::Datagram && self.by == OutputBy::Sendmmsg {
             count = count.min(MESSAGES);
         }
-        let list = list(b, &range, &pieces(range.len(), count, self.key));
+        let parts = pieces(range.len(), count, self.key);
+        let list = calls::list(b.address(range.start), &parts);
         let skip = if calls::output_is_placed(self.by) { self.key as usize % 5000 } else { 0 };
         if self.by == OutputBy::Vmsplice {
             own_pages(b, &range);

@@ -1,13 +1,12 @@
 //! The timer's signal, whose handler receives, copies and sends buffers of its own while all goes
 //! on; and the handler of SIGSEGV.
 
-use super::{calls, channels, raw};
+use super::{calls, raw};
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use uncopy_torture::bytes;
-use uncopy_torture::op::Via;
 
 const SIZE: usize = 40 << 10;
 /// From the end of a handler to the timer's next signal, in microseconds. (A period would, on a machine with
@@ -63,10 +62,10 @@ fn set_timer(pause: i64) {
     unsafe { libc::setitimer(libc::ITIMER_REAL, &value, core::ptr::null_mut()) };
 }
 
-/// Gives this thread what the timer's handler works with (again, in a child).
-pub fn prepare() {
+/// Gives this thread what the timer's handler works with (again, in a child): buffers, and `file`, which is empty.
+pub fn prepare(file: OwnedFd) {
     let own = OWN.get();
-    let file = channels::file(Via::File).into_raw_fd();
+    let file = file.into_raw_fd();
     if own.is_null() {
         let (content, received, copied) = ([0; SIZE], [0; SIZE], [0; SIZE]);
         let process = raw::pid();

@@ -6,7 +6,7 @@
 use super::channels::Channel;
 use super::log::{Note, errno};
 use super::memory::{Buf, Kind, PAGE};
-use super::{calls, channels, ops, raw, threads};
+use super::{calls, channels, raw, threads};
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::hint::black_box;
@@ -87,13 +87,13 @@ pub fn listed(
     let mut channel = Channel::new(via, input);
     let range = range.start..range.start + range.len().min(channel.room);
     let parts = pieces(range.len(), count.clamp(1, 100), key);
-    let pieces = ops::list(b, &range, &parts);
+    let pieces = calls::list(b.address(range.start), &parts);
     let size = size_of::<msghdr>() + size_of_val(&pieces[..]);
     let whole = list.cut(within, STAGED);
     if range.is_empty() || whole.len() < size + 8 {
         return note.add("nothing");
     }
-    super::given::take(list, whole.clone());
+    list.given.take(whole.clone());
     let middle = whole.start + (whole.len() - size - 8) / 2;
     let at = list.address(middle) as usize;
     let header = middle + at.next_multiple_of(8) - at;
