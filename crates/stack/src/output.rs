@@ -183,7 +183,11 @@ fn by_reference(
     if plan.lent == 0 {
         return Lent::No;
     }
-    call.lend(pieces, plan.lent)
+    let lent = call.lend(pieces, plan.lent);
+    if lent == Lent::No {
+        add(&space.counters().unlent_refused, 1);
+    }
+    lent
 }
 
 /// Large resident buffers that were sent just like this some times already become views. Returns whether
