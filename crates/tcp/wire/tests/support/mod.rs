@@ -7,21 +7,22 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
+pub use uncopy_tests::verdict::leave_out;
 
 /// Gives the calling thread a network namespace of its own. Returns false, and says why, where that cannot be had.
 pub fn own_network() -> bool {
     // SAFETY: changes this thread's namespace only.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        eprintln!("left out: a network namespace is refused ({})", io::Error::last_os_error());
+        leave_out(&format!("a network namespace is refused ({})", io::Error::last_os_error()));
         return false;
     }
     // SAFETY: a call without arguments.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("left out: only root may load XDP programs and make devices");
+        leave_out("only root may load XDP programs and make devices");
         return false;
     }
     if Command::new("ip").arg("-V").output().is_err() {
-        eprintln!("left out: ip (iproute2) is not installed");
+        leave_out("ip (iproute2) is not installed");
         return false;
     }
     true
