@@ -42,10 +42,8 @@ fn main() {
     let told = |name: &str| std::env::var(name).unwrap_or_default();
     println!("cargo::rustc-env=BUILT_FOR={}", told("TARGET"));
     println!("cargo::rustc-env=BUILT_AS={}", told("PROFILE"));
-    println!("cargo::rerun-if-changed=build.rs");
-    for watched in ["src", "../core/src", "../vm/src", "../stack/src", "../preload/src"] {
-        println!("cargo::rerun-if-changed={watched}");
-    }
+    // All crates: whether the tree differs from the commit is told too. (A path that is not there would mean "always".)
+    println!("cargo::rerun-if-changed=..");
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={log}");
     }
