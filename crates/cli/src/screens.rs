@@ -114,7 +114,7 @@ fn screens_of_doctor() {
     let mut all = report::Report {
         machine: Machine { cpu: "Some CPU".into(), kernel: "6.18.1".into() },
         cores: 4,
-        load_per_core: 0.25,
+        busy_share: 0.25,
         checks: vec![fine, missing],
         obstacle: None,
         results: vec![

@@ -2,7 +2,10 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::thread;
+use std::time::Duration;
 
+use procfs::{CpuTime, CurrentSI, KernelStats};
 use serde::Serialize;
 
 /// Processor and kernel.
@@ -41,16 +44,33 @@ fn model(cpuinfo: &str) -> String {
     if parts.is_empty() { "unknown".to_owned() } else { parts.join(" / ") }
 }
 
-/// Runnable threads for each processor, of the last minute.
-pub fn load_per_core(cores: usize) -> f64 {
-    let load = start_of("/proc/loadavg");
-    let load: f64 = load.split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0);
-    load / cores.max(1) as f64
+/// The share of all processors' time (0 to 1) that is in use now, or that the host of this virtual machine takes: looked at for half a
+/// second, in which the caller does nothing. (The load average would tell of what ended a minute ago.) 0 if the kernel does not say.
+pub fn busy_share() -> f64 {
+    let look = || KernelStats::current().map(|stats| spent(&stats.total));
+    let Ok(before) = look() else { return 0.0 };
+    thread::sleep(Duration::from_millis(500));
+    let Ok(after) = look() else { return 0.0 };
+    let (busy, all) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    if all == 0 { 0.0 } else { busy as f64 / all as f64 }
+}
+
+/// Ticks in use, and all. (What guests use is in user's time already: proc_stat(5).)
+fn spent(time: &CpuTime) -> (u64, u64) {
+    let busy = time.user
+        + time.nice
+        + time.system
+        + time.irq.unwrap_or(0)
+        + time.softirq.unwrap_or(0)
+        + time.steal.unwrap_or(0);
+    (busy, busy + time.idle + time.iowait.unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hint;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_processor_is_its_name_and_stepping() {
@@ -59,5 +79,24 @@ mod tests {
         assert_eq!(model(cpuinfo), "Some CPU / 6 / 85 / 7");
         assert_eq!(model(""), "unknown");
         assert!(!Machine::own().kernel.is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_computes_makes_the_machine_busy() {
+        let ends = AtomicBool::new(false);
+        let share = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    hint::spin_loop();
+                }
+            });
+            let share = busy_share();
+            ends.store(true, Ordering::Relaxed);
+            share
+        });
+        // One of them at least; half of that, where others have it too.
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        assert!(share > 0.5 / processors as f64, "{share}");
+        assert!(share <= 1.0, "{share}");
     }
 }

@@ -56,8 +56,8 @@ struct DoctorArgs {
     forget: bool,
 }
 
-/// Above this many runnable threads for each processor times are those of a crowd.
-const BUSY: f64 = 1.5;
+/// Above this share of the processors in use by others, times are those of a crowd.
+const BUSY: f64 = 0.5;
 
 /// The subcommand.
 pub fn command() -> Command {
@@ -95,20 +95,21 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
     }
     let machine = Machine::own();
     let cores = cores::available()?.len();
-    let load_per_core = machine::load_per_core(cores);
+    let busy_share = machine::busy_share();
     let checks = checks::all(&machine.kernel, cores);
     let obstacle = userfaultfd::check().err();
     // In a thread of its own: it binds itself to cores.
     let results = thread::scope(|scope| scope.spawn(|| measure(obstacle.is_none())).join());
     let results = results.map_err(|_| "the measuring failed".to_owned())??;
     let costs = derive::costs(&results);
-    let busy = load_per_core > BUSY;
+    let busy = busy_share > BUSY;
     let kept = match (&costs, path) {
         (None, _) => Kept::Not("they could not all be measured".to_owned()),
         _ if args.no_cache => Kept::Not("as told".to_owned()),
         _ if busy && !args.busy => Kept::Not(format!(
-            "the machine is busy ({load_per_core:.1} runnable threads for each core), so they may be \
-             wrong; run 'uncopy doctor' again when it is idle, or with --busy"
+            "the machine is busy (others use {:.0}% of the processors), so they may be \
+             wrong; run 'uncopy doctor' again when it is idle, or with --busy",
+            busy_share * 100.0
         )),
         (_, None) => Kept::Not("there is no home directory".to_owned()),
         (Some(costs), Some(path)) => match cache::write(&path, &machine, costs) {
@@ -121,7 +122,7 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
         _ => None,
     };
     let report =
-        Report { machine, cores, load_per_core, checks, obstacle, results, costs, kept, in_use };
+        Report { machine, cores, busy_share, checks, obstacle, results, costs, kept, in_use };
     crate::print(&if args.json { report.json() } else { report.text() })?;
     Ok(report.obstacle.is_none())
 }

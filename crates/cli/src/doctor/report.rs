@@ -31,7 +31,7 @@ pub struct Report {
     /// Cores that may be used.
     pub cores: usize,
     /// Runnable threads for each.
-    pub load_per_core: f64,
+    pub busy_share: f64,
     /// Features and permissions.
     pub checks: Vec<Check>,
     /// Why nothing can be elided.
@@ -68,7 +68,7 @@ impl Report {
             "version": env!("CARGO_PKG_VERSION"),
             "machine": self.machine,
             "cores": self.cores,
-            "load_per_core": self.load_per_core,
+            "busy_share": self.busy_share,
             "can_elide": self.obstacle.is_none(),
             "obstacle": self.obstacle,
             "checks": self.checks,

@@ -30,8 +30,8 @@ pub struct About {
     pub cores: usize,
     /// Bytes of memory.
     pub memory: u64,
-    /// Runnable threads for each core before it began, and at the end.
-    pub load: [f64; 2],
+    /// The share of the processors that others used before it began, and at the end (0 to 1).
+    pub busy: [f64; 2],
     /// uncopy's version.
     pub version: String,
     /// The commit that uncopy was built from.
@@ -75,13 +75,13 @@ impl About {
             let names: Vec<&str> = only.iter().map(|m| m.name()).collect();
             command += &format!(" --only {}", names.join(","));
         }
-        let load = machine::load_per_core(cores);
+        let busy = machine::busy_share();
         Ok(Self {
             cpu: machine.cpu,
             kernel: machine.kernel,
             cores,
             memory: memory(),
-            load: [load, load],
+            busy: [busy, busy],
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: env!("BUILT_FROM_COMMIT").to_owned(),
             began: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
@@ -113,7 +113,7 @@ impl About {
     /// It has taken so long by now.
     pub fn took(&mut self, elapsed: Duration) {
         self.seconds = elapsed.as_secs_f64().round();
-        self.load[1] = machine::load_per_core(self.cores);
+        self.busy[1] = machine::busy_share();
     }
 
     /// What somebody who reads the numbers must know first.
@@ -129,11 +129,13 @@ impl About {
 
     /// That others used the machine too, if they did.
     pub fn busy(&self) -> Option<String> {
-        let [before, after] = self.load;
-        (before > 0.5 || after > 1.5).then(|| {
+        let [before, after] = self.busy;
+        (before > 0.1 || after > 0.1).then(|| {
             format!(
-                "The machine was busy with other work: {before:.1} runnable threads a core before, {after:.1} \
-                 at the end. Throughput suffers from that on all sides; CPU a message much less. The second plain side shows it."
+                "The machine was busy with other work: {:.0}% of its processors before, {:.0}% \
+                 at the end. Throughput suffers from that on all sides; CPU a message much less. The second plain side shows it.",
+                before * 100.0,
+                after * 100.0
             )
         })
     }

@@ -62,8 +62,12 @@ fn machine(about: &About) -> String {
         ("date", about.date()),
         ("took", format!("{:.0} s", about.seconds)),
         (
-            "runnable threads a core",
-            format!("{:.1} before, {:.1} at the end", about.load[0], about.load[1]),
+            "processors used by others",
+            format!(
+                "{:.0}% before, {:.0}% at the end",
+                about.busy[0] * 100.0,
+                about.busy[1] * 100.0
+            ),
         ),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
