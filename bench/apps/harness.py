@@ -47,7 +47,7 @@ DEBIAN = {
 PATHS = "/usr/sbin:/sbin"
 KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
 SIDES = ("plain", "again", "kept", "no_elision", "uncopy")
-UNELIDED = ["--elide=no", "--lend=0"]
+UNELIDED = ["--elide=no", "--lend=no"]
 HOLD = 3 << 30
 # A server that does not listen after so many seconds never will.
 STARTS = 30

@@ -20,7 +20,7 @@ use uncopy_tests::product::under;
 use uncopy_tests::run::Bounded;
 use uncopy_tests::verdict::{Stop, number, set, test};
 
-const EAGER: &[&str] = &["--verbose=counters", "--backoff=no", "--threshold=8K", "--lend=2"];
+const EAGER: &[&str] = &["--verbose=counters", "--backoff=no", "--threshold=8K"];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();

@@ -33,7 +33,7 @@ type Way = (&'static str, Option<&'static [&'static str]>);
 const WAYS: &[Way] = &[
     ("plain", None),
     ("default", Some(&[])),
-    ("eager", Some(&["--backoff=no", "--threshold=8K", "--lend=2"])),
+    ("eager", Some(&["--backoff=no", "--threshold=8K"])),
 ];
 
 /// A program and its plain run, which all ways are compared with.

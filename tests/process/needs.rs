@@ -45,11 +45,7 @@ fn some() -> Vec<Needs> {
             flags: &["-DCOPIES_BEFORE"],
             ..with("fork_in_a_sandbox_after_copies", "fork_in_a_strict_sandbox.c")
         },
-        Needs { costs: Some("send_mb=200000,pace_mb=200000"), ..plain("sends_priced_by_pacing") },
-        Needs {
-            costs: Some("send_mb=200000,pace_mb=0"),
-            ..with("sends_priced_as_others", "sends_priced_by_pacing.c")
-        },
+        Needs { costs: Some("send_mb=200000"), ..plain("sends_that_are_paced") },
     ];
     let linked: [(&str, &str, &[&str]); 3] = [
         ("jemalloc", "libjemalloc.so.2", &["-Xlinker", "--no-as-needed", "-l:libjemalloc.so.2"]),

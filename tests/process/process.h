@@ -286,8 +286,8 @@ __attribute__((unused)) static void tcp_pair(int *out, int *in, const char *cont
     MUST(bind(l, (struct sockaddr *)&addr, len) == 0 && listen(l, 1) == 0);
     MUST(getsockname(l, (struct sockaddr *)&addr, &len) == 0);
     *out = socket(AF_INET, SOCK_STREAM, 0);
-    MUST(!control || setsockopt(*out, IPPROTO_TCP, TCP_CONGESTION, control, (socklen_t)strlen(control)) == 0);
     MUST(connect(*out, (struct sockaddr *)&addr, len) == 0 && (*in = accept(l, NULL, NULL)) >= 0);
+    MUST(!control || setsockopt(*out, IPPROTO_TCP, TCP_CONGESTION, control, (socklen_t)strlen(control)) == 0);
     close(l);
 }
 

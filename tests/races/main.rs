@@ -15,7 +15,7 @@ use uncopy_tests::product::under;
 use uncopy_tests::run::Bounded;
 use uncopy_tests::verdict::{Stop, test};
 
-const EAGER: &[&str] = &["--backoff=no", "--threshold=8K", "--lend=2"];
+const EAGER: &[&str] = &["--backoff=no", "--threshold=8K"];
 
 /// The program, and what its last line must match.
 const PROGRAMS: &[(&str, &str)] = &[

@@ -142,8 +142,6 @@ pub struct OutputPlan {
     pub lent: u64,
     /// Bytes that go by reference.
     pub lent_bytes: usize,
-    /// Over a connection within the host that paces itself.
-    pub paced: bool,
     /// The call site that lends.
     pub lender: u16,
     /// Bytes that come from extents.

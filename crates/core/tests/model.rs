@@ -436,8 +436,7 @@ impl World {
             return self.tracker.unpin(&mut plan.pins);
         }
         let site = self.random.below(3) * 64 + 6400;
-        let paced = self.random.one_in(4);
-        self.tracker.lend(&mut plan, site, paced);
+        self.tracker.lend(&mut plan, site);
         self.stray_touch();
         for (i, &(at, len)) in plan.pieces.iter().enumerate() {
             if plan.lent >> i & 1 != 0 {
@@ -456,14 +455,14 @@ impl World {
         if self.random.one_in(4) {
             self.read(buffer);
         }
-        self.tracker.adopt(buffer, 6400, buffer.len(), false);
+        self.tracker.adopt(buffer, 6400, buffer.len());
         for _ in 0..3 {
             let mut plan = OutputPlan::default();
             self.tracker.output_begin(&[(buffer.start, buffer.len())], &mut plan);
             if plan.bypass {
                 return;
             }
-            self.tracker.lend(&mut plan, 6400, false);
+            self.tracker.lend(&mut plan, 6400);
             for (i, &(at, len)) in plan.pieces.clone().iter().enumerate() {
                 if plan.lent >> i & 1 != 0 {
                     self.tracker.memory.lend(at, len);

@@ -173,7 +173,7 @@ fn memory_of_others_is_never_lent() {
         let mut plan = OutputPlan::default();
         w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
         assert_eq!(plan.gathered, LEN);
-        w.tracker.lend(&mut plan, CALLER, false);
+        w.tracker.lend(&mut plan, CALLER);
         assert_eq!(plan.lent, 0, "its owner fills it anew");
         w.tracker.output_done(&mut plan, LEN, false);
     }

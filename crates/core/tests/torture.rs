@@ -434,7 +434,7 @@ impl World {
             self.compare(slot, range.start + offset, &sent[at..at + len], "output");
             at += len;
         }
-        self.tracker.lend(&mut plan, 6400, false);
+        self.tracker.lend(&mut plan, 6400);
         for (i, &(at, len)) in plan.pieces.iter().enumerate() {
             if plan.lent >> i & 1 != 0 {
                 self.tracker.memory.lend(at, len);

@@ -41,9 +41,6 @@ pub struct Costs {
     pub wasted_input: i64,
     /// The kernel's copying of 1 MB from memory into a socket.
     pub send_mb: i64,
-    /// What of that sending by reference does not save, for the timers that it meets, on a connection within the host that
-    /// paces itself (BBR).
-    pub pace_mb: i64,
     /// Handing pages to the kernel: each call.
     pub lend: i64,
     /// The same: each page.
@@ -71,7 +68,6 @@ impl Costs {
         refused: 20_000,
         wasted_input: 10_000,
         send_mb: 60_000,
-        pace_mb: 60_000,
         lend: 4_000,
         lend_page: 60,
         drop_page: 1_300,
@@ -79,15 +75,9 @@ impl Costs {
 }
 
 impl Costs {
-    /// What the kernel's copying of 1 MB takes that sending it by reference, over a connection that paces itself within the host
-    /// or not, does not.
-    pub fn saved_mb(&self, paced: bool) -> i64 {
-        self.send_mb - if paced { self.pace_mb } else { 0 }
-    }
-
-    /// From how many bytes on a send by reference costs less than the kernel's copying, as there; `usize::MAX`: never.
-    pub fn lend_from(&self, paced: bool) -> usize {
-        let gain = self.saved_mb(paced) * PAGE as i64 / (1 << 20) - self.lend_page;
+    /// From how many bytes on a send by reference costs less than the kernel's copying; `usize::MAX`: never.
+    pub fn lend_from(&self) -> usize {
+        let gain = self.send_mb * PAGE as i64 / (1 << 20) - self.lend_page;
         if gain <= 0 {
             return usize::MAX;
         }
@@ -118,7 +108,7 @@ pub const MAX: i64 = 1_000_000_000;
 
 type Field = (&'static str, fn(&mut Costs) -> &mut i64);
 
-const FIELDS: [Field; 20] = [
+const FIELDS: [Field; 19] = [
     ("copy_mb", |c| &mut c.copy_mb),
     ("again", |c| &mut c.again),
     ("elide", |c| &mut c.elide),
@@ -135,7 +125,6 @@ const FIELDS: [Field; 20] = [
     ("refused", |c| &mut c.refused),
     ("wasted_input", |c| &mut c.wasted_input),
     ("send_mb", |c| &mut c.send_mb),
-    ("pace_mb", |c| &mut c.pace_mb),
     ("lend", |c| &mut c.lend),
     ("lend_page", |c| &mut c.lend_page),
     ("drop_page", |c| &mut c.drop_page),
@@ -238,7 +227,6 @@ mod tests {
             refused: 11,
             wasted_input: 12,
             send_mb: 14,
-            pace_mb: 20,
             lend: 15,
             lend_page: 16,
             drop_page: 17,
@@ -255,11 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn sending_by_reference_pays_from_fewer_bytes_the_dearer_copying_is_and_never_where_timers_take_it_all()
+    fn sending_by_reference_pays_from_fewer_bytes_the_dearer_copying_is_and_never_where_it_is_cheap()
      {
-        let dear = Costs { send_mb: 180_000, pace_mb: 40_000, ..Costs::REFERENCE };
-        let from = [Costs::REFERENCE, dear].map(|c| [c.lend_from(false), c.lend_from(true)]);
-        assert_eq!(from, [[23 * PAGE, usize::MAX], [LEND_MIN, 9 * PAGE]]);
+        let copying = |send_mb| Costs { send_mb, ..Costs::REFERENCE }.lend_from();
+        assert_eq!([60_000, 180_000, 10_000].map(copying), [23 * PAGE, LEND_MIN, usize::MAX]);
     }
 
     #[test]

@@ -3,32 +3,18 @@
 //! unsafe: asks the kernel for a socket's addresses, into variables of ours.
 
 use crate::ask::{ask, status};
+use crate::pacing::is_bbrs;
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::iovec;
 use rustix::fs::FileType;
 use uncopy_kernel::call::syscall4;
 use uncopy_ranges::span::PAGE;
 
-/// What becomes of connections that pace themselves within this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Pacing {
-    /// Nothing goes by reference there.
-    Shunned,
-    /// They are [`Kind::PacedTcp`], whose price is another one.
-    Priced,
-    /// They are what others are.
-    Ignored,
-}
-
 /// What takes pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A TCP socket.
     Tcp,
-    /// One that paces itself by timers (BBR) though it leaves no host. The faster its sender, the more timers: where copies are
-    /// cheap, these cost more than the copies did.
-    PacedTcp,
     /// A UNIX stream socket.
     Unix,
     /// A pipe.
@@ -56,7 +42,7 @@ impl Sockets {
 
     /// What `fd` is, if it takes pages: looked up again at every call, because numbers are closed and opened past
     /// us; what costs more is remembered.
-    pub(crate) fn kind(&self, fd: i32, pacing: Pacing) -> Option<Kind> {
+    pub(crate) fn kind(&self, fd: i32) -> Option<Kind> {
         let (file, inode) = status(fd)?;
         match file {
             FileType::Fifo => Some(Kind::Pipe),
@@ -64,16 +50,15 @@ impl Sockets {
                 let known = &self.0[fd as usize % REMEMBERED];
                 let mut value = known.load(Ordering::Relaxed);
                 if value >> 2 != inode {
-                    let what = match takes_pages(fd, pacing) {
+                    let what = match takes_pages(fd) {
                         Some(Kind::Tcp) => 1,
                         Some(Kind::Unix) => 2,
-                        Some(Kind::PacedTcp) => 3,
                         _ => 0,
                     };
                     value = inode << 2 | what;
                     known.store(value, Ordering::Relaxed);
                 }
-                [None, Some(Kind::Tcp), Some(Kind::Unix), Some(Kind::PacedTcp)][value as usize & 3]
+                [None, Some(Kind::Tcp), Some(Kind::Unix), None][value as usize & 3]
             }
             _ => None,
         }
@@ -81,7 +66,7 @@ impl Sockets {
 }
 
 /// Whether the socket is a stream over TCP (not MPTCP, no TLS in the kernel) or UNIX.
-fn takes_pages(fd: i32, pacing: Pacing) -> Option<Kind> {
+fn takes_pages(fd: i32) -> Option<Kind> {
     let is = |name, what| ask(fd, libc::SOL_SOCKET, name).is_some_and(|(v, _)| v == what);
     if !is(libc::SO_TYPE, libc::SOCK_STREAM) {
         return None;
@@ -93,21 +78,16 @@ fn takes_pages(fd: i32, pacing: Pacing) -> Option<Kind> {
             if !is(libc::SO_PROTOCOL, libc::IPPROTO_TCP) || !free {
                 return None;
             }
-            match pacing {
-                Pacing::Ignored => Some(Kind::Tcp),
-                _ if !paced_within_host(fd) => Some(Kind::Tcp),
-                Pacing::Priced => Some(Kind::PacedTcp),
-                Pacing::Shunned => None,
-            }
+            (!paced_within_host(fd)).then_some(Kind::Tcp)
         }
         _ => None,
     }
 }
 
-/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it leaves no host.
+/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it leaves no host. The faster its sender is, the
+/// more timers it meets; these cost more than the copies did. (Another congestion control does not help: what BBR began is paced for good.)
 fn paced_within_host(fd: i32) -> bool {
-    let name = ask(fd, libc::SOL_TCP, libc::TCP_CONGESTION).map(|(v, _)| v.to_le_bytes());
-    if name.is_none_or(|n| !n.starts_with(b"bbr")) {
+    if !is_bbrs(fd) {
         return false;
     }
     let address = |call: libc::c_long| {
@@ -130,7 +110,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn a_connection_within_the_host_is_paced_where_bbr_is_its_congestion_control() {
+    fn a_connection_within_the_host_that_bbr_paces_takes_no_pages() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let fd = stream.as_raw_fd();
@@ -139,13 +119,11 @@ mod tests {
             // SAFETY: the name is as long as is said.
             unsafe { libc::setsockopt(fd, libc::SOL_TCP, libc::TCP_CONGESTION, at, len) == 0 }
         };
-        assert!(controlled_by("reno") && !paced_within_host(fd));
+        assert!(controlled_by("reno"));
+        assert_eq!(takes_pages(fd), Some(Kind::Tcp));
         // (A kernel may have no BBR.)
         if controlled_by("bbr") {
-            assert!(paced_within_host(fd));
-            assert_eq!(takes_pages(fd, Pacing::Shunned), None, "unless it is allowed");
-            assert_eq!(takes_pages(fd, Pacing::Priced), Some(Kind::PacedTcp));
-            assert_eq!(takes_pages(fd, Pacing::Ignored), Some(Kind::Tcp));
+            assert_eq!(takes_pages(fd), None);
         }
     }
 }

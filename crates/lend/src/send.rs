@@ -8,12 +8,12 @@
 //! unsafe: system calls on descriptors that are ours, or that the program named.
 
 use crate::ask::{ask, cork, status_flags, writable};
-use crate::kind::{Kind, Pacing, Sockets, fits};
+use crate::kind::{Kind, Sockets, fits};
 use crate::left;
 use crate::pieces::Pieces;
 use crate::pipes::{PIPES, Pipe, Pipes};
 use core::ffi::{c_int, c_uint};
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::iovec;
 use uncopy_inject::{Call, Error};
 use uncopy_kernel::call::syscall4;
@@ -61,8 +61,6 @@ pub enum Lent {
 pub struct Lending {
     /// All bits the other way round: nothing may go by reference until it is allowed.
     from: AtomicUsize,
-    /// A [`Pacing`].
-    pacing: AtomicU8,
     pipes: Pipes,
     sockets: Sockets,
 }
@@ -76,17 +74,11 @@ impl Default for Lending {
 impl Lending {
     /// Nothing goes by reference.
     pub const fn new() -> Self {
-        Self {
-            from: AtomicUsize::new(0),
-            pacing: AtomicU8::new(Pacing::Shunned as u8),
-            pipes: Pipes::new(),
-            sockets: Sockets::new(),
-        }
+        Self { from: AtomicUsize::new(0), pipes: Pipes::new(), sockets: Sockets::new() }
     }
 
     /// Calls of so many bytes and more may go by reference. For the constructor.
-    pub fn allow(&self, from: usize, pacing: Pacing) {
-        self.pacing.store(pacing as u8, Ordering::Relaxed);
+    pub fn allow(&self, from: usize) {
         self.from.store(!from, Ordering::Relaxed);
     }
 
@@ -98,8 +90,7 @@ impl Lending {
 
     /// What `fd` is, if it takes pages.
     pub fn kind(&self, fd: i32) -> Option<Kind> {
-        let all = [Pacing::Shunned, Pacing::Priced, Pacing::Ignored];
-        self.sockets.kind(fd, all[self.pacing.load(Ordering::Relaxed) as usize % all.len()])
+        self.sockets.kind(fd)
     }
 
     /// Our pipes: `close` and its kin leave them alone.
@@ -130,7 +121,7 @@ impl Lending {
         let pieces = Pieces { all: pieces, lent };
         let under_way = left::Sending::begin();
         let outcome = match kind {
-            Kind::Tcp | Kind::PacedTcp => to_tcp(&self.pipes, target, &pieces),
+            Kind::Tcp => to_tcp(&self.pipes, target, &pieces),
             Kind::Unix => to_socket(&self.pipes, target, &pieces),
             Kind::Pipe => to_pipe(target, &pieces),
         };

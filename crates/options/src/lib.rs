@@ -119,11 +119,11 @@ pub const OPTIONS: &[Spec] = &[
     Spec {
         name: "lend",
         env: "UNCOPY_LEND",
-        kind: Kind::Count,
+        kind: Kind::Flag,
         default: 1,
         min: 0,
-        max: 2,
-        help: "Send by reference what is sent again and again to stream sockets and pipes: 0 never, 1 where its price says so, 2 also on paced (BBR) connections within this host whose timers cost more",
+        max: 1,
+        help: "Send by reference what is sent again and again to stream sockets and pipes",
     },
     Spec {
         name: "follow-exec",

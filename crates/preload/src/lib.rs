@@ -57,6 +57,7 @@ pub mod hooks {
     pub mod other_names;
     pub mod ours;
     pub mod output;
+    pub mod pacing;
     pub mod process;
     pub mod protection;
     pub mod remap;

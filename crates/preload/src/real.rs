@@ -157,6 +157,9 @@ real! {
     __libc_free(p: *mut c_void) -> ();
     __libc_realloc(p: *mut c_void, n: size_t) -> *mut c_void;
 
+    connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    listen(fd: c_int, backlog: c_int) -> c_int;
+
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     closefrom(first: c_int) -> ();

@@ -18,7 +18,6 @@ use uncopy_inject::Plan;
 use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
-use uncopy_lend::kind::Pacing;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
 use uncopy_space::space::Settings;
 
@@ -221,12 +220,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
             if values.get(LEND) != 0 {
-                let pacing = match values.get(LEND) {
-                    1 if costs.lend_from(true) == usize::MAX => Pacing::Shunned,
-                    1 => Pacing::Priced,
-                    _ => Pacing::Ignored,
-                };
-                PROCESS.lending.allow(costs.lend_from(false), pacing);
+                PROCESS.lending.allow(costs.lend_from());
             }
             PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
             if !twin {

@@ -2,7 +2,7 @@
 //! page; what is sent again and again goes by reference.
 
 use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece};
-use crate::stack::{Host, Lending, Lent, Output, Saving};
+use crate::stack::{Host, Lending, Lent, Output};
 use libc::iovec;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::OutputPlan;
@@ -174,12 +174,11 @@ fn by_reference(
         add(&space.counters().unlent_resting, 1);
         return Lent::No;
     }
-    let saving = if lending.plain { call.saving(pieces) } else { None };
-    let Some(saving) = saving else {
+    if !lending.plain || !call.can_lend(pieces) {
         add(&space.counters().unlent_peer, 1);
         return Lent::No;
-    };
-    space.with(|b| b.lend(plan, lending.caller, saving == Saving::Less));
+    }
+    space.with(|b| b.lend(plan, lending.caller));
     if plan.lent == 0 {
         return Lent::No;
     }
@@ -235,10 +234,12 @@ fn adopt(
     if (host.on_own_stack)(span.start) || (host.on_own_stack)(span.end - 1) {
         return Some(false);
     }
-    let Some(saving) = call.saving(&[piece(span.start, span.len())]) else { return Some(false) };
+    if !call.can_lend(&[piece(span.start, span.len())]) {
+        return Some(false);
+    }
     // (As for the first elided copy: starting makes a thread.)
     if !space.running() && (critical::in_handler() || !space.start()) {
         return None;
     }
-    space.with(|b| b.adopt(span, caller, total, saving == Saving::Less))
+    space.with(|b| b.adopt(span, caller, total))
 }

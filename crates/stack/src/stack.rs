@@ -71,15 +71,6 @@ pub struct Lending {
     pub caller: usize,
 }
 
-/// What sending by reference saves over a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saving {
-    /// What it commonly does.
-    Usual,
-    /// Less: the connection itself takes pages at a price.
-    Less,
-}
-
 /// A call that takes bytes.
 pub trait Output {
     /// Makes the program's own call.
@@ -100,10 +91,10 @@ pub trait Output {
         None
     }
 
-    /// What that saves for such `pieces`; `None`: they cannot go so to where this call goes.
-    fn saving(&mut self, pieces: &[iovec]) -> Option<Saving> {
+    /// Whether such `pieces` can go so to where this call goes.
+    fn can_lend(&mut self, pieces: &[iovec]) -> bool {
         let _ = pieces;
-        None
+        false
     }
 
     /// Makes the call, of which the pieces with a bit in `lent` go by reference.

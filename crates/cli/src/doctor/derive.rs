@@ -8,7 +8,7 @@ const PAGE: usize = 4 << 10;
 const MB: usize = 1 << 20;
 
 /// How each price comes about, in the order of the fields.
-pub const HOW: [(&str, &str); 20] = [
+pub const HOW: [(&str, &str); 19] = [
     ("copy_mb", "1 MB: half hot, half cold"),
     ("again", "the reference's, as much dearer as the books are here"),
     ("elide", "the same"),
@@ -25,7 +25,6 @@ pub const HOW: [(&str, &str); 20] = [
     ("refused", "the reference's: not measured"),
     ("wasted_input", "the reference's: not measured"),
     ("send_mb", "what sending 1 MB by reference saves over 64K, each page, and what that costs"),
-    ("pace_mb", "what of that is not saved where the connection paces itself"),
     ("lend", "what sending 1 MB by reference saves less than that says"),
     ("lend_page", "the reference's: not measured"),
     ("drop_page", "first touch of 64K, each page, and a little"),
@@ -55,7 +54,6 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
     // (With one core, or without a loopback device, sending is not measured.)
     let saved = saves(results, Work::Send, Work::SendByReference, MB);
     let saved_small = saves(results, Work::Send, Work::SendByReference, 64 << 10);
-    let saved_paced = saves(results, Work::SendPaced, Work::SendPacedByReference, MB);
     let saved_further =
         saved.zip(saved_small).map(|(large, small)| (large - small) / 240.0 * 256.0);
     let sending_scaled = reference.send_mb as f64 * copy_mb / reference.copy_mb as f64;
@@ -85,10 +83,6 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
             reference.lend,
         ),
         lend_page: reference.lend_page,
-        pace_mb: plausible(
-            saved.zip(saved_paced).map_or(reference.pace_mb as f64, |(s, p)| s - p),
-            reference.pace_mb,
-        ),
         drop_page: plausible(
             found(Work::FirstTouch, 64 << 10)? / 16.0 + 100.0,
             reference.drop_page,
@@ -167,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn sending_is_priced_by_what_sending_by_reference_saves_and_pacing_by_what_it_leaves_of_that() {
+    fn sending_is_priced_by_what_sending_by_reference_saves() {
         let mut results = reference_machine();
         let mut put = |work, bytes, ns| results.push(Measured { work, bytes, ns });
         // (500 ns a page, less 8,000.)
@@ -175,11 +169,9 @@ mod tests {
         put(Work::SendByReference, 64 << 10, 20_000.0);
         put(Work::Send, MB, 250_000.0);
         put(Work::SendByReference, MB, 130_000.0);
-        put(Work::SendPaced, MB, 300_000.0);
-        put(Work::SendPacedByReference, MB, 220_000.0);
         let costs = costs(&results).unwrap();
-        assert_eq!((costs.send_mb, costs.lend, costs.pace_mb), (143_360, 8_000, 40_000));
-        assert_eq!((costs.lend_from(false), costs.lend_from(true)), (17 * PAGE, 24 * PAGE));
+        assert_eq!((costs.send_mb, costs.lend), (143_360, 8_000));
+        assert_eq!(costs.lend_from(), 17 * PAGE);
     }
 
     #[test]

@@ -35,10 +35,6 @@ pub enum Work {
     Send,
     /// The same by reference.
     SendByReference,
-    /// The same over a connection that paces itself.
-    SendPaced,
-    /// That by reference.
-    SendPacedByReference,
     /// The tracker alone, on simulated memory: a copy like the last one.
     BooksAgain,
     /// The same: another copy that is elided.
@@ -68,8 +64,6 @@ impl Work {
             Self::SystemCall => "a system call",
             Self::Send => "sending within the host, CPU time",
             Self::SendByReference => "the same by reference",
-            Self::SendPaced => "sending within the host, paced (BBR)",
-            Self::SendPacedByReference => "the same by reference, paced",
             Self::BooksAgain => "books: a copy like the last one",
             Self::BooksElide => "books: another copy",
             Self::BooksLook => "books: a look in vain",
@@ -99,7 +93,6 @@ impl Work {
             Self::BooksOutput => Some(BOOKS[4]),
             Self::Register | Self::Unregister | Self::SystemCall => None,
             Self::Send | Self::SendByReference => None,
-            Self::SendPaced | Self::SendPacedByReference => None,
         }
     }
 }

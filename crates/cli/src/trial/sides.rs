@@ -42,7 +42,7 @@ impl Program {
         let own: &[&str] = if elides {
             &["verbose=counters"]
         } else {
-            &["verbose=counters", "elide=no", "lend=0"]
+            &["verbose=counters", "elide=no", "lend=no"]
         };
         let given = self
             .options
@@ -65,7 +65,7 @@ mod tests {
         let options = vec![("threshold", 8192), ("elide", 1), ("verbose", 0)];
         let program = Program { words: vec!["cat".into()], library: "/l.so".into(), options };
         let words = program.run_words(false).join(" ");
-        assert_eq!(words, "run --require --verbose=counters --elide=no --lend=0 --threshold=8192");
+        assert_eq!(words, "run --require --verbose=counters --elide=no --lend=no --threshold=8192");
         let words = program.run_words(true).join(" ");
         assert_eq!(words, "run --require --verbose=counters --threshold=8192 --elide=1");
     }

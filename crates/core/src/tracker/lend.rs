@@ -29,13 +29,12 @@ pub const ADOPT_AFTER: usize = 2;
 const PASSES_UNPROVED: u8 = 6;
 
 impl<M: Memory> Tracker<M> {
-    /// Decides what of a planned output goes by reference, for a descriptor that takes pages (a connection that paces itself
-    /// within the host, if `paced`), on behalf of the call site that returns to `caller`. From here on those extents count as
-    /// lent.
-    pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize, paced: bool) {
+    /// Decides what of a planned output goes by reference, for a descriptor that takes pages, on behalf of the call site that returns
+    /// to `caller`. From here on those extents count as lent.
+    pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize) {
         let c = self.counters;
         let total: usize = plan.pieces.iter().map(|p| p.1).sum();
-        let least = self.policy.lend_from(paced);
+        let least = self.policy.lend_from();
         if plan.gathered < least {
             return add(&c.unlent_small, 1);
         }
@@ -72,7 +71,6 @@ impl<M: Memory> Tracker<M> {
             }
         }
         (plan.lent, plan.lent_bytes, plan.lender) = (lent, bytes, site);
-        plan.paced = paced;
     }
 
     /// An output was made: `sent` bytes went out, by reference where that was planned and `lent` says that
@@ -107,7 +105,7 @@ impl<M: Memory> Tracker<M> {
             self.policy.gathered(plan.payer, read, cold);
         }
         if bytes > 0 {
-            self.policy.lent(plan.lender, bytes, pages, plan.paced);
+            self.policy.lent(plan.lender, bytes, pages);
             add(&self.counters.lent_bytes, bytes as u64);
             add(&self.counters.lent_sends, 1);
         }
@@ -116,9 +114,9 @@ impl<M: Memory> Tracker<M> {
 
     /// The program keeps sending `span`, which is resident, by the call that returns to `caller`: its whole
     /// pages become a view. Returns whether any did.
-    pub fn adopt(&mut self, span: Span, caller: usize, total: usize, paced: bool) -> bool {
+    pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
         let core = span.core();
-        let least = self.policy.lend_from(paced);
+        let least = self.policy.lend_from();
         if core.len() < LEND_MIN || total < least || !self.books_have_room() {
             return false;
         }

@@ -130,10 +130,10 @@ impl Policy {
         self.charge_steady(site, books + reading);
     }
 
-    /// `bytes` in `pages` pages were sent by reference for `site`, over a connection that paces itself within the host or not.
-    pub fn lent(&mut self, site: SiteId, bytes: usize, pages: usize, paced: bool) {
+    /// `bytes` in `pages` pages were sent by reference for `site`.
+    pub fn lent(&mut self, site: SiteId, bytes: usize, pages: usize) {
         let c = self.costs;
-        let saved = share_of_mb(bytes, c.saved_mb(paced));
+        let saved = share_of_mb(bytes, c.send_mb);
         let r = self.record(site);
         bump(&r.elided, 1);
         bump(&r.elided_bytes, bytes as u64);

@@ -166,9 +166,9 @@ impl Policy {
         self.threshold
     }
 
-    /// From how many bytes on a send by reference is worth it, over a connection that paces itself within the host or not.
-    pub fn lend_from(&self, paced: bool) -> usize {
-        self.costs.lend_from(paced)
+    /// From how many bytes on a send by reference is worth it.
+    pub fn lend_from(&self) -> usize {
+        self.costs.lend_from()
     }
 
     /// What copying 1 MB costs `site`, in ns.

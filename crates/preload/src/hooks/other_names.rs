@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate; a jump leaves arguments and return address as they are.
 
-use super::{allocate, copy, descriptors, input, output, process};
+use super::{allocate, copy, descriptors, input, output, pacing, process};
 use core::arch::naked_asm;
 
 macro_rules! same {
@@ -28,6 +28,7 @@ same! {
     __pwrite64 => output::pwrite;
     __send => output::send;
     __close => descriptors::close;
+    __connect => pacing::connect;
     __dup2 => descriptors::dup2;
     __clone => process::clone;
     __pthread_mutex_init => process::pthread_mutex_init;

@@ -9,8 +9,8 @@
 //! the same registers and stack word that libc's own does.
 
 use super::{
-    advice, descriptors, input, ioctl, limits, mapping, ours, output, process, protection, remap,
-    rights, signals, unwaited,
+    advice, descriptors, input, ioctl, limits, mapping, ours, output, pacing, process, protection,
+    remap, rights, signals, unwaited,
 };
 use crate::process::PROCESS;
 use crate::real;
@@ -124,6 +124,8 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_sendmmsg => output::sendmmsg(a as _, b as _, c as _, d as _) as isize,
             libc::SYS_vmsplice => output::vmsplice(a as _, b as _, c, d as _),
             libc::SYS_close => descriptors::close(a as _) as isize,
+            libc::SYS_connect => pacing::connect(a as _, b as _, c as _) as isize,
+            libc::SYS_listen => pacing::listen(a as _, b as _) as isize,
             libc::SYS_close_range => descriptors::close_range(a as _, b as _, c as _) as isize,
             libc::SYS_dup2 => descriptors::dup2(a as _, b as _) as isize,
             libc::SYS_dup3 => descriptors::dup3(a as _, b as _, c as _) as isize,

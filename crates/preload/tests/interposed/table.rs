@@ -12,6 +12,7 @@ pub enum Group {
     Rights,
     Signals,
     Descriptors,
+    Connections,
     Allocator,
 }
 use Group::*;
@@ -171,6 +172,9 @@ pub const TABLE: &[Row] = &[
     row(Descriptors, "closefrom", &[], Number::None, Run, "spares ours"),
     row(Descriptors, "dup2", &["__dup2"], By("dup2"), Run, "ours make way"),
     row(Descriptors, "dup3", &[], By("dup3"), Run, "ours make way"),
+
+    row(Connections, "connect", &["__connect"], By("connect"), Run, "over the loopback device: not paced, where output goes by reference"),
+    row(Connections, "listen", &[], By("listen"), Run, "as connect"),
 
     row(Allocator, "malloc", &[], Number::None, Run, "large blocks are the twin allocator's"),
     row(Allocator, "calloc", &[], Number::None, Run, "as malloc"),

@@ -1,14 +1,14 @@
 //! Linux's own sockets, pipes and files, as a stack.
 //!
 //! What is theirs alone is here: which descriptors take several pieces as one ([`on`]), what alignment O_DIRECT wants, pages that go by
-//! reference through a pipe and what a connection that paces itself makes of these, files that are kept in memory ([`mod@file`]).
+//! reference through a pipe, files that are kept in memory ([`mod@file`]).
 
 pub mod file;
 pub mod on;
 
 use self::on::On;
 use crate::buffers::Pieces;
-use crate::stack::{Input, Lending, Lent, Output, Saving};
+use crate::stack::{Input, Lending, Lent, Output};
 use libc::iovec;
 use uncopy_core::regions::RegionId;
 use uncopy_lend::kind::{Kind, fits};
@@ -182,11 +182,10 @@ where
         Some(Lending { from: self.process.lending.from(), plain, caller })
     }
 
-    fn saving(&mut self, pieces: &[iovec]) -> Option<Saving> {
-        let kind =
-            self.process.lending.kind(self.stream?.target.fd).filter(|k| fits(*k, pieces))?;
-        self.kind = Some(kind);
-        Some(if kind == Kind::PacedTcp { Saving::Less } else { Saving::Usual })
+    fn can_lend(&mut self, pieces: &[iovec]) -> bool {
+        let kind = self.stream.and_then(|s| self.process.lending.kind(s.target.fd));
+        self.kind = kind.filter(|k| fits(*k, pieces));
+        self.kind.is_some()
     }
 
     fn lend(&mut self, pieces: &Pieces, lent: u64) -> Lent {
