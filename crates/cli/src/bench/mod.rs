@@ -13,6 +13,7 @@
 //! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
 //! | `file/`, `memcpy` | copies of files; copies of ordinary memory |
 //! | `report/`, `plot/` | all of it as a page, and pictures |
+//! | `simulate` | the TCP service's congestion control at scale, simulated |
 //! | `pace` | time that is left, shared out among rows that are left |
 //! | `server_process`, `own_process` | a child seen from outside; a process seen from within |
 //! | `content`, `cores`, `progress`, `stats`, `values`, `warm` | what several of them need |
@@ -44,6 +45,7 @@ pub mod sender;
 mod sender_ways;
 mod server_process;
 pub mod side;
+mod simulate;
 pub mod stats;
 mod values;
 mod views;
@@ -90,6 +92,10 @@ pub fn command() -> Command {
             Command::new("memcpy")
                 .about("What a copy of ordinary memory costs through the library"),
         ))
+        .subcommand(crate::with_args::<simulate::SimulateArgs>(
+            Command::new("simulate")
+                .about("Congestion control of the TCP service at scale, simulated (TAS, 3.3.5)"),
+        ))
 }
 
 /// Runs the bench that was asked for.
@@ -102,6 +108,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         ("send", matches) => send::main(&parsed(matches)?),
         ("file", matches) => file::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),
+        ("simulate", matches) => simulate::main(&parsed(matches)?),
         (name, matches) => {
             let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);
             figures::main(figure.expect("clap knows only these"), &parsed(matches)?)

@@ -32,6 +32,8 @@ pub struct Config {
     pub reset_strangers: bool,
     /// The least time between two looks at a flow's counters; else it is two round trips.
     pub control_min: Nanos,
+    /// This time between two looks instead, whatever the round trip: to see what it does (TAS, figure 3.11).
+    pub control: Option<Nanos>,
     /// The least retransmission timeout. Linux acknowledges a single segment after up to 40 ms (`TCP_DELACK_MIN`): what comes earlier is
     /// no sign of loss.
     pub rto_min: Nanos,
@@ -64,6 +66,7 @@ impl Default for Config {
             ecn: true,
             reset_strangers: true,
             control_min: 100 * MICROSECOND,
+            control: None,
             rto_min: 50 * MILLISECOND,
             rto_max: 60 * SECOND,
             time_wait: 60 * SECOND,

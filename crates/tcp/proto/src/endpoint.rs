@@ -7,7 +7,7 @@ use crate::actions::{Actions, Event, FlowId, Refusal};
 use crate::apps::Apps;
 use crate::config::{Config, Limits};
 use crate::conn::{Conn, NONE, State, Timer, Totals};
-use crate::flow::{Exception, Flow, Received, Terms, Transmit, flag};
+use crate::flow::{Exception, Flow, PACING_TICK, Received, Terms, Transmit, flag};
 use crate::listeners::Listeners;
 use crate::segment::{Segment, Tuple};
 use crate::seq::Seq;
@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 
 /// Ticks of the slow path's wheel: 65 us. Control intervals are 100 us at the least.
 const CONTROL_TICK: u32 = 16;
-/// Ticks of the wheel of flows that wait for their rate: 1 us, a segment's time at 12 Gbit/s.
-const PACING_TICK: u32 = 10;
+/// Where the interval is chosen, it is kept to an eighth.
+const CONTROL_PART: u32 = 3;
 
 /// What a connection is like, for those who look at it from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,12 @@ pub struct Counters {
     pub strangers: u64,
     /// Answers to something out of place.
     pub challenges: u64,
+}
+
+fn control_tick(config: &Config) -> u32 {
+    config.control.map_or(CONTROL_TICK, |interval| {
+        interval.max(1).ilog2().saturating_sub(CONTROL_PART).min(CONTROL_TICK)
+    })
 }
 
 /// See the [module's documentation](self).
@@ -125,7 +131,7 @@ impl Endpoint {
             conns: (0..capacity).map(|_| Conn::empty(nobody)).collect(),
             free: (0..capacity as u32).rev().collect(),
             table: Table::new(capacity, derive(b"table")),
-            timers: Wheel::new(capacity, CONTROL_TICK),
+            timers: Wheel::new(capacity, control_tick(&config)),
             pacing: Wheel::new(capacity, PACING_TICK),
             ready: VecDeque::with_capacity(capacity),
             listeners: Listeners::new(),
@@ -343,6 +349,9 @@ impl Endpoint {
 
     /// Two round trips (TAS, 3.2.2).
     pub(crate) fn interval(&self, slot: u32) -> Nanos {
+        if let Some(interval) = self.config.control {
+            return interval;
+        }
         let rtt = u64::from(self.flows[slot as usize].rtt) * 1000;
         (2 * rtt).max(self.config.control_min)
     }
@@ -435,7 +444,10 @@ impl Endpoint {
             unread: flow.unread(),
             unacked: flow.unacked(),
             agreed: (flow.has(flag::STAMPS), flow.has(flag::SACK), flow.has(flag::ECN)),
-            totals: conn.totals,
+            totals: Totals {
+                fast_retransmits: conn.totals.fast_retransmits + u32::from(flow.cnt_retransmits),
+                ..conn.totals
+            },
         })
     }
 

@@ -16,11 +16,16 @@ pub(crate) struct Dctcp {
     alpha: f64,
     /// Intervals without an acknowledgement.
     silent: u32,
+    /// Intervals without congestion since the last one with.
+    quiet: u32,
+    /// The last interval reduced the rate for its marks.
+    reduced: bool,
 }
 
 impl Dctcp {
     pub fn new(mss: u32, rtt: u32) -> Dctcp {
-        Dctcp { rate: Rate::new(mss, rtt), alpha: 1.0, silent: 0 }
+        let rate = Rate::new(mss, rtt);
+        Dctcp { rate, alpha: 1.0, silent: 0, quiet: 0, reduced: false }
     }
 
     pub fn interval(&mut self, feedback: &Feedback) {
@@ -29,20 +34,32 @@ impl Dctcp {
             let share = f64::from(feedback.marked) / f64::from(feedback.acked);
             self.alpha += GAIN * (share.min(1.0) - self.alpha);
         }
+        // Much of what is acknowledged in the interval behind a reduction was sent before it: its marks are answered already. A window
+        // is reduced once in a round trip for the same reason (RFC 8257, 3.3).
+        let reduced = core::mem::take(&mut self.reduced);
         if feedback.timeout || feedback.retransmits > 0 {
             // A loss is as for every TCP (RFC 8257, 3.5).
             self.rate.slow_start = false;
             self.rate.now /= 2.0;
+            self.quiet = 0;
         } else if feedback.marked > 0 {
-            // It grows all the same, as DCTCP's window does: otherwise a few marks in each interval would end in standstill.
-            self.rate.slow_start = false;
-            self.rate.now = self.rate.now * (1.0 - self.alpha / 2.0) + RATE_STEP;
+            self.quiet = 0;
+            if !reduced {
+                // It grows all the same, as DCTCP's window does: otherwise a few marks in each interval would end in standstill.
+                self.rate.slow_start = false;
+                self.rate.now = self.rate.now * (1.0 - self.alpha / 2.0) + RATE_STEP;
+                self.reduced = true;
+            }
         } else if feedback.acked > 0 {
+            self.quiet = self.quiet.saturating_add(1);
             if self.rate.slow_start {
                 self.rate.now *= 2.0;
             } else {
-                // For the intervals too that were too short for an acknowledgement: a slow flow would stay slow.
-                self.rate.now += RATE_STEP * f64::from(1 + self.silent.min(SILENT));
+                // The longer nothing was marked, the larger the step, as QCN has it (802.1Qau, hyper-active increase): with steps of 10 Mbit/s alone,
+                // a flow that was halved at 10 Gbit/s would need 500 intervals. And for the intervals too that were too short for an
+                // acknowledgement: a slow flow would stay slow.
+                let steps = self.quiet.saturating_mul(1 + self.silent.min(SILENT));
+                self.rate.now += RATE_STEP * f64::from(steps);
             }
         }
         self.silent = if feedback.acked > 0 { 0 } else { self.silent + 1 };

@@ -34,6 +34,9 @@ pub const RUNS: usize = 14;
 /// The smallest and the largest buffer, as powers of two. Windows of more than 1 GB do not exist (RFC 7323, 2.3).
 pub const BUFFER_BITS: core::ops::RangeInclusive<u8> = 6..=30;
 
+/// Ticks of the wheel of flows that wait for their rate: 1 us, a segment's time at 12 Gbit/s.
+pub(crate) const PACING_TICK: u32 = 10;
+
 /// Duplicates of an acknowledgement that mean a loss (RFC 5681).
 const DUPLICATES: u8 = 3;
 

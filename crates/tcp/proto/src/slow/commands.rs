@@ -2,6 +2,7 @@
 
 use crate::actions::{Actions, FlowId, ListenerId, Refusal};
 use crate::config::{Connect, FlowOptions, Listen};
+use crate::congestion::Control;
 use crate::conn::State;
 use crate::endpoint::Endpoint;
 use crate::flow::{BUFFER_BITS, flag};
@@ -149,6 +150,18 @@ impl Endpoint {
             self.flows[slot].unset(flag::NAGLE);
             self.ready(flow.slot);
         }
+        Ok(())
+    }
+
+    /// So many bytes may be on the way from now on: for a caller that controls congestion itself ([`Algorithm::Caller`](crate::Algorithm::Caller)).
+    pub fn set_window(&mut self, flow: FlowId, window: u32) -> Result<(), Refusal> {
+        let slot = self.slot(flow)?;
+        let Some(Control::Caller(limit)) = &mut self.conns[slot].control else {
+            return Err(Refusal::WrongState);
+        };
+        *limit = window;
+        self.apply_limit(flow.slot);
+        self.ready(flow.slot);
         Ok(())
     }
 

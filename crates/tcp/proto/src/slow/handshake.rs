@@ -44,7 +44,7 @@ impl Endpoint {
             (self.config.stamps, flag::STAMPS),
             (self.config.sack, flag::SACK),
             (self.config.ecn, flag::ECN),
-            (options.algorithm == Algorithm::Dctcp, flag::ECN_EXACT),
+            (matches!(options.algorithm, Algorithm::Dctcp | Algorithm::Caller), flag::ECN_EXACT),
             (options.nagle, flag::NAGLE),
         ];
         for (wanted, flag) in wish {

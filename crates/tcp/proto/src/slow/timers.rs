@@ -161,8 +161,8 @@ impl Endpoint {
     pub(crate) fn apply_limit(&mut self, slot: u32) {
         let flow = &mut self.flows[slot as usize];
         match self.conns[slot as usize].control.as_ref().map(crate::congestion::Control::limit) {
-            Some(Limit::Rate(rate)) => {
-                flow.cwnd = u32::MAX;
+            Some(Limit::Rate(rate, window)) => {
+                flow.cwnd = window;
                 flow.set_rate(rate);
             }
             Some(Limit::Window(window)) => {
