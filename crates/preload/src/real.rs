@@ -201,8 +201,7 @@ macro_rules! allocators {
             pub unsafe fn $name($($arg: $type),*) -> $result {
                 let mut f = $cell.load(Ordering::Relaxed);
                 if f.is_null() {
-                    find_allocators();
-                    f = $cell.load(Ordering::Relaxed);
+                    f = found(&$cell);
                     if f.is_null() {
                         return $early;
                     }
@@ -226,6 +225,14 @@ macro_rules! allocators {
             $( resolve(name!($name), &$cell); )*
         }
     };
+}
+
+/// What stands in `cell` once it was looked for.
+#[cold]
+#[inline(never)]
+fn found(cell: &AtomicPtr<c_void>) -> *mut c_void {
+    find_allocators();
+    cell.load(Ordering::Relaxed)
 }
 
 /// Set for good by the first allocation of the process, which no second thread can precede.
@@ -255,6 +262,7 @@ static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Zeroed memory that is never taken back.
 #[cold]
+#[inline(never)]
 fn before_allocators(n: usize) -> *mut c_void {
     let size = n.min(EARLY_BYTES).next_multiple_of(16);
     let at = EARLY_USED.fetch_add(size, Ordering::Relaxed);

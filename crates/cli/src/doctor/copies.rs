@@ -107,11 +107,12 @@ impl Grid {
         let choice = if self.ours_taken {
             format!("programs get our routine ({}) for them", self.widest.name())
         } else {
-            format!("libc's routine stays (ours would be taken above {DEARER})")
+            format!("libc's stays (ours is taken where that is more than {DEARER})")
         };
         format!(
-            "{table}\nCopies by how many bytes the destination begins ahead of the source within the page. Near ones (1 to {}, of {} to {}): \
-             libc's routine takes {:.1} times as long as ours for a trial copy; {choice}.\n",
+            "{table}\nCopies, by how many bytes the destination begins ahead of the source within the page.\n\
+             Near ones (1 to {}, of {} to {}): libc's routine takes {:.1} times as long as ours for the trial copy of each program;\n\
+             {choice}.\n",
             near::REACH,
             units::size(near::LEAST as u64),
             units::size(near::MOST as u64),
@@ -131,6 +132,6 @@ mod tests {
         assert_eq!((sizes, grid.cells.len()), (SIZES.len(), SIZES.len() * AHEAD.len()));
         assert!(grid.cells.iter().all(|c| c.libc_ns > 0.0 && c.ours_ns > 0.0));
         let text = grid.text();
-        assert_eq!(text.contains("libc's routine stays"), !grid.ours_taken, "{text}");
+        assert_eq!(text.contains("libc's stays"), !grid.ours_taken, "{text}");
     }
 }
