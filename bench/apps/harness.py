@@ -48,6 +48,13 @@ PATHS = "/usr/sbin:/sbin"
 KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
 SIDES = ("plain", "again", "kept", "no_elision", "uncopy")
 UNELIDED = ["--elide=no", "--lend=no"]
+# With `--parts`: uncopy with one part switched off, and with all of them off but the shims.
+PARTS = {
+    "no_allocator": ["--allocator=no"],
+    "no_lending": ["--lend=no"],
+    "libcs_copies": ["--copies=libc"],
+    "shims": [*UNELIDED, "--allocator=no", "--copies=libc"],
+}
 HOLD = 3 << 30
 # A server that does not listen after so many seconds never will.
 STARTS = 30
@@ -151,8 +158,9 @@ class Process:
         env = dict(os.environ)
         if side == "kept":
             env["GLIBC_TUNABLES"] = ":".join(filter(None, [env.get("GLIBC_TUNABLES"), KEEP]))
-        if side in ("no_elision", "uncopy"):
-            options = [*server.options, *OPTIONS.uncopy_option, *(UNELIDED if side == "no_elision" else [])]
+        if side == "uncopy" or side == "no_elision" or side in PARTS:
+            off = UNELIDED if side == "no_elision" else PARTS.get(side, [])
+            options = [*server.options, *OPTIONS.uncopy_option, *off]
             command = [OPTIONS.uncopy, "run", "--verbose=counters", *options, "--", *command]
         self.said = os.path.join(self.directory, "said")
         self.children = []
@@ -210,6 +218,10 @@ class Process:
                 child.wait()
 
 
+def sides():
+    return SIDES + tuple(PARTS) if OPTIONS.parts else SIDES
+
+
 def round_of_turns(name, server, size, share):
     """Fresh processes; their turns for each number of connections. `share`: seconds for all of it, or None."""
     began = time.monotonic()
@@ -217,7 +229,7 @@ def round_of_turns(name, server, size, share):
     with contextlib.ExitStack() as stack:
         processes = {}
         try:
-            for side in SIDES:
+            for side in sides():
                 processes[side] = Process(server, side, size, stack)
             before = time.monotonic()
             for p in processes.values():
@@ -241,10 +253,11 @@ def turns_of(processes, connections, warm, share):
     began = time.monotonic()
     for side, p in processes.items():
         p.load.connections(connections)
-        p.run(warm if side == "uncopy" else min(SETTLE, warm))
+        p.run(warm if side == "uncopy" or side in PARTS else min(SETTLE, warm))
     turns = []
     while True:
-        order = SIDES[len(turns) % len(SIDES) :] + SIDES[: len(turns) % len(SIDES)]
+        first = len(turns) % len(processes)
+        order = [*processes][first:] + [*processes][:first]
         before = time.monotonic()
         turn = {side: processes[side].run(OPTIONS.turn) for side in order}
         turns.append(turn)
@@ -264,11 +277,11 @@ def percentile(values, share):
 
 
 def row(name, server, size, connections, turns):
-    sides = {}
-    for side in SIDES:
+    found = {}
+    for side in sides():
         ratios = [t["plain"].cpu / t[side].cpu for t in turns]
         quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        sides[side] = {
+        found[side] = {
             "cpu_us": round(statistics.median(t[side].cpu for t in turns), 2),
             "per_s": round(statistics.median(t[side].rate for t in turns), 1),
             "p99_us": round(percentile([late for t in turns for late in t[side].latencies], 0.99), 1),
@@ -281,7 +294,7 @@ def row(name, server, size, connections, turns):
         "words": server.words,
         "size": size,
         "connections": connections,
-        "sides": sides,
+        "sides": found,
         "elision_cpu": round(statistics.median(t["no_elision"].cpu / t["uncopy"].cpu for t in turns), 3),
         "options": [*server.options, *OPTIONS.uncopy_option],
         "turns": len(turns),
@@ -321,6 +334,7 @@ def text(r):
         f"{r['name']:34} {r['size'] >> 10:>4} K {r['connections']:5} {r['sides']['plain']['cpu_us']:9.1f} |      {cpu('again'):5.2f} "
         f"{cpu('kept'):5.2f} {cpu('no_elision'):6.2f} {cpu('uncopy'):6.2f} ({low:5.2f} to {high:4.2f}) {r['elision_cpu']:7.2f} |       "
         f"{rate[0]:5.2f} {rate[1]:6.2f} |      {late[0]:8.0f} {late[1]:8.0f} {late[2]:8.0f}"
+        + "".join(f"\n{'CPU with ' + ' '.join(PARTS[side]):>70} {cpu(side):5.2f}" for side in r["sides"] if side in PARTS)
     )
 
 
@@ -345,6 +359,7 @@ def arguments(about, sizes="64K,1M"):
     p.add_argument("--uncopy", default=os.path.join(ROOT, "target", "release", "uncopy"))
     p.add_argument("--uncopy-option", action="append", default=[], metavar="OPTION", help="handed to `uncopy run`")
     p.add_argument("--fail-below", type=float, metavar="GAIN", help="exit status 1 where a gain in CPU is lower")
+    p.add_argument("--parts", action="store_true", help="also uncopy with one part switched off, and the shims alone")
     p.add_argument("--show", action="store_true", help="print the counters and call sites of the server under uncopy (`uncopy stat -p`)")
     p.add_argument("--json", action="store_true", help="print an object for each row, one a line")
     p.add_argument("--install", action="store_true", help="install the servers (Debian packages) first")

@@ -33,7 +33,7 @@ type Way = (&'static str, Option<&'static [&'static str]>);
 const WAYS: &[Way] = &[
     ("plain", None),
     ("default", Some(&[])),
-    ("eager", Some(&["--backoff=no", "--threshold=8K"])),
+    ("eager", Some(&["--backoff=no", "--threshold=8K", "--copies=ours"])),
 ];
 
 /// A program and its plain run, which all ways are compared with.
@@ -87,6 +87,9 @@ fn build(needs: &Needs) -> Result<PathBuf, Stop> {
     const LIBRARY: [&str; 5] = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"];
     if let Some(lacking) = needs.lacking() {
         return Err(Stop::Skip(lacking));
+    }
+    if needs.is_script() {
+        return Ok(repository().join("tests/process").join(&needs.source));
     }
     let mut parts = Vec::new();
     let mut flags = [&STRICT[..], needs.flags].concat();

@@ -71,9 +71,10 @@ pub fn all() -> Vec<Needs> {
     for entry in std::fs::read_dir(here).expect("the programs are there").flatten() {
         let path = entry.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let compiled = path.extension().is_some_and(|kind| kind == "c" || kind == "cpp");
+        let is_program =
+            path.extension().is_some_and(|kind| kind == "c" || kind == "cpp" || kind == PYTHON);
         let part = name.ends_with("_plugin") || name.ends_with("_library");
-        if compiled && !part && all.iter().all(|needs| needs.name != name) {
+        if is_program && !part && all.iter().all(|needs| needs.name != name) {
             let source = entry.file_name().to_string_lossy().into_owned();
             all.push(Needs { name, source, ..Needs::default() });
         }
@@ -82,15 +83,30 @@ pub fn all() -> Vec<Needs> {
     all
 }
 
+/// What a script's name ends with.
+const PYTHON: &str = "py";
+
 impl Needs {
+    /// Whether it is run as it is.
+    pub fn is_script(&self) -> bool {
+        Path::new(&self.source).extension().is_some_and(|kind| kind == PYTHON)
+    }
+
     /// What the program needs and this machine does not have, if anything. (A library to be preloaded that is not there would
     /// be passed over with a message.)
     pub fn lacking(&self) -> Option<String> {
+        if self.is_script() && !has_python() {
+            return Some("no python3".into());
+        }
         let linked = self.flags.iter().filter_map(|flag| flag.strip_prefix("-l:"));
         let missing =
             self.preload.into_iter().chain(linked).find(|library| !has_library(library))?;
         Some(format!("no {missing}"))
     }
+}
+
+fn has_python() -> bool {
+    Command::new("python3").arg("-V").output().is_ok_and(|output| output.status.success())
 }
 
 /// Whether the dynamic linker knows a shared library of this name.

@@ -10,10 +10,13 @@ use clap::Command;
 use expect_test::expect_file;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use uncopy_copies::routine::Vectors;
 use uncopy_counters::{NAMES, Snapshot};
 use uncopy_decide::{CREDIT_MAX, Costs, REASONS, Regime};
 
-use crate::doctor::{checks::Check, machine::Machine, measured, measured::Measured, report};
+use crate::doctor::{
+    checks::Check, copies, machine::Machine, measured, measured::Measured, report,
+};
 use crate::profile::screens::programs;
 use crate::profile::{html, text};
 use crate::stat::View;
@@ -94,6 +97,12 @@ fn screens_of_profile() {
     same("profile.json", &crate::profile::json::lines(&programs()));
 }
 
+/// Copies of this size, of which libc makes the far one in so many ns.
+fn near_and_far((bytes, ns): (usize, f64)) -> [copies::Cell; 2] {
+    let cell = |ahead, libc_ns, ours_ns| copies::Cell { ahead, bytes, libc_ns, ours_ns };
+    [cell(0, ns, 1.1 * ns), cell(16, 20.0 * ns, 1.2 * ns)]
+}
+
 #[test]
 fn screens_of_doctor() {
     let fine = Check {
@@ -122,6 +131,16 @@ fn screens_of_doctor() {
             result(measured::Work::Move, 1 << 20, 21_543.2),
             result(measured::Work::SystemCall, 0, 71.0),
         ],
+        copies: copies::Grid {
+            cells: [(4096, 52.3), (65_536, 1_512.0)]
+                .map(near_and_far)
+                .into_iter()
+                .flatten()
+                .collect(),
+            widest: Vectors::Avx,
+            libc_over_ours: 14.2,
+            ours_taken: true,
+        },
         costs: Some(Costs::REFERENCE),
         kept: report::Kept::In("/home/me/.cache/uncopy/costs".into()),
         in_use: None,
@@ -129,6 +148,7 @@ fn screens_of_doctor() {
     same("doctor.txt", &all.text());
     same("doctor.json", &all.json());
     all.obstacle = Some("userfaultfd is refused".into());
+    (all.copies.ours_taken, all.copies.libc_over_ours) = (false, 1.1);
     (all.costs, all.kept) = (None, report::Kept::Not("they could not all be measured".into()));
     same("doctor-refused.txt", &all.text());
 }

@@ -83,7 +83,9 @@ pub fn explain(spec: &Spec, bad: BadValue) -> String {
     match bad {
         BadValue::Range => format!("it must be in {}", range(spec)),
         BadValue::Syntax => match spec.kind {
-            Kind::Flag | Kind::FlagOr(_) => format!("it must be {}", alternatives(spec)),
+            Kind::Flag | Kind::FlagOr(_) | Kind::Word(_) => {
+                format!("it must be {}", alternatives(spec))
+            }
             Kind::Bytes => "it must be a number of bytes such as 65536, 64K or 1M".to_owned(),
             Kind::Count => "it must be a whole number".to_owned(),
         },
@@ -101,6 +103,7 @@ pub fn range(spec: &Spec) -> String {
     match spec.kind {
         Kind::Flag => "yes, no".to_owned(),
         Kind::FlagOr(words) => format!("yes, no, {}", words.join(", ")),
+        Kind::Word(words) => words.join(", "),
         Kind::Bytes => format!("{}..{}", units::size(spec.min), units::size(spec.max)),
         Kind::Count => format!("{}..{}", spec.min, spec.max),
     }
@@ -110,7 +113,9 @@ pub fn range(spec: &Spec) -> String {
 pub fn default_text(spec: &Spec) -> String {
     match spec.kind {
         Kind::Bytes => units::size(spec.default),
-        Kind::Flag | Kind::FlagOr(_) | Kind::Count => options::text(spec, spec.default),
+        Kind::Flag | Kind::FlagOr(_) | Kind::Word(_) | Kind::Count => {
+            options::text(spec, spec.default)
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::descriptors::OwnFd;
 use crate::inject;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use rustix::fs::{Mode, OFlags, RawDir};
 use uncopy_inject::Call;
 
@@ -38,6 +38,18 @@ impl LibcsCount {
         let count = unsafe { self.0.load(Ordering::Relaxed).as_ref() };
         count.is_some_and(|c| c.load(Ordering::Relaxed) == 1)
     }
+}
+
+unsafe extern "C" {
+    /// `sys/single_threaded.h`: libc sets it to 0 before the program's second thread begins.
+    static __libc_single_threaded: AtomicU8;
+}
+
+/// Whether the program has one thread besides ours, as far as libc knows: its own malloc goes without locked instructions then.
+#[inline(always)]
+pub fn single() -> bool {
+    // SAFETY: a byte of libc's data, which is never unmapped.
+    unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
 }
 
 /// How many threads the process has as the kernel lists them; one that has ended counts if it is the first. `None`: in a chroot

@@ -10,6 +10,8 @@ pub enum Kind {
     Flag,
     /// As [`Kind::Flag`], or one of these words, which stand for 2, 3, ...
     FlagOr(&'static [&'static str]),
+    /// One of these words, which stand for 0, 1, ...
+    Word(&'static [&'static str]),
     /// A number of bytes with an optional suffix `K`, `M` or `G` (powers of 1024).
     Bytes,
     /// A plain number.
@@ -42,6 +44,13 @@ pub const VERBOSE_ALL: u64 = 2;
 /// `--verbose=counters`: the same, to be read by programs.
 pub const VERBOSE_COUNTERS: u64 = 3;
 
+/// `--copies=auto`: what is faster here.
+pub const COPIES_AUTO: u64 = 0;
+/// `--copies=libc`: libc's routine makes all of them.
+pub const COPIES_LIBC: u64 = 1;
+/// `--copies=ours`: ours makes those that libc's is slow at on some processors.
+pub const COPIES_OURS: u64 = 2;
+
 /// Every option that the preload library understands.
 pub const OPTIONS: &[Spec] = &[
     Spec {
@@ -51,7 +60,17 @@ pub const OPTIONS: &[Spec] = &[
         default: 1,
         min: 0,
         max: 1,
-        help: "Elide copies; with `no` here and for the allocator the library is loaded and stands aside",
+        help: "Elide copies; with `no` here and for the allocator, and `libc` for copies, the library is loaded and stands aside",
+    },
+    Spec {
+        name: "copies",
+        env: "UNCOPY_COPIES",
+        kind: Kind::Word(&["auto", "libc", "ours"]),
+        default: COPIES_AUTO,
+        min: COPIES_AUTO,
+        max: COPIES_OURS,
+        help: "Who makes copies whose destination begins 1 to 31 bytes ahead of the source within the page, which some processors are slow \
+               at: libc, a routine of ours, or the one that a trial copy finds faster when the program starts",
     },
     Spec {
         name: "allocator",
@@ -233,6 +252,9 @@ pub fn parse(spec: &Spec, text: &str) -> Result<u64, BadValue> {
             Some(at) => at as u64 + 2,
             None => flag?,
         },
+        Kind::Word(words) => {
+            words.iter().position(|word| *word == text).ok_or(BadValue::Syntax)? as u64
+        }
         Kind::Count => text.parse().map_err(|_| BadValue::Syntax)?,
         Kind::Bytes => {
             let (digits, shift) = match text.as_bytes().last() {
@@ -259,6 +281,7 @@ pub fn text(spec: &Spec, value: u64) -> String {
         (Kind::FlagOr(words), n) if n as usize - 2 < words.len() => {
             words[n as usize - 2].to_owned()
         }
+        (Kind::Word(words), n) if (n as usize) < words.len() => words[n as usize].to_owned(),
         _ => value.to_string(),
     }
 }
@@ -338,6 +361,8 @@ mod tests {
         }
         assert_eq!(parse(spec("verbose"), "all"), Ok(VERBOSE_ALL));
         assert_eq!(parse(spec("verbose"), "counters"), Ok(VERBOSE_COUNTERS));
+        assert_eq!(parse(spec("copies"), "ours"), Ok(COPIES_OURS));
+        assert_eq!(parse(spec("copies"), "yes"), Err(BadValue::Syntax));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! unsafe: calls through pointers that `dlsym` returned for names whose signatures are written
 //! down here once, from their man pages.
 
+use crate::process::PROCESS;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -15,6 +16,7 @@ use libc::{
     gid_t, iovec, mmsghdr, msghdr, off_t, pid_t, rlimit, sigaction as Sigaction, size_t, sockaddr,
     socklen_t, ssize_t, stack_t, timespec, uid_t,
 };
+use uncopy_copies::routine::Routine;
 
 /// Stands for a function that this libc does not have: nobody who linked with it calls it.
 extern "C" fn missing() -> isize {
@@ -202,8 +204,7 @@ macro_rules! allocators {
             pub unsafe fn $name($($arg: $type),*) -> $result {
                 let mut f = $cell.load(Ordering::Relaxed);
                 if f.is_null() {
-                    find_allocators();
-                    f = $cell.load(Ordering::Relaxed);
+                    f = found(&$cell);
                     if f.is_null() {
                         return $early;
                     }
@@ -227,6 +228,14 @@ macro_rules! allocators {
             $( resolve(name!($name), &$cell); )*
         }
     };
+}
+
+/// What stands in `cell` once it was looked for.
+#[cold]
+#[inline(never)]
+fn found(cell: &AtomicPtr<c_void>) -> *mut c_void {
+    find_allocators();
+    cell.load(Ordering::Relaxed)
 }
 
 /// Set for good by the first allocation of the process, which no second thread can precede.
@@ -256,6 +265,7 @@ static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Zeroed memory that is never taken back.
 #[cold]
+#[inline(never)]
 fn before_allocators(n: usize) -> *mut c_void {
     let size = n.min(EARLY_BYTES).next_multiple_of(16);
     let at = EARLY_USED.fetch_add(size, Ordering::Relaxed);
@@ -285,17 +295,20 @@ pub fn find_copies() {
     resolve(c"memcpy", &MEMCPY);
 }
 
-/// Copies bytes with libc's own routine.
+/// libc's own routine, once [`find_copies`] has found it.
+pub fn libcs_copy() -> Routine {
+    // SAFETY: found before anything is copied by us; `memmove` has this signature.
+    unsafe { core::mem::transmute(MEMMOVE.load(Ordering::Relaxed)) }
+}
+
+/// Copies bytes: with libc's own routine, or with ours where that is slow.
 ///
 /// # Safety
 /// As `memmove`.
 pub unsafe extern "C" fn copy_bytes(dst: *mut u8, src: *const u8, n: usize) -> *mut u8 {
-    let f = MEMMOVE.load(Ordering::Relaxed);
-    // SAFETY: as the caller promises; found before anything is tracked.
-    unsafe {
-        let f: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8 = core::mem::transmute(f);
-        f(dst, src, n)
-    }
+    let ours = PROCESS.copies.ours(dst as usize, src as usize, n);
+    // SAFETY: as the caller promises.
+    unsafe { ours.unwrap_or_else(libcs_copy)(dst, src, n) }
 }
 
 /// Where the object begins that holds the function behind ours called `name`.

@@ -12,6 +12,8 @@ use crate::{HEAP, real, summary};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::CString;
+use uncopy_copies::choice::{self, Asked, Features};
+use uncopy_copies::measure;
 use uncopy_counters::Counters;
 use uncopy_decide::Costs;
 use uncopy_inject::Plan;
@@ -171,6 +173,7 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
 
 fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CString>) {
     const ELIDE: usize = index_of("elide");
+    const COPIES: usize = index_of("copies");
     const ALLOCATOR: usize = index_of("allocator");
     const FOREIGN: usize = index_of("foreign-allocator");
     const THRESHOLD_AT: usize = index_of("threshold");
@@ -182,6 +185,15 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
 
+    let asked = match values.get(COPIES) {
+        options::COPIES_AUTO => Asked::Auto,
+        options::COPIES_LIBC => Asked::Libc,
+        _ => Asked::Ours,
+    };
+    let took = || measure::near_copy(real::libcs_copy());
+    if let Some(vectors) = choice::choose(asked, took, Features::own) {
+        PROCESS.copies.take(vectors);
+    }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }

@@ -3,6 +3,7 @@
 //! It is zeros at first, so that it is no part of the library's file and costs memory where it is used only.
 
 use crate::calls::Calls;
+use uncopy_copies::Copies;
 use uncopy_kept::files::Files;
 use uncopy_lend::send::Lending;
 use uncopy_ranges::span::Span;
@@ -22,6 +23,8 @@ pub struct Process {
     pub lending: Lending,
     /// What is remembered of calls.
     pub calls: Calls,
+    /// Who makes copies that stay.
+    pub copies: Copies,
     /// Its part of what a program and all that it started did.
     pub family: Part,
     blocks: Blocks,
@@ -41,6 +44,7 @@ impl Process {
             files: Files::new(),
             lending: Lending::new(),
             calls: Calls::new(),
+            copies: Copies::new(),
             family: Part::new(),
             blocks: Blocks::new(),
         }

@@ -17,7 +17,7 @@ use uncopy_inject::Call;
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::made::Made;
 use uncopy_kernel::mapping;
-use uncopy_kernel::{critical, inject, limits};
+use uncopy_kernel::{critical, inject, limits, threads};
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span, page_up};
 use uncopy_space::space::Space;
@@ -189,8 +189,15 @@ impl Twin {
     }
 
     /// Whether the block at `addr`, which lies in the reservation, is one of ours: as long as it is whole nobody else's can be there.
+    #[inline(always)]
     pub fn holds(self, addr: usize) -> bool {
-        !self.blocks.closed.load(Relaxed) || self.usable_size(addr).is_ok()
+        !self.blocks.closed.load(Relaxed) || self.holds_since_closed(addr)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn holds_since_closed(self, addr: usize) -> bool {
+        self.usable_size(addr).is_ok()
     }
 
     /// What of `span` is ours: in the table, and in the reservation, but in no block.
@@ -400,14 +407,16 @@ impl Twin {
         // A handler that forks must not find its own thread holding the lock.
         self.space.own.heed_unknown_fork();
         critical::within(|| {
-            self.blocks.lock.lock();
+            // (`f` starts no thread, and nothing else runs on this one before it ends.)
+            let alone = threads::single();
+            self.blocks.lock.lock_unless(alone);
             // SAFETY: the lock is held; `f` does not come back here. Whoever comes here has an address
             // in the reservation, or a block large enough: both only after `init`.
             let state = unsafe { self.blocks.state.get() };
             let state = state.expect("init makes it before there is an address in it");
             let result = f(state);
             self.gauges(state);
-            self.blocks.lock.unlock();
+            self.blocks.lock.unlock_unless(alone);
             result
         })
     }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `checks` | the kernel's features and permissions |
 //! | `measured` | what is measured, and what the reference machine took |
+//! | `copies` | copies that stay, over the distance of their ends |
 //! | `memory_costs`, `page_costs`, `send_costs`, `books` | the measuring |
 //! | `sample` | medians of short samples |
 //! | `region` | memory to measure on |
@@ -15,6 +16,7 @@
 pub mod books;
 pub mod cache;
 pub mod checks;
+pub mod copies;
 mod derive;
 pub mod machine;
 pub mod measured;
@@ -100,7 +102,7 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
     let obstacle = userfaultfd::check().err();
     // In a thread of its own: it binds itself to cores.
     let results = thread::scope(|scope| scope.spawn(|| measure(obstacle.is_none())).join());
-    let results = results.map_err(|_| "the measuring failed".to_owned())??;
+    let (results, copies) = results.map_err(|_| "the measuring failed".to_owned())??;
     let costs = derive::costs(&results);
     let busy = busy_share > BUSY;
     let kept = match (&costs, path) {
@@ -121,22 +123,33 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
         Some(Found::Costs(costs)) => Some(costs),
         _ => None,
     };
-    let report =
-        Report { machine, cores, busy_share, checks, obstacle, results, costs, kept, in_use };
+    let report = Report {
+        machine,
+        cores,
+        busy_share,
+        checks,
+        obstacle,
+        results,
+        copies,
+        costs,
+        kept,
+        in_use,
+    };
     crate::print(&if args.json { report.json() } else { report.text() })?;
     Ok(report.obstacle.is_none())
 }
 
 /// Pieces of work, for the progress bar: without userfaultfd, and with it.
-const STEPS: [usize; 2] = [26, 72];
+const STEPS: [usize; 2] = [26 + copies::SIZES.len(), 72 + copies::SIZES.len()];
 
-fn measure(pages: bool) -> Outcome<Vec<Measured>> {
+fn measure(pages: bool) -> Outcome<(Vec<Measured>, copies::Grid)> {
     let bar = progress::bar(STEPS[usize::from(pages)]);
     bar.set_message("measuring");
     let mut results = Vec::new();
     let done = || bar.inc(1);
     let available = cores::available()?;
     cores::pin(available[0])?;
+    let copies = copies::measure(done)?;
     memory_costs::measure(&mut results, done)?;
     books::measure(&mut results, done)?;
     if pages {
@@ -145,5 +158,5 @@ fn measure(pages: bool) -> Outcome<Vec<Measured>> {
     }
     bar.finish_and_clear();
     results.sort_by_key(|m| (m.work, m.bytes));
-    Ok(results)
+    Ok((results, copies))
 }

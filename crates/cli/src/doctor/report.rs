@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use uncopy_decide::Costs;
 
 use super::checks::Check;
+use super::copies::Grid;
 use super::derive::{FURTHEST, HOW};
 use super::machine::Machine;
 use super::measured::Measured;
@@ -38,6 +39,8 @@ pub struct Report {
     pub obstacle: Option<String>,
     /// Times.
     pub results: Vec<Measured>,
+    /// Copies that stay.
+    pub copies: Grid,
     /// Prices.
     pub costs: Option<Costs>,
     /// Where they are.
@@ -73,6 +76,7 @@ impl Report {
             "obstacle": self.obstacle,
             "checks": self.checks,
             "measured": measured,
+            "copies": self.copies,
             "costs": self.costs.map(prices),
             "reference_costs": prices(Costs::REFERENCE),
             "kept_in": kept,
@@ -98,6 +102,7 @@ impl Report {
             }
         }
         let _ = writeln!(text, "\n{}\n{NOTE}\n", self.time_table());
+        let _ = writeln!(text, "{}", self.copies.text());
         if self.costs.is_some() {
             let _ = writeln!(
                 text,
@@ -154,7 +159,7 @@ impl Report {
 const NOTE: &str = "Medians. A fault: with one page filled, and with 16 around it. Books: of the tracker on \
 memory that does not exist.";
 
-fn number(ns: f64) -> String {
+pub(super) fn number(ns: f64) -> String {
     if ns < 10.0 { format!("{ns:.1}") } else { units::grouped(ns.round() as u64) }
 }
 
@@ -162,7 +167,7 @@ fn table(header: &[&str]) -> Table {
     units::table(header, 120)
 }
 
-fn right(table: &mut Table, columns: std::ops::Range<usize>) {
+pub(super) fn right(table: &mut Table, columns: std::ops::Range<usize>) {
     for column in columns {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);

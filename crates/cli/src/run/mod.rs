@@ -68,6 +68,7 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("yes"),
+            Kind::Word(_) => arg.value_name(variables::range(spec).replace(", ", "|")),
             Kind::Bytes => arg.value_name("BYTES"),
             Kind::Count => arg.value_name("N"),
         })

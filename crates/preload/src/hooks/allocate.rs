@@ -16,6 +16,7 @@ use uncopy_twin::Given;
 /// Alignment that malloc promises.
 const ALIGNED: usize = 16;
 
+#[inline(never)]
 fn large(size: usize) -> *mut c_void {
     address(PROCESS.twin().allocate(size))
 }
@@ -174,27 +175,43 @@ const IS_MMAPPED: usize = 2;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(p: *mut c_void) {
     if is_twins(p) {
-        if PROCESS.twin().free(p as usize).is_err() {
-            invalid("free");
-        }
-        return;
+        return free_large(p);
     }
-    // SAFETY: the program's own argument: a block of the allocator behind us; glibc keeps the word
-    // before it.
+    // SAFETY: the program's own argument: a block of the allocator behind us.
     unsafe {
-        if !p.is_null() && PROCESS.space.running() && USABLE_SIZE.load(Ordering::Relaxed) {
-            if GLIBC_MALLOC.load(Ordering::Relaxed) {
-                let word = *p.cast::<usize>().sub(1);
-                let size = word & !FLAGS;
-                if size > PAGE && perhaps_tracked(p as usize, size) {
-                    end_views(p, word & IS_MMAPPED != 0);
-                }
-            } else if perhaps_tracked(p as usize, PAGE + 1) {
-                end_views(p, false);
-            }
+        if PROCESS.space.running() {
+            before_free(p);
         }
         if !real::is_early(p) {
             real::free(p);
+        }
+    }
+}
+
+// (Apart, as is the next one: most blocks are small, and programs free them by the million.)
+#[inline(never)]
+fn free_large(p: *mut c_void) {
+    if PROCESS.twin().free(p as usize).is_err() {
+        invalid("free");
+    }
+}
+
+/// Ends the views of a block of the allocator behind us, if there are any.
+#[inline(never)]
+unsafe fn before_free(p: *mut c_void) {
+    if p.is_null() || !USABLE_SIZE.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: the caller's promise; glibc keeps the word before a block.
+    unsafe {
+        if GLIBC_MALLOC.load(Ordering::Relaxed) {
+            let word = *p.cast::<usize>().sub(1);
+            let size = word & !FLAGS;
+            if size > PAGE && perhaps_tracked(p as usize, size) {
+                end_views(p, word & IS_MMAPPED != 0);
+            }
+        } else if perhaps_tracked(p as usize, PAGE + 1) {
+            end_views(p, false);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! memcpy and its kin: a compare and a jump for small copies.
+//! memcpy and its kin: a compare and a jump for small copies, and for larger ones too where libc's routine is fast and nothing is tracked.
+//! Copies that libc's routine is slow at go to ours ([`uncopy_copies`]).
 //!
 //! unsafe: assembly for the entry points, because a small copy must reach libc's routine with
 //! nothing but a compare and a jump, which no compiled function guarantees (and the compiler may
@@ -11,6 +12,7 @@ use crate::start::GLIBC_STACK_END;
 use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
+use uncopy_copies::{Copies, near};
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_counters::add;
 use uncopy_kernel::{critical, early};
@@ -24,9 +26,9 @@ const LOOK: usize = 4096;
 const STACK_REACH: usize = 8 << 20;
 
 /// Defines an entry point: small copies go on to the real routine, larger ones to `$large` once
-/// there is something to look after, and all to `$early` before the real one is known.
+/// there is something to look after, near ones to `$near` where that is faster, and all to `$early` before the real one is known.
 macro_rules! entry {
-    ($name:ident, $real:ident, $large:ident, $early:ident, $doc:literal) => {
+    ($name:ident, $real:ident, $large:ident, $near:ident, $early:ident, $doc:literal) => {
         #[doc = $doc]
         ///
         /// # Safety
@@ -39,34 +41,57 @@ macro_rules! entry {
             n: usize,
         ) -> *mut c_void {
             naked_asm!(
-                "cmp rdx, {look}",
+                "cmp rdx, {least}",
                 "jae 3f",
                 "2:",
                 "mov rax, qword ptr [rip + {real}]",
                 "test rax, rax",
                 "jz 4f",
                 "jmp rax",
+                // (See `uncopy_copies::near::is_near`.)
                 "3:",
+                "mov eax, edi",
+                "sub eax, esi",
+                "dec eax",
+                "and eax, 4095",
+                "cmp eax, dword ptr [rip + {process} + {reach}]",
+                "jb 6f",
+                "5:",
+                "cmp rdx, {look}",
+                "jb 2b",
                 "cmp byte ptr [rip + {process} + {seen}], 0",
                 "je 2b",
+                "7:",
                 "mov rcx, qword ptr [rsp]",
                 "jmp {large}",
+                "6:",
+                "cmp rdx, {most}",
+                "ja 5b",
+                "cmp rdx, {look}",
+                "jb {near}",
+                "cmp byte ptr [rip + {process} + {seen}], 0",
+                "jne 7b",
+                "jmp {near}",
                 "4:",
                 "jmp {early}",
+                least = const near::LEAST,
+                most = const near::MOST,
                 look = const LOOK,
+                reach = const core::mem::offset_of!(Process, copies) + Copies::REACH,
                 real = sym real::$real,
                 process = sym PROCESS,
                 seen = const core::mem::offset_of!(Process, space.has_input),
                 large = sym $large,
+                near = sym $near,
                 early = sym early::$early,
             )
         }
     };
 }
 
-entry!(memcpy, MEMCPY, large, copy, "`memcpy(3)`.");
-entry!(memmove, MEMMOVE, large, copy, "`memmove(3)`.");
-entry!(mempcpy, MEMPCPY, large_end, copy_to_end, "`mempcpy(3)`.");
+entry!(memcpy, MEMCPY, large, near_copy, copy, "`memcpy(3)`.");
+entry!(memmove, MEMMOVE, large, near_copy, copy, "`memmove(3)`.");
+entry!(mempcpy, MEMPCPY, large_end, near_copy_end, copy_to_end, "`mempcpy(3)`.");
 
 macro_rules! checked {
     ($name:ident, $unchecked:ident, $failed:ident, $doc:literal) => {
@@ -122,6 +147,22 @@ checked!(__mempcpy_chk, mempcpy, mempcpy_overflows, "`mempcpy` with a known dest
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bcopy(src: *const c_void, dst: *mut c_void, n: usize) {
     naked_asm!("xchg rdi, rsi", "jmp {memmove}", memmove = sym memmove)
+}
+
+/// A near copy, and nothing is tracked.
+unsafe extern "C" fn near_copy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+    // SAFETY: the caller's promise to memcpy or memmove, which the routine keeps too.
+    unsafe {
+        match PROCESS.copies.routine() {
+            Some(ours) => ours(dst.cast(), src.cast(), n).cast(),
+            None => real::copy_bytes(dst.cast(), src.cast(), n).cast(),
+        }
+    }
+}
+
+unsafe extern "C" fn near_copy_end(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+    // SAFETY: as above; the result is one past the destination.
+    unsafe { near_copy(dst, src, n).byte_add(n) }
 }
 
 unsafe extern "C" fn large(

@@ -34,9 +34,17 @@ pub(super) fn alter<T>(addr: *const T, len: usize) {
 
 /// Makes a call that may need mappings. Where this process has used up its number of them, registering has its part in that: then
 /// some of it ends, and the call is made again.
-#[inline]
+#[inline(always)]
 pub(super) fn with_room<T: PartialEq>(refused: T, call: impl Fn() -> T) -> T {
-    let mut result = call();
+    let result = call();
+    if result == refused { once_more(result, refused, call) } else { result }
+}
+
+/// (Apart: an allocation that succeeds must not pay for the registers that this needs.)
+#[cold]
+#[inline(never)]
+fn once_more<T: PartialEq>(first: T, refused: T, call: impl Fn() -> T) -> T {
+    let mut result = first;
     while result == refused && PROCESS.space.serving() {
         // SAFETY: errno's address is always valid.
         let errno = unsafe { &mut *libc::__errno_location() };

@@ -12,11 +12,11 @@ pub struct Variant {
 }
 
 /// The known ones. `eager`: without the back-off, which would leave alone most of what a program does
-/// that looks at everything, and with the smallest threshold. `libc`: the same with libc's own
+/// that looks at everything, with the smallest threshold, and with our own routine for near copies. `libc`: the same with libc's own
 /// allocator. `tiny`: with limits that are met all the time.
 const KNOWN: [(&str, &str); 4] = [
     ("default", ""),
-    ("eager", "--backoff=no --threshold=8K --lend=2"),
+    ("eager", "--backoff=no --threshold=8K --lend=2 --copies=ours"),
     ("libc", "--backoff=no --threshold=8K --lend=2 --allocator=no"),
     ("tiny", "--backoff=no --threshold=8K --lend=2 --extent-memory=1M --max-mappings=6"),
 ];

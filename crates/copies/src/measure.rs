@@ -1,0 +1,58 @@
+//! libc's routine and ours, on one near copy: some microseconds when a program starts.
+//!
+//! What is measured is what decides, libc's own routine on this processor. Its version, its tunables, what a virtual machine hides of the
+//! processor and which one the processor is would all have to be known to foretell it.
+//!
+//! unsafe: calls both on memory of its own, and reads the processor's clock, which needs no call that a sandbox might forbid.
+
+use crate::choice::Took;
+use crate::near::distance;
+use crate::routine::{Routine, Vectors, of};
+use core::arch::x86_64::{_mm_lfence, _rdtsc};
+use core::mem::MaybeUninit;
+
+/// Bytes of the copy: as few as glibc uses `rep movsb` for with its default tunables (2,112, or 4 or 8 KB without "fast short `rep
+/// movsb`"). On a processor that is slow with it the two take 0.2 and 3 us.
+const BYTES: usize = 8 << 10;
+/// How far ahead the destination begins: behind a header of two words.
+const AHEAD: usize = 16;
+/// Copies by each, in turns, of which the fastest counts: who is interrupted or meets a cold cache in one is not in all.
+const ROUNDS: usize = 4;
+
+const PAGE: usize = 4096;
+type Room = [MaybeUninit<u8>; PAGE + 2 * BYTES + AHEAD];
+
+/// What such a copy takes, in ticks of the processor's clock.
+#[inline(never)]
+pub fn near_copy(libc: Routine) -> Took {
+    let mut room: Room = [const { MaybeUninit::uninit() }; _];
+    let room = room.as_mut_ptr().cast::<u8>();
+    let from = room.wrapping_add(room.align_offset(PAGE));
+    let to = from.wrapping_add(BYTES + AHEAD);
+    debug_assert_eq!(distance(to as usize, from as usize), AHEAD);
+    let ours = of(Vectors::Sse2);
+    let mut took = Took { libc: u64::MAX, ours: u64::MAX };
+    for _ in 0..ROUNDS {
+        // SAFETY: both lie in the room, apart; and see `ticks`.
+        unsafe {
+            took.libc = took.libc.min(ticks(libc, to, from, BYTES));
+            took.ours = took.ours.min(ticks(ours, to, from, BYTES));
+        }
+    }
+    took
+}
+
+/// What one copy takes, in ticks.
+///
+/// # Safety
+/// As for `memmove`.
+pub unsafe fn ticks(copy: Routine, to: *mut u8, from: *const u8, n: usize) -> u64 {
+    // SAFETY: the caller's promise; every processor of this architecture has the clock.
+    unsafe {
+        _mm_lfence();
+        let began = _rdtsc();
+        copy(to, from, n);
+        _mm_lfence();
+        _rdtsc().saturating_sub(began)
+    }
+}
