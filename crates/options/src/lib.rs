@@ -126,6 +126,15 @@ pub const OPTIONS: &[Spec] = &[
         help: "Send by reference what is sent again and again to stream sockets and pipes: 0 never, 1 where its price says so, 2 also on paced (BBR) connections within this host whose timers cost more",
     },
     Spec {
+        name: "tcp",
+        env: "UNCOPY_TCP",
+        kind: Kind::Flag,
+        default: 0,
+        min: 0,
+        max: 1,
+        help: "Let TCP connections to programs of this host that also run with --tcp go through shared memory",
+    },
+    Spec {
         name: "follow-exec",
         env: "UNCOPY_FOLLOW_EXEC",
         kind: Kind::Flag,
