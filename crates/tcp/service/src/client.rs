@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use uncopy_kernel::descriptors::Kept;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use uncopy_tcp_shared::layout::PAGE;
@@ -15,7 +16,7 @@ use uncopy_tcp_shared::layout::PAGE;
 /// The connection to the service.
 #[derive(Debug)]
 pub struct Client {
-    socket: OwnedFd,
+    socket: Kept,
     mailbox: NonNull<AtomicU32>,
     seen: AtomicU32,
 }
@@ -62,7 +63,7 @@ impl Client {
             )
         }?;
         let mailbox = NonNull::new(mailbox.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { socket, mailbox, seen: AtomicU32::new(0) })
+        Ok(Self { socket: Kept::new(socket)?, mailbox, seen: AtomicU32::new(0) })
     }
 
     /// Shows a socket. The answer comes later, or never.
