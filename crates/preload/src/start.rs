@@ -8,7 +8,7 @@
 
 use crate::hooks::signals;
 use crate::process::PROCESS;
-use crate::{HEAP, real, summary};
+use crate::{HEAP, real, service, summary};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::CString;
@@ -68,6 +68,7 @@ pub extern "C" fn uncopy_counters() -> *const Counters {
 /// `name` is a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uncopy_counter(name: *const c_char) -> u64 {
+    PROCESS.tcp.tell_totals();
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let found = PROCESS.space.counters().snapshot().iter().find(|(n, _)| n.as_bytes() == name);
@@ -105,7 +106,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         }
         let (values, costs, entry, places) = read_environment(envp);
         summary::begin(&values, places.summary.as_deref());
-        set_up(&values, costs, entry, places.session);
+        set_up(&values, costs, entry, places);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
@@ -118,6 +119,8 @@ struct Places {
     session: Option<CString>,
     /// The file in which a program and all that it starts are summed up.
     summary: Option<CString>,
+    /// The service of connections within this host.
+    tcp_service: Option<String>,
 }
 
 /// Options and prices from the environment; also the library's own path, what to hand on, and where things are.
@@ -157,6 +160,9 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if name == options::SUMMARY {
                 places.summary = CString::new(value).ok();
             }
+            if name == options::TCP_SERVICE {
+                places.tcp_service = Some(value.to_owned());
+            }
             if name == "UNCOPY_LIBRARY" {
                 entry.library = value.as_bytes();
             }
@@ -171,7 +177,8 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
     (values, costs, entry, places)
 }
 
-fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CString>) {
+fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
+    let Places { session, tcp_service, .. } = places;
     const ELIDE: usize = index_of("elide");
     const COPIES: usize = index_of("copies");
     const ALLOCATOR: usize = index_of("allocator");
@@ -184,6 +191,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     const FOLLOW: usize = index_of("follow-exec");
     const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
+    const TCP: usize = index_of("tcp");
 
     let asked = match values.get(COPIES) {
         options::COPIES_AUTO => Asked::Auto,
@@ -193,6 +201,10 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     let took = || measure::near_copy(real::libcs_copy());
     if let Some(vectors) = choice::choose(asked, took, Features::own) {
         PROCESS.copies.take(vectors);
+    }
+    let tcp = values.get(TCP) != 0;
+    if tcp {
+        service::begin(entry.library, tcp_service);
     }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
@@ -204,7 +216,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         signals::own();
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     };
-    if twin {
+    if twin || tcp {
         heed_forks();
     }
     if values.get(ELIDE) == 0 {
@@ -235,7 +247,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
                 PROCESS.lending.allow(costs.lend_from());
             }
             PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
-            if !twin {
+            if !twin && !tcp {
                 heed_forks();
             }
             summary::banner(values, "ready");
@@ -281,6 +293,7 @@ pub fn alone() {
 }
 
 extern "C" fn end() {
+    PROCESS.tcp.tell_totals();
     PROCESS.space.statistics.withdraw();
     summary::end();
 }

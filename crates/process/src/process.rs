@@ -9,6 +9,7 @@ use uncopy_lend::send::Lending;
 use uncopy_ranges::span::Span;
 use uncopy_space::space::Space;
 use uncopy_stats::family::Part;
+use uncopy_tcp_calls::Tcp;
 use uncopy_twin::{Blocks, Twin};
 
 /// See the module. (The space comes first, and in it the statistics: see there.)
@@ -27,6 +28,8 @@ pub struct Process {
     pub copies: Copies,
     /// Its part of what a program and all that it started did.
     pub family: Part,
+    /// Its TCP connections within this host.
+    pub tcp: Tcp,
     blocks: Blocks,
 }
 
@@ -46,6 +49,7 @@ impl Process {
             calls: Calls::new(),
             copies: Copies::new(),
             family: Part::new(),
+            tcp: Tcp::new(),
             blocks: Blocks::new(),
         }
     }

@@ -33,6 +33,8 @@ pub enum Reason {
     NoService = 5,
     /// The other end is on another host.
     Remote = 6,
+    /// The program forked while it was asked about, or uses it in a way that rings do not carry.
+    Forked = 7,
 }
 
 impl Reason {
@@ -45,6 +47,7 @@ impl Reason {
             Self::NoMemory => "the service has no memory for it",
             Self::NoService => "no answer from the service",
             Self::Remote => "the other end is on another host",
+            Self::Forked => "shared with a forked process, or used as rings are not",
         }
     }
 
@@ -56,6 +59,7 @@ impl Reason {
             Self::NoMemory,
             Self::NoService,
             Self::Remote,
+            Self::Forked,
         ]
         .into_iter()
         .find(|reason| *reason as u64 == word)

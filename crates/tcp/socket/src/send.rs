@@ -37,7 +37,11 @@ impl Flow {
             match unsafe { self.try_send(from, flags) } {
                 Ok(bytes) => {
                     sent += bytes;
-                    if sent >= total || !waits {
+                    if sent >= total {
+                        return Ok(sent);
+                    }
+                    if !waits {
+                        self.lacks_room();
                         return Ok(sent);
                     }
                     rest = from.to_vec();
@@ -51,8 +55,20 @@ impl Flow {
                     }
                 }
                 Err(_) if sent > 0 => return Ok(sent),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    if error == Errno::AGAIN {
+                        self.lacks_room();
+                    }
+                    return Err(error);
+                }
             }
+        }
+    }
+
+    /// Sets that report by edge have told of room before: they look again, and want to be told when there is some.
+    fn lacks_room(&self) {
+        if self.is_attached() {
+            self.tell_sets();
         }
     }
 
@@ -61,18 +77,18 @@ impl Flow {
     /// # Safety
     /// As above.
     unsafe fn try_send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
-        let Some(attached) = self.attached() else {
-            // SAFETY: the caller's promise.
-            return unsafe { kernel::send(self.fd(), from, flags) };
+        let attached = loop {
+            if let Some(attached) = self.attached() {
+                break attached;
+            }
+            if let Some(_past) = self.unattached() {
+                // SAFETY: the caller's promise.
+                return unsafe { kernel::send(self.fd(), from, flags) };
+            }
         };
-        let (enter, leave) = self.context.settings.critical;
-        enter();
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         // SAFETY: the caller's promise.
-        let sent = unsafe { self.send_locked(attached, &mut own, from, flags) };
-        drop(own);
-        leave();
-        sent
+        unsafe { self.send_locked(attached, &mut own, from, flags) }
     }
 
     unsafe fn send_locked(
@@ -94,7 +110,11 @@ impl Flow {
             }
             let at = out.switch.phase.at().or_else(|_| poison(own))?;
             if matches!(at, At::Linux | At::Leaving) {
-                self.flush(attached, own)?;
+                match self.flush(attached, own) {
+                    // The kernel says so again, and raises SIGPIPE, or not, as this call wants it.
+                    Ok(()) | Err(Errno::PIPE) => {}
+                    Err(error) => return Err(error),
+                }
                 if at == At::Linux && self.may_offer(attached, own, flags) {
                     out.switch.phase.offer();
                     self.counts.offers.fetch_add(1, Relaxed);
@@ -117,7 +137,7 @@ impl Flow {
             // SAFETY: the caller's promise.
             let sent = unsafe { put(attached, own, from) }?;
             attached.tell(out.consumed.data.take());
-            self.counts.sent_by_ring.fetch_add(sent as u64, Relaxed);
+            self.counts.sent(self.context.settings.counters, sent as u64);
             return Ok(sent);
         }
     }
@@ -132,6 +152,7 @@ impl Flow {
         !own.stays
             && flags & MSG_OOB == 0
             && attached.peer_is_here()
+            && self.none_past()
             && attached.out().consumed.flags.load(Relaxed) == 0
             && attached.inward().produced.flags.load(Relaxed) & FINISHED == 0
             && kernel::all_arrived(self.fd())

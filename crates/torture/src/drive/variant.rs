@@ -16,9 +16,9 @@ pub struct Variant {
 /// allocator. `tiny`: with limits that are met all the time.
 const KNOWN: [(&str, &str); 4] = [
     ("default", ""),
-    ("eager", "--backoff=no --threshold=8K --lend=2 --copies=ours"),
-    ("libc", "--backoff=no --threshold=8K --lend=2 --allocator=no"),
-    ("tiny", "--backoff=no --threshold=8K --lend=2 --extent-memory=1M --max-mappings=6"),
+    ("eager", "--backoff=no --threshold=8K --copies=ours"),
+    ("libc", "--backoff=no --threshold=8K --allocator=no"),
+    ("tiny", "--backoff=no --threshold=8K --extent-memory=1M --max-mappings=6"),
 ];
 
 impl Variant {
