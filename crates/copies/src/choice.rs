@@ -1,6 +1,7 @@
 //! Who makes near copies. A pure function: what was measured and what the processor has are handed in.
 #![forbid(unsafe_code)]
 
+use crate::features::Features;
 use crate::routine::Vectors;
 
 /// What was asked for (`--copies`).
@@ -12,26 +13,6 @@ pub enum Asked {
     Libc,
     /// Ours.
     Ours,
-}
-
-/// What the processor and the kernel provide, of what makes a difference here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Features {
-    /// AVX: vectors of 32 bytes.
-    pub avx: bool,
-}
-
-impl Features {
-    /// Of this processor.
-    pub fn own() -> Self {
-        Self { avx: std::arch::is_x86_feature_detected!("avx") }
-    }
-
-    /// The widest vectors that our routine is written for. (With 64 bytes nearly every load of a near copy meets two cache lines, and the
-    /// processors that need it and have AVX-512 execute it in two halves.)
-    pub const fn widest(self) -> Vectors {
-        if self.avx { Vectors::Avx } else { Vectors::Sse2 }
-    }
 }
 
 /// What one near copy took, in any unit.
@@ -61,7 +42,7 @@ pub fn choose(
             took.libc > DEARER.saturating_mul(took.ours)
         }
     };
-    // (Asked of the processor only then: a virtual machine's may take microseconds to answer.)
+    // (Asked only then: it takes longer than the copies.)
     ours.then(|| features().widest())
 }
 

@@ -9,11 +9,13 @@
 //! | [`near`] | which copies these are |
 //! | [`routine`] | the routine, for each kind of vectors |
 //! | [`choice`] | who makes these copies: a pure function of what was asked for and measured |
+//! | [`features`] | what the processor has |
 //! | [`measure`] | libc's routine and ours, on one such copy |
 
 #![cfg(target_arch = "x86_64")]
 
 pub mod choice;
+pub mod features;
 pub mod measure;
 pub mod near;
 pub mod routine;

@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use uncopy_copies::choice::Features;
+use uncopy_copies::features::Features;
 use uncopy_copies::near::{LEAST, MOST, REACH};
 use uncopy_copies::routine::{FEWEST, Routine, Vectors, of};
 

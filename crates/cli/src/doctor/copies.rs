@@ -5,7 +5,8 @@
 
 use comfy_table::Table;
 use serde::Serialize;
-use uncopy_copies::choice::{Asked, DEARER, Features, Took, choose};
+use uncopy_copies::choice::{Asked, DEARER, Took, choose};
+use uncopy_copies::features::Features;
 use uncopy_copies::routine::{Routine, Vectors, of};
 use uncopy_copies::{measure, near};
 
