@@ -9,7 +9,7 @@ use crate::space::{Books, Inner, Settings, Space};
 use core::sync::atomic::{AtomicU64, Ordering};
 use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::{Limits, Tracker};
-use uncopy_decide::Policy;
+use uncopy_decide::{Control, Policy};
 use uncopy_kernel::descriptors::{floor, lift};
 use uncopy_kernel::uffd::{Fds, Maker, Refusal};
 use uncopy_kernel::{critical, procfs};
@@ -193,9 +193,9 @@ impl Space {
         let shared = &self.statistics.shared;
         let policy = Policy::new(s.threshold, s.backoff, s.costs, &shared.pauses)
             .recording(&shared.records)
-            .priced_by(&shared.copies)
-            .timed_by(s.times);
-        let mut books = Tracker::new(pages, shape, limits, policy, &self.filter, self.counters());
+            .priced_by(&shared.copies);
+        let control = Control::from(policy).timed_by(s.times);
+        let mut books = Tracker::new(pages, shape, limits, control, &self.filter, self.counters());
         *books.excluded() = core::mem::take(&mut inner.excluded);
         inner.books = Some(books);
         true

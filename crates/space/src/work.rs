@@ -22,7 +22,7 @@ impl Space {
 
     #[cold]
     fn tell(&'static self, copied: u64) {
-        self.with(|b| b.try_regimes(copied));
+        self.with(|b| b.copied(copied));
     }
 
     /// The time, if the copy of a site that rests for `left` copies more (or until sites elide again) is to be timed.
