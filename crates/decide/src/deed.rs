@@ -1,4 +1,4 @@
-//! What a program did that concerns the tracker, as far as it can be recorded and done again.
+//! What a program did, and how long it took, that concerns the tracker, as far as it can be recorded and done again.
 
 /// One thing that the program did: a call of the tracker's, but for what the tracker made of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,22 @@ pub enum Deed {
     Touch {
         /// Address.
         addr: usize,
+    },
+    /// A copy of input at a site that rests was executed, and timed.
+    Timed {
+        /// Where the call returns to.
+        caller: usize,
+        /// Bytes.
+        len: usize,
+        /// What it took.
+        ns: usize,
+    },
+    /// Our own part of the last copy, input, output or free was timed.
+    Took {
+        /// What it took.
+        ns: usize,
+        /// Bytes that were copied meanwhile.
+        copied: usize,
     },
     /// The kernel refused to register or to move what is there.
     Refused {

@@ -10,6 +10,8 @@
 //! | `controller` | who decides |
 //! | `control` | what the tracker holds: a controller, and a clock for it |
 //! | `deed` | what a program did, as far as it can be done again |
+//! | `choice` | which controllers there are |
+//! | `fixed` | one that learns nothing |
 //! | `site` | which account a copy belongs to |
 //! | `regime` | who decides: accounts, or all call sites alike |
 //! | `policy` | one with an account for each call site |
@@ -24,6 +26,7 @@
 //! | `records` | what was decided and done for each call site, for readers |
 #![forbid(unsafe_code)]
 
+mod choice;
 mod control;
 mod controller;
 mod copy_prices;
@@ -31,6 +34,7 @@ mod costs;
 mod deed;
 mod estimate;
 mod event;
+mod fixed;
 mod pauses;
 mod policy;
 mod reasons;
@@ -41,12 +45,14 @@ mod site;
 mod trial;
 mod window;
 
+pub use self::choice::{Basis, Choice};
 pub use self::control::Control;
 pub use self::controller::Controller;
 pub use self::copy_prices::CopyPrices;
 pub use self::costs::{BadCosts, COLD_OUTPUT, COLD_OUTPUT_8THS, Costs, LEND_MIN, WARM_8THS};
 pub use self::deed::{Deed, Witness};
 pub use self::event::{Act, Event};
+pub use self::fixed::Fixed;
 pub use self::pauses::{Pauses, UNTIL_THEN};
 pub use self::policy::{AUDIT, CREDIT_MAX, Policy};
 pub use self::reasons::{REASONS, Reason};

@@ -13,13 +13,14 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::CString;
 use uncopy_counters::Counters;
-use uncopy_decide::Costs;
+use uncopy_decide::{Choice, Costs};
 use uncopy_inject::Plan;
 use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
 use uncopy_lend::kind::Pacing;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
+use uncopy_space::record::Record;
 use uncopy_space::space::Settings;
 
 /// Whether `free` is glibc's own.
@@ -104,19 +105,24 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         }
         let (values, costs, entry, places) = read_environment(envp);
         summary::begin(&values, places.summary.as_deref());
-        set_up(&values, costs, entry, places.session);
+        set_up(&values, costs, entry, places);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
 }
 
-/// Where things are that others made.
+/// Where things are that others made, and what else is no option.
 #[derive(Default)]
 struct Places {
     /// The session's directory.
     session: Option<CString>,
     /// The file in which a program and all that it starts are summed up.
     summary: Option<CString>,
+    /// The file in which it is recorded, and how large that may be.
+    record: Option<CString>,
+    record_bytes: Option<usize>,
+    /// Who decides.
+    controller: Choice,
 }
 
 /// Options and prices from the environment; also the library's own path, what to hand on, and where things are.
@@ -156,6 +162,15 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if name == options::SUMMARY {
                 places.summary = CString::new(value).ok();
             }
+            if name == options::RECORD {
+                places.record = CString::new(value).ok();
+            }
+            if name == options::RECORD_BYTES {
+                places.record_bytes = value.parse().ok();
+            }
+            if name == options::CONTROLLER {
+                places.controller = Choice::parse(value).unwrap_or_default();
+            }
             if name == "UNCOPY_LIBRARY" {
                 entry.library = value.as_bytes();
             }
@@ -170,7 +185,7 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
     (values, costs, entry, places)
 }
 
-fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CString>) {
+fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     const ELIDE: usize = index_of("elide");
     const ALLOCATOR: usize = index_of("allocator");
     const FOREIGN: usize = index_of("foreign-allocator");
@@ -207,6 +222,11 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         extent_bytes: values.get(EXTENT_MEMORY) as usize,
         ranges: values.get(MAX_MAPPINGS) as usize,
         costs,
+        controller: places.controller,
+        record: places.record.map(|file| Record {
+            file: Box::leak(file.into_boxed_c_str()),
+            bytes: places.record_bytes.unwrap_or(options::RECORD_BYTES_DEFAULT),
+        }),
         copy_bytes: real::copy_bytes,
         alone,
         books_short: uncopy_heap::is_short,
@@ -216,7 +236,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     match PROCESS.space.init(settings) {
         Ok(()) => {
             if values.get(STATS) != 0 {
-                PROCESS.space.statistics.directory.name_session(session);
+                PROCESS.space.statistics.directory.name_session(places.session);
                 PROCESS.space.statistics.allow();
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
@@ -275,6 +295,7 @@ pub fn alone() {
 }
 
 extern "C" fn end() {
+    PROCESS.space.end_recording();
     PROCESS.space.statistics.withdraw();
     summary::end();
 }

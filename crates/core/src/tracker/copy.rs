@@ -109,6 +109,7 @@ impl<M: Memory> Tracker<M> {
     /// Of an elided copy of `site`, or another event, our own part took `ns`, for which so much was `charged`: the lock, and
     /// the copying of `copied` bytes (parts of pages) included.
     pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) {
+        self.control.did(|| Deed::Took { ns: ns as usize, copied });
         let percent = self.control.took(site, charged, ns, copied);
         self.counters.books_percent.store(percent, Relaxed);
     }
