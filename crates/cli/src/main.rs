@@ -13,6 +13,7 @@ mod options_table;
 mod pages;
 mod printable;
 mod profile;
+mod replay;
 mod run;
 #[cfg(test)]
 mod screens;
@@ -66,6 +67,7 @@ fn command() -> Command {
         .subcommand(bench::sender::command())
         .subcommand(bench::file::copier::command())
         .subcommand(bench::views_loop::command())
+        .subcommand(replay::command())
         .subcommand(trial::supervisor::command())
         .subcommand(pages::command());
     examples::add(program)
@@ -109,6 +111,7 @@ fn main() -> ExitCode {
         bench::sender::NAME => bench::sender::main(matches),
         bench::file::copier::NAME => bench::file::copier::main(matches),
         bench::views_loop::NAME => bench::views_loop::main(matches),
+        replay::NAME => replay::main(matches),
         trial::supervisor::NAME => trial::supervisor::main(matches),
         pages::NAME => pages::main(matches, command()),
         bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),
