@@ -5,7 +5,7 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use support::{publishes_here, pump, stderr, stdout, uncopy};
 use uncopy_decide::{Deed, Event};
 use uncopy_trace::{Trace, What};
@@ -131,4 +131,30 @@ fn what_can_not_be_recorded_to_is_said_and_nothing_is_run() {
     assert!(said(&letter).contains("there is something that is no recording; name another file"));
     assert!(said(&directory.path().join("no/such")).contains("No such file"));
     assert_eq!(std::fs::read(&letter).unwrap(), b"Dear");
+}
+
+#[test]
+fn a_replay_says_what_each_controller_would_have_done_and_what_is_no_recording() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../replay/traces");
+    let replay = |words: &[&str]| {
+        let mut command = Command::new(support::UNCOPY);
+        command.arg("replay").args(words).current_dir(&traces).output().unwrap()
+    };
+    let done = replay(&[
+        "short-process-256k.trace",
+        "--cpu=10",
+        "--controller=never",
+        "--controller=from=65536",
+    ]);
+    let said = stdout(&done);
+    assert!(done.status.success(), "{}", stderr(&done));
+    for row in ["as recorded", "always again", "never ", "from=65536", "with hindsight"] {
+        assert!(said.lines().any(|line| line.starts_with(row)), "{row}:\n{said}");
+    }
+    let bad = replay(&["table.txt"]);
+    assert_eq!(stderr(&bad), "uncopy: table.txt: it is no recording of uncopy's\n");
+    assert!(
+        !bad.status.success()
+            && !replay(&["short-process-256k.trace", "--controller=nobody"]).status.success()
+    );
 }
