@@ -16,7 +16,7 @@ struct ReplayArgs {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Who decides: accounts, always, never, from=BYTES; as often as you like [default: all]
+    /// Who decides: accounts, always, never, from=BYTES, ladder; as often as you like [default: all]
     #[arg(long = "controller", value_name = "NAME", value_parser = choice)]
     controllers: Vec<Choice>,
 

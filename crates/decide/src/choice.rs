@@ -4,6 +4,7 @@ use crate::control::Control;
 use crate::copy_prices::CopyPrices;
 use crate::costs::Costs;
 use crate::fixed::Fixed;
+use crate::ladder::Ladder;
 use crate::pauses::Pauses;
 use crate::policy::Policy;
 use crate::records::Records;
@@ -19,6 +20,8 @@ pub enum Choice {
     From(usize),
     /// None is.
     Never,
+    /// One experiment, and a brake for each call site: [`Ladder`].
+    Ladder,
 }
 
 /// What a controller is made with.
@@ -40,7 +43,7 @@ pub struct Basis {
 
 impl Choice {
     /// Their names.
-    pub const NAMES: &str = "accounts, always, never, from=BYTES";
+    pub const NAMES: &str = "accounts, always, never, from=BYTES, ladder";
 
     /// From its name.
     pub fn parse(text: &str) -> Option<Self> {
@@ -48,6 +51,7 @@ impl Choice {
             "accounts" => Some(Self::Accounts),
             "always" => Some(Self::From(0)),
             "never" => Some(Self::Never),
+            "ladder" => Some(Self::Ladder),
             _ => text.strip_prefix("from=")?.parse().ok().map(Self::From),
         }
     }
@@ -63,6 +67,9 @@ impl Choice {
                 .into(),
             Self::From(from) => fixed(from.max(threshold)),
             Self::Never => fixed(usize::MAX),
+            Self::Ladder => {
+                Control::new(Box::new(Ladder::new(threshold, costs, pauses)), threshold)
+            }
         }
     }
 }
@@ -74,6 +81,7 @@ impl fmt::Display for Choice {
             Self::From(0) => f.write_str("always"),
             Self::From(bytes) => write!(f, "from={bytes}"),
             Self::Never => f.write_str("never"),
+            Self::Ladder => f.write_str("ladder"),
         }
     }
 }
@@ -84,7 +92,9 @@ mod tests {
 
     #[test]
     fn each_has_a_name_of_its_own() {
-        for choice in [Choice::Accounts, Choice::From(0), Choice::From(65536), Choice::Never] {
+        for choice in
+            [Choice::Accounts, Choice::From(0), Choice::From(65536), Choice::Never, Choice::Ladder]
+        {
             assert_eq!(Choice::parse(&choice.to_string()), Some(choice));
         }
         for text in ["", "nobody", "from=", "from=-1", "from=64K"] {

@@ -12,6 +12,7 @@
 //! | `deed` | what a program did, as far as it can be done again |
 //! | `choice` | which controllers there are |
 //! | `fixed` | one that learns nothing |
+//! | `ladder` | one of two rules: one experiment, and a brake for each site |
 //! | `site` | which account a copy belongs to |
 //! | `regime` | who decides: accounts, or all call sites alike |
 //! | `policy` | one with an account for each call site |
@@ -35,6 +36,7 @@ mod deed;
 mod estimate;
 mod event;
 mod fixed;
+mod ladder;
 mod pauses;
 mod policy;
 mod reasons;
@@ -53,6 +55,7 @@ pub use self::costs::{BadCosts, COLD_OUTPUT, COLD_OUTPUT_8THS, Costs, LEND_MIN, 
 pub use self::deed::{Deed, Witness};
 pub use self::event::{Act, Event};
 pub use self::fixed::Fixed;
+pub use self::ladder::Ladder;
 pub use self::pauses::{Pauses, UNTIL_THEN};
 pub use self::policy::{AUDIT, CREDIT_MAX, Policy};
 pub use self::reasons::{REASONS, Reason};

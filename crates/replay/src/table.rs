@@ -10,7 +10,7 @@ use uncopy_trace::Trace;
 
 /// What is compared in [`table`].
 pub const CHOICES: &[Choice] =
-    &[Choice::Never, Choice::From(0), Choice::From(256 << 10), Choice::Accounts];
+    &[Choice::Never, Choice::From(0), Choice::From(256 << 10), Choice::Accounts, Choice::Ladder];
 
 /// Who knows what follows needs no time to learn: so much processor time tells what it gains, in ns.
 const HINDSIGHT: u64 = 200_000_000;
