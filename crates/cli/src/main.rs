@@ -13,6 +13,7 @@ mod options_table;
 mod pages;
 mod printable;
 mod profile;
+mod replay;
 mod run;
 #[cfg(test)]
 mod screens;
@@ -67,6 +68,7 @@ fn command() -> Command {
         .subcommand(bench::sender::command())
         .subcommand(bench::file::copier::command())
         .subcommand(bench::views_loop::command())
+        .subcommand(replay::command())
         .subcommand(trial::supervisor::command())
         .subcommand(tcp_service::command())
         .subcommand(pages::command());
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
         bench::sender::NAME => bench::sender::main(matches),
         bench::file::copier::NAME => bench::file::copier::main(matches),
         bench::views_loop::NAME => bench::views_loop::main(matches),
+        replay::NAME => replay::main(matches),
         trial::supervisor::NAME => trial::supervisor::main(matches),
         tcp_service::NAME => tcp_service::main(matches),
         pages::NAME => pages::main(matches, command()),

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use uncopy_decide::Costs;
+use uncopy_decide::{Choice, Costs};
 use uncopy_inject::Plan;
 use uncopy_options::{self as options, BadValue, Kind, OPTIONS, Spec};
 
@@ -45,6 +45,10 @@ pub fn complaints(
                 let text = bad_costs(&value)?;
                 return Some(Complaint { name, text, drop: true });
             }
+            if shown == options::CONTROLLER {
+                let text = bad_controller(&value)?;
+                return Some(Complaint { name, text, drop: true });
+            }
             if options::known(&shown) {
                 return None;
             }
@@ -76,6 +80,15 @@ fn bad_costs(value: &OsStr) -> Option<String> {
     let shown = value.to_string_lossy();
     let why = Costs::parse(&shown).err()?;
     Some(format!("{}={shown} is ignored: {why}", options::COSTS))
+}
+
+fn bad_controller(value: &OsStr) -> Option<String> {
+    let shown = value.to_string_lossy();
+    if Choice::parse(&shown).is_some() {
+        return None;
+    }
+    let (name, names) = (options::CONTROLLER, Choice::NAMES);
+    Some(format!("{name}={shown} is ignored: no controller is called so; there are {names}"))
 }
 
 /// What a value of `spec` has to look like, for somebody who gave a bad one.

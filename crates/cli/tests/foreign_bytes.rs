@@ -1,4 +1,4 @@
-//! What reads bytes that somebody else may have written never panics, and never runs round in circles: parts of a profile,
+//! What reads bytes that somebody else may have written never panics, and never runs round in circles: parts of a profile, recordings,
 //! options, costs, rules of the injector.
 //!
 //! `cargo test` tries some thousand random inputs, and all that are kept in `__fuzz__/`; what fails is made smaller, and
@@ -6,11 +6,13 @@
 //! `cargo +nightly bolero test -p uncopy --test foreign_bytes a_damaged_part_is_read_or_refused`.
 
 use bolero::{TypeGenerator, check};
-use uncopy_decide::Costs;
+use uncopy_decide::{Choice, Costs, Deed, Event, Times};
 use uncopy_flow::layout::{LAYOUT, MAGIC, WORDS, header};
 use uncopy_flow::part::Part;
 use uncopy_inject::Plan;
 use uncopy_options::{self as options, OPTIONS};
+use uncopy_replay::{Stage, play_choice};
+use uncopy_trace::{Head, Trace, Writer};
 
 /// A word that is written over a whole file's.
 #[derive(Clone, Debug, TypeGenerator)]
@@ -124,5 +126,65 @@ fn rules_of_the_injector_are_understood_or_refused() {
     let known = ["move", "all", "register", "seed=", "EBUSY", "short", "1/3", "ENOMEM"];
     check!().with_type::<Vec<(u8, u64)>>().with_iterations(20_000).for_each(|numbers| {
         let _ = Plan::parse(&pieces(numbers, &known));
+    });
+}
+
+/// A recording of a program that copies, with a head that is right.
+fn recording() -> Vec<u8> {
+    let (mut writer, mut entries) = (Writer::new(), Vec::new());
+    let (addr, len) = (0x7fff_0000_0000, 64 << 10);
+    for round in 0..8 {
+        let now = Times { cpu: round * 100_000, wall: round * 200_000 };
+        let (call, to, caller) = (round as u32, addr + (1 << 20), 0x1234);
+        for deed in [
+            Deed::Receive { call, addr, len },
+            Deed::Received { call, bytes: len },
+            Deed::Copy { to, from: addr, len, caller, input: round == 0 },
+            Deed::Touch { addr: to },
+            Deed::Send { call, addr: to, len },
+            Deed::Sent { call, bytes: len },
+            Deed::Freed { addr: to, len },
+        ] {
+            entries.extend(writer.did(now, deed));
+        }
+        entries.extend(writer.told(1, Event::Elided { bytes: len }));
+    }
+    let costs = Costs::REFERENCE;
+    let text = format!(
+        "command=x\ncontroller=always\nthreshold=16384\nbackoff=1\nextent_bytes=1000000\nranges=10\ncosts={costs}\n"
+    );
+    let head = Head { text: text.len() as u32, used: entries.len() as u64, full: false };
+    [&head.bytes()[..], text.as_bytes(), &entries].concat()
+}
+
+#[test]
+fn a_damaged_recording_is_done_again_or_refused() {
+    let stage = Stage::new();
+    let whole = recording();
+    assert!(Trace::read(&whole).is_ok());
+    check!().with_type::<(Vec<(u16, u8)>, u8)>().with_iterations(3000).for_each(
+        |(damages, cut)| {
+            let mut bytes = whole.clone();
+            for (at, value) in damages {
+                let at = usize::from(*at) % bytes.len();
+                bytes[at] = *value;
+            }
+            if *cut < 16 {
+                bytes.truncate(bytes.len() - usize::from(*cut));
+            }
+            let Ok(trace) = Trace::read(&bytes) else { return };
+            for choice in [Choice::From(0), Choice::Accounts] {
+                let outcome = play_choice(&trace, &stage, 1_000_000, choice);
+                assert!(outcome.tally.elided_bytes <= outcome.tally.bytes.saturating_mul(2));
+            }
+        },
+    );
+}
+
+#[test]
+fn bytes_that_are_no_recording_are_refused() {
+    check!().for_each(|bytes: &[u8]| {
+        let behind_a_head = [&recording()[..200], bytes].concat();
+        let _ = (Trace::read(bytes), Trace::read(&behind_a_head));
     });
 }

@@ -121,6 +121,8 @@ pub struct InputPlan {
     pub copies: Copies,
     /// Extents held until release.
     pub pins: Pins,
+    /// Which call it is, for who records what happens; 0: nobody does.
+    pub call: u32,
 }
 
 /// How an output call is carried out.
@@ -150,6 +152,8 @@ pub struct OutputPlan {
     pub cold: usize,
     /// The call site whose elided copy makes the kernel read them cold; 0: nobody's.
     pub payer: u16,
+    /// Which call it is, for who records what happens; 0: nobody does.
+    pub call: u32,
     /// Extents held until release.
     pub pins: Pins,
 }

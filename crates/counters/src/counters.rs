@@ -261,6 +261,8 @@ counters! {
 
     /// Times that the statistics could not be published (1 or more: nobody outside sees them).
     unpublished,
+    /// Recordings that could not be begun (no room, no such directory, a limit on the size of files).
+    unrecorded,
 
     /// Calls that failed because a test said so (`UNCOPY_INJECT`).
     injected,

@@ -34,6 +34,11 @@ impl CopyPrices {
         }
     }
 
+    /// Nothing is known any more.
+    pub fn clear(&self) {
+        self.sites.iter().chain(&self.classes).for_each(|price| price.store(0, Relaxed));
+    }
+
     /// A copy of `len` bytes for the call site that returns to `caller` took `ns`.
     pub fn took(&self, caller: usize, len: usize, ns: u64) {
         let key = key(caller, len);

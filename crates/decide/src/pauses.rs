@@ -32,6 +32,12 @@ impl Pauses {
         }
     }
 
+    /// Nobody rests any more.
+    pub fn clear(&self) {
+        self.left.iter().for_each(|left| left.store(0, Relaxed));
+        self.regime.store(Regime::Accounts as u32, Relaxed);
+    }
+
     /// Whether the transfers of `len` bytes for `caller`, which are no copies, rest; counts this one.
     #[inline]
     pub fn rests(&self, caller: usize, len: usize) -> bool {

@@ -184,8 +184,19 @@ pub const OPTIONS: &[Spec] = &[
 ];
 
 /// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
-pub const RESERVED: &[&str] =
-    &["UNCOPY_LIBRARY", TCP_SERVICE, SUMMARY, INJECT, COSTS, PROFILE, PROFILE_LEAST, PROFILE_TOUCH];
+pub const RESERVED: &[&str] = &[
+    "UNCOPY_LIBRARY",
+    TCP_SERVICE,
+    SUMMARY,
+    INJECT,
+    COSTS,
+    CONTROLLER,
+    RECORD,
+    RECORD_BYTES,
+    PROFILE,
+    PROFILE_LEAST,
+    PROFILE_TOUCH,
+];
 
 /// The file in which a program and all that it starts are summed up (see `uncopy_counters::family`); set by `uncopy run --verbose`.
 pub const SUMMARY: &str = "UNCOPY_SUMMARY";
@@ -204,6 +215,19 @@ pub const PROFILE_TOUCH: &str = "UNCOPY_PROFILE_TOUCH";
 
 /// Makes calls of the library's fail, for tests: see `uncopy_inject`.
 pub const INJECT: &str = "UNCOPY_INJECT";
+
+/// Who decides, for those who work on uncopy: see `uncopy_decide::Choice`.
+pub const CONTROLLER: &str = "UNCOPY_CONTROLLER";
+
+/// The file in which the program is recorded; set by `uncopy run --record`. Others that it starts, and its children, have their numbers
+/// behind that.
+pub const RECORD: &str = "UNCOPY_RECORD";
+
+/// Size of that file at most, in bytes.
+pub const RECORD_BYTES: &str = "UNCOPY_RECORD_BYTES";
+
+/// [`RECORD_BYTES`] where nothing is said: half a minute of a busy server.
+pub const RECORD_BYTES_DEFAULT: usize = 16 << 20;
 
 /// What things cost on this machine, as `uncopy doctor` measured it: see `uncopy_decide::Costs`.
 pub const COSTS: &str = "UNCOPY_COSTS";

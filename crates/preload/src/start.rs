@@ -16,12 +16,13 @@ use uncopy_copies::choice::{self, Asked};
 use uncopy_copies::features::Features;
 use uncopy_copies::measure;
 use uncopy_counters::Counters;
-use uncopy_decide::Costs;
+use uncopy_decide::{Choice, Costs};
 use uncopy_inject::Plan;
 use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
+use uncopy_space::record::Record;
 use uncopy_space::space::Settings;
 
 /// Whether `free` is glibc's own.
@@ -113,7 +114,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
     }
 }
 
-/// Where things are that others made.
+/// Where things are that others made, and what else is no option.
 #[derive(Default)]
 struct Places {
     /// The session's directory.
@@ -122,6 +123,11 @@ struct Places {
     summary: Option<CString>,
     /// The service of connections within this host.
     tcp_service: Option<String>,
+    /// The file in which it is recorded, and how large that may be.
+    record: Option<CString>,
+    record_bytes: Option<usize>,
+    /// Who decides.
+    controller: Choice,
 }
 
 /// Options and prices from the environment; also the library's own path, what to hand on, and where things are.
@@ -164,6 +170,15 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if name == options::TCP_SERVICE {
                 places.tcp_service = Some(value.to_owned());
             }
+            if name == options::RECORD {
+                places.record = CString::new(value).ok();
+            }
+            if name == options::RECORD_BYTES {
+                places.record_bytes = value.parse().ok();
+            }
+            if name == options::CONTROLLER {
+                places.controller = Choice::parse(value).unwrap_or_default();
+            }
             if name == "UNCOPY_LIBRARY" {
                 entry.library = value.as_bytes();
             }
@@ -179,7 +194,6 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
 }
 
 fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
-    let Places { session, tcp_service, .. } = places;
     const ELIDE: usize = index_of("elide");
     const COPIES: usize = index_of("copies");
     const ALLOCATOR: usize = index_of("allocator");
@@ -205,7 +219,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     }
     let tcp = values.get(TCP) != 0;
     if tcp {
-        service::begin(entry.library, tcp_service);
+        service::begin(entry.library, places.tcp_service);
     }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
@@ -231,6 +245,11 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         extent_bytes: values.get(EXTENT_MEMORY) as usize,
         ranges: values.get(MAX_MAPPINGS) as usize,
         costs,
+        controller: places.controller,
+        record: places.record.map(|file| Record {
+            file: Box::leak(file.into_boxed_c_str()),
+            bytes: places.record_bytes.unwrap_or(options::RECORD_BYTES_DEFAULT),
+        }),
         copy_bytes: real::copy_bytes,
         alone,
         books_short: uncopy_heap::is_short,
@@ -240,7 +259,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     match PROCESS.space.init(settings) {
         Ok(()) => {
             if values.get(STATS) != 0 {
-                PROCESS.space.statistics.directory.name_session(session);
+                PROCESS.space.statistics.directory.name_session(places.session);
                 PROCESS.space.statistics.allow();
             }
             THRESHOLD.store(threshold, Ordering::Relaxed);
@@ -295,6 +314,7 @@ pub fn alone() {
 
 extern "C" fn end() {
     PROCESS.tcp.tell_totals();
+    PROCESS.space.end_recording();
     PROCESS.space.statistics.withdraw();
     summary::end();
 }

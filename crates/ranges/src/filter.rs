@@ -76,6 +76,15 @@ impl Filter {
         }
     }
 
+    /// Nothing tracked, and no input, any more: for who uses it for one program after the other.
+    pub fn clear(&self) {
+        self.track_only(core::iter::empty());
+        for i in 0..ORIGINS {
+            self.origin_start[i].store(0, Relaxed);
+            self.origin_end[i].store(0, Relaxed);
+        }
+    }
+
     /// Whether `addr..addr+len` may hold tracked pages. `len` must not be 0.
     #[inline(always)]
     pub fn perhaps_tracked(&self, addr: usize, len: usize) -> bool {

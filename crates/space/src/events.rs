@@ -11,7 +11,7 @@ use uncopy_core::excluded::Why;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::tracker::Detached;
-use uncopy_decide::Charged;
+use uncopy_decide::{Charged, Deed};
 use uncopy_kernel::critical;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -40,12 +40,18 @@ impl Space {
 
     /// Gives every unmapped page of `span` its content. Waits for a fork that is under way.
     pub fn materialize(&'static self, span: Span) {
-        self.insist(span, |b| b.materialize(span));
+        self.insist(span, |b| {
+            b.did(Deed::MadeResident { addr: span.start, len: span.len() });
+            b.materialize(span)
+        });
     }
 
     /// Materializes and untracks `span`. Waits for a fork that is under way.
     pub fn make_ordinary(&'static self, span: Span) {
-        self.insist(span, |b| b.make_ordinary(span));
+        self.insist(span, |b| {
+            b.did(Deed::MadeOrdinary { addr: span.start, len: span.len() });
+            b.make_ordinary(span)
+        });
     }
 
     /// Does `f`, which materializes `span`, until it is done; where the kernel takes no such calls any more, by touching it.

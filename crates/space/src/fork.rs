@@ -144,6 +144,9 @@ impl Space {
         self.gate.set_state(OFF);
         let mut hold = self.hold();
         let Some(inner) = hold.inner() else { return };
+        // (The recording is its parent's.)
+        self.recording.store(false, Ordering::Relaxed);
+        inner.books.iter_mut().for_each(|b| b.witnessed_by(None));
         if inner.books.as_ref().is_none_or(|b| b.everything().is_none()) {
             self.list.clear();
             self.take_over_exclusions(inner);

@@ -50,6 +50,8 @@ pub mod pages;
 #[cfg(not(loom))]
 pub mod pool;
 #[cfg(not(loom))]
+pub mod record;
+#[cfg(not(loom))]
 pub mod regions;
 #[cfg(not(loom))]
 pub mod rights;

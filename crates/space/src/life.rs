@@ -9,7 +9,7 @@ use crate::space::{Books, Inner, Settings, Space};
 use core::sync::atomic::{AtomicU64, Ordering};
 use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::{Limits, Tracker};
-use uncopy_decide::Policy;
+use uncopy_decide::Basis;
 use uncopy_kernel::descriptors::{floor, lift};
 use uncopy_kernel::uffd::{Fds, Maker, Refusal};
 use uncopy_kernel::{critical, procfs};
@@ -128,6 +128,7 @@ impl Space {
     /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory. What is
     /// tracked is put in place, and the monitor ends; what cannot be put in place stays served.
     pub fn stand_down(&'static self) {
+        self.end_recording();
         self.with_inner_after_fork(|_| {
             self.monitor.whereabouts.forbid();
             self.gate.stand_down();
@@ -163,8 +164,12 @@ impl Space {
 
     /// Userfaultfds and books, where there are none yet, or none any more (in a forked child).
     fn prepare(&'static self, inner: &mut Inner) -> bool {
-        (inner.fds().is_some() || self.make_userfaultfds(inner))
-            && (inner.books.is_some() || self.open_books(inner))
+        let ready = (inner.fds().is_some() || self.make_userfaultfds(inner))
+            && (inner.books.is_some() || self.open_books(inner));
+        if ready {
+            self.record(inner);
+        }
+        ready
     }
 
     fn open_books(&'static self, inner: &mut Inner) -> bool {
@@ -191,11 +196,16 @@ impl Space {
             views: VIEWS_MAX,
         };
         let shared = &self.statistics.shared;
-        let policy = Policy::new(s.threshold, s.backoff, s.costs, &shared.pauses)
-            .recording(&shared.records)
-            .priced_by(&shared.copies)
-            .timed_by(s.times);
-        let mut books = Tracker::new(pages, shape, limits, policy, &self.filter, self.counters());
+        let control = s.controller.control(Basis {
+            threshold: s.threshold,
+            backoff: s.backoff,
+            costs: s.costs,
+            pauses: &shared.pauses,
+            records: &shared.records,
+            copies: &shared.copies,
+        });
+        let control = control.timed_by(s.times);
+        let mut books = Tracker::new(pages, shape, limits, control, &self.filter, self.counters());
         *books.excluded() = core::mem::take(&mut inner.excluded);
         inner.books = Some(books);
         true

@@ -10,12 +10,12 @@ use crate::gate::{Gate, INHERITED, OFF, SERVING};
 use crate::hull::{Hull, Meanwhile};
 use crate::numbers::Numbers;
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
+use crate::record::Record;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::Tracker;
 use uncopy_counters::Counters;
-use uncopy_decide::Times;
-use uncopy_decide::{Costs, Pauses};
+use uncopy_decide::{Choice, Costs, Pauses, Times};
 use uncopy_kernel::clock::{Clock, Sampler};
 use uncopy_kernel::ids::Ids;
 use uncopy_kernel::made::Made;
@@ -45,6 +45,8 @@ pub struct Space {
     pub(crate) clock: Clock,
     /// Bytes that the program has copied.
     pub(crate) copied: AtomicU64,
+    /// Whether somebody records what happens.
+    pub(crate) recording: AtomicBool,
     /// Copies of sites that rest, of which some are timed.
     pub(crate) resting: Sampler,
     /// Frees, of which some are timed.
@@ -94,6 +96,10 @@ pub struct Settings {
     pub ranges: usize,
     /// What things cost on this machine.
     pub costs: Costs,
+    /// Who decides.
+    pub controller: Choice,
+    /// Where to record what happens; `None`: nowhere.
+    pub record: Option<Record>,
     /// Copies bytes without being intercepted.
     pub copy_bytes: CopyBytes,
     /// Called in a child that was made behind our back: it puts all locks of ours right, and goes on without us
@@ -124,6 +130,7 @@ impl Space {
             inner: Made::new(),
             clock: Clock::new(),
             copied: AtomicU64::new(0),
+            recording: AtomicBool::new(false),
             resting: Sampler::new(),
             frees: Sampler::new(),
             hull: Hull::new(),

@@ -3,7 +3,7 @@
 
 use crate::space::Space;
 use core::sync::atomic::Ordering::Relaxed;
-use uncopy_decide::{AUDIT, UNTIL_THEN};
+use uncopy_decide::{AUDIT, Deed, UNTIL_THEN};
 use uncopy_kernel::clock::{Lap, chosen};
 
 /// The books are told each time that so many bytes more were copied (a power of two).
@@ -22,12 +22,24 @@ impl Space {
 
     #[cold]
     fn tell(&'static self, copied: u64) {
-        self.with(|b| b.try_regimes(copied));
+        self.with(|b| b.copied(copied));
     }
 
-    /// The time, if the copy of a site that rests for `left` copies more (or until sites elide again) is to be timed.
+    /// Such a copy of `len` bytes took `ns`.
+    pub fn timed(&'static self, caller: usize, len: usize, ns: u64) {
+        self.statistics.shared.copies.took(caller, len, ns);
+        if self.recording.load(Relaxed) {
+            self.with(|b| b.did(Deed::Timed { caller, len, ns: ns as usize }));
+        }
+    }
+
+    /// A copy of input is made because its site rests for `left` copies more (or until sites elide again). Returns the time, if it is to be
+    /// timed.
     #[inline]
-    pub fn time_resting(&'static self, left: u32) -> Option<Lap> {
+    pub fn rests(&'static self, left: u32, copy: Deed) -> Option<Lap> {
+        if self.recording.load(Relaxed) {
+            self.with(|b| b.did(copy));
+        }
         if left == UNTIL_THEN {
             return self.resting.begin(|| self.clock());
         }

@@ -47,7 +47,7 @@ pub unsafe fn copy(
     let mut plan = CopyPlan::default();
     let mut planned = space.with(|b| {
         if kept {
-            b.never_audit(caller, len);
+            b.never_timed(caller, len);
         }
         charging(b, |b| {
             b.copy_begin(dst, src, len, caller, source != Source::Other, &mut plan);

@@ -11,7 +11,7 @@ mod shared;
 use shared::Ring;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use uncopy_decide::Costs;
+use uncopy_decide::{Choice, Costs};
 use uncopy_process::process::Process;
 use uncopy_ranges::span::{PAGE, Span};
 use uncopy_space::space::Settings;
@@ -60,6 +60,8 @@ fn tracks() -> bool {
             extent_bytes: 64 << 20,
             ranges: 0,
             costs: Costs::REFERENCE,
+            controller: Choice::default(),
+            record: None,
             copy_bytes,
             alone: || (),
             books_short: || false,

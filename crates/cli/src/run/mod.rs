@@ -5,6 +5,7 @@ pub mod elf;
 pub mod environment;
 pub mod exec;
 pub mod program;
+mod record;
 pub mod userfaultfd;
 
 use std::ffi::{CString, OsStr, OsString};
@@ -38,6 +39,13 @@ pub fn command() -> Command {
                 .long("require")
                 .action(ArgAction::SetTrue)
                 .help("Refuse with status 125 where the program could only be run plainly"),
+        )
+        .arg(
+            Arg::new("record")
+                .long("record")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Record what the program does that matters to uncopy, for those who work on it: 16 MB at most for each process"),
         )
         .arg(command_words());
     with_options(command)
@@ -143,6 +151,14 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         }
     };
 
+    let record = match matches.get_one::<PathBuf>("record").map(|file| record::make_room(file)) {
+        Some(Err(why)) => {
+            crate::complain(&why);
+            return ExitCode::from(crate::MISUSED);
+        }
+        Some(Ok(file)) => Some(file),
+        None => None,
+    };
     let requested = matches.get_one::<PathBuf>("library").map(PathBuf::as_path);
     let library = library::find(requested);
     let mut obstacles: Vec<String> = [checks::obstacle(&loaded), library.as_ref().err().cloned()]
@@ -172,6 +188,9 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
             }
             for (spec, value) in given(matches) {
                 environment.set(spec.env, options::text(spec, value));
+            }
+            if let Some(file) = record {
+                environment.set(options::RECORD, file);
             }
             sum_up(&mut environment);
         }

@@ -8,6 +8,7 @@ use crate::memory::Memory;
 use crate::view::View;
 use core::sync::atomic::Ordering::Relaxed;
 use uncopy_counters::add;
+use uncopy_decide::{Act, Event};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Fewer pages than these are filled by copying.
@@ -39,7 +40,7 @@ impl<M: Memory> Tracker<M> {
         let before = self.counters.materialized_pages.load(Relaxed);
         let filled = self.materialize(span).is_ok();
         let pages = self.counters.materialized_pages.load(Relaxed) - before;
-        self.policy.materialized(v.site, pages as usize);
+        self.control.tell(v.site, Event::Materialized { pages: pages as usize });
         filled
     }
 
@@ -65,7 +66,7 @@ impl<M: Memory> Tracker<M> {
         let moved = self.memory.move_in(span, e.at + offset);
         add(&self.counters.moves, 1);
         add(&self.counters.moved_in_pages, moved as u64);
-        self.policy.moved(v.site, 1, moved);
+        self.control.tell(v.site, Event::Moved { calls: 1, pages: moved });
         if moved == span.pages() && !e.is_foreign() {
             self.extents.cut(v.extent, offset / PAGE);
             self.backing.pool.vacate(self.backing.pool.page(e.at + offset), moved);
@@ -113,7 +114,7 @@ impl<M: Memory> Tracker<M> {
                 continue;
             };
             if self.may_move_in(start, start, whole) {
-                self.policy.untracked(whole.site, 0);
+                self.control.tell(whole.site, Event::Untracked { pages: 0 });
                 back = true;
                 self.make_origin(Span::new(start, whole.end));
             } else if long {
@@ -135,9 +136,10 @@ impl<M: Memory> Tracker<M> {
     /// Whether `v` has been sent again and again without saving anything: as bytes, not by reference, and of a call site that
     /// rests, so none of its copies is elided. (An object that a cache stored once: each time it
     /// is sent it has to be found, and lies where the processor's caches do not expect it.)
-    pub(super) fn is_worn(&self, v: View) -> bool {
+    pub(super) fn is_worn(&mut self, v: View) -> bool {
         let e = self.extents.get(v.extent);
-        e.passes >= SENT_LONG && !e.lent && !e.adopted && self.policy.paused(v.site)
+        let often = e.passes >= SENT_LONG && !e.lent && !e.adopted;
+        often && self.control.act(v.site, Act::GiveBackSent)
     }
 
     /// What is worn of `buffers`, which are about to be sent, is made ordinary: some 2 MB at once, for the lock is held.
@@ -155,7 +157,7 @@ impl<M: Memory> Tracker<M> {
                 // (Sent in parts, it is moved in as a whole all the same.)
                 let whole_moves = self.may_move_in(start, start, whole);
                 let span = if whole_moves { Span::new(start, whole.end) } else { s.span };
-                self.policy.untracked(v.site, 0);
+                self.control.tell(v.site, Event::Untracked { pages: 0 });
                 if !self.make_origin(span) && self.extents.alive(v.extent) {
                     // It is not tried again at once.
                     self.extents.get_mut(v.extent).passes = 0;

@@ -1,7 +1,7 @@
 //! How a copy is planned: which destination bytes become views, which are staged, which are copied.
 
 use super::moving::IN_VAIN_RESTS;
-use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
+use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{Assign, Copy, CopyPlan, MAX_PIECES};
@@ -9,7 +9,7 @@ use crate::view::Segment;
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use uncopy_counters::add;
-use uncopy_decide::{Charged, Outcome, Reason, SiteId};
+use uncopy_decide::{Act, Charged, Deed, Event, Outcome, Reason, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Segments of one side of a copy that are looked at: together they make no more parts than a plan
@@ -70,6 +70,7 @@ impl<M: Memory> Tracker<M> {
         plan: &mut CopyPlan,
     ) {
         let (from, to) = (Span::sized(src, len), Span::sized(dst, len));
+        self.control.did(|| Deed::Copy { to: dst, from: src, len, caller, input: is_input });
         plan.bypass = true;
         if from.overlaps(to) {
             self.missed(caller, len, Reason::Overlap);
@@ -86,13 +87,14 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Copies of `len` bytes for `caller` are made by the kernel, from a kept file.
-    pub fn never_audit(&mut self, caller: usize, len: usize) {
-        self.policy.never_audit(caller, len);
+    pub fn never_timed(&mut self, caller: usize, len: usize) {
+        let site = self.control.site(caller, len);
+        self.control.tell(site, Event::NeverTimed);
     }
 
-    /// The program's large copies have come to `copied` bytes by now: time to look whether all sites had better elide, or none.
-    pub fn try_regimes(&mut self, copied: u64) {
-        if let Some(outcome) = self.policy.try_regimes(copied) {
+    /// The program's large copies have come to `total` bytes by now, whatever became of them.
+    pub fn copied(&mut self, total: u64) {
+        if let Some(outcome) = self.control.tell(NOBODY, Event::Copied { total }) {
             add(&self.counters.trials, 1);
             add(&self.counters.trials_won, u64::from(outcome == Outcome::Won));
         }
@@ -101,13 +103,14 @@ impl<M: Memory> Tracker<M> {
     /// What has been charged since this was asked last: by the event that was just planned or noted.
     #[inline]
     pub fn charged(&mut self) -> Charged {
-        self.policy.charged()
+        self.control.charged()
     }
 
     /// Of an elided copy of `site`, or another event, our own part took `ns`, for which so much was `charged`: the lock, and
     /// the copying of `copied` bytes (parts of pages) included.
     pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) {
-        let percent = self.policy.took(site, charged, ns, copied);
+        self.control.did(|| Deed::Took { ns: ns as usize, copied });
+        let percent = self.control.took(site, charged, ns, copied);
         self.counters.books_percent.store(percent, Relaxed);
     }
 
@@ -128,16 +131,16 @@ impl<M: Memory> Tracker<M> {
         if !registered {
             self.misled(from, to);
         }
-        if is_input && len < self.policy.threshold() {
+        if is_input && len < self.control.threshold() {
             return Some(Reason::TooSmall);
         }
-        let site = self.policy.site(caller, len);
-        if is_input && self.policy.allows(site, len) {
+        let site = self.control.site(caller, len);
+        if is_input && self.control.act(site, Act::Elide(len)) {
             return None;
         }
         if registered {
             // (A copy of what was not elided before it is no input's any more, whatever its own site does.)
-            let weight = match (is_input, self.policy.rests_long(site)) {
+            let weight = match (is_input, self.control.act(site, Act::GiveBackAll)) {
                 (true, true) => IN_VAIN_RESTS,
                 (true, false) => 0,
                 (false, _) => 1,
@@ -148,8 +151,8 @@ impl<M: Memory> Tracker<M> {
     }
 
     fn missed(&mut self, caller: usize, len: usize, why: Reason) {
-        let site = self.policy.site(caller, len);
-        self.policy.missed(site, why);
+        let site = self.control.site(caller, len);
+        self.control.tell(site, Event::Missed(why));
     }
 
     /// Plans a copy that is not what the last one was. Returns why it is to be executed as it is,
@@ -168,15 +171,15 @@ impl<M: Memory> Tracker<M> {
         if !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
         }
-        if !(survey.viewed() || is_input && len >= self.policy.threshold()) {
+        if !(survey.viewed() || is_input && len >= self.control.threshold()) {
             plan.fragmented = false;
             return Some(if is_input { Reason::TooSmall } else { Reason::NotInput });
         }
         self.clock += 1;
-        let site = self.policy.site(caller, len);
+        let site = self.control.site(caller, len);
         plan.site = site;
-        let elide = self.policy.allows(site, len);
-        let rested = !elide && len >= self.policy.threshold();
+        let elide = self.control.act(site, Act::Elide(len));
+        let rested = !elide && len >= self.control.threshold();
         if rested && self.rested_copy(from) && !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
         }
@@ -197,15 +200,15 @@ impl<M: Memory> Tracker<M> {
         }
         // Resident data for an unmapped destination: where this site's data is known to go on
         // untouched, it goes into an extent; else the destination is untracked.
-        let untracks = unmapped && (!elide || bulk && !self.policy.trusts(site));
+        let untracks = unmapped && (!elide || bulk && !self.control.act(site, Act::Trust));
         if untracks {
-            let backing_off = !elide && len >= self.policy.threshold();
+            let backing_off = !elide && len >= self.control.threshold();
             add(&self.counters.backoff_copies, u64::from(backing_off));
             self.untrack_destinations(from, to, backing_off);
         }
         // What is left unmapped then (parts of pages) would be copied to extents, and handed on as small views, for as
         // long as it rests.
-        let parts = rested && self.policy.rests_long(site) && self.views.touches(to);
+        let parts = rested && self.control.act(site, Act::GiveBackAll) && self.views.touches(to);
         if parts {
             self.materialize_charged(to);
         }
@@ -215,14 +218,14 @@ impl<M: Memory> Tracker<M> {
         }
         let why = if elide {
             self.met_since(before).unwrap_or(Reason::Resident)
-        } else if len < self.policy.threshold() {
+        } else if len < self.control.threshold() {
             Reason::TooSmall
         } else {
             Reason::Resting
         };
         if !survey.viewed() {
             plan.fragmented = false;
-            self.policy.looked(site);
+            self.control.tell(site, Event::Looked);
             return Some(why);
         }
         plan.obstacle = Some(why);
@@ -242,8 +245,8 @@ impl<M: Memory> Tracker<M> {
     /// before. Nothing is left to be done but to note it.
     #[inline]
     fn copy_again(&mut self, to: Span, src: usize, caller: usize, plan: &mut CopyPlan) -> bool {
-        let site = self.policy.site(caller, to.len());
-        if to.len() < self.policy.threshold() || self.policy.paused(site) {
+        let site = self.control.site(caller, to.len());
+        if !self.control.act(site, Act::ElideAgain(to.len())) {
             return false;
         }
         let (extents, backing) = (&mut self.extents, &mut self.backing);
@@ -251,7 +254,7 @@ impl<M: Memory> Tracker<M> {
         self.clock += 1;
         let e = self.extents.get_mut(extent);
         (e.used, e.useful) = (self.clock, true);
-        self.policy.elided_again(site, to.len());
+        self.control.tell(site, Event::ElidedAgain { bytes: to.len() });
         add(&self.counters.elided_copies, 1);
         add(&self.counters.elided_bytes, to.len() as u64);
         plan.bypass = false;
@@ -308,15 +311,15 @@ impl<M: Memory> Tracker<M> {
             self.drop_pins(&mut plan.pins);
         }
         if elided > 0 {
-            self.policy.elided(plan.site, elided);
+            self.control.tell(plan.site, Event::Elided { bytes: elided });
             add(&self.counters.elided_copies, 1);
             add(&self.counters.elided_bytes, elided as u64);
         } else if let Some(why) = plan.obstacle {
-            self.policy.missed(plan.site, why);
+            self.control.tell(plan.site, Event::Missed(why));
         }
         let (payer, read_out) = plan.read_out;
         if read_out > 0 {
-            self.policy.copied_out(payer, read_out);
+            self.control.tell(payer, Event::CopiedOut { bytes: read_out });
         }
         let copied: usize = plan.copies.iter().chain(plan.staged.iter()).map(|c| c.len).sum();
         add(&self.counters.copied_bytes, copied as u64);
@@ -357,7 +360,7 @@ impl<M: Memory> Tracker<M> {
                             self.pin(v.extent, &mut plan.pins)?;
                             // (What was copied out before is as near as a copy would be.)
                             let first = self.extents.get(v.extent).rested <= 1;
-                            if !unmapped && first && len >= self.policy.threshold() {
+                            if !unmapped && first && len >= self.control.threshold() {
                                 let (site, bytes) = plan.read_out;
                                 let site = if bytes == 0 { v.site } else { site };
                                 plan.read_out = (site, bytes + len);
@@ -430,7 +433,7 @@ impl<M: Memory> Tracker<M> {
             let (run, unmapped) = self.views.covered_run(at, from.end);
             at = run.end;
             let core = run.core();
-            if unmapped || core.pages() < ISLAND_PAGES.max(self.policy.threshold() / PAGE / 2) {
+            if unmapped || core.pages() < ISLAND_PAGES.max(self.control.threshold() / PAGE / 2) {
                 continue;
             }
             let core = Span::sized(core.start, core.len().min(EXTENT_MAX_PAGES * PAGE));

@@ -1,12 +1,13 @@
 //! Input calls: what is unmapped is received into extents.
 
-use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
+use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::{Assign, InputPlan, MAX_PIECES, Target};
 use crate::view::View;
 use arrayvec::ArrayVec;
 use uncopy_counters::add;
+use uncopy_decide::{Act, Deed, Event};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Unfilled tails of extents that wait for the next part of a message.
@@ -63,6 +64,13 @@ impl<M: Memory> Tracker<M> {
         if !any {
             self.input_abandon(plan);
             self.passed_in_vain(buffers);
+            return;
+        }
+        plan.call = self.control.call();
+        if plan.call != 0 {
+            for &(addr, len) in buffers {
+                self.control.did(|| Deed::Receive { call: plan.call, addr, len });
+            }
         }
     }
 
@@ -74,17 +82,18 @@ impl<M: Memory> Tracker<M> {
         while let Some(s) = self.views.segments(Span::new(at, run.end)).next() {
             at = s.span.end;
             let core = s.span.core();
-            let paused = s.view.filter(|v| self.policy.backs_off(v.site));
+            let paused = s.view.filter(|v| self.control.act(v.site, Act::GiveBack));
             let Some(v) = paused else { continue };
             if core.pages() < ISLAND_PAGES {
                 // Parts of pages are taken up where that pays.
-                given |= self.policy.rests_long(v.site) && self.materialize_charged(s.span);
+                given |=
+                    self.control.act(v.site, Act::GiveBackAll) && self.materialize_charged(s.span);
             } else if v.extent == ExtentId::NONE {
                 self.untrack_and_populate(core, v.site);
                 given = true;
             } else {
                 // (Not all of it need be overwritten: what it holds stays.)
-                self.policy.page_work();
+                self.control.tell(NOBODY, Event::PageWork);
                 given |= self.make_ordinary(core).is_ok();
             }
         }
@@ -154,6 +163,9 @@ impl<M: Memory> Tracker<M> {
     /// `received` bytes arrived, in the order of the plan's targets: they become views. What must
     /// be copied (pages touched while the call waited) is in `plan.copies`; release afterwards.
     pub fn input_commit(&mut self, plan: &mut InputPlan, received: usize) {
+        if plan.call != 0 {
+            self.control.did(|| Deed::Received { call: plan.call, bytes: received });
+        }
         let spare = spare_targets(plan, received);
         let mut left = received;
         let mut taken = 0;
@@ -172,8 +184,8 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             let site = self.views.at(t.addr).map_or(0, |(_, v)| v.site);
-            self.policy.received(site);
-            self.policy.came_long(site);
+            self.control.tell(site, Event::Received);
+            self.control.tell(site, Event::FilledExtent);
             let a = Assign { addr: t.addr, len: got, extent, offset };
             taken += self.assign_or_copy(a, site, &mut plan.copies);
             self.keep_tail_open(extent);
@@ -194,14 +206,14 @@ impl<M: Memory> Tracker<M> {
         else {
             return;
         };
-        self.policy.received(site);
+        self.control.tell(site, Event::Received);
         let freed = |v: &View| v.extent == ExtentId::NONE;
         let any = spare
             .iter()
             .any(|s| self.views.segments(*s).any(|s| s.view.is_some_and(|v| freed(&v))));
         // (That nothing came at all, for now, says nothing of what will. It may leave a hole in a long range.)
         let room = self.registered.count() < self.limits.ranges / 2;
-        if !any || received == 0 || !room || !self.policy.came_short(site) {
+        if !any || received == 0 || !room || !self.control.act(site, Act::GiveBackRoom) {
             return;
         }
         for span in spare {
@@ -212,7 +224,7 @@ impl<M: Memory> Tracker<M> {
                 let core = s.span.core();
                 if !core.is_empty() {
                     // Nobody seems to use them: what the kernel provides if somebody does is soon enough.
-                    self.policy.untracked(v.site, 0);
+                    self.control.tell(v.site, Event::Untracked { pages: 0 });
                     self.untrack_pages(core);
                 }
                 if core != s.span {

@@ -6,13 +6,13 @@
 //! that was lent are dropped (`MADV_DONTNEED`) when it ends, as those are that were the program's (see `pool`).
 //! Whoever refers to them keeps them; our addresses get others.
 
-use super::Tracker;
 use super::limits::Lack;
+use super::{NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::OutputPlan;
 use uncopy_counters::add;
-use uncopy_decide::{LEND_MIN, SiteId};
+use uncopy_decide::{Act, Deed, Event, LEND_MIN, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Shortest piece that is lent, in bytes; shorter ones are copied beside the lent ones.
@@ -34,15 +34,14 @@ impl<M: Memory> Tracker<M> {
     pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize) {
         let c = self.counters;
         let total: usize = plan.pieces.iter().map(|p| p.1).sum();
-        let least = self.policy.lend_from();
-        if plan.gathered < least {
+        if !self.control.act(NOBODY, Act::ByReference { bytes: plan.gathered }) {
             return add(&c.unlent_small, 1);
         }
-        let site = self.policy.site(caller, total);
-        if !self.policy.allows_lending(site, self.policy.threshold().max(total)) {
+        let site = self.control.site(caller, total);
+        if !self.control.act(site, Act::Lend(self.control.threshold().max(total))) {
             return add(&c.unlent_resting, 1);
         }
-        let enough = if self.policy.trusts(site) { 1 } else { PASSES_UNPROVED };
+        let enough = if self.control.act(site, Act::Trust) { 1 } else { PASSES_UNPROVED };
         let (mut lent, mut bytes, mut once) = (0u64, 0, false);
         for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
             if id == ExtentId::NONE || len < PIECE_MIN {
@@ -61,7 +60,8 @@ impl<M: Memory> Tracker<M> {
                 once = true;
             }
         }
-        if bytes < least || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
+        let pays = self.control.act(NOBODY, Act::ByReference { bytes });
+        if !pays || total - bytes > BESIDE_MAX.max(bytes / BESIDE_SHARE) {
             return add(if once { &c.unlent_sent_once } else { &c.unlent_small }, 1);
         }
         for (i, &id) in plan.extents.iter().enumerate() {
@@ -77,6 +77,9 @@ impl<M: Memory> Tracker<M> {
     /// it came about. Unpins the extents.
     pub fn output_done(&mut self, plan: &mut OutputPlan, sent: usize, lent: bool) {
         let mut left = sent;
+        if plan.call != 0 {
+            self.control.did(|| Deed::Sent { call: plan.call, bytes: sent });
+        }
         let (mut bytes, mut pages) = (0, 0);
         for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
             let part = len.min(left);
@@ -102,10 +105,10 @@ impl<M: Memory> Tracker<M> {
             let cold = plan.cold.min(sent);
             // (What was sent before is as near as a copy would be.)
             let read = if plan.again { cold } else { plan.gathered.min(sent) };
-            self.policy.gathered(plan.payer, read, cold);
+            self.control.tell(plan.payer, Event::Gathered { bytes: read, cold });
         }
         if bytes > 0 {
-            self.policy.lent(plan.lender, bytes, pages);
+            self.control.tell(plan.lender, Event::Lent { bytes, pages });
             add(&self.counters.lent_bytes, bytes as u64);
             add(&self.counters.lent_sends, 1);
         }
@@ -116,12 +119,12 @@ impl<M: Memory> Tracker<M> {
     /// pages become a view. Returns whether any did.
     pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
         let core = span.core();
-        let least = self.policy.lend_from();
-        if core.len() < LEND_MIN || total < least || !self.books_have_room() {
+        let pays = self.control.act(NOBODY, Act::ByReference { bytes: total });
+        if core.len() < LEND_MIN || !pays || !self.books_have_room() {
             return false;
         }
-        let site = self.policy.site(caller, total);
-        if !self.policy.allows_lending(site, self.policy.threshold().max(total)) {
+        let site = self.control.site(caller, total);
+        if !self.control.act(site, Act::Lend(self.control.threshold().max(total))) {
             add(&self.counters.unlent_resting, 1);
             return false;
         }

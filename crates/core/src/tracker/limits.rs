@@ -1,6 +1,6 @@
 //! Limits, and least-recently-used views that give way to them (zIO 3.1.7).
 
-use super::Tracker;
+use super::{Limits, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory};
 use uncopy_counters::add;
@@ -23,6 +23,11 @@ pub(super) enum Lack {
 }
 
 impl<M: Memory> Tracker<M> {
+    /// What may be used up at most.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
     pub(super) fn exhausted(&mut self, lack: Lack) {
         let c = self.counters;
         let why = match lack {

@@ -8,6 +8,7 @@ use uncopy_counters::add;
 
 use crate::view::View;
 use crate::views::Views;
+use uncopy_decide::{Deed, Event};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// What was detached is reattached, or forgotten, by this.
@@ -26,6 +27,7 @@ pub(super) struct Leaving {
 impl<M: Memory> Tracker<M> {
     /// The program freed `len` bytes at `addr`: nobody is owed their content any more.
     pub fn freed(&mut self, addr: usize, len: usize) {
+        self.control.did(|| Deed::Freed { addr, len });
         let span = Span::sized(addr, len);
         let mut at = span.start;
         while at < span.end {
@@ -40,9 +42,9 @@ impl<M: Memory> Tracker<M> {
                     |v: &View| v.extent != ExtentId::NONE && !self.extents.get(v.extent).useful;
                 if first.as_ref().is_some_and(wasted) {
                     let end = first.map_or(run.start, |v| v.end.min(run.end));
-                    self.policy.wasted(site, end - run.start);
+                    self.control.tell(site, Event::Wasted { bytes: end - run.start });
                 }
-                self.policy.freed(site);
+                self.control.tell(site, Event::Freed);
                 self.views.assign(
                     run,
                     ExtentId::NONE,
@@ -60,6 +62,7 @@ impl<M: Memory> Tracker<M> {
     /// The kernel removed the mapping of `span` (munmap, brk, a mapping over it): all that was
     /// known of it is void.
     pub fn munmapped(&mut self, span: Span) {
+        self.control.did(|| Deed::Unmapped { addr: span.start, len: span.len() });
         self.views.remove(span.hull(), &mut self.extents, &mut self.backing);
         self.forget_registration(span.hull());
         self.excluded.munmapped(span.hull());
@@ -78,6 +81,7 @@ impl<M: Memory> Tracker<M> {
     /// The kernel moved the mapping of `len` bytes at `from` to `to`, with its missing pages and
     /// its registration.
     pub fn remapped(&mut self, from: usize, to: usize, len: usize) {
+        self.control.did(|| Deed::Remapped { from, to, len });
         let (old, new) = (Span::sized(from, len), Span::sized(to, len));
         self.views.remove(new, &mut self.extents, &mut self.backing);
         self.registered.remove(new);
@@ -115,6 +119,7 @@ impl<M: Memory> Tracker<M> {
     /// Forgets all tracking of `span` without touching memory or kernel: its mapping is about to
     /// go away inside the allocator, and its addresses may come back before the kernel's report.
     pub fn forget(&mut self, span: Span) {
+        self.control.did(|| Deed::Unmapped { addr: span.core().start, len: span.core().len() });
         self.views.remove(span.core(), &mut self.extents, &mut self.backing);
         self.forget_registration(span.core());
         self.gauges();
@@ -123,6 +128,7 @@ impl<M: Memory> Tracker<M> {
     /// Untracks `span`, whose content nobody needs: its unmapped pages read as
     /// zeros.
     pub fn untrack(&mut self, span: Span) {
+        self.control.did(|| Deed::Untracked { addr: span.start, len: span.len() });
         let span = span.hull();
         self.views.remove(span, &mut self.extents, &mut self.backing);
         self.unregister_within(span);
@@ -145,6 +151,7 @@ impl<M: Memory> Tracker<M> {
     /// addresses may belong to somebody else before the kernel's report of it is read. What it was is kept aside: if
     /// the kernel refuses, and somebody touches it before [`Tracker::reattach`], his fault is answered from there.
     pub fn detach(&mut self, span: Span) -> Detached {
+        self.control.did(|| Deed::Unmapped { addr: span.start, len: span.len() });
         let views = self.views.split_off(span, &mut self.extents);
         let mut registered = Vec::new();
         let mut at = span.start;

@@ -60,7 +60,7 @@ use crate::views::Views;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 use uncopy_counters::Counters;
-use uncopy_decide::Policy;
+use uncopy_decide::{Control, Deed, SiteId, Witness};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::PAGE;
@@ -70,6 +70,8 @@ use uncopy_ranges::span::PAGE;
 const ISLAND_PAGES: usize = 4;
 /// Largest extent, in pages: offsets are 32 bits wide.
 const EXTENT_MAX_PAGES: usize = (1 << 30) / PAGE;
+/// Whom what is no call site's doing is put down to.
+const NOBODY: SiteId = 0;
 
 /// What may be used up at most.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +107,7 @@ pub struct Tracker<M> {
     excluded: Excluded,
     /// Views of what is about to be unmapped, by the number of the call; see [`Tracker::detach`].
     leaving: Vec<Leaving>,
-    policy: Policy,
+    control: Control,
     limits: Limits,
     filter: &'static Filter,
     counters: &'static Counters,
@@ -132,7 +134,7 @@ impl<M: Memory> Tracker<M> {
         memory: M,
         shape: PoolShape,
         limits: Limits,
-        policy: Policy,
+        control: impl Into<Control>,
         filter: &'static Filter,
         counters: &'static Counters,
     ) -> Self {
@@ -145,7 +147,7 @@ impl<M: Memory> Tracker<M> {
             registered: Ranges::new(),
             excluded: Excluded::new(),
             leaving: Vec::new(),
-            policy,
+            control: control.into(),
             limits,
             filter,
             counters,
@@ -163,6 +165,16 @@ impl<M: Memory> Tracker<M> {
             in_vain: 0,
             pieces: Vec::with_capacity(PIECES),
         }
+    }
+
+    /// From now on `witness` sees what the program does and what the controller is told; `None`: nobody does.
+    pub fn witnessed_by(&mut self, witness: Option<Box<dyn Witness>>) {
+        self.control.witnessed_by(witness);
+    }
+
+    /// The program did something that is noted where it comes from, because the tracker does the same for reasons of its own.
+    pub fn did(&mut self, deed: Deed) {
+        self.control.did(|| deed);
     }
 
     fn gauges(&self) {

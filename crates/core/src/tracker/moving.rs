@@ -1,13 +1,13 @@
 //! From resident to unmapped, and to ordinary memory again: registering, moving out, untracking.
 
 use super::limits::Lack;
-use super::{ISLAND_PAGES, Tracker};
+use super::{ISLAND_PAGES, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{Memory, Piece, Stop};
 use crate::plan::MAX_PIECES;
 use arrayvec::ArrayVec;
 use uncopy_counters::add;
-use uncopy_decide::SiteId;
+use uncopy_decide::{Deed, Event, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that are populated or moved in at once: the lock is held meanwhile.
@@ -22,8 +22,6 @@ const MISLED_MAX: usize = 32;
 const IN_VAIN_MAX: usize = 64;
 /// one of input counts for so many, where its site rests for long.
 pub(super) const IN_VAIN_RESTS: usize = 4;
-/// The account of what is no call site's doing.
-const NOBODY: SiteId = 0;
 
 impl<M: Memory> Tracker<M> {
     /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and
@@ -34,7 +32,11 @@ impl<M: Memory> Tracker<M> {
         discard: bool,
         site: SiteId,
     ) -> Option<(usize, Span)> {
-        if self.excluded.touches(span) || !self.register(span, site) {
+        if self.excluded.touches(span) {
+            self.control.did(|| Deed::Refused { addr: span.start, len: span.len() });
+            return None;
+        }
+        if !self.register(span, site) {
             return None;
         }
         let pages = span.pages();
@@ -61,10 +63,12 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.moves, calls);
         add(&self.counters.moved_pages, moved as u64);
         if matches!(taken.stop, Stop::Busy | Stop::Unsuitable) {
+            let addr = span.start + gone * PAGE;
+            self.control.did(|| Deed::Refused { addr, len: PAGE });
             add(&self.counters.refusals, 1);
-            self.policy.refused(site);
+            self.control.tell(site, Event::Refused);
         }
-        self.policy.moved(site, calls, gone);
+        self.control.tell(site, Event::Moved { calls, pages: gone });
         self.displaced = (self.displaced + moved).min(DISPLACED_MAX);
         self.backing.pool.vacant.give(slot + vacant, pages - vacant);
         let unmapped = Span::sized(span.start, gone * PAGE);
@@ -110,10 +114,11 @@ impl<M: Memory> Tracker<M> {
                 return false;
             }
             add(&self.counters.registrations, 1);
-            self.policy.registered(site);
+            self.control.tell(site, Event::Registered);
             if self.memory.register(gap).is_err() {
+                self.control.did(|| Deed::Refused { addr: gap.start, len: gap.len() });
                 add(&self.counters.refusals, 1);
-                self.policy.refused(site);
+                self.control.tell(site, Event::Refused);
                 return false;
             }
             self.registered.insert(gap);
@@ -135,9 +140,9 @@ impl<M: Memory> Tracker<M> {
             filled = self.memory.fill(there, &[Piece::Zero { len: there.len() }]).0;
             self.displaced -= filled;
             add(&self.counters.populated_pages, filled as u64);
-            self.policy.populated(site, filled);
+            self.control.tell(site, Event::Populated { pages: filled });
         }
-        self.policy.untracked(site, pages.pages() - filled);
+        self.control.tell(site, Event::Untracked { pages: pages.pages() - filled });
         self.untrack_pages(pages);
     }
 
@@ -164,7 +169,7 @@ impl<M: Memory> Tracker<M> {
 
     /// The same of an input to `buffers`, or an output from them.
     pub(super) fn passed_in_vain(&mut self, buffers: &[(usize, usize)]) {
-        let large = self.policy.threshold();
+        let large = self.control.threshold();
         let mut weight = 1;
         for span in buffers.iter().map(|&(addr, len)| Span::sized(addr, len)) {
             if self.registered.touches(span) {
@@ -184,7 +189,7 @@ impl<M: Memory> Tracker<M> {
         let mut at = pages.start;
         while let Some(there) = self.registered.next_in(at, pages.end) {
             at = there.end;
-            self.policy.untracked(site, 0);
+            self.control.tell(site, Event::Untracked { pages: 0 });
             self.untrack_pages(there);
         }
     }

@@ -5,6 +5,7 @@ use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::OutputPlan;
 use uncopy_counters::add;
+use uncopy_decide::Deed;
 use uncopy_ranges::span::Span;
 
 /// After so many bytes received and sent, what was filled or sent before has left the cache (of one core).
@@ -29,6 +30,12 @@ impl<M: Memory> Tracker<M> {
             self.unpin(&mut plan.pins);
         } else {
             add(&self.counters.output_bytes, plan.gathered as u64);
+            plan.call = self.control.call();
+            if plan.call != 0 {
+                for &(addr, len) in buffers {
+                    self.control.did(|| Deed::Send { call: plan.call, addr, len });
+                }
+            }
         }
     }
 
@@ -45,9 +52,9 @@ impl<M: Memory> Tracker<M> {
                     // Empty memory is sent by nobody who means it: let the faults answer.
                     Some(v) if v.extent == ExtentId::NONE => return None,
                     Some(v) => {
+                        plan.worn |= self.is_worn(v);
                         let e = self.extents.get(v.extent);
                         plan.again |= e.passes > 0 || v.offset < e.mark;
-                        plan.worn |= self.is_worn(v);
                         if plan.payer == 0 && !e.adopted {
                             plan.payer = v.site;
                         }

@@ -1,10 +1,10 @@
 //! The pool's free pages, by what is behind them.
 
-use super::Tracker;
+use super::{NOBODY, Tracker};
 use crate::extents::Extent;
 use crate::memory::Memory;
 use uncopy_counters::add;
-use uncopy_decide::SiteId;
+use uncopy_decide::{Event, SiteId};
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
 use uncopy_ranges::span::PAGE;
 
@@ -172,10 +172,10 @@ impl<M: Memory> Tracker<M> {
             }
             self.backing.pool.held_pages -= run.pages;
             if run.lent {
-                self.policy.dropped(run.site, run.pages);
+                self.control.tell(run.site, Event::Dropped { pages: run.pages });
                 add(&self.counters.dropped_pages, run.pages as u64);
             } else {
-                self.policy.page_work();
+                self.control.tell(NOBODY, Event::PageWork);
                 add(&self.counters.retired_pages, run.pages as u64);
             }
             self.backing.pool.vacate(run.page, run.pages);
@@ -206,7 +206,7 @@ impl<M: Memory> Tracker<M> {
         if self.backing.pool.ready_pages() <= 2 * READY_PAGES {
             return;
         }
-        self.policy.page_work();
+        self.control.tell(NOBODY, Event::PageWork);
         while self.backing.pool.ready_pages() > READY_PAGES {
             if let Some((page, pages)) = self.backing.pool.recent.take_any() {
                 self.backing.pool.ready.give(page, pages);

@@ -8,7 +8,7 @@ use crate::memory::Memory;
 use crate::plan::{Assign, InputPlan};
 use crate::regions::RegionId;
 use uncopy_counters::add;
-use uncopy_decide::{Reason, SiteId};
+use uncopy_decide::{Act, Event, Reason, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 impl<M: Memory> Tracker<M> {
@@ -27,30 +27,30 @@ impl<M: Memory> Tracker<M> {
         plan: &mut InputPlan,
     ) -> bool {
         let total = received.iter().map(|r| r.len()).sum();
-        if total < self.policy.threshold() || !fit(buffers, total) || !self.books_have_room() {
+        if total < self.control.threshold() || !fit(buffers, total) || !self.books_have_room() {
             return false;
         }
-        let site = self.policy.site(caller, total);
-        if !self.policy.allows(site, total) {
-            self.policy.missed(site, Reason::Resting);
+        let site = self.control.site(caller, total);
+        if !self.control.act(site, Act::Elide(total)) {
+            self.control.tell(site, Event::Missed(Reason::Resting));
             return false;
         }
         self.clock += 1;
         if !self.take_in(region, received, plan) {
-            self.policy.missed(site, Reason::ExhaustedBooks);
+            self.control.tell(site, Event::Missed(Reason::ExhaustedBooks));
             return false;
         }
         let before = self.obstacles();
         let viewed = self.view_received(buffers, received, site, plan);
         self.traffic += total as u64;
         if viewed > 0 {
-            self.policy.elided(site, viewed);
+            self.control.tell(site, Event::Elided { bytes: viewed });
             add(&self.counters.elided_copies, 1);
             add(&self.counters.elided_bytes, viewed as u64);
             add(&self.counters.input_bytes, viewed as u64);
         } else {
             let why = self.met_since(before).unwrap_or(Reason::Resident);
-            self.policy.missed(site, why);
+            self.control.tell(site, Event::Missed(why));
         }
         add(&self.counters.copied_bytes, (total - viewed) as u64);
         if plan.copies.is_empty() {

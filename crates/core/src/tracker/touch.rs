@@ -1,10 +1,11 @@
 //! Touches: pages are composed from their views, and the views end.
 
 use super::moving::POPULATE_MAX;
-use super::{Fault, Tracker};
+use super::{Fault, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory, Piece};
 use uncopy_counters::add;
+use uncopy_decide::{Deed, Event};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// Sequential faults fill twice as many pages each time, up to this many.
@@ -15,11 +16,12 @@ pub(super) const PIECES: usize = 2 * PAGE;
 impl<M: Memory> Tracker<M> {
     /// Whether the faults that come now were taken on the core that answers them.
     pub fn answers_near(&mut self, near: bool) {
-        self.policy.answers_near(near);
+        self.control.tell(NOBODY, Event::AnswersNear(near));
     }
 
     /// The program (or the kernel on its behalf) touched the missing page at `addr`.
     pub fn fault(&mut self, addr: usize) -> Fault {
+        self.control.did(|| Deed::Touch { addr });
         let page = page_down(addr);
         let Some((_, v)) = self.views.at(page) else {
             add(&self.counters.empty_faults, 1);
@@ -36,7 +38,7 @@ impl<M: Memory> Tracker<M> {
             while end < reach.end && self.empty_page(end) {
                 end += PAGE;
             }
-            self.policy.reused(v.site);
+            self.control.tell(v.site, Event::Reused);
             self.untrack_and_populate(Span::new(page, end), v.site);
             self.gauges();
             return Fault::Resolved;
@@ -65,7 +67,7 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.touched_pages, ((end - page) / PAGE) as u64);
         self.last_fault_end = end;
         let filled = if moved == 0 { (end - page) / PAGE } else { 1 };
-        self.policy.fault(v.site, filled);
+        self.control.tell(v.site, Event::Fault { pages: filled });
         self.gauges();
         Fault::Resolved
     }

@@ -1,16 +1,13 @@
 //! What each event earns or costs the call site that it is due to.
 
 use super::{FINDING_OUT, Policy};
-use crate::costs::{COLD_OUTPUT, COLD_OUTPUT_8THS, share_of_mb};
+use crate::costs::{COLD_OUTPUT, COLD_OUTPUT_8THS, WARM_8THS, share_of_mb};
 use crate::records::bump;
 use crate::scale::Bookkeeping;
 use crate::site::SiteId;
 
 /// Faults weigh more than they cost: they are mis-speculation, not investment.
 const FAULT_WEIGHT: i64 = 4;
-/// How much of a copy's price an output pays for bytes that are in the cache: the copy would have left them one level nearer to the processor, and whoever reads them next
-/// waits for what the copy waited for. So of several copies of the same bytes the first saves least.
-const WARM_8THS: i64 = 2;
 /// So many inputs that fill none of their extents have the freed pages of the last one's buffer untracked;
 const SHORT_MAX: u8 = 64;
 /// one that fills an extent undoes so many.
@@ -53,14 +50,6 @@ impl Policy {
             return;
         }
         self.weigh(site);
-        let s = &mut self.sites[site as usize];
-        s.audited = false;
-        if s.unaudited > 0 {
-            s.unaudited -= 1;
-            if s.unaudited == 0 {
-                self.audit(site);
-            }
-        }
     }
 
     /// From now on faults are answered on the core that took them, or not.

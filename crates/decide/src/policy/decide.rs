@@ -5,7 +5,7 @@ use crate::records::UNTRIED;
 use crate::regime::Regime;
 use crate::site::SiteId;
 use crate::trial::{LOSS_MAX, Outcome, Progress};
-use crate::window::Window;
+use crate::window::{Times, Window};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// A rest of so many copies is long enough for registering the site's buffers once more after it.
@@ -79,9 +79,8 @@ impl Policy {
     }
 
     /// The program's large copies have come to `copied` bytes by now. Returns what a trial has come to that ended with that.
-    pub fn try_regimes(&mut self, copied: u64) -> Option<Outcome> {
+    pub(super) fn try_regimes(&mut self, copied: u64, times: Option<Times>) -> Option<Outcome> {
         let (elided, saved) = (self.elided, self.saved - self.spent);
-        let times = if self.backoff { (self.now)() } else { None };
         let now = times.map(|times| Progress { times, copied, elided, saved });
         let mut outcome = None;
         match now {

@@ -8,10 +8,12 @@
 //!
 //! | file | one idea |
 //! | --- | --- |
+//! | `answers` | the boundary: what it is told and asked |
 //! | `decide` | whether a copy is to be elided, now |
 //! | `charges` | what each event earns or costs |
 //! | `rest` | debt, and how long it is paid for |
 
+mod answers;
 mod charges;
 mod decide;
 mod rest;
@@ -24,7 +26,8 @@ use crate::records::{RECORDS, Record, Records};
 use crate::scale::{Charged, Scale};
 use crate::site::{SiteId, class, hash, key, slot};
 use crate::trial::Trial;
-use crate::window::{Times, Window};
+use crate::window::Window;
+use answers::Due;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Most credit that a site can hold, in ns, and begins with where no other has fallen into debt: what it may
@@ -83,8 +86,8 @@ pub struct Policy {
     records: &'static Records,
     /// What copies cost in this program.
     copies: &'static CopyPrices,
-    /// How late it is.
-    now: fn() -> Option<Times>,
+    /// What it waits to be told the time for.
+    due: Option<Due>,
     /// How much dearer our own books are in it.
     scale: Scale,
     /// Faults are answered on the core that took them.
@@ -122,7 +125,7 @@ impl Policy {
             pauses,
             records: &NOBODYS,
             copies: &UNKNOWN,
-            now: || None,
+            due: None,
             scale: Scale::default(),
             near: false,
             recorded: 0,
@@ -150,13 +153,6 @@ impl Policy {
     #[must_use]
     pub fn priced_by(mut self, copies: &'static CopyPrices) -> Self {
         self.copies = copies;
-        self
-    }
-
-    /// Asks `now` how late it is, now and then.
-    #[must_use]
-    pub fn timed_by(mut self, now: fn() -> Option<Times>) -> Self {
-        self.now = now;
         self
     }
 

@@ -1,9 +1,10 @@
 //! Accounts: when a site falls into debt, how long it rests, what it goes on with.
 
+use super::answers::Due;
 use super::{AUDIT, CREDIT_MAX, FINDING_OUT, Policy};
 use crate::records::{RECORDS, bump};
 use crate::site::{SiteId, slot};
-use crate::window::{Verdict, Window};
+use crate::window::{Times, Verdict, Window};
 use core::sync::atomic::Ordering::Relaxed;
 
 pub(super) const FIRST_PAUSE: u32 = 256;
@@ -16,14 +17,16 @@ impl Policy {
     #[inline]
     pub(super) fn weigh(&mut self, site: SiteId) {
         if self.sites[site as usize].window.elided() {
-            self.window_ends(site);
+            self.due = Some(Due::Window(site));
+        } else {
+            self.weighed(site);
         }
     }
 
     #[cold]
-    fn window_ends(&mut self, site: SiteId) {
+    pub(super) fn window_ends(&mut self, site: SiteId, now: Option<Times>) {
         let s = &mut self.sites[site as usize];
-        match s.window.end((self.now)(), self.saved) {
+        match s.window.end(now, self.saved) {
             Verdict::Unknown => {}
             Verdict::Worth => s.light = false,
             Verdict::Light => {
@@ -31,18 +34,30 @@ impl Policy {
                 self.rest(site);
             }
         }
+        self.weighed(site);
     }
 
-    /// The copies of `len` bytes for `caller` are not made by the processor: nobody times them.
-    pub fn never_audit(&mut self, caller: usize, len: usize) {
-        let site = self.site(caller, len);
+    #[inline]
+    fn weighed(&mut self, site: SiteId) {
+        let s = &mut self.sites[site as usize];
+        s.audited = false;
+        if s.unaudited > 0 {
+            s.unaudited -= 1;
+            if s.unaudited == 0 {
+                self.audit(site);
+            }
+        }
+    }
+
+    /// The copies of `site` are not made by the processor: nobody times them.
+    pub(super) fn never_audit(&mut self, site: SiteId) {
         self.sites[site as usize].unaudited = 0;
         self.never_try(site);
     }
 
     /// Lets a site rest whose copies were never timed.
     #[cold]
-    pub(super) fn audit(&mut self, site: SiteId) {
+    fn audit(&mut self, site: SiteId) {
         let s = &mut self.sites[site as usize];
         if self.copies.timed(s.key) {
             return;

@@ -1,11 +1,39 @@
 use super::rest::FIRST_PAUSE;
 use super::*;
+use crate::controller::Controller;
+use crate::event::Event;
 use crate::regime::Regime;
 use crate::trial::{LOSS_MAX, Outcome};
+use crate::window::Times;
 
 fn policy() -> Policy {
     let pauses = Box::leak(Box::new(Pauses::new()));
     Policy::new(32 << 10, true, Costs::REFERENCE, pauses)
+}
+
+/// The same, of a program whose time is known.
+fn timed() -> Policy {
+    USED.set(Some(Times::default()));
+    policy()
+}
+
+/// So much time passes, where it is known.
+fn pass(ns: u64) {
+    USED.set(USED.get().map(|t| Times { cpu: t.cpu + ns, wall: t.wall + ns }));
+}
+
+impl Policy {
+    /// [`Policy::earn`], and the time if it is asked for.
+    fn earns(&mut self, site: SiteId, bytes: usize, cost: i64) {
+        self.earn(site, bytes, cost);
+        self.time(USED.get());
+    }
+
+    /// The program's large copies have come to `copied` bytes.
+    fn has_copied(&mut self, copied: u64) -> Option<Outcome> {
+        let asks = self.event(0, Event::Copied { total: copied });
+        asks.then(|| self.time(USED.get())).flatten()
+    }
 }
 
 #[test]
@@ -36,7 +64,7 @@ fn a_site_that_earns_survives_a_fault_now_and_then() {
             rested += 1;
             continue;
         }
-        p.earn(site, 512 << 10, p.costs.elide);
+        p.earns(site, 512 << 10, p.costs.elide);
         p.charge(site, p.costs.fault);
     }
     assert_eq!(rested, AUDIT, "nothing but its audit");
@@ -64,19 +92,18 @@ fn what_a_site_may_waste_grows_with_the_size_of_its_copies() {
 }
 
 thread_local! {
-    /// How late it is for the test's program.
-    static USED: core::cell::Cell<Times> = const { core::cell::Cell::new(Times { cpu: 0, wall: 0 }) };
+    /// How late it is for the test's program; `None`: it cannot be known.
+    static USED: core::cell::Cell<Option<Times>> = const { core::cell::Cell::new(None) };
 }
 
 /// `site` elides `copies`, as far as it may; `between` ns pass from one to the next. Returns how many rested.
 fn elides(p: &mut Policy, site: SiteId, len: usize, copies: u32, between: u64) -> u32 {
     (0..copies).fold(0, |rested, _| {
-        let Times { cpu, wall } = USED.get();
-        USED.set(Times { cpu: cpu + between, wall: wall + between });
+        pass(between);
         if !p.allows(site, len) {
             return rested + 1;
         }
-        p.earn(site, len, p.costs.again);
+        p.earns(site, len, p.costs.again);
         rested
     })
 }
@@ -91,7 +118,7 @@ fn a_site_that_saves_next_to_nothing_of_what_its_process_does_rests_for_longer_a
         (1 << 20, 200_000, false),
         (1 << 20, 2_000_000, true),
     ] {
-        let mut p = policy().timed_by(|| Some(USED.get()));
+        let mut p = timed();
         let site = p.site(0x1234, len);
         let rested = elides(&mut p, site, len, copies, between);
         assert_eq!(rested > copies * 9 / 10, rests, "{between}: {rested} of {copies} rested");
@@ -103,7 +130,7 @@ fn a_site_that_saves_next_to_nothing_of_what_its_process_does_rests_for_longer_a
 
 #[test]
 fn a_site_that_still_invests_is_not_weighed_by_what_it_saves() {
-    let mut p = policy().timed_by(|| Some(USED.get()));
+    let mut p = timed();
     // (A copy saves a little less than its part, moving a little more than that is spent.)
     let (len, between, moves) = (1 << 20, 1_300_000, 21);
     let site = p.site(0x1234, len);
@@ -136,7 +163,7 @@ fn small_views_that_go_on_being_copied_while_a_site_rests_lengthen_no_pause_and_
     let credit = p.sites[site as usize].credit;
     for left in (1..=AUDIT).rev() {
         assert_eq!(p.pauses.left[p.slot(site)].load(Relaxed), left);
-        p.earn(site, 100, p.costs.elide);
+        p.earns(site, 100, p.costs.elide);
         p.moved(site, 100, 1_000);
         assert!(!p.allows(site, len));
     }
@@ -147,7 +174,7 @@ fn small_views_that_go_on_being_copied_while_a_site_rests_lengthen_no_pause_and_
     p.charge(site, CREDIT_MAX + 1);
     let shift = p.sites[site as usize].pause_shift;
     for _ in 1..FIRST_PAUSE {
-        (0..20).for_each(|_| p.earn(site, 100, p.costs.elide));
+        (0..20).for_each(|_| p.earns(site, 100, p.costs.elide));
         assert!(!p.allows(site, len));
     }
     assert!(p.allows(site, len) || p.allows(site, len), "as long as it was to rest");
@@ -175,7 +202,7 @@ fn a_new_site_begins_with_less_where_others_fell_into_debt_until_they_earn_again
     p.charge(new, 1);
     assert!(!p.allows(new, 1 << 20));
     for site in [bad, new] {
-        p.earn(site, 1 << 30, 0);
+        p.earns(site, 1 << 30, 0);
     }
     let later = p.site(0x9abc, 1 << 20);
     p.charge(later, CREDIT_MAX);
@@ -190,7 +217,7 @@ fn a_site_that_was_never_timed_rests_once_to_be_timed_and_goes_on_with_its_own_p
     let site = p.site(caller, len);
     let mut elided = 0;
     while p.allows(site, len) {
-        p.earn(site, len, p.costs.again);
+        p.earns(site, len, p.costs.again);
         elided += 1;
     }
     assert_eq!(elided, AUDIT_AFTER);
@@ -203,7 +230,7 @@ fn a_site_that_was_never_timed_rests_once_to_be_timed_and_goes_on_with_its_own_p
     assert!(p.copy_mb(site) < p.costs.copy_mb / 3);
     for _ in 0..10 * AUDIT_AFTER {
         assert!(p.allows(site, len));
-        p.earn(site, len, p.costs.again);
+        p.earns(site, len, p.costs.again);
     }
 }
 
@@ -213,19 +240,18 @@ fn try_until(p: &mut Policy, copied: &mut u64, best: Regime, regime: Regime) {
         if p.pauses.regime() == regime {
             return;
         }
-        let Times { cpu, wall } = USED.get();
         let took = if p.pauses.regime() == best { 1_000_000 } else { 2_000_000 };
-        USED.set(Times { cpu: cpu + took, wall: wall + took });
+        pass(took);
         *copied += 16 << 20;
         p.elided += if best == Regime::None { 16 << 20 } else { 0 };
-        p.try_regimes(*copied);
+        p.has_copied(*copied);
     }
     panic!("never");
 }
 
 #[test]
 fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference() {
-    let mut p = policy().timed_by(|| Some(USED.get()));
+    let mut p = timed();
     let len = 1 << 20;
     let (rests, elides, lends) = (p.site(1, len), p.site(2, len), p.site(3, len));
     assert!(p.allows_lending(lends, len));
@@ -238,7 +264,7 @@ fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference(
     for site in [rests, elides] {
         for _ in 0..2 * FIRST_PAUSE {
             assert!(p.allows(site, len) && !p.paused(site) && p.trusts(site));
-            p.earn(site, len, p.costs.again);
+            p.earns(site, len, p.costs.again);
             p.fault(site, 1);
         }
     }
@@ -254,7 +280,7 @@ fn while_all_sites_elide_no_account_is_kept_but_of_those_that_send_by_reference(
 
 #[test]
 fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference() {
-    let mut p = policy().timed_by(|| Some(USED.get()));
+    let mut p = timed();
     let len = 1 << 20;
     let (elides, lends) = (p.site(1, len), p.site(2, len));
     assert!(p.allows(elides, len) && p.allows_lending(lends, len));
@@ -290,7 +316,7 @@ fn a_fault_costs_what_it_costs_where_it_is_answered() {
 
 #[test]
 fn faults_without_end_end_a_trial_at_once() {
-    let mut p = policy().timed_by(|| Some(USED.get()));
+    let mut p = timed();
     let site = p.site(1, 1 << 20);
     let mut copied = 0;
     try_until(&mut p, &mut copied, Regime::All, Regime::All);
@@ -300,26 +326,26 @@ fn faults_without_end_end_a_trial_at_once() {
     });
     assert!(faults.unwrap() <= LOSS_MAX / p.costs.fault + 1);
     // It stays so, whatever is elided until that is looked at.
-    p.earn(site, 1 << 30, 0);
-    assert_eq!(p.try_regimes(copied), Some(Outcome::Lost));
+    p.earns(site, 1 << 30, 0);
+    assert_eq!(p.has_copied(copied), Some(Outcome::Lost));
     assert_eq!(p.pauses.regime(), Regime::Accounts);
     assert!(p.allows(site, 1 << 20), "its own account was not charged");
     // What copies save makes up for them.
     try_until(&mut p, &mut copied, Regime::All, Regime::All);
     for _ in 0..100_000 {
         p.fault(site, 1);
-        p.earn(site, 1 << 20, p.costs.again);
+        p.earns(site, 1 << 20, p.costs.again);
     }
     assert_eq!(p.pauses.regime(), Regime::All);
 }
 
 #[test]
 fn sites_that_are_never_left_alone_need_no_trial() {
-    let mut p = policy().timed_by(|| Some(USED.get()));
+    let mut p = timed();
     p.backoff = false;
     for i in 1..5_000 {
-        USED.set(Times { cpu: i * 2_000_000, wall: i * 2_000_000 });
-        assert_eq!(p.try_regimes(i * (16 << 20)), None);
+        pass(2_000_000);
+        assert_eq!(p.has_copied(i * (16 << 20)), None);
         assert_eq!(p.pauses.regime(), Regime::Accounts);
     }
 }
@@ -331,7 +357,7 @@ fn small_copies_that_cost_more_than_they_save_rest_and_large_ones_of_the_same_si
     for _ in 0..20_000 {
         for (site, len, elided) in [(small, 16 << 10, 8 << 10), (large, 1 << 20, 1 << 20)] {
             if !p.pauses.rests(0x1234, len) {
-                p.earn(site, elided, p.costs.elide + p.costs.input);
+                p.earns(site, elided, p.costs.elide + p.costs.input);
             }
         }
     }

@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 use uncopy_copies::{Copies, near};
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_counters::add;
+use uncopy_decide::Deed;
 use uncopy_kernel::{critical, early};
 use uncopy_process::process::Process;
 use uncopy_stack::copy::{Source, copy};
@@ -207,12 +208,15 @@ unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usiz
         }
         // What it costs where its site rests is what eliding it would save.
         let started = match done {
-            Done::Rests(left) => PROCESS.space.time_resting(left),
+            Done::Rests(left) => {
+                let (to, from) = (dst as usize, src as usize);
+                PROCESS.space.rests(left, Deed::Copy { to, from, len: n, caller, input: true })
+            }
             _ => None,
         };
         let dst = real::copy_bytes(dst.cast(), src.cast(), n);
         if let Some(lap) = started {
-            PROCESS.space.statistics.shared.copies.took(caller, n, lap.taken());
+            PROCESS.space.timed(caller, n, lap.taken());
         }
         dst.cast()
     }

@@ -1,0 +1,112 @@
+//! What the tracker holds of all this: a controller, a clock for it, and perhaps a witness.
+
+use crate::controller::Controller;
+use crate::deed::{Deed, Witness};
+use crate::event::{Act, Event};
+use crate::policy::Policy;
+use crate::scale::Charged;
+use crate::site::SiteId;
+use crate::trial::Outcome;
+use crate::window::Times;
+use core::fmt;
+
+/// The one door from the tracker to who decides.
+pub struct Control {
+    controller: Box<dyn Controller>,
+    /// Smallest copy that is considered, in bytes.
+    threshold: usize,
+    witness: Option<Box<dyn Witness>>,
+    /// The number of the last input or output call that was witnessed.
+    call: u32,
+    now: fn() -> Option<Times>,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("controller", &self.controller).finish_non_exhaustive()
+    }
+}
+
+impl From<Policy> for Control {
+    fn from(policy: Policy) -> Self {
+        let threshold = policy.threshold();
+        Self::new(Box::new(policy), threshold)
+    }
+}
+
+impl Control {
+    /// `controller` decides about copies of `threshold` bytes and more; what time it is nobody knows.
+    pub fn new(controller: Box<dyn Controller>, threshold: usize) -> Self {
+        Self { controller, threshold, witness: None, call: 0, now: || None }
+    }
+
+    /// Asks `now` how late it is, when the controller wants to know.
+    #[must_use]
+    pub fn timed_by(mut self, now: fn() -> Option<Times>) -> Self {
+        self.now = now;
+        self
+    }
+
+    /// From now on `witness` sees what passes; `None`: nobody does.
+    pub fn witnessed_by(&mut self, witness: Option<Box<dyn Witness>>) {
+        self.witness = witness;
+    }
+
+    /// Smallest copy that is considered, in bytes.
+    #[inline]
+    pub fn threshold(&self) -> usize {
+        self.threshold
+    }
+
+    /// Names the call site that returns to `caller`, for copies of `len` bytes.
+    #[inline]
+    pub fn site(&mut self, caller: usize, len: usize) -> SiteId {
+        self.controller.site(caller, len)
+    }
+
+    /// Whether this should be done for `site`.
+    #[inline]
+    pub fn act(&mut self, site: SiteId, what: Act) -> bool {
+        self.controller.act(site, what)
+    }
+
+    /// Something has happened because of `site`. Returns what an experiment has come to, if one ends with this.
+    #[inline]
+    pub fn tell(&mut self, site: SiteId, what: Event) -> Option<Outcome> {
+        if let Some(witness) = &mut self.witness {
+            witness.told(site, what);
+        }
+        if self.controller.event(site, what) { self.controller.time((self.now)()) } else { None }
+    }
+
+    /// What the controller reckons that our own work has cost since this was asked last.
+    #[inline]
+    pub fn charged(&mut self) -> Charged {
+        self.controller.charged()
+    }
+
+    /// What was `charged` for a call of `site` took `ns`: see [`Controller::took`].
+    #[inline]
+    pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) -> u64 {
+        self.controller.took(site, charged, ns, copied)
+    }
+
+    /// The program did something.
+    #[inline]
+    pub fn did(&mut self, deed: impl FnOnce() -> Deed) {
+        if let Some(witness) = &mut self.witness {
+            witness.did(deed());
+        }
+    }
+
+    /// A number for an input or output call that begins; 0: nobody is watching.
+    #[inline]
+    pub fn call(&mut self) -> u32 {
+        if self.witness.is_some() {
+            self.call = self.call.wrapping_add(1).max(1);
+            self.call
+        } else {
+            0
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Who decides: told what has happened, asked whether to act. It has no clock, makes no call, and knows of memory only what it is told.
+
+use crate::event::{Act, Event};
+use crate::scale::Charged;
+use crate::site::SiteId;
+use crate::trial::Outcome;
+use crate::window::Times;
+use core::fmt::Debug;
+
+/// Decides, for one process, under the tracker's lock.
+///
+/// What it is told and asked determines what it answers: the same calls bring the same answers, so a recording of them can be
+/// replayed. (What it publishes for those who look without the lock, [`Pauses`](crate::Pauses), is its own answer "surely not".)
+pub trait Controller: Debug + Send {
+    /// Names the call site that returns to `caller`, for copies of `len` bytes. Number 0 is nobody.
+    fn site(&mut self, caller: usize, len: usize) -> SiteId;
+
+    /// Whether this should be done for `site`.
+    fn act(&mut self, site: SiteId, what: Act) -> bool;
+
+    /// Something has happened because of `site`. Returns whether it wants to know how late it is: [`Controller::time`] follows at once.
+    fn event(&mut self, site: SiteId, what: Event) -> bool;
+
+    /// How late it is, if that can be known. Returns what an experiment has come to, if one ends with this.
+    fn time(&mut self, _: Option<Times>) -> Option<Outcome> {
+        None
+    }
+
+    /// What it reckons that our own work has cost since this was asked last.
+    fn charged(&mut self) -> Charged {
+        Charged::default()
+    }
+
+    /// What was `charged` for a call of `site` took `ns`, the copying of `copied` bytes included. Returns what our own work costs here,
+    /// in percent of what is modelled; 0: not known.
+    fn took(&mut self, _site: SiteId, _charged: Charged, _ns: u64, _copied: usize) -> u64 {
+        0
+    }
+}

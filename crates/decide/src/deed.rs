@@ -1,0 +1,131 @@
+//! What a program did, and how long it took, that concerns the tracker, as far as it can be recorded and done again.
+
+/// One thing that the program did: a call of the tracker's, but for what the tracker made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// It copied.
+    Copy {
+        /// Destination.
+        to: usize,
+        /// Source.
+        from: usize,
+        /// Bytes.
+        len: usize,
+        /// Where the call returns to.
+        caller: usize,
+        /// Whether the source was believed to be input.
+        input: bool,
+    },
+    /// An input call began: one of its buffers. Those of one call have the same number.
+    Receive {
+        /// Of the call.
+        call: u32,
+        /// The buffer.
+        addr: usize,
+        /// Room in it.
+        len: usize,
+    },
+    /// It ended.
+    Received {
+        /// Of the call.
+        call: u32,
+        /// Bytes that came.
+        bytes: usize,
+    },
+    /// An output call began: one of its buffers.
+    Send {
+        /// Of the call.
+        call: u32,
+        /// The buffer.
+        addr: usize,
+        /// Bytes in it.
+        len: usize,
+    },
+    /// It ended.
+    Sent {
+        /// Of the call.
+        call: u32,
+        /// Bytes that went.
+        bytes: usize,
+    },
+    /// It freed memory, or dropped its content.
+    Freed {
+        /// Address.
+        addr: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// A mapping went away.
+    Unmapped {
+        /// Address.
+        addr: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// A mapping moved.
+    Remapped {
+        /// From this address
+        from: usize,
+        /// to this one.
+        to: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Nobody needs what is there any more, and it is not to be tracked.
+    Untracked {
+        /// Address.
+        addr: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// What is there has to be ordinary memory (for a call that would not get along with anything else).
+    MadeOrdinary {
+        /// Address.
+        addr: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// What is there has to be resident.
+    MadeResident {
+        /// Address.
+        addr: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// It touched a page that was unmapped.
+    Touch {
+        /// Address.
+        addr: usize,
+    },
+    /// A copy of input at a site that rests was executed, and timed.
+    Timed {
+        /// Where the call returns to.
+        caller: usize,
+        /// Bytes.
+        len: usize,
+        /// What it took.
+        ns: usize,
+    },
+    /// Our own part of the last copy, input, output or free was timed.
+    Took {
+        /// What it took.
+        ns: usize,
+        /// Bytes that were copied meanwhile.
+        copied: usize,
+    },
+    /// The kernel refused to register or to move what is there.
+    Refused {
+        /// Address.
+        addr: usize,
+        /// Bytes.
+        len: usize,
+    },
+}
+
+/// Sees all that passes between the program, the tracker and the controller.
+pub trait Witness: Send {
+    /// The program did something.
+    fn did(&mut self, deed: Deed);
+    /// The controller is told this.
+    fn told(&mut self, site: crate::SiteId, event: crate::Event);
+}

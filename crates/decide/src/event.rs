@@ -1,0 +1,128 @@
+//! What a controller is told, and what it is asked.
+
+use crate::reasons::Reason;
+
+/// What has happened, because of a call site's copies, sends or reads. Who it is goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A copy was elided that does what the last one did.
+    ElidedAgain {
+        /// Bytes that were not moved.
+        bytes: usize,
+    },
+    /// Any other copy was elided, wholly or in part.
+    Elided {
+        /// Bytes that were not moved.
+        bytes: usize,
+    },
+    /// A copy was not elided.
+    Missed(Reason),
+    /// A copy was looked at in vain.
+    Looked,
+    /// A copy of what the site had elided was executed.
+    CopiedOut {
+        /// Bytes of it.
+        bytes: usize,
+    },
+    /// The site's copies are not made by the processor: nobody times them.
+    NeverTimed,
+    /// An input call received into an extent.
+    Received,
+    /// An input filled an extent that was made ready for it.
+    FilledExtent,
+    /// What was received into an extent was freed, and had neither been copied nor sent.
+    Wasted {
+        /// Bytes of it.
+        bytes: usize,
+    },
+    /// Memory was freed in which the site had left views.
+    Freed,
+    /// An output was gathered from what the site elided.
+    Gathered {
+        /// Bytes that the kernel reads from extents.
+        bytes: usize,
+        /// Those of them that are hardly in the cache any more: the copy would have brought them there.
+        cold: usize,
+    },
+    /// Bytes were sent by reference.
+    Lent {
+        /// How many.
+        bytes: usize,
+        /// In so many pages.
+        pages: usize,
+    },
+    /// Pages that the site had lent were dropped.
+    Dropped {
+        /// How many.
+        pages: usize,
+    },
+    /// A range was registered.
+    Registered,
+    /// Pages were moved out, or in.
+    Moved {
+        /// System calls.
+        calls: u64,
+        /// Pages.
+        pages: usize,
+    },
+    /// The kernel refused to move pages, or to register them.
+    Refused,
+    /// What was unmapped because of the site is not tracked any more: a page-table call.
+    Untracked {
+        /// Pages that the kernel clears as they are touched.
+        pages: usize,
+    },
+    /// What the site had unmapped was materialized before anybody touched it: one call.
+    Materialized {
+        /// Pages.
+        pages: usize,
+    },
+    /// Pages were populated by one call, before they are touched, where the site had unmapped others.
+    Populated {
+        /// Pages.
+        pages: usize,
+    },
+    /// The program touched what the site had left unmapped: one fault.
+    Fault {
+        /// Pages that it filled.
+        pages: usize,
+    },
+    /// The program uses memory again that was freed while unmapped because of the site: one fault.
+    Reused,
+    /// Pages are materialized or dropped at nobody's cost.
+    PageWork,
+    /// From now on faults are answered on the core that took them, or not.
+    AnswersNear(bool),
+    /// The program's large copies have come to so many bytes by now, whatever became of them.
+    Copied {
+        /// All of them together.
+        total: u64,
+    },
+}
+
+/// What could be done for a call site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Elide this copy, or receive this input by reference: so many bytes. Asked once for each.
+    Elide(usize),
+    /// Elide this copy of so many bytes, which does what the last one did.
+    ElideAgain(usize),
+    /// Move resident data into extents for destinations that are unmapped already, or lend what was sent once: what pays only if it goes
+    /// on untouched, as what the site copies has been.
+    Trust,
+    /// Send so many bytes by reference at all.
+    ByReference {
+        /// How many.
+        bytes: usize,
+    },
+    /// Send these bytes by reference for the site. Asked once for each send.
+    Lend(usize),
+    /// Make ordinary what the site had unmapped, where a buffer of it is about to be received into.
+    GiveBack,
+    /// The same of what is dearer to give back, and pays only if the site does not elide for long: registrations, parts of pages.
+    GiveBackAll,
+    /// The same of what is sent again and again as bytes.
+    GiveBackSent,
+    /// Untrack freed memory of which an input filled nothing.
+    GiveBackRoom,
+}

@@ -1,0 +1,105 @@
+//! Memory on paper: it knows which of the program's pages are missing, and nothing else.
+
+use std::collections::HashMap;
+use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
+use uncopy_ranges::ranges::Ranges;
+use uncopy_ranges::span::{PAGE, Span, page_down};
+
+/// Where the pool is; no program has memory there.
+const POOL: Span = Span::sized(1 << 60, 1 << 36);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Paper {
+    missing: Ranges,
+    /// How often the kernel will still refuse what lies at a page.
+    refused: HashMap<usize, u32>,
+}
+
+impl Paper {
+    /// How many pages the pool has.
+    pub const POOL_PAGES: usize = POOL.pages();
+
+    /// The kernel will refuse these, each as often as it is named, and nothing else.
+    pub fn refuse_only(&mut self, spans: impl Iterator<Item = Span>) {
+        self.refused.clear();
+        for span in spans {
+            *self.refused.entry(page_down(span.start)).or_default() += 1;
+        }
+    }
+
+    /// Whether a touch at `addr` faults.
+    pub fn is_missing(&self, addr: usize) -> bool {
+        self.missing.touches(Span::sized(page_down(addr), PAGE))
+    }
+
+    /// The mapping of `span` is gone.
+    pub fn unmapped(&mut self, span: Span) {
+        self.missing.remove(span);
+    }
+
+    /// It moved.
+    pub fn moved(&mut self, from: usize, to: usize, len: usize) {
+        let (old, new) = (Span::sized(from, len), Span::sized(to, len));
+        self.missing.remove(new);
+        while let Some(there) = self.missing.next_in(old.start, old.end) {
+            self.missing.remove(there);
+            self.missing.insert(Span::sized(there.start - from + to, there.len()));
+        }
+    }
+
+    /// The first page of `span` that is refused now, if any is.
+    fn refuses(&mut self, span: Span) -> Option<usize> {
+        if self.refused.is_empty() {
+            return None;
+        }
+        let page =
+            (span.start..span.end).step_by(PAGE).find(|page| self.refused.contains_key(page))?;
+        let left = self.refused.get_mut(&page)?;
+        *left -= 1;
+        if *left == 0 {
+            self.refused.remove(&page);
+        }
+        Some(page)
+    }
+}
+
+impl Memory for Paper {
+    fn pool_span(&self) -> Span {
+        POOL
+    }
+
+    fn register(&mut self, _: Span) -> Result<(), ()> {
+        Ok(())
+    }
+
+    fn unregister(&mut self, span: Span) {
+        self.missing.remove(span);
+    }
+
+    fn map_changing(&mut self) -> bool {
+        false
+    }
+
+    fn move_out(&mut self, from: Span, _: usize, _: bool) -> Taken {
+        let refused = self.refuses(from);
+        let gone = Span::new(from.start, refused.unwrap_or(from.end));
+        self.missing.insert(gone);
+        let stop = if refused.is_some() { Stop::Busy } else { Stop::Done };
+        Taken { pages: gone.pages(), stop }
+    }
+
+    fn move_in(&mut self, to: Span, _: usize) -> usize {
+        self.missing.remove(to);
+        to.pages()
+    }
+
+    fn discard(&mut self, _: usize, _: usize) -> bool {
+        true
+    }
+
+    fn fill(&mut self, span: Span, _: &[Piece]) -> (usize, Result<(), FillError>) {
+        self.missing.remove(span);
+        (span.pages(), Ok(()))
+    }
+}

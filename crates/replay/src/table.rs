@@ -1,0 +1,78 @@
+//! What each controller makes of a recording, as text.
+
+use crate::hindsight::hindsight;
+use crate::play::{Outcome, play, recorded};
+use crate::stage::Stage;
+use crate::tally::Tally;
+use core::fmt::Write;
+use uncopy_decide::Choice;
+use uncopy_trace::Trace;
+
+/// What is compared in [`table`].
+pub const CHOICES: &[Choice] =
+    &[Choice::Never, Choice::From(0), Choice::From(256 << 10), Choice::Accounts, Choice::Ladder];
+
+/// Who knows what follows needs no time to learn: so much processor time tells what it gains, in ns.
+const HINDSIGHT: u64 = 200_000_000;
+
+/// What `choice` makes of `trace`: see [`play`].
+pub fn play_choice(trace: &Trace, stage: &Stage, cpu: u64, choice: Choice) -> Outcome {
+    play(trace, stage, cpu, |basis, _| choice.control(basis))
+}
+
+/// What each of `choices`, and who knows what follows, makes of `trace`, whose second half is done again until the program has used `cpu` ns
+/// of processor time.
+///
+/// Of the best that is known in hindsight: one that each of `choices` finds is known too.
+pub fn table(trace: &Trace, stage: &Stage, cpu: u64, choices: &[Choice]) -> String {
+    let mut text = String::new();
+    let who = &trace.start.controller;
+    let seen = recorded(trace);
+    let wall = trace.entries.last().map_or(0, |e| e.at.wall);
+    let _ = writeln!(
+        text,
+        "{}, recorded with '{who}': {} entries, {} ms, {} copies of {}{}",
+        trace.start.command,
+        trace.entries.len(),
+        wall / 1_000_000,
+        seen.copies,
+        size(seen.bytes),
+        if trace.full { " (then it was full)" } else { "" },
+    );
+    let _ = writeln!(
+        text,
+        "{:<18}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
+        "of 1000 copies:", "elided", "bytes", "faults", "pages", "ns each", "of CPU"
+    );
+    row(&mut text, "as recorded", &seen, None);
+    if let Some(choice) = Choice::parse(who) {
+        let again = play_choice(trace, stage, 0, choice);
+        row(&mut text, &format!("{who} again"), &again.tally, None);
+    }
+    let outcomes = choices.iter().map(|choice| play_choice(trace, stage, cpu, *choice));
+    let outcomes: Vec<Outcome> = outcomes.collect();
+    for (choice, outcome) in choices.iter().zip(&outcomes) {
+        row(&mut text, &choice.to_string(), &outcome.tally, Some(outcome));
+    }
+    let seen_through = hindsight(trace, stage, cpu.min(HINDSIGHT));
+    let best = outcomes.into_iter().chain([seen_through]);
+    let best = best.max_by(|a, b| a.share().total_cmp(&b.share()));
+    best.iter().for_each(|best| row(&mut text, "with hindsight", &best.tally, Some(best)));
+    text
+}
+
+fn row(text: &mut String, name: &str, t: &Tally, outcome: Option<&Outcome>) {
+    let each = |part: f64| part / (t.copies.max(1) as f64);
+    let bytes = format!("{:.1}%", 100.0 * t.elided_bytes as f64 / t.bytes.max(1) as f64);
+    let [elided, faults, moved] = [t.elided, t.faults, t.moved].map(|n| 1000.0 * each(n as f64));
+    let _ = write!(text, "{name:<18}{elided:>9.0}{bytes:>9}{faults:>9.0}{moved:>9.0}");
+    if let Some(o) = outcome {
+        let share = format!("{:+.1}%", 100.0 * o.share());
+        let _ = write!(text, "{:>9.0}{share:>9}", each(o.gained() as f64));
+    }
+    text.push('\n');
+}
+
+fn size(bytes: u64) -> String {
+    if bytes < 10 << 20 { format!("{} KB", bytes >> 10) } else { format!("{} MB", bytes >> 20) }
+}

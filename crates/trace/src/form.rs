@@ -1,0 +1,165 @@
+//! Which words an entry consists of: a kind, and up to four numbers.
+
+use arrayvec::ArrayVec;
+use uncopy_decide::{Deed, Event, REASONS};
+
+/// Most words of an entry.
+pub(crate) const WORDS: usize = 5;
+pub(crate) type Words = ArrayVec<u64, WORDS>;
+
+/// Kinds from here on are events.
+pub(crate) const EVENTS: u8 = 64;
+
+fn words<const N: usize>(of: [usize; N]) -> Words {
+    of.into_iter().map(|w| w as u64).collect()
+}
+
+/// Kind and words of a deed.
+pub(crate) fn of_deed(deed: Deed) -> (u8, Words) {
+    match deed {
+        Deed::Copy { to, from, len, caller, input } => {
+            (u8::from(input), words([to, from, len, caller]))
+        }
+        Deed::Receive { call, addr, len } => (2, words([call as usize, addr, len])),
+        Deed::Received { call, bytes } => (3, words([call as usize, bytes])),
+        Deed::Send { call, addr, len } => (4, words([call as usize, addr, len])),
+        Deed::Sent { call, bytes } => (5, words([call as usize, bytes])),
+        Deed::Freed { addr, len } => (6, words([addr, len])),
+        Deed::Unmapped { addr, len } => (7, words([addr, len])),
+        Deed::Remapped { from, to, len } => (8, words([from, to, len])),
+        Deed::Untracked { addr, len } => (9, words([addr, len])),
+        Deed::MadeOrdinary { addr, len } => (10, words([addr, len])),
+        Deed::MadeResident { addr, len } => (11, words([addr, len])),
+        Deed::Touch { addr } => (12, words([addr])),
+        Deed::Refused { addr, len } => (13, words([addr, len])),
+        Deed::Timed { caller, len, ns } => (14, words([caller, len, ns])),
+        Deed::Took { ns, copied } => (15, words([ns, copied])),
+    }
+}
+
+/// How many words a deed or event of this kind has; `None`: there is no such kind.
+pub(crate) fn count(kind: u8) -> Option<usize> {
+    const DEEDS: [usize; 16] = [4, 4, 3, 2, 3, 2, 2, 2, 3, 2, 2, 2, 1, 2, 3, 2];
+    // (And the site.)
+    const TOLD: [usize; 24] =
+        [1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 2, 2, 1, 0, 2, 0, 1, 1, 1, 1, 0, 0, 1, 1];
+    match kind {
+        0..EVENTS => DEEDS.get(kind as usize).copied(),
+        _ => TOLD.get((kind - EVENTS) as usize).map(|n| n + 1),
+    }
+}
+
+/// Where programs have memory: below this.
+const ADDRESSES: usize = 1 << 47;
+/// Most bytes that one call is about. (No buffer is larger than what a program has.)
+const BYTES: usize = 1 << 36;
+
+fn is_possible(deed: Deed) -> bool {
+    let there = |addr: usize, len: usize| len <= BYTES && addr <= ADDRESSES - len;
+    match deed {
+        Deed::Copy { to, from, len, .. } | Deed::Remapped { from, to, len } => {
+            there(to, len) && there(from, len)
+        }
+        Deed::Received { bytes, .. } | Deed::Sent { bytes, .. } => bytes <= BYTES,
+        Deed::Touch { addr } => there(addr, 1),
+        Deed::Timed { len: bytes, ns, .. } | Deed::Took { ns, copied: bytes } => {
+            bytes <= BYTES && ns <= BYTES
+        }
+        Deed::Receive { addr, len, .. }
+        | Deed::Send { addr, len, .. }
+        | Deed::Freed { addr, len }
+        | Deed::Unmapped { addr, len }
+        | Deed::Untracked { addr, len }
+        | Deed::MadeOrdinary { addr, len }
+        | Deed::MadeResident { addr, len }
+        | Deed::Refused { addr, len } => there(addr, len),
+    }
+}
+
+/// The deed of this kind and these words, which are as many as [`count`] says; `None`: no deed, or none that a program can do.
+pub(crate) fn deed(kind: u8, words: &[u64]) -> Option<Deed> {
+    let w = |i: usize| words[i] as usize;
+    let call = || u32::try_from(words[0]).ok();
+    let deed = match kind {
+        0 | 1 => Deed::Copy { to: w(0), from: w(1), len: w(2), caller: w(3), input: kind == 1 },
+        2 => Deed::Receive { call: call()?, addr: w(1), len: w(2) },
+        3 => Deed::Received { call: call()?, bytes: w(1) },
+        4 => Deed::Send { call: call()?, addr: w(1), len: w(2) },
+        5 => Deed::Sent { call: call()?, bytes: w(1) },
+        6 => Deed::Freed { addr: w(0), len: w(1) },
+        7 => Deed::Unmapped { addr: w(0), len: w(1) },
+        8 => Deed::Remapped { from: w(0), to: w(1), len: w(2) },
+        9 => Deed::Untracked { addr: w(0), len: w(1) },
+        10 => Deed::MadeOrdinary { addr: w(0), len: w(1) },
+        11 => Deed::MadeResident { addr: w(0), len: w(1) },
+        12 => Deed::Touch { addr: w(0) },
+        13 => Deed::Refused { addr: w(0), len: w(1) },
+        14 => Deed::Timed { caller: w(0), len: w(1), ns: w(2) },
+        15 => Deed::Took { ns: w(0), copied: w(1) },
+        _ => return None,
+    };
+    is_possible(deed).then_some(deed)
+}
+
+/// Kind and words of an event, but for whom it is about.
+pub(crate) fn of_event(event: Event) -> (u8, Words) {
+    let (kind, words) = match event {
+        Event::ElidedAgain { bytes } => (0, words([bytes])),
+        Event::Elided { bytes } => (1, words([bytes])),
+        Event::Missed(why) => (2, words([why as usize])),
+        Event::Looked => (3, words([])),
+        Event::CopiedOut { bytes } => (4, words([bytes])),
+        Event::NeverTimed => (5, words([])),
+        Event::Received => (6, words([])),
+        Event::FilledExtent => (7, words([])),
+        Event::Wasted { bytes } => (8, words([bytes])),
+        Event::Freed => (9, words([])),
+        Event::Gathered { bytes, cold } => (10, words([bytes, cold])),
+        Event::Lent { bytes, pages } => (11, words([bytes, pages])),
+        Event::Dropped { pages } => (12, words([pages])),
+        Event::Registered => (13, words([])),
+        Event::Moved { calls, pages } => (14, words([calls as usize, pages])),
+        Event::Refused => (15, words([])),
+        Event::Untracked { pages } => (16, words([pages])),
+        Event::Materialized { pages } => (17, words([pages])),
+        Event::Populated { pages } => (18, words([pages])),
+        Event::Fault { pages } => (19, words([pages])),
+        Event::Reused => (20, words([])),
+        Event::PageWork => (21, words([])),
+        Event::AnswersNear(near) => (22, words([usize::from(near)])),
+        Event::Copied { total } => (23, words([total as usize])),
+    };
+    (EVENTS + kind, words)
+}
+
+/// The event of this kind and these words.
+pub(crate) fn event(kind: u8, words: &[u64]) -> Option<Event> {
+    let w = |i: usize| words[i] as usize;
+    Some(match kind.checked_sub(EVENTS)? {
+        0 => Event::ElidedAgain { bytes: w(0) },
+        1 => Event::Elided { bytes: w(0) },
+        2 => Event::Missed(REASONS.get(w(0))?.0),
+        3 => Event::Looked,
+        4 => Event::CopiedOut { bytes: w(0) },
+        5 => Event::NeverTimed,
+        6 => Event::Received,
+        7 => Event::FilledExtent,
+        8 => Event::Wasted { bytes: w(0) },
+        9 => Event::Freed,
+        10 => Event::Gathered { bytes: w(0), cold: w(1) },
+        11 => Event::Lent { bytes: w(0), pages: w(1) },
+        12 => Event::Dropped { pages: w(0) },
+        13 => Event::Registered,
+        14 => Event::Moved { calls: words[0], pages: w(1) },
+        15 => Event::Refused,
+        16 => Event::Untracked { pages: w(0) },
+        17 => Event::Materialized { pages: w(0) },
+        18 => Event::Populated { pages: w(0) },
+        19 => Event::Fault { pages: w(0) },
+        20 => Event::Reused,
+        21 => Event::PageWork,
+        22 => Event::AnswersNear(w(0) != 0),
+        23 => Event::Copied { total: words[0] },
+        _ => return None,
+    })
+}

@@ -1,0 +1,223 @@
+//! Bytes to entries.
+
+use crate::form::{self, EVENTS, Words};
+use crate::head::{HEAD, Head};
+use crate::start::Start;
+use crate::words::{Known, get_plain};
+use core::fmt;
+use uncopy_decide::{Deed, Event, SiteId, Times};
+
+/// Why something is no recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bad(String);
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Time since the recording began: of the program's last deed.
+    pub at: Times,
+    /// What it says.
+    pub what: What,
+}
+
+/// What an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The program did something.
+    Did(Deed),
+    /// The controller was told this.
+    Told(SiteId, Event),
+}
+
+/// A whole recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// What was in force.
+    pub start: Start,
+    /// What happened, in order.
+    pub entries: Vec<Entry>,
+    /// Whether more happened than there was room for.
+    pub full: bool,
+}
+
+impl Trace {
+    /// From the bytes of a file.
+    ///
+    /// # Errors
+    /// [`Bad`]: what is wrong with them, and where.
+    pub fn read(bytes: &[u8]) -> Result<Self, Bad> {
+        let head = Head::read(bytes).map_err(|why| Bad(why.to_owned()))?;
+        let behind = &bytes[HEAD..];
+        let text = behind.get(..head.text as usize);
+        let text = text.and_then(|text| core::str::from_utf8(text).ok());
+        let start =
+            Start::read(text.ok_or_else(|| Bad("its head is cut off or no text".to_owned()))?)
+                .map_err(Bad)?;
+        let behind = &behind[head.text as usize..];
+        let used = usize::try_from(head.used).ok().filter(|used| *used <= behind.len());
+        let used = used.ok_or_else(|| {
+            Bad(format!("it is cut off: {} bytes of entries, not {}", behind.len(), head.used))
+        })?;
+        let mut left = &behind[..used];
+        let (mut known, mut at, mut entries) = (Known::new(), Times::default(), Vec::new());
+        while !left.is_empty() {
+            let place = bytes.len() - behind.len() + used - left.len();
+            let what = entry(&mut left, &mut known, &mut at);
+            let what =
+                what.ok_or_else(|| Bad(format!("what stands at byte {place} is no entry")))?;
+            entries.push(Entry { at, what });
+        }
+        Ok(Self { start, entries, full: head.full })
+    }
+}
+
+fn entry(left: &mut &[u8], known: &mut Known, at: &mut Times) -> Option<What> {
+    let (&kind, rest) = left.split_first()?;
+    *left = rest;
+    let mut count = form::count(kind)?;
+    let mut site = 0;
+    if kind < EVENTS {
+        // (Some years at most.)
+        let later = |time: u64, more: u64| time.checked_add(more).filter(|t| *t < 1 << 56);
+        at.wall = later(at.wall, get_plain(left)?)?;
+        at.cpu = later(at.cpu, get_plain(left)?)?;
+    } else {
+        site = SiteId::try_from(get_plain(left)?).ok()?;
+        count -= 1;
+    }
+    let mut words = Words::new();
+    for _ in 0..count {
+        words.push(known.get(left)?);
+    }
+    if kind < EVENTS {
+        form::deed(kind, &words).map(What::Did)
+    } else {
+        form::event(kind, &words).map(|event| What::Told(site, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writer::Writer;
+    use uncopy_decide::{Costs, REASONS, Reason};
+
+    fn start() -> Start {
+        Start {
+            command: "a\nb".to_owned(),
+            controller: "accounts".to_owned(),
+            threshold: 16384,
+            backoff: true,
+            extent_bytes: 1 << 30,
+            ranges: 100,
+            costs: Costs { fault: 7, ..Costs::REFERENCE },
+        }
+    }
+
+    fn deeds() -> Vec<Deed> {
+        let (addr, len, call) = (0x7fff_dead_b000, 65536, 9);
+        vec![
+            Deed::Copy { to: addr, from: 0x1234, len, caller: usize::MAX, input: false },
+            Deed::Copy { to: 0, from: addr, len, caller: 1 << 63, input: true },
+            Deed::Receive { call, addr, len },
+            Deed::Received { call, bytes: 1 },
+            Deed::Send { call: u32::MAX, addr, len },
+            Deed::Sent { call, bytes: 2 },
+            Deed::Freed { addr, len },
+            Deed::Unmapped { addr, len },
+            Deed::Remapped { from: addr, to: 3, len },
+            Deed::Untracked { addr, len },
+            Deed::MadeOrdinary { addr, len },
+            Deed::MadeResident { addr, len },
+            Deed::Touch { addr },
+            Deed::Refused { addr, len },
+            Deed::Timed { caller: 7, len, ns: 9 },
+            Deed::Took { ns: 1, copied: 2 },
+        ]
+    }
+
+    fn events() -> Vec<Event> {
+        let (bytes, pages) = (12345, 16);
+        let mut all = vec![
+            Event::ElidedAgain { bytes },
+            Event::Elided { bytes },
+            Event::Looked,
+            Event::CopiedOut { bytes },
+            Event::NeverTimed,
+            Event::Received,
+            Event::FilledExtent,
+            Event::Wasted { bytes },
+            Event::Freed,
+            Event::Gathered { bytes, cold: 7 },
+            Event::Lent { bytes, pages },
+            Event::Dropped { pages },
+            Event::Registered,
+            Event::Moved { calls: 3, pages },
+            Event::Refused,
+            Event::Untracked { pages },
+            Event::Materialized { pages },
+            Event::Populated { pages },
+            Event::Fault { pages },
+            Event::Reused,
+            Event::PageWork,
+            Event::AnswersNear(true),
+            Event::Copied { total: u64::MAX },
+        ];
+        all.extend(REASONS.iter().map(|(reason, ..)| Event::Missed(*reason)));
+        all
+    }
+
+    fn file() -> (Vec<u8>, Vec<Entry>) {
+        let (mut writer, mut bytes, mut entries) = (Writer::new(), Vec::new(), Vec::new());
+        let mut at = Times::default();
+        for (i, deed) in deeds().into_iter().enumerate() {
+            at = Times { cpu: at.cpu + i as u64, wall: at.wall + 1000 * i as u64 };
+            bytes.extend(writer.did(at, deed));
+            entries.push(Entry { at, what: What::Did(deed) });
+        }
+        for (site, event) in (0..=65_535).rev().zip(events()) {
+            bytes.extend(writer.told(site, event));
+            entries.push(Entry { at, what: What::Told(site, event) });
+        }
+        let text = start().to_string();
+        let head = Head { text: text.len() as u32, used: bytes.len() as u64, full: true };
+        ([&head.bytes()[..], text.as_bytes(), &bytes].concat(), entries)
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let (bytes, entries) = file();
+        let start = Start { command: "ab".to_owned(), ..start() };
+        assert_eq!(Trace::read(&bytes), Ok(Trace { start, entries, full: true }));
+    }
+
+    #[test]
+    fn what_is_behind_the_entries_is_not_looked_at() {
+        let (mut bytes, entries) = file();
+        bytes.extend([0xff; 100]);
+        assert_eq!(Trace::read(&bytes).unwrap().entries, entries);
+    }
+
+    #[test]
+    fn what_is_no_recording_is_said_to_be_none_and_why() {
+        let (bytes, _) = file();
+        let said = |bytes: &[u8]| Trace::read(bytes).unwrap_err().to_string();
+        assert_eq!(said(&bytes[..20]), "it is shorter than a recording's head");
+        assert_eq!(said(&[0; 100]), "it is no recording of uncopy's");
+        assert_eq!(said(&bytes[..40]), "its head is cut off or no text");
+        assert!(said(&bytes[..bytes.len() - 1]).starts_with("it is cut off: "));
+        let mut other = bytes.clone();
+        other[8] = 9;
+        assert_eq!(said(&other), "it was recorded by another version of uncopy");
+        let mut last = bytes.clone();
+        *last.last_mut().unwrap() = 0x81; // a number that goes on
+        assert!(said(&last).ends_with("is no entry"));
+        assert!(Reason::Resting as usize == 0, "so the last entry's word is one byte");
+    }
+}
