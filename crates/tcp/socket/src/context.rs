@@ -4,7 +4,7 @@ use crate::ends::Ends;
 use crate::lock::lock;
 use crate::sleepers::Sleepers;
 use crate::spinning::{Spinning, Waiting};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use uncopy_tcp_service::Client;
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
-use uncopy_tcp_shared::wanted::DOORS;
+use uncopy_tcp_shared::wanted::{ASK, DOORS};
 
 /// How a process uses the service.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub(crate) trait Shown: Send + Sync {
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32);
     /// The sets that it is in look at it.
     fn tell_sets(&self);
+    /// The other side has asked for what lies unread in the ring.
+    fn is_asked_for(&self);
 }
 
 /// A region, as one of its sides.
@@ -55,6 +57,8 @@ pub(crate) struct Mapped {
     pub region: Region,
     pub doors: Vec<OwnedFd>,
     pub ends: Ends,
+    /// The other program has left the service. Its children may still hold connections.
+    gone: AtomicBool,
     flows: Mutex<[Option<Weak<dyn Shown>>; SLOTS]>,
 }
 
@@ -65,6 +69,12 @@ impl Mapped {
 
     pub fn set_flow(&self, slot: usize, flow: Option<Weak<dyn Shown>>) {
         lock(&self.flows)[slot] = flow;
+    }
+
+    /// Nobody will look at it again.
+    fn is_over(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+            && lock(&self.flows).iter().flatten().all(|flow| flow.strong_count() == 0)
     }
 
     /// Knocks at one of the other side's doors.
@@ -108,7 +118,7 @@ impl Context {
     /// Nothing happens before the first socket is shown, but for the doors, which are made.
     pub fn new(settings: Settings) -> Result<Arc<Self>, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let doors = (0..DOORS).map(|_| eventfd(0, flags)).collect::<Result<_, _>>()?;
+        let doors = (0..=ASK).map(|_| eventfd(0, flags)).collect::<Result<_, _>>()?;
         let waiting = settings.waiting;
         Ok(Arc::new(Self {
             settings,
@@ -249,9 +259,14 @@ impl Context {
                     }
                 }
                 Message::Gone { region } => {
-                    self.write_regions().retain(|mapped| mapped.id != region)
+                    let mut regions = self.write_regions();
+                    regions
+                        .iter()
+                        .filter(|mapped| mapped.id == region)
+                        .for_each(|mapped| mapped.gone.store(true, Ordering::Relaxed));
+                    regions.retain(|mapped| !mapped.is_over());
                 }
-                Message::Hello(_) | Message::Welcome(_) | Message::Show { .. } => {}
+                _ => {}
             }
         }
     }
@@ -271,6 +286,7 @@ impl Context {
             region,
             doors: fds,
             ends: Ends::new().ok()?,
+            gone: AtomicBool::new(false),
             flows: Mutex::new([const { None }; SLOTS]),
         });
         self.write_regions().push(mapped.clone());
@@ -295,6 +311,43 @@ impl Context {
                     flow.tell_sets();
                 }
             });
+        }
+    }
+
+    /// Gives up the rings that the other sides have asked for.
+    #[inline]
+    pub(crate) fn serve_asked(&self) {
+        let asked = |mapped: &Arc<Mapped>| mapped.region.notice(mapped.side, ASK).any();
+        let asked: Vec<Arc<Mapped>> =
+            self.read_regions().iter().filter(|mapped| asked(mapped)).cloned().collect();
+        for mapped in asked {
+            mapped.region.notice(mapped.side, ASK).collect(|slot| {
+                if let Some(flow) = mapped.flow(slot) {
+                    flow.is_asked_for();
+                }
+            });
+        }
+    }
+
+    /// Serves what the other sides ask for, whatever this program does meanwhile, until `stop` can be read. For a thread of its own. Without one, the
+    /// next call that waits, or that sends on the connection, does it.
+    pub fn attend(&self, stop: BorrowedFd) -> Result<(), Errno> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let (door, end) = (epoll::EventData::new_u64(0), epoll::EventData::new_u64(1));
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, &self.doors[ASK], door, edges)?;
+        epoll::add(&set, stop, end, epoll::EventFlags::IN)?;
+        loop {
+            self.serve_asked();
+            let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: door }; 2];
+            match epoll::wait(&set, &mut events, None) {
+                Err(Errno::INTR) => {}
+                count => {
+                    if events[..count?].iter().any(|event| event.data.u64() == 1) {
+                        return Ok(());
+                    }
+                }
+            }
         }
     }
 

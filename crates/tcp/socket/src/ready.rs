@@ -33,7 +33,7 @@ impl Flow {
         if self.has_news(For::Data) {
             ready.now |= PollFlags::IN | PollFlags::RDNORM;
         }
-        if !matches!(attached.out().switch.phase.at(), Ok(At::Linux | At::Leaving)) {
+        if !matches!(attached.out().switch.phase.at(), Ok(At::Linux | At::Leaving | At::Returned)) {
             ready.ask -= PollFlags::OUT | PollFlags::WRNORM;
             if attached.has_room() {
                 ready.now |= PollFlags::OUT | PollFlags::WRNORM;
@@ -43,10 +43,18 @@ impl Flow {
         ready
     }
 
+    /// The program looks for bytes: the other side may offer its ring.
+    pub fn receives(&self) {
+        if let Some(attached) = self.attached() {
+            attached.receives();
+        }
+    }
+
     /// Wants to be told of what is missing. Look once more after it.
     pub fn arm(&self, events: PollFlags, doors: Doors) {
         let Some(attached) = self.attached() else { return };
         if events.intersects(PollFlags::IN | PollFlags::RDNORM) {
+            attached.receives();
             attached.inward().consumed.data.arm(doors);
         }
         if events.intersects(PollFlags::OUT | PollFlags::WRNORM) {
@@ -92,8 +100,12 @@ impl Context {
             let door = Doors::wake(0);
             let mut any = false;
             for item in items.iter_mut() {
-                if let (Some(flow), true) = (item.flow, edges.is_some()) {
-                    flow.arm(item.events, door);
+                if let Some(flow) = item.flow {
+                    if edges.is_some() {
+                        flow.arm(item.events, door);
+                    } else if item.events.contains(PollFlags::IN) {
+                        flow.receives();
+                    }
                 }
                 item.revents =
                     item.flow.map_or(PollFlags::empty(), |f| f.ready().now & item.events);
@@ -115,6 +127,9 @@ impl Context {
                 deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
             };
             poll(&mut fds, left.map(timespec).as_ref())?;
+            if edges.is_some() {
+                self.serve_asked();
+            }
             let answers: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
             for (item, answer) in items.iter_mut().zip(answers) {
                 item.revents |= answer & (item.events | ALWAYS);

@@ -209,6 +209,7 @@ impl Set {
                 };
                 let count = self.kernel(events, 0, left);
                 self.context.is_awake(self.door);
+                self.context.serve_asked();
                 if count != Ok(0) {
                     return count;
                 }
