@@ -19,6 +19,7 @@ mod screens;
 mod startup;
 mod stat;
 mod tcp;
+mod tcp_service;
 mod top;
 mod trial;
 mod unit;
@@ -71,6 +72,7 @@ fn command() -> Command {
         .subcommand(bench::file::copier::command())
         .subcommand(bench::views_loop::command())
         .subcommand(trial::supervisor::command())
+        .subcommand(tcp_service::command())
         .subcommand(pages::command());
     examples::add(program)
 }
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
         bench::file::copier::NAME => bench::file::copier::main(matches),
         bench::views_loop::NAME => bench::views_loop::main(matches),
         trial::supervisor::NAME => trial::supervisor::main(matches),
+        tcp_service::NAME => tcp_service::main(matches),
         pages::NAME => pages::main(matches, command()),
         bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),
         _ => unreachable!("clap knows only the subcommands above"),

@@ -231,6 +231,34 @@ counters! {
     /// It could not be opened again, or it changed meanwhile, or the kernel refused otherwise.
     no_lease_other,
 
+    // TCP within this host (`--tcp`).
+    /// Connections that got a ring each way.
+    tcp_connections,
+    /// Calls that sent through rings.
+    tcp_sends,
+    /// Bytes that they sent.
+    tcp_sent_bytes,
+    /// Calls that received from rings.
+    tcp_receives,
+    /// Bytes that they received.
+    tcp_received_bytes,
+
+    // Why a connection stayed with Linux.
+    /// The other end's program is not under uncopy, or took too long to use it.
+    tcp_stayed_peer,
+    /// It was not connected, or closed, when the service looked.
+    tcp_stayed_unconnected,
+    /// The service's limit for one program.
+    tcp_stayed_limit,
+    /// The service had no memory for it.
+    tcp_stayed_memory,
+    /// No service, and none could be started.
+    tcp_stayed_service,
+    /// The other end is on another host.
+    tcp_stayed_remote,
+    /// The program shares it with a forked process, or uses it as rings are not used.
+    tcp_stayed_use,
+
     /// Times that the statistics could not be published (1 or more: nobody outside sees them).
     unpublished,
 

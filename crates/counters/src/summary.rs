@@ -49,6 +49,26 @@ pub fn phrases(s: &Snapshot) -> Vec<String> {
     );
     let reads = counted(s.kept_reads, "read", "reads");
     say(s.kept_reads, format!("{reads} answered from kept files, {}", bytes(s.kept_read_bytes)));
+    let connections = counted(s.tcp_connections, "connection", "connections");
+    let messages = counted(s.tcp_sends + s.tcp_receives, "message", "messages");
+    say(
+        s.tcp_connections,
+        format!(
+            "{connections} went through shared memory: {messages}, {} sent, {} received",
+            bytes(s.tcp_sent_bytes),
+            bytes(s.tcp_received_bytes)
+        ),
+    );
+    for (n, why) in [
+        (s.tcp_stayed_peer, "the other program does not run with --tcp"),
+        (s.tcp_stayed_limit, "the service's limit for one program was reached"),
+        (s.tcp_stayed_memory, "the service had no memory"),
+        (s.tcp_stayed_service, "no service answered, and none could be started"),
+        (s.tcp_stayed_remote, "the other end is on another host"),
+        (s.tcp_stayed_use, "they were shared with forked processes or used as rings are not"),
+    ] {
+        say(n, format!("{} stayed with Linux: {why}", counted(n, "connection", "connections")));
+    }
     let refused = copies(s.refusals);
     say(s.refusals, format!("{refused} made because the kernel would not move the pages"));
     for (n, of, option) in [

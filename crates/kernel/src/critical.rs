@@ -34,6 +34,8 @@ pub struct Thread {
     forking: AtomicBool,
     /// Where on the stack the innermost handler of the program began that we called ourselves; 0: none runs.
     handler: AtomicUsize,
+    /// The signals of which handlers ran since that was last forgotten, a bit each.
+    ran: AtomicU64,
     /// Where handlers return to: what lies at the beginning of a signal's frame.
     returns_to: AtomicUsize,
     /// Where the frame of each signal was when its handler was last jumped to.
@@ -44,6 +46,8 @@ pub struct Thread {
 impl Thread {
     /// Whether it is inside a critical section; in the byte behind, whether its handlers are to be called.
     pub const INSIDE: usize = core::mem::offset_of!(Thread, inside);
+    /// See the field.
+    pub const RAN: usize = core::mem::offset_of!(Thread, ran);
     /// See the field.
     pub const RETURNS_TO: usize = core::mem::offset_of!(Thread, returns_to);
     /// See the field.
@@ -149,6 +153,22 @@ const _: () = assert!(core::mem::offset_of!(Thread, attended) == Thread::INSIDE 
 fn stack_here() -> usize {
     let here = 0u8;
     core::ptr::from_ref(core::hint::black_box(&here)) as usize
+}
+
+/// From now on it is of interest which handlers run on this thread.
+#[inline]
+pub fn forget_handlers() {
+    thread().ran.store(0, Relaxed);
+}
+
+/// A handler of `signal` is about to be called.
+pub fn handler_runs(signal: i32) {
+    thread().ran.fetch_or(1 << (signal - 1), Relaxed);
+}
+
+/// The signals of which handlers ran since, a bit each.
+pub fn handlers_that_ran() -> u64 {
+    thread().ran.load(Relaxed)
 }
 
 /// A handler of the program is called on this thread. Returns what [`handler_ends`] wants.

@@ -1,11 +1,13 @@
 //! Descriptors of our own: how they are closed, where they lie in the program's table, and tables of our threads' own.
 //!
+//! A static: the numbers of those that are [kept](Kept). The table of descriptors is the process's, and so is what of it is ours.
+//!
 //! unsafe: closes what it owns; changes the calling thread's table of descriptors.
 
 use crate::call::syscall4;
 use crate::inject;
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -45,6 +47,72 @@ impl Drop for OwnFd {
     fn drop(&mut self) {
         // SAFETY: owned, and not used after this.
         unsafe { rustix::io::close(self.0.as_raw_fd()) };
+    }
+}
+
+/// The numbers that are looked at: as many descriptors as a process has at most (`fs.nr_open` as it comes).
+const NUMBERS: usize = 1 << 20;
+
+static KEPT: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
+
+fn mark(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((KEPT.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// Whether the number is that of a [`Kept`] one.
+#[inline]
+pub fn is_kept(fd: i32) -> bool {
+    mark(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// The numbers of all that are kept, of `first` to `last`.
+pub fn kept_between(first: u32, last: u32) -> impl Iterator<Item = u32> {
+    let words = KEPT.iter().enumerate().skip(first as usize / 64);
+    words
+        .take_while(move |(i, _)| i * 64 <= last as usize)
+        .flat_map(|(i, word)| {
+            let bits = word.load(Ordering::Relaxed);
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| i as u32 * 64 + bit)
+        })
+        .filter(move |fd| (first..=last).contains(fd))
+}
+
+/// A descriptor of ours that lies high in the program's table, and whose number can be asked for.
+#[derive(Debug)]
+pub struct Kept(OwnFd);
+
+impl Kept {
+    /// From now on it is kept.
+    ///
+    /// # Errors
+    /// When no descriptor is free there.
+    pub fn new(fd: impl Into<OwnFd>) -> Result<Self, Errno> {
+        let fd = fd.into();
+        let fd = lift(&fd)?;
+        let (word, bit) = mark(fd.as_raw_fd()).ok_or(Errno::MFILE)?;
+        word.fetch_or(bit, Ordering::Relaxed);
+        Ok(Self(fd))
+    }
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Kept {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some((word, bit)) = mark(self.0.as_raw_fd()) {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
     }
 }
 
@@ -133,6 +201,20 @@ pub fn keep_only(ours: [i32; 2]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_is_known_by_its_number_until_it_is_closed() {
+        let new =
+            || OwnFd::from(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        let (a, b) = (Kept::new(new()).unwrap(), Kept::new(new()).unwrap());
+        let numbers = [a.as_raw_fd(), b.as_raw_fd()];
+        assert!(numbers.iter().all(|fd| is_kept(*fd)) && !is_kept(-1) && !is_kept(i32::MAX));
+        let all: Vec<u32> = kept_between(0, u32::MAX).collect();
+        assert!(numbers.iter().all(|fd| all.contains(&(*fd as u32))), "{numbers:?}: {all:?}");
+        assert_eq!(kept_between(numbers[0] as u32, numbers[0] as u32).count(), 1);
+        drop(a);
+        assert!(!is_kept(numbers[0]) && is_kept(numbers[1]));
+    }
 
     #[test]
     fn a_number_is_none_until_it_is_set_and_after_it_was_somebody_elses() {

@@ -126,6 +126,15 @@ pub const OPTIONS: &[Spec] = &[
         help: "Send by reference what is sent again and again to stream sockets and pipes: 0 never, 1 where its price says so, 2 also on paced (BBR) connections within this host whose timers cost more",
     },
     Spec {
+        name: "tcp",
+        env: "UNCOPY_TCP",
+        kind: Kind::Flag,
+        default: 0,
+        min: 0,
+        max: 1,
+        help: "Let TCP connections to programs of this host that also run with --tcp go through shared memory",
+    },
+    Spec {
         name: "follow-exec",
         env: "UNCOPY_FOLLOW_EXEC",
         kind: Kind::Flag,
@@ -157,10 +166,13 @@ pub const OPTIONS: &[Spec] = &[
 
 /// Variables that begin with `UNCOPY_` and are not options: set by `uncopy run` itself, and for tests.
 pub const RESERVED: &[&str] =
-    &["UNCOPY_LIBRARY", SUMMARY, INJECT, COSTS, PROFILE, PROFILE_LEAST, PROFILE_TOUCH];
+    &["UNCOPY_LIBRARY", TCP_SERVICE, SUMMARY, INJECT, COSTS, PROFILE, PROFILE_LEAST, PROFILE_TOUCH];
 
 /// The file in which a program and all that it starts are summed up (see `uncopy_counters::family`); set by `uncopy run --verbose`.
 pub const SUMMARY: &str = "UNCOPY_SUMMARY";
+
+/// The name of the service that `--tcp` asks, for tests: in place of the user's own.
+pub const TCP_SERVICE: &str = "UNCOPY_TCP_SERVICE";
 
 /// The directory in which processes that are profiled leave their parts; set by `uncopy profile`.
 pub const PROFILE: &str = "UNCOPY_PROFILE";

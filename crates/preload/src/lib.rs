@@ -10,6 +10,8 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`real`] | the functions behind ours (`dlsym(RTLD_NEXT, ...)`) |
+//! | [`below`] | what input and output are made by: Linux, or a ring |
+//! | [`service`] | starts the service of connections within this host |
 //! | [`mod@process`] | the one value that has this process's state |
 //! | [`start`] | constructor, options, end |
 //! | [`summary`] | what is said at the start and at the end |
@@ -27,14 +29,18 @@
 //! | [`hooks::process`] | fork, clone, exec, _exit |
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
+//! | [`hooks::sockets`] | connect, accept, shutdown and their kin |
+//! | [`hooks::waiting`] | poll, select, epoll |
 //! | [`hooks::signals`] | wrappers around the program's handlers |
 //! | [`hooks::other_names`] | what libc exports under a second name |
 //! | [`hooks::syscall`] | `syscall(2)`, sent to the shims above |
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
+pub mod below;
 pub mod process;
 pub mod real;
+pub mod service;
 pub mod start;
 pub mod summary;
 
@@ -62,6 +68,8 @@ pub mod hooks {
     pub mod remap;
     pub mod rights;
     pub mod signals;
+    pub mod sockets;
     pub mod syscall;
     pub mod unwaited;
+    pub mod waiting;
 }

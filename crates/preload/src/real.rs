@@ -12,8 +12,9 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{
-    gid_t, iovec, mmsghdr, msghdr, off_t, pid_t, rlimit, sigaction as Sigaction, size_t, sockaddr,
-    socklen_t, ssize_t, stack_t, timespec, uid_t,
+    epoll_event, fd_set, gid_t, iovec, mmsghdr, msghdr, off_t, pid_t, pollfd, rlimit,
+    sigaction as Sigaction, sigset_t, size_t, sockaddr, socklen_t, ssize_t, stack_t, timespec,
+    timeval, uid_t,
 };
 
 /// Stands for a function that this libc does not have: nobody who linked with it calls it.
@@ -157,7 +158,29 @@ real! {
     __libc_free(p: *mut c_void) -> ();
     __libc_realloc(p: *mut c_void, n: size_t) -> *mut c_void;
 
+    connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
+    shutdown(fd: c_int, how: c_int) -> c_int;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    sendfile(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t;
+    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
+    poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int;
+    __poll_chk(fds: *mut pollfd, count: c_ulong, timeout: c_int, room: size_t) -> c_int;
+    ppoll(fds: *mut pollfd, count: c_ulong, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    __ppoll_chk(fds: *mut pollfd, count: c_ulong, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int;
+    select(n: c_int, r: *mut fd_set, w: *mut fd_set, x: *mut fd_set, timeout: *mut timeval) -> c_int;
+    pselect(n: c_int, r: *mut fd_set, w: *mut fd_set, x: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    epoll_create(size: c_int) -> c_int;
+    epoll_create1(flags: c_int) -> c_int;
+    epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int;
+    epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+
     close(fd: c_int) -> c_int;
+    dup(old: c_int) -> c_int;
+    fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     closefrom(first: c_int) -> ();
     dup2(old: c_int, new: c_int) -> c_int;

@@ -8,7 +8,7 @@
 
 use crate::hooks::signals;
 use crate::process::PROCESS;
-use crate::{HEAP, real, summary};
+use crate::{HEAP, real, service, summary};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::CString;
@@ -104,7 +104,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         }
         let (values, costs, entry, places) = read_environment(envp);
         summary::begin(&values, places.summary.as_deref());
-        set_up(&values, costs, entry, places.session);
+        set_up(&values, costs, entry, places);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
     }
@@ -117,6 +117,8 @@ struct Places {
     session: Option<CString>,
     /// The file in which a program and all that it starts are summed up.
     summary: Option<CString>,
+    /// The service of connections within this host.
+    tcp_service: Option<String>,
 }
 
 /// Options and prices from the environment; also the library's own path, what to hand on, and where things are.
@@ -156,6 +158,9 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if name == options::SUMMARY {
                 places.summary = CString::new(value).ok();
             }
+            if name == options::TCP_SERVICE {
+                places.tcp_service = Some(value.to_owned());
+            }
             if name == "UNCOPY_LIBRARY" {
                 entry.library = value.as_bytes();
             }
@@ -170,7 +175,8 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
     (values, costs, entry, places)
 }
 
-fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CString>) {
+fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
+    let Places { session, tcp_service, .. } = places;
     const ELIDE: usize = index_of("elide");
     const ALLOCATOR: usize = index_of("allocator");
     const FOREIGN: usize = index_of("foreign-allocator");
@@ -182,7 +188,12 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
     const FOLLOW: usize = index_of("follow-exec");
     const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
+    const TCP: usize = index_of("tcp");
 
+    let tcp = values.get(TCP) != 0;
+    if tcp {
+        service::begin(entry.library, tcp_service);
+    }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
@@ -193,7 +204,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
         signals::own();
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     };
-    if twin {
+    if twin || tcp {
         heed_forks();
     }
     if values.get(ELIDE) == 0 {
@@ -229,7 +240,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, session: Option<CStri
                 PROCESS.lending.allow(costs.lend_from(false), pacing);
             }
             PROCESS.files.allow(&PROCESS.space, values.get(FILE_MEMORY) as usize);
-            if !twin {
+            if !twin && !tcp {
                 heed_forks();
             }
             summary::banner(values, "ready");
@@ -275,6 +286,7 @@ pub fn alone() {
 }
 
 extern "C" fn end() {
+    PROCESS.tcp.tell_totals();
     PROCESS.space.statistics.withdraw();
     summary::end();
 }

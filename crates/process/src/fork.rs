@@ -7,6 +7,7 @@ impl Process {
     /// the twin allocator's lock may be waiting for the heap's.
     pub fn before_fork(&'static self, ours: impl FnOnce()) {
         self.space.before_fork();
+        self.tcp.before_fork();
         self.files.before_fork();
         self.twin().before_fork();
         ours();
@@ -17,6 +18,7 @@ impl Process {
         ours();
         self.twin().after_fork_parent();
         self.files.after_fork_parent();
+        self.tcp.after_fork_parent();
         self.space.after_fork_parent();
     }
 
@@ -25,6 +27,7 @@ impl Process {
         ours();
         self.twin().after_fork_child();
         self.files.disown();
+        self.tcp.after_fork_child();
         self.space.after_fork_child(|| self.lending.after_fork_child());
         self.files.after_fork_child();
         self.family.in_child(self.space.counters());
@@ -41,6 +44,7 @@ impl Process {
     pub fn after_bare_fork_child(&'static self) {
         self.files.after_bare_fork_child();
         self.space.after_bare_fork_child();
+        self.tcp.after_bare_fork_child();
     }
 
     /// In a child that was made behind our back, where no other thread exists: the same, with locks that threads of its parent held.

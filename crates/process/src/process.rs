@@ -8,6 +8,7 @@ use uncopy_lend::send::Lending;
 use uncopy_ranges::span::Span;
 use uncopy_space::space::Space;
 use uncopy_stats::family::Part;
+use uncopy_tcp_calls::Tcp;
 use uncopy_twin::{Blocks, Twin};
 
 /// See the module. (The space comes first, and in it the statistics: see there.)
@@ -24,6 +25,8 @@ pub struct Process {
     pub calls: Calls,
     /// Its part of what a program and all that it started did.
     pub family: Part,
+    /// Its TCP connections within this host.
+    pub tcp: Tcp,
     blocks: Blocks,
 }
 
@@ -42,6 +45,7 @@ impl Process {
             lending: Lending::new(),
             calls: Calls::new(),
             family: Part::new(),
+            tcp: Tcp::new(),
             blocks: Blocks::new(),
         }
     }

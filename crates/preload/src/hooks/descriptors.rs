@@ -6,7 +6,8 @@
 use crate::process::PROCESS;
 use crate::{real, summary};
 use core::ffi::{c_int, c_uint};
-use libc::EBADF;
+use libc::{EBADF, EBUSY};
+use uncopy_kernel::descriptors::{is_kept, kept_between};
 use uncopy_lend::pipes::PIPES;
 
 fn all_ours() -> [c_int; 4 + PIPES] {
@@ -18,7 +19,7 @@ fn all_ours() -> [c_int; 4 + PIPES] {
 }
 
 fn ours(fd: c_int) -> bool {
-    fd >= 0 && all_ours().contains(&fd)
+    fd >= 0 && (all_ours().contains(&fd) || is_kept(fd))
 }
 
 /// `close(2)`.
@@ -33,6 +34,9 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
             *libc::__errno_location() = EBADF;
             return -1;
         }
+        if PROCESS.tcp.in_use() {
+            return PROCESS.tcp.close(fd, || real::close(fd));
+        }
         real::close(fd)
     }
 }
@@ -43,9 +47,15 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let mut kept = all_ours();
+    if first <= last && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        // SAFETY: the program's own.
+        PROCESS.tcp.close_between(first, last, |fd| unsafe { _ = real::close(fd) });
+    }
+    let of_sockets = PROCESS.tcp.in_use().then(|| kept_between(first, last));
+    let others = all_ours().into_iter().filter(|fd| *fd >= 0).map(|fd| fd as c_uint);
+    let mut kept: Vec<c_uint> = others.chain(of_sockets.into_iter().flatten()).collect();
     kept.sort_unstable();
-    let kept = kept.into_iter().filter(|fd| *fd >= 0).map(|fd| fd as c_uint);
+    let kept = kept.into_iter();
     let mut from = first;
     // SAFETY: the program's own range, in parts that leave ours out. The first call takes the
     // flags' meaning for all (CLOSE_RANGE_UNSHARE makes the table private once).
@@ -77,17 +87,41 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     }
 }
 
+/// Makes way for a descriptor that the program wants at `new`. False: there is none. (`EBUSY` is what the kernel says where another thread is
+/// about to open that number.)
+fn make_way(new: c_int) -> bool {
+    if is_kept(new) {
+        // SAFETY: errno's address is always valid.
+        unsafe { *libc::__errno_location() = EBUSY };
+        return false;
+    }
+    if ours(new) {
+        PROCESS.make_way(new);
+    }
+    true
+}
+
+/// `dup(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(old: c_int) -> c_int {
+    // SAFETY: the program's own argument.
+    PROCESS.tcp.duplicate(old, None, || unsafe { real::dup(old) })
+}
+
 /// `dup2(2)`: a number that the program wants and we hold is made free.
 ///
 /// # Safety
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
-    if ours(new) {
-        PROCESS.make_way(new);
+    if !make_way(new) {
+        return -1;
     }
     // SAFETY: the program's own arguments.
-    unsafe { real::dup2(old, new) }
+    PROCESS.tcp.duplicate(old, Some(new), || unsafe { real::dup2(old, new) })
 }
 
 /// `dup3(2)`: as [`dup2`].
@@ -96,9 +130,44 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if ours(new) {
-        PROCESS.make_way(new);
+    if !make_way(new) {
+        return -1;
     }
     // SAFETY: the program's own arguments.
-    unsafe { real::dup3(old, new, flags) }
+    PROCESS.tcp.duplicate(old, Some(new), || unsafe { real::dup3(old, new, flags) })
+}
+
+/// `fcntl(2)`: duplicates, and says whether calls wait. (It is variadic in C; what it reads lies in the same registers.)
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::fcntl(fd, command, argument) };
+    if !PROCESS.tcp.in_use() {
+        return call();
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => PROCESS.tcp.duplicate(fd, None, call),
+        libc::F_SETFL => {
+            let result = call();
+            if result == 0 {
+                let nonblocking = argument as c_int & libc::O_NONBLOCK != 0;
+                PROCESS.tcp.set_nonblocking(fd, nonblocking);
+            }
+            result
+        }
+        _ => call(),
+    }
+}
+
+/// `fcntl64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`fcntl`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the same function.
+    unsafe { fcntl(fd, command, argument) }
 }

@@ -6,9 +6,10 @@
 use super::copy::{host, on_own_stack};
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
-use crate::real;
+use crate::{below, real};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
+use core::time::Duration;
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use uncopy_stack::buffers::{Buffers, Pieces, each, give, header, take};
 use uncopy_stack::input::{input, input_listed, remember};
@@ -66,11 +67,11 @@ unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: us
     let call = Receive::new(
         &PROCESS,
         On::Descriptor(fd),
-        || unsafe { real::read(fd, buf, n) },
+        || unsafe { below::read(fd, buf, n) },
         |p: &mut Pieces| unsafe {
             Some(match p.as_slice() {
-                [one] => real::read(fd, one.iov_base, one.iov_len),
-                many => real::readv(fd, many.as_ptr(), many.len() as c_int),
+                [one] => below::read(fd, one.iov_base, one.iov_len),
+                many => below::readv(fd, many.as_ptr(), many.len() as c_int),
             })
         },
     );
@@ -133,8 +134,8 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
         let call = Receive::new(
             &PROCESS,
             On::Descriptor(fd),
-            || real::readv(fd, iov, count),
-            |p: &mut Pieces| Some(real::readv(fd, p.as_ptr(), p.len() as c_int)),
+            || below::readv(fd, iov, count),
+            |p: &mut Pieces| Some(below::readv(fd, p.as_ptr(), p.len() as c_int)),
         );
         input_listed(call, (iov, count as usize), &host())
     }
@@ -332,9 +333,9 @@ unsafe fn receive(
     // SAFETY: the program's own arguments; a null address is what recv passes.
     let as_it_is = || unsafe {
         if addr.is_null() && len.is_null() {
-            real::recv(fd, buf, n, flags)
+            below::recv(fd, buf, n, flags)
         } else {
-            real::recvfrom(fd, buf, n, flags, addr, len)
+            below::recvfrom(fd, buf, n, flags, addr, len)
         }
     };
     // SAFETY: as in `recvfrom`'s contract.
@@ -348,9 +349,9 @@ unsafe fn receive(
     let scattered = |p: &mut Pieces| unsafe {
         if let [one] = p.as_slice() {
             return Some(if addr.is_null() {
-                real::recv(fd, one.iov_base, one.iov_len, flags)
+                below::recv(fd, one.iov_base, one.iov_len, flags)
             } else {
-                real::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
+                below::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
             });
         }
         let mut msg: msghdr = core::mem::zeroed();
@@ -362,7 +363,7 @@ unsafe fn receive(
         }
         msg.msg_iov = p.as_mut_ptr();
         msg.msg_iovlen = p.len();
-        let received = real::recvmsg(fd, &mut msg, flags);
+        let received = below::recvmsg(fd, &mut msg, flags);
         if received >= 0 && !addr.is_null() {
             unwritten = !give(len, msg.msg_namelen);
         }
@@ -391,17 +392,17 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
     // given back to it.
     unsafe {
         let known = if flags & UNUSUAL == 0 { header(&PROCESS, msg) } else { None };
-        let Some(known) = known else { return real::recvmsg(fd, msg, flags) };
+        let Some(known) = known else { return below::recvmsg(fd, msg, flags) };
         let mut unwritten = false;
         let call = Receive::new(
             &PROCESS,
             On::Vectored,
-            || real::recvmsg(fd, msg, flags),
+            || below::recvmsg(fd, msg, flags),
             |p: &mut Pieces| {
                 let mut other = known;
                 other.msg_iov = p.as_mut_ptr();
                 other.msg_iovlen = p.len();
-                let received = real::recvmsg(fd, &mut other, flags);
+                let received = below::recvmsg(fd, &mut other, flags);
                 if received >= 0 {
                     let named = known.msg_name.is_null()
                         || give(&raw mut (*msg).msg_namelen, other.msg_namelen);
@@ -431,11 +432,49 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     // SAFETY: the kernel has filled the first `received` headers.
     unsafe {
+        if PROCESS.tcp.begun() && PROCESS.tcp.is_connection(fd) {
+            return recvmmsg_one_by_one(fd, msgs, count, flags, timeout);
+        }
         let received = real::recvmmsg(fd, msgs, count, flags, timeout);
         let arrived = if PROCESS.space.wanted() { received.max(0) } else { 0 };
         for m in (0..arrived as usize).map_while(|i| take(msgs.add(i))) {
             remember(&PROCESS, each(m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen), m.msg_len as ssize_t);
         }
         received
+    }
+}
+
+/// Of a connection that may be at rings.
+unsafe fn recvmmsg_one_by_one(
+    fd: c_int,
+    msgs: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: the program passes `count` headers.
+    unsafe {
+        let begun = std::time::Instant::now();
+        let patience = take(timeout.cast::<[i64; 2]>()).map(|[seconds, more]| {
+            let more = Duration::from_nanos(more.max(0) as u64);
+            Duration::from_secs(seconds.max(0) as u64).saturating_add(more)
+        });
+        let once = flags & libc::MSG_WAITFORONE != 0;
+        let mut flags = flags & !libc::MSG_WAITFORONE;
+        let mut received = 0;
+        for i in 0..count as usize {
+            let n = recvmsg(fd, &raw mut (*msgs.add(i)).msg_hdr, flags);
+            if n < 0 || !give(&raw mut (*msgs.add(i)).msg_len, n as c_uint) {
+                break;
+            }
+            received += 1;
+            if once {
+                flags |= libc::MSG_DONTWAIT;
+            }
+            if n == 0 || patience.is_some_and(|patience| begun.elapsed() >= patience) {
+                break;
+            }
+        }
+        if received > 0 { received } else { -1 }
     }
 }

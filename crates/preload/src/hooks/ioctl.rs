@@ -43,6 +43,35 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
                 PROCESS.space.put_exclusions(&given.moved(from, Span::sized(to, len)));
             }
         }
-        real::ioctl(fd, request, argument)
+        let result = real::ioctl(fd, request, argument);
+        if result == 0 && PROCESS.tcp.in_use() {
+            return of_connection(fd, request, argument.cast());
+        }
+        result
     }
+}
+
+/// What the kernel has answered, where a connection's bytes lie in rings.
+unsafe fn of_connection(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_int {
+    // SAFETY: the kernel has read or written it.
+    unsafe {
+        match request {
+            libc::FIONBIO => {
+                if let Some(nonblocking) = reading::read(argument) {
+                    PROCESS.tcp.set_nonblocking(fd, nonblocking != 0);
+                }
+            }
+            libc::FIONREAD | libc::TIOCOUTQ => {
+                let (unread, unsent) = PROCESS.tcp.queued(fd);
+                let more = if request == libc::FIONREAD { unread } else { unsent };
+                if more > 0
+                    && let Some(said) = reading::read(argument)
+                {
+                    reading::write(argument, &said.saturating_add(more as c_int));
+                }
+            }
+            _ => {}
+        }
+    }
+    0
 }

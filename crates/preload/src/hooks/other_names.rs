@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate; a jump leaves arguments and return address as they are.
 
-use super::{allocate, copy, descriptors, input, output, process};
+use super::{allocate, copy, descriptors, input, output, process, sockets, waiting};
 use core::arch::naked_asm;
 
 macro_rules! same {
@@ -29,6 +29,11 @@ same! {
     __send => output::send;
     __close => descriptors::close;
     __dup2 => descriptors::dup2;
+    __fcntl => descriptors::fcntl;
+    __connect => sockets::connect;
+    __poll => waiting::poll;
+    __select => waiting::select;
+    _IO_fdopen => sockets::fdopen;
     __clone => process::clone;
     __pthread_mutex_init => process::pthread_mutex_init;
     _Exit => process::_exit;

@@ -7,7 +7,7 @@ use super::copy::host;
 use super::ours::perhaps_tracked as perhaps_tracked_range;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
-use crate::real;
+use crate::{below, real};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{
@@ -74,6 +74,10 @@ with_caller!(
 #[inline]
 fn stream(fd: c_int, flags: c_int, plain: bool, caller: usize) -> Option<Stream> {
     const KNOWN: c_int = MSG_MORE | MSG_NOSIGNAL;
+    // (A ring takes bytes, not pages.)
+    if PROCESS.tcp.begun() && PROCESS.tcp.is_connection(fd) {
+        return None;
+    }
     Some(Stream {
         target: Target {
             fd,
@@ -97,11 +101,11 @@ unsafe extern "C" fn write_from(
         &PROCESS,
         On::Descriptor(fd),
         stream(fd, 0, true, caller),
-        || unsafe { real::write(fd, buf, n) },
+        || unsafe { below::write(fd, buf, n) },
         |p: &Pieces| unsafe {
             match p.as_slice() {
-                [one] => real::write(fd, one.iov_base, one.iov_len),
-                many => real::writev(fd, many.as_ptr(), many.len() as c_int),
+                [one] => below::write(fd, one.iov_base, one.iov_len),
+                many => below::writev(fd, many.as_ptr(), many.len() as c_int),
             }
         },
     );
@@ -120,8 +124,8 @@ unsafe extern "C" fn writev_from(
             &PROCESS,
             On::Descriptor(fd),
             stream(fd, 0, true, caller),
-            || real::writev(fd, iov, count),
-            |p: &Pieces| real::writev(fd, p.as_ptr(), p.len() as c_int),
+            || below::writev(fd, iov, count),
+            |p: &Pieces| below::writev(fd, p.as_ptr(), p.len() as c_int),
         );
         output_listed(call, (iov, count as usize), &host())
     }
@@ -249,7 +253,7 @@ unsafe extern "C" fn send_from(
     // SAFETY: as in `write`; send is sendto without an address.
     unsafe {
         let to = (core::ptr::null(), 0);
-        transmit(fd, buf, n, flags, to, caller, || real::send(fd, buf, n, flags))
+        transmit(fd, buf, n, flags, to, caller, || below::send(fd, buf, n, flags))
     }
 }
 
@@ -271,7 +275,7 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: as in `write`.
     unsafe {
         transmit(fd, buf, n, flags, (addr, len), caller, || {
-            real::sendto(fd, buf, n, flags, addr, len)
+            below::sendto(fd, buf, n, flags, addr, len)
         })
     }
 }
@@ -295,8 +299,10 @@ unsafe fn transmit(
     // SAFETY: as in `write`.
     let gathered = |p: &Pieces| unsafe {
         match p.as_slice() {
-            [one] if addr.is_null() && len == 0 => real::send(fd, one.iov_base, one.iov_len, flags),
-            [one] => real::sendto(fd, one.iov_base, one.iov_len, flags, addr, len),
+            [one] if addr.is_null() && len == 0 => {
+                below::send(fd, one.iov_base, one.iov_len, flags)
+            }
+            [one] => below::sendto(fd, one.iov_base, one.iov_len, flags, addr, len),
             many => {
                 let mut msg: msghdr = core::mem::zeroed();
                 msg.msg_name = addr.cast_mut().cast();
@@ -313,7 +319,7 @@ unsafe fn send_pieces(fd: c_int, like: &msghdr, pieces: &[iovec], flags: c_int) 
     msg.msg_iov = pieces.as_ptr().cast_mut();
     msg.msg_iovlen = pieces.len();
     // SAFETY: the pieces live through the call, which does not write to them.
-    unsafe { real::sendmsg(fd, &msg, flags) }
+    unsafe { below::sendmsg(fd, &msg, flags) }
 }
 
 unsafe extern "C" fn sendmsg_from(
@@ -324,7 +330,7 @@ unsafe extern "C" fn sendmsg_from(
 ) -> ssize_t {
     // SAFETY: as in `write`; everything of the header but the buffers is the program's.
     unsafe {
-        let Some(known) = header(&PROCESS, msg) else { return real::sendmsg(fd, msg, flags) };
+        let Some(known) = header(&PROCESS, msg) else { return below::sendmsg(fd, msg, flags) };
         if flags & MSG_ZEROCOPY != 0 {
             let mut buffers = Buffers::default();
             if list(&PROCESS, known.msg_iov, known.msg_iovlen, &mut buffers) {
@@ -333,14 +339,14 @@ unsafe extern "C" fn sendmsg_from(
                 return send_pieces(fd, &known, &buffers.pieces(), flags);
             }
             held_by_kernel(each(known.msg_iov, known.msg_iovlen));
-            return real::sendmsg(fd, msg, flags);
+            return below::sendmsg(fd, msg, flags);
         }
         let plain = known.msg_name.is_null() && known.msg_controllen == 0;
         let call = Send::new(
             &PROCESS,
             On::Vectored,
             stream(fd, flags, plain, caller),
-            || real::sendmsg(fd, msg, flags),
+            || below::sendmsg(fd, msg, flags),
             |p: &Pieces| send_pieces(fd, &known, p, flags),
         );
         output_listed(call, (known.msg_iov, known.msg_iovlen), &host())
@@ -370,13 +376,14 @@ pub unsafe extern "C" fn sendmmsg(
             }
             return real::sendmmsg(fd, msgs, count, flags);
         }
+        let ring = PROCESS.tcp.begun() && PROCESS.tcp.is_connection(fd);
         let tracked = PROCESS.space.running()
             && (0..count_taken).map_while(message).any(|h| {
                 let mut buffers = Buffers::default();
                 list(&PROCESS, h.msg_iov, h.msg_iovlen, &mut buffers)
                     && perhaps_tracked(&PROCESS, &buffers)
             });
-        if !tracked {
+        if !tracked && !ring {
             return real::sendmmsg(fd, msgs, count, flags);
         }
         let mut sent = 0;

@@ -128,6 +128,12 @@ pub(super) fn with_everything_ordinary<R>(
 /// Keeps us preloaded in what is executed: our library first in the environment's LD_PRELOAD,
 /// also where the program made up an environment of its own.
 fn with_environment<R>(envp: Strings, call: impl FnOnce(Strings) -> R) -> R {
+    PROCESS.tcp.before_exec();
+    handed_on(envp, call)
+}
+
+/// As [`with_environment`], where this process goes on.
+fn handed_on<R>(envp: Strings, call: impl FnOnce(Strings) -> R) -> R {
     summary::before_exec();
     let made = start::exec_entry().and_then(|ours| environment(ours, envp));
     match made {
@@ -270,9 +276,7 @@ pub unsafe extern "C" fn posix_spawn(
     envp: Strings,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe {
-        with_environment(envp, |e| real::posix_spawn(pid, path, actions, attributes, argv, e))
-    }
+    unsafe { handed_on(envp, |e| real::posix_spawn(pid, path, actions, attributes, argv, e)) }
 }
 
 /// `posix_spawnp(3)`.
@@ -289,9 +293,7 @@ pub unsafe extern "C" fn posix_spawnp(
     envp: Strings,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe {
-        with_environment(envp, |e| real::posix_spawnp(pid, file, actions, attributes, argv, e))
-    }
+    unsafe { handed_on(envp, |e| real::posix_spawnp(pid, file, actions, attributes, argv, e)) }
 }
 
 /// Defines a variadic exec function: the five arguments that came in registers are put on the
@@ -380,6 +382,7 @@ unsafe extern "C" fn collect_execle(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    PROCESS.tcp.tell_totals();
     summary::end();
     // SAFETY: the program's own call.
     unsafe { real::_exit(status) }
@@ -390,5 +393,6 @@ pub(super) fn before_sandbox() {
     if PROCESS.space.wanted() {
         PROCESS.stand_down();
     }
+    PROCESS.tcp.stop();
     super::signals::let_all_go();
 }

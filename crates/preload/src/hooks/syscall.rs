@@ -10,7 +10,7 @@
 
 use super::{
     advice, descriptors, input, ioctl, limits, mapping, ours, output, process, protection, remap,
-    rights, signals, unwaited,
+    rights, signals, sockets, unwaited, waiting,
 };
 use crate::process::PROCESS;
 use crate::real;
@@ -125,6 +125,36 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_vmsplice => output::vmsplice(a as _, b as _, c, d as _),
             libc::SYS_close => descriptors::close(a as _) as isize,
             libc::SYS_close_range => descriptors::close_range(a as _, b as _, c as _) as isize,
+            libc::SYS_connect => sockets::connect(a as _, b as _, c as _) as isize,
+            libc::SYS_accept => sockets::accept(a as _, b as _, c as _) as isize,
+            libc::SYS_accept4 => sockets::accept4(a as _, b as _, c as _, d as _) as isize,
+            libc::SYS_shutdown => sockets::shutdown(a as _, b as _) as isize,
+            libc::SYS_setsockopt => {
+                sockets::setsockopt(a as _, b as _, c as _, d as _, e as _) as isize
+            }
+            libc::SYS_sendfile => sockets::sendfile(a as _, b as _, c as _, d),
+            libc::SYS_splice => sockets::splice(a as _, b as _, c as _, d as _, e, f as _),
+            libc::SYS_fcntl => descriptors::fcntl(a as _, b as _, c) as isize,
+            libc::SYS_dup => descriptors::dup(a as _) as isize,
+            libc::SYS_poll => waiting::poll(a as _, b as _, c as _) as isize,
+            libc::SYS_epoll_create => waiting::epoll_create(a as _) as isize,
+            libc::SYS_epoll_create1 => waiting::epoll_create1(a as _) as isize,
+            libc::SYS_epoll_ctl => waiting::epoll_ctl(a as _, b as _, c as _, d as _) as isize,
+            libc::SYS_epoll_wait => waiting::epoll_wait(a as _, b as _, c as _, d as _) as isize,
+            // (Of a call by number the time that is left is written back, and the mask's size is given.)
+            libc::SYS_ppoll => waiting::ppoll(a as _, b as _, c as _, d as _) as isize,
+            libc::SYS_epoll_pwait => {
+                waiting::epoll_pwait(a as _, b as _, c as _, d as _, e as _) as isize
+            }
+            libc::SYS_epoll_pwait2 => {
+                waiting::epoll_pwait2(a as _, b as _, c as _, d as _, e as _) as isize
+            }
+            libc::SYS_select => waiting::select(a as _, b as _, c as _, d as _, e as _) as isize,
+            // What it does with descriptors nobody sees.
+            libc::SYS_io_uring_setup => {
+                PROCESS.tcp.stop();
+                real::syscall(n, a, b, c, d, e, f)
+            }
             libc::SYS_dup2 => descriptors::dup2(a as _, b as _) as isize,
             libc::SYS_dup3 => descriptors::dup3(a as _, b as _, c as _) as isize,
             libc::SYS_mremap => remap::mremap(a as _, b, c, d as _, e as _) as isize,

@@ -12,6 +12,7 @@ pub enum Group {
     Rights,
     Signals,
     Descriptors,
+    Connections,
     Allocator,
 }
 use Group::*;
@@ -103,8 +104,8 @@ pub const TABLE: &[Row] = &[
     row(Output, "vmsplice", &[], By("vmsplice"), Both, "gives pages to a pipe: they stay where they are"),
     row(Output, "fwrite", &["_IO_fwrite"], Number::None, Profile, "output, seen from outside of stdio"),
     row(Output, "fwrite_unlocked", &[], Number::None, Profile, "as fwrite"),
-    row(Output, "sendfile", &["sendfile64"], Not(IS_COUNTED), Profile, "data that the kernel moves"),
-    row(Output, "splice", &[], Not(IS_COUNTED), Profile, "data that the kernel moves"),
+    row(Output, "sendfile", &["sendfile64"], By("sendfile"), Both, "data that the kernel moves; over a connection within this host by Linux"),
+    row(Output, "splice", &[], By("splice"), Both, "as sendfile"),
     row(Output, "tee", &[], Not(IS_COUNTED), Profile, "data that the kernel moves"),
     row(Output, "copy_file_range", &[], Not(IS_COUNTED), Profile, "data that the kernel moves"),
 
@@ -169,8 +170,27 @@ pub const TABLE: &[Row] = &[
     row(Descriptors, "close", &["__close"], By("close"), Run, "spares ours"),
     row(Descriptors, "close_range", &[], By("close_range"), Run, "spares ours"),
     row(Descriptors, "closefrom", &[], Number::None, Run, "spares ours"),
+    row(Descriptors, "dup", &[], By("dup"), Run, "a connection within this host has several numbers"),
+    row(Descriptors, "fcntl", &["fcntl64", "__fcntl"], By("fcntl"), Run, "as dup; whether calls wait"),
     row(Descriptors, "dup2", &["__dup2"], By("dup2"), Run, "ours make way"),
     row(Descriptors, "dup3", &[], By("dup3"), Run, "ours make way"),
+
+    row(Connections, "connect", &["__connect"], By("connect"), Run, "a connection within this host begins (`--tcp`)"),
+    row(Connections, "accept", &[], By("accept"), Run, "as connect"),
+    row(Connections, "accept4", &[], By("accept4"), Run, "as connect"),
+    row(Connections, "shutdown", &[], By("shutdown"), Run, "the end of a stream comes after what is in its ring"),
+    row(Connections, "setsockopt", &[], By("setsockopt"), Run, "how long calls wait for a ring"),
+    row(Connections, "fdopen", &["_IO_fdopen"], Number::None, Run, "stdio reads and writes inside libc: the connection is Linux's"),
+    row(Connections, "poll", &["__poll", "__poll_chk"], By("poll"), Run, "rings that have news"),
+    row(Connections, "ppoll", &["__ppoll_chk"], By("ppoll"), Run, "as poll"),
+    row(Connections, "select", &["__select"], By("select"), Run, "as poll"),
+    row(Connections, "pselect", &[], Number::None, Run, "as poll"),
+    row(Connections, "epoll_create", &[], By("epoll_create"), Run, "as poll"),
+    row(Connections, "epoll_create1", &[], By("epoll_create1"), Run, "as poll"),
+    row(Connections, "epoll_ctl", &[], By("epoll_ctl"), Run, "as poll"),
+    row(Connections, "epoll_wait", &[], By("epoll_wait"), Run, "as poll"),
+    row(Connections, "epoll_pwait", &[], By("epoll_pwait"), Run, "as poll"),
+    row(Connections, "epoll_pwait2", &[], By("epoll_pwait2"), Run, "as poll"),
 
     row(Allocator, "malloc", &[], Number::None, Run, "large blocks are the twin allocator's"),
     row(Allocator, "calloc", &[], Number::None, Run, "as malloc"),
@@ -208,6 +228,7 @@ pub const NUMBERS: &[(&str, &str)] = &[
     ("seccomp", "a sandbox: we stand aside"),
     ("set_mempolicy_home_node", "as mbind"),
     ("mseal", "what is sealed cannot be put back as it was when its block is freed"),
+    ("io_uring_setup", "what it does with descriptors nobody sees: no connection is upgraded"),
     ("landlock_restrict_self", "our threads follow"),
 ];
 
@@ -234,10 +255,7 @@ pub const CONSIDERED: &[(&str, &str)] = &[
         "the kernel reads and writes views through faults; what arrives is too little to elide",
     ),
     ("wmemcpy, memccpy, strcpy, stpcpy, ...", "text: copied as always, faults serve"),
-    (
-        "sendfile, splice, tee, copy_file_range (libuncopy)",
-        "no memory of the program's is involved",
-    ),
+    ("tee, copy_file_range (libuncopy)", "no memory of the program's is involved"),
     (
         "valloc, pvalloc, strdup, getline, obstack, ...",
         "blocks that libc's inner malloc gives are glibc's own, which our free and realloc know",
@@ -262,7 +280,6 @@ pub const CONSIDERED: &[(&str, &str)] = &[
         "pthread_create, thrd_create, mtx_init",
         "stacks are touched by their threads; C11's locks are neither robust nor PI",
     ),
-    ("fcntl (F_DUPFD), dup", "give a free number, which ours never is"),
     (
         "sigprocmask, pthread_sigmask, sigpause, sighold, sigrelse",
         "masks are the program's; our lock puts handlers off by itself",

@@ -11,12 +11,13 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use uncopy_kernel::descriptors::Kept;
 use uncopy_tcp_shared::layout::PAGE;
 
 /// The connection to the service.
 #[derive(Debug)]
 pub struct Client {
-    socket: OwnedFd,
+    socket: Kept,
     mailbox: NonNull<AtomicU32>,
     seen: AtomicU32,
 }
@@ -48,7 +49,7 @@ impl Client {
             )
         }?;
         let mailbox = NonNull::new(mailbox.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { socket, mailbox, seen: AtomicU32::new(0) })
+        Ok(Self { socket: Kept::new(socket)?, mailbox, seen: AtomicU32::new(0) })
     }
 
     /// Shows a socket. The answer comes later, or never.

@@ -47,11 +47,13 @@ pub enum Reason {
     Ended = 11,
     /// Direction: the sender has left the ring: for urgent data, or because it does what rings do not carry.
     Left = 12,
+    /// The program forked while it was asked about, or uses it in a way that rings do not carry.
+    Forked = 13,
 }
 
 impl Reason {
     /// All of them, by their number.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::PeerNotHere,
         Self::NotConnected,
         Self::OverLimit,
@@ -64,6 +66,7 @@ impl Reason {
         Self::GivenBack,
         Self::Ended,
         Self::Left,
+        Self::Forked,
     ];
 
     /// Its short name, for tables, JSON and labels.
@@ -81,6 +84,7 @@ impl Reason {
             Self::GivenBack => "given-back",
             Self::Ended => "ended",
             Self::Left => "left",
+            Self::Forked => "forked",
         }
     }
 
@@ -99,6 +103,7 @@ impl Reason {
             Self::GivenBack => "the receiver does what rings do not carry",
             Self::Ended => "this direction has ended",
             Self::Left => "the sender does what rings do not carry",
+            Self::Forked => "shared with a forked process, or used as rings are not",
         }
     }
 

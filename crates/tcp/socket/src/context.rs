@@ -1,7 +1,8 @@
 //! A process: its doors, its connection to the service, the regions that it shares with others. It knows of connections what `Shown` says.
 
 use crate::ends::Ends;
-use crate::lock::lock;
+use crate::holders::Words;
+use crate::lock::{Guarded, lock};
 use crate::sleepers::Sleepers;
 use crate::spinning::{Spinning, Waiting};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -9,7 +10,10 @@ use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use uncopy_counters::Counters;
+use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_service::Client;
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_shared::notice::SLOTS;
@@ -23,14 +27,24 @@ pub struct Settings {
     pub service: String,
     /// How blocking calls and sets wait.
     pub waiting: Waiting,
-    /// Called before and after a lock is held: a signal handler of the program must not come in between.
-    pub critical: (fn(), fn()),
+    /// Starts a service where none answers to the name. It need not be there at once.
+    pub start: Option<fn()>,
+    /// Where what became of connections is counted.
+    pub counters: &'static Counters,
 }
+
+/// A static: for those who do not look.
+static NOBODYS: Counters = Counters::new();
 
 impl Settings {
     /// Of the service of this name.
     pub fn new(service: impl Into<String>) -> Self {
-        Self { service: service.into(), waiting: Waiting::Adaptive, critical: (|| {}, || {}) }
+        Self {
+            service: service.into(),
+            waiting: Waiting::Adaptive,
+            start: None,
+            counters: &NOBODYS,
+        }
     }
 }
 
@@ -40,6 +54,8 @@ pub(crate) trait Shown: Send + Sync {
     fn fd(&self) -> BorrowedFd<'_>;
     /// Linux's for good.
     fn stays(&self, reason: Reason);
+    /// There is no service now; later there may be.
+    fn not_yet(&self);
     /// The service has given it a slot.
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32);
     /// The sets that it is in look at it.
@@ -55,11 +71,11 @@ pub(crate) struct Mapped {
     pub process: u32,
     pub side: usize,
     pub region: Region,
-    pub doors: Vec<OwnedFd>,
+    pub doors: Vec<Kept>,
     pub ends: Ends,
     /// The other program has left the service. Its children may still hold connections.
     gone: AtomicBool,
-    flows: Mutex<[Option<Weak<dyn Shown>>; SLOTS]>,
+    flows: Guarded<[Option<Weak<dyn Shown>>; SLOTS]>,
 }
 
 impl Mapped {
@@ -77,6 +93,11 @@ impl Mapped {
             && lock(&self.flows).iter().flatten().all(|flow| flow.strong_count() == 0)
     }
 
+    /// Nobody here will look at this slot.
+    pub fn closed(&self, slot: usize, generation: u32) {
+        self.region.slot(slot).header.ends[self.side].closed.store(generation, Ordering::Release);
+    }
+
     /// Knocks at one of the other side's doors.
     pub fn knock(&self, door: usize) {
         let Some(door) = self.doors.get(door) else { return };
@@ -89,11 +110,24 @@ impl Mapped {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Service {
+    #[default]
     NotAsked,
+    /// It was started; so long it may take.
+    Starting(Instant),
     None,
     Here(Arc<Client>),
+}
+
+/// Loading a program takes some milliseconds, on a busy machine some hundred.
+const STARTS: Duration = Duration::from_secs(2);
+
+/// An answer to "is there a service?".
+enum Found {
+    Here(Arc<Client>),
+    NotYet,
+    None,
 }
 
 /// See above.
@@ -101,24 +135,26 @@ enum Service {
 pub struct Context {
     pub(crate) settings: Settings,
     pub(crate) process: AtomicU32,
-    pub(crate) doors: Vec<OwnedFd>,
+    pub(crate) doors: Vec<Kept>,
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
-    client: RwLock<Service>,
-    pumping: Mutex<()>,
+    service: Guarded<Service>,
+    pub(crate) words: Guarded<Words>,
+    pumping: Guarded<()>,
     next_door: AtomicU32,
     last_token: AtomicU64,
-    shown: Mutex<HashMap<u64, Weak<dyn Shown>>>,
-    unshown: Mutex<VecDeque<u64>>,
+    shown: Guarded<HashMap<u64, Weak<dyn Shown>>>,
+    unshown: Guarded<VecDeque<u64>>,
     has_unshown: AtomicBool,
-    regions: RwLock<Vec<Arc<Mapped>>>,
+    regions: Guarded<Vec<Arc<Mapped>>>,
 }
 
 impl Context {
     /// Nothing happens before the first socket is shown, but for the doors, which are made.
     pub fn new(settings: Settings) -> Result<Arc<Self>, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let doors = (0..=ASK).map(|_| eventfd(0, flags)).collect::<Result<_, _>>()?;
+        let door = |_| Kept::new(OwnFd::from(eventfd(0, flags)?));
+        let doors = (0..=ASK).map(door).collect::<Result<_, _>>()?;
         let waiting = settings.waiting;
         Ok(Arc::new(Self {
             settings,
@@ -126,14 +162,15 @@ impl Context {
             doors,
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
-            client: RwLock::new(Service::NotAsked),
-            pumping: Mutex::new(()),
+            service: Guarded::default(),
+            words: Guarded::default(),
+            pumping: Guarded::default(),
             next_door: AtomicU32::new(0),
             last_token: AtomicU64::new(0),
-            shown: Mutex::new(HashMap::new()),
-            unshown: Mutex::default(),
+            shown: Guarded::default(),
+            unshown: Guarded::default(),
             has_unshown: AtomicBool::new(false),
-            regions: RwLock::new(vec![]),
+            regions: Guarded::default(),
         }))
     }
 
@@ -143,38 +180,90 @@ impl Context {
         self.process.load(Ordering::Relaxed)
     }
 
+    #[inline]
     fn known_client(&self) -> Option<Arc<Client>> {
-        match &*self.client.read().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        match &*lock(&self.service) {
             Service::Here(client) => Some(client.clone()),
-            Service::NotAsked | Service::None => None,
+            _ => None,
         }
     }
 
-    fn client(&self) -> Option<Arc<Client>> {
-        if let Some(client) = self.known_client() {
-            return Some(client);
+    fn client(&self) -> Found {
+        let mut service = lock(&self.service);
+        match &*service {
+            Service::Here(client) => return Found::Here(client.clone()),
+            Service::None => return Found::None,
+            Service::NotAsked | Service::Starting(_) => {}
         }
-        let mut client = self.client.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if matches!(*client, Service::NotAsked) {
-            let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
-            *client = match Client::connect(&self.settings.service, &doors) {
-                Ok(client) => Service::Here(Arc::new(client)),
-                Err(_) => Service::None,
-            };
+        let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
+        match (Client::connect(&self.settings.service, &doors), &*service, self.settings.start) {
+            (Ok(client), ..) => {
+                let client = Arc::new(client);
+                *service = Service::Here(client.clone());
+                Found::Here(client)
+            }
+            (Err(Errno::CONNREFUSED), Service::Starting(since), _) if since.elapsed() < STARTS => {
+                Found::NotYet
+            }
+            (Err(Errno::CONNREFUSED), Service::NotAsked, Some(start)) => {
+                start();
+                *service = Service::Starting(Instant::now());
+                Found::NotYet
+            }
+            _ => {
+                *service = Service::None;
+                Found::None
+            }
         }
-        match &*client {
-            Service::Here(client) => Some(client.clone()),
-            Service::NotAsked | Service::None => None,
+    }
+
+    /// The service has ended: the next connection starts another one. Those that wait for its answer are shown anew.
+    fn lost(&self, client: &Arc<Client>) {
+        {
+            let mut service = lock(&self.service);
+            if matches!(&*service, Service::Here(other) if Arc::ptr_eq(other, client)) {
+                *service = Service::NotAsked;
+            }
         }
+        lock(&self.unshown).clear();
+        let waiting = std::mem::take(&mut *lock(&self.shown));
+        waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
     }
 
     /// In a forked child, before it uses anything: what is shared stays shared, but for the conversation with the service, which is the parent's.
     pub fn after_fork_in_child(&self) {
         self.process.store(std::process::id(), Ordering::Relaxed);
-        *self.client.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Service::NotAsked;
+        *lock(&self.service) = Service::NotAsked;
+        *lock(&self.words) = Words::default();
         lock(&self.shown).clear();
         lock(&self.unshown).clear();
         self.sleepers.clear();
+    }
+
+    /// Before fork: nothing of it changes.
+    pub(crate) fn hold(&self) {
+        self.service.hold();
+        self.pumping.hold();
+        self.unshown.hold();
+        self.shown.hold();
+        self.words.hold();
+        self.regions.hold();
+        // SAFETY: it is held.
+        unsafe { &*self.regions.value() }.iter().for_each(|mapped| mapped.flows.hold());
+        self.sleepers.hold();
+    }
+
+    /// After fork, in the parent and in the child.
+    pub(crate) fn let_go(&self) {
+        self.sleepers.let_go();
+        // SAFETY: it is still held.
+        unsafe { &*self.regions.value() }.iter().for_each(|mapped| mapped.flows.let_go());
+        self.regions.let_go();
+        self.words.let_go();
+        self.shown.let_go();
+        self.unshown.let_go();
+        self.pumping.let_go();
+        self.service.let_go();
     }
 
     /// Wakes all of this process' own sleepers.
@@ -190,7 +279,11 @@ impl Context {
 
     /// Shows a connection to the service, by one short message.
     pub(crate) fn show_to_service(&self, flow: Arc<dyn Shown>) {
-        let Some(client) = self.client() else { return flow.stays(Reason::NoService) };
+        let client = match self.client() {
+            Found::Here(client) => client,
+            Found::NotYet => return flow.not_yet(),
+            Found::None => return flow.stays(Reason::NoService),
+        };
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
         lock(&self.shown).insert(token, Arc::downgrade(&flow));
         // In the order of accepting; and answers are read while questions are asked, so that neither queue overflows in a storm of connections.
@@ -201,37 +294,39 @@ impl Context {
     }
 
     /// Shows what is still to be shown, as far as the service takes it now.
-    fn ask(&self, client: &Client) {
+    fn ask(&self, client: &Arc<Client>) {
         let mut unshown = lock(&self.unshown);
         while let Some(&token) = unshown.front() {
             let flow = lock(&self.shown).get(&token).and_then(Weak::upgrade);
             let outcome = flow.as_ref().map_or(Ok(()), |flow| client.show(token, flow.fd()));
-            if outcome == Err(Errno::AGAIN) {
-                return;
+            match outcome {
+                Err(Errno::AGAIN) => return,
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                    drop(unshown);
+                    return self.lost(client);
+                }
+                _ => {}
             }
             unshown.pop_front();
-            if outcome.is_err() {
+            if outcome.is_err() || flow.is_none() {
                 lock(&self.shown).remove(&token);
             }
-            match (outcome, flow) {
-                (Err(_), Some(flow)) => flow.stays(Reason::NoService),
-                (Ok(()), None) => drop(lock(&self.shown).remove(&token)),
-                _ => {}
+            if let (Err(_), Some(flow)) = (outcome, flow) {
+                flow.stays(Reason::NoService);
             }
         }
         self.has_unshown.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the service's answers. One load, where there are none.
+    /// Takes the service's answers. Hardly anything, where there are none.
     #[inline]
     pub fn pump(&self) {
-        let client = self.client.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Service::Here(client) = &*client {
+        if let Some(client) = self.known_client() {
             if client.has_news() {
-                self.pump_news(client);
+                self.pump_news(&client);
             }
             if self.has_unshown.load(Ordering::Relaxed) {
-                self.ask(client);
+                self.ask(&client);
             }
         }
     }
@@ -244,11 +339,12 @@ impl Context {
             match message {
                 Message::Matched { token, region, slot, side, generation } => {
                     let flow = lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade());
-                    let mapped = self.mapped(region, side, fds);
-                    if let (Some(flow), Some(mapped)) = (flow, mapped)
-                        && (slot as usize) < SLOTS
-                    {
-                        flow.attach(mapped, slot as usize, generation as u32);
+                    let Some(mapped) = self.mapped(region, side, fds) else { continue };
+                    let (slot, generation) = (slot as usize, generation as u32);
+                    match flow {
+                        _ if slot >= SLOTS => {}
+                        Some(flow) => flow.attach(mapped, slot, generation),
+                        None => mapped.closed(slot, generation),
                     }
                 }
                 Message::Stays { token, reason } => {
@@ -259,7 +355,7 @@ impl Context {
                     }
                 }
                 Message::Gone { region } => {
-                    let mut regions = self.write_regions();
+                    let mut regions = lock(&self.regions);
                     regions
                         .iter()
                         .filter(|mapped| mapped.id == region)
@@ -275,7 +371,7 @@ impl Context {
         let side = usize::from(side != 0);
         if fds.is_empty() {
             let same = |mapped: &&Arc<Mapped>| mapped.id == id && mapped.side == side;
-            return self.read_regions().iter().find(same).cloned();
+            return lock(&self.regions).iter().find(same).cloned();
         }
         let memory = fds.remove(0);
         let region = Region::map(&memory).ok()?;
@@ -284,28 +380,20 @@ impl Context {
             process: self.process(),
             side,
             region,
-            doors: fds,
+            doors: fds.into_iter().map(Kept::new).collect::<Result<_, _>>().ok()?,
             ends: Ends::new().ok()?,
             gone: AtomicBool::new(false),
-            flows: Mutex::new([const { None }; SLOTS]),
+            flows: Guarded::new([const { None }; SLOTS]),
         });
-        self.write_regions().push(mapped.clone());
+        lock(&self.regions).push(mapped.clone());
         Some(mapped)
-    }
-
-    fn read_regions(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Mapped>>> {
-        self.regions.read().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn write_regions(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Mapped>>> {
-        self.regions.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Takes the notices of a door to the sets that they are for.
     #[inline]
     pub(crate) fn collect(&self, door: usize) {
         let process = self.process();
-        for mapped in self.read_regions().iter().filter(|mapped| mapped.process == process) {
+        for mapped in lock(&self.regions).iter().filter(|mapped| mapped.process == process) {
             mapped.region.notice(mapped.side, door).collect(|slot| {
                 if let Some(flow) = mapped.flow(slot) {
                     flow.tell_sets();
@@ -319,7 +407,7 @@ impl Context {
     pub(crate) fn serve_asked(&self) {
         let asked = |mapped: &Arc<Mapped>| mapped.region.notice(mapped.side, ASK).any();
         let asked: Vec<Arc<Mapped>> =
-            self.read_regions().iter().filter(|mapped| asked(mapped)).cloned().collect();
+            lock(&self.regions).iter().filter(|mapped| asked(mapped)).cloned().collect();
         for mapped in asked {
             mapped.region.notice(mapped.side, ASK).collect(|slot| {
                 if let Some(flow) = mapped.flow(slot) {
@@ -352,7 +440,7 @@ impl Context {
     }
 
     pub(crate) fn falls_asleep(&self, door: usize) {
-        for mapped in self.read_regions().iter() {
+        for mapped in lock(&self.regions).iter() {
             mapped.region.notice(mapped.side, door).falls_asleep();
         }
     }
@@ -361,14 +449,14 @@ impl Context {
     pub(crate) fn has_notices(&self, door: usize) -> bool {
         {
             let process = self.process();
-            self.read_regions().iter().any(|mapped| {
+            lock(&self.regions).iter().any(|mapped| {
                 mapped.process == process && mapped.region.notice(mapped.side, door).any()
             })
         }
     }
 
     pub(crate) fn is_awake(&self, door: usize) {
-        for mapped in self.read_regions().iter() {
+        for mapped in lock(&self.regions).iter() {
             mapped.region.notice(mapped.side, door).is_awake();
         }
     }

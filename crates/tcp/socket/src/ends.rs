@@ -3,7 +3,7 @@
 //!
 //! unsafe: the mapping, and references into it: each part by whoever holds its lock.
 
-use crate::lock::Lock;
+use crate::lock::{Lock, Section};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::cell::UnsafeCell;
@@ -145,13 +145,14 @@ impl Drop for Ends {
 }
 
 /// With the lock.
-pub struct Held<'a, T>(&'a Guarded<T>);
+pub struct Held<'a, T>(&'a Guarded<T>, #[expect(dead_code, reason = "ends last")] Section);
 
 impl<'a, T> Held<'a, T> {
     #[inline]
     fn of(guarded: &'a Guarded<T>, process: u32) -> Self {
+        let section = Section::begin();
         guarded.lock.lock(process);
-        Self(guarded)
+        Self(guarded, section)
     }
 }
 

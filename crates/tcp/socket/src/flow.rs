@@ -1,20 +1,24 @@
-//! A connection. It is shown; then Linux's for good, or attached: it has a slot. When both sides are attached, either direction may go to its
-//! ring.
+//! A connection. It is Linux's until it has been used a few times; then it is shown, and Linux's for good, or attached: it has a slot. When both
+//! sides are attached, either direction may go to its ring.
+//!
+//! unsafe: a descriptor by its number.
 
 use crate::context::{Context, Mapped, Shown};
-use crate::lock::lock;
+use crate::holders::Holders;
+use crate::lock::{Guarded, lock};
 use rustix::event::PollFlags;
 use rustix::net::sockopt::{Timeout, socket_timeout};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock, Weak};
+use uncopy_counters::{Counters, add};
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::region::Slot;
 use uncopy_tcp_shared::ring::{RECEIVES, RING};
 use uncopy_tcp_shared::wanted::{ASK, DOORS, Doors};
 
-/// What went how.
+/// What went how. Each is changed with the lock of its direction held.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Bytes sent through the ring.
@@ -25,6 +29,53 @@ pub struct Counts {
     pub offers: AtomicU64,
     /// Times that it went back to Linux.
     pub leaves: AtomicU64,
+    sends: AtomicU64,
+    receives: AtomicU64,
+    /// Of these, what is in the process' totals.
+    told: [AtomicU64; 4],
+}
+
+/// The process' totals are told once in so many calls: they are on cache lines of all its threads.
+const TOLD: u64 = 64;
+
+impl Counts {
+    #[inline]
+    fn more(counter: &AtomicU64, n: u64) -> u64 {
+        let now = counter.load(Ordering::Relaxed) + n;
+        counter.store(now, Ordering::Relaxed);
+        now
+    }
+
+    #[inline]
+    pub(crate) fn sent(&self, totals: &Counters, bytes: u64) {
+        Self::more(&self.sent_by_ring, bytes);
+        if Self::more(&self.sends, 1).is_multiple_of(TOLD) {
+            self.tell(totals);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn received(&self, totals: &Counters, bytes: u64) {
+        Self::more(&self.received_by_ring, bytes);
+        if Self::more(&self.receives, 1).is_multiple_of(TOLD) {
+            self.tell(totals);
+        }
+    }
+
+    fn tell(&self, totals: &Counters) {
+        let all = [
+            (&self.sends, &totals.tcp_sends),
+            (&self.sent_by_ring, &totals.tcp_sent_bytes),
+            (&self.receives, &totals.tcp_receives),
+            (&self.received_by_ring, &totals.tcp_received_bytes),
+        ];
+        for (told, (own, total)) in self.told.iter().zip(all) {
+            let now = own.load(Ordering::Relaxed);
+            // (Of two threads that tell at once each tells its part.)
+            let before = told.fetch_max(now, Ordering::Relaxed);
+            total.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+        }
+    }
 }
 
 /// A slot of a region, as one of its sides.
@@ -117,17 +168,57 @@ impl Attached {
 pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     /// There may be news.
     fn news(self: Arc<Self>);
+    /// The connection was closed.
+    fn gone(&self);
+}
+
+/// Calls before a connection is shown. Showing both ends costs about as much as Linux takes for three requests and their answers; so whoever
+/// ends before has lost nothing, and whoever goes on at most as much again.
+const CALLS: u32 = 4;
+
+/// A call that goes past the ring, begun before there was one. As long as one is under way sending does not go to the ring: its bytes would
+/// come first.
+#[derive(Debug)]
+pub struct Past<'a>(&'a Flow);
+
+impl<'a> Past<'a> {
+    fn begin(flow: &'a Flow) -> Self {
+        flow.past.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Self(flow)
+    }
+}
+
+impl Drop for Past<'_> {
+    fn drop(&mut self) {
+        self.0.past.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whose a call is.
+#[derive(Debug)]
+pub enum Way<'a> {
+    /// Linux's, just as it is.
+    Linux,
+    /// As above, and this is to be kept meanwhile.
+    Past(Past<'a>),
+    /// It is to be made here.
+    Here,
 }
 
 /// See above.
 #[derive(Debug)]
 pub struct Flow {
     pub(crate) context: Arc<Context>,
-    fd: RawFd,
+    fd: AtomicI32,
     nonblocking: AtomicBool,
+    calls: AtomicU32,
+    shown: AtomicBool,
+    past: AtomicU32,
+    pub(crate) holders: Holders,
     attached: OnceLock<Option<Attached>>,
     reason: OnceLock<Reason>,
-    watchers: Mutex<Vec<Arc<dyn Watcher>>>,
+    watchers: Guarded<Vec<Arc<dyn Watcher>>>,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0: none.
     pub(crate) timeouts: [AtomicU64; 2],
     /// Threads that sleep over it.
@@ -142,16 +233,25 @@ impl Flow {
     pub(crate) fn new(context: Arc<Context>, fd: RawFd, nonblocking: bool) -> Arc<Self> {
         Arc::new(Self {
             context,
-            fd,
+            fd: AtomicI32::new(fd),
             nonblocking: AtomicBool::new(nonblocking),
+            calls: AtomicU32::new(0),
+            shown: AtomicBool::new(false),
+            past: AtomicU32::new(0),
+            holders: Holders::default(),
             attached: OnceLock::new(),
             reason: OnceLock::new(),
-            watchers: Mutex::default(),
+            watchers: Guarded::default(),
             timeouts: [const { AtomicU64::new(0) }; 2],
             waiting: AtomicU32::new(0),
             ask: AtomicBool::new(false),
             counts: Counts::default(),
         })
+    }
+
+    /// Whose it is.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// Why it is Linux's for good, if it is.
@@ -162,12 +262,132 @@ impl Flow {
     /// The socket.
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: whoever made the flow keeps the socket open until `close`.
-        unsafe { BorrowedFd::borrow_raw(self.fd) }
+        unsafe { BorrowedFd::borrow_raw(self.number()) }
     }
 
     /// Its number.
     pub fn number(&self) -> RawFd {
-        self.fd
+        self.fd.load(Ordering::Relaxed)
+    }
+
+    /// The same socket has another number, which stays open until `close`.
+    pub fn set_number(&self, fd: RawFd) {
+        self.context.sleepers.forget(self.fd(), self.number());
+        self.fd.store(fd, Ordering::Relaxed);
+    }
+
+    /// Whose a call is. A connection that was used a few times is shown.
+    #[inline]
+    pub fn way(self: &Arc<Self>) -> Way<'_> {
+        match self.attached.get() {
+            Some(Some(_)) => Way::Here,
+            Some(None) => Way::Linux,
+            None => self.undecided(),
+        }
+    }
+
+    fn undecided(self: &Arc<Self>) -> Way<'_> {
+        if self.shown.load(Ordering::Acquire) {
+            return Way::Here;
+        }
+        let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= CALLS;
+        if used && self.holders.sole() && !self.shown.swap(true, Ordering::SeqCst) {
+            fence(Ordering::SeqCst);
+            // Whoever waits in the kernel now would not see the ring.
+            if self.past.load(Ordering::SeqCst) == 0 {
+                self.show();
+                return Way::Here;
+            }
+            self.not_yet();
+        }
+        let past = Past::begin(self);
+        if self.shown.load(Ordering::SeqCst) { Way::Here } else { Way::Past(past) }
+    }
+
+    fn show(self: &Arc<Self>) {
+        match uncopy_tcp_service::ends::name(self.fd()) {
+            Ok(name) if name.is_local() => self.context.show_to_service(self.clone()),
+            Ok(_) => self.clone().stays(Reason::Remote),
+            // Still on its way, or none any more.
+            Err(_) => self.not_yet(),
+        }
+    }
+
+    /// It is one for Linux, for good.
+    pub fn leave_to_linux(self: &Arc<Self>, reason: Reason) {
+        self.clone().stays(reason);
+    }
+
+    /// It may have been shown, and nobody has said what becomes of it.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.attached.get().is_none() && self.shown.load(Ordering::Relaxed)
+    }
+
+    /// Nobody has said what becomes of it.
+    pub fn is_undecided(&self) -> bool {
+        self.attached.get().is_none()
+    }
+
+    /// A call of Linux' while it is not attached; `None`: it is.
+    #[inline]
+    pub(crate) fn unattached(&self) -> Option<Past<'_>> {
+        let past = Past::begin(self);
+        if matches!(self.attached.get(), Some(Some(_))) { None } else { Some(past) }
+    }
+
+    /// The program sends by a call that rings do not carry: sending is Linux's as long as this is kept.
+    pub fn sends_past(&self) -> Past<'_> {
+        let past = Past::begin(self);
+        let _ = self.send_by_linux(false);
+        past
+    }
+
+    /// No call goes past the ring.
+    pub(crate) fn none_past(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.past.load(Ordering::SeqCst) == 0
+    }
+
+    /// In a forked child: no other thread is here.
+    pub(crate) fn in_child(&self) {
+        self.past.store(0, Ordering::Relaxed);
+        self.waiting.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn hold(&self) {
+        self.holders.hold();
+        self.watchers.hold();
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.watchers.let_go();
+        self.holders.let_go();
+    }
+
+    /// SO_RCVTIMEO or SO_SNDTIMEO (`room`) is set.
+    pub fn has_timeout(&self, room: bool) -> bool {
+        self.timeouts[usize::from(room)].load(Ordering::Relaxed) != 0
+    }
+
+    /// The process' totals know all of it.
+    pub fn tell_totals(&self) {
+        self.counts.tell(self.context.settings.counters);
+    }
+
+    /// Before the last close in this process: [`Flow::close`], and all the rest.
+    pub fn closes(&self) {
+        // From here on it gets no slot.
+        self.forget();
+        self.close();
+        self.tell_totals();
+    }
+
+    /// The program has closed it: no set looks at it any more, and it gets no slot.
+    pub fn forget(&self) {
+        self.holders.one_less();
+        let _ = self.attached.set(None);
+        let watchers = std::mem::take(&mut *lock(&self.watchers));
+        watchers.iter().for_each(|watcher| watcher.gone());
     }
 
     /// The program set or cleared O_NONBLOCK.
@@ -223,6 +443,11 @@ impl Flow {
         lock(&self.watchers).push(watcher);
     }
 
+    /// It is in a set.
+    pub(crate) fn is_watched(&self) -> bool {
+        !lock(&self.watchers).is_empty()
+    }
+
     pub(crate) fn unwatch(&self, watcher: &Arc<impl Watcher>) {
         lock(&self.watchers)
             .retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(watcher)));
@@ -248,15 +473,32 @@ impl Shown for Flow {
     }
 
     fn stays(&self, reason: Reason) {
-        let _ = self.reason.set(reason);
-        let _ = self.attached.set(None);
+        if self.attached.set(None).is_ok() && self.reason.set(reason).is_ok() {
+            let counters = self.context.settings.counters;
+            let counter = match reason {
+                Reason::PeerNotHere => &counters.tcp_stayed_peer,
+                Reason::NotConnected => &counters.tcp_stayed_unconnected,
+                Reason::OverLimit => &counters.tcp_stayed_limit,
+                Reason::NoMemory => &counters.tcp_stayed_memory,
+                Reason::NoService => &counters.tcp_stayed_service,
+                Reason::Remote => &counters.tcp_stayed_remote,
+                // (What is a direction's only never comes here.)
+                _ => &counters.tcp_stayed_use,
+            };
+            add(counter, 1);
+        }
+    }
+
+    fn not_yet(&self) {
+        self.calls.store(0, Ordering::Relaxed);
+        self.shown.store(false, Ordering::SeqCst);
     }
 
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32) {
+        let attached = Attached { mapped: mapped.clone(), slot, generation };
         // Shown long ago, perhaps: attach only what is connected still. Then its other end is the one that the service matched: names of ends
         // that live are unique.
-        if uncopy_tcp_service::ends::name(self.fd()).is_err() {
-            let attached = Attached { mapped, slot, generation };
+        if !self.is_undecided() || uncopy_tcp_service::ends::name(self.fd()).is_err() {
             attached.detach();
             self.stays(Reason::NotConnected);
             return;
@@ -265,10 +507,14 @@ impl Shown for Flow {
         mapped.ends.begin(slot, mapped.side);
         let itself: Weak<Self> = Arc::downgrade(&self);
         mapped.set_flow(slot, Some(itself));
-        let side = mapped.side;
-        let attached = Attached { mapped, slot, generation };
-        attached.slot_header().ends[side].attached.store(generation, Ordering::Release);
-        let _ = self.attached.set(Some(attached));
+        if let Err(Some(attached)) = self.attached.set(Some(attached)) {
+            // It was closed meanwhile.
+            attached.detach();
+            return;
+        }
+        let Some(Some(attached)) = self.attached.get() else { return };
+        attached.slot_header().ends[mapped.side].attached.store(generation, Ordering::Release);
+        add(&self.context.settings.counters.tcp_connections, 1);
         self.tell_sets();
         // Who fell asleep over Linux' socket alone must know of the ring.
         fence(Ordering::SeqCst);
@@ -290,10 +536,16 @@ impl Shown for Flow {
 }
 
 impl Context {
+    /// A socket that was just connected or accepted, or is about to be. It is shown when it has been used a few times ([`Flow::way`]).
+    pub fn flow(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
+        Flow::new(self.clone(), fd, nonblocking)
+    }
+
     /// A socket that was just connected or accepted. It is Linux's until the service says that its other end was shown too. One short message;
     /// none for a peer on another host.
     pub fn show(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
-        let flow = Flow::new(self.clone(), fd, nonblocking);
+        let flow = self.flow(fd, nonblocking);
+        flow.shown.store(true, Ordering::Relaxed);
         match uncopy_tcp_service::ends::name(flow.fd()) {
             Ok(name) if name.is_local() => self.show_to_service(flow.clone()),
             Ok(_) => flow.stays(Reason::Remote),

@@ -1,15 +1,17 @@
 //! The connection's calls of Linux. They go to the kernel past libc, whose functions of these names are interposed.
 //!
-//! unsafe: pointers of the program's, which only the kernel looks at.
+//! unsafe: pointers of the program's, which only the kernel looks at; system calls with a signal mask.
 
 use libc::iovec;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg, sockopt,
 };
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+use uncopy_kernel::call::syscall6;
 
 /// Sends what fits.
 ///
@@ -109,4 +111,47 @@ pub fn with_room(
     // It is set to twice what is asked for.
     let _ = sockopt::set_socket_send_buffer_size(fd, before / 2);
     sent
+}
+
+/// For the kernel: a call that failed says so by a negative number.
+fn outcome(result: isize) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result as i32))
+}
+
+/// epoll_pwait2(2), with the signal mask as the kernel has it.
+pub fn epoll_pwait(
+    set: BorrowedFd,
+    events: &mut [epoll::Event],
+    timeout: Option<Duration>,
+    mask: u64,
+) -> Result<usize, Errno> {
+    let timeout = timeout.map(timespec);
+    let timeout = timeout.as_ref().map_or(0, |timeout| core::ptr::from_ref(timeout) as usize);
+    let number = set.as_raw_fd() as usize;
+    let (to, room) = (events.as_mut_ptr() as usize, events.len());
+    let mask = &raw const mask as usize;
+    // SAFETY: the kernel writes at most so many events, and reads the timeout and the mask.
+    outcome(unsafe {
+        syscall6(
+            libc::SYS_epoll_pwait2 as usize,
+            [number, to, room, timeout, mask, size_of::<u64>()],
+        )
+    })
+}
+
+/// ppoll(2), likewise.
+pub fn ppoll(fds: &mut [PollFd], timeout: Option<Duration>, mask: u64) -> Result<usize, Errno> {
+    let mut timeout = timeout.map(timespec);
+    let timeout = timeout.as_mut().map_or(0, |timeout| core::ptr::from_mut(timeout) as usize);
+    let (to, count) = (fds.as_mut_ptr() as usize, fds.len());
+    let mask = &raw const mask as usize;
+    // SAFETY: `PollFd` is a `pollfd` (its documentation); the kernel may change the timeout, which is a copy.
+    outcome(unsafe {
+        syscall6(libc::SYS_ppoll as usize, [to, count, timeout, mask, size_of::<u64>(), 0])
+    })
+}
+
+/// Seconds and nanoseconds.
+pub fn timespec(left: Duration) -> Timespec {
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }

@@ -32,13 +32,8 @@ impl Flow {
                 other => break other?,
             }
         }
-        let (enter, leave) = self.context.settings.critical;
-        enter();
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
-        let left = self.receive_by_linux(attached, &mut own, deadline);
-        drop(own);
-        leave();
-        left
+        self.receive_by_linux(attached, &mut own, deadline)
     }
 
     fn receive_by_linux(
@@ -136,12 +131,8 @@ impl Flow {
     /// has slept.
     pub fn serve(&self) -> Result<(), Errno> {
         let Some(attached) = self.attached() else { return Ok(()) };
-        let (enter, leave) = self.context.settings.critical;
-        enter();
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         let served = self.serve_locked(attached, &mut own);
-        drop(own);
-        leave();
         if served == Err(Errno::AGAIN) { Ok(()) } else { served }
     }
 

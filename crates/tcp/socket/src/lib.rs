@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`context`] | a process: its doors, the service, the regions that it shares |
 //! | [`flow`] | a connection: from "shown" to "attached" |
+//! | [`fork`], `holders` | children share connections |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
@@ -24,6 +25,8 @@ pub mod context;
 pub mod ending;
 pub mod ends;
 pub mod flow;
+pub mod fork;
+mod holders;
 pub mod kernel;
 pub mod leaving;
 pub mod lock;
@@ -37,8 +40,9 @@ pub mod spinning;
 pub mod wait;
 
 pub use context::{Context, Settings};
-pub use flow::Flow;
+pub use flow::{Flow, Way};
 pub use libc::iovec;
 pub use rustix::io::Errno;
 pub use set::Set;
 pub use spinning::Waiting;
+pub use uncopy_tcp_service::protocol::Reason;

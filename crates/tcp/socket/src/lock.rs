@@ -1,13 +1,22 @@
-//! Locks that the next one takes over, whatever became of their holder. [`Lock`] lies in memory that a process shares with its children. Whoever
-//! is killed while it holds the lock leaves nothing half done: a ring's position is published by one store, last.
+//! Locks. While one is held no signal handler of the program runs on its thread: it might make a call that wants the same lock.
+//!
+//! [`Lock`] lies in memory that a process shares with its children; the next one takes it over, whatever became of its holder. Whoever
+//! is killed while it holds it leaves nothing half done: a ring's position is published by one store, last.
+//!
+//! [`Guarded`] is a process' own. It is held over a fork, so that the child finds nothing half done.
+//!
+//! unsafe: what is guarded, by whoever holds the lock.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::futex;
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use uncopy_kernel::critical;
+use uncopy_kernel::lock::Lock as OwnLock;
 
 const WAITERS: u32 = 1 << 31;
 /// A holder copies 256 KB at most: 50 us.
@@ -75,9 +84,107 @@ impl Lock {
     }
 }
 
-/// A mutex of this process, also after a panic of its holder's.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// No handler of the program runs on this thread as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Section(bool);
+
+impl Section {
+    #[inline]
+    pub fn begin() -> Self {
+        let begins = !critical::inside();
+        if begins {
+            critical::enter();
+        }
+        Self(begins)
+    }
+}
+
+impl Drop for Section {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0 {
+            critical::leave();
+        }
+    }
+}
+
+/// A value of this process behind a lock.
+pub(crate) struct Guarded<T> {
+    lock: OwnLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is used by whoever holds the lock.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+// SAFETY: it goes with its value.
+unsafe impl<T: Send> Send for Guarded<T> {}
+
+impl<T> Guarded<T> {
+    pub const fn new(value: T) -> Self {
+        Self { lock: OwnLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// Before fork: nobody changes it until [`Guarded::let_go`].
+    pub fn hold(&self) {
+        self.lock.lock();
+    }
+
+    /// After fork, in the parent and in the child, whose only thread held it.
+    pub fn let_go(&self) {
+        self.lock.unlock();
+    }
+
+    /// For whoever holds it over a fork.
+    pub fn value(&self) -> *mut T {
+        self.value.get()
+    }
+}
+
+impl<T: Default> Default for Guarded<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> std::fmt::Debug for Guarded<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("Guarded")
+    }
+}
+
+/// With the lock.
+pub(crate) struct Guard<'a, T>(&'a Guarded<T>, #[expect(dead_code, reason = "ends last")] Section);
+
+/// Takes the lock of a value.
+#[inline]
+pub(crate) fn lock<T>(guarded: &Guarded<T>) -> Guard<'_, T> {
+    let section = Section::begin();
+    guarded.lock.lock();
+    Guard(guarded, section)
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
 }
 
 /// Also if nobody has waited for it yet.

@@ -2,12 +2,15 @@
 
 use crate::context::Context;
 use crate::flow::Flow;
+use crate::kernel;
+use crate::sleepers::Sleeper;
 use crate::wait::{For, timespec};
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
@@ -78,6 +81,40 @@ pub struct Item<'a> {
 
 const ALWAYS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
+/// What a poll sleeps in: of each context of its connections one.
+struct Doorkeepers<'a>(Vec<(&'a Arc<Context>, Sleeper)>, Vec<&'a Flow>);
+
+impl<'a> Doorkeepers<'a> {
+    /// For the connections that are at rings, or may get there; none where nothing is.
+    fn of(items: &[Item<'a>]) -> Result<Self, Errno> {
+        let mut all = Self(vec![], vec![]);
+        for flow in items.iter().filter_map(|item| item.flow.filter(|f| !f.is_linux())) {
+            // Whoever attaches it knocks.
+            flow.waiting.fetch_add(1, Relaxed);
+            all.1.push(flow);
+            if !all.0.iter().any(|(context, _)| Arc::ptr_eq(context, &flow.context)) {
+                let sleeper = flow.context.sleepers.take_for_door(&flow.context.doors)?;
+                all.0.push((&flow.context, sleeper));
+            }
+        }
+        Ok(all)
+    }
+
+    fn door_of(&self, flow: &Flow) -> Option<Doors> {
+        let found = self.0.iter().find(|(context, _)| Arc::ptr_eq(context, &flow.context));
+        found.map(|(_, sleeper)| Doors::wake(sleeper.door))
+    }
+}
+
+impl Drop for Doorkeepers<'_> {
+    fn drop(&mut self) {
+        for (context, sleeper) in self.0.drain(..) {
+            context.sleepers.give_back(sleeper);
+        }
+        self.1.iter().for_each(|flow| _ = flow.waiting.fetch_sub(1, Relaxed));
+    }
+}
+
 impl Context {
     /// As poll(2), over connections and everything else. None waits without end.
     pub fn poll(
@@ -85,74 +122,104 @@ impl Context {
         items: &mut [Item],
         timeout: Option<Duration>,
     ) -> Result<usize, Errno> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        // The door's edges since now, in a set of this call's own.
-        let mut edges = None;
+        self.poll_with(items, timeout, None)
+    }
+
+    /// As ppoll(2).
+    pub fn poll_with(
+        self: &Arc<Self>,
+        items: &mut [Item],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let looks_only = timeout == Some(Duration::ZERO);
+        // The doors' edges since now.
+        let mut keepers = Doorkeepers(vec![], vec![]);
+        let mut spins = true;
         loop {
             self.pump();
-            if let Some(flow) = items.iter().find_map(|item| item.flow.filter(|f| f.is_attached()))
-                && edges.is_none()
-                && timeout != Some(Duration::ZERO)
-                && !flow.ready().now.intersects(PollFlags::IN)
-            {
-                edges = Some(self.edges()?);
-            }
-            let door = Doors::wake(0);
-            let mut any = false;
-            for item in items.iter_mut() {
-                if let Some(flow) = item.flow {
-                    if edges.is_some() {
-                        flow.arm(item.events, door);
-                    } else if item.events.contains(PollFlags::IN) {
-                        flow.receives();
-                    }
+            let mut any = Self::look(items);
+            if !any && !looks_only {
+                if spins && Self::may_spin(items) {
+                    let look = || items.iter().any(|item| !item.of_ring().is_empty());
+                    any = self.spinning.spin(look) && Self::look(items);
                 }
-                item.revents =
-                    item.flow.map_or(PollFlags::empty(), |f| f.ready().now & item.events);
-                any |= !item.revents.is_empty();
+                spins = false;
+                if !any {
+                    if keepers.0.is_empty() {
+                        keepers = Doorkeepers::of(items)?;
+                        fence(SeqCst);
+                    }
+                    for item in items.iter() {
+                        if let Some(flow) = item.flow
+                            && let Some(door) = keepers.door_of(flow)
+                        {
+                            flow.arm(item.events, door);
+                        }
+                    }
+                    any = Self::look(items);
+                }
             }
-            let mut fds: Vec<PollFd> = items
-                .iter()
-                .map(|item| {
-                    let ask = item.flow.map_or(PollFlags::all(), |flow| flow.ready().ask);
-                    PollFd::from_borrowed_fd(item.fd, item.events & ask)
-                })
-                .collect();
-            if let Some(edges) = &edges {
-                fds.push(PollFd::new(edges, PollFlags::IN));
-            }
-            let left = if any {
+            let mut fds: Vec<PollFd> = Vec::with_capacity(items.len() + 1);
+            fds.extend(items.iter().map(|item| {
+                let ask = item.flow.map_or(PollFlags::all(), |flow| flow.ready().ask);
+                PollFd::from_borrowed_fd(item.fd, item.events & ask)
+            }));
+            fds.extend(keepers.0.iter().map(|(_, keeper)| PollFd::new(&keeper.set, PollFlags::IN)));
+            let left = if any || self.spinning.only_looks() {
                 Some(Duration::ZERO)
             } else {
-                deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+                deadline.map_or(timeout, |deadline| {
+                    Some(deadline.saturating_duration_since(Instant::now()))
+                })
             };
-            poll(&mut fds, left.map(timespec).as_ref())?;
-            if edges.is_some() {
+            match mask {
+                None => poll(&mut fds, left.map(timespec).as_ref())?,
+                Some(mask) => kernel::ppoll(&mut fds, left, mask)?,
+            };
+            if !keepers.0.is_empty() {
                 self.serve_asked();
             }
-            let answers: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
-            for (item, answer) in items.iter_mut().zip(answers) {
-                item.revents |= answer & (item.events | ALWAYS);
+            for (item, fd) in items.iter_mut().zip(&fds) {
+                let answer = fd.revents() & (item.events | ALWAYS);
+                item.revents |= answer;
+                if let Some(flow) = item.flow
+                    && !answer.is_empty()
+                {
+                    flow.ask.store(true, Relaxed);
+                }
             }
             let count = items.iter().filter(|item| !item.revents.is_empty()).count();
-            if count > 0 || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if count > 0 || looks_only || deadline.is_some_and(|end| end <= Instant::now()) {
                 return Ok(count);
             }
-            if let Some(edges) = &edges {
-                let nothing = epoll::Event {
-                    flags: epoll::EventFlags::empty(),
-                    data: epoll::EventData::new_u64(0),
-                };
-                let now = timespec(Duration::ZERO);
-                let _ = epoll::wait(edges, &mut [nothing], Some(&now));
+            for (_, keeper) in &keepers.0 {
+                keeper.knocked();
             }
         }
     }
 
-    fn edges(&self) -> Result<std::os::fd::OwnedFd, Errno> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&set, self.doors[0].as_fd(), epoll::EventData::new_u64(0), flags)?;
-        Ok(set)
+    fn look(items: &mut [Item]) -> bool {
+        let mut any = false;
+        for item in items {
+            if let Some(flow) = item.flow.filter(|_| item.events.contains(PollFlags::IN)) {
+                flow.receives();
+            }
+            item.revents = item.of_ring();
+            any |= !item.revents.is_empty();
+        }
+        any
+    }
+
+    /// Nothing but connections at rings.
+    fn may_spin(items: &[Item]) -> bool {
+        !items.is_empty() && items.iter().all(|item| item.flow.is_some_and(Flow::is_attached))
+    }
+}
+
+impl Item<'_> {
+    fn of_ring(&self) -> PollFlags {
+        self.flow.map_or(PollFlags::empty(), |flow| flow.ready().now & self.events)
     }
 }

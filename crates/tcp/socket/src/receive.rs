@@ -59,22 +59,22 @@ impl Flow {
 
     unsafe fn try_receive(&self, to: &[iovec], flags: i32) -> Result<usize, Errno> {
         let flags = flags & !MSG_WAITALL;
-        let Some(attached) = self.attached() else {
-            // SAFETY: the caller's promise.
-            return unsafe { kernel::receive(self.fd(), to, flags) };
+        let attached = loop {
+            if let Some(attached) = self.attached() {
+                break attached;
+            }
+            if let Some(_past) = self.unattached() {
+                // SAFETY: the caller's promise.
+                return unsafe { kernel::receive(self.fd(), to, flags) };
+            }
         };
         if flags & MSG_OOB != 0 {
             // SAFETY: the caller's promise. The urgent byte is Linux's.
             return unsafe { kernel::receive(self.fd(), to, flags) };
         }
-        let (enter, leave) = self.context.settings.critical;
-        enter();
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         // SAFETY: the caller's promise.
-        let got = unsafe { self.receive_locked(attached, &mut own, to, flags) };
-        drop(own);
-        leave();
-        got
+        unsafe { self.receive_locked(attached, &mut own, to, flags) }
     }
 
     unsafe fn receive_locked(
@@ -210,7 +210,7 @@ impl Flow {
         if flags & MSG_PEEK == 0 {
             own.reader.release(&inward.consumed, got);
             let used = own.reader.filled();
-            self.counts.received_by_ring.fetch_add(got.into(), Relaxed);
+            self.counts.received(self.context.settings.counters, got.into());
             // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
             if RING - used >= RING / 3 {
                 attached.tell(inward.produced.room.take());

@@ -61,18 +61,18 @@ impl Flow {
     /// # Safety
     /// As above.
     unsafe fn try_send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
-        let Some(attached) = self.attached() else {
-            // SAFETY: the caller's promise.
-            return unsafe { kernel::send(self.fd(), from, flags) };
+        let attached = loop {
+            if let Some(attached) = self.attached() {
+                break attached;
+            }
+            if let Some(_past) = self.unattached() {
+                // SAFETY: the caller's promise.
+                return unsafe { kernel::send(self.fd(), from, flags) };
+            }
         };
-        let (enter, leave) = self.context.settings.critical;
-        enter();
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         // SAFETY: the caller's promise.
-        let sent = unsafe { self.send_locked(attached, &mut own, from, flags) };
-        drop(own);
-        leave();
-        sent
+        unsafe { self.send_locked(attached, &mut own, from, flags) }
     }
 
     unsafe fn send_locked(
@@ -98,7 +98,11 @@ impl Flow {
                 continue;
             }
             if matches!(at, At::Linux | At::Leaving) {
-                self.flush(attached, own)?;
+                match self.flush(attached, own) {
+                    // The kernel says so again, and raises SIGPIPE, or not, as this call wants it.
+                    Ok(()) | Err(Errno::PIPE) => {}
+                    Err(error) => return Err(error),
+                }
                 if at == At::Linux && self.may_offer(attached, own, flags) {
                     own.too_late = false;
                     out.switch.phase.offer();
@@ -123,7 +127,7 @@ impl Flow {
             // SAFETY: the caller's promise.
             let sent = unsafe { put(attached, own, from) }?;
             attached.tell(out.consumed.data.take());
-            self.counts.sent_by_ring.fetch_add(sent as u64, Relaxed);
+            self.counts.sent(self.context.settings.counters, sent as u64);
             // The receiver may have given the ring back meanwhile. `take` had a fence: either this is seen here, or it saw the bytes.
             // (What Linux does not take now is taken later. The bytes are sent, whatever comes of that.)
             if self.is_asked(attached) {
@@ -143,6 +147,7 @@ impl Flow {
         !own.stays
             && flags & MSG_OOB == 0
             && attached.peer_is_here()
+            && self.none_past()
             && attached.out().consumed.flags.load(Relaxed) & (GONE | BY_LINUX | RECEIVES)
                 == RECEIVES
             && attached.inward().produced.flags.load(Relaxed) & FINISHED == 0

@@ -1,37 +1,49 @@
-//! epoll over connections and everything else. The kernel's set stays what it is, and knows every descriptor; connections whose bytes go through
-//! rings are looked at here, and only those that have news. One door wakes the kernel's set.
+//! epoll over connections and everything else. The kernel's set stays what it is, and knows every descriptor with the program's own data;
+//! connections whose bytes go through rings are looked at here, and only those that have news. One door wakes the kernel's set.
+//!
+//! unsafe: descriptors by their numbers.
 
 use crate::context::Context;
 use crate::flow::{Flow, Watcher};
-use crate::lock::lock;
+use crate::kernel;
+use crate::lock::{Guarded, lock};
 use crate::wait::timespec;
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, EPOLLWRNORM};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, fence};
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::wanted::Doors;
 
 const OUT: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
-const DOOR: u64 = u64::MAX;
+/// What the kernel says of a door. No program's own: it is where something of ours lies.
+pub fn door() -> u64 {
+    static HERE: u8 = 0;
+    &raw const HERE as u64
+}
+
 /// While rings have news, the kernel is asked once in so many calls (0.3 us each).
 const KERNEL: u32 = 16;
 /// While it spins over rings, likewise.
 const ROUNDS: u32 = 64;
 
 #[derive(Debug, Default)]
-struct Queue(Mutex<VecDeque<Arc<Entry>>>);
+struct Queue {
+    entries: Guarded<VecDeque<Arc<Entry>>>,
+    /// The kernel is to be told when there is news, because the set is itself waited for: by another set, or by poll.
+    nested: AtomicBool,
+}
 
 /// A descriptor in a set.
 #[derive(Debug)]
 pub struct Entry {
     fd: RawFd,
-    flow: Option<Arc<Flow>>,
+    flow: Arc<Flow>,
     data: AtomicU64,
     events: AtomicU32,
     /// In the queue.
@@ -40,6 +52,10 @@ pub struct Entry {
     off: AtomicBool,
     /// The kernel is asked for less than the program asks for.
     masked: AtomicBool,
+    /// The descriptor was closed: the kernel does not know it any more.
+    closed: AtomicBool,
+    /// It was once at the ring.
+    at_ring: AtomicBool,
     queue: Arc<Queue>,
 }
 
@@ -48,7 +64,7 @@ impl Entry {
     #[inline]
     fn queue(self: &Arc<Self>) {
         if !self.queued.swap(true, AcqRel) {
-            lock(&self.queue.0).push_back(self.clone());
+            lock(&self.queue.entries).push_back(self.clone());
         }
     }
 }
@@ -56,6 +72,11 @@ impl Entry {
 impl Watcher for Entry {
     fn news(self: Arc<Self>) {
         self.queue();
+    }
+
+    fn gone(&self) {
+        self.off.store(true, Release);
+        self.closed.store(true, Release);
     }
 }
 
@@ -68,29 +89,109 @@ pub struct Event {
     pub data: u64,
 }
 
+/// Entries by descriptor, and by the program's data: that is all the kernel says.
+#[derive(Debug, Default)]
+struct Entries {
+    by_fd: HashMap<RawFd, Arc<Entry>>,
+    by_data: HashMap<u64, Vec<Arc<Entry>>>,
+}
+
+impl Entries {
+    fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        let older = self.remove(entry.fd);
+        self.by_data.entry(entry.data.load(Relaxed)).or_default().push(entry.clone());
+        self.by_fd.insert(entry.fd, entry);
+        older
+    }
+
+    fn remove(&mut self, fd: RawFd) -> Option<Arc<Entry>> {
+        let entry = self.by_fd.remove(&fd)?;
+        self.forget_data(&entry);
+        Some(entry)
+    }
+
+    fn forget_data(&mut self, entry: &Arc<Entry>) {
+        let data = entry.data.load(Relaxed);
+        if let Some(same) = self.by_data.get_mut(&data) {
+            same.retain(|other| !Arc::ptr_eq(other, entry));
+            if same.is_empty() {
+                self.by_data.remove(&data);
+            }
+        }
+    }
+
+    fn change_data(&mut self, entry: &Arc<Entry>, data: u64) {
+        if entry.data.load(Relaxed) != data {
+            self.forget_data(entry);
+            entry.data.store(data, Relaxed);
+            self.by_data.entry(data).or_default().push(entry.clone());
+        }
+    }
+}
+
 /// See above.
 #[derive(Debug)]
 pub struct Set {
     context: Arc<Context>,
-    kernel: OwnedFd,
+    kernel: AtomicI32,
+    owned: Option<OwnedFd>,
     door: usize,
-    entries: Mutex<HashMap<RawFd, Arc<Entry>>>,
+    entries: Guarded<Entries>,
     queue: Arc<Queue>,
-    /// Connections that a parent process attached: notices of their region are the parent's. They are looked at one by one.
-    swept: Mutex<Vec<Arc<Entry>>>,
+    /// Connections of which every wait looks: those that a parent process attached, for notices of their region are the parent's; all, where the
+    /// set is nested.
+    swept: Guarded<Vec<Arc<Entry>>>,
+    /// One of its connections was at the ring.
+    at_ring: AtomicBool,
     calls: AtomicU32,
+    /// Threads that sleep in it.
+    sleeping: AtomicU32,
 }
 
 impl Set {
-    /// Around a set of the kernel's, which is still empty. It is the program's descriptor; this one is a duplicate or the only one.
+    /// Around a set of the kernel's. It is the program's descriptor; this one is a duplicate or the only one.
     pub fn new(context: Arc<Context>, kernel: OwnedFd) -> Result<Self, Errno> {
+        use std::os::fd::AsRawFd;
+        let mut set = Self::around(context, kernel.as_raw_fd())?;
+        set.owned = Some(kernel);
+        Ok(set)
+    }
+
+    /// Around a set of the kernel's that the program keeps open.
+    pub fn around(context: Arc<Context>, kernel: RawFd) -> Result<Self, Errno> {
         let door = context.next_door();
+        let set = Self {
+            context: context.clone(),
+            kernel: AtomicI32::new(kernel),
+            owned: None,
+            door,
+            entries: Guarded::default(),
+            queue: Arc::default(),
+            swept: Guarded::default(),
+            at_ring: AtomicBool::new(false),
+            calls: AtomicU32::new(0),
+            sleeping: AtomicU32::new(0),
+        };
+        set.watch_door(&context, door)?;
+        Ok(set)
+    }
+
+    fn watch_door(&self, context: &Context, number: usize) -> Result<(), Errno> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&kernel, context.doors[door].as_fd(), epoll::EventData::new_u64(DOOR), flags)?;
-        let queue = Arc::default();
-        let (entries, calls) = (Mutex::default(), AtomicU32::new(0));
-        let swept = Mutex::default();
-        Ok(Self { context, kernel, door, entries, queue, swept, calls })
+        let data = epoll::EventData::new_u64(door());
+        match epoll::add(self.kernel(), context.doors[number].as_fd(), data, flags) {
+            Err(Errno::EXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn kernel<'a>(&self) -> BorrowedFd<'a> {
+        Self::borrowed(self.kernel.load(Relaxed))
+    }
+
+    /// The same set of the kernel's has another number, which stays open.
+    pub fn set_number(&self, fd: RawFd) {
+        self.kernel.store(fd, Relaxed);
     }
 
     fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
@@ -102,7 +203,7 @@ impl Set {
         epoll::EventFlags::from_bits_retain(events)
     }
 
-    /// EPOLL_CTL_ADD.
+    /// EPOLL_CTL_ADD of a connection, as far as it is one.
     pub fn add(
         &self,
         fd: RawFd,
@@ -110,120 +211,197 @@ impl Set {
         events: u32,
         data: u64,
     ) -> Result<(), Errno> {
-        let key = epoll::EventData::new_u64(fd as u64);
-        epoll::add(&self.kernel, Self::borrowed(fd), key, Self::flags(events))?;
+        let key = epoll::EventData::new_u64(data);
+        epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
+        let Some(flow) = flow else { return Ok(()) };
+        if !Arc::ptr_eq(&flow.context, &self.context) {
+            // A parent process attached it: it is told at the parent's doors.
+            for door in 0..flow.context.doors.len() {
+                self.watch_door(&flow.context, door)?;
+            }
+        }
         let entry = Arc::new(Entry {
             fd,
-            flow,
+            flow: flow.clone(),
             data: AtomicU64::new(data),
             events: AtomicU32::new(events),
             queued: AtomicBool::new(false),
             off: AtomicBool::new(false),
             masked: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            at_ring: AtomicBool::new(false),
             queue: self.queue.clone(),
         });
-        if let Some(flow) = &entry.flow {
-            flow.watch(entry.clone());
-            entry.queue();
-        }
+        flow.watch(entry.clone());
         // A number that was closed without being removed is another's now.
-        let older = lock(&self.entries).insert(fd, entry);
+        let older = lock(&self.entries).insert(entry.clone());
         if let Some(older) = older {
-            Self::end(&older);
+            self.end(&older);
         }
+        entry.queue();
+        self.wake_sleepers();
         Ok(())
+    }
+
+    /// The connection of this number, as it was added.
+    fn entry(&self, fd: RawFd) -> Option<Arc<Entry>> {
+        lock(&self.entries).by_fd.get(&fd).filter(|entry| !entry.closed.load(Acquire)).cloned()
     }
 
     /// EPOLL_CTL_MOD.
     pub fn modify(&self, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
-        let key = epoll::EventData::new_u64(fd as u64);
-        epoll::modify(&self.kernel, Self::borrowed(fd), key, Self::flags(events))?;
-        let Some(entry) = lock(&self.entries).get(&fd).cloned() else { return Err(Errno::NOENT) };
-        entry.data.store(data, Relaxed);
+        let key = epoll::EventData::new_u64(data);
+        let entry = self.entry(fd);
+        epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
+        let Some(entry) = entry else { return Ok(()) };
+        lock(&self.entries).change_data(&entry, data);
         entry.events.store(events, Relaxed);
         entry.masked.store(false, Relaxed);
         entry.off.store(false, Release);
-        if entry.flow.is_some() {
-            entry.queue();
-            self.wake();
-        }
+        entry.queue();
+        self.wake_sleepers();
         Ok(())
     }
 
     /// EPOLL_CTL_DEL.
     pub fn remove(&self, fd: RawFd) -> Result<(), Errno> {
-        epoll::delete(&self.kernel, Self::borrowed(fd))?;
-        let removed = lock(&self.entries).remove(&fd);
+        epoll::delete(self.kernel(), Self::borrowed(fd))?;
+        let removed = lock(&self.entries).remove(fd);
         if let Some(entry) = removed {
-            Self::end(&entry);
-            lock(&self.swept).retain(|other| !Arc::ptr_eq(other, &entry));
+            self.end(&entry);
         }
         Ok(())
     }
 
-    fn end(entry: &Arc<Entry>) {
+    fn end(&self, entry: &Arc<Entry>) {
         entry.off.store(true, Release);
-        if let Some(flow) = &entry.flow {
-            flow.unwatch(entry);
+        entry.flow.unwatch(entry);
+        lock(&self.swept).retain(|other| !Arc::ptr_eq(other, entry));
+    }
+
+    fn wake_sleepers(&self) {
+        fence(SeqCst);
+        if self.sleeping.load(Relaxed) > 0 {
+            self.wake();
         }
     }
 
-    /// Another thread may sleep in it.
-    fn wake(&self) {
+    /// Whoever sleeps in it looks.
+    pub fn wake(&self) {
         let _ = rustix::io::write(self.context.doors[self.door].as_fd(), &1u64.to_ne_bytes());
+    }
+
+    /// It is itself waited for, by another set or by poll: from now on the kernel's set is ready when a ring has news.
+    pub fn nest(&self) {
+        if !self.queue.nested.swap(true, AcqRel) {
+            let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
+            all.iter().for_each(|entry| self.sweep(entry));
+        }
+        self.tell_kernel();
+    }
+
+    fn sweep(&self, entry: &Arc<Entry>) {
+        let mut swept = lock(&self.swept);
+        if !swept.iter().any(|other| Arc::ptr_eq(other, entry)) {
+            swept.push(entry.clone());
+        }
+    }
+
+    /// Where it is nested: makes the kernel's set ready if something is there; else whoever brings something knocks.
+    fn tell_kernel(&self) {
+        let swept = lock(&self.swept).clone();
+        for entry in swept {
+            if entry.off.load(Acquire) || !entry.flow.is_attached() {
+                continue;
+            }
+            let asked = entry.events.load(Relaxed);
+            entry.flow.arm(PollFlags::from_bits_retain(asked as u16), Doors::wake(self.door));
+            if Self::now(&entry.flow, asked) != 0 && asked & EPOLLET as u32 == 0 {
+                self.wake();
+            }
+        }
     }
 
     /// As epoll_wait(2). None waits without end.
     pub fn wait(&self, events: &mut [Event], timeout: Option<Duration>) -> Result<usize, Errno> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        self.wait_with(events, timeout, None)
+    }
+
+    /// As epoll_pwait(2).
+    pub fn wait_with(
+        &self,
+        events: &mut [Event],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let waited = self.wait_for_events(events, timeout, mask);
+        if self.queue.nested.load(Relaxed) {
+            self.tell_kernel();
+        }
+        waited
+    }
+
+    fn wait_for_events(
+        &self,
+        events: &mut [Event],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let mut deadline = None;
         let calls = self.calls.fetch_add(1, Relaxed);
         loop {
             let count = self.rings(events);
             if count > 0 {
                 if calls.is_multiple_of(KERNEL) && count < events.len() {
-                    return self.kernel(events, count, Some(Duration::ZERO));
+                    return self.ask_kernel(events, count, Some(Duration::ZERO), mask);
                 }
                 return Ok(count);
             }
             if timeout == Some(Duration::ZERO) {
-                return self.kernel(events, 0, timeout);
+                return self.ask_kernel(events, 0, timeout, mask);
             }
+            let end = *deadline.get_or_insert_with(|| {
+                timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+            });
             let mut round = 0u32;
             let mut from_kernel = Ok(0);
-            let spun = self.context.spinning.spin(|| {
-                round += 1;
-                if round.is_multiple_of(ROUNDS) {
-                    from_kernel = self.kernel(events, 0, Some(Duration::ZERO));
-                }
-                from_kernel != Ok(0) || self.has_news()
-            });
+            let spun = self.at_ring.load(Relaxed)
+                && self.context.spinning.spin(|| {
+                    round += 1;
+                    if round.is_multiple_of(ROUNDS) {
+                        from_kernel = self.ask_kernel(events, 0, Some(Duration::ZERO), mask);
+                    }
+                    from_kernel != Ok(0) || self.has_news()
+                });
             if from_kernel != Ok(0) {
                 return from_kernel;
             }
             if !spun {
+                self.sleeping.fetch_add(1, Relaxed);
                 self.context.falls_asleep(self.door);
+                fence(SeqCst);
                 let left = if self.has_news() || self.context.spinning.only_looks() {
                     Some(Duration::ZERO)
                 } else {
-                    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+                    end.map(|end| end.saturating_duration_since(Instant::now()))
                 };
-                let count = self.kernel(events, 0, left);
+                let count = self.ask_kernel(events, 0, left, mask);
                 self.context.is_awake(self.door);
                 self.context.serve_asked();
+                self.sleeping.fetch_sub(1, Relaxed);
                 if count != Ok(0) {
                     return count;
                 }
             }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                let count = self.rings(events);
-                return Ok(count);
+            if end.is_some_and(|end| end <= Instant::now()) {
+                return Ok(self.rings(events));
             }
         }
     }
 
     #[inline]
     fn has_news(&self) -> bool {
-        self.context.has_notices(self.door) || !lock(&self.queue.0).is_empty()
+        self.context.has_notices(self.door) || !lock(&self.queue.entries).is_empty()
     }
 
     /// What the rings say.
@@ -231,15 +409,13 @@ impl Set {
         self.context.pump();
         self.context.collect(self.door);
         let swept = lock(&self.swept).clone();
-        for entry in swept {
-            entry.queue();
-        }
+        swept.iter().for_each(Entry::queue);
         // What is queued again meanwhile waits for the next call.
-        let mut left = lock(&self.queue.0).len();
+        let mut left = lock(&self.queue.entries).len();
         let mut count = 0;
         while left > 0 && count < events.len() {
             left -= 1;
-            let Some(entry) = lock(&self.queue.0).pop_front() else { break };
+            let Some(entry) = lock(&self.queue.entries).pop_front() else { break };
             entry.queued.store(false, Release);
             if let Some(event) = self.look(&entry) {
                 events[count] = event;
@@ -251,19 +427,19 @@ impl Set {
 
     /// What is so of one, of what is asked. Where nothing is, it is told when something will be.
     fn look(&self, entry: &Arc<Entry>) -> Option<Event> {
-        let flow = entry.flow.as_ref()?;
+        let flow = &entry.flow;
         if entry.off.load(Acquire) || !flow.is_attached() {
             return None;
         }
+        if !entry.at_ring.swap(true, Relaxed) {
+            self.at_ring.store(true, Relaxed);
+        }
         let asked = entry.events.load(Relaxed);
         let edge = asked & EPOLLET as u32 != 0;
-        let inherited = flow.is_inherited();
-        let doors = if inherited { Doors::wake(self.door) } else { Doors::notice(self.door) };
-        if inherited {
-            let mut swept = lock(&self.swept);
-            if !swept.iter().any(|other| Arc::ptr_eq(other, entry)) {
-                swept.push(entry.clone());
-            }
+        let swept = flow.is_inherited() || self.queue.nested.load(Relaxed);
+        let doors = if swept { Doors::wake(self.door) } else { Doors::notice(self.door) };
+        if swept {
+            self.sweep(entry);
         }
         let mut now = Self::now(flow, asked);
         if edge || now == 0 {
@@ -276,14 +452,23 @@ impl Set {
             return None;
         }
         if asked & EPOLLONESHOT as u32 != 0 {
-            entry.off.store(true, Release);
-            let key = epoll::EventData::new_u64(entry.fd as u64);
-            let _ = epoll::modify(&self.kernel, Self::borrowed(entry.fd), key, Self::flags(0));
+            if entry.off.swap(true, AcqRel) {
+                return None;
+            }
+            self.kernel_events(entry, 0);
         } else if !edge {
             // Level: it is looked at again next time.
             entry.queue();
         }
         Some(Event { events: now, data: entry.data.load(Relaxed) })
+    }
+
+    /// The kernel is asked for these.
+    fn kernel_events(&self, entry: &Entry, events: u32) -> bool {
+        let key = epoll::EventData::new_u64(entry.data.load(Relaxed));
+        let fd = Self::borrowed(entry.fd);
+        !entry.closed.load(Acquire)
+            && epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_ok()
     }
 
     fn now(flow: &Flow, asked: u32) -> u32 {
@@ -305,62 +490,45 @@ impl Set {
             return;
         }
         let events = if by_ring { asked & !OUT } else { asked };
-        let key = epoll::EventData::new_u64(entry.fd as u64);
-        if epoll::modify(&self.kernel, Self::borrowed(entry.fd), key, Self::flags(events)).is_ok() {
+        if self.kernel_events(entry, events) {
             entry.masked.store(by_ring, Relaxed);
         }
     }
 
     /// What the kernel says, after what is there already.
-    fn kernel(
+    fn ask_kernel(
         &self,
         events: &mut [Event],
         already: usize,
         timeout: Option<Duration>,
+        mask: Option<u64>,
     ) -> Result<usize, Errno> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut got = [nothing; 64];
         let room = (events.len() - already).min(got.len());
-        let number = epoll::wait(&self.kernel, &mut got[..room], timeout.map(timespec).as_ref())?;
+        let number = match mask {
+            None => epoll::wait(self.kernel(), &mut got[..room], timeout.map(timespec).as_ref())?,
+            Some(mask) => kernel::epoll_pwait(self.kernel(), &mut got[..room], timeout, mask)?,
+        };
         let mut count = already;
         for event in &got[..number] {
-            let key = event.data;
-            let key = key.u64();
-            if key == DOOR {
+            let data = event.data;
+            let data = data.u64();
+            if data == door() {
                 continue;
             }
-            let Some(entry) = lock(&self.entries).get(&(key as RawFd)).cloned() else { continue };
             let flags = event.flags;
             let mut flags = flags.bits();
-            if let Some(flow) = &entry.flow {
-                let ready = flow.ready();
-                if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32 != 0 {
-                    flow.ask.store(true, Relaxed);
-                }
-                if !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
-                    flags &= !OUT;
-                    flags |= u32::from(ready.now.bits()) & OUT & entry.events.load(Relaxed);
-                    self.mask(&entry, flow, entry.events.load(Relaxed));
-                }
-                let asked = entry.events.load(Relaxed);
-                if asked & EPOLLONESHOT as u32 != 0 {
-                    if flags == 0 {
-                        // The kernel has disarmed it for nothing.
-                        let key = epoll::EventData::new_u64(entry.fd as u64);
-                        let fd = Self::borrowed(entry.fd);
-                        let _ = epoll::modify(&self.kernel, fd, key, Self::flags(asked & !OUT));
-                    } else {
-                        entry.off.store(true, Release);
-                    }
-                }
+            let same = lock(&self.entries).by_data.get(&data).cloned().unwrap_or_default();
+            for entry in &same {
+                flags = self.heard(entry, flags, same.len() == 1);
             }
             if flags == 0 {
                 continue;
             }
-            let data = entry.data.load(Relaxed);
             // One event for each descriptor.
-            if entry.flow.is_some()
+            if !same.is_empty()
                 && let Some(same) = events[..already].iter_mut().find(|event| event.data == data)
             {
                 same.events |= flags;
@@ -371,12 +539,58 @@ impl Set {
         }
         Ok(count)
     }
+
+    /// The kernel says this of a connection, or of another one whose data is the same: what is told of it.
+    fn heard(&self, entry: &Arc<Entry>, flags: u32, only: bool) -> u32 {
+        let flow = &entry.flow;
+        let mut flags = flags;
+        if entry.closed.load(Acquire) {
+            return flags;
+        }
+        if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32 != 0 {
+            flow.ask.store(true, Relaxed);
+        }
+        if !only {
+            return flags;
+        }
+        let asked = entry.events.load(Relaxed);
+        let ready = flow.ready();
+        if !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
+            flags &= !OUT;
+            flags |= u32::from(ready.now.bits()) & OUT & asked;
+            self.mask(entry, flow, asked);
+        }
+        if asked & EPOLLONESHOT as u32 != 0 {
+            if flags == 0 {
+                // The kernel has disarmed it for nothing.
+                self.kernel_events(entry, asked & !OUT);
+            } else if entry.off.swap(true, AcqRel) {
+                // The ring was first.
+                return 0;
+            }
+        }
+        flags
+    }
+
+    pub(crate) fn hold(&self) {
+        self.entries.hold();
+        self.swept.hold();
+    }
+
+    pub(crate) fn hold_queue(&self) {
+        self.queue.entries.hold();
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.queue.entries.let_go();
+        self.swept.let_go();
+        self.entries.let_go();
+    }
 }
 
 impl Drop for Set {
     fn drop(&mut self) {
-        for entry in lock(&self.entries).values() {
-            Self::end(entry);
-        }
+        let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
+        all.iter().for_each(|entry| self.end(entry));
     }
 }

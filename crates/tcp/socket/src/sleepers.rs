@@ -2,19 +2,19 @@
 //!
 //! unsafe: a descriptor by its number.
 
-use crate::lock::lock;
+use crate::lock::{Guarded, lock};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::sync::Mutex;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use uncopy_kernel::descriptors::{Kept, OwnFd};
 
 /// What a thread sleeps in: an epoll set of one door and one socket. Each has a view of its own of the door's edges, so that no sleeper takes
 /// another's knock.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
-    pub set: OwnedFd,
+    pub set: Kept,
     pub door: usize,
     socket: Option<(RawFd, epoll::EventFlags)>,
 }
@@ -22,13 +22,13 @@ pub(crate) struct Sleeper {
 /// As many as threads ever slept at once.
 #[derive(Debug, Default)]
 pub(crate) struct Sleepers {
-    idle: Mutex<Vec<Sleeper>>,
+    idle: Guarded<Vec<Sleeper>>,
     made: AtomicU32,
 }
 
 impl Sleepers {
     /// One that nobody sleeps in, if possible one that watches this socket already.
-    pub fn take(&self, doors: &[OwnedFd], socket: RawFd) -> Result<Sleeper, Errno> {
+    pub fn take(&self, doors: &[Kept], socket: RawFd) -> Result<Sleeper, Errno> {
         let mut idle = lock(&self.idle);
         let same = |sleeper: &Sleeper| sleeper.socket.is_some_and(|(fd, _)| fd == socket);
         if let Some(i) = idle.iter().position(same) {
@@ -38,8 +38,25 @@ impl Sleepers {
             return Ok(sleeper);
         }
         drop(idle);
+        self.make(doors)
+    }
+
+    /// One that watches its door only.
+    pub fn take_for_door(&self, doors: &[Kept]) -> Result<Sleeper, Errno> {
+        let idle = {
+            let mut idle = lock(&self.idle);
+            let alone = idle.iter().position(|sleeper| sleeper.socket.is_none());
+            alone.map(|i| idle.swap_remove(i))
+        };
+        match idle {
+            Some(sleeper) => Ok(sleeper),
+            None => self.make(doors),
+        }
+    }
+
+    fn make(&self, doors: &[Kept]) -> Result<Sleeper, Errno> {
         let door = self.made.fetch_add(1, Relaxed) as usize % doors.len();
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let set = Kept::new(OwnFd::from(epoll::create(epoll::CreateFlags::CLOEXEC)?))?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, &doors[door], epoll::EventData::new_u64(0), edges)?;
         Ok(Sleeper { set, door, socket: None })
@@ -64,9 +81,25 @@ impl Sleepers {
     pub fn clear(&self) {
         lock(&self.idle).clear();
     }
+
+    pub fn hold(&self) {
+        self.idle.hold();
+    }
+
+    pub fn let_go(&self) {
+        self.idle.let_go();
+    }
 }
 
 impl Sleeper {
+    /// Somebody knocked at the door: that is known.
+    pub fn knocked(&self) {
+        let nothing =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = epoll::wait(&self.set, &mut [nothing], Some(&now));
+    }
+
     /// Of this socket these events, from now on, and of no other.
     pub fn watch(
         &mut self,

@@ -2,8 +2,9 @@
 //! kernel's connection at once.
 
 use crate::flow::Flow;
+pub(crate) use crate::kernel::timespec;
 use crate::sleepers::Sleeper;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -17,11 +18,6 @@ use uncopy_tcp_shared::wanted::Doors;
 pub(crate) enum For {
     Data,
     Room,
-}
-
-/// Milliseconds and finer, for the kernel.
-pub(crate) fn timespec(left: Duration) -> Timespec {
-    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
 impl Flow {

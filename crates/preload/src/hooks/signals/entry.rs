@@ -16,6 +16,7 @@ use libc::{
 use uncopy_kernel::critical::{self, Thread};
 use uncopy_kernel::reading;
 use uncopy_lend::left;
+use uncopy_tcp_shared::copy;
 
 /// Where the instruction pointer lies in the kernel's `ucontext`.
 const RIP_AT: usize = core::mem::offset_of!(ucontext_t, uc_mcontext)
@@ -40,7 +41,7 @@ pub(in crate::hooks) unsafe extern "C" fn entry(
         "lea r9, [r8 - 2]",
         "test r9, r9",
         "js {otherwise}",
-        // In the middle of a careful reading it may be ours.
+        // In the middle of a careful reading, or of a copy to or from a ring, it may be ours.
         "mov r9, qword ptr [rdx + {rip_at}]",
         "lea r10, [rip + uncopy_reading_begins]",
         "lea r11, [rip + uncopy_reading_ends]",
@@ -49,12 +50,22 @@ pub(in crate::hooks) unsafe extern "C" fn entry(
         "cmp r9, r11",
         "jb {otherwise}",
         "2:",
+        "lea r10, [rip + uncopy_shared_copy]",
+        "lea r11, [rip + uncopy_shared_copy_ends]",
+        "cmp r9, r10",
+        "jb 3f",
+        "cmp r9, r11",
+        "jb {otherwise}",
+        "3:",
+        "lea r9, [rcx - 1]",
+        "bts qword ptr fs:[rax + {ran}], r9",
         "mov r9, qword ptr [rsp]",
         "mov qword ptr fs:[rax + {returns_to}], r9",
         "mov qword ptr fs:[rax + rcx * 8 + {frames}], rsp",
         "xor eax, eax",
         "jmp r8",
         inside = const Thread::INSIDE,
+        ran = const Thread::RAN,
         returns_to = const Thread::RETURNS_TO,
         frames = const Thread::FRAMES,
         rip_at = const RIP_AT,
@@ -71,7 +82,8 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
         let of_interrupted = context.cast::<ucontext_t>();
         if held && fault_of(signal).is_some() && (*info).si_code > 0 {
             let rip = &mut (*of_interrupted).uc_mcontext.gregs[libc::REG_RIP as usize];
-            if let Some(on) = reading::goes_on(*rip as usize) {
+            let at = *rip as usize;
+            if let Some(on) = reading::goes_on(at).or_else(|| copy::goes_on(at)) {
                 *rip = on as i64;
                 return;
             }
@@ -100,6 +112,7 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
                     core::mem::transmute(address);
                 let mask = (&raw const (*of_interrupted).uc_sigmask).cast::<u64>();
                 let sending = left::interrupted(signal, || *mask);
+                critical::handler_runs(signal);
                 let before = critical::handler_begins();
                 handler(signal, info, context);
                 critical::handler_ends(before);

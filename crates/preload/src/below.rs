@@ -1,0 +1,191 @@
+//! What the shims of input and output make in place of libc's functions: the same, or for a connection within this host the ring's. With `--tcp` off that
+//! is one comparison more.
+//!
+//! unsafe: see the crate.
+
+use crate::process::PROCESS;
+use crate::real;
+use core::ffi::{c_int, c_void};
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use uncopy_stack::buffers::{IOV_MAX, each, give, piece, take};
+use uncopy_tcp_calls::data::Parts;
+
+/// The buffers that a list names. `None`: a list that the kernel refuses.
+unsafe fn listed(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
+    if count > IOV_MAX {
+        return None;
+    }
+    // SAFETY: the program's list.
+    let parts: Vec<iovec> = unsafe { each(iov, count) }.map(|(at, n)| piece(at, n)).collect();
+    (parts.len() == count).then_some(Parts::Many(parts))
+}
+
+/// `read(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe { PROCESS.tcp.receive(fd, 0, || Parts::one(buf, n), || real::read(fd, buf, n)) }
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program's own arguments. (A negative count is a huge one.)
+    unsafe {
+        PROCESS.tcp.receive(fd, 0, || listed(iov, count as usize), || real::readv(fd, iov, count))
+    }
+}
+
+/// `recv(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        PROCESS.tcp.receive(fd, flags, || Parts::one(buf, n), || real::recv(fd, buf, n, flags))
+    }
+}
+
+/// `recvfrom(2)`. Of a connection no address is told.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn recvfrom(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> ssize_t {
+    let mut plainly = false;
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let received = PROCESS.tcp.receive(
+            fd,
+            flags,
+            || Parts::one(buf, n),
+            || {
+                plainly = true;
+                real::recvfrom(fd, buf, n, flags, addr, len)
+            },
+        );
+        if !plainly && received >= 0 && !addr.is_null() && !give(len, 0) {
+            *libc::__errno_location() = libc::EFAULT;
+            return -1;
+        }
+        received
+    }
+}
+
+/// `recvmsg(2)`. Of a connection neither address nor anything beside the data is told.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+    let mut plainly = false;
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let parts = || {
+            let header = take(msg)?;
+            listed(header.msg_iov, header.msg_iovlen)
+        };
+        let received = PROCESS.tcp.receive(fd, flags, parts, || {
+            plainly = true;
+            real::recvmsg(fd, msg, flags)
+        });
+        if !plainly && received >= 0 {
+            let told = give(&raw mut (*msg).msg_namelen, 0)
+                && give(&raw mut (*msg).msg_controllen, 0)
+                && give(&raw mut (*msg).msg_flags, 0);
+            if !told {
+                *libc::__errno_location() = libc::EFAULT;
+                return -1;
+            }
+        }
+        received
+    }
+}
+
+/// `write(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe { PROCESS.tcp.send(fd, 0, || Parts::one(buf, n), || real::write(fd, buf, n)) }
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        PROCESS.tcp.send(fd, 0, || listed(iov, count as usize), || real::writev(fd, iov, count))
+    }
+}
+
+/// `send(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe { PROCESS.tcp.send(fd, flags, || Parts::one(buf, n), || real::send(fd, buf, n, flags)) }
+}
+
+/// `sendto(2)`. (TCP heeds no address.)
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn sendto(
+    fd: c_int,
+    buf: *const c_void,
+    n: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let plain = || real::sendto(fd, buf, n, flags, addr, len);
+        PROCESS.tcp.send(fd, flags, || Parts::one(buf, n), plain)
+    }
+}
+
+/// `sendmsg(2)`. What is sent with data beside it goes by Linux.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if !PROCESS.tcp.in_use() {
+            return real::sendmsg(fd, msg, flags);
+        }
+        let plain = || real::sendmsg(fd, msg, flags);
+        let Some(header) = take(msg) else { return plain() };
+        if header.msg_controllen != 0 {
+            super::hooks::sockets::before_control(fd, &header);
+            return PROCESS.tcp.sending_past(fd, plain);
+        }
+        PROCESS.tcp.send(fd, flags, || listed(header.msg_iov, header.msg_iovlen), plain)
+    }
+}

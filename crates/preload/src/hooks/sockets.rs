@@ -1,0 +1,253 @@
+//! Connections begin and end, and are used as rings are not used.
+//!
+//! unsafe: see the crate.
+
+use super::signals;
+use crate::process::PROCESS;
+use crate::real;
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use libc::{msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use rustix::net::getpeername;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use uncopy_kernel::reading;
+use uncopy_stack::buffers::take;
+
+/// `struct sockaddr_in`, `struct sockaddr_in6`: so many words hold either.
+type Address = [u32; 7];
+
+/// The address, if it is one of TCP's. `None` too where it cannot be read.
+fn address(at: *const sockaddr, bytes: usize) -> Option<SocketAddr> {
+    let family: u16 = reading::read(at.cast())?;
+    match c_int::from(family) {
+        libc::AF_INET if bytes >= 16 => {
+            let [first, ip, ..] = reading::read(at.cast::<[u32; 4]>())?;
+            let port = ((first >> 16) as u16).to_be();
+            Some((Ipv4Addr::from(u32::from_be(ip)), port).into())
+        }
+        libc::AF_INET6 if bytes >= 28 => {
+            let words: Address = reading::read(at.cast())?;
+            let port = ((words[0] >> 16) as u16).to_be();
+            let ip = [words[2], words[3], words[4], words[5]].map(u32::from_be);
+            let ip = ip.iter().fold(0u128, |all, word| all << 32 | u128::from(*word));
+            Some((Ipv6Addr::from_bits(ip), port).into())
+        }
+        _ => None,
+    }
+}
+
+/// Faults while bytes are copied to and from rings are ours.
+fn prepare() {
+    if !PROCESS.tcp.in_use() {
+        signals::catch_faults();
+    }
+}
+
+/// `connect(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if !PROCESS.tcp.begun() {
+            return real::connect(fd, addr, len);
+        }
+        let family: Option<u16> = reading::read(addr.cast());
+        if family == Some(libc::AF_UNSPEC as u16) {
+            // The connection is dissolved.
+            PROCESS.tcp.give_to_linux(fd);
+        }
+        let result = real::connect(fd, addr, len);
+        let errno = *libc::__errno_location();
+        let begins = result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR;
+        if begins && let Some(other) = address(addr, len as usize) {
+            prepare();
+            PROCESS.tcp.connected(fd, other);
+            *libc::__errno_location() = errno;
+        }
+        result
+    }
+}
+
+unsafe fn accepted(
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    nonblocking: bool,
+    call: impl FnOnce(*mut sockaddr, *mut socklen_t) -> c_int,
+) -> c_int {
+    if !PROCESS.tcp.begun() {
+        return call(addr, len);
+    }
+    // SAFETY: the program's own arguments, or ours where it does not want to know the address.
+    unsafe {
+        let mut own: Address = [0; 7];
+        let mut room = size_of::<Address>() as socklen_t;
+        let (fd, from) = if addr.is_null() {
+            let fd = call((&raw mut own).cast(), &raw mut room);
+            (fd, address((&raw const own).cast(), size_of::<Address>()))
+        } else {
+            let room = take(len).unwrap_or(0) as usize;
+            let fd = call(addr, len);
+            let from = if fd < 0 {
+                None
+            } else if room < size_of::<Address>() {
+                let name = getpeername(BorrowedFd::borrow_raw(fd)).ok().flatten();
+                name.and_then(|name| SocketAddr::try_from(name).ok())
+            } else {
+                address(addr, room)
+            };
+            (fd, from)
+        };
+        if fd >= 0
+            && let Some(from) = from
+        {
+            let errno = *libc::__errno_location();
+            prepare();
+            PROCESS.tcp.accepted(fd, from, nonblocking);
+            *libc::__errno_location() = errno;
+        }
+        fd
+    }
+}
+
+/// `accept(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { accepted(addr, len, false, |addr, len| real::accept(fd, addr, len)) }
+}
+
+/// `accept4(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    // SAFETY: the program's own arguments.
+    unsafe { accepted(addr, len, nonblocking, |addr, len| real::accept4(fd, addr, len, flags)) }
+}
+
+/// `shutdown(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    // SAFETY: the program's own arguments.
+    match PROCESS.tcp.shutdown(fd, how) {
+        Some(result) => result as c_int,
+        None => unsafe { real::shutdown(fd, how) },
+    }
+}
+
+/// `setsockopt(2)`: how long calls wait; and a protocol of the kernel's on top (TLS) takes the connection.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // The second ones have 64-bit times everywhere (asm-generic/socket.h).
+    const TIMEOUTS: [c_int; 4] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, 66, 67];
+    if PROCESS.tcp.in_use() && level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
+        PROCESS.tcp.give_to_linux(fd);
+    }
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::setsockopt(fd, level, name, value, len) };
+    if result == 0 && PROCESS.tcp.in_use() && level == libc::SOL_SOCKET && TIMEOUTS.contains(&name)
+    {
+        PROCESS.tcp.timeouts_changed(fd);
+    }
+    result
+}
+
+/// A message is sent with data beside it. Descriptors that go to another process (SCM_RIGHTS) go as Linux's.
+///
+/// # Safety
+/// `header` is the program's.
+pub unsafe fn before_control(_: c_int, header: &msghdr) {
+    let mut at = header.msg_control as usize;
+    let end = at.saturating_add(header.msg_controllen);
+    // `struct cmsghdr`: length (with itself), level, type; then the data, and the next at a multiple of eight.
+    while at + 16 <= end {
+        let Some([bytes, kind]) = reading::read(at as *const [u64; 2]) else { return };
+        let bytes = bytes as usize;
+        if bytes < 16 {
+            return;
+        }
+        if kind == u64::from(libc::SOL_SOCKET as u32) | (libc::SCM_RIGHTS as u64) << 32 {
+            let last = at.saturating_add(bytes).min(end);
+            for fd in (at + 16..last.saturating_sub(3)).step_by(4) {
+                if let Some(fd) = reading::read(fd as *const c_int) {
+                    PROCESS.tcp.give_to_linux(fd);
+                }
+            }
+        }
+        at = at.saturating_add(bytes.next_multiple_of(8));
+    }
+}
+
+/// `sendfile(2)`: what it sends goes by Linux.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    PROCESS.tcp.sending_past(to, || unsafe { real::sendfile(to, from, at, n) })
+}
+
+/// `sendfile64`: on x86-64 the same.
+///
+/// # Safety
+/// As for [`sendfile`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
+    // SAFETY: the same function.
+    unsafe { sendfile(to, from, at, n) }
+}
+
+/// `splice(2)`: what it sends goes by Linux; where it receives, the connection is Linux's from then on.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    at: *mut off_t,
+    to: c_int,
+    there: *mut off_t,
+    n: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    PROCESS.tcp.give_to_linux(from);
+    // SAFETY: the program's own arguments.
+    PROCESS.tcp.sending_past(to, || unsafe { real::splice(from, at, to, there, n, flags) })
+}
+
+/// `fdopen(3)`: stdio reads and writes by libc's own functions, which nobody interposes.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
+    PROCESS.tcp.give_to_linux(fd);
+    // SAFETY: the program's own arguments.
+    unsafe { real::fdopen(fd, mode) }
+}

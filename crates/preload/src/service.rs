@@ -1,0 +1,144 @@
+//! Starts the service of connections within this host, where none answers: the command `uncopy` that lies beside this library, as a process of its
+//! own. It is nobody's child, has nothing of the program's but its user, and ends when the last program has gone.
+//!
+//! A static: whoever starts it is given nothing.
+//!
+//! unsafe: makes processes that share our memory until they execute; system calls past libc, which must not be entered there.
+
+use crate::process::PROCESS;
+use crate::real;
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::CString;
+use uncopy_kernel::call::{syscall4, syscall6};
+use uncopy_kernel::critical;
+use uncopy_tcp_calls::Settings;
+use uncopy_tcp_service::Options;
+
+/// The hidden subcommand.
+const COMMAND: &CStr = c"__tcp-service";
+/// Enough for three system calls.
+const STACK: usize = 16 << 10;
+
+/// What is executed.
+struct Service {
+    /// Where the command may be: beside the library, or where `make install` puts it.
+    files: Vec<CString>,
+    name: CString,
+}
+
+static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Connections within this host are heeded from now on. `library` is our own path; `name`, where tests give one, the service's.
+pub fn begin(library: &[u8], name: Option<String>) {
+    let name = name.unwrap_or_else(|| Options::of_this_user().name);
+    let end = library.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+    let beside = |file: &[u8]| CString::new([&library[..end], file].concat()).ok();
+    let files = [beside(b"uncopy"), beside(b"../../bin/uncopy")].into_iter().flatten().collect();
+    if let Ok(name) = CString::new(name.clone()) {
+        let service = Box::new(Service { files, name });
+        SERVICE.store(Box::into_raw(service), Ordering::Release);
+    }
+    PROCESS.tcp.begin(Settings {
+        service: name,
+        start,
+        counters: PROCESS.space.counters(),
+        sleeps: critical::forget_handlers,
+        goes_on,
+    });
+}
+
+/// Whether all handlers that ran want interrupted calls to go on.
+fn goes_on() -> bool {
+    let ran = critical::handlers_that_ran();
+    (1..=64).filter(|signal| ran >> (signal - 1) & 1 != 0).all(|signal| {
+        // SAFETY: plain data; a question.
+        unsafe {
+            let mut now: libc::sigaction = core::mem::zeroed();
+            real::sigaction(signal, core::ptr::null(), &mut now) == 0
+                && now.sa_flags & libc::SA_RESTART != 0
+        }
+    })
+}
+
+fn stack() -> Vec<u128> {
+    vec![0; STACK / size_of::<u128>()]
+}
+
+fn end_of(stack: &mut [u128]) -> *mut c_void {
+    stack.as_mut_ptr_range().end.cast()
+}
+
+/// What the child between knows.
+struct Between {
+    service: *const Service,
+    stack: *mut c_void,
+}
+
+/// Starts it. It need not come to be: then it is not found.
+fn start() {
+    let service = SERVICE.load(Ordering::Acquire);
+    if service.is_null() {
+        return;
+    }
+    let (mut one, mut two) = (stack(), stack());
+    let between = Between { service, stack: end_of(&mut two) };
+    let mask = critical::block_signals();
+    // (Without a signal at its end it is no child that the program's `wait` would find.)
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK;
+    let null = core::ptr::null_mut();
+    let argument = (&raw const between).cast_mut().cast();
+    // SAFETY: it runs on a stack of ours, and this thread waits until it has ended.
+    unsafe {
+        let begins = (child as *const ()).cast_mut().cast();
+        let child = real::clone(begins, end_of(&mut one), flags, argument, null, null, null);
+        if child > 0 {
+            let wall = 0x4000_0000; // __WALL
+            syscall4(libc::SYS_wait4 as usize, child as usize, 0, wall, 0);
+        }
+    }
+    critical::restore_signals(mask);
+}
+
+/// Makes the service's process, and ends: so that is nobody's child.
+extern "C" fn child(between: *const Between) -> c_int {
+    // SAFETY: the parent's, which waits. System calls only.
+    unsafe {
+        syscall4(libc::SYS_setsid as usize, 0, 0, 0, 0);
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK;
+        let null = core::ptr::null_mut();
+        let begins = (grandchild as *const ()).cast_mut().cast();
+        let service = (*between).service.cast_mut().cast();
+        real::clone(begins, (*between).stack, flags, service, null, null, null);
+        loop {
+            syscall4(libc::SYS_exit as usize, 0, 0, 0, 0);
+        }
+    }
+}
+
+extern "C" fn grandchild(service: *const Service) -> c_int {
+    const UNSHARE: usize = 2;
+    const AT_FDCWD: usize = -100isize as usize;
+    // SAFETY: as above. (Its table of descriptors is its own: no CLONE_FILES.)
+    unsafe {
+        let service = &*service;
+        syscall4(libc::SYS_close_range as usize, 0, u32::MAX as usize, UNSHARE, 0);
+        for _ in 0..3 {
+            let null = c"/dev/null".as_ptr() as usize;
+            syscall4(libc::SYS_openat as usize, AT_FDCWD, null, libc::O_RDWR as usize, 0);
+        }
+        syscall4(libc::SYS_chdir as usize, c"/".as_ptr() as usize, 0, 0, 0);
+        critical::restore_signals(0);
+        let arguments =
+            [c"uncopy".as_ptr(), COMMAND.as_ptr(), service.name.as_ptr(), core::ptr::null()];
+        let environment = [core::ptr::null::<u8>()];
+        for file in &service.files {
+            let (file, arguments) = (file.as_ptr() as usize, arguments.as_ptr() as usize);
+            let environment = environment.as_ptr() as usize;
+            syscall6(libc::SYS_execve as usize, [file, arguments, environment, 0, 0, 0]);
+        }
+        loop {
+            syscall4(libc::SYS_exit as usize, 1, 0, 0, 0);
+        }
+    }
+}

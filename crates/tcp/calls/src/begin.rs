@@ -1,0 +1,72 @@
+//! Connections begin: what was connected or accepted within this host is looked up from then on.
+//!
+//! unsafe: descriptors by their numbers.
+
+use crate::numbers::What;
+use crate::tcp::{Connection, Tcp};
+use core::sync::atomic::Ordering::Relaxed;
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::net::{SocketType, getsockname, ipproto, sockopt};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+
+/// An address of the program's, IPv4 in IPv6 as IPv4.
+fn plain(address: SocketAddr) -> IpAddr {
+    address.ip().to_canonical()
+}
+
+/// Both ends may be on this host.
+fn within_host(fd: BorrowedFd, other: IpAddr) -> bool {
+    other.is_loopback()
+        || getsockname(fd)
+            .ok()
+            .and_then(|address| SocketAddr::try_from(address).ok())
+            .is_some_and(|own| plain(own) == other)
+}
+
+impl Tcp {
+    /// `fd` was connected to `other`, or is about to be.
+    #[cold]
+    pub fn connected(&self, fd: RawFd, other: SocketAddr) {
+        // SAFETY: the program's; only asked.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let is_tcp = || {
+            sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+                && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
+        };
+        if self.is_own() && within_host(socket, plain(other)) && is_tcp() {
+            let nonblocking = fcntl_getfl(socket).is_ok_and(|f| f.contains(OFlags::NONBLOCK));
+            self.begins(fd, nonblocking);
+        }
+    }
+
+    /// `fd` was accepted, from `other`.
+    #[cold]
+    pub fn accepted(&self, fd: RawFd, other: SocketAddr, nonblocking: bool) {
+        // SAFETY: as above.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        if self.is_own() && within_host(socket, plain(other)) {
+            self.begins(fd, nonblocking);
+        }
+    }
+
+    fn begins(&self, fd: RawFd, nonblocking: bool) {
+        if let Some(older) = self.find(fd)
+            && let What::Connection(older) = &*older
+            && older.flow.is_undecided()
+        {
+            // Connected in several calls.
+            older.flow.set_nonblocking(nonblocking);
+            return;
+        }
+        if self.stopped.load(Relaxed) {
+            return;
+        }
+        let Some(context) = self.context() else { return };
+        let connection = Connection::new(context.flow(fd, nonblocking), 1);
+        let older = self.numbers.put(fd, What::Connection(Arc::new(connection)));
+        // It was closed past us.
+        self.was_closed(older);
+    }
+}

@@ -1,0 +1,218 @@
+//! Bytes: each call on a connection is either Linux's, made as it is, or the ring's.
+//!
+//! unsafe: buffers of the program's, which are handed on; `errno`.
+
+use crate::numbers::What;
+use crate::tcp::{Connection, Tcp};
+use core::ffi::c_int;
+use libc::iovec;
+use rustix::io::Errno;
+use uncopy_tcp_socket::Way;
+
+/// Flags that ask for what rings do not have: errors beside the data, bytes with the connection request, pages sent by reference. The call is made
+/// as it is, with its direction back at Linux.
+const SENDS_OTHERWISE: c_int = libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN;
+const RECEIVES_OTHERWISE: c_int = libc::MSG_ERRQUEUE;
+
+/// What libc's function returns.
+pub fn answer(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(bytes) => bytes as isize,
+        Err(error) => {
+            // SAFETY: errno's address is always valid.
+            unsafe { *libc::__errno_location() = error.raw_os_error() };
+            -1
+        }
+    }
+}
+
+impl Tcp {
+    /// A call that sends `parts` over `fd`; `plain` makes it by Linux.
+    ///
+    /// # Safety
+    /// The buffers are the program's: whatever it named.
+    #[inline]
+    pub unsafe fn send<const N: usize>(
+        &self,
+        fd: c_int,
+        flags: c_int,
+        parts: impl FnOnce() -> Option<Parts<N>>,
+        plain: impl FnOnce() -> isize,
+    ) -> isize {
+        match self.numbers.find(fd) {
+            None => plain(),
+            Some(found) => match &*found {
+                // SAFETY: the caller's promise.
+                What::Connection(connection) => unsafe {
+                    self.send_over(connection, flags, parts, plain)
+                },
+                What::Set(_) => plain(),
+            },
+        }
+    }
+
+    unsafe fn send_over<const N: usize>(
+        &self,
+        connection: &Connection,
+        flags: c_int,
+        parts: impl FnOnce() -> Option<Parts<N>>,
+        plain: impl FnOnce() -> isize,
+    ) -> isize {
+        let flow = &connection.flow;
+        match flow.way() {
+            Way::Linux => plain(),
+            Way::Past(_past) => plain(),
+            Way::Here if flags & SENDS_OTHERWISE != 0 => {
+                self.by_linux(connection, core::time::Duration::ZERO);
+                plain()
+            }
+            Way::Here => {
+                // (A list that the kernel refuses.)
+                let Some(parts) = parts() else { return plain() };
+                // SAFETY: the caller's promise.
+                answer(self.restarting(
+                    || unsafe { flow.send(parts.as_slice(), flags) },
+                    || flow.has_timeout(true),
+                ))
+            }
+        }
+    }
+
+    /// A call that receives `parts` from `fd`; `plain` makes it by Linux.
+    ///
+    /// # Safety
+    /// The buffers are the program's: whatever it named.
+    #[inline]
+    pub unsafe fn receive<const N: usize>(
+        &self,
+        fd: c_int,
+        flags: c_int,
+        parts: impl FnOnce() -> Option<Parts<N>>,
+        plain: impl FnOnce() -> isize,
+    ) -> isize {
+        match self.numbers.find(fd) {
+            None => plain(),
+            Some(found) => match &*found {
+                // SAFETY: the caller's promise.
+                What::Connection(connection) => unsafe {
+                    self.receive_from(connection, flags, parts, plain)
+                },
+                What::Set(_) => plain(),
+            },
+        }
+    }
+
+    unsafe fn receive_from<const N: usize>(
+        &self,
+        connection: &Connection,
+        flags: c_int,
+        parts: impl FnOnce() -> Option<Parts<N>>,
+        plain: impl FnOnce() -> isize,
+    ) -> isize {
+        let flow = &connection.flow;
+        match flow.way() {
+            Way::Linux => plain(),
+            Way::Past(_past) => plain(),
+            Way::Here if flags & RECEIVES_OTHERWISE != 0 => plain(),
+            Way::Here => {
+                let Some(parts) = parts() else { return plain() };
+                // SAFETY: the caller's promise.
+                answer(self.restarting(
+                    || unsafe { flow.receive(parts.as_slice(), flags) },
+                    || flow.has_timeout(false),
+                ))
+            }
+        }
+    }
+
+    /// Makes a call that sleeps again where a handler has interrupted it that does not want that (SA_RESTART). With a timeout the kernel does not.
+    fn restarting(
+        &self,
+        mut call: impl FnMut() -> Result<usize, Errno>,
+        has_timeout: impl Fn() -> bool,
+    ) -> Result<usize, Errno> {
+        let Some(settings) = self.settings() else { return call() };
+        loop {
+            (settings.sleeps)();
+            match call() {
+                Err(Errno::INTR) if (settings.goes_on)() && !has_timeout() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether `fd` is a connection whose bytes do not go through Linux alone.
+    #[inline]
+    pub fn is_connection(&self, fd: c_int) -> bool {
+        self.find(fd).is_some_and(|found| match &*found {
+            What::Connection(connection) => !connection.flow.is_linux(),
+            What::Set(_) => false,
+        })
+    }
+
+    /// The program has set O_NONBLOCK, or cleared it.
+    pub fn set_nonblocking(&self, fd: c_int, nonblocking: bool) {
+        if let Some(connection) = self.connection(fd) {
+            connection.flow.set_nonblocking(nonblocking);
+        }
+    }
+
+    /// The program has set SO_RCVTIMEO or SO_SNDTIMEO.
+    pub fn timeouts_changed(&self, fd: c_int) {
+        if let Some(connection) = self.connection(fd) {
+            connection.flow.refresh_timeouts();
+        }
+    }
+
+    /// Bytes that rings hold beside what the kernel says of FIONREAD and SIOCOUTQ.
+    pub fn queued(&self, fd: c_int) -> (u32, u32) {
+        self.connection(fd).map_or((0, 0), |connection| connection.flow.queued())
+    }
+
+    /// shutdown(2). `None`: it is Linux's.
+    pub fn shutdown(&self, fd: c_int, how: c_int) -> Option<isize> {
+        use rustix::net::Shutdown;
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            _ => return None,
+        };
+        let connection = self.connection(fd)?;
+        Some(answer(connection.flow.shutdown(how).map(|()| 0)))
+    }
+
+    /// A call that sends past the ring (sendfile, splice): until it returns nothing is sent otherwise.
+    pub fn sending_past<R>(&self, fd: c_int, call: impl FnOnce() -> R) -> R {
+        let Some(connection) = self.connection(fd) else { return call() };
+        let _past = connection.flow.sends_past();
+        call()
+    }
+}
+
+/// The buffers of a call.
+#[derive(Debug)]
+pub enum Parts<const N: usize> {
+    /// A few.
+    Few([iovec; N]),
+    /// Many.
+    Many(Vec<iovec>),
+}
+
+impl Parts<1> {
+    /// One.
+    #[inline]
+    pub fn one(at: *const core::ffi::c_void, bytes: usize) -> Option<Self> {
+        Some(Self::Few([iovec { iov_base: at.cast_mut(), iov_len: bytes }]))
+    }
+}
+
+impl<const N: usize> Parts<N> {
+    #[inline]
+    fn as_slice(&self) -> &[iovec] {
+        match self {
+            Self::Few(few) => few,
+            Self::Many(many) => many,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Numbers are closed and duplicated.
+//!
+//! unsafe: descriptors by their numbers.
+
+use crate::numbers::What;
+use crate::tcp::{Connection, Tcp};
+use core::ffi::c_int;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+
+/// A number that is being closed, between "before" and "after".
+#[derive(Debug)]
+#[must_use]
+pub struct Closing(Option<Arc<Connection>>);
+
+impl Tcp {
+    /// Before `fd` is closed.
+    pub fn closes(&self, fd: RawFd) -> Closing {
+        if !self.is_own() {
+            return Closing(None);
+        }
+        match self.numbers.remove(fd) {
+            Some(What::Connection(connection)) if connection.one_less() => {
+                connection.flow.closes();
+                Closing(Some(connection))
+            }
+            _ => Closing(None),
+        }
+    }
+
+    /// After it was.
+    pub fn closed(&self, closing: Closing) {
+        if let Some(connection) = closing.0 {
+            connection.close_own();
+            connection.flow.closed();
+        }
+    }
+
+    /// The program closed it past us.
+    pub(crate) fn was_closed(&self, what: Option<What>) {
+        if let Some(What::Connection(connection)) = what
+            && connection.one_less()
+        {
+            connection.flow.forget();
+        }
+    }
+
+    /// Closes `fd`, by `close`, if it is something of ours.
+    pub fn close(&self, fd: RawFd, close: impl FnOnce() -> c_int) -> c_int {
+        let closing = self.closes(fd);
+        let result = close();
+        self.closed(closing);
+        result
+    }
+
+    /// The numbers from `first` to `last` are about to be closed all at once: those that are ours are closed by `close`.
+    pub fn close_between(&self, first: u32, last: u32, close: impl Fn(RawFd)) {
+        if !self.in_use() || !self.is_own() {
+            return;
+        }
+        for (fd, _) in self.numbers.all(first, last) {
+            let closing = self.closes(fd);
+            close(fd);
+            self.closed(closing);
+        }
+    }
+
+    /// `old` is duplicated by `duplicate`, which returns the new number, or -1; `new`, where it is known before, is closed by it.
+    pub fn duplicate(
+        &self,
+        old: RawFd,
+        new: Option<RawFd>,
+        duplicate: impl FnOnce() -> c_int,
+    ) -> c_int {
+        if !self.in_use() || !self.is_own() || new == Some(old) {
+            return duplicate();
+        }
+        let what = self.find(old).map(|found| (*found).clone());
+        // SAFETY: asks only. (A negative one is open nowhere.)
+        let is_open =
+            || old >= 0 && rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(old) }).is_ok();
+        let closing = match new {
+            Some(new) if self.find(new).is_some() && is_open() => Some(self.closes(new)),
+            _ => None,
+        };
+        // With a number of its own before there are two.
+        let what = match what {
+            Some(What::Connection(connection)) if connection.one_more().is_err() => {
+                // (No descriptor is left: so will `duplicate` say.)
+                None
+            }
+            other => other,
+        };
+        let result = duplicate();
+        if let Some(closing) = closing {
+            self.closed(closing);
+        }
+        match what {
+            Some(what) if result >= 0 => {
+                if let What::Set(set) = &what {
+                    set.has_more_numbers();
+                }
+                let older = self.numbers.put(result, what);
+                self.was_closed(older);
+            }
+            Some(What::Connection(connection)) => {
+                connection.one_less();
+            }
+            _ => {}
+        }
+        result
+    }
+}

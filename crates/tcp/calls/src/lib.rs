@@ -1,0 +1,25 @@
+//! What a program's calls on its descriptors mean for its TCP connections within this host: which number is which connection, and what each of
+//! libc's functions does with one. Everything that is no such connection is the caller's to make as it is.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`numbers`] | which number is what: looked up without a lock |
+//! | [`tcp`] | the one value of a process: its table, its context |
+//! | [`begin`] | connections begin: connect, accept |
+//! | [`end`] | numbers are closed and duplicated |
+//! | [`data`] | bytes: send, receive, and their kin |
+//! | [`wait`] | poll and select |
+//! | [`sets`] | epoll |
+//! | [`share`] | fork, exec |
+
+pub mod begin;
+pub mod data;
+pub mod end;
+pub mod numbers;
+pub mod sets;
+pub mod share;
+pub mod tcp;
+pub mod wait;
+
+pub use numbers::{Found, What};
+pub use tcp::{Settings, Tcp};

@@ -1,0 +1,166 @@
+//! epoll: a set is the kernel's until a connection is added to it.
+
+use crate::numbers::What;
+use crate::tcp::Tcp;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::AtomicI32;
+use core::sync::atomic::Ordering::Relaxed;
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use uncopy_kernel::descriptors::lift;
+use uncopy_tcp_socket::Set;
+use uncopy_tcp_socket::set::Event;
+
+/// A set, by however many numbers the program knows it.
+#[derive(Debug)]
+pub struct Epoll {
+    number: AtomicI32,
+    /// A number of our own, if it ever had several.
+    own: AtomicI32,
+    set: OnceLock<Arc<Set>>,
+    waited_for: AtomicBool,
+}
+
+impl Epoll {
+    fn new(number: RawFd) -> Self {
+        Self {
+            number: AtomicI32::new(number),
+            own: AtomicI32::new(-1),
+            set: OnceLock::new(),
+            waited_for: AtomicBool::new(false),
+        }
+    }
+
+    /// The set, if it has a connection.
+    pub fn set(&self) -> Option<Arc<Set>> {
+        self.set.get().cloned()
+    }
+
+    /// It has a second number, or more.
+    pub(crate) fn has_more_numbers(&self) {
+        if self.own.load(Relaxed) >= 0 {
+            return;
+        }
+        // SAFETY: the program's, open.
+        let number = unsafe { BorrowedFd::borrow_raw(self.number.load(Relaxed)) };
+        if let Ok(own) = lift(number) {
+            self.number.store(own.as_raw_fd(), Relaxed);
+            if let Some(set) = self.set.get() {
+                set.set_number(own.as_raw_fd());
+            }
+            self.own.store(own.into_raw(), Relaxed);
+        }
+    }
+
+    /// By another set, or by poll.
+    pub(crate) fn is_waited_for(&self) {
+        self.waited_for.store(true, Relaxed);
+        if let Some(set) = self.set.get() {
+            set.nest();
+        }
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        let own = *self.own.get_mut();
+        if own >= 0 {
+            // SAFETY: ours.
+            unsafe { rustix::io::close(own) };
+        }
+    }
+}
+
+impl Tcp {
+    /// `fd` is a new set.
+    pub fn set_made(&self, fd: RawFd) {
+        if self.is_own() {
+            let older = self.numbers.put(fd, What::Set(Arc::new(Epoll::new(fd))));
+            self.was_closed(older);
+        }
+    }
+
+    fn epoll(&self, fd: RawFd) -> Option<Arc<Epoll>> {
+        match &*self.find(fd)? {
+            What::Set(epoll) => Some(epoll.clone()),
+            What::Connection(_) => None,
+        }
+    }
+
+    /// epoll_ctl(2). `None`: it is Linux's.
+    pub fn epoll_ctl(
+        &self,
+        set: RawFd,
+        operation: i32,
+        fd: RawFd,
+        event: impl FnOnce() -> Option<Event>,
+    ) -> Option<Result<usize, Errno>> {
+        let connection = self.connection(fd);
+        if connection.is_none()
+            && operation == libc::EPOLL_CTL_ADD
+            && let Some(inner) = self.epoll(fd)
+        {
+            inner.is_waited_for();
+        }
+        let epoll = self.epoll(set);
+        if operation != libc::EPOLL_CTL_ADD {
+            // What was added once is known by the set, whatever became of it.
+            let set = epoll?.set()?;
+            return match operation {
+                libc::EPOLL_CTL_MOD => {
+                    let Event { events, data } = event()?;
+                    Some(set.modify(fd, events, data).map(|()| 0))
+                }
+                libc::EPOLL_CTL_DEL => Some(set.remove(fd).map(|()| 0)),
+                _ => None,
+            };
+        }
+        let connection = connection?;
+        if !self.is_own() {
+            return None;
+        }
+        let Event { events, data } = event()?;
+        let epoll = match epoll {
+            Some(epoll) => epoll,
+            None => {
+                self.set_made(set);
+                self.epoll(set)?
+            }
+        };
+        let set = match epoll.set() {
+            Some(set) => set,
+            None => {
+                let made = Set::around(self.context()?, epoll.number.load(Relaxed)).ok()?;
+                // Whoever sleeps in the kernel's set is woken by the door, and comes here.
+                made.wake();
+                let set = epoll.set.get_or_init(|| Arc::new(made)).clone();
+                if epoll.waited_for.load(Relaxed) {
+                    set.nest();
+                }
+                set
+            }
+        };
+        Some(set.add(fd, Some(connection.flow.clone()), events, data).map(|()| 0))
+    }
+
+    /// The set `fd`, if it has a connection.
+    pub fn set(&self, fd: RawFd) -> Option<Arc<Set>> {
+        match &*self.find(fd)? {
+            What::Set(epoll) => epoll.set(),
+            What::Connection(_) => None,
+        }
+    }
+
+    /// epoll_wait(2) and its kin. `None`: it is Linux's.
+    pub fn epoll_wait(
+        &self,
+        fd: RawFd,
+        events: &mut [Event],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Option<Result<usize, Errno>> {
+        Some(self.set(fd)?.wait_with(events, timeout, mask))
+    }
+}

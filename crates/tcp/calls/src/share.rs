@@ -1,0 +1,166 @@
+//! fork and exec: connections are shared with children, and handed to programs that know nothing of rings.
+//!
+//! unsafe: asks for a descriptor's flags; a list that lives from one fork handler to the next.
+
+use crate::numbers::What;
+use crate::sets::Epoll;
+use crate::tcp::{Connection, Tcp};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uncopy_kernel::critical;
+use uncopy_tcp_socket::{Context, Flow, Set, fork};
+
+/// What is held over a fork.
+#[derive(Debug)]
+pub struct OverFork {
+    contexts: Vec<Arc<Context>>,
+    flows: Vec<Arc<Flow>>,
+    sets: Vec<Arc<Set>>,
+    enters: bool,
+}
+
+/// How long a program that is executed waits for the other side to take what it sent by the ring. A peer that runs takes microseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Tcp {
+    fn all(&self) -> (Vec<(RawFd, Arc<Connection>)>, Vec<Arc<Epoll>>) {
+        let (mut connections, mut sets) = (vec![], vec![]);
+        for (fd, what) in self.numbers.all(0, u32::MAX) {
+            match what {
+                What::Connection(connection) => connections.push((fd, connection)),
+                What::Set(set) => sets.push(set),
+            }
+        }
+        (connections, sets)
+    }
+
+    /// Before fork.
+    pub fn before_fork(&self) {
+        if !self.in_use() {
+            return;
+        }
+        let (connections, sets) = self.all();
+        let mut flows: Vec<Arc<Flow>> = vec![];
+        for (_, connection) in &connections {
+            if !flows.iter().rev().take(4).any(|flow| Arc::ptr_eq(flow, &connection.flow)) {
+                flows.push(connection.flow.clone());
+            }
+        }
+        flows.sort_unstable_by_key(Arc::as_ptr);
+        flows.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        flows.iter().for_each(|flow| flow.will_be_shared());
+        let mut sets: Vec<Arc<Set>> = sets.iter().filter_map(|set| set.set()).collect();
+        sets.sort_unstable_by_key(Arc::as_ptr);
+        sets.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let mut contexts: Vec<Arc<Context>> = self.known_context().into_iter().collect();
+        contexts.extend(flows.iter().map(|flow| flow.context().clone()));
+        contexts.sort_unstable_by_key(Arc::as_ptr);
+        contexts.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        // No handler of the program's finds them held by its own thread.
+        let enters = !critical::inside();
+        if enters {
+            critical::enter();
+        }
+        self.hold();
+        fork::hold(&contexts, &flows, &sets);
+        let over = Box::new(OverFork { contexts, flows, sets, enters });
+        self.over_fork.store(Box::into_raw(over), Relaxed);
+    }
+
+    fn after_fork(&self, child: bool) {
+        let over = self.over_fork.swap(core::ptr::null_mut(), Acquire);
+        if over.is_null() {
+            return;
+        }
+        // SAFETY: made by `before_fork`, taken once.
+        let over = unsafe { Box::from_raw(over) };
+        fork::let_go(&over.contexts, &over.flows, &over.sets, child);
+        self.let_go();
+        if over.enters {
+            critical::leave();
+        }
+    }
+
+    /// After fork, in the parent.
+    pub fn after_fork_parent(&self) {
+        self.after_fork(false);
+    }
+
+    /// After fork, in the child.
+    pub fn after_fork_child(&self) {
+        self.process.store(std::process::id(), Relaxed);
+        if !self.in_use() {
+            return;
+        }
+        self.after_fork(true);
+        self.no_context();
+        let (connections, _) = self.all();
+        let mut anew: Vec<(Arc<Flow>, Arc<Connection>)> = vec![];
+        for (fd, connection) in connections {
+            let known = anew.iter().find(|(flow, _)| Arc::ptr_eq(flow, &connection.flow));
+            let replaced = match known {
+                Some((_, connection)) => Some(connection.clone()),
+                None => self
+                    .context()
+                    .and_then(|context| connection.flow.anew(&context))
+                    .map(|flow| Arc::new(connection.of_child(flow))),
+            };
+            if let Some(replaced) = replaced {
+                anew.push((connection.flow.clone(), replaced.clone()));
+                self.numbers.put(fd, What::Connection(replaced));
+            }
+        }
+    }
+
+    /// In a child that was made without fork's handlers: it knows nothing of connections. (What its parent has at rings it must not use; it cannot
+    /// know that.)
+    pub fn after_bare_fork_child(&self) {
+        self.numbers.reset();
+        self.process.store(std::process::id(), Relaxed);
+    }
+
+    /// Before this process executes another program: what that inherits is Linux's.
+    pub fn before_exec(&self) {
+        if !self.in_use() {
+            return;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for (fd, connection) in self.all().0 {
+            // SAFETY: asks only.
+            let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
+            if flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC)) {
+                self.by_linux(&connection, deadline.saturating_duration_since(Instant::now()));
+            }
+        }
+    }
+
+    /// Both directions are Linux's from now on, as far as that can be had.
+    pub(crate) fn by_linux(&self, connection: &Connection, patience: Duration) {
+        let flow = &connection.flow;
+        if flow.is_attached() {
+            let _ = flow.by_linux(patience);
+        } else {
+            flow.leave_to_linux(uncopy_tcp_socket::Reason::Forked);
+        }
+    }
+
+    /// The program uses descriptors in ways that nobody sees (io_uring): no connection is upgraded from now on, and those that are go back.
+    pub fn stop(&self) {
+        if self.begun() {
+            self.stopped.store(true, Relaxed);
+            for (_, connection) in self.all().0 {
+                self.by_linux(&connection, PATIENCE);
+            }
+        }
+    }
+
+    /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, io_uring, splice, a stream of stdio's, ...).
+    #[cold]
+    pub fn give_to_linux(&self, fd: RawFd) {
+        if let Some(connection) = self.connection(fd) {
+            self.by_linux(&connection, PATIENCE);
+        }
+    }
+}

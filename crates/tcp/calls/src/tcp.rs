@@ -1,0 +1,208 @@
+//! The one value of a process: its table of descriptors, and the context of its connections, which is made with the first of them.
+//!
+//! unsafe: what is made once is reached by its address.
+
+use crate::numbers::{Found, Numbers, What};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use uncopy_counters::Counters;
+use uncopy_kernel::critical;
+use uncopy_kernel::descriptors::lift;
+use uncopy_kernel::lock::Lock;
+use uncopy_tcp_socket::{Context, Flow, Settings as OfContext};
+
+/// What it needs of the process that it runs in.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The service's name.
+    pub service: String,
+    /// Starts a service.
+    pub start: fn(),
+    /// Where it counts.
+    pub counters: &'static Counters,
+    /// A call is about to sleep: which handlers run from now on is of interest.
+    pub sleeps: fn(),
+    /// All handlers that ran since want interrupted calls to go on (SA_RESTART).
+    pub goes_on: fn() -> bool,
+}
+
+/// A connection, by however many numbers the program knows it.
+#[derive(Debug)]
+pub struct Connection {
+    /// The connection.
+    pub flow: Arc<Flow>,
+    numbers: AtomicU32,
+    /// A number of our own, if it ever had several: those of the program's may be closed in any order.
+    own: AtomicI32,
+}
+
+impl Connection {
+    pub(crate) fn new(flow: Arc<Flow>, numbers: u32) -> Self {
+        Self { flow, numbers: AtomicU32::new(numbers), own: AtomicI32::new(-1) }
+    }
+
+    pub(crate) fn of_child(&self, flow: Arc<Flow>) -> Self {
+        let numbers = AtomicU32::new(self.numbers.load(Relaxed));
+        Self { flow, numbers, own: AtomicI32::new(self.own.load(Relaxed)) }
+    }
+
+    /// It has one more number. (Before the program knows it.)
+    pub(crate) fn one_more(&self) -> Result<(), Errno> {
+        if self.own.load(Relaxed) < 0 {
+            let own = lift(self.flow.fd())?;
+            self.flow.set_number(own.as_raw_fd());
+            self.own.store(own.into_raw(), Relaxed);
+        }
+        self.numbers.fetch_add(1, AcqRel);
+        Ok(())
+    }
+
+    /// It has one number less. True: that was the last.
+    pub(crate) fn one_less(&self) -> bool {
+        self.numbers.fetch_sub(1, AcqRel) == 1
+    }
+
+    pub(crate) fn close_own(&self) {
+        let own = self.own.swap(-1, Relaxed);
+        if own >= 0 {
+            // SAFETY: ours, and nobody uses it any more.
+            unsafe { rustix::io::close(own) };
+        }
+    }
+}
+
+/// See the module. Zeros at first.
+#[derive(Debug)]
+pub struct Tcp {
+    pub(crate) numbers: Numbers,
+    settings: AtomicPtr<Settings>,
+    context: AtomicPtr<Arc<Context>>,
+    making: Lock,
+    pub(crate) process: AtomicU32,
+    pub(crate) stopped: AtomicBool,
+    pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
+}
+
+impl Default for Tcp {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tcp {
+    /// Nothing is looked at.
+    pub const fn new() -> Self {
+        Self {
+            numbers: Numbers::new(),
+            settings: AtomicPtr::new(core::ptr::null_mut()),
+            context: AtomicPtr::new(core::ptr::null_mut()),
+            making: Lock::new(),
+            process: AtomicU32::new(0),
+            stopped: AtomicBool::new(false),
+            over_fork: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// From now on connections within this host are heeded.
+    pub fn begin(&self, settings: Settings) {
+        self.process.store(std::process::id(), Relaxed);
+        self.settings.store(Box::into_raw(Box::new(settings)), Release);
+        self.numbers.begin();
+    }
+
+    /// Connections are heeded.
+    #[inline]
+    pub fn begun(&self) -> bool {
+        self.numbers.begun()
+    }
+
+    /// There was a connection within this host, or a set with one.
+    #[inline]
+    pub fn in_use(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
+    pub(crate) fn settings(&self) -> Option<&'static Settings> {
+        // SAFETY: made once, never freed.
+        unsafe { self.settings.load(Acquire).as_ref() }
+    }
+
+    /// The table is this process's. (A child of vfork shares our memory, but has descriptors of its own.)
+    pub(crate) fn is_own(&self) -> bool {
+        self.process.load(Relaxed) == std::process::id()
+    }
+
+    /// What `fd` is.
+    #[inline]
+    pub fn find(&self, fd: RawFd) -> Option<Found<'_>> {
+        self.numbers.find(fd)
+    }
+
+    /// The connection `fd`, unless it is Linux's.
+    pub(crate) fn connection(&self, fd: RawFd) -> Option<Arc<Connection>> {
+        match &*self.find(fd)? {
+            What::Connection(connection) if !connection.flow.is_linux() => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
+    /// The context of this process' connections. `None`: it cannot be made (no descriptors).
+    pub(crate) fn context(&self) -> Option<Arc<Context>> {
+        let known = || {
+            // SAFETY: made once, freed by nobody.
+            unsafe { self.context.load(Acquire).as_ref() }.cloned()
+        };
+        known().or_else(|| {
+            critical::within(|| {
+                self.making.lock();
+                let made = known().or_else(|| self.make_context());
+                self.making.unlock();
+                made
+            })
+        })
+    }
+
+    fn make_context(&self) -> Option<Arc<Context>> {
+        let settings = self.settings()?;
+        let context = Context::new(OfContext {
+            start: Some(settings.start),
+            counters: settings.counters,
+            ..OfContext::new(settings.service.clone())
+        });
+        let context = context.ok()?;
+        self.context.store(Box::into_raw(Box::new(context.clone())), Release);
+        Some(context)
+    }
+
+    /// In a forked child: it makes one of its own. (The parent's is that of the connections that it inherited.)
+    pub(crate) fn no_context(&self) {
+        self.context.store(core::ptr::null_mut(), Release);
+    }
+
+    pub(crate) fn known_context(&self) -> Option<Arc<Context>> {
+        // SAFETY: as above.
+        unsafe { self.context.load(Acquire).as_ref() }.cloned()
+    }
+
+    pub(crate) fn hold(&self) {
+        self.making.lock();
+        self.numbers.hold();
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.numbers.let_go();
+        self.making.unlock();
+    }
+
+    /// All that was sent and received is counted.
+    pub fn tell_totals(&self) {
+        for (_, what) in self.numbers.all(0, u32::MAX) {
+            if let What::Connection(connection) = what {
+                connection.flow.tell_totals();
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! poll and select over connections and everything else.
+//!
+//! unsafe: descriptors by their numbers.
+
+use crate::numbers::What;
+use crate::tcp::{Connection, Tcp};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use uncopy_tcp_socket::ready::Item;
+
+impl Tcp {
+    /// poll(2), with `mask` ppoll(2). `None`: it is Linux's, for nothing of it is a connection. None waits without end.
+    pub fn poll(
+        &self,
+        fds: &mut [libc::pollfd],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Option<Result<usize, Errno>> {
+        let mut connections: Vec<(usize, Arc<Connection>)> = vec![];
+        for (i, fd) in fds.iter().enumerate() {
+            if let Some(found) = self.find(fd.fd) {
+                match &*found {
+                    What::Connection(connection) if !connection.flow.is_linux() => {
+                        connections.push((i, connection.clone()));
+                    }
+                    What::Connection(_) => {}
+                    What::Set(set) => set.is_waited_for(),
+                }
+            }
+        }
+        let (_, first) = connections.first()?;
+        let context = first.flow.context().clone();
+        let mut flows = connections.iter().peekable();
+        let mut items: Vec<Item> = vec![];
+        let mut places: Vec<usize> = vec![];
+        for (i, fd) in fds.iter_mut().enumerate() {
+            fd.revents = 0;
+            let flow = flows.next_if(|(at, _)| *at == i).map(|(_, connection)| &*connection.flow);
+            if fd.fd < 0 {
+                continue;
+            }
+            items.push(Item {
+                // SAFETY: the program's; the kernel says if it is none.
+                fd: unsafe { BorrowedFd::borrow_raw(fd.fd) },
+                flow,
+                events: PollFlags::from_bits_retain(fd.events as u16),
+                revents: PollFlags::empty(),
+            });
+            places.push(i);
+        }
+        let polled = context.poll_with(&mut items, timeout, mask);
+        if polled.is_ok() {
+            for (item, place) in items.iter().zip(places) {
+                fds[place].revents = item.revents.bits() as i16;
+            }
+        }
+        Some(polled)
+    }
+
+    /// select(2), with `mask` pselect(2): of `sets` (to read, to write, exceptional) those below `n`. `None`: it is Linux's.
+    pub fn select(
+        &self,
+        n: i32,
+        sets: &mut [Option<Vec<u64>>; 3],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Option<Result<usize, Errno>> {
+        // What select calls ready (fs/select.c).
+        const ASKED: [i16; 3] = [
+            libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND,
+            libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,
+            libc::POLLPRI,
+        ];
+        const SAID: [i16; 3] = [
+            libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR,
+            libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLERR,
+            libc::POLLPRI,
+        ];
+        let has = |set: &Option<Vec<u64>>, fd: i32| {
+            set.as_ref().is_some_and(|words| words[fd as usize / 64] >> (fd % 64) & 1 != 0)
+        };
+        let mut fds: Vec<libc::pollfd> = vec![];
+        for fd in 0..n {
+            let events = (0..3).filter(|&i| has(&sets[i], fd)).fold(0, |all, i| all | ASKED[i]);
+            if events != 0 {
+                fds.push(libc::pollfd { fd, events, revents: 0 });
+            }
+        }
+        let polled = self.poll(&mut fds, timeout, mask)?;
+        if let Err(error) = polled {
+            return Some(Err(error));
+        }
+        if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
+            return Some(Err(Errno::BADF));
+        }
+        let mut count = 0;
+        let asked: Vec<[bool; 3]> =
+            fds.iter().map(|fd| core::array::from_fn(|i| has(&sets[i], fd.fd))).collect();
+        for words in sets.iter_mut().flatten() {
+            words.fill(0);
+        }
+        for (fd, asked) in fds.iter().zip(asked) {
+            for i in 0..3 {
+                if asked[i]
+                    && fd.revents & SAID[i] != 0
+                    && let Some(words) = &mut sets[i]
+                {
+                    words[fd.fd as usize / 64] |= 1 << (fd.fd % 64);
+                    count += 1;
+                }
+            }
+        }
+        Some(Ok(count))
+    }
+}

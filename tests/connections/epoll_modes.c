@@ -1,0 +1,115 @@
+/* Echo servers over epoll: by level, by edge, one shot; several connections and an eventfd in one set; sets in sets. */
+#include "connection.h"
+
+enum { CONNECTIONS = 8, ROUNDS = 300, MOST = 3000 };
+static int modes;
+
+static void echo(int fd) {
+    static char bytes[MOST];
+    for (;;) {
+        ssize_t got = read(fd, bytes, sizeof bytes);
+        if (got <= 0) {
+            if (got == 0) close(fd);
+            else MUST(errno == EAGAIN);
+            return;
+        }
+        send_all(fd, bytes, (size_t)got);
+        if (!(modes & EPOLLET)) return;
+    }
+}
+
+static void serve(int l, int nested) {
+    int set = epoll_create1(0), outer = epoll_create1(0), bell = eventfd(0, EFD_NONBLOCK);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 1000};
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, bell, &event) == 0);
+    event.data.u64 = 2000;
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, l, &event) == 0);
+    event.data.u64 = 7;
+    MUST(epoll_ctl(outer, EPOLL_CTL_ADD, set, &event) == 0);
+    int open = 0, rings = 0, seen = 0;
+    while (!seen || open > 0) {
+        if (nested) {
+            struct epoll_event of_outer;
+            int n = epoll_wait(outer, &of_outer, 1, 10000);
+            if (n != 1) say("WRONG: the outer set says %d", n);
+            MUST(n != 1 || of_outer.data.u64 == 7);
+        }
+        struct epoll_event events[16];
+        int n = epoll_wait(set, events, 16, nested ? 0 : 10000);
+        if (n == 0 && !nested) say("WRONG: nothing for ten seconds");
+        MUST(n >= 0);
+        for (int i = 0; i < n; i++) {
+            uint64_t data = events[i].data.u64;
+            if (data == 1000) {
+                uint64_t count;
+                MUST(read(bell, &count, 8) == 8);
+                rings += (int)count;
+            } else if (data == 2000) {
+                int fd = accept4(l, NULL, NULL, SOCK_NONBLOCK);
+                MUST(fd >= 0);
+                event.events = EPOLLIN | (unsigned)modes, event.data.u64 = (uint64_t)fd;
+                MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+                open++, seen++;
+            } else {
+                int fd = (int)data;
+                MUST(events[i].events & EPOLLIN);
+                echo(fd);
+                if (fcntl(fd, F_GETFD) == -1) {
+                    open--;
+                    continue;
+                }
+                if (modes & EPOLLONESHOT) {
+                    event.events = EPOLLIN | (unsigned)modes, event.data.u64 = data;
+                    MUST(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0);
+                }
+                uint64_t one = 1;
+                MUST(write(bell, &one, 8) == 8);
+            }
+        }
+    }
+    if (rings == 0) say("WRONG: the eventfd was never ready");
+    if (under_tcp() && counter("tcp_receives") == 0) say("NOT BY RINGS");
+    _exit(0);
+}
+
+static void clients(const struct sockaddr_in *at) {
+    static char out[MOST], in[MOST];
+    int fds[CONNECTIONS];
+    for (int i = 0; i < CONNECTIONS; i++) fds[i] = connected(at);
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t n = (size_t)(round * 37) % MOST + 1;
+        for (int i = 0; i < CONNECTIONS; i++) {
+            fill(out, n, (unsigned)(round + i), 0);
+            send_all(fds[i], out, n);
+        }
+        for (int i = 0; i < CONNECTIONS; i++) {
+            receive_all(fds[i], in, n);
+            MUST(is(in, n, (unsigned)(round + i), 0));
+        }
+        if (round % 100 == 50) usleep(20000);
+    }
+    for (int i = 0; i < CONNECTIONS; i++) close(fds[i]);
+}
+
+int main(void) {
+    const struct { const char *name; int modes, nested; } all[] = {
+        {"level", 0, 0}, {"edge", EPOLLET, 0}, {"one shot", EPOLLONESHOT, 0}, {"one shot by edge", EPOLLONESHOT | EPOLLET, 0},
+        {"level in another set", 0, 1},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct sockaddr_in at;
+        int l = listener(&at);
+        modes = all[i].modes;
+        other = fork();
+        MUST(other >= 0);
+        if (other == 0) {
+            alarm(60);
+            serve(l, all[i].nested);
+        }
+        close(l);
+        clients(&at);
+        other_ends();
+        say("%s: done", all[i].name);
+    }
+    return 0;
+}
