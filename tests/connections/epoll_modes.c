@@ -91,6 +91,43 @@ static void clients(const struct sockaddr_in *at) {
     for (int i = 0; i < CONNECTIONS; i++) close(fds[i]);
 }
 
+/* A writer that fills the ring again and again and waits for room, by edge or by level, to a reader that is slow at times. */
+static char much[3 << 20];
+static void reads_slowly(int fd) {
+    static char bytes[100000];
+    size_t got = 0;
+    while (got < sizeof much) {
+        ssize_t more = recv(fd, bytes, sizeof bytes, 0);
+        MUST(more > 0 && is(bytes, (size_t)more, 3, got));
+        if (got / 500000 != (got + (size_t)more) / 500000) usleep(10000);
+        got += (size_t)more;
+    }
+    MUST(send(fd, "done", 4, 0) == 4);
+    close(fd);
+}
+static void writes_much(int fd) {
+    int set = epoll_create1(0), waited = 0;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | (unsigned)modes};
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    nonblocking(fd, 1);
+    fill(much, sizeof much, 3, 0);
+    size_t sent = 0;
+    while (sent < sizeof much) {
+        ssize_t more = write(fd, much + sent, sizeof much - sent);
+        if (more > 0) sent += (size_t)more;
+        else MUST(errno == EAGAIN);
+        if (more <= 0) {
+            do MUST(epoll_wait(set, &event, 1, 10000) == 1);
+            while (!(event.events & EPOLLOUT));
+            waited = 1;
+        }
+    }
+    char answer[4];
+    receive_all(fd, answer, 4);
+    if (under_tcp() && !waited) say("WRONG: there was always room");
+    close(set), close(fd);
+}
+
 int main(void) {
     const struct { const char *name; int modes, nested; } all[] = {
         {"level", 0, 0}, {"edge", EPOLLET, 0}, {"one shot", EPOLLONESHOT, 0}, {"one shot by edge", EPOLLONESHOT | EPOLLET, 0},
@@ -111,5 +148,9 @@ int main(void) {
         other_ends();
         say("%s: done", all[i].name);
     }
+    modes = EPOLLET;
+    run_pair("a writer by edge", reads_slowly, writes_much);
+    modes = 0;
+    run_pair("a writer by level", reads_slowly, writes_much);
     return 0;
 }

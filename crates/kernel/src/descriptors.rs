@@ -78,7 +78,7 @@ pub fn kept_between(first: u32, last: u32) -> impl Iterator<Item = u32> {
         .filter(move |fd| (first..=last).contains(fd))
 }
 
-/// A descriptor of ours that lies high in the program's table, and whose number can be asked for.
+/// A descriptor of ours that lies high in the program's table if it can, and whose number can be asked for.
 #[derive(Debug)]
 pub struct Kept(OwnFd);
 
@@ -86,10 +86,14 @@ impl Kept {
     /// From now on it is kept.
     ///
     /// # Errors
-    /// When no descriptor is free there.
+    /// When its number is too high to be known.
     pub fn new(fd: impl Into<OwnFd>) -> Result<Self, Errno> {
         let fd = fd.into();
-        let fd = lift(&fd)?;
+        // There are few numbers up there where the limit is low: then among the upper half, or where it is.
+        let fd = match lift(&fd).or_else(|_| duplicate(&fd, (floor() + 16) / 2)) {
+            Ok(lifted) => lifted,
+            Err(_) => fd,
+        };
         let (word, bit) = mark(fd.as_raw_fd()).ok_or(Errno::MFILE)?;
         word.fetch_or(bit, Ordering::Relaxed);
         Ok(Self(fd))

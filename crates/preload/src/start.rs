@@ -67,6 +67,7 @@ pub extern "C" fn uncopy_counters() -> *const Counters {
 /// `name` is a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uncopy_counter(name: *const c_char) -> u64 {
+    PROCESS.tcp.tell_totals();
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let found = PROCESS.space.counters().snapshot().iter().find(|(n, _)| n.as_bytes() == name);

@@ -144,12 +144,17 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
 
     let requested = matches.get_one::<PathBuf>("library").map(PathBuf::as_path);
     let library = library::find(requested);
-    let obstacles: Vec<String> =
-        [checks::obstacle(&loaded), library.as_ref().err().cloned(), userfaultfd::check().err()]
-            .into_iter()
-            .flatten()
-            .collect();
+    let mut obstacles: Vec<String> =
+        [checks::obstacle(&loaded), library.as_ref().err().cloned()].into_iter().flatten().collect();
     let required = matches.get_flag("require");
+    match userfaultfd::check() {
+        // Rings need none.
+        Err(why) if wants_tcp(matches, &environment) && !required => {
+            crate::complain(&format!("nothing is elided: {why}"));
+        }
+        Err(why) => obstacles.push(why),
+        Ok(()) => {}
+    }
     let consequence = if required { "refused" } else { "running plainly" };
     for obstacle in &obstacles {
         crate::complain(&format!("{consequence}: {obstacle}"));
@@ -174,6 +179,14 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let error = exec::exec(&file, &words, &environment);
     crate::complain(&format!("{name}: cannot be executed ({error})"));
     ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// Connections within this host are to go through shared memory.
+fn wants_tcp(matches: &ArgMatches, environment: &Environment) -> bool {
+    const TCP: &Spec = &OPTIONS[options::index_of("tcp")];
+    let variable = || environment.get(TCP.env).and_then(OsStr::to_str);
+    let given = matches.get_one::<u64>(TCP.name).copied();
+    given.or_else(|| options::parse(TCP, variable()?).ok()).unwrap_or(TCP.default) != 0
 }
 
 /// Puts `library` into a program's environment.

@@ -21,7 +21,7 @@ impl Tcp {
         }
         match self.numbers.remove(fd) {
             Some(What::Connection(connection)) if connection.one_less() => {
-                connection.flow.closes();
+                connection.flow.closes(fd);
                 Closing(Some(connection))
             }
             _ => Closing(None),
@@ -41,7 +41,7 @@ impl Tcp {
         if let Some(What::Connection(connection)) = what
             && connection.one_less()
         {
-            connection.flow.forget();
+            connection.flow.forget(-1);
         }
     }
 

@@ -339,7 +339,10 @@ impl Context {
             match message {
                 Message::Matched { token, region, slot, side, generation } => {
                     let flow = lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade());
-                    let Some(mapped) = self.mapped(region, side, fds) else { continue };
+                    let Some(mapped) = self.mapped(region, side, fds) else {
+                        flow.into_iter().for_each(|flow| flow.stays(Reason::NoMemory));
+                        continue;
+                    };
                     let (slot, generation) = (slot as usize, generation as u32);
                     match flow {
                         _ if slot >= SLOTS => {}

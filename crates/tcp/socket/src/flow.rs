@@ -168,8 +168,8 @@ impl Attached {
 pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     /// There may be news.
     fn news(self: Arc<Self>);
-    /// The connection was closed.
-    fn gone(&self);
+    /// The connection is about to be closed, by this number.
+    fn gone(&self, number: RawFd);
 }
 
 /// Calls before a connection is shown. Showing both ends costs about as much as Linux takes for three requests and their answers; so whoever
@@ -375,19 +375,19 @@ impl Flow {
     }
 
     /// Before the last close in this process: [`Flow::close`], and all the rest.
-    pub fn closes(&self) {
+    pub fn closes(&self, number: RawFd) {
         // From here on it gets no slot.
-        self.forget();
+        self.forget(number);
         self.close();
         self.tell_totals();
     }
 
     /// The program has closed it: no set looks at it any more, and it gets no slot.
-    pub fn forget(&self) {
+    pub fn forget(&self, number: RawFd) {
         self.holders.one_less();
         let _ = self.attached.set(None);
         let watchers = std::mem::take(&mut *lock(&self.watchers));
-        watchers.iter().for_each(|watcher| watcher.gone());
+        watchers.iter().for_each(|watcher| watcher.gone(number));
     }
 
     /// The program set or cleared O_NONBLOCK.

@@ -37,7 +37,11 @@ impl Flow {
             match unsafe { self.try_send(from, flags) } {
                 Ok(bytes) => {
                     sent += bytes;
-                    if sent >= total || !waits {
+                    if sent >= total {
+                        return Ok(sent);
+                    }
+                    if !waits {
+                        self.lacks_room();
                         return Ok(sent);
                     }
                     rest = from.to_vec();
@@ -51,8 +55,20 @@ impl Flow {
                     }
                 }
                 Err(_) if sent > 0 => return Ok(sent),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    if error == Errno::AGAIN {
+                        self.lacks_room();
+                    }
+                    return Err(error);
+                }
             }
+        }
+    }
+
+    /// Sets that report by edge have told of room before: they look again, and want to be told when there is some.
+    fn lacks_room(&self) {
+        if self.is_attached() {
+            self.tell_sets();
         }
     }
 

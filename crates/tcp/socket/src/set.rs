@@ -57,6 +57,8 @@ pub struct Entry {
     /// It was once at the ring.
     at_ring: AtomicBool,
     queue: Arc<Queue>,
+    /// The kernel's set.
+    kernel: Arc<AtomicI32>,
 }
 
 impl Entry {
@@ -74,7 +76,11 @@ impl Watcher for Entry {
         self.queue();
     }
 
-    fn gone(&self) {
+    fn gone(&self, number: RawFd) {
+        // The service may have a copy of the socket on its way: so long the kernel would go on telling of it, by a number that is another's.
+        if self.fd == number {
+            let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
+        }
         self.off.store(true, Release);
         self.closed.store(true, Release);
     }
@@ -133,7 +139,7 @@ impl Entries {
 #[derive(Debug)]
 pub struct Set {
     context: Arc<Context>,
-    kernel: AtomicI32,
+    kernel: Arc<AtomicI32>,
     owned: Option<OwnedFd>,
     door: usize,
     entries: Guarded<Entries>,
@@ -162,7 +168,7 @@ impl Set {
         let door = context.next_door();
         let set = Self {
             context: context.clone(),
-            kernel: AtomicI32::new(kernel),
+            kernel: Arc::new(AtomicI32::new(kernel)),
             owned: None,
             door,
             entries: Guarded::default(),
@@ -231,6 +237,7 @@ impl Set {
             closed: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
             queue: self.queue.clone(),
+            kernel: self.kernel.clone(),
         });
         flow.watch(entry.clone());
         // A number that was closed without being removed is another's now.
