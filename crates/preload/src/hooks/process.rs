@@ -276,9 +276,7 @@ pub unsafe extern "C" fn posix_spawn(
     envp: Strings,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe {
-        handed_on(envp, |e| real::posix_spawn(pid, path, actions, attributes, argv, e))
-    }
+    unsafe { handed_on(envp, |e| real::posix_spawn(pid, path, actions, attributes, argv, e)) }
 }
 
 /// `posix_spawnp(3)`.
@@ -295,9 +293,7 @@ pub unsafe extern "C" fn posix_spawnp(
     envp: Strings,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe {
-        handed_on(envp, |e| real::posix_spawnp(pid, file, actions, attributes, argv, e))
-    }
+    unsafe { handed_on(envp, |e| real::posix_spawnp(pid, file, actions, attributes, argv, e)) }
 }
 
 /// Defines a variadic exec function: the five arguments that came in registers are put on the

@@ -149,9 +149,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_epoll_pwait2 => {
                 waiting::epoll_pwait2(a as _, b as _, c as _, d as _, e as _) as isize
             }
-            libc::SYS_select => {
-                waiting::select(a as _, b as _, c as _, d as _, e as _) as isize
-            }
+            libc::SYS_select => waiting::select(a as _, b as _, c as _, d as _, e as _) as isize,
             // What it does with descriptors nobody sees.
             libc::SYS_io_uring_setup => {
                 PROCESS.tcp.stop();

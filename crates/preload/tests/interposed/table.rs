@@ -255,10 +255,7 @@ pub const CONSIDERED: &[(&str, &str)] = &[
         "the kernel reads and writes views through faults; what arrives is too little to elide",
     ),
     ("wmemcpy, memccpy, strcpy, stpcpy, ...", "text: copied as always, faults serve"),
-    (
-        "tee, copy_file_range (libuncopy)",
-        "no memory of the program's is involved",
-    ),
+    ("tee, copy_file_range (libuncopy)", "no memory of the program's is involved"),
     (
         "valloc, pvalloc, strdup, getline, obstack, ...",
         "blocks that libc's inner malloc gives are glibc's own, which our free and realloc know",

@@ -452,6 +452,7 @@ impl Set {
                 };
                 let count = self.ask_kernel(events, 0, left, mask);
                 self.context.is_awake(self.door);
+                self.context.serve_asked();
                 self.sleeping.fetch_sub(1, Relaxed);
                 if count != Ok(0) {
                     return count;
