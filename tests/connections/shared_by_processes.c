@@ -89,7 +89,6 @@ static void executes(int fd) {
     _exit(5);
 }
 static void spoken_to(int fd) {
-    usleep(1500000); /* Nothing is on its way when the other end executes. */
     talk(fd, 30, 8);
     MUST(shutdown(fd, SHUT_WR) == 0);
     char byte;
