@@ -144,9 +144,9 @@ pub unsafe extern "C" fn accept4(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    // SAFETY: the program's own arguments.
     match PROCESS.tcp.shutdown(fd, how) {
         Some(result) => result as c_int,
+        // SAFETY: the program's own arguments.
         None => unsafe { real::shutdown(fd, how) },
     }
 }
