@@ -24,7 +24,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("doctor", &["uncopy doctor", "uncopy doctor --no-cache"]),
     ("enable", &["uncopy enable --dry-run redis-server", "uncopy enable --now redis-server"]),
     ("disable", &["uncopy disable --now redis-server"]),
-    ("bench", &["uncopy bench echo --sizes 64K,512K --copies 1,4"]),
+    (
+        "bench",
+        &[
+            "uncopy bench echo --sizes 64K,512K --copies 1,4",
+            "uncopy bench rpc --connections 1,1000 --size 64,2K --wait sleep",
+        ],
+    ),
+    ("tcp", &["uncopy tcp flows", "uncopy tcp top --delay 2", "uncopy tcp serve"]),
     ("options", &["uncopy options"]),
 ];
 

@@ -19,6 +19,7 @@ mod run;
 mod screens;
 mod startup;
 mod stat;
+mod tcp;
 mod tcp_service;
 mod top;
 mod trial;
@@ -63,7 +64,10 @@ fn command() -> Command {
             Command::new("options")
                 .about("Print the table of options, variables, defaults and ranges"),
         )
+        .subcommand(tcp::command())
         .subcommand(bench::echo_server::command())
+        .subcommand(bench::rpc::server::command())
+        .subcommand(bench::rpc::client::command())
         .subcommand(bench::memcpy::loop_command())
         .subcommand(bench::sender::command())
         .subcommand(bench::file::copier::command())
@@ -110,6 +114,9 @@ fn main() -> ExitCode {
         "disable" => unit::disable(matches),
         "bench" => bench::main(matches),
         bench::echo_server::NAME => bench::echo_server::main(matches),
+        "tcp" => tcp::main(matches),
+        bench::rpc::server::NAME => bench::rpc::server::main(matches),
+        bench::rpc::client::NAME => bench::rpc::client::main(matches),
         bench::sender::NAME => bench::sender::main(matches),
         bench::file::copier::NAME => bench::file::copier::main(matches),
         bench::views_loop::NAME => bench::views_loop::main(matches),

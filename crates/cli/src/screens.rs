@@ -90,6 +90,14 @@ fn screens_of_top() {
 }
 
 #[test]
+fn screens_of_tcp() {
+    let (before, now) = crate::tcp::screens::looks();
+    for (name, text) in crate::tcp::screens::texts(&before, &now) {
+        same(name, &text);
+    }
+}
+
+#[test]
 fn screens_of_profile() {
     same("profile.txt", &text::report(&programs()));
     same("profile.html", &html::page(&programs()));

@@ -8,6 +8,7 @@
 //! | `echo_server`, `echo_connection` | the server |
 //! | `echo_load`, `echo_turns` | what drives it; servers side by side, in turns |
 //! | `echo_rows`, `echo_table`, `echo_chart` | from single windows to medians; what people read |
+//! | `rpc/` | small requests between two programs of this host |
 //! | `figures` | the paper's figures, as rows of the echo server |
 //! | `views`, `views_books`, `views_loop` | elided copies among many live views |
 //! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
@@ -39,6 +40,7 @@ mod plot;
 pub mod progress;
 mod receiver;
 mod report;
+pub mod rpc;
 mod send;
 mod send_plan;
 pub mod sender;
@@ -47,7 +49,7 @@ mod server_process;
 pub mod side;
 mod simulate;
 pub mod stats;
-mod values;
+pub mod values;
 mod views;
 mod views_books;
 pub mod views_loop;
@@ -78,6 +80,9 @@ pub fn command() -> Command {
             Command::new("views")
                 .about("What an elided copy costs over its size, among up to 100,000 live views"),
         ))
+        .subcommand(crate::with_args::<rpc::RpcArgs>(Command::new("rpc").about(
+            "Small requests between two programs of this host: Linux' loopback against uncopy's wires",
+        )))
         .subcommand(crate::with_args::<send::SendArgs>(
             Command::new("send").about("What sending costs the sender: send, uncopy, zero copy"),
         ))
@@ -105,6 +110,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         ("echo", matches) => echo::main(&parsed(matches)?),
         ("views", matches) => views::main(&parsed(matches)?),
         ("report", matches) => report::main(&parsed(matches)?),
+        ("rpc", matches) => rpc::main(&parsed(matches)?),
         ("send", matches) => send::main(&parsed(matches)?),
         ("file", matches) => file::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),

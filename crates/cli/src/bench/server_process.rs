@@ -73,6 +73,11 @@ impl ServerProcess {
         self.answer()
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Writes a line to it.
     pub fn tell(&mut self, line: &str) -> Outcome {
         let line = format!("{line}\n");

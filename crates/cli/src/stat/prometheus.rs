@@ -78,7 +78,8 @@ pub fn text(views: &[View], symbols: &mut HashMap<u32, Symbols>) -> String {
     text
 }
 
-fn head(text: &mut String, name: &str, kind: &str, meaning: &str) {
+/// A metric's meaning and kind.
+pub fn head(text: &mut String, name: &str, kind: &str, meaning: &str) {
     let meaning = meaning.trim().replace('\\', "\\\\").replace('\n', " ");
     let _ = writeln!(text, "# HELP {name} {meaning}\n# TYPE {name} {kind}");
 }
@@ -88,7 +89,7 @@ fn program(v: &View) -> String {
 }
 
 /// A label's value: backslashes, quotes and what is not printable are written otherwise.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     printable(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
 

@@ -3,6 +3,7 @@
 //! unsafe: the mailbox's mapping.
 
 use crate::protocol::{self, Message, VERSION};
+use crate::state::State;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -30,24 +31,9 @@ impl Client {
     /// Says hello. `doors` are eventfds by which this program wants to be woken. EACCES: the name belongs to another user's process; EPROTO: it
     /// speaks another version.
     pub fn connect(name: &str, doors: &[BorrowedFd]) -> Result<Self, Errno> {
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-        let owner = sockopt::socket_peercred(&socket)?.uid;
-        if owner != rustix::process::geteuid() && !owner.is_root() {
-            return Err(Errno::ACCESS);
-        }
+        let socket = open(name)?;
         protocol::send(socket.as_fd(), Message::Hello(VERSION), doors)?;
-        // It answers at once. Somebody who has stopped it shall not stop us.
-        let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
-        if poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&patience))? == 0 {
-            return Err(Errno::TIMEDOUT);
-        }
-        let (message, fds) = protocol::receive(socket.as_fd(), RecvFlags::DONTWAIT)?;
+        let (message, fds) = answer(&socket)?;
         let (Message::Welcome(VERSION), [mailbox]) = (message, fds.as_slice()) else {
             return Err(Errno::PROTO);
         };
@@ -88,6 +74,40 @@ impl Client {
             self.seen.store(count, Ordering::Relaxed);
         }
         got
+    }
+}
+
+fn open(name: &str) -> Result<OwnedFd, Errno> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    let owner = sockopt::socket_peercred(&socket)?.uid;
+    if owner != rustix::process::geteuid() && !owner.is_root() {
+        return Err(Errno::ACCESS);
+    }
+    Ok(socket)
+}
+
+/// It answers at once. Somebody who has stopped it shall not stop us.
+fn answer(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), Errno> {
+    let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
+    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience))? == 0 {
+        return Err(Errno::TIMEDOUT);
+    }
+    protocol::receive(socket.as_fd(), RecvFlags::DONTWAIT)
+}
+
+/// Asks a service for its state. ECONNREFUSED: there is none; ECONNRESET: it is another user's; EPROTO: it is of another build.
+pub fn tell(name: &str) -> Result<State, Errno> {
+    let socket = open(name)?;
+    protocol::send(socket.as_fd(), Message::Tell, &[])?;
+    match answer(&socket)? {
+        (Message::Told { words }, fds) if fds.len() == 1 => State::read(&fds[0], words),
+        _ => Err(Errno::PROTO),
     }
 }
 

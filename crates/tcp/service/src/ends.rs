@@ -23,6 +23,12 @@ impl EndName {
         Self { namespace: self.namespace, local: self.peer, peer: self.local }
     }
 
+    /// Address and port of this end, and of the other.
+    pub fn addresses(self) -> [SocketAddr; 2] {
+        [self.local, self.peer]
+            .map(|(address, port)| SocketAddr::new(IpAddr::V6(address.into()).to_canonical(), port))
+    }
+
     /// Both ends are on this host, as far as addresses tell: no question to the service otherwise.
     pub fn is_local(self) -> bool {
         let address = self.peer.0;

@@ -10,6 +10,7 @@
 //! | [`matching`] | ends that wait for their other end |
 //! | [`regions`] | which slots of which regions are whose |
 //! | [`ends`] | what a shown socket proves |
+//! | [`state`] | what is told of it all to who looks from outside |
 
 pub mod client;
 pub mod ends;
@@ -17,6 +18,7 @@ pub mod matching;
 pub mod protocol;
 pub mod regions;
 pub mod server;
+pub mod state;
 
-pub use client::Client;
+pub use client::{Client, tell};
 pub use server::{Limits, Options, Service, ServiceError};

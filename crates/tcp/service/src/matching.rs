@@ -40,7 +40,7 @@ impl Waiting {
     }
 
     /// Calls `gone` for each end that has waited long enough.
-    pub fn expire(&mut self, now: Instant, mut gone: impl FnMut(Shown)) {
+    pub fn expire(&mut self, now: Instant, mut gone: impl FnMut(Shown, EndName)) {
         while let Some(&(since, name)) = self.order.front() {
             if now - since < PATIENCE {
                 break;
@@ -50,9 +50,14 @@ impl Waiting {
                 && let Some((shown, _)) = self.ends.remove(&name)
             {
                 self.uncount(shown.program);
-                gone(shown);
+                gone(shown, name);
             }
         }
+    }
+
+    /// All of them, and since when they wait.
+    pub fn ends(&self) -> impl Iterator<Item = (EndName, Shown, Instant)> {
+        self.ends.iter().map(|(&name, &(shown, since))| (name, shown, since))
     }
 
     /// When the next one will have.

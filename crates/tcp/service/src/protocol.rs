@@ -9,16 +9,18 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use uncopy_tcp_shared::wanted::DOORS;
+use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
-const DESCRIPTORS: usize = 1 + DOORS;
+const DESCRIPTORS: usize = 1 + DOOR_COUNT;
+/// Eventfds by which a program is woken: `DOORS` for those that wait, and [`ASK`].
+pub const DOOR_COUNT: usize = ASK + 1;
 
-/// Why a connection stayed Linux's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a connection, or one direction of it, is Linux's. docs/inside/tcp.md has them for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 pub enum Reason {
     /// Its other end was not shown in time: its program is not under uncopy, or accepted it too late.
@@ -33,11 +35,59 @@ pub enum Reason {
     NoService = 5,
     /// The other end is on another host.
     Remote = 6,
+    /// Its other end has not been shown yet.
+    Waiting = 7,
+    /// Direction: the receiver has not looked for bytes since both ends were shown.
+    NotAwaited = 8,
+    /// Direction: nothing was sent since both ends were shown and the receiver looks for bytes, or bytes are on their way by Linux.
+    NotOffered = 9,
+    /// Direction: the receiver asked for it, because it does what rings do not carry (exec, a descriptor that is sent on, io_uring).
+    GivenBack = 10,
+    /// Direction: the sender or the receiver has ended it.
+    Ended = 11,
+    /// Direction: the sender has left the ring: for urgent data, or because it does what rings do not carry.
+    Left = 12,
     /// The program forked while it was asked about, or uses it in a way that rings do not carry.
-    Forked = 7,
+    Forked = 13,
 }
 
 impl Reason {
+    /// All of them, by their number.
+    pub const ALL: [Self; 13] = [
+        Self::PeerNotHere,
+        Self::NotConnected,
+        Self::OverLimit,
+        Self::NoMemory,
+        Self::NoService,
+        Self::Remote,
+        Self::Waiting,
+        Self::NotAwaited,
+        Self::NotOffered,
+        Self::GivenBack,
+        Self::Ended,
+        Self::Left,
+        Self::Forked,
+    ];
+
+    /// Its short name, for tables, JSON and labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PeerNotHere => "peer-not-here",
+            Self::NotConnected => "not-connected",
+            Self::OverLimit => "over-limit",
+            Self::NoMemory => "no-memory",
+            Self::NoService => "no-service",
+            Self::Remote => "remote",
+            Self::Waiting => "waiting",
+            Self::NotAwaited => "not-awaited",
+            Self::NotOffered => "not-offered",
+            Self::GivenBack => "given-back",
+            Self::Ended => "ended",
+            Self::Left => "left",
+            Self::Forked => "forked",
+        }
+    }
+
     /// As it is shown.
     pub const fn text(self) -> &'static str {
         match self {
@@ -47,22 +97,19 @@ impl Reason {
             Self::NoMemory => "the service has no memory for it",
             Self::NoService => "no answer from the service",
             Self::Remote => "the other end is on another host",
+            Self::Waiting => "the other end has not been shown yet",
+            Self::NotAwaited => "the receiver has not looked for bytes yet",
+            Self::NotOffered => "nothing was sent yet, or bytes are on their way by Linux",
+            Self::GivenBack => "the receiver does what rings do not carry",
+            Self::Ended => "this direction has ended",
+            Self::Left => "the sender does what rings do not carry",
             Self::Forked => "shared with a forked process, or used as rings are not",
         }
     }
 
-    fn of(word: u64) -> Option<Self> {
-        [
-            Self::PeerNotHere,
-            Self::NotConnected,
-            Self::OverLimit,
-            Self::NoMemory,
-            Self::NoService,
-            Self::Remote,
-            Self::Forked,
-        ]
-        .into_iter()
-        .find(|reason| *reason as u64 == word)
+    /// Of this number.
+    pub fn of(word: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| *reason as u64 == word)
     }
 }
 
@@ -103,6 +150,13 @@ pub enum Message {
         /// Which region.
         region: u64,
     },
+    /// Anybody of this user: asks for the state.
+    Tell,
+    /// Service: the answer. With a memfd of so many words ([`crate::state`]).
+    Told {
+        /// Words in it.
+        words: u64,
+    },
 }
 
 impl Message {
@@ -116,6 +170,8 @@ impl Message {
             }
             Self::Stays { token, reason } => [5, token, reason as u64, 0, 0, 0],
             Self::Gone { region } => [6, region, 0, 0, 0, 0],
+            Self::Tell => [7, 0, 0, 0, 0, 0],
+            Self::Told { words } => [8, words, 0, 0, 0, 0],
         }
     }
 
@@ -128,6 +184,8 @@ impl Message {
             4 => Self::Matched { token: a, region: b, slot: c, side: d, generation: e },
             5 => Self::Stays { token: a, reason: Reason::of(b)? },
             6 => Self::Gone { region: a },
+            7 => Self::Tell,
+            8 => Self::Told { words: a },
             _ => return None,
         })
     }
@@ -195,10 +253,23 @@ mod tests {
             Message::Matched { token: 1, region: 2, slot: 3, side: 1, generation: 5 },
             Message::Stays { token: 9, reason: Reason::OverLimit },
             Message::Gone { region: 7 },
+            Message::Tell,
+            Message::Told { words: 99 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }
         assert_eq!(Message::of([0; WORDS]), None);
         assert_eq!(Message::of([5, 0, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn every_reason_is_documented_with_its_name_and_what_it_means() {
+        let page = include_str!("../../../../docs/inside/tcp.md");
+        for (i, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, i + 1);
+            assert_eq!(Reason::of(reason as u64), Some(reason));
+            let row = format!("| `{}` | {} |", reason.name(), reason.text());
+            assert!(page.contains(&row), "docs/inside/tcp.md lacks: {row}");
+        }
     }
 }

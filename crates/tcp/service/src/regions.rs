@@ -1,8 +1,10 @@
 //! Which slots of which regions are whose. A region belongs to two programs. What they write into it the service reads for one purpose: to learn which
 //! slots both have closed. It neither maps a region nor believes it beyond that: who lies gives away a slot of its own.
 
+use crate::ends::EndName;
 use crate::protocol::Reason;
 use std::os::fd::OwnedFd;
+use std::time::SystemTime;
 use uncopy_tcp_shared::layout::{HEADER, PAGE, SLOT, header_at, slot_at};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region;
@@ -23,6 +25,8 @@ pub struct Held {
     /// The generation of each slot in use.
     slots: [u32; SLOTS],
     free: Vec<u8>,
+    /// What each slot in use is for: the connection as side 0 names it, since when.
+    names: Vec<Option<(EndName, SystemTime)>>,
 }
 
 /// A slot that was given.
@@ -65,6 +69,7 @@ impl Held {
             if closed(0) && closed(1) {
                 self.clear(slot);
                 self.slots[slot] = 0;
+                self.names[slot] = None;
                 self.free.push(slot as u8);
             }
         }
@@ -88,6 +93,26 @@ impl Held {
     /// Memory in use.
     pub fn bytes(&self) -> u64 {
         rustix::fs::fstat(&self.memory).map_or(0, |stat| stat.st_blocks as u64 * 512)
+    }
+
+    /// A slot that was given is this connection's.
+    pub fn name(&mut self, slot: usize, name: EndName, now: SystemTime) {
+        self.names[slot] = Some((name, now));
+    }
+
+    /// The connections: slot, generation, name, since when.
+    pub fn named(&self) -> impl Iterator<Item = (usize, u32, EndName, SystemTime)> {
+        self.names.iter().enumerate().filter_map(|(slot, name)| {
+            let (name, since) = (*name)?;
+            Some((slot, self.slots[slot], name, since))
+        })
+    }
+
+    /// What both sides have written into a slot's header.
+    pub fn header(&self, slot: usize) -> Option<[u8; HEADER]> {
+        let mut header = [0; HEADER];
+        let at = (slot_at(slot) + header_at()) as u64;
+        (rustix::io::pread(&self.memory, &mut header, at) == Ok(HEADER)).then_some(header)
     }
 
     /// Slots in use.
@@ -129,6 +154,7 @@ impl Regions {
                     sent: [false; 2],
                     slots: [0; SLOTS],
                     free: (0..=u8::MAX).rev().collect(),
+                    names: vec![None; SLOTS],
                 });
                 self.held.len() - 1
             }

@@ -1,20 +1,20 @@
 //! The loop: programs come, show sockets, and go. One thread, asleep but for that; it is not in the way of any byte.
 
-use crate::ends;
+use crate::ends::{self, EndName};
 use crate::matching::{Shown, Waiting};
-use crate::protocol::{self, Message, Reason, VERSION};
+use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::Regions;
+use crate::state::{self, State};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use uncopy_tcp_shared::layout::PAGE;
-use uncopy_tcp_shared::wanted::DOORS;
 
 /// What one program may have.
 #[derive(Clone, Copy, Debug)]
@@ -88,12 +88,33 @@ struct Program {
     messages: u32,
     shown: usize,
     over: bool,
+    pid: u32,
+    since: SystemTime,
+    /// It only looks.
+    looks: bool,
+    /// How many of its connections stayed Linux's, by reason; and the last of them.
+    stayed: [u64; Reason::ALL.len()],
+    last: VecDeque<(EndName, SystemTime, Reason)>,
 }
+
+/// Connections that stayed Linux's are remembered for who asks: so many of each program, 64 KB.
+const LAST: usize = 512;
 
 /// At most so many connections, each with two full rings (32 MB), are given past the limit of bytes.
 const LOOKS: usize = 64;
 
 impl Program {
+    /// A connection of its stays Linux's.
+    fn stays(&mut self, name: Option<EndName>, reason: Reason) {
+        self.stayed[reason as usize - 1] += 1;
+        if let Some(name) = name {
+            if self.last.len() == LAST {
+                self.last.pop_front();
+            }
+            self.last.push_back((name, SystemTime::now(), reason));
+        }
+    }
+
     /// Tells it, if it takes it. What it does not take it goes without: its connections stay Linux's.
     fn tell(&mut self, message: Message, with: &[std::os::fd::BorrowedFd]) -> bool {
         if protocol::send(self.socket.as_fd(), message, with).is_err() {
@@ -115,6 +136,7 @@ pub struct Service {
     last_program: u64,
     waiting: Waiting,
     regions: Regions,
+    since: SystemTime,
 }
 
 impl fmt::Debug for Service {
@@ -161,6 +183,7 @@ impl Service {
             last_program: 0,
             waiting: Waiting::default(),
             regions: Regions::default(),
+            since: SystemTime::now(),
         })
     }
 
@@ -187,13 +210,14 @@ impl Service {
         }; 64];
         loop {
             let now = Instant::now();
-            if !self.programs.is_empty() {
+            let has_programs = self.programs.values().any(|program| !program.looks);
+            if has_programs {
                 idle_since = now;
             }
             let idle_ends = self
                 .options
                 .ends_idle
-                .filter(|_| self.programs.is_empty())
+                .filter(|_| !has_programs)
                 .map(|patience| idle_since + patience);
             if idle_ends.is_some_and(|end| end <= now) {
                 return Ok(());
@@ -222,9 +246,10 @@ impl Service {
                 }
             }
             let programs = &mut self.programs;
-            self.waiting.expire(Instant::now(), |shown| {
+            self.waiting.expire(Instant::now(), |shown, name| {
                 if let Some(program) = programs.get_mut(&shown.program) {
                     let reason = Reason::PeerNotHere;
+                    program.stays(Some(name), reason);
                     program.tell(Message::Stays { token: shown.token, reason }, &[]);
                 }
             });
@@ -236,12 +261,24 @@ impl Service {
             rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
                 .ok()?;
         // Only this user's. Another's learns no more than that somebody is here.
-        if sockopt::socket_peercred(&socket).ok()?.uid != rustix::process::geteuid() {
+        let peer = sockopt::socket_peercred(&socket).ok()?;
+        if peer.uid != rustix::process::geteuid() {
             return None;
         }
         self.last_program += 1;
-        let program =
-            Program { socket, doors: vec![], mailbox: None, messages: 0, shown: 0, over: false };
+        let program = Program {
+            socket,
+            doors: vec![],
+            mailbox: None,
+            messages: 0,
+            shown: 0,
+            over: false,
+            pid: peer.pid.as_raw_nonzero().get().cast_unsigned(),
+            since: SystemTime::now(),
+            looks: false,
+            stayed: [0; Reason::ALL.len()],
+            last: VecDeque::new(),
+        };
         self.programs.insert(self.last_program, program);
         Some(self.last_program)
     }
@@ -252,7 +289,7 @@ impl Service {
         match protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => {}
             Ok((Message::Hello(VERSION), doors))
-                if doors.len() == DOORS && program.mailbox.is_none() =>
+                if doors.len() == DOOR_COUNT && program.mailbox.is_none() =>
             {
                 if !welcome(program, doors) {
                     self.forget(id);
@@ -261,13 +298,67 @@ impl Service {
             Ok((Message::Show { token }, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
                 self.shown(Shown { program: id, token }, &fds[0]);
             }
+            Ok((Message::Tell, _)) => {
+                program.looks |= program.mailbox.is_none();
+                let told = self.state().write();
+                // (Who does not take the answer has gone, or asks more often than it reads.)
+                if let (Ok((memory, words)), Some(program)) = (told, self.programs.get(&id)) {
+                    let message = Message::Told { words };
+                    let _ = protocol::send(program.socket.as_fd(), message, &[memory.as_fd()]);
+                }
+            }
             // It has gone, or it is none of ours.
             _ => self.forget(id),
         }
     }
 
+    fn state(&self) -> State {
+        let programs = self.programs.iter().filter(|(_, program)| program.mailbox.is_some());
+        let mut programs: Vec<state::Program> = programs
+            .map(|(&id, program)| state::Program {
+                id,
+                pid: program.pid,
+                since: program.since,
+                waiting: self.waiting.of(id) as u64,
+                bytes: self.regions.bytes_of(id),
+                stayed: program.stayed,
+            })
+            .collect();
+        programs.sort_by_key(|program| program.id);
+        let flows = self.regions.held.iter().flat_map(|held| {
+            held.named().filter_map(|(slot, generation, name, since)| {
+                let place = (held.id, slot as u64);
+                let header = held.header(slot)?;
+                Some(state::Flow::read(&header, held.programs, place, generation, name, since))
+            })
+        });
+        let waiting = self.waiting.ends().map(|(name, shown, since)| state::Stayed {
+            program: shown.program,
+            addresses: name.addresses(),
+            since: SystemTime::now() - since.elapsed(),
+            reason: Reason::Waiting,
+        });
+        let stayed = self.programs.iter().flat_map(|(&program, of)| {
+            of.last.iter().map(move |&(name, since, reason)| state::Stayed {
+                program,
+                addresses: name.addresses(),
+                since,
+                reason,
+            })
+        });
+        State {
+            pid: std::process::id(),
+            since: self.since,
+            flows: flows.collect(),
+            stayed: waiting.chain(stayed).collect(),
+            programs,
+        }
+    }
+
     fn shown(&mut self, shown: Shown, socket: &OwnedFd) {
-        let outcome = ends::name(socket).and_then(|name| {
+        let found = ends::name(socket);
+        let name = found.ok();
+        let outcome = found.and_then(|name| {
             let flows = self.regions.flows_of(shown.program) + self.waiting.of(shown.program);
             let Some(program) = self.programs.get_mut(&shown.program) else {
                 return Err(Reason::NoService);
@@ -285,26 +376,32 @@ impl Service {
         match outcome {
             Ok(None) => {}
             Ok(Some(other)) => {
-                if let Err(reason) = self.matched(other, shown) {
-                    self.stays(other, reason);
-                    self.stays(shown, reason);
+                if let Err(reason) = self.matched(other, shown, name) {
+                    self.stays(other, name.map(EndName::other), reason);
+                    self.stays(shown, name, reason);
                 }
             }
-            Err(reason) => self.stays(shown, reason),
+            Err(reason) => self.stays(shown, name, reason),
         }
     }
 
-    fn stays(&mut self, shown: Shown, reason: Reason) {
+    fn stays(&mut self, shown: Shown, name: Option<EndName>, reason: Reason) {
         if let Some(program) = self.programs.get_mut(&shown.program) {
+            program.stays(name, reason);
             program.tell(Message::Stays { token: shown.token, reason }, &[]);
         }
     }
 
-    fn matched(&mut self, a: Shown, b: Shown) -> Result<(), Reason> {
+    /// `name` is what `b` calls the connection.
+    fn matched(&mut self, a: Shown, b: Shown, name: Option<EndName>) -> Result<(), Reason> {
         let given = self.regions.give(a.program, b.program)?;
         let held = &mut self.regions.held[given.region];
         // Both may be one program: then the first is side 0.
         let side_of_a = usize::from(held.programs[0] != a.program);
+        if let Some(name) = name {
+            let name = if side_of_a == 0 { name.other() } else { name };
+            held.name(given.slot, name, SystemTime::now());
+        }
         for (shown, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
             let other = held.programs[1 - side];
             let doors: Vec<OwnedFd> = match self.programs.get(&other) {

@@ -14,7 +14,7 @@ use crate::notice::{Notice, SLOTS};
 use crate::phase::Phase;
 use crate::ring::{Consumed, Produced, RING};
 use crate::sync::atomic::AtomicU32;
-use crate::wanted::DOORS;
+use crate::wanted::ASK;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -47,10 +47,10 @@ pub const fn home(ring: usize) -> u32 {
     if ring == 0 { RING - NEAR } else { 0 }
 }
 
-/// The first page: for each side and door, which of its connections have news.
+/// The first page: for each side and door, which of its connections have news; at [`ASK`], which the other side asks to give up the ring.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Notices(pub [[Notice; DOORS]; 2]);
+pub struct Notices(pub [[Notice; ASK + 1]; 2]);
 
 /// What both write, but rarely.
 #[repr(C, align(64))]
@@ -114,6 +114,8 @@ mod tests {
         assert_eq!(offset_of!(Produced, base), 4);
         assert_eq!(offset_of!(Produced, flags), 8);
         assert_eq!(offset_of!(Produced, room), 12);
+        assert_eq!(offset_of!(Produced, bytes), 16);
+        assert_eq!(offset_of!(Produced, writes), 24);
         assert_eq!(offset_of!(Consumed, head), 0);
         assert_eq!(offset_of!(Consumed, flags), 4);
         assert_eq!(offset_of!(Consumed, data), 8);

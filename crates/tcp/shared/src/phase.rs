@@ -4,20 +4,29 @@
 //! ```text
 //!            offer (all sent bytes are in the receiver's queue)        enter (that queue was found empty)
 //!   Linux ------------------------------------------------> Offered ---------------------------------> Ring
-//!     ^  <--------------------------------------------------   |                                        |
-//!     |        withdraw (the ring's bytes are sent by Linux)                                            | leave
-//!     +--------------------------------------------------- Leaving <------------------------------------+
-//!            left (the ring was found empty)
+//!    ^ ^ <--------------------------------------------------  |                                        | |
+//!    | |     withdraw (the ring's bytes are sent by Linux)     |                                  leave | |
+//!    | +---------------------------------------------------- Leaving <---------------------------------+ |
+//!    |         left (the ring was found empty)                 |                                         |
+//!    +------------------------------------------------------ Returned <----------------------------------+
+//!              taken_back (the unread bytes are sent by Linux)                    give_back, from anywhere
 //! ```
 //!
-//! `offer`, `withdraw` and `leave` are the sender's, `enter` and `left` the receiver's. While a phase is not the other's turn, its owner can
-//! rely on it. In `Offered` the sender writes to the ring only, and everything in the kernel comes before it. Whoever is first decides whether
-//! the receiver enters the ring or the sender has taken its bytes back. In `Leaving` the sender writes to the kernel's stream only,
-//! and everything in the ring comes before it.
+//! `offer`, `withdraw`, `leave`, `taken_back` and `refuse` are the sender's, `enter`, `left`, `give_back` and `reclaim` the receiver's. While a phase is not
+//! the other's turn, its owner can rely on it. In `Offered` the sender writes to the ring only, and everything in the kernel comes before it. Whoever
+//! is first decides whether the receiver enters the ring or the sender has taken its bytes back. In `Leaving` the sender writes to the
+//! kernel's stream only, and everything in the ring comes before it. In `Returned` the receiver reads the kernel's stream only, and what it
+//! left unread in the ring the sender sends again, by Linux, before anything else.
+//!
+//! Each offer has a number, which the word holds too: whoever found the kernel's queue empty while one offer stood must not enter the next one,
+//! before which there may be bytes in the kernel again.
+//!
+//! The sender may be writing to the ring while the receiver gives it back. So it looks at the phase once more after it has published: either it sees
+//! `Returned`, or the receiver sees the bytes, and asks for them (`Consumed::flags`, a notice).
 
 use crate::Poisoned;
-use crate::sync::atomic::AtomicU32;
-use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+use crate::sync::atomic::{AtomicU32, fence};
 
 /// Where a direction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +40,36 @@ pub enum At {
     Ring = 2,
     /// The sender is at the kernel's stream again, the receiver still at the ring.
     Leaving = 3,
+    /// The receiver is at the kernel's stream again, the sender still at the ring.
+    Returned = 4,
 }
 
-/// The word.
+/// The word: which offer it is of, and where it is.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Phase(AtomicU32);
+
+/// Bits of [`At`].
+const AT: u32 = 7;
+
+/// What was found: where it was, of which offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found(u32);
+
+impl Found {
+    /// Reads a word, as it lies in a region.
+    #[inline]
+    pub const fn of(word: u32) -> Result<At, Poisoned> {
+        match word & AT {
+            0 => Ok(At::Linux),
+            1 => Ok(At::Offered),
+            2 => Ok(At::Ring),
+            3 => Ok(At::Leaving),
+            4 => Ok(At::Returned),
+            _ => Err(Poisoned),
+        }
+    }
+}
 
 impl Phase {
     /// A connection begins as Linux's.
@@ -48,42 +81,77 @@ impl Phase {
     /// Where it is. What the other side wrote before it made it so is seen.
     #[inline]
     pub fn at(&self) -> Result<At, Poisoned> {
-        match self.0.load(Acquire) {
-            0 => Ok(At::Linux),
-            1 => Ok(At::Offered),
-            2 => Ok(At::Ring),
-            3 => Ok(At::Leaving),
-            _ => Err(Poisoned),
-        }
+        Found::of(self.0.load(Acquire))
+    }
+
+    /// Where it is, and of which offer.
+    #[inline]
+    pub fn found(&self) -> Result<(At, Found), Poisoned> {
+        let word = self.0.load(Acquire);
+        Ok((Found::of(word)?, Found(word)))
     }
 
     fn step(&self, from: At, to: At) -> bool {
-        self.0.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_ok()
+        let word = self.0.load(Acquire);
+        Found::of(word) == Ok(from) && self.step_from(Found(word), to)
+    }
+
+    fn step_from(&self, found: Found, to: At) -> bool {
+        let next = found.0 & !AT | to as u32;
+        self.0.compare_exchange(found.0, next, AcqRel, Acquire).is_ok()
     }
 
     /// Sender, at `Linux`, with all that it ever sent in the receiver's queue: the ring begins.
     pub fn offer(&self) {
-        self.0.store(At::Offered as u32, Release);
+        let next = (self.0.load(Acquire) & !AT).wrapping_add(AT + 1);
+        self.0.store(next | At::Offered as u32, Release);
     }
 
-    /// Sender, at `Offered`: what is in the ring was never there. False: the receiver has entered it.
+    /// Sender, at `Offered`: what is in the ring was never there. False: the receiver has entered it, or given it back.
     pub fn withdraw(&self) -> bool {
         self.step(At::Offered, At::Linux)
     }
 
-    /// Sender, at `Ring`: the ring ends.
+    /// Sender, at `Ring`: the ring ends. False: the receiver has given it back.
     pub fn leave(&self) -> bool {
         self.step(At::Ring, At::Leaving)
     }
 
-    /// Receiver, at `Offered`, after it found the kernel's queue empty. False: the sender has withdrawn.
-    pub fn enter(&self) -> bool {
-        self.step(At::Offered, At::Ring)
+    /// Sender, at `Returned`: what is unread in the ring is the sender's, and goes by Linux. False: the receiver has reclaimed it.
+    pub fn taken_back(&self) -> bool {
+        self.step(At::Returned, At::Linux)
+    }
+
+    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty. False: the sender has withdrawn.
+    pub fn enter(&self, found: Found) -> bool {
+        self.step_from(found, At::Ring)
     }
 
     /// Receiver, at `Leaving`, after it found the ring empty.
     pub fn left(&self) -> bool {
         self.step(At::Leaving, At::Linux)
+    }
+
+    /// Receiver: it reads the ring no more. Look for unread bytes after it. What it gives back: `Offered`, `Ring` or `Leaving`; none: it had
+    /// no ring.
+    pub fn give_back(&self) -> Option<At> {
+        let given = [At::Offered, At::Ring, At::Leaving]
+            .into_iter()
+            .find(|&at| self.step(at, At::Returned));
+        fence(SeqCst);
+        given
+    }
+
+    /// Sender, at `Returned`, which was `Leaving` before: it has sent by Linux since it left, so the unread bytes would come too late. The
+    /// receiver has to read them.
+    pub fn refuse(&self) -> bool {
+        self.step(At::Returned, At::Leaving)
+    }
+
+    /// Receiver, at `Returned`: the sender does not take it back; so the ring is the receiver's again, as it was. (What was `Ring` is only
+    /// offered again: nothing is lost by looking at the kernel's queue first.) False: the sender has taken it, or refused.
+    pub fn reclaim(&self, given: At) -> bool {
+        self.step(At::Returned, if given == At::Leaving { given } else { At::Offered })
     }
 }
 
@@ -91,9 +159,14 @@ impl Phase {
 mod tests {
     use super::*;
 
+    fn enter(phase: &Phase) -> bool {
+        let (_, found) = phase.found().unwrap();
+        phase.enter(found)
+    }
+
     #[test]
     fn a_word_that_is_no_phase_is_poison() {
-        for word in [4, 5, u32::MAX] {
+        for word in [5, 6, 7, u32::MAX] {
             assert_eq!(Phase(AtomicU32::new(word)).at(), Err(Poisoned));
         }
     }
@@ -102,11 +175,41 @@ mod tests {
     fn only_the_first_of_enter_and_withdraw_succeeds() {
         let phase = Phase(AtomicU32::new(0));
         phase.offer();
-        assert!(phase.withdraw() && !phase.enter());
+        let (_, found) = phase.found().unwrap();
+        assert!(phase.withdraw() && !phase.enter(found));
         assert_eq!(phase.at(), Ok(At::Linux));
         phase.offer();
-        assert!(phase.enter() && !phase.withdraw());
+        assert!(!phase.enter(found), "that was another offer");
+        assert!(enter(&phase) && !phase.withdraw());
         assert!(phase.leave() && phase.left());
+    }
+
+    #[test]
+    fn only_the_first_of_leave_and_give_back_succeeds() {
+        let ring = || {
+            let phase = Phase(AtomicU32::new(0));
+            phase.offer();
+            assert!(enter(&phase));
+            phase
+        };
+        let phase = ring();
+        assert!(phase.give_back() == Some(At::Ring) && !phase.leave());
+        assert!(phase.taken_back() && !phase.reclaim(At::Ring));
+        assert_eq!((phase.at(), phase.give_back()), (Ok(At::Linux), None));
+        let phase = ring();
+        assert!(phase.leave() && phase.give_back() == Some(At::Leaving));
+        assert!(phase.refuse() && !phase.taken_back() && phase.left());
+        let phase = Phase(AtomicU32::new(0));
+        phase.offer();
+        assert!(phase.give_back() == Some(At::Offered) && !phase.withdraw());
+        assert!(phase.reclaim(At::Offered) && enter(&phase) && !phase.taken_back());
+    }
+
+    #[test]
+    fn the_numbers_of_offers_come_round() {
+        let phase = Phase(AtomicU32::new(!AT));
+        phase.offer();
+        assert_eq!(phase.0.load(Acquire), At::Offered as u32);
     }
 }
 
@@ -114,7 +217,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::ring::{Consumed, Produced, Reader, Writer};
+    use crate::ring::{BY_LINUX, Consumed, Produced, Reader, Writer};
     use loom::sync::atomic::AtomicU8;
     use loom::sync::atomic::Ordering::Relaxed;
     use loom::sync::{Arc, Mutex};
@@ -141,54 +244,99 @@ mod loom_tests {
         })
     }
 
-    fn put(w: &mut Writer<SIZE>, wire: &Wire, byte: u8) {
-        w.look(&wire.consumed).unwrap();
-        let s = w.reserve(1);
-        assert_eq!(s.first, 1);
-        wire.bytes[s.place as usize].store(byte, Relaxed);
-        w.commit(&wire.produced, 1);
+    /// The sender's half of `uncopy-tcp-socket`.
+    struct Sender {
+        w: Writer<SIZE>,
+        /// It has sent by Linux since it left the ring.
+        too_late: bool,
     }
 
-    /// The sender's half of `uncopy-tcp-socket`: a byte by Linux.
-    fn by_linux(w: &mut Writer<SIZE>, wire: &Wire, byte: u8) {
-        match wire.phase.at().unwrap() {
-            At::Offered if wire.phase.withdraw() => {
-                w.look(&wire.consumed).unwrap();
-                let s = w.unread(0);
-                let mut linux = wire.linux.lock().unwrap();
-                for p in (s.place..s.place + s.first).chain(0..s.second) {
-                    linux.push_back(wire.bytes[p as usize].load(Relaxed));
-                }
-                drop(linux);
-                w.take_back(&wire.produced);
+    type Send = fn(&mut Sender, &Wire, u8);
+
+    impl Sender {
+        fn put(&mut self, wire: &Wire, byte: u8) {
+            self.w.look(&wire.consumed).unwrap();
+            let s = self.w.reserve(1);
+            assert_eq!(s.first, 1);
+            wire.bytes[s.place as usize].store(byte, Relaxed);
+            self.w.commit(&wire.produced, 1);
+        }
+
+        /// What the receiver has not read goes by Linux.
+        fn take_back(&mut self, wire: &Wire) {
+            self.w.look(&wire.consumed).unwrap();
+            let s = self.w.unread(0);
+            let mut linux = wire.linux.lock().unwrap();
+            for p in (s.place..s.place + s.first).chain(0..s.second) {
+                linux.push_back(wire.bytes[p as usize].load(Relaxed));
             }
-            At::Offered | At::Ring => assert!(wire.phase.leave()),
-            At::Linux | At::Leaving => {}
+            drop(linux);
+            self.w.take_back(&wire.produced);
         }
-        wire.linux.lock().unwrap().push_back(byte);
-    }
 
-    /// A byte by the ring, if that can be begun.
-    fn by_ring(w: &mut Writer<SIZE>, wire: &Wire, byte: u8) {
-        match wire.phase.at().unwrap() {
-            At::Linux => wire.phase.offer(),
-            At::Leaving => return by_linux(w, wire, byte),
-            At::Offered | At::Ring => {}
+        /// What it does when it is asked, and after it has published.
+        fn serve(&mut self, wire: &Wire) {
+            fence(SeqCst);
+            let asked = wire.consumed.flags.load(Relaxed) & BY_LINUX != 0;
+            let mine = match wire.phase.at().unwrap() {
+                At::Returned if self.too_late => {
+                    wire.phase.refuse();
+                    false
+                }
+                At::Returned => wire.phase.taken_back(),
+                At::Offered if asked => wire.phase.withdraw() || wire.phase.taken_back(),
+                _ => false,
+            };
+            if mine {
+                self.take_back(wire);
+            }
         }
-        put(w, wire, byte);
+
+        /// A byte by Linux.
+        fn by_linux(&mut self, wire: &Wire, byte: u8) {
+            loop {
+                match wire.phase.at().unwrap() {
+                    At::Offered if wire.phase.withdraw() => self.take_back(wire),
+                    At::Returned if self.too_late => drop(wire.phase.refuse()),
+                    At::Returned if wire.phase.taken_back() => self.take_back(wire),
+                    At::Ring if wire.phase.leave() => self.too_late = false,
+                    At::Linux => break,
+                    At::Leaving => {
+                        self.too_late = true;
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+            wire.linux.lock().unwrap().push_back(byte);
+        }
+
+        /// A byte by the ring, if that can be begun.
+        fn by_ring(&mut self, wire: &Wire, byte: u8) {
+            match wire.phase.at().unwrap() {
+                At::Linux if wire.consumed.flags.load(Relaxed) & BY_LINUX == 0 => {
+                    self.too_late = false;
+                    wire.phase.offer();
+                }
+                At::Linux | At::Leaving | At::Returned => return self.by_linux(wire, byte),
+                At::Offered | At::Ring => {}
+            }
+            self.put(wire, byte);
+            self.serve(wire);
+        }
     }
 
     fn receive(r: &mut Reader<SIZE>, wire: &Wire) -> Option<u8> {
         for _ in 0..4 {
-            let at = wire.phase.at().unwrap();
-            if matches!(at, At::Linux | At::Offered) {
+            let (at, found) = wire.phase.found().unwrap();
+            if matches!(at, At::Linux | At::Offered | At::Returned) {
                 if let Some(byte) = wire.linux.lock().unwrap().pop_front() {
                     return Some(byte);
                 }
-                if at == At::Linux {
+                if at != At::Offered {
                     return None;
                 }
-                wire.phase.enter();
+                wire.phase.enter(found);
                 continue;
             }
             r.look(&wire.produced).unwrap();
@@ -206,31 +354,73 @@ mod loom_tests {
         None
     }
 
-    fn check(sends: &'static [fn(&mut Writer<SIZE>, &Wire, u8)], tries: usize) {
+    /// The receiver wants to be Linux's: whether it is, or has to ask the sender for what is unread, and what it gave back.
+    fn receive_by_linux(r: &mut Reader<SIZE>, wire: &Wire) -> (bool, Option<At>) {
+        wire.consumed.flags.fetch_or(BY_LINUX, Relaxed);
+        fence(SeqCst);
+        let given = wire.phase.give_back();
+        r.look(&wire.produced).unwrap();
+        let settled = r.filled() == 0;
+        r.forget();
+        (settled, given)
+    }
+
+    fn check(sends: &'static [Send], tries: usize) {
+        check_where(sends, tries, None, 2);
+    }
+
+    /// The receiver tries so often; before the one that `gives_back` says, it gives the ring back.
+    fn check_where(
+        sends: &'static [Send],
+        tries: usize,
+        gives_back: Option<usize>,
+        preemptions: usize,
+    ) {
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(2);
+        model.preemption_bound = Some(preemptions);
         model.check(move || {
             let shared = wire();
             let other = shared.clone();
             let sender = thread::spawn(move || {
-                let mut w = Writer::<SIZE>::new(1);
+                let mut sender = Sender { w: Writer::new(1), too_late: false };
                 for (byte, send) in sends.iter().enumerate() {
-                    send(&mut w, &other, byte as u8);
+                    send(&mut sender, &other, byte as u8);
                 }
+                sender
             });
             let mut r = Reader::<SIZE>::new();
             let mut next = 0;
-            for _ in 0..tries {
-                if let Some(byte) = receive(&mut r, &shared) {
-                    assert_eq!(byte, next);
+            let mut take = |byte: Option<u8>| {
+                byte.inspect(|byte| {
+                    assert_eq!(*byte, next);
                     next += 1;
+                })
+            };
+            let mut outcome = None;
+            for i in 0..tries {
+                if gives_back == Some(i) {
+                    outcome = Some(receive_by_linux(&mut r, &shared));
+                    break;
+                }
+                take(receive(&mut r, &shared));
+            }
+            let mut sender = sender.join().unwrap();
+            if let Some((settled, given)) = outcome {
+                if !settled || given == Some(At::Leaving) {
+                    // Asked, and waited for.
+                    sender.serve(&shared);
+                }
+                if shared.phase.at() != Ok(At::Leaving) {
+                    // Without any help of the library's: a new program reads Linux' stream.
+                    let linux: Vec<u8> = shared.linux.lock().unwrap().drain(..).collect();
+                    for byte in linux {
+                        take(Some(byte));
+                    }
+                    assert_eq!(next as usize, sends.len(), "bytes were lost");
+                    return;
                 }
             }
-            sender.join().unwrap();
-            while let Some(byte) = receive(&mut r, &shared) {
-                assert_eq!(byte, next);
-                next += 1;
-            }
+            while take(receive(&mut r, &shared)).is_some() {}
             assert_eq!(next as usize, sends.len(), "bytes were lost");
         });
     }
@@ -238,18 +428,44 @@ mod loom_tests {
     /// Caught: `left` without a look at the ring after the phase was seen; `withdraw` by a plain store.
     #[test]
     fn bytes_stay_in_order_from_linux_to_the_ring_and_back() {
-        check(&[by_linux, by_ring, by_linux], 2);
+        check(&[Sender::by_linux, Sender::by_ring, Sender::by_linux], 2);
     }
 
-    /// Caught: `offer` while the receiver was still to leave the ring.
+    /// Caught: `offer` while the receiver was still to leave the ring; `enter` of a later offer than the one that was found.
     #[test]
     fn an_offer_that_is_withdrawn_loses_and_doubles_nothing() {
-        check(&[by_ring, by_linux, by_ring], 2);
+        check_where(&[Sender::by_ring, Sender::by_linux, Sender::by_ring], 2, None, 3);
     }
 
     /// Caught: bytes that were taken back left in the ring.
     #[test]
     fn the_ring_is_not_offered_anew_before_the_receiver_has_left_it() {
-        check(&[by_ring, by_ring, by_linux, by_ring], 3);
+        check(&[Sender::by_ring, Sender::by_ring, Sender::by_linux, Sender::by_ring], 3);
+    }
+
+    /// Caught: no look at the phase after bytes were published; the fence of `give_back` left out; `take_back` with the head of before.
+    #[test]
+    fn a_ring_that_is_given_back_loses_and_doubles_nothing() {
+        for gives_back in [0, 1] {
+            check_where(
+                &[Sender::by_ring, Sender::by_ring, Sender::by_ring],
+                2,
+                Some(gives_back),
+                2,
+            );
+        }
+    }
+
+    /// Caught: `taken_back` where the sender had sent by Linux since it left.
+    #[test]
+    fn both_may_leave_the_ring_at_once() {
+        for gives_back in [0, 1] {
+            check_where(
+                &[Sender::by_ring, Sender::by_linux, Sender::by_linux],
+                2,
+                Some(gives_back),
+                2,
+            );
+        }
     }
 }

@@ -6,8 +6,8 @@
 //! be at most a ring behind or ahead: else [`Poisoned`].
 
 use crate::Poisoned;
-use crate::sync::atomic::AtomicU32;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::wanted::Wanted;
 
 /// Bytes of one ring. Half of it is what a sleeping sender is woken for, so a wake-up (about 5 us, both sides) is paid once
@@ -26,14 +26,19 @@ pub struct Produced {
     pub flags: AtomicU32,
     /// The producer waits for room.
     pub room: Wanted,
+    /// Bytes ever written, without wrapping: for who looks from outside.
+    pub bytes: AtomicU64,
+    /// Times that bytes were written, likewise.
+    pub writes: AtomicU64,
 }
 
 #[cfg(all(test, loom))]
 impl Produced {
     /// Nothing was written.
     pub fn new() -> Self {
-        let word = || AtomicU32::new(0);
-        Self { tail: word(), base: word(), flags: word(), room: Wanted::new() }
+        let (word, count) = (|| AtomicU32::new(0), || AtomicU64::new(0));
+        let (bytes, writes) = (count(), count());
+        Self { tail: word(), base: word(), flags: word(), room: Wanted::new(), bytes, writes }
     }
 }
 
@@ -43,7 +48,7 @@ impl Produced {
 pub struct Consumed {
     /// Bytes ever read.
     pub head: AtomicU32,
-    /// [`GONE`], [`BY_LINUX`].
+    /// [`GONE`], [`BY_LINUX`], [`RECEIVES`].
     pub flags: AtomicU32,
     /// The consumer waits for bytes.
     pub data: Wanted,
@@ -64,6 +69,9 @@ pub const FINISHED: u32 = 1;
 pub const GONE: u32 = 1;
 /// The consumer asks for this direction to go through Linux.
 pub const BY_LINUX: u32 = 2;
+/// The consumer has looked for bytes. Nothing is offered before: who hands a socket on as it came (to a program that it
+/// executes, to another process) has nothing to give back.
+pub const RECEIVES: u32 = 4;
 
 /// One or two runs of a ring: `first` bytes from `place` on, then `second` bytes from the ring's beginning on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,12 +100,14 @@ pub struct Writer<const SIZE: u32> {
     base: u32,
     head: u32,
     home: u32,
+    bytes: u64,
+    writes: u64,
 }
 
 impl<const SIZE: u32> Writer<SIZE> {
     /// Of a ring that was never used.
     pub const fn new(home: u32) -> Self {
-        Self { tail: 0, base: 0, head: 0, home }
+        Self { tail: 0, base: 0, head: 0, home, bytes: 0, writes: 0 }
     }
 
     /// Looks how far the consumer is.
@@ -139,7 +149,11 @@ impl<const SIZE: u32> Writer<SIZE> {
     pub fn commit(&mut self, produced: &Produced, bytes: u32) {
         debug_assert!(bytes <= self.free());
         self.tail = self.tail.wrapping_add(bytes);
+        self.bytes += u64::from(bytes);
+        self.writes += 1;
         produced.base.store(self.base, Relaxed);
+        produced.bytes.store(self.bytes, Relaxed);
+        produced.writes.store(self.writes, Relaxed);
         produced.tail.store(self.tail, Release);
     }
 
@@ -151,7 +165,9 @@ impl<const SIZE: u32> Writer<SIZE> {
 
     /// Takes back everything that the consumer has not taken. Only while it can not be taking it: see `Phase::withdraw`.
     pub fn take_back(&mut self, produced: &Produced) {
+        self.bytes -= u64::from(self.used());
         self.tail = self.head;
+        produced.bytes.store(self.bytes, Relaxed);
         produced.tail.store(self.tail, Release);
     }
 }
@@ -182,6 +198,11 @@ impl<const SIZE: u32> Reader<SIZE> {
         // Belongs to `tail`: it does not change while the ring is not empty, and is written before the tail.
         self.base = produced.base.load(Relaxed);
         Ok(())
+    }
+
+    /// What was seen of the ring is not so any more: it was given back, or a new offer begins.
+    pub fn forget(&mut self) {
+        self.tail = self.head;
     }
 
     /// Bytes to read, as of the last look.
@@ -279,7 +300,8 @@ mod tests {
     fn positions_wrap_with_all_their_bits() {
         let d = zeroed();
         let start = u32::MAX - 10;
-        let mut w = Writer::<64> { tail: start, base: 0, head: start, home: 0 };
+        let mut w =
+            Writer::<64> { tail: start, base: 0, head: start, home: 0, bytes: 0, writes: 0 };
         let mut r = Reader::<64> { head: start, tail: start, base: 0 };
         d.consumed.head.store(start, Relaxed);
         w.reserve(40);

@@ -9,6 +9,8 @@ use crate::sync::atomic::{AtomicU32, fence};
 /// Doors of each side: the eventfds by which its sleepers are woken. More than the cores of small machines have little use:
 /// sleepers that share one are woken in vain now and then.
 pub const DOORS: usize = 4;
+/// One door more, for who attends to what the other side asks for, whatever the program does.
+pub const ASK: usize = DOORS;
 
 /// What was armed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

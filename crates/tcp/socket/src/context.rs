@@ -5,7 +5,7 @@ use crate::holders::Words;
 use crate::lock::{Guarded, lock};
 use crate::sleepers::Sleepers;
 use crate::spinning::{Spinning, Waiting};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use uncopy_tcp_service::Client;
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
-use uncopy_tcp_shared::wanted::DOORS;
+use uncopy_tcp_shared::wanted::{ASK, DOORS};
 
 /// How a process uses the service.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub(crate) trait Shown: Send + Sync {
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32);
     /// The sets that it is in look at it.
     fn tell_sets(&self);
+    /// The other side has asked for what lies unread in the ring.
+    fn is_asked_for(&self);
 }
 
 /// A region, as one of its sides.
@@ -71,6 +73,8 @@ pub(crate) struct Mapped {
     pub region: Region,
     pub doors: Vec<Kept>,
     pub ends: Ends,
+    /// The other program has left the service. Its children may still hold connections.
+    gone: AtomicBool,
     flows: Guarded<[Option<Weak<dyn Shown>>; SLOTS]>,
 }
 
@@ -81,6 +85,12 @@ impl Mapped {
 
     pub fn set_flow(&self, slot: usize, flow: Option<Weak<dyn Shown>>) {
         lock(&self.flows)[slot] = flow;
+    }
+
+    /// Nobody will look at it again.
+    fn is_over(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+            && lock(&self.flows).iter().flatten().all(|flow| flow.strong_count() == 0)
     }
 
     /// Nobody here will look at this slot.
@@ -144,7 +154,7 @@ impl Context {
     pub fn new(settings: Settings) -> Result<Arc<Self>, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let door = |_| Kept::new(OwnFd::from(eventfd(0, flags)?));
-        let doors = (0..DOORS).map(door).collect::<Result<_, _>>()?;
+        let doors = (0..=ASK).map(door).collect::<Result<_, _>>()?;
         let waiting = settings.waiting;
         Ok(Arc::new(Self {
             settings,
@@ -348,9 +358,14 @@ impl Context {
                     }
                 }
                 Message::Gone { region } => {
-                    lock(&self.regions).retain(|mapped| mapped.id != region)
+                    let mut regions = lock(&self.regions);
+                    regions
+                        .iter()
+                        .filter(|mapped| mapped.id == region)
+                        .for_each(|mapped| mapped.gone.store(true, Ordering::Relaxed));
+                    regions.retain(|mapped| !mapped.is_over());
                 }
-                Message::Hello(_) | Message::Welcome(_) | Message::Show { .. } => {}
+                _ => {}
             }
         }
     }
@@ -370,6 +385,7 @@ impl Context {
             region,
             doors: fds.into_iter().map(Kept::new).collect::<Result<_, _>>().ok()?,
             ends: Ends::new().ok()?,
+            gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),
         });
         lock(&self.regions).push(mapped.clone());
@@ -386,6 +402,43 @@ impl Context {
                     flow.tell_sets();
                 }
             });
+        }
+    }
+
+    /// Gives up the rings that the other sides have asked for.
+    #[inline]
+    pub(crate) fn serve_asked(&self) {
+        let asked = |mapped: &Arc<Mapped>| mapped.region.notice(mapped.side, ASK).any();
+        let asked: Vec<Arc<Mapped>> =
+            lock(&self.regions).iter().filter(|mapped| asked(mapped)).cloned().collect();
+        for mapped in asked {
+            mapped.region.notice(mapped.side, ASK).collect(|slot| {
+                if let Some(flow) = mapped.flow(slot) {
+                    flow.is_asked_for();
+                }
+            });
+        }
+    }
+
+    /// Serves what the other sides ask for, whatever this program does meanwhile, until `stop` can be read. For a thread of its own. Without one, the
+    /// next call that waits, or that sends on the connection, does it.
+    pub fn attend(&self, stop: BorrowedFd) -> Result<(), Errno> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let (door, end) = (epoll::EventData::new_u64(0), epoll::EventData::new_u64(1));
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, &self.doors[ASK], door, edges)?;
+        epoll::add(&set, stop, end, epoll::EventFlags::IN)?;
+        loop {
+            self.serve_asked();
+            let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: door }; 2];
+            match epoll::wait(&set, &mut events, None) {
+                Err(Errno::INTR) => {}
+                count => {
+                    if events[..count?].iter().any(|event| event.data.u64() == 1) {
+                        return Ok(());
+                    }
+                }
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Shutdown, close, and going back to Linux for calls that rings do not carry.
+//! Shutdown and close.
 
 use crate::flow::Flow;
 use crate::kernel;
@@ -6,9 +6,9 @@ use crate::wait::For;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE};
+use uncopy_tcp_shared::ring::{FINISHED, GONE};
 
 impl Flow {
     /// As shutdown(2). What was sent stays sent: the end of the stream comes after it.
@@ -32,12 +32,12 @@ impl Flow {
         shutdown(self.fd(), how)
     }
 
-    /// A withdrawn offer is with Linux, whatever it takes: the stream ends after it.
+    /// What was withdrawn or given back is with Linux, whatever it takes: the stream ends after it.
     fn flush_all(&self) {
         let Some(attached) = self.attached() else { return };
         loop {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
-            let flushed = self.flush(attached, &mut own);
+            let flushed = self.serve_locked(attached, &mut own);
             drop(own);
             if flushed != Err(Errno::AGAIN) || self.wait(For::Room, &mut None).is_err() {
                 return;
@@ -59,7 +59,7 @@ impl Flow {
         let unread = {
             let mut own = ends.receiving(attached.slot, self.context.process());
             let inward = attached.inward();
-            let at_ring = !matches!(inward.switch.phase.at(), Ok(At::Linux));
+            let at_ring = !matches!(inward.switch.phase.at(), Ok(At::Linux | At::Returned));
             at_ring && own.reader.look(&inward.produced).is_ok() && own.reader.filled() > 0
         };
         if unread {
@@ -77,48 +77,6 @@ impl Flow {
             attached.tell(attached.inward().produced.room.take());
             attached.detach();
         }
-    }
-
-    /// Both directions are Linux's from now on, for good: before exec, SCM_RIGHTS, io_uring, ... Sending at once. Receiving when the other side has
-    /// left and what it sent by the ring was received: by whom is the caller's matter. False: that has not come about in time.
-    pub fn by_linux(&self, patience: Duration) -> Result<bool, Errno> {
-        let Some(attached) = self.attached() else { return Ok(true) };
-        self.send_by_linux(true)?;
-        let inward = attached.inward();
-        inward.consumed.flags.fetch_or(BY_LINUX, Release);
-        // It looks when it next sends; if it never sends again, and the ring is empty, there is nothing to wait for but that.
-        attached.tell(inward.produced.room.take());
-        let deadline = Instant::now() + patience;
-        loop {
-            match inward.switch.phase.at() {
-                Ok(At::Linux) => return Ok(true),
-                Ok(At::Leaving) if !self.has_bytes() => {
-                    inward.switch.phase.left();
-                }
-                Err(_) => return Err(Errno::CONNRESET),
-                Ok(_) if Instant::now() >= deadline => return Ok(false),
-                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-    }
-
-    /// The inward ring holds bytes.
-    pub fn has_bytes(&self) -> bool {
-        self.attached().is_some_and(|attached| {
-            let own = attached.mapped.ends.receiving(attached.slot, self.context.process());
-            let tail = attached.inward().produced.tail.load(std::sync::atomic::Ordering::Acquire);
-            drop(own);
-            tail != attached.inward().consumed.head.load(Relaxed)
-        })
-    }
-
-    /// The other side asked for this: to be called where it may wait for it (a thread that is woken for it).
-    pub fn serve_request(&self) -> Result<(), Errno> {
-        let Some(attached) = self.attached() else { return Ok(()) };
-        if attached.out().consumed.flags.load(Relaxed) & (BY_LINUX | GONE) == 0 {
-            return Ok(());
-        }
-        self.send_by_linux(false)
     }
 
     /// In the parent, before fork: the child will hold the end too.

@@ -23,6 +23,8 @@ pub struct Sending {
     pub calls: u32,
     /// Bytes of a withdrawn offer that Linux has still to be given: so many of the ring's unread bytes are done.
     pub withdrawn: Option<u32>,
+    /// It has sent by Linux since it left the ring: what is unread there is not its own any more.
+    pub too_late: bool,
     /// Linux's for good.
     pub stays: bool,
     /// The stream was ended.
@@ -38,6 +40,8 @@ pub struct Receiving {
     pub reader: Reader<RING>,
     /// Calls that found nothing, likewise.
     pub empty: u32,
+    /// The other side knows that we look for bytes.
+    pub receives: bool,
     /// An error of the kernel's connection, met while the ring still held bytes.
     pub error: Option<i32>,
     /// The kernel's stream has ended.
@@ -95,6 +99,7 @@ impl Ends {
                 writer: Writer::new(home(side)),
                 calls: 0,
                 withdrawn: None,
+                too_late: false,
                 stays: false,
                 finished: false,
                 poisoned: false,
@@ -102,6 +107,7 @@ impl Ends {
             (&raw mut (*at).receiving.data).write(UnsafeCell::new(Receiving {
                 reader: Reader::new(),
                 empty: 0,
+                receives: false,
                 error: None,
                 ended: false,
                 poisoned: false,

@@ -15,8 +15,8 @@ use uncopy_counters::{Counters, add};
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::region::Slot;
-use uncopy_tcp_shared::ring::RING;
-use uncopy_tcp_shared::wanted::Doors;
+use uncopy_tcp_shared::ring::{RECEIVES, RING};
+use uncopy_tcp_shared::wanted::{ASK, DOORS, Doors};
 
 /// What went how. Each is changed with the lock of its direction held.
 #[derive(Debug, Default)]
@@ -128,6 +128,22 @@ impl Attached {
         let head = out.consumed.head.load(Ordering::Relaxed);
         let used = out.produced.tail.load(Ordering::Relaxed).wrapping_sub(head);
         RING.saturating_sub(used) >= RING / 3
+    }
+
+    /// The other side may offer its ring: we look for bytes.
+    pub fn receives(&self) {
+        let flags = &self.inward().consumed.flags;
+        if flags.load(Ordering::Relaxed) & RECEIVES == 0 {
+            flags.fetch_or(RECEIVES, Ordering::Release);
+        }
+    }
+
+    /// Asks the other side to look at the phase of what it sends: who attends to that, and whoever sleeps.
+    pub fn ask(&self) {
+        self.mapped.region.notice(1 - self.mapped.side, ASK).post(self.slot);
+        for door in (0..DOORS).chain([ASK]) {
+            self.mapped.knock(door);
+        }
     }
 
     /// Tells who wanted to be told.
@@ -466,7 +482,8 @@ impl Shown for Flow {
                 Reason::NoMemory => &counters.tcp_stayed_memory,
                 Reason::NoService => &counters.tcp_stayed_service,
                 Reason::Remote => &counters.tcp_stayed_remote,
-                Reason::Forked => &counters.tcp_stayed_use,
+                // (What is a direction's only never comes here.)
+                _ => &counters.tcp_stayed_use,
             };
             add(counter, 1);
         }
@@ -504,6 +521,10 @@ impl Shown for Flow {
         if self.waiting.load(Ordering::Relaxed) > 0 || !lock(&self.watchers).is_empty() {
             self.context.knock_here();
         }
+    }
+
+    fn is_asked_for(&self) {
+        let _ = self.serve();
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use libc::iovec;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg, sockopt,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -81,13 +81,36 @@ pub fn hung_up(fd: BorrowedFd) -> bool {
     !poll_now(fd, PollFlags::RDHUP).is_empty()
 }
 
-/// All that was sent is in the other end's queue.
-pub fn all_arrived(fd: BorrowedFd) -> bool {
+/// SIOCOUTQ: what was sent and is not in the other end's queue yet.
+pub fn unsent(fd: BorrowedFd) -> Result<usize, Errno> {
     /// TIOCOUTQ, which is SIOCOUTQ.
     type Unsent = rustix::ioctl::Getter<0x5411, i32>;
     // SAFETY: tcp(7): writes an int.
-    let unsent = unsafe { rustix::ioctl::ioctl(fd, Unsent::new()) };
-    unsent == Ok(0)
+    unsafe { rustix::ioctl::ioctl(fd, Unsent::new()) }.map(|bytes| bytes as usize)
+}
+
+/// All that was sent is in the other end's queue.
+pub fn all_arrived(fd: BorrowedFd) -> bool {
+    unsent(fd) == Ok(0)
+}
+
+/// SIOCINQ: what can be received.
+pub fn unread(fd: BorrowedFd) -> Result<usize, Errno> {
+    rustix::io::ioctl_fionread(fd).map(|bytes| bytes as usize)
+}
+
+/// Sends while the socket's send buffer is as large as an unprivileged program may make it.
+pub fn with_room(
+    fd: BorrowedFd,
+    send: impl FnOnce() -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let before = sockopt::socket_send_buffer_size(fd)?;
+    // More than two rings: the kernel counts its own overhead too. It takes the most that net.core.wmem_max allows.
+    sockopt::set_socket_send_buffer_size(fd, 1 << 20)?;
+    let sent = send();
+    // It is set to twice what is asked for.
+    let _ = sockopt::set_socket_send_buffer_size(fd, before / 2);
+    sent
 }
 
 /// For the kernel: a call that failed says so by a negative number.

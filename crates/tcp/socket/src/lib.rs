@@ -14,7 +14,9 @@
 //! | [`sleepers`] | what threads sleep in |
 //! | [`ready`] | what poll says of a connection |
 //! | [`set`] | epoll over connections and everything else |
-//! | [`ending`] | shutdown, close, downgrade |
+//! | [`ending`] | shutdown, close |
+//! | [`leaving`] | back to Linux for good: before exec, SCM_RIGHTS, io_uring |
+//! | [`queued`] | how much waits: SIOCINQ, SIOCOUTQ |
 //! | [`ends`] | a process' own state of its ends, which its children share |
 //! | [`lock`] | locks, also between processes, whose holder may be killed |
 //! | [`kernel`] | the connection's calls of Linux |
@@ -26,7 +28,9 @@ pub mod flow;
 pub mod fork;
 mod holders;
 pub mod kernel;
+pub mod leaving;
 pub mod lock;
+pub mod queued;
 pub mod ready;
 pub mod receive;
 pub mod send;

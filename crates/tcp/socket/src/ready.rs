@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU32, fence};
+use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{FINISHED, RING};
+use uncopy_tcp_shared::ring::FINISHED;
 use uncopy_tcp_shared::wanted::Doors;
 
 /// What the ring says, and what the kernel is not to be asked.
@@ -36,7 +36,7 @@ impl Flow {
         if self.has_news(For::Data) {
             ready.now |= PollFlags::IN | PollFlags::RDNORM;
         }
-        if !matches!(attached.out().switch.phase.at(), Ok(At::Linux | At::Leaving)) {
+        if !matches!(attached.out().switch.phase.at(), Ok(At::Linux | At::Leaving | At::Returned)) {
             ready.ask -= PollFlags::OUT | PollFlags::WRNORM;
             if attached.has_room() {
                 ready.now |= PollFlags::OUT | PollFlags::WRNORM;
@@ -46,24 +46,18 @@ impl Flow {
         ready
     }
 
-    /// Bytes that the inward ring holds, and bytes of the outward one that the other side has not taken: what FIONREAD and SIOCOUTQ leave out.
-    pub fn queued(&self) -> (u32, u32) {
-        self.attached().map_or((0, 0), |attached| {
-            let (inward, out) = (attached.inward(), attached.out());
-            let between = |tail: &AtomicU32, head: &AtomicU32| {
-                tail.load(Relaxed).wrapping_sub(head.load(Relaxed)).min(RING)
-            };
-            (
-                between(&inward.produced.tail, &inward.consumed.head),
-                between(&out.produced.tail, &out.consumed.head),
-            )
-        })
+    /// The program looks for bytes: the other side may offer its ring.
+    pub fn receives(&self) {
+        if let Some(attached) = self.attached() {
+            attached.receives();
+        }
     }
 
     /// Wants to be told of what is missing. Look once more after it.
     pub fn arm(&self, events: PollFlags, doors: Doors) {
         let Some(attached) = self.attached() else { return };
         if events.intersects(PollFlags::IN | PollFlags::RDNORM) {
+            attached.receives();
             attached.inward().consumed.data.arm(doors);
         }
         if events.intersects(PollFlags::OUT | PollFlags::WRNORM) {
@@ -184,6 +178,9 @@ impl Context {
                 None => poll(&mut fds, left.map(timespec).as_ref())?,
                 Some(mask) => kernel::ppoll(&mut fds, left, mask)?,
             };
+            if !keepers.0.is_empty() {
+                self.serve_asked();
+            }
             for (item, fd) in items.iter_mut().zip(&fds) {
                 let answer = fd.revents() & (item.events | ALWAYS);
                 item.revents |= answer;
@@ -206,6 +203,9 @@ impl Context {
     fn look(items: &mut [Item]) -> bool {
         let mut any = false;
         for item in items {
+            if let Some(flow) = item.flow.filter(|_| item.events.contains(PollFlags::IN)) {
+                flow.receives();
+            }
             item.revents = item.of_ring();
             any |= !item.revents.is_empty();
         }

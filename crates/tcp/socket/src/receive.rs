@@ -86,15 +86,19 @@ impl Flow {
     ) -> Result<usize, Errno> {
         let inward = attached.inward();
         let empty_buffers = to.iter().all(|part| part.iov_len == 0);
+        if !own.receives {
+            own.receives = true;
+            attached.receives();
+        }
         loop {
             if own.poisoned {
                 return Err(Errno::CONNRESET);
             }
-            let at = inward.switch.phase.at().or_else(|_| poison(own))?;
-            if matches!(at, At::Linux | At::Offered) {
+            let (at, found) = inward.switch.phase.found().or_else(|_| poison(own))?;
+            if matches!(at, At::Linux | At::Offered | At::Returned) {
                 // SAFETY: the caller's promise.
                 let got = unsafe { kernel::receive(self.fd(), to, flags) };
-                if at == At::Linux {
+                if at != At::Offered {
                     return got;
                 }
                 // What was sent through the ring comes before the end of the stream, and before its error, which is told once.
@@ -104,7 +108,8 @@ impl Flow {
                     Err(Errno::AGAIN) => {}
                     Err(error) => own.error = Some(error.raw_os_error()),
                 }
-                inward.switch.phase.enter();
+                own.reader.forget();
+                inward.switch.phase.enter(found);
                 continue;
             }
             if own.reader.filled() == 0 {
@@ -215,7 +220,7 @@ impl Flow {
     }
 }
 
-fn poison<T>(own: &mut Held<Receiving>) -> Result<T, Errno> {
+pub(crate) fn poison<T>(own: &mut Held<Receiving>) -> Result<T, Errno> {
     own.poisoned = true;
     Err(Errno::CONNRESET)
 }

@@ -11,7 +11,7 @@ use libc::{MSG_DONTWAIT, MSG_OOB, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::FINISHED;
+use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
 
 /// The kernel is asked for a dead peer once in so many calls: 200 ns each time, 3 a call.
 const ASK: u32 = 64;
@@ -109,6 +109,10 @@ impl Flow {
                 return unsafe { kernel::send(self.fd(), from, flags) };
             }
             let at = out.switch.phase.at().or_else(|_| poison(own))?;
+            if at == At::Returned {
+                self.serve_locked(attached, own)?;
+                continue;
+            }
             if matches!(at, At::Linux | At::Leaving) {
                 match self.flush(attached, own) {
                     // The kernel says so again, and raises SIGPIPE, or not, as this call wants it.
@@ -116,16 +120,18 @@ impl Flow {
                     Err(error) => return Err(error),
                 }
                 if at == At::Linux && self.may_offer(attached, own, flags) {
+                    own.too_late = false;
                     out.switch.phase.offer();
                     self.counts.offers.fetch_add(1, Relaxed);
                     continue;
                 }
+                own.too_late = true;
                 // SAFETY: the caller's promise.
                 return unsafe { kernel::send(self.fd(), from, flags) };
             }
             own.calls = own.calls.wrapping_add(1);
             if flags & MSG_OOB != 0
-                || out.consumed.flags.load(Relaxed) != 0
+                || out.consumed.flags.load(Relaxed) & (GONE | BY_LINUX) != 0
                 || attached.inward().produced.flags.load(Relaxed) & FINISHED != 0
                 || ((own.calls.is_multiple_of(ASK) || self.take_ask()) && self.peer_ended(own))
                 || own.stays
@@ -138,6 +144,11 @@ impl Flow {
             let sent = unsafe { put(attached, own, from) }?;
             attached.tell(out.consumed.data.take());
             self.counts.sent(self.context.settings.counters, sent as u64);
+            // The receiver may have given the ring back meanwhile. `take` had a fence: either this is seen here, or it saw the bytes.
+            // (What Linux does not take now is taken later. The bytes are sent, whatever comes of that.)
+            if self.is_asked(attached) {
+                let _ = self.serve_locked(attached, own);
+            }
             return Ok(sent);
         }
     }
@@ -153,7 +164,8 @@ impl Flow {
             && flags & MSG_OOB == 0
             && attached.peer_is_here()
             && self.none_past()
-            && attached.out().consumed.flags.load(Relaxed) == 0
+            && attached.out().consumed.flags.load(Relaxed) & (GONE | BY_LINUX | RECEIVES)
+                == RECEIVES
             && attached.inward().produced.flags.load(Relaxed) & FINISHED == 0
             && kernel::all_arrived(self.fd())
             && !kernel::hung_up(self.fd())
@@ -164,20 +176,35 @@ impl Flow {
         let phase = &attached.out().switch.phase;
         match phase.at().or_else(|_| poison(own))? {
             At::Linux | At::Leaving => return Ok(()),
+            At::Returned => return self.serve_locked(attached, own),
             At::Offered => {
-                if phase.withdraw() {
-                    own.writer.look(&attached.out().consumed).or_else(|_| poison(own))?;
-                    own.withdrawn = Some(0);
+                if !phase.withdraw() {
+                    return Ok(());
                 }
+                self.withdrawn(attached, own)?;
             }
             At::Ring => {
-                phase.leave();
+                if !phase.leave() {
+                    return Ok(());
+                }
+                own.too_late = false;
             }
         }
         self.counts.leaves.fetch_add(1, Relaxed);
         // Room is Linux's matter from now on; and a receiver that sleeps over the ring has something to see.
         self.tell_sets();
         attached.tell(attached.out().consumed.data.take());
+        Ok(())
+    }
+
+    /// What the receiver has not read is to go by Linux.
+    pub(crate) fn withdrawn(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+    ) -> Result<(), Errno> {
+        own.writer.look(&attached.out().consumed).or_else(|_| poison(own))?;
+        own.withdrawn = Some(0);
         Ok(())
     }
 
@@ -195,7 +222,12 @@ impl Flow {
                 .addresses(attached.mapped.side, spans)
                 .map(|(at, bytes)| iovec { iov_base: at.cast_mut().cast(), iov_len: bytes });
             // SAFETY: the ring's memory, which only the kernel reads.
-            let sent = unsafe { kernel::send(self.fd(), &parts, libc::MSG_NOSIGNAL) }?;
+            let send = || unsafe { kernel::send(self.fd(), &parts, libc::MSG_NOSIGNAL) };
+            let sent = match send() {
+                // Nobody may come by here again for long: so the kernel takes all of it now, if it can be had to.
+                Err(Errno::AGAIN) => kernel::with_room(self.fd(), send),
+                sent => sent,
+            }?;
             own.withdrawn = Some(done + sent as u32);
         }
         Ok(())
@@ -219,7 +251,7 @@ impl Flow {
     }
 }
 
-fn poison<T>(own: &mut Held<Sending>) -> Result<T, Errno> {
+pub(crate) fn poison<T>(own: &mut Held<Sending>) -> Result<T, Errno> {
     own.poisoned = true;
     Err(Errno::CONNRESET)
 }

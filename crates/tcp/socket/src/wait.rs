@@ -29,7 +29,7 @@ impl Flow {
             For::Data => {
                 let inward = attached.inward();
                 match inward.switch.phase.at() {
-                    Ok(At::Linux) => false,
+                    Ok(At::Linux | At::Returned) => false,
                     Ok(At::Offered | At::Ring) => {
                         let tail = inward.produced.tail.load(Acquire);
                         tail != inward.consumed.head.load(Relaxed)
@@ -40,7 +40,7 @@ impl Flow {
             For::Room => match attached.out().switch.phase.at() {
                 Ok(At::Linux | At::Leaving) => false,
                 Ok(At::Offered | At::Ring) => attached.has_room(),
-                Err(_) => true,
+                Ok(At::Returned) | Err(_) => true,
             },
         }
     }
@@ -74,6 +74,7 @@ impl Flow {
         let mut sleeper = context.sleepers.take(&context.doors, self.number())?;
         let slept = self.sleep(what, deadline, &mut sleeper);
         context.sleepers.give_back(sleeper);
+        context.serve_asked();
         slept
     }
 

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::protocol::Message;
+use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
 use uncopy_tcp_shared::layout::{REGION, slot_at};
 use uncopy_tcp_socket::{Errno, Waiting};
 
@@ -43,6 +43,7 @@ fn the_other_process() {
     let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let end = end(&program, socket);
     wait_until("attached", || end.flow.is_shared());
+    common::looks(&end);
     match role.as_str() {
         "echo" => {
             let mut buffer = vec![0; 100_000];
@@ -64,6 +65,7 @@ fn with_other(role: &str, service: &str) -> (End, Child) {
     let (socket, _) = listener.accept().unwrap();
     let end = end(&program_that(service, Waiting::Adaptive), socket);
     wait_until("attached", || end.flow.is_shared());
+    common::looks(&end);
     (end, child)
 }
 
@@ -236,7 +238,7 @@ fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
     let mut resets = 0;
     for _ in 0..40 {
         let honest = program_that(&service.name, Waiting::Adaptive);
-        let doors: Vec<_> = (0..4)
+        let doors: Vec<_> = (0..DOOR_COUNT)
             .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap())
             .collect();
         let doors: Vec<_> = doors.iter().map(std::os::fd::AsFd::as_fd).collect();

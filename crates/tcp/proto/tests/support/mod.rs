@@ -227,27 +227,29 @@ impl Host {
         }
     }
 
+    /// The endpoint, and what it acts on: `payload` is that of the segment it is about to see.
+    fn parts<'a>(&'a mut self, payload: &'a [u8]) -> (&'a mut Endpoint, Out<'a>) {
+        let out = Out {
+            sockets: &mut self.sockets,
+            frames: &mut self.frames,
+            sent: &mut self.sent,
+            keep: self.keep,
+            events: &mut self.events,
+            listen: &self.listen,
+            payload,
+            active: &mut self.active,
+            finished: &mut self.finished,
+        };
+        (&mut self.endpoint, out)
+    }
+
     pub fn frame(&mut self, now: Time, frame: &[u8]) {
-        let Self {
-            endpoint, sockets, frames, sent, keep, events, listen, active, finished, ..
-        } = self;
         match parse(frame, Checksums::Software) {
             Ok(Packet::Tcp(segment, at)) => {
                 self.segments += 1;
-                let mut out = Out {
-                    sockets,
-                    frames,
-                    sent,
-                    keep: *keep,
-                    events,
-                    listen,
-                    payload: &frame[at..],
-                    active,
-                    finished,
-                };
-                endpoint.segment(now, 0, &segment, &mut out);
+                self.raw(now, &segment, &frame[at..]);
             }
-            Ok(Packet::TooBig { tuple, seq, mtu }) => endpoint.too_big(now, &tuple, seq, mtu),
+            Ok(Packet::TooBig { tuple, seq, mtu }) => self.endpoint.too_big(now, &tuple, seq, mtu),
             Err(_) => {}
         }
         self.poll_at = Some(now);
@@ -255,30 +257,13 @@ impl Host {
 
     /// A segment that never was a frame.
     pub fn raw(&mut self, now: Time, segment: &Segment, payload: &[u8]) {
-        let Self {
-            endpoint, sockets, frames, sent, keep, events, listen, active, finished, ..
-        } = self;
-        let mut out =
-            Out { sockets, frames, sent, keep: *keep, events, listen, payload, active, finished };
+        let (endpoint, mut out) = self.parts(payload);
         endpoint.segment(now, 0, segment, &mut out);
         self.poll_at = Some(now);
     }
 
     pub fn poll(&mut self, now: Time) {
-        let Self {
-            endpoint, sockets, frames, sent, keep, events, listen, active, finished, ..
-        } = self;
-        let mut out = Out {
-            sockets,
-            frames,
-            sent,
-            keep: *keep,
-            events,
-            listen,
-            payload: &[],
-            active,
-            finished,
-        };
+        let (endpoint, mut out) = self.parts(&[]);
         self.poll_at = endpoint.poll(now, 64, &mut out);
     }
 
@@ -287,20 +272,7 @@ impl Host {
         now: Time,
         act: impl FnOnce(&mut Endpoint, &mut dyn ActionsObject) -> R,
     ) -> R {
-        let Self {
-            endpoint, sockets, frames, sent, keep, events, listen, active, finished, ..
-        } = self;
-        let mut out = Out {
-            sockets,
-            frames,
-            sent,
-            keep: *keep,
-            events,
-            listen,
-            payload: &[],
-            active,
-            finished,
-        };
+        let (endpoint, mut out) = self.parts(&[]);
         let result = act(endpoint, &mut out);
         self.poll_at = Some(now);
         result

@@ -1,0 +1,97 @@
+//! Options of `uncopy bench rpc`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::values::{positive, seconds, size};
+
+/// What the two ends are connected by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Wire {
+    /// Memory that both programs share, within one host
+    Shared,
+    /// A network device by AF_XDP
+    Xdp,
+    /// A TAP device
+    Tap,
+}
+
+/// How an end waits for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// It asks again and again, on a core of its own
+    Spin,
+    /// It sleeps until there are some
+    Sleep,
+}
+
+impl Wait {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Sleep => "sleep",
+        }
+    }
+}
+
+/// What the two ends call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Api {
+    /// libc's sockets, with the preload library in front
+    Sockets,
+    /// The socket library itself
+    Rings,
+}
+
+/// Options of `bench rpc`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RpcArgs {
+    /// What connects the two programs
+    #[arg(long, value_enum, default_value = "shared")]
+    pub wire: Wire,
+    /// Connections, each with one message (or --pipeline of them) under way
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1000", value_parser = positive)]
+    pub connections: Vec<usize>,
+    /// Bytes of a request, and of its answer
+    #[arg(long, visible_alias = "sizes", value_name = "LIST", value_delimiter = ',', default_value = "64", value_parser = size)]
+    pub size: Vec<usize>,
+    /// How both ends wait for bytes, with and without uncopy
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "spin,sleep"
+    )]
+    pub wait: Vec<Wait>,
+    /// Requests that are sent at once, and answered before the next
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    pub pipeline: usize,
+    /// Cycles that the server works for each request
+    #[arg(long, value_name = "CYCLES", default_value = "0")]
+    pub work: u64,
+    /// What both programs call
+    #[arg(long, value_enum, default_value = "sockets")]
+    pub api: Api,
+    /// Times that fresh pairs of programs, one of each side, are measured side by side; medians are shown
+    #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
+    pub repeats: usize,
+    /// Timed load on each of them, in short turns
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Load on each before that, not timed
+    #[arg(long, value_name = "SECONDS", default_value = "0.3", value_parser = seconds)]
+    pub warmup: Duration,
+    /// The preload library [default: as for 'uncopy run']
+    #[arg(long, value_name = "PATH")]
+    pub library: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,122 @@
+//! The server: answers every request with the request, from calls that wait for one connection, or from an epoll set over many.
+//!
+//! It knows nothing of uncopy, unless it is told to use the socket library itself.
+
+// Unsafe: the processor's own counter of cycles.
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
+
+use clap::{Arg, ArgMatches, Command};
+use serde::Serialize;
+
+use super::ends::{End, Ends, context, make_room};
+use super::plan::{EACH_ADDRESS, Hello, Plan, Ready};
+use crate::Outcome;
+
+/// The hidden subcommand that is the server.
+pub const NAME: &str = "__rpc-server";
+
+/// The hidden subcommand.
+pub fn command() -> Command {
+    Command::new(NAME).hide(true).arg(Arg::new("plan").required(true))
+}
+
+/// Serves until the client has gone.
+pub fn main(matches: &ArgMatches) -> Outcome {
+    let plan: &String = matches.get_one("plan").expect("clap demands a plan");
+    let plan: Plan = serde_json::from_str(plan).map_err(|e| format!("bad plan: {e}"))?;
+    serve(&plan).map_err(|e| format!("RPC server: {e}"))
+}
+
+/// Writes a line for the bench.
+pub fn answer(value: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(value)?)?;
+    out.flush()
+}
+
+fn serve(plan: &Plan) -> io::Result<()> {
+    make_room(plan.connections)?;
+    let listeners = (0..plan.connections.div_ceil(EACH_ADDRESS))
+        .map(|i| TcpListener::bind((Ipv4Addr::new(127, 0, 0, 1 + i as u8), 0)))
+        .collect::<io::Result<Vec<_>>>()?;
+    let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
+    answer(&Hello { addresses })?;
+    let context = context(plan)?;
+    let ends = (0..plan.connections)
+        .map(|i| {
+            let (socket, _) = listeners[i / EACH_ADDRESS].accept()?;
+            End::new(socket, plan, context.as_ref())
+        })
+        .collect::<io::Result<Vec<_>>>()?;
+    answer(&Ready { connections: ends.len() })?;
+    let mut buffer = vec![0; plan.message().clamp(4096, 64 << 10)];
+    let mut worker = Worker { plan, seen: vec![0; ends.len()] };
+    if plan.is_alone() {
+        while worker.serve(0, &ends[0], &mut buffer, false)? {}
+        return Ok(());
+    }
+    let set = Ends::new(plan, context.as_ref())?;
+    for (i, end) in ends.iter().enumerate() {
+        set.add(end, i as u64)?;
+    }
+    let (mut ready, mut open) = (vec![], ends.len());
+    while open > 0 {
+        set.wait(&mut ready)?;
+        for &i in &ready {
+            if !worker.serve(i, &ends[i], &mut buffer, true)? {
+                set.remove(&ends[i])?;
+                open -= 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Worker<'a> {
+    plan: &'a Plan,
+    /// Bytes of each connection's next request that have come.
+    seen: Vec<usize>,
+}
+
+impl Worker<'_> {
+    /// Answers what has come; false: the client has gone.
+    fn serve(&mut self, i: usize, end: &End, buffer: &mut [u8], now: bool) -> io::Result<bool> {
+        let got = match end.receive(buffer, now) {
+            Ok(None) => return Ok(true),
+            Ok(Some(0)) => return Ok(false),
+            // It was ended in the middle of something.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+            got => got?.unwrap_or(0),
+        };
+        if self.plan.work > 0 {
+            self.seen[i] += got;
+            while self.seen[i] >= self.plan.size {
+                self.seen[i] -= self.plan.size;
+                work(self.plan.work);
+            }
+        }
+        match end.send_all(&buffer[..got]) {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+                ) =>
+            {
+                Ok(false)
+            }
+            sent => sent.map(|()| true),
+        }
+    }
+}
+
+/// Takes so many cycles of the processor's constant clock.
+fn work(cycles: u64) {
+    // SAFETY: reads a counter.
+    let now = || unsafe { std::arch::x86_64::_rdtsc() };
+    let begun = now();
+    while now().wrapping_sub(begun) < cycles {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,97 @@
+//! Connections as JSON.
+
+use serde_json::{Value, json};
+use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::state::{Waits, Way};
+use uncopy_tcp_shared::phase::At;
+
+use super::look::Look;
+use crate::printable;
+
+fn waits(of: Waits) -> Value {
+    match of {
+        Waits { asleep: true, .. } => "thread".into(),
+        Waits { set: true, .. } => "set".into(),
+        Waits { .. } => Value::Null,
+    }
+}
+
+/// What a phase is called.
+pub fn phase(at: Option<At>) -> &'static str {
+    match at {
+        None => "poisoned",
+        Some(At::Linux) => "linux",
+        Some(At::Offered) => "offered",
+        Some(At::Ring) => "ring",
+        Some(At::Leaving) => "leaving",
+        Some(At::Returned) => "returned",
+    }
+}
+
+fn way(way: &Way) -> Value {
+    json!({
+        "phase": phase(way.at),
+        "reason": way.reason.map(Reason::name),
+        "bytes": way.bytes,
+        "writes": way.writes,
+        "unread": way.unread,
+        "waits_for_bytes": waits(way.data),
+        "waits_for_room": waits(way.room),
+    })
+}
+
+/// All of it, as one line.
+pub fn text(look: &Look) -> String {
+    let state = &look.state;
+    let end = |program: u64, address| json!({ "address": address, "pid": look.pid(program), "command": look.command(program) });
+    let flows: Vec<Value> = state
+        .flows
+        .iter()
+        .map(|flow| {
+            json!({
+                "a": end(flow.programs[0], flow.addresses[0].to_string()),
+                "b": end(flow.programs[1], flow.addresses[1].to_string()),
+                "seconds": look.age(flow.since).as_secs_f64(),
+                "attached": flow.attached,
+                "a_to_b": way(&flow.ways[0]),
+                "b_to_a": way(&flow.ways[1]),
+            })
+        })
+        .collect();
+    let stayed: Vec<Value> = state
+        .stayed
+        .iter()
+        .map(|stayed| {
+            json!({
+                "end": end(stayed.program, stayed.addresses[0].to_string()),
+                "peer": stayed.addresses[1].to_string(),
+                "seconds": look.age(stayed.since).as_secs_f64(),
+                "reason": stayed.reason.name(),
+            })
+        })
+        .collect();
+    let programs: Vec<Value> = state
+        .programs
+        .iter()
+        .map(|program| {
+            let stayed = Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
+            let stayed: serde_json::Map<String, Value> =
+                stayed.map(|(reason, n)| (reason.name().to_owned(), n.into())).collect();
+            json!({
+                "pid": program.pid,
+                "command": look.command(program.id),
+                "seconds": look.age(program.since).as_secs_f64(),
+                "waiting": program.waiting,
+                "memory_bytes": program.bytes,
+                "stayed": stayed,
+            })
+        })
+        .collect();
+    let service = json!({
+        "name": look.name,
+        "pid": state.pid,
+        "seconds": look.age(state.since).as_secs_f64(),
+    });
+    let all = json!({ "service": service, "programs": programs, "flows": flows, "stayed": stayed });
+    printable::json(&all) + "\n"
+}

@@ -1,0 +1,138 @@
+//! `uncopy tcp`: the user-level TCP service of this user, seen from outside, or run in the foreground.
+//!
+//! | file | one idea |
+//! | --- | --- |
+//! | `look` | what the service says, with the names of the processes |
+//! | `text`, `json`, `prometheus` | it, for people and for programs |
+//! | `rates` | what happened between two looks |
+//! | `serve` | the service in the foreground |
+
+mod json;
+mod look;
+mod prometheus;
+mod rates;
+#[cfg(test)]
+pub mod screens;
+mod serve;
+mod text;
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use clap::{ArgMatches, Args, Command};
+
+use self::look::Look;
+use crate::{Outcome, parsed};
+
+/// Which service.
+#[derive(Args, Clone, Debug)]
+struct Which {
+    /// The service's name [default: this user's]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// The options of `uncopy tcp flows`.
+#[derive(Args, Clone, Debug)]
+struct FlowsArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Only connections of this process
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<u32>,
+    /// One JSON object
+    #[arg(long, conflicts_with = "prometheus")]
+    json: bool,
+    /// Prometheus' text format
+    #[arg(long)]
+    prometheus: bool,
+}
+
+/// The options of `uncopy tcp top`.
+#[derive(Args, Clone, Debug)]
+struct TopArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    delay: f64,
+    /// How often to look; without it, until interrupted
+    #[arg(short = 'n', long, value_name = "N")]
+    count: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    if (0.1..=3600.0).contains(&value) { Ok(value) } else { Err("0.1 to 3600".into()) }
+}
+
+/// The subcommand.
+pub fn command() -> Command {
+    Command::new("tcp")
+        .about("Connections that programs of this host have through memory instead of Linux' TCP")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(crate::with_args::<FlowsArgs>(
+            Command::new("flows")
+                .about("List the connections, which way their bytes go, and why by Linux"),
+        ))
+        .subcommand(crate::with_args::<TopArgs>(
+            Command::new("top").about("Show the busiest connections again and again"),
+        ))
+        .subcommand(crate::with_args::<serve::ServeArgs>(
+            Command::new("serve").about("Run this user's service in the foreground"),
+        ))
+}
+
+/// Runs what was asked for.
+pub fn main(matches: &ArgMatches) -> Outcome {
+    match matches.subcommand().expect("clap demands a subcommand") {
+        ("flows", matches) => flows(&parsed(matches)?),
+        ("top", matches) => top(&parsed(matches)?),
+        ("serve", matches) => serve::main(&parsed(matches)?),
+        _ => unreachable!("clap knows only the subcommands above"),
+    }
+}
+
+fn flows(args: &FlowsArgs) -> Outcome {
+    let mut look = Look::at(args.which.name.as_deref())?;
+    if let Some(pid) = args.pid {
+        look.only(pid);
+    }
+    crate::print(&if args.json {
+        json::text(&look)
+    } else if args.prometheus {
+        prometheus::text(&look)
+    } else {
+        text::flows(&look)
+    })
+}
+
+fn top(args: &TopArgs) -> Outcome {
+    let delay = Duration::from_secs_f64(args.delay);
+    let clears = std::io::stdout().is_terminal();
+    let mut before = (Look::at(args.which.name.as_deref())?, Instant::now());
+    let mut shown = 0;
+    loop {
+        std::thread::sleep(delay.saturating_sub(before.1.elapsed()));
+        let now = (Look::at(args.which.name.as_deref())?, Instant::now());
+        let seconds = (now.1 - before.1).as_secs_f64();
+        let lines = if clears { terminal_lines() } else { usize::MAX };
+        let text = text::top(&now.0, &rates::between(&before.0, &now.0, seconds), lines);
+        if clears {
+            // To the corner, and away with what was there.
+            let _ = std::io::stdout().write_all(b"\x1b[H\x1b[J");
+        }
+        crate::print(&text)?;
+        shown += 1;
+        if args.count == Some(shown) {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+fn terminal_lines() -> usize {
+    ratatui::crossterm::terminal::size().map_or(24, |(_, lines)| lines.into())
+}

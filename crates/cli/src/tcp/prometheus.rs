@@ -1,0 +1,68 @@
+//! Connections in Prometheus' text format (version 0.0.4).
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use uncopy_tcp_service::protocol::Reason;
+
+use super::json::phase;
+use super::look::Look;
+use crate::stat::prometheus::{escaped, head};
+
+/// All of it: sums of each program's connections. (A line for each connection would be a series for each.)
+pub fn text(look: &Look) -> String {
+    let state = &look.state;
+    let mut text = String::new();
+    let labels =
+        |id: u64| format!("pid=\"{}\",command=\"{}\"", look.pid(id), escaped(look.command(id)));
+    head(
+        &mut text,
+        "uncopy_tcp_directions",
+        "gauge",
+        "Directions in which programs send, by where their bytes go and why.",
+    );
+    let mut places: BTreeMap<String, u64> = BTreeMap::new();
+    for (id, way) in state.flows.iter().flat_map(|flow| flow.programs.into_iter().zip(&flow.ways)) {
+        let reason = way.reason.map_or("", Reason::name);
+        let key = format!("{},phase=\"{}\",reason=\"{reason}\"", labels(id), phase(way.at));
+        *places.entry(key).or_default() += 1;
+    }
+    for (labels, count) in places {
+        let _ = writeln!(text, "uncopy_tcp_directions{{{labels}}} {count}");
+    }
+    type Sum = (&'static str, &'static str, fn(&uncopy_tcp_service::state::Way) -> u64);
+    const SUMS: [Sum; 3] = [
+        ("bytes", "Bytes that open connections of a program have sent through rings.", |way| {
+            way.bytes
+        }),
+        ("writes", "Times that they put bytes there.", |way| way.writes),
+        ("unread_bytes", "Bytes in rings that the other ends have not read.", |way| {
+            way.unread.into()
+        }),
+    ];
+    for (name, meaning, of) in SUMS {
+        // (They go down when a connection is closed: so gauges.)
+        let name = format!("uncopy_tcp_open_{name}");
+        head(&mut text, &name, "gauge", meaning);
+        for program in &state.programs {
+            let ways =
+                state.flows.iter().flat_map(|flow| flow.programs.into_iter().zip(&flow.ways));
+            let sum: u64 = ways.filter(|(id, _)| *id == program.id).map(|(_, way)| of(way)).sum();
+            let _ = writeln!(text, "{name}{{{}}} {sum}", labels(program.id));
+        }
+    }
+    let name = "uncopy_tcp_memory_bytes";
+    head(&mut text, name, "gauge", "Memory that a program's connections use.");
+    for program in &state.programs {
+        let _ = writeln!(text, "{name}{{{}}} {}", labels(program.id), program.bytes);
+    }
+    let name = "uncopy_tcp_stayed_total";
+    head(&mut text, name, "counter", "Connections of a program that stayed with Linux, by reason.");
+    for program in &state.programs {
+        for (reason, n) in Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0) {
+            let labels = labels(program.id);
+            let _ = writeln!(text, "{name}{{{labels},reason=\"{}\"}} {n}", reason.name());
+        }
+    }
+    text
+}

@@ -1,0 +1,168 @@
+//! Connections, for people.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table};
+use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_service::state::{Flow, Waits, Way};
+use uncopy_tcp_shared::phase::At;
+
+use super::look::Look;
+use super::rates::Rate;
+use crate::printable::printable;
+use crate::units::{self, grouped, rough_size};
+
+/// A length of time, roughly.
+fn age(time: Duration) -> String {
+    match time.as_secs() {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+fn end(look: &Look, flow: &Flow, side: usize) -> String {
+    let id = flow.programs[side];
+    format!("{} {}[{}]", flow.addresses[side], printable(look.command(id)), look.pid(id))
+}
+
+fn waits(of: Waits, what: &str) -> Option<String> {
+    match of {
+        Waits { asleep: true, .. } => Some(format!("a thread sleeps until there {what}")),
+        Waits { set: true, .. } => Some(format!("a set waits until there {what}")),
+        Waits { .. } => None,
+    }
+}
+
+/// Where a direction's bytes go, and what of it is worth a word.
+fn way(way: &Way) -> String {
+    let place = match (way.at, way.reason) {
+        (None, _) => "poisoned: a program wrote what is no phase".to_owned(),
+        (Some(At::Offered), _) => "ring, offered".to_owned(),
+        (_, None) => "ring".to_owned(),
+        (_, Some(reason)) => format!("Linux, {} ({})", reason.name(), reason.text()),
+    };
+    let mut words = vec![place];
+    if way.writes > 0 {
+        words.push(format!("{} in {} writes", rough_size(way.bytes as f64), grouped(way.writes)));
+    }
+    if way.unread > 0 {
+        words.push(format!("{} unread", rough_size(way.unread.into())));
+    }
+    words.extend(waits(way.data, "are bytes"));
+    words.extend(waits(way.room, "is room"));
+    words.join(", ")
+}
+
+/// All of them, as `ss -ti` has them: a line for each connection, and one for each direction.
+pub fn flows(look: &Look) -> String {
+    let state = &look.state;
+    let mut text = format!(
+        "@{} [{}], for {}: {} programs, {} connections with both ends here, {} by Linux\n",
+        look.name,
+        state.pid,
+        age(look.age(state.since)),
+        state.programs.len(),
+        grouped(state.flows.len() as u64),
+        grouped(state.stayed.len() as u64),
+    );
+    for flow in &state.flows {
+        let taken = match flow.attached {
+            [true, true] => "",
+            _ => ", not taken up by both programs yet",
+        };
+        let _ = writeln!(
+            text,
+            "{} <-> {}, for {}{taken}\n    -> {}\n    <- {}",
+            end(look, flow, 0),
+            end(look, flow, 1),
+            age(look.age(flow.since)),
+            way(&flow.ways[0]),
+            way(&flow.ways[1]),
+        );
+    }
+    for stayed in &state.stayed {
+        let _ = writeln!(
+            text,
+            "{} {}[{}] <-> {}, for {}\n    Linux, {} ({})",
+            stayed.addresses[0],
+            printable(look.command(stayed.program)),
+            look.pid(stayed.program),
+            stayed.addresses[1],
+            age(look.age(stayed.since)),
+            stayed.reason.name(),
+            stayed.reason.text(),
+        );
+    }
+    for program in &state.programs {
+        let stayed = Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
+        let stayed: Vec<String> =
+            stayed.map(|(reason, n)| format!("{} {}", grouped(n), reason.name())).collect();
+        let stayed = if stayed.is_empty() {
+            String::new()
+        } else {
+            format!(", ever by Linux: {}", stayed.join(", "))
+        };
+        let _ = writeln!(
+            text,
+            "program {}[{}], for {}: {} of memory, {} ends wait{stayed}",
+            printable(look.command(program.id)),
+            program.pid,
+            age(look.age(program.since)),
+            rough_size(program.bytes as f64),
+            grouped(program.waiting),
+        );
+    }
+    text
+}
+
+/// The busiest, as many as there is room for.
+pub fn top(look: &Look, rates: &[Rate], lines: usize) -> String {
+    let state = &look.state;
+    let sum = |of: fn(&Rate) -> f64| rates.iter().map(of).sum::<f64>();
+    let mut text = format!(
+        "@{}: {} programs, {} connections here, {} by Linux; {} writes/s, {}/s\n",
+        look.name,
+        state.programs.len(),
+        grouped(state.flows.len() as u64),
+        grouped(state.stayed.len() as u64),
+        grouped(sum(|r| r.writes[0] + r.writes[1]) as u64),
+        rough_size(sum(|r| r.bytes[0] + r.bytes[1])),
+    );
+    let mut table = Table::new();
+    table.load_style(units::TABLE_STYLE);
+    table.set_header(["FROM", "TO", "BY", "WRITES/s", "BYTES/s", "UNREAD", "WAITS"]);
+    // (Three lines of the table's own, one above it, one for the cursor; two for each connection.)
+    for rate in rates.iter().take(lines.saturating_sub(5) / 2) {
+        let flow = &state.flows[rate.flow];
+        for (from, to) in [(0, 1), (1, 0)] {
+            let way = &flow.ways[from];
+            let by = match way.reason {
+                None if way.at.is_some() => "ring",
+                None => "poisoned",
+                Some(reason) => reason.name(),
+            };
+            let waits = match (way.data, way.room) {
+                (Waits { asleep: true, .. }, _) | (_, Waits { asleep: true, .. }) => "thread",
+                (Waits { set: true, .. }, _) | (_, Waits { set: true, .. }) => "set",
+                _ => "",
+            };
+            table.add_row([
+                end(look, flow, from),
+                end(look, flow, to),
+                by.to_owned(),
+                grouped(rate.writes[from] as u64),
+                rough_size(rate.bytes[from]),
+                rough_size(way.unread.into()),
+                waits.to_owned(),
+            ]);
+        }
+    }
+    for column in table.column_iter_mut().skip(3).take(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let _ = writeln!(text, "{table}");
+    text
+}

@@ -1,0 +1,437 @@
+//! What the service tells of itself: programs, their connections, what stayed with Linux and why. As words in a memfd, of one fixed number for each
+//! record, so that a service of another build is refused by its version and not misread.
+//!
+//! Of a connection's bytes the service knows what the two programs write into their region: it is theirs to say, and nothing is decided by it.
+
+use crate::ends::EndName;
+use crate::protocol::Reason;
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, SystemTime};
+use uncopy_tcp_shared::layout::{Direction, End, HEADER};
+use uncopy_tcp_shared::phase::{At, Found};
+use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES, RING};
+use uncopy_tcp_shared::wanted::DOORS;
+
+/// A program that has said hello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its number here.
+    pub id: u64,
+    /// Its process, in the service's PID namespace.
+    pub pid: u32,
+    /// Since when it is here.
+    pub since: SystemTime,
+    /// Ends of its that wait for their other end.
+    pub waiting: u64,
+    /// Bytes of memory that its connections use.
+    pub bytes: u64,
+    /// How many connections stayed Linux's, by reason: in the order of [`Reason::ALL`].
+    pub stayed: [u64; Reason::ALL.len()],
+}
+
+/// Who waits for something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// A thread sleeps over it.
+    pub asleep: bool,
+    /// A set (epoll) wants to be told.
+    pub set: bool,
+}
+
+impl Waits {
+    fn of(word: u32) -> Self {
+        let notices = (1 << DOORS) - 1;
+        Self { asleep: word & (notices << DOORS) != 0, set: word & notices != 0 }
+    }
+}
+
+/// One direction of a connection, as its two sides say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Where it is. None: what stands there is no phase.
+    pub at: Option<At>,
+    /// Why it is Linux's, where it is.
+    pub reason: Option<Reason>,
+    /// Bytes that ever went through the ring.
+    pub bytes: u64,
+    /// Times that bytes were put there.
+    pub writes: u64,
+    /// Bytes that are unread there.
+    pub unread: u32,
+    /// Who waits for bytes.
+    pub data: Waits,
+    /// Who waits for room.
+    pub room: Waits,
+}
+
+/// A connection with both ends here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Its programs: side 0, side 1.
+    pub programs: [u64; 2],
+    /// Their addresses.
+    pub addresses: [SocketAddr; 2],
+    /// Which region, and the slot in it.
+    pub place: (u64, u64),
+    /// Since when both ends were shown.
+    pub since: SystemTime,
+    /// Which sides have taken the slot.
+    pub attached: [bool; 2],
+    /// From side 0, from side 1.
+    pub ways: [Way; 2],
+}
+
+/// A connection that stayed Linux's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stayed {
+    /// Its program.
+    pub program: u64,
+    /// Its address and its peer's.
+    pub addresses: [SocketAddr; 2],
+    /// Since when.
+    pub since: SystemTime,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The service's process.
+    pub pid: u32,
+    /// Since when it serves.
+    pub since: SystemTime,
+    /// The programs.
+    pub programs: Vec<Program>,
+    /// Their connections.
+    pub flows: Vec<Flow>,
+    /// Those that wait, and the last of those that stayed Linux's.
+    pub stayed: Vec<Stayed>,
+}
+
+impl Way {
+    fn read(header: &[u8; HEADER], side: usize) -> Self {
+        use std::mem::offset_of;
+        use uncopy_tcp_shared::ring::{Consumed, Produced};
+        let begin = side * size_of::<Direction>();
+        let bytes = |at: usize, count: usize| &header[begin + at..begin + at + count];
+        let word = |at| u32::from_ne_bytes(bytes(at, 4).try_into().expect("four bytes"));
+        let long = |at| u64::from_ne_bytes(bytes(at, 8).try_into().expect("eight bytes"));
+        let consumed = offset_of!(Direction, consumed);
+        let (produced_flags, consumed_flags) =
+            (word(offset_of!(Produced, flags)), word(consumed + offset_of!(Consumed, flags)));
+        let at = Found::of(word(offset_of!(Direction, switch))).ok();
+        let unread = word(offset_of!(Produced, tail))
+            .wrapping_sub(word(consumed + offset_of!(Consumed, head)));
+        let bytes = long(offset_of!(Produced, bytes));
+        let reason = match at {
+            Some(At::Offered | At::Ring) => None,
+            _ if produced_flags & FINISHED != 0 || consumed_flags & GONE != 0 => {
+                Some(Reason::Ended)
+            }
+            Some(At::Returned) => Some(Reason::GivenBack),
+            _ if consumed_flags & BY_LINUX != 0 => Some(Reason::GivenBack),
+            Some(At::Leaving) => Some(Reason::Left),
+            _ if consumed_flags & RECEIVES == 0 => Some(Reason::NotAwaited),
+            _ if bytes > 0 => Some(Reason::Left),
+            _ => Some(Reason::NotOffered),
+        };
+        Self {
+            at,
+            reason,
+            bytes,
+            writes: long(offset_of!(Produced, writes)),
+            unread: unread.min(RING),
+            data: Waits::of(word(consumed + offset_of!(Consumed, data))),
+            room: Waits::of(word(offset_of!(Produced, room))),
+        }
+    }
+}
+
+impl Flow {
+    /// Of a slot's header.
+    pub fn read(
+        header: &[u8; HEADER],
+        programs: [u64; 2],
+        place: (u64, u64),
+        generation: u32,
+        name: EndName,
+        since: SystemTime,
+    ) -> Self {
+        let attached = |side: usize| {
+            let at = HEADER - (2 - side) * size_of::<End>();
+            header[at..at + 4] == generation.to_ne_bytes()
+        };
+        Self {
+            programs,
+            addresses: name.addresses(),
+            place,
+            since,
+            attached: [attached(0), attached(1)],
+            ways: [Way::read(header, 0), Way::read(header, 1)],
+        }
+    }
+}
+
+/// Of the words' order: what `Out` writes `In` reads.
+const LAYOUT: u64 = 1;
+
+struct Out(Vec<u64>);
+
+impl Out {
+    fn word(&mut self, word: u64) {
+        self.0.push(word);
+    }
+
+    fn time(&mut self, time: SystemTime) {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.word(since.as_millis() as u64);
+    }
+
+    fn address(&mut self, address: SocketAddr) {
+        let bits = match address.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(v6) => v6.to_bits(),
+        };
+        self.word((bits >> 64) as u64);
+        self.word(bits as u64);
+        self.word(address.port().into());
+    }
+
+    fn way(&mut self, way: &Way) {
+        self.word(way.at.map_or(u64::MAX, |at| at as u64));
+        self.word(way.reason.map_or(0, |reason| reason as u64));
+        self.word(way.bytes);
+        self.word(way.writes);
+        self.word(way.unread.into());
+        let waits = [way.data.asleep, way.data.set, way.room.asleep, way.room.set];
+        self.word(waits.iter().rev().fold(0, |bits, &bit| bits << 1 | u64::from(bit)));
+    }
+}
+
+struct In<'a>(std::slice::Iter<'a, u64>);
+
+impl In<'_> {
+    fn word(&mut self) -> Option<u64> {
+        self.0.next().copied()
+    }
+
+    fn time(&mut self) -> Option<SystemTime> {
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(self.word()?))
+    }
+
+    fn address(&mut self) -> Option<SocketAddr> {
+        let bits = u128::from(self.word()?) << 64 | u128::from(self.word()?);
+        let address = IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical();
+        Some(SocketAddr::new(address, self.word()?.try_into().ok()?))
+    }
+
+    fn way(&mut self) -> Option<Way> {
+        let at = self.word()?;
+        let reason = self.word()?;
+        let [bytes, writes] = [self.word()?, self.word()?];
+        let unread = self.word()?.try_into().ok()?;
+        let waits = self.word()?;
+        let bit = |bit: u32| waits & 1 << bit != 0;
+        Some(Way {
+            at: u32::try_from(at).ok().and_then(|at| Found::of(at).ok()),
+            reason: Reason::of(reason),
+            bytes,
+            writes,
+            unread,
+            data: Waits { asleep: bit(0), set: bit(1) },
+            room: Waits { asleep: bit(2), set: bit(3) },
+        })
+    }
+
+    /// As many as are said to be there, and no more than there are words.
+    fn list<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.word()? as usize;
+        if count > self.0.len() {
+            return None;
+        }
+        (0..count).map(|_| read(self)).collect()
+    }
+}
+
+impl State {
+    fn words(&self) -> Vec<u64> {
+        let mut out = Out(vec![LAYOUT, self.pid.into()]);
+        out.time(self.since);
+        out.word(self.programs.len() as u64);
+        for program in &self.programs {
+            out.word(program.id);
+            out.word(program.pid.into());
+            out.time(program.since);
+            out.word(program.waiting);
+            out.word(program.bytes);
+            program.stayed.iter().for_each(|&count| out.word(count));
+        }
+        out.word(self.flows.len() as u64);
+        for flow in &self.flows {
+            flow.programs.iter().for_each(|&program| out.word(program));
+            flow.addresses.iter().for_each(|&address| out.address(address));
+            out.word(flow.place.0);
+            out.word(flow.place.1);
+            out.time(flow.since);
+            flow.attached.iter().for_each(|&attached| out.word(attached.into()));
+            flow.ways.iter().for_each(|way| out.way(way));
+        }
+        out.word(self.stayed.len() as u64);
+        for stayed in &self.stayed {
+            out.word(stayed.program);
+            stayed.addresses.iter().for_each(|&address| out.address(address));
+            out.time(stayed.since);
+            out.word(stayed.reason as u64);
+        }
+        out.0
+    }
+
+    fn of(words: &[u64]) -> Option<Self> {
+        let mut from = In(words.iter());
+        if from.word()? != LAYOUT {
+            return None;
+        }
+        let state = Self {
+            pid: from.word()?.try_into().ok()?,
+            since: from.time()?,
+            programs: from.list(|from| {
+                Some(Program {
+                    id: from.word()?,
+                    pid: from.word()?.try_into().ok()?,
+                    since: from.time()?,
+                    waiting: from.word()?,
+                    bytes: from.word()?,
+                    stayed: {
+                        let mut stayed = [0; Reason::ALL.len()];
+                        for count in &mut stayed {
+                            *count = from.word()?;
+                        }
+                        stayed
+                    },
+                })
+            })?,
+            flows: from.list(|from| {
+                Some(Flow {
+                    programs: [from.word()?, from.word()?],
+                    addresses: [from.address()?, from.address()?],
+                    place: (from.word()?, from.word()?),
+                    since: from.time()?,
+                    attached: [from.word()? != 0, from.word()? != 0],
+                    ways: [from.way()?, from.way()?],
+                })
+            })?,
+            stayed: from.list(|from| {
+                Some(Stayed {
+                    program: from.word()?,
+                    addresses: [from.address()?, from.address()?],
+                    since: from.time()?,
+                    reason: Reason::of(from.word()?)?,
+                })
+            })?,
+        };
+        Some(state)
+    }
+
+    /// Into a memfd, and how many words.
+    pub fn write(&self) -> Result<(OwnedFd, u64), Errno> {
+        let words = self.words();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let memory = rustix::fs::memfd_create("uncopy-tcp-state", MemfdFlags::CLOEXEC)?;
+        let mut at = 0;
+        while at < bytes.len() {
+            at += rustix::io::pwrite(&memory, &bytes[at..], at as u64)?;
+        }
+        Ok((memory, words.len() as u64))
+    }
+
+    /// Out of one. EPROTO: a service of another build wrote it.
+    pub fn read(memory: &OwnedFd, words: u64) -> Result<Self, Errno> {
+        // (No more than there is: what is asked for is somebody else's number.)
+        let there = rustix::fs::fstat(memory)?.st_size as u64 / 8;
+        let mut bytes = vec![0; words.min(there) as usize * 8];
+        let mut at = 0;
+        while at < bytes.len() {
+            match rustix::io::pread(memory, &mut bytes[at..], at as u64)? {
+                0 => return Err(Errno::PROTO),
+                count => at += count,
+            }
+        }
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+            .collect();
+        Self::of(&words).ok_or(Errno::PROTO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> State {
+        let since = SystemTime::UNIX_EPOCH + Duration::from_millis(1_234_567);
+        let addresses =
+            ["127.0.0.1:80".parse().unwrap(), "[::1]:65535".parse::<SocketAddr>().unwrap()];
+        let waits = Waits { asleep: true, set: false };
+        let way = Way {
+            at: Some(At::Ring),
+            reason: None,
+            bytes: u64::MAX,
+            writes: 3,
+            unread: 7,
+            data: waits,
+            room: Waits { asleep: false, set: true },
+        };
+        let other = Way { at: None, reason: Some(Reason::Ended), ..way };
+        State {
+            pid: 1,
+            since,
+            programs: vec![Program {
+                id: 1,
+                pid: 4711,
+                since,
+                waiting: 2,
+                bytes: 4096,
+                stayed: std::array::from_fn(|i| i as u64),
+            }],
+            flows: vec![
+                Flow {
+                    programs: [1, 2],
+                    addresses,
+                    place: (3, 4),
+                    since,
+                    attached: [true, false],
+                    ways: [way, other],
+                };
+                2
+            ],
+            stayed: vec![Stayed { program: 1, addresses, since, reason: Reason::Remote }],
+        }
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_written() {
+        let (memory, words) = some().write().unwrap();
+        assert_eq!(State::read(&memory, words), Ok(some()));
+        assert_eq!(State::read(&memory, words - 1), Err(Errno::PROTO));
+    }
+
+    #[test]
+    fn nonsense_is_refused_wherever_it_stands() {
+        let good = some().words();
+        for i in 0..good.len() {
+            for word in [u64::MAX, 1 << 40, 0] {
+                let mut bad = good.clone();
+                bad[i] = word;
+                // No panic, no list as long as the number says.
+                let _ = State::of(&bad);
+                let _ = State::of(&bad[..i]);
+            }
+        }
+        assert_eq!(State::of(&[LAYOUT + 1]), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! Going back to Linux for good, for what rings do not carry: another program after exec, another process that is sent the descriptor,
+//! io_uring. Sending goes back at once. What lies unread in the ring that is received from is the sender's again, who sends it by Linux: so no byte is
+//! lost, and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
+
+use crate::ends::{Held, Receiving, Sending};
+use crate::flow::{Attached, Flow};
+use crate::kernel;
+use crate::receive;
+use crate::send;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
+
+/// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
+const LOOK: Duration = Duration::from_micros(20);
+
+impl Flow {
+    /// Both directions are Linux's from now on, for good. False: the other side did not take back in time what lies unread in the ring, or could
+    /// not, because it has ended the stream or died. Then the rest of the ring is to be received here, as before; sending is Linux's all the same. (A
+    /// peer that sleeps in a call of ours or has a thread in `Context::attend` answers at once; another at its next call.)
+    pub fn by_linux(&self, patience: Duration) -> Result<bool, Errno> {
+        let Some(attached) = self.attached() else { return Ok(true) };
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.send_by_linux(true) {
+                Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                Err(Errno::AGAIN) => return Ok(false),
+                // Nobody reads what we send.
+                Err(Errno::PIPE | Errno::CONNRESET) => break,
+                other => break other?,
+            }
+        }
+        let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        self.receive_by_linux(attached, &mut own, deadline)
+    }
+
+    fn receive_by_linux(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        deadline: Instant,
+    ) -> Result<bool, Errno> {
+        let inward = attached.inward();
+        let phase = &inward.switch.phase;
+        own.reader.look(&inward.produced).or_else(|_| receive::poison(own))?;
+        if phase.at() == Ok(At::Leaving) && own.reader.filled() == 0 {
+            phase.left();
+        }
+        inward.consumed.flags.fetch_or(BY_LINUX, Release);
+        let given = phase.give_back();
+        own.reader.look(&inward.produced).or_else(|_| receive::poison(own))?;
+        let unread = own.reader.filled() > 0;
+        own.reader.forget();
+        let Some(given) = given else { return Ok(true) };
+        if !unread && given != At::Leaving {
+            // Whoever sends next, or is sending, sees it.
+            return Ok(true);
+        }
+        attached.ask();
+        loop {
+            match phase.at() {
+                Ok(At::Linux) => return Ok(true),
+                Ok(At::Returned) => {}
+                Ok(_) => break,
+                Err(_) => return receive::poison(own),
+            }
+            let ended = inward.produced.flags.load(Acquire) & FINISHED != 0;
+            if ended || kernel::hung_up(self.fd()) || Instant::now() >= deadline {
+                if phase.reclaim(given) {
+                    break;
+                }
+                continue;
+            }
+            // The other side may wait for the same of us.
+            let ends = &attached.mapped.ends;
+            let mut sending = ends.sending(attached.slot, self.context.process());
+            // (An error: it has gone. The kernel says so above.)
+            let _ = self.serve_locked(attached, &mut sending);
+            drop(sending);
+            std::thread::sleep(LOOK);
+        }
+        inward.consumed.flags.fetch_and(!BY_LINUX, Release);
+        Ok(false)
+    }
+
+    /// What lies unread in the ring, where the other side does not take it back: the only copy, for whoever makes an end of it. Only where no other
+    /// process holds this end.
+    pub fn take_unread(&self) -> Result<Vec<u8>, Errno> {
+        let Some(attached) = self.attached() else { return Ok(vec![]) };
+        let mut all = vec![];
+        let mut piece = vec![0u8; 64 << 10];
+        let part = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
+        let inward = attached.inward();
+        while !matches!(inward.switch.phase.at(), Ok(At::Linux | At::Returned)) {
+            // Linux's part comes first, and is read too where it stands before the ring's.
+            // SAFETY: our own buffer.
+            match unsafe { self.receive(&[part], libc::MSG_DONTWAIT) } {
+                Ok(bytes @ 1..) => all.extend_from_slice(&piece[..bytes]),
+                Ok(_) => break,
+                Err(Errno::AGAIN) => {
+                    inward.consumed.flags.fetch_or(BY_LINUX, Release);
+                    inward.switch.phase.give_back();
+                    if self.has_bytes() && inward.switch.phase.reclaim(At::Ring) {
+                        continue;
+                    }
+                    break;
+                }
+                Err(error) if all.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(all)
+    }
+
+    /// The inward ring holds bytes.
+    pub fn has_bytes(&self) -> bool {
+        self.attached().is_some_and(|attached| attached.unread() > 0)
+    }
+
+    /// The other side has asked for its ring, or given it back: one or two loads.
+    #[inline]
+    pub(crate) fn is_asked(&self, attached: &Attached) -> bool {
+        let out = attached.out();
+        out.consumed.flags.load(Relaxed) & BY_LINUX != 0
+            || out.switch.phase.at() == Ok(At::Returned)
+    }
+
+    /// Gives the other side by Linux what it has not read of the ring, if it has asked for that. Done by every call that sends, and by every one that
+    /// has slept.
+    pub fn serve(&self) -> Result<(), Errno> {
+        let Some(attached) = self.attached() else { return Ok(()) };
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        let served = self.serve_locked(attached, &mut own);
+        if served == Err(Errno::AGAIN) { Ok(()) } else { served }
+    }
+
+    pub(crate) fn serve_locked(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+    ) -> Result<(), Errno> {
+        let out = attached.out();
+        let asked = out.consumed.flags.load(Acquire) & BY_LINUX != 0;
+        let mine = match out.switch.phase.at().or_else(|_| send::poison(own))? {
+            // It would come too late: after what went by Linux since, or after the end of the stream.
+            At::Returned if own.too_late || own.finished => {
+                out.switch.phase.refuse();
+                false
+            }
+            At::Returned => out.switch.phase.taken_back(),
+            At::Offered if asked && !own.finished => {
+                out.switch.phase.withdraw() || out.switch.phase.taken_back()
+            }
+            _ => false,
+        };
+        if mine {
+            self.withdrawn(attached, own)?;
+            self.counts.leaves.fetch_add(1, Relaxed);
+        }
+        self.flush(attached, own)
+    }
+}

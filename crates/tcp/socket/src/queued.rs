@@ -1,0 +1,44 @@
+//! How much waits: SIOCINQ and SIOCOUTQ.
+
+use crate::flow::{Attached, Flow};
+use crate::kernel;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::RING;
+
+impl Attached {
+    /// Bytes in the ring that we read from.
+    pub fn unread(&self) -> u32 {
+        let inward = self.inward();
+        let tail = inward.produced.tail.load(Acquire);
+        // What the other side wrote may be anything.
+        tail.wrapping_sub(inward.consumed.head.load(Relaxed)).min(RING)
+    }
+}
+
+impl Flow {
+    /// What SIOCINQ (FIONREAD) and SIOCOUTQ leave out: bytes that the inward ring holds for us, and bytes that were withdrawn from the outward one and
+    /// that Linux has not taken yet. (What is in the outward ring has arrived, as what is in the other end's queue has.)
+    pub fn queued(&self) -> (u32, u32) {
+        let Some(attached) = self.attached() else { return (0, 0) };
+        let unread = match attached.inward().switch.phase.at() {
+            // What lies in the ring then is the sender's.
+            Ok(At::Linux | At::Returned) | Err(_) => 0,
+            Ok(At::Offered | At::Ring | At::Leaving) => attached.unread(),
+        };
+        let own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        let unsent = own.withdrawn.map_or(0, |done| own.writer.used().saturating_sub(done));
+        (unread, unsent)
+    }
+
+    /// As ioctl(SIOCINQ), also known as FIONREAD: bytes that can be received now.
+    pub fn unread(&self) -> Result<usize, Errno> {
+        Ok(kernel::unread(self.fd())? + self.queued().0 as usize)
+    }
+
+    /// As ioctl(SIOCOUTQ): bytes that were sent and are not in the other end's queue.
+    pub fn unsent(&self) -> Result<usize, Errno> {
+        Ok(kernel::unsent(self.fd())? + self.queued().1 as usize)
+    }
+}

@@ -1,0 +1,332 @@
+//! Going back to Linux for good: with both busy, with the other side asleep, computing, dead or finished, and with both at once. Afterwards every byte
+//! comes out of the bare socket, or of the ring, once and in order.
+
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{End, program_that, service, shared, wait_until};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+use uncopy_tcp_socket::{Context, Errno, Waiting};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn both(service: &str) -> (Arc<Context>, Arc<Context>) {
+    (program_that(service, Waiting::Sleep), program_that(service, Waiting::Sleep))
+}
+
+/// At the ring, both ways.
+fn at_rings(x: &Arc<Context>, y: &Arc<Context>) -> (End, End) {
+    let (a, b) = shared(x, y);
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        from.send(b"ring").unwrap();
+        assert_eq!(to.receive(&mut [0; 4]), Ok(4));
+        assert_eq!(from.flow.counts.sent_by_ring.load(Relaxed), 4);
+    }
+    (a, b)
+}
+
+/// As another program does it: by the socket alone.
+fn read_bare(end: &End, bytes: usize) -> Vec<u8> {
+    let mut got = vec![0; bytes];
+    end.socket.as_ref().unwrap().set_read_timeout(Some(PATIENCE)).unwrap();
+    end.socket.as_ref().unwrap().read_exact(&mut got).unwrap();
+    got
+}
+
+#[test]
+fn who_has_read_everything_needs_nobody() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    assert_eq!(a.flow.by_linux(Duration::ZERO), Ok(true));
+    // Now the bare socket is all there is.
+    a.socket.as_ref().unwrap().write_all(b"plain").unwrap();
+    let mut got = [0; 10];
+    assert_eq!(b.receive(&mut got), Ok(5));
+    b.send(b"plain too").unwrap();
+    assert_eq!(read_bare(&a, 9), b"plain too");
+    assert_eq!(b.flow.counts.sent_by_ring.load(Relaxed), 4);
+}
+
+#[test]
+fn who_never_looked_for_bytes_has_nothing_to_give_back() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = {
+        let (p, q) = common::connection();
+        (common::end(&x, p), common::end(&y, q))
+    };
+    wait_until("both ends attach", || a.flow.is_shared() & b.flow.is_shared());
+    a.send(b"a request, for another program to read").unwrap();
+    assert_eq!(a.flow.counts.sent_by_ring.load(Relaxed), 0);
+    // Without any call: not even exec has to be seen.
+    assert_eq!(read_bare(&b, 38), b"a request, for another program to read");
+}
+
+#[test]
+fn what_is_unread_is_taken_back_by_a_peer_that_sleeps_over_the_connection() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(&[7; 100_000]).unwrap();
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let mut got = [0; 5];
+            b.receive(&mut got).map(|_| got)
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+        assert_eq!(read_bare(&a, 100_000), vec![7; 100_000]);
+        a.socket.as_ref().unwrap().write_all(b"woken").unwrap();
+        assert_eq!(sleeper.join().unwrap(), Ok(*b"woken"));
+    });
+}
+
+#[test]
+fn what_is_unread_is_taken_back_by_a_peer_that_sleeps_in_a_set() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    let (other, another) = at_rings(&x, &y);
+    b.send(b"in the ring").unwrap();
+    let set = {
+        use rustix::event::epoll;
+        let kernel = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        uncopy_tcp_socket::Set::new(y.clone(), kernel).unwrap()
+    };
+    // Over another connection: requests are for the whole program.
+    set.add(another.flow.number(), Some(another.flow.clone()), libc::EPOLLIN as u32, 1).unwrap();
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let mut events = [uncopy_tcp_socket::set::Event::default(); 4];
+            set.wait(&mut events, Some(PATIENCE))
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+        assert_eq!(read_bare(&a, 11), b"in the ring");
+        other.send(b"x").unwrap();
+        assert_eq!(sleeper.join().unwrap(), Ok(1));
+    });
+}
+
+#[test]
+fn a_peer_that_computes_takes_it_back_by_the_thread_that_attends_or_at_its_next_call() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"first").unwrap();
+    let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| y.attend(stop.as_fd()).unwrap());
+        assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+        rustix::io::write(&stop, &1u64.to_ne_bytes()).unwrap();
+    });
+    assert_eq!(read_bare(&a, 5), b"first");
+
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"first").unwrap();
+    std::thread::scope(|scope| {
+        let leaver = scope.spawn(|| a.flow.by_linux(PATIENCE));
+        std::thread::sleep(Duration::from_millis(30));
+        b.send(b" and second").unwrap();
+        assert_eq!(leaver.join().unwrap(), Ok(true));
+    });
+    assert_eq!(read_bare(&a, 16), b"first and second");
+}
+
+#[test]
+fn a_peer_that_does_not_answer_leaves_the_ring_as_it_was() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"unread").unwrap();
+    assert_eq!(a.flow.by_linux(Duration::from_millis(50)), Ok(false));
+    // It goes on as before.
+    b.send(b" and more").unwrap();
+    let mut got = [0; 15];
+    assert_eq!(a.receive_with(&mut got, libc::MSG_WAITALL), Ok(15));
+    assert_eq!(&got, b"unread and more");
+    // Now it can.
+    assert_eq!(a.flow.by_linux(Duration::ZERO), Ok(true));
+    b.send(b"plain").unwrap();
+    assert_eq!(read_bare(&a, 5), b"plain");
+}
+
+#[test]
+fn a_peer_that_has_finished_or_gone_cannot_take_back_and_its_bytes_stay() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    for closes in [false, true] {
+        let (a, b) = at_rings(&x, &y);
+        b.send(b"the last").unwrap();
+        if closes {
+            b.close();
+        } else {
+            b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+        }
+        // At once, whatever the patience.
+        let begun = std::time::Instant::now();
+        assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
+        assert!(begun.elapsed() < PATIENCE / 2);
+        if closes {
+            assert_eq!(a.flow.take_unread().unwrap(), b"the last");
+        } else {
+            let mut got = [0; 100];
+            assert_eq!(a.receive(&mut got), Ok(8));
+            assert_eq!(a.receive(&mut got), Ok(0));
+        }
+    }
+}
+
+#[test]
+fn both_may_leave_at_once_with_bytes_unread_both_ways() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    for _ in 0..30 {
+        let (a, b) = at_rings(&x, &y);
+        a.send(&[1; 50_000]).unwrap();
+        b.send(&[2; 60_000]).unwrap();
+        std::thread::scope(|scope| {
+            let (a, b) = (&a, &b);
+            let patience = Duration::from_millis(50);
+            let leaver = scope.spawn(move || a.flow.by_linux(patience));
+            let first = b.flow.by_linux(patience);
+            let second = leaver.join().unwrap();
+            // Who was asked after it had answered and gone has left its bytes in the ring.
+            for (ok, end, byte, bytes) in [(first, b, 1, 50_000), (second, a, 2, 60_000)] {
+                if ok.unwrap() {
+                    assert_eq!(read_bare(end, bytes), vec![byte; bytes]);
+                } else {
+                    let mut got = vec![0; bytes];
+                    assert_eq!(end.receive_with(&mut got, libc::MSG_WAITALL), Ok(bytes));
+                    assert_eq!(got, vec![byte; bytes]);
+                }
+            }
+        });
+        a.close();
+        b.close();
+    }
+}
+
+#[test]
+fn what_went_by_linux_after_the_ring_comes_after_it_whoever_leaves() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"by ring ").unwrap();
+    b.flow.send_by_linux(true).unwrap();
+    b.send(b"by linux").unwrap();
+    // It would come too late: the ring has to be read.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(10));
+            b.flow.serve().unwrap();
+        });
+        assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
+    });
+    let mut got = [0; 8];
+    assert_eq!(a.receive(&mut got), Ok(8));
+    assert_eq!(&got, b"by ring ");
+    assert_eq!(a.flow.by_linux(Duration::ZERO), Ok(true));
+    assert_eq!(read_bare(&a, 8), b"by linux");
+}
+
+/// The byte at a position.
+fn byte(at: u64) -> u8 {
+    (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+#[test]
+fn both_busy_every_byte_comes_once_and_in_order_through_the_switch() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    for round in 0..40 {
+        let (a, b) = at_rings(&x, &y);
+        let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut rng = fastrand::Rng::with_seed(round);
+                let mut at = 0;
+                while !stop.load(Relaxed) {
+                    let bytes = rng.u64(1..5000);
+                    let message: Vec<u8> = (at..at + bytes).map(byte).collect();
+                    assert_eq!(b.send(&message), Ok(bytes as usize));
+                    at += bytes;
+                    sent.store(at, Relaxed);
+                }
+                b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+            });
+            let mut got = vec![0; 3000];
+            let mut at = 0;
+            let check = |got: &[u8], at: &mut u64| {
+                for &got in got {
+                    assert_eq!(got, byte(*at), "at {at}");
+                    *at += 1;
+                }
+            };
+            while at < 20_000 * (round % 5) {
+                let bytes = a.receive(&mut got).unwrap();
+                check(&got[..bytes], &mut at);
+            }
+            let left = a.flow.by_linux(PATIENCE).unwrap();
+            assert!(left, "the other side calls all the time");
+            let mut socket = a.socket.as_ref().unwrap();
+            for _ in 0..100 {
+                let bytes = socket.read(&mut got).unwrap();
+                check(&got[..bytes], &mut at);
+            }
+            stop.store(true, Relaxed);
+            loop {
+                match socket.read(&mut got).unwrap() {
+                    0 => break,
+                    bytes => check(&got[..bytes], &mut at),
+                }
+            }
+            assert_eq!(at, sent.load(Relaxed));
+        });
+        a.close();
+        b.close();
+    }
+}
+
+#[test]
+fn what_waits_is_counted_wherever_it_is() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    assert_eq!((a.flow.unread(), b.flow.unsent()), (Ok(0), Ok(0)));
+    b.send(&[1; 1000]).unwrap();
+    assert_eq!((a.flow.unread(), b.flow.unsent()), (Ok(1000), Ok(0)));
+    b.flow.send_by_linux(true).unwrap();
+    b.send(&[2; 500]).unwrap();
+    assert_eq!(a.flow.unread(), Ok(1500));
+    let mut got = [0; 1200];
+    assert_eq!(a.receive_with(&mut got, libc::MSG_WAITALL), Ok(1200));
+    assert_eq!(a.flow.unread(), Ok(300));
+}
+
+#[test]
+fn urgent_data_while_the_other_side_reads_goes_by_linux_and_the_rest_stays_in_order() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    a.send(b"before ").unwrap();
+    assert_eq!(a.send_with(b"!", libc::MSG_OOB), Ok(1));
+    a.send(b"after").unwrap();
+    let mut all = vec![];
+    while all.len() < 12 {
+        let mut got = [0; 20];
+        match b.receive(&mut got) {
+            Ok(bytes) => all.extend_from_slice(&got[..bytes]),
+            Err(Errno::AGAIN) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(all, b"before after");
+}
