@@ -190,10 +190,11 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
     const TCP: usize = index_of("tcp");
+    const TCP_SPIN: usize = index_of("tcp-spin");
 
     let tcp = values.get(TCP) != 0;
     if tcp {
-        service::begin(entry.library, tcp_service);
+        service::begin(entry.library, tcp_service, values.get(TCP_SPIN) != 0);
     }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);

@@ -144,8 +144,10 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
 
     let requested = matches.get_one::<PathBuf>("library").map(PathBuf::as_path);
     let library = library::find(requested);
-    let mut obstacles: Vec<String> =
-        [checks::obstacle(&loaded), library.as_ref().err().cloned()].into_iter().flatten().collect();
+    let mut obstacles: Vec<String> = [checks::obstacle(&loaded), library.as_ref().err().cloned()]
+        .into_iter()
+        .flatten()
+        .collect();
     let required = matches.get_flag("require");
     match userfaultfd::check() {
         // Rings need none.
