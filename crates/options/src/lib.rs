@@ -154,6 +154,15 @@ pub const OPTIONS: &[Spec] = &[
         help: "Let TCP connections to programs of this host that also run with --tcp go through shared memory",
     },
     Spec {
+        name: "tcp-spin",
+        env: "UNCOPY_TCP_SPIN",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Before a call sleeps over such a connection, look for bytes again and again for 10 us, where that has paid lately",
+    },
+    Spec {
         name: "follow-exec",
         env: "UNCOPY_FOLLOW_EXEC",
         kind: Kind::Flag,

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
 use uncopy_kernel::call::{syscall4, syscall6};
 use uncopy_kernel::critical;
-use uncopy_tcp_calls::Settings;
+use uncopy_tcp_calls::{Settings, Waiting};
 use uncopy_tcp_service::Options;
 
 /// The hidden subcommand.
@@ -29,8 +29,9 @@ struct Service {
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Connections within this host are heeded from now on. `library` is our own path; `name`, where tests give one, the service's.
-pub fn begin(library: &[u8], name: Option<String>) {
+/// Connections within this host are heeded from now on. `library` is our own path; `name`, where tests give one, the service's; `spins`: calls look
+/// again and again for a while before they sleep.
+pub fn begin(library: &[u8], name: Option<String>, spins: bool) {
     let name = name.unwrap_or_else(|| Options::of_this_user().name);
     let end = library.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
     let beside = |file: &[u8]| CString::new([&library[..end], file].concat()).ok();
@@ -41,6 +42,7 @@ pub fn begin(library: &[u8], name: Option<String>) {
     }
     PROCESS.tcp.begin(Settings {
         service: name,
+        waiting: if spins { Waiting::Adaptive } else { Waiting::Sleep },
         start,
         counters: PROCESS.space.counters(),
         sleeps: critical::forget_handlers,

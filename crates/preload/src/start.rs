@@ -207,6 +207,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
     const TCP: usize = index_of("tcp");
+    const TCP_SPIN: usize = index_of("tcp-spin");
 
     let asked = match values.get(COPIES) {
         options::COPIES_AUTO => Asked::Auto,
@@ -219,7 +220,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     }
     let tcp = values.get(TCP) != 0;
     if tcp {
-        service::begin(entry.library, places.tcp_service);
+        service::begin(entry.library, places.tcp_service, values.get(TCP_SPIN) != 0);
     }
     if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);

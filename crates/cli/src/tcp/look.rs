@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
+use procfs::net::TcpState;
 use uncopy_tcp_service::state::{Flow, Program, State};
 use uncopy_tcp_service::{Options, tell};
 
@@ -102,12 +103,12 @@ fn explain(name: &str, errno: i32) -> String {
     }
 }
 
-/// All TCP connections of this network namespace: their address and their peer's.
+/// All TCP connections of this network namespace that some program has: their address and their peer's.
 fn sockets() -> Option<BTreeSet<[SocketAddr; 2]>> {
     let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let v4 = procfs::net::tcp().ok()?;
     let v6 = procfs::net::tcp6().unwrap_or_default();
-    let all = v4.into_iter().chain(v6);
+    let all = v4.into_iter().chain(v6).filter(|socket| socket.state != TcpState::TimeWait);
     Some(all.map(|s| [plain(s.local_address), plain(s.remote_address)]).collect())
 }
 

@@ -23,3 +23,4 @@ pub mod wait;
 
 pub use numbers::{Found, What};
 pub use tcp::{Settings, Tcp};
+pub use uncopy_tcp_socket::Waiting;

@@ -1,12 +1,13 @@
 //! fork and exec: connections are shared with children, and handed to programs that know nothing of rings.
 //!
-//! unsafe: asks for a descriptor's flags; a list that lives from one fork handler to the next.
+//! unsafe: asks for a descriptor's flags; puts another file under a program's number; a list that lives from one fork handler to the next.
 
 use crate::numbers::What;
 use crate::sets::Epoll;
 use crate::tcp::{Connection, Tcp};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uncopy_kernel::critical;
@@ -136,22 +137,38 @@ impl Tcp {
             return;
         }
         let deadline = Instant::now() + PATIENCE;
+        let mut stand_ins: Vec<(Arc<Connection>, OwnedFd)> = vec![];
         for (fd, connection) in self.all().0 {
             // SAFETY: asks only.
             let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
             if flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC)) {
-                self.by_linux(&connection, deadline.saturating_duration_since(Instant::now()));
+                let patience = deadline.saturating_duration_since(Instant::now());
+                let known = stand_ins.iter().any(|(of, _)| Arc::ptr_eq(of, &connection));
+                // Nobody puts what lies unread into the socket: another one brings it.
+                if !known
+                    && !self.by_linux(&connection, patience)
+                    && let Ok(other) = connection.flow.stand_in()
+                {
+                    stand_ins.push((connection.clone(), other));
+                }
+                let found = stand_ins.iter().find(|(of, _)| Arc::ptr_eq(of, &connection));
+                if let Some((_, other)) = found {
+                    // SAFETY: the program's number, of a socket that it is about to hand on; it stays open.
+                    let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+                    let _ = rustix::io::dup2(other, &mut number);
+                }
             }
         }
     }
 
     /// Both directions are Linux's from now on, as far as that can be had.
-    pub(crate) fn by_linux(&self, connection: &Connection, patience: Duration) {
+    pub(crate) fn by_linux(&self, connection: &Connection, patience: Duration) -> bool {
         let flow = &connection.flow;
         if flow.is_attached() {
-            let _ = flow.by_linux(patience);
+            flow.by_linux(patience).unwrap_or(true)
         } else {
             flow.leave_to_linux(uncopy_tcp_socket::Reason::Forked);
+            true
         }
     }
 

@@ -12,13 +12,15 @@ use uncopy_counters::Counters;
 use uncopy_kernel::critical;
 use uncopy_kernel::descriptors::lift;
 use uncopy_kernel::lock::Lock;
-use uncopy_tcp_socket::{Context, Flow, Settings as OfContext};
+use uncopy_tcp_socket::{Context, Flow, Settings as OfContext, Waiting};
 
 /// What it needs of the process that it runs in.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The service's name.
     pub service: String,
+    /// How calls wait.
+    pub waiting: Waiting,
     /// Starts a service.
     pub start: fn(),
     /// Where it counts.
@@ -168,6 +170,7 @@ impl Tcp {
     fn make_context(&self) -> Option<Arc<Context>> {
         let settings = self.settings()?;
         let context = Context::new(OfContext {
+            waiting: settings.waiting,
             start: Some(settings.start),
             counters: settings.counters,
             ..OfContext::new(settings.service.clone())

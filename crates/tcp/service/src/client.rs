@@ -57,6 +57,17 @@ impl Client {
         protocol::send(self.socket.as_fd(), Message::Show { token }, &[socket])
     }
 
+    /// Has a socket relayed to what stands in for it: `bytes` of `first` come before what the socket still brings.
+    pub fn relay(
+        &self,
+        socket: BorrowedFd,
+        stand_in: BorrowedFd,
+        first: BorrowedFd,
+        bytes: u64,
+    ) -> Result<(), Errno> {
+        protocol::send(self.socket.as_fd(), Message::Relay { bytes }, &[socket, stand_in, first])
+    }
+
     /// There may be messages: one load.
     #[inline]
     pub fn has_news(&self) -> bool {

@@ -10,6 +10,7 @@
 //! | [`matching`] | ends that wait for their other end |
 //! | [`regions`] | which slots of which regions are whose |
 //! | [`ends`] | what a shown socket proves |
+//! | [`relay`] | the last resort of a program that executes another one over a ring that nobody takes back |
 //! | [`state`] | what is told of it all to who looks from outside |
 
 pub mod client;
@@ -17,6 +18,7 @@ pub mod ends;
 pub mod matching;
 pub mod protocol;
 pub mod regions;
+pub mod relay;
 pub mod server;
 pub mod state;
 

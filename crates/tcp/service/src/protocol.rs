@@ -157,6 +157,11 @@ pub enum Message {
         /// Words in it.
         words: u64,
     },
+    /// Program: with a socket, the other end of what stands in for it, and a memfd of so many bytes that come first ([`crate::relay`]).
+    Relay {
+        /// Bytes in it.
+        bytes: u64,
+    },
 }
 
 impl Message {
@@ -172,6 +177,7 @@ impl Message {
             Self::Gone { region } => [6, region, 0, 0, 0, 0],
             Self::Tell => [7, 0, 0, 0, 0, 0],
             Self::Told { words } => [8, words, 0, 0, 0, 0],
+            Self::Relay { bytes } => [9, bytes, 0, 0, 0, 0],
         }
     }
 
@@ -186,6 +192,7 @@ impl Message {
             6 => Self::Gone { region: a },
             7 => Self::Tell,
             8 => Self::Told { words: a },
+            9 => Self::Relay { bytes: a },
             _ => return None,
         })
     }
@@ -255,6 +262,7 @@ mod tests {
             Message::Gone { region: 7 },
             Message::Tell,
             Message::Told { words: 99 },
+            Message::Relay { bytes: 5 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }

@@ -4,6 +4,7 @@ use crate::ends::{self, EndName};
 use crate::matching::{Shown, Waiting};
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::Regions;
+use crate::relay;
 use crate::state::{self, State};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fs::MemfdFlags;
@@ -137,6 +138,8 @@ pub struct Service {
     waiting: Waiting,
     regions: Regions,
     since: SystemTime,
+    /// Held once more by each connection that is relayed.
+    relays: Arc<()>,
 }
 
 impl fmt::Debug for Service {
@@ -184,6 +187,7 @@ impl Service {
             waiting: Waiting::default(),
             regions: Regions::default(),
             since: SystemTime::now(),
+            relays: Arc::default(),
         })
     }
 
@@ -210,7 +214,8 @@ impl Service {
         }; 64];
         loop {
             let now = Instant::now();
-            let has_programs = self.programs.values().any(|program| !program.looks);
+            let has_programs = Arc::strong_count(&self.relays) > 1
+                || self.programs.values().any(|program| !program.looks);
             if has_programs {
                 idle_since = now;
             }
@@ -222,7 +227,11 @@ impl Service {
             if idle_ends.is_some_and(|end| end <= now) {
                 return Ok(());
             }
-            let until = [idle_ends, self.waiting.next()].into_iter().flatten().min();
+            // (A relay that ends does not say so.)
+            let relays_end = (Arc::strong_count(&self.relays) > 1)
+                .then(|| self.options.ends_idle.map(|patience| now + patience))
+                .flatten();
+            let until = [idle_ends, relays_end, self.waiting.next()].into_iter().flatten().min();
             let timeout = until.map(|until| {
                 let left = until.saturating_duration_since(now) + Duration::from_millis(1);
                 rustix::event::Timespec {
@@ -297,6 +306,11 @@ impl Service {
             }
             Ok((Message::Show { token }, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
                 self.shown(Shown { program: id, token }, &fds[0]);
+            }
+            Ok((Message::Relay { bytes }, fds)) if program.mailbox.is_some() => {
+                if let Ok(fds) = fds.try_into() {
+                    relay::start(fds, bytes, self.relays.clone());
+                }
             }
             Ok((Message::Tell, _)) => {
                 program.looks |= program.mailbox.is_none();

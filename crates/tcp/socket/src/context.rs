@@ -405,6 +405,14 @@ impl Context {
         }
     }
 
+    /// The conversation with the service; begun, if it was not.
+    pub(crate) fn any_client(&self) -> Option<Arc<Client>> {
+        match self.client() {
+            Found::Here(client) => Some(client),
+            _ => None,
+        }
+    }
+
     /// Gives up the rings that the other sides have asked for.
     #[inline]
     pub(crate) fn serve_asked(&self) {

@@ -7,7 +7,10 @@ use crate::flow::{Attached, Flow};
 use crate::kernel;
 use crate::receive;
 use crate::send;
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::phase::At;
@@ -112,6 +115,31 @@ impl Flow {
             }
         }
         Ok(all)
+    }
+
+    /// What stands in for the socket in a program that this process is about to execute, where [`Flow::by_linux`] said no: it brings what lies unread
+    /// in the ring, then what the socket brings, and takes what goes there. EBUSY: another process, too, holds this end, and may want to read
+    /// the ring.
+    pub fn stand_in(&self) -> Result<OwnedFd, Errno> {
+        let attached = self.attached().ok_or(Errno::NOTCONN)?;
+        let holders = attached.mapped.ends.processes(attached.slot).load(Acquire);
+        let process = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
+        // (After vfork the memory is the parent's, and so is the end.)
+        if holders != 1 || process != self.context.process() {
+            return Err(Errno::BUSY);
+        }
+        let client = self.context.any_client().ok_or(Errno::NOTCONN)?;
+        let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
+        let (program, stand_in) = socketpair(unix, stream, SocketFlags::CLOEXEC, None)?;
+        let memory = rustix::fs::memfd_create("uncopy-tcp-unread", MemfdFlags::CLOEXEC)?;
+        let unread = self.take_unread()?;
+        let mut done = 0;
+        while done < unread.len() {
+            done += rustix::io::pwrite(&memory, &unread[done..], done as u64)?;
+        }
+        client.relay(self.fd(), stand_in.as_fd(), memory.as_fd(), unread.len() as u64)?;
+        rustix::io::ioctl_fionbio(&program, self.is_nonblocking())?;
+        Ok(program)
     }
 
     /// The inward ring holds bytes.

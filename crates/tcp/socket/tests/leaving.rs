@@ -185,6 +185,33 @@ fn a_peer_that_has_finished_or_gone_cannot_take_back_and_its_bytes_stay() {
 }
 
 #[test]
+fn what_stands_in_for_the_socket_brings_what_nobody_takes_back_and_takes_what_goes_there() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(&[3; 100_000]).unwrap();
+    b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
+    let mut program = std::os::unix::net::UnixStream::from(a.flow.stand_in().unwrap());
+    let mut got = vec![];
+    program.read_to_end(&mut got).unwrap();
+    assert_eq!(got, vec![3; 100_000]);
+    program.write_all(b"answer").unwrap();
+    let mut got = [0; 6];
+    assert_eq!(b.receive_with(&mut got, libc::MSG_WAITALL), Ok(6));
+    assert_eq!(&got, b"answer");
+    a.close();
+    drop(program);
+    assert_eq!(b.receive(&mut got), Ok(0));
+
+    // Who shares it with a child leaves the ring to whoever reads it by the library.
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"unread").unwrap();
+    a.flow.before_fork();
+    assert_eq!(a.flow.stand_in().unwrap_err(), Errno::BUSY);
+}
+
+#[test]
 fn both_may_leave_at_once_with_bytes_unread_both_ways() {
     let service = service();
     let (x, y) = both(&service.name);

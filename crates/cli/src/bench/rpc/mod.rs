@@ -73,7 +73,7 @@ fn plans(args: &RpcArgs) -> Vec<Plan> {
 }
 
 fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
-    let wired = Wired::new(args.api)?;
+    let wired = Wired::new()?;
     let cores = cores::all()?;
     if args.wait.contains(&Wait::Spin) && cores.len() < 2 {
         return Err("both ends spin, and there is one core: add --wait sleep".into());
@@ -106,7 +106,12 @@ fn once(
     cores: &[usize],
     wired: &Wired,
 ) -> Outcome<Vec<(Side, Sample)>> {
-    let environment = [("UNCOPY_TCP", "yes"), ("UNCOPY_TCP_WAIT", plan.wait.name())];
+    let environment = [
+        ("UNCOPY_TCP", "yes"),
+        // Asleep is asleep. (Who spins does so itself, by calls that do not wait.)
+        ("UNCOPY_TCP_SPIN", "no"),
+        (uncopy_options::TCP_SERVICE, wired.service.as_str()),
+    ];
     let mut pairs = Vec::new();
     for side in Side::three_in_turn(repeat) {
         let uses_rings = side == Side::Uncopy && plan.api == Api::Rings;

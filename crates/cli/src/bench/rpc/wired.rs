@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use uncopy_tcp_service::{Options, Service, ServiceError, tell};
+use uncopy_tcp_service::{Options, Service, tell};
 
-use super::args::Api;
 use crate::Outcome;
 
 /// The service.
@@ -14,18 +13,14 @@ pub struct Wired {
 }
 
 impl Wired {
-    /// One of our own, or this user's where one runs: programs under the library know no other.
-    pub fn new(api: Api) -> Outcome<Self> {
-        let mut options = Options { ends_idle: None, ..Options::of_this_user() };
-        if api == Api::Rings {
-            options.name = format!("{}-bench-{}", options.name, std::process::id());
-        }
-        let service = options.name.clone();
-        match Service::bind(options) {
-            Ok(bound) => drop(std::thread::spawn(move || bound.run())),
-            Err(ServiceError::Running(_)) => {}
-            Err(why) => return Err(format!("cannot start the TCP service ({why})")),
-        }
+    /// One of our own, which ends with us.
+    pub fn new() -> Outcome<Self> {
+        let user = Options::of_this_user();
+        let service = format!("{}-bench-{}", user.name, std::process::id());
+        let options = Options { name: service.clone(), ends_idle: None, ..user };
+        let bound =
+            Service::bind(options).map_err(|e| format!("cannot start the TCP service ({e})"))?;
+        std::thread::spawn(move || bound.run());
         Ok(Self { service })
     }
 
