@@ -26,6 +26,11 @@ impl Inbox {
         self.some.store(true, Release);
     }
 
+    /// There is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        !self.some.load(Acquire)
+    }
+
     /// Hands all of them to `each`, in their order.
     #[inline]
     pub fn take(&self, mut each: impl FnMut(u32)) {

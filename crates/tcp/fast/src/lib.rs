@@ -8,11 +8,18 @@
 //! | [`spin`] | a lock that is held for some ten nanoseconds |
 //! | [`inbox`] | what others ask a lane to send |
 //! | [`shared`] | all flows, and the views of them that threads have |
+//! | [`service`] | the threads: lanes over wires, the slow path |
+//! | [`nap`] | how a thread sleeps and is woken |
+//! | [`proportion`] | how many lanes run |
 //! | `sync` | atomics, or loom's |
 
 pub mod inbox;
+pub mod nap;
+pub mod proportion;
+pub mod service;
 pub mod shared;
 pub mod spin;
 mod sync;
 
+pub use service::{Applications, Service};
 pub use shared::{Shared, View};

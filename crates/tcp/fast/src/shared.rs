@@ -55,6 +55,17 @@ impl Shared {
     pub fn collect(&self, number: usize, lane: &mut Lane<View<'_>>) {
         self.inboxes[number].take(|slot| lane.woken(slot));
     }
+
+    /// The lane that touched the flow of `slot` last.
+    pub fn home(&self, slot: u32) -> usize {
+        let home = usize::from(self.homes[slot as usize].load(Relaxed));
+        home.min(self.inboxes.len() - 1)
+    }
+
+    /// Nobody wants anything of this lane sent.
+    pub fn is_idle(&self, number: usize) -> bool {
+        self.inboxes[number].is_empty()
+    }
 }
 
 /// The flows, as one thread sees them.
@@ -107,8 +118,7 @@ impl Flows for View<'_> {
         if self.lane.is_some() {
             return false;
         }
-        let home = usize::from(self.shared.homes[slot as usize].load(Relaxed));
-        self.shared.inboxes[home.min(self.shared.inboxes.len() - 1)].push(slot);
+        self.shared.inboxes[self.shared.home(slot)].push(slot);
         true
     }
 }
