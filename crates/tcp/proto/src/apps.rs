@@ -3,6 +3,8 @@
 use crate::actions::Refusal;
 use crate::config::Limits;
 use crate::time::{MILLISECOND, Nanos, SECOND, Time};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// How much of its rate an application may send at once.
 const BURST: Nanos = MILLISECOND;
@@ -12,7 +14,50 @@ struct App {
     limits: Limits,
     connections: u32,
     buffers: u64,
-    next_send: Time,
+}
+
+/// What each application may send. All who send look here.
+pub struct Rates(Box<[Rate]>);
+
+struct Rate {
+    /// Bytes a second; 0: any number.
+    rate: AtomicU64,
+    /// When what it has sent is paid for.
+    next: AtomicU64,
+}
+
+impl Rates {
+    /// For so many applications, without limits.
+    pub fn new(count: usize) -> Rates {
+        let rate = |_| Rate { rate: AtomicU64::new(0), next: AtomicU64::new(0) };
+        Rates((0..count).map(rate).collect())
+    }
+
+    pub(crate) fn set(&self, app: u16, rate: Option<u64>) {
+        self.0[usize::from(app)].rate.store(rate.map_or(0, |rate| rate.max(1)), Relaxed);
+    }
+
+    /// From when on it may send, where that is not now.
+    #[inline]
+    pub(crate) fn wait(&self, app: u16, now: Time) -> Option<Time> {
+        let app = &self.0[usize::from(app)];
+        if app.rate.load(Relaxed) == 0 {
+            return None;
+        }
+        let next = Time(app.next.load(Relaxed));
+        (next > now + BURST).then(|| Time(next.0 - BURST))
+    }
+
+    /// It sent so many bytes.
+    #[inline]
+    pub(crate) fn sent(&self, app: u16, now: Time, bytes: u32) {
+        let app = &self.0[usize::from(app)];
+        if let Some(cost) = (u64::from(bytes) * SECOND).checked_div(app.rate.load(Relaxed)) {
+            let later = |next: u64| Some((Time(next).max(now) + cost).0);
+            // It never refuses.
+            let _ = app.next.fetch_update(Relaxed, Relaxed, later);
+        }
+    }
 }
 
 /// All of them.
@@ -48,22 +93,5 @@ impl Apps {
         let app = &mut self.0[usize::from(app)];
         app.connections -= 1;
         app.buffers -= buffers;
-    }
-
-    /// From when on it may send, where that is not now.
-    #[inline]
-    pub fn wait(&self, app: u16, now: Time) -> Option<Time> {
-        let app = &self.0[usize::from(app)];
-        (app.limits.rate.is_some() && app.next_send > now + BURST)
-            .then(|| Time(app.next_send.0 - BURST))
-    }
-
-    /// It sent so many bytes.
-    #[inline]
-    pub fn sent(&mut self, app: u16, now: Time, bytes: u32) {
-        let app = &mut self.0[usize::from(app)];
-        if let Some(rate) = app.limits.rate {
-            app.next_send = app.next_send.max(now) + u64::from(bytes) * SECOND / rate.max(1);
-        }
     }
 }

@@ -4,6 +4,7 @@ use crate::congestion::Algorithm;
 use crate::time::{MICROSECOND, MILLISECOND, Nanos, SECOND};
 use core::net::Ipv4Addr;
 use core::ops::RangeInclusive;
+use siphasher::sip::SipHasher13;
 
 /// What holds for all connections of an [`Endpoint`](crate::Endpoint).
 #[derive(Clone, Debug)]
@@ -49,6 +50,14 @@ pub struct Config {
     pub retries: u8,
     /// The ports of outgoing connections that name none: Linux's.
     pub ports: RangeInclusive<u16>,
+}
+
+impl Config {
+    /// Each use of the secret has a key of its own.
+    pub(crate) fn key(&self, what: &[u8]) -> SipHasher13 {
+        let master = SipHasher13::new_with_key(&self.secret);
+        SipHasher13::new_with_keys(master.hash(what), master.hash(&[what, b"2"].concat()))
+    }
 }
 
 impl Default for Config {

@@ -1,22 +1,22 @@
-//! The whole: it owns the flows, finds the one a segment is for, lets the fast path handle it, and hands the rest to the slow path.
+//! The whole: a [`Lane`] of the fast path and the slow path over the same flows. Alone it is all there is; beside lanes on other threads it is
+//! the slow path.
 //!
 //! Segments go in one by one ([`Endpoint::segment`]); what they cause goes out at once where each answer counts, and else in
 //! [`Endpoint::poll`], which a caller calls after each batch, and whenever the moment has come that it named.
 
-use crate::actions::{Actions, Event, FlowId, Refusal};
+use crate::actions::{Actions, FlowId, Refusal};
 use crate::apps::Apps;
 use crate::config::{Config, Limits};
 use crate::conn::{Conn, NONE, State, Timer, Totals};
-use crate::flow::{Exception, Flow, PACING_TICK, Received, Terms, Transmit, flag};
+use crate::flow::{Exception, Flow, Received, Terms, flag};
+use crate::flows::{Flows, Own};
+use crate::lane::{Lane, Left};
 use crate::listeners::Listeners;
 use crate::segment::{Segment, Tuple};
 use crate::seq::Seq;
-use crate::table::Table;
 use crate::time::{Nanos, Now, Time};
 use crate::wheel::Wheel;
-use core::net::Ipv4Addr;
 use siphasher::sip::SipHasher13;
-use std::collections::VecDeque;
 
 /// Ticks of the slow path's wheel: 65 us. Control intervals are 100 us at the least.
 const CONTROL_TICK: u32 = 16;
@@ -74,17 +74,13 @@ fn control_tick(config: &Config) -> u32 {
 }
 
 /// See the [module's documentation](self).
-pub struct Endpoint {
+pub struct Endpoint<F = Own> {
     pub(crate) config: Config,
     pub(crate) key: SipHasher13,
-    pub(crate) flows: Box<[Flow]>,
+    pub(crate) lane: Lane<F>,
     pub(crate) conns: Box<[Conn]>,
     pub(crate) free: Vec<u32>,
-    pub(crate) table: Table,
     pub(crate) timers: Wheel,
-    pub(crate) pacing: Wheel,
-    /// Flows that may have something to send; each at most once.
-    ready: VecDeque<u32>,
     pub(crate) listeners: Listeners,
     pub(crate) apps: Apps,
     pub(crate) counters: Counters,
@@ -96,44 +92,28 @@ pub struct Endpoint {
 impl Endpoint {
     /// With all the memory that it will ever use, but for listeners.
     pub fn new(config: Config) -> Endpoint {
-        let nobody = Terms {
-            tuple: Tuple {
-                local_ip: Ipv4Addr::UNSPECIFIED,
-                local_port: 0,
-                peer_ip: Ipv4Addr::UNSPECIFIED,
-                peer_port: 0,
-            },
-            route: 0,
-            app: 0,
-            generation: 0,
-            opaque: 0,
-            context: 0,
-            iss: Seq(0),
-            irs: Seq(0),
-            rcv_bits: 6,
-            snd_bits: 6,
-            rcv_shift: 0,
-            snd_shift: 0,
-            mss: 0,
-            flags: 0,
-            ts_recent: 0,
-            window: 0,
-        };
+        let flows = Own::new(&config);
+        Endpoint::over(config, flows)
+    }
+
+    /// The flow itself: for the fast path's functions, and for a look.
+    pub fn flow(&mut self, flow: FlowId) -> Result<&mut Flow, Refusal> {
+        let slot = self.slot(flow)?;
+        Ok(self.lane.flows.at(slot as u32))
+    }
+}
+
+impl<F: Flows> Endpoint<F> {
+    /// Over `flows` that others may use too: then it is the slow path, and what it does with a flow is done under that flow's lock until
+    /// [`leave`](Self::leave).
+    pub fn over(config: Config, flows: F) -> Endpoint<F> {
         let capacity = config.flows;
-        // Each use of the secret has a key of its own.
-        let master = SipHasher13::new_with_key(&config.secret);
-        let derive = |what: &[u8]| {
-            SipHasher13::new_with_keys(master.hash(what), master.hash(&[what, b"2"].concat()))
-        };
         Endpoint {
-            key: derive(b"numbers"),
-            flows: (0..capacity).map(|_| Flow::new(&nobody)).collect(),
-            conns: (0..capacity).map(|_| Conn::empty(nobody)).collect(),
+            key: config.key(b"numbers"),
+            lane: Lane::new(&config, flows),
+            conns: (0..capacity).map(|_| Conn::empty(Terms::NOBODY)).collect(),
             free: (0..capacity as u32).rev().collect(),
-            table: Table::new(capacity, derive(b"table")),
             timers: Wheel::new(capacity, control_tick(&config)),
-            pacing: Wheel::new(capacity, PACING_TICK),
-            ready: VecDeque::with_capacity(capacity),
             listeners: Listeners::new(),
             apps: Apps::new(config.apps),
             counters: Counters::default(),
@@ -144,17 +124,20 @@ impl Endpoint {
     }
 
     pub(crate) fn now(&self, time: Time) -> Now {
-        Now::new(time, self.config.stamp_offset)
+        self.lane.now(time)
     }
 
-    pub(crate) fn id(&self, slot: u32) -> FlowId {
-        FlowId { slot, generation: self.flows[slot as usize].generation }
+    pub(crate) fn id(&mut self, slot: u32) -> FlowId {
+        self.lane.id(slot)
     }
 
     /// The slot of `flow`, if the application may still name it.
-    pub(crate) fn slot(&self, flow: FlowId) -> Result<usize, Refusal> {
+    pub(crate) fn slot(&mut self, flow: FlowId) -> Result<usize, Refusal> {
         let slot = flow.slot as usize;
-        let state = self.flows.get(slot).ok_or(Refusal::NoSuchFlow)?;
+        if slot >= self.conns.len() {
+            return Err(Refusal::NoSuchFlow);
+        }
+        let state = self.lane.flows.at(flow.slot);
         let over = || matches!(self.conns[slot].state, State::Closed | State::TimeWait);
         if state.generation != flow.generation || (!state.has(flag::FAST) && over()) {
             return Err(Refusal::NoSuchFlow);
@@ -163,8 +146,13 @@ impl Endpoint {
     }
 
     /// The slot of the connection between these ends.
-    pub(crate) fn find(&self, tuple: &Tuple) -> Option<u32> {
-        self.table.find(tuple, |slot| self.flows[slot as usize].tuple() == *tuple)
+    pub(crate) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
+        self.lane.find(tuple)
+    }
+
+    /// Lets go of the flow that is held. To be called after each use where others use the flows too.
+    pub fn leave(&mut self) {
+        self.lane.flows.leave();
     }
 
     /// A segment arrived by `route`. False if it is for nobody here (it may be the kernel's).
@@ -180,12 +168,7 @@ impl Endpoint {
         let Some(slot) = self.find(&segment.tuple) else {
             return self.stranger(now, route, segment, out);
         };
-        let flow = &mut self.flows[slot as usize];
-        if flow.must_acknowledge_before(segment) {
-            let answer = flow.acknowledge(now);
-            out.send(Some(self.id(slot)), &answer);
-        }
-        match self.flows[slot as usize].receive(now, segment) {
+        match self.lane.receive(now, slot, segment, out) {
             Ok(received) => self.received(now, slot, &received, out),
             Err(exception) => self.exception(now, slot, route, segment, exception, out),
         }
@@ -201,47 +184,34 @@ impl Endpoint {
         received: &Received,
         out: &mut impl Actions,
     ) {
-        let id = self.id(slot);
         if received.readable > 0
-            && !self.flows[slot as usize].has(flag::FAST)
+            && !self.lane.flows.at(slot).has(flag::FAST)
             && self.conns[slot as usize].app_closed
         {
             // Nobody will read it: the peer has to know (RFC 1122, 4.2.2.13).
             return self.reset(now, slot, Some(crate::actions::Reason::Unread), true, out);
         }
-        if let Some(place) = received.place {
-            out.place(id, place);
-        }
-        if received.readable > 0 {
-            out.event(id, Event::Readable(received.readable));
-        }
-        if received.acked > 0 {
-            out.event(id, Event::Acked(received.acked));
-        }
-        let flow = &mut self.flows[slot as usize];
-        if flow.has(flag::FIN_SEEN | flag::FIN_QUEUED) && self.fins(now, slot, out) {
+        self.lane.tell(slot, received, out);
+        if self.lane.flows.at(slot).has(flag::FIN_SEEN | flag::FIN_QUEUED)
+            && self.fins(now, slot, out)
+        {
             return;
         }
-        let flow = &mut self.flows[slot as usize];
-        if received.ack_now {
-            let answer = flow.acknowledge(now);
-            out.send(Some(id), &answer);
-        } else if received.late {
-            self.challenge(now, slot, false, out);
-        }
-        let flow = &mut self.flows[slot as usize];
-        if received.sendable || flow.has(flag::ACK_DUE) {
-            self.ready(slot);
-        }
+        let left = self.lane.answer(now, slot, received, out);
+        self.left(now, slot, left, out);
     }
 
     /// It may have something to send.
     #[inline]
     pub(crate) fn ready(&mut self, slot: u32) {
-        let flow = &mut self.flows[slot as usize];
-        if !flow.has(flag::READY) {
-            flow.set(flag::READY);
-            self.ready.push_back(slot);
+        let flow = self.lane.flows.at(slot);
+        if flow.has(flag::READY) {
+            return;
+        }
+        flow.set(flag::READY);
+        // What is not the fast path's no other lane would send.
+        if !(flow.has(flag::FAST) && self.lane.flows.wake(slot)) {
+            self.lane.ready.push_back(slot);
         }
     }
 
@@ -252,95 +222,73 @@ impl Endpoint {
         while let Some(slot) = self.timers.pop(time.0) {
             self.timer(now, slot, out);
         }
-        while let Some(slot) = self.pacing.pop(time.0) {
-            self.ready(slot);
-        }
-        let mut left = budget;
-        while left > 0
-            && let Some(slot) = self.ready.pop_front()
+        self.lane.paced(time);
+        let mut room = budget;
+        while room > 0
+            && let Some(slot) = self.lane.ready.pop_front()
         {
-            self.flows[slot as usize].unset(flag::READY);
-            left -= self.drain(now, slot, left, out).min(left);
+            use State::{Closed, SynReceived, SynSent, TimeWait};
+            let flow = self.lane.flows.at(slot);
+            flow.unset(flag::READY);
+            let data = flow.has(flag::FAST)
+                || !matches!(
+                    self.conns[slot as usize].state,
+                    Closed | SynSent | SynReceived | TimeWait
+                );
+            let (sent, left) = self.lane.drain(now, slot, room, data, out);
+            room -= sent.min(room);
+            self.left(now, slot, left, out);
         }
-        if !self.ready.is_empty() {
+        if !self.lane.ready.is_empty() {
             return Some(time);
         }
-        [self.timers.next_due(), self.pacing.next_due()]
+        [self.timers.next_due(), self.lane.pacing.next_due()]
             .into_iter()
             .flatten()
             .min()
             .map(|due| Time(due).max(time))
     }
 
-    /// Sends what this flow may send, at most its turn. Says how many segments that were.
-    fn drain(&mut self, now: Now, slot: u32, left: usize, out: &mut impl Actions) -> usize {
-        let index = slot as usize;
-        let id = self.id(slot);
-        let turn = left.min(self.config.turn as usize);
-        let most = self.config.most;
-        let mut sent = 0;
-        let silent = |conn: &Conn| {
-            use State::{Closed, SynReceived, SynSent, TimeWait};
-            matches!(conn.state, Closed | SynSent | SynReceived | TimeWait)
-        };
-        if self.flows[index].has(flag::FAST) || !silent(&self.conns[index]) {
-            loop {
-                if sent == turn {
-                    self.ready(slot);
-                    break;
-                }
-                let flow = &mut self.flows[index];
-                if let Some(wait) = self.apps.wait(flow.app, now.time) {
-                    self.pacing.set(slot, wait.0);
-                    break;
-                }
-                match flow.transmit(now, most) {
-                    Transmit::Segment(segment) => {
-                        let app = flow.app;
-                        self.apps.sent(app, now.time, segment.payload.len);
-                        out.send(Some(id), &segment);
-                        sent += 1;
-                    }
-                    Transmit::Wait(until) => {
-                        self.pacing.set(slot, until.0);
-                        break;
-                    }
-                    Transmit::Nothing => break,
-                    Transmit::Closed => {
-                        self.persist(now, slot);
-                        break;
-                    }
-                }
-            }
-            if sent > 0 {
-                self.watch(now, slot);
-            }
+    /// Does what a [`Lane`] left of a flow. (What that was about may be over by now: then nothing happens, or nothing that matters.)
+    pub fn attend(&mut self, time: Time, slot: u32, left: Left, out: &mut impl Actions) {
+        if !matches!(self.conns[slot as usize].state, State::Closed | State::TimeWait) {
+            let now = self.now(time);
+            self.left(now, slot, left, out);
         }
-        let flow = &mut self.flows[index];
-        if flow.has(flag::ACK_DUE) {
-            let answer = flow.acknowledge(now);
-            out.send(Some(id), &answer);
-            sent += 1;
+    }
+
+    #[inline]
+    fn left(&mut self, now: Now, slot: u32, left: Left, out: &mut impl Actions) {
+        if left == Left::NOTHING {
+            return;
         }
-        sent
+        if left.any(Left::WATCH) {
+            self.watch(now, slot);
+        }
+        if left.any(Left::CLOSED) {
+            self.persist(now, slot);
+        }
+        if left.any(Left::LATE) {
+            self.challenge(now, slot, false, out);
+        }
+        if left.any(Left::SEND) {
+            self.ready(slot);
+        }
+        if left.any(Left::FINS) {
+            self.fins(now, slot, out);
+        }
     }
 
     /// Something is on the way: its acknowledgement is looked for from now on.
     #[inline]
     fn watch(&mut self, now: Now, slot: u32) {
-        let flow = &mut self.flows[slot as usize];
-        if flow.has(flag::WATCHED) {
-            return;
-        }
-        flow.set(flag::WATCHED);
         let conn = &mut self.conns[slot as usize];
         if conn.due(Timer::Persist) != Time::NEVER {
             conn.set_due(Timer::Persist, Time::NEVER);
             conn.tries = 0;
         }
         if conn.due(Timer::Control) == Time::NEVER {
-            let flow = &mut self.flows[slot as usize];
-            conn.stalled = (flow.snd_una, now.time, 0);
+            conn.stalled = (self.lane.flows.at(slot).snd_una, now.time, 0);
             conn.last_control = now.time;
             let due = now.time + self.interval(slot);
             self.arm(slot, Timer::Control, due);
@@ -348,11 +296,11 @@ impl Endpoint {
     }
 
     /// Two round trips (TAS, 3.2.2).
-    pub(crate) fn interval(&self, slot: u32) -> Nanos {
+    pub(crate) fn interval(&mut self, slot: u32) -> Nanos {
         if let Some(interval) = self.config.control {
             return interval;
         }
-        let rtt = u64::from(self.flows[slot as usize].rtt) * 1000;
+        let rtt = u64::from(self.lane.flows.at(slot).rtt) * 1000;
         (2 * rtt).max(self.config.control_min)
     }
 
@@ -376,7 +324,9 @@ impl Endpoint {
 
     /// What the application may use from now on; connections that it has stay.
     pub fn set_limits(&mut self, app: u16, limits: Limits) -> Result<(), Refusal> {
-        self.apps.set_limits(app, limits)
+        self.apps.set_limits(app, limits)?;
+        self.lane.flows.rates().set(app, limits.rate);
+        Ok(())
     }
 
     /// The connections of an application and the bytes of their buffers.
@@ -396,41 +346,33 @@ impl Endpoint {
 
     /// Deadlines that are set: connections' timers, and flows that wait for their rate.
     pub fn deadlines(&self) -> (usize, usize) {
-        (self.timers.len(), self.pacing.len())
-    }
-
-    /// The flow itself: for the fast path's functions, and for a look.
-    pub fn flow(&mut self, flow: FlowId) -> Result<&mut Flow, Refusal> {
-        let slot = self.slot(flow)?;
-        Ok(&mut self.flows[slot])
+        (self.timers.len(), self.lane.pacing.len())
     }
 
     /// The connection between these ends, whatever its state.
-    pub fn state_of(&self, tuple: &Tuple) -> State {
+    pub fn state_of(&mut self, tuple: &Tuple) -> State {
         self.find(tuple).map_or(State::Closed, |slot| self.conns[slot as usize].state)
     }
 
     /// The connection's state.
-    pub fn state(&self, flow: FlowId) -> State {
-        match self.flows.get(flow.slot as usize) {
-            Some(state) if state.generation == flow.generation => {
-                self.conns[flow.slot as usize].state
-            }
-            _ => State::Closed,
-        }
+    pub fn state(&mut self, flow: FlowId) -> State {
+        let Some(conn) = self.conns.get(flow.slot as usize) else { return State::Closed };
+        let same = self.lane.flows.at(flow.slot).generation == flow.generation;
+        if same { conn.state } else { State::Closed }
     }
 
     /// What a segment of the peer's would have: the number that we expect, what it would acknowledge if it had everything, its latest stamp.
     /// For tests that forge such segments.
-    pub fn expected(&self, flow: FlowId) -> Option<(Seq, Seq, u32)> {
-        let flow = &self.flows[self.slot(flow).ok()?];
+    pub fn expected(&mut self, flow: FlowId) -> Option<(Seq, Seq, u32)> {
+        let slot = self.slot(flow).ok()?;
+        let flow = self.lane.flows.at(slot as u32);
         Some((flow.rcv_nxt, flow.snd_max, flow.ts_recent))
     }
 
     /// What the connection is like.
-    pub fn info(&self, flow: FlowId) -> Result<Info, Refusal> {
+    pub fn info(&mut self, flow: FlowId) -> Result<Info, Refusal> {
         let slot = self.slot(flow)?;
-        let (flow, conn) = (&self.flows[slot], &self.conns[slot]);
+        let (flow, conn) = (self.lane.flows.at(slot as u32), &self.conns[slot]);
         Ok(Info {
             tuple: flow.tuple(),
             state: conn.state,

@@ -15,26 +15,30 @@
 //! | [`wire`] | its bytes: Ethernet, IPv4, TCP, options, checksums |
 //! | [`intervals`] | a few runs of numbers: what came out of order |
 //! | [`flow`] | **the fast path**: a connection in two cache lines, receive and transmit |
-//! | [`endpoint`] | the top: finds the flow of a segment, drains what is ready |
+//! | [`flows`] | where flows are kept: for one thread, or for several |
+//! | [`lane`] | a core's part of the fast path: finds the flow of a segment, drains what is ready |
+//! | [`endpoint`] | the top: a lane and the slow path |
 //! | [`slow`] | **the slow path**: handshakes, ends, resets, timers, path MTU, commands |
 //! | [`congestion`] | DCTCP and TIMELY by rate, Reno and CUBIC by window |
 //! | [`conn`] | what only the slow path knows of a connection; the states |
 //! | `listeners`, `cookie` | who listens; SYN floods |
-//! | `apps` | what each application may use |
+//! | [`apps`] | what each application may use |
 //! | [`table`] | from four numbers to a slot |
 //! | [`wheel`] | timers |
 //! | [`config`], [`actions`] | what goes in beside segments, what comes out |
 #![forbid(unsafe_code)]
 
 pub mod actions;
-mod apps;
+pub mod apps;
 pub mod config;
 pub mod congestion;
 pub mod conn;
 mod cookie;
 pub mod endpoint;
 pub mod flow;
+pub mod flows;
 pub mod intervals;
+pub mod lane;
 mod listeners;
 pub mod segment;
 pub mod seq;
@@ -49,6 +53,7 @@ pub use config::{Config, Connect, FlowOptions, KeepAlive, Limits, Listen};
 pub use congestion::Algorithm;
 pub use conn::State;
 pub use endpoint::{Counters, Endpoint, Info};
+pub use lane::{Lane, Left};
 pub use segment::{Outgoing, Segment};
 pub use seq::Seq;
 pub use time::Time;

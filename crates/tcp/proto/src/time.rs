@@ -47,6 +47,16 @@ impl Add<Nanos> for Time {
     }
 }
 
+/// How far the clocks of two threads, each taken once for a batch, may be apart: a second in microseconds, a quarter of an hour in milliseconds.
+const APART: u32 = 1 << 20;
+
+/// From `then` to `now`, which both wrap; nothing where `then` lies a little ahead, because another thread took its time later.
+#[inline]
+pub(crate) fn elapsed(now: u32, then: u32) -> u32 {
+    let span = now.wrapping_sub(then);
+    if span > u32::MAX - APART { 0 } else { span }
+}
+
 /// The moment of a batch of segments, in the units that the fast path wants: made once, used for all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {

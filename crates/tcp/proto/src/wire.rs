@@ -227,6 +227,11 @@ fn options_len(segment: &Outgoing) -> usize {
     stamp + sack + syn
 }
 
+/// How long the headers of `segment` are.
+pub fn headers_len(segment: &Outgoing) -> usize {
+    Ethernet2Header::LEN + Ipv4Header::MIN_LEN + TcpHeader::MIN_LEN + options_len(segment)
+}
+
 /// Writes the headers of `segment` to the front of `frame`, which has room for them, and says how long they are; the payload goes behind
 /// them. With [`Checksums::Software`], [`seal`] has to follow.
 #[inline]

@@ -14,8 +14,8 @@ const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
 
 /// A segment of host 0's connection `id` to host 1, just as the latter expects it.
-fn forged(pair: &Pair, b: FlowId) -> Segment {
-    let endpoint = &pair.hosts[1].endpoint;
+fn forged(pair: &mut Pair, b: FlowId) -> Segment {
+    let endpoint = &mut pair.hosts[1].endpoint;
     let (seq, ack, stamp) = endpoint.expected(b).expect("the connection is there");
     Segment {
         tuple: endpoint.info(b).expect("the connection is there").tuple,
@@ -31,7 +31,7 @@ fn forged(pair: &Pair, b: FlowId) -> Segment {
     }
 }
 
-fn states(pair: &Pair, a: FlowId, b: FlowId) -> (State, State) {
+fn states(pair: &mut Pair, a: FlowId, b: FlowId) -> (State, State) {
     (pair.hosts[0].endpoint.state(a), pair.hosts[1].endpoint.state(b))
 }
 
@@ -50,7 +50,7 @@ fn answers(pair: &mut Pair, segment: &Segment) -> Vec<uncopy_tcp_proto::Outgoing
 fn listening_a_syn_makes_a_connection_with_all_that_both_can() {
     let mut pair = Pair::plain();
     let (a, b) = pair.established(FlowOptions::default());
-    assert_eq!(states(&pair, a, b), (State::Established, State::Established));
+    assert_eq!(states(&mut pair, a, b), (State::Established, State::Established));
     for (host, id) in [(0, a), (1, b)] {
         let info = pair.hosts[host].endpoint.info(id).unwrap();
         assert_eq!(info.agreed, (true, true, true));
@@ -92,7 +92,7 @@ fn both_syns_cross_and_one_connection_comes_of_it() {
     let a = pair.hosts[0].connect(now, &connect(A, 1111, B, 2222));
     let b = pair.hosts[1].connect(now, &connect(B, 2222, A, 1111));
     pair.run(10 * MILLISECOND);
-    assert_eq!(states(&pair, a, b), (State::Established, State::Established));
+    assert_eq!(states(&mut pair, a, b), (State::Established, State::Established));
     let now = pair.now;
     pair.hosts[0].write(now, a, b"x");
     pair.hosts[1].write(now, b, b"y");
@@ -145,7 +145,7 @@ fn one_side_closes_and_the_other_goes_on_sending() {
     pair.hosts[0].endpoint.shutdown(a).unwrap();
     pair.hosts[0].poll_at = Some(pair.now);
     pair.run(MILLISECOND);
-    assert_eq!(states(&pair, a, b), (State::FinWait2, State::CloseWait));
+    assert_eq!(states(&mut pair, a, b), (State::FinWait2, State::CloseWait));
     assert!(pair.hosts[1].socket(b).eof);
     assert_eq!(pair.hosts[0].endpoint.write(a, 1), Err(Refusal::WrongState));
     let now = pair.now;
@@ -158,7 +158,7 @@ fn one_side_closes_and_the_other_goes_on_sending() {
     pair.run(MILLISECOND);
     assert_eq!(pair.hosts[0].end(a), Some(Event::Closed));
     assert_eq!(pair.hosts[1].end(b), Some(Event::Closed));
-    assert_eq!(states(&pair, a, b), (State::TimeWait, State::Closed));
+    assert_eq!(states(&mut pair, a, b), (State::TimeWait, State::Closed));
     pair.run(61 * SECOND);
     assert_eq!(pair.hosts[0].endpoint.used(), 0);
 }
@@ -172,14 +172,14 @@ fn both_close_at_once_and_both_wait() {
         pair.hosts[host].poll_at = Some(pair.now);
     }
     pair.run(MILLISECOND);
-    assert_eq!(states(&pair, a, b), (State::TimeWait, State::TimeWait));
+    assert_eq!(states(&mut pair, a, b), (State::TimeWait, State::TimeWait));
 }
 
 #[test]
 fn time_wait_answers_a_fin_that_comes_again() {
     let mut pair = Pair::plain();
     let (a, b) = pair.established(FlowOptions::default());
-    let fin = Segment { flags: Flags::ACK.with(Flags::FIN), ..forged(&pair, b) };
+    let fin = Segment { flags: Flags::ACK.with(Flags::FIN), ..forged(&mut pair, b) };
     for (host, id) in [(1, b), (0, a)] {
         pair.hosts[host].endpoint.shutdown(id).unwrap();
         pair.hosts[host].poll_at = Some(pair.now);
@@ -225,7 +225,7 @@ fn time_wait_gives_its_slot_to_a_new_connection_when_none_is_left() {
 fn established_a_reset_is_believed_only_with_the_very_next_number() {
     let mut pair = Pair::plain();
     let (_, b) = pair.established(FlowOptions::default());
-    let next = forged(&pair, b);
+    let next = forged(&mut pair, b);
     let reset = |seq| Segment { flags: Flags::RST, seq, ..next };
     // In the window but not next: a question back (RFC 5961). The second within half a second gets none.
     let answer = answers(&mut pair, &reset(next.seq + 100));
@@ -244,7 +244,7 @@ fn established_a_reset_is_believed_only_with_the_very_next_number() {
 fn established_a_syn_is_questioned_and_changes_nothing() {
     let mut pair = Pair::plain();
     let (_, b) = pair.established(FlowOptions::default());
-    let next = forged(&pair, b);
+    let next = forged(&mut pair, b);
     let answer = answers(&mut pair, &Segment { flags: Flags::SYN, ..next });
     assert_eq!((answer.len(), answer[0].flags, answer[0].ack), (1, Flags::ACK, next.seq));
     assert_eq!(pair.hosts[1].endpoint.state(b), State::Established);
@@ -254,7 +254,7 @@ fn established_a_syn_is_questioned_and_changes_nothing() {
 fn established_what_acknowledges_the_future_is_questioned() {
     let mut pair = Pair::plain();
     let (_, b) = pair.established(FlowOptions::default());
-    let next = forged(&pair, b);
+    let next = forged(&mut pair, b);
     let answer = answers(&mut pair, &Segment { ack: next.ack + 1, payload: 3, ..next });
     assert_eq!((answer.len(), answer[0].ack), (1, next.seq));
     assert_eq!(pair.hosts[1].socket(b).arrived, 0);
@@ -264,7 +264,7 @@ fn established_what_acknowledges_the_future_is_questioned() {
 fn established_an_old_timestamp_is_no_data() {
     let mut pair = Pair::plain();
     let (_, b) = pair.established(FlowOptions::default());
-    let next = forged(&pair, b);
+    let next = forged(&mut pair, b);
     let old = next.stamp.map(|(value, _)| (value.wrapping_sub(1), 0));
     answers(&mut pair, &Segment { stamp: old, payload: 3, ..next });
     assert_eq!(pair.hosts[1].socket(b).arrived, 0);
@@ -276,7 +276,7 @@ fn established_an_old_timestamp_is_no_data() {
 fn established_out_of_order_data_is_kept_reported_and_joined() {
     let mut pair = Pair::plain();
     let (_, b) = pair.established(FlowOptions::default());
-    let next = forged(&pair, b);
+    let next = forged(&mut pair, b);
     let answer = answers(&mut pair, &Segment { seq: next.seq + 10, payload: 5, ..next });
     assert_eq!(answer[0].sack.as_slice(), [(next.seq + 10, next.seq + 15)]);
     let answer = answers(&mut pair, &Segment { seq: next.seq + 20, payload: 5, ..next });
@@ -296,7 +296,7 @@ fn without_sack_one_interval_is_kept_and_others_are_dropped() {
     let without = |seed| Config { sack: false, ..config(seed) };
     let mut pair = Pair::new(1, [without(1), without(2)], Faults::none());
     let (_, b) = pair.established(FlowOptions::default());
-    let next = forged(&pair, b);
+    let next = forged(&mut pair, b);
     answers(&mut pair, &Segment { seq: next.seq + 10, payload: 5, ..next });
     answers(&mut pair, &Segment { seq: next.seq + 20, payload: 5, ..next });
     answers(&mut pair, &Segment { seq: next.seq + 15, payload: 2, ..next });
@@ -427,7 +427,7 @@ fn data_for_an_application_that_has_closed_resets_the_peer() {
     let now = pair.now;
     pair.hosts[1].command(now, |endpoint, mut out| endpoint.close(now, b, &mut out)).unwrap();
     pair.run(MILLISECOND);
-    assert_eq!(states(&pair, a, b), (State::CloseWait, State::FinWait2));
+    assert_eq!(states(&mut pair, a, b), (State::CloseWait, State::FinWait2));
     let now = pair.now;
     pair.hosts[0].write(now, a, b"too late");
     pair.run(MILLISECOND);
@@ -617,7 +617,7 @@ fn marks_are_echoed_exactly_for_dctcp_and_until_answered_for_others() {
     for (algorithm, exact) in [(Algorithm::Dctcp, true), (Algorithm::Cubic, false)] {
         let mut pair = Pair::plain();
         let (_, b) = pair.established(FlowOptions { algorithm, ..FlowOptions::default() });
-        let mut next = forged(&pair, b);
+        let mut next = forged(&mut pair, b);
         let mut echoed = |pair: &mut Pair, marked, flags: Flags| {
             let answer = answers(
                 pair,

@@ -96,7 +96,7 @@ fn exchange(seed: u64, segments: u64) {
         }
         steps += 1;
         if steps > 200 * segments + 2_000_000 {
-            for (side, host) in pair.hosts.iter().enumerate() {
+            for (side, host) in pair.hosts.iter_mut().enumerate() {
                 for socket in host.sockets.iter().flatten() {
                     println!(
                         "  host {side}: {:?} written {} of {}",
@@ -141,7 +141,7 @@ fn exchange(seed: u64, segments: u64) {
         }
         for event in std::mem::take(&mut pair.hosts[1].events) {
             if matches!(event.1, Event::Reset(Reason::TimedOut)) {
-                for (side, host) in pair.hosts.iter().enumerate() {
+                for (side, host) in pair.hosts.iter_mut().enumerate() {
                     for socket in host.sockets.iter().flatten() {
                         println!(
                             "  host {side}: {:?} written {} of {}",
@@ -166,7 +166,7 @@ fn exchange(seed: u64, segments: u64) {
     }
     // Nothing is left: no slot, no timer, no buffer, once what was over is forgotten.
     pair.run(300_000_000_000);
-    for (side, host) in pair.hosts.iter().enumerate() {
+    for (side, host) in pair.hosts.iter_mut().enumerate() {
         assert_eq!(host.endpoint.used(), 0, "{told}: slots of host {side}");
         assert_eq!(host.endpoint.deadlines(), (0, 0), "{told}: timers of host {side}");
         assert_eq!(host.endpoint.usage(0), (0, 0), "{told}: accounts of host {side}");

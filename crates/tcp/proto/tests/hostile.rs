@@ -5,7 +5,7 @@
 
 mod support;
 
-use support::{A, B, PORT, Pair, Random, config};
+use support::{A, B, Host, PORT, Pair, Random, config};
 use uncopy_tcp_proto::segment::{Blocks, Flags, SynOptions, Tuple};
 use uncopy_tcp_proto::{Algorithm, Config, FlowId, FlowOptions, KeepAlive, Segment, Seq, Time};
 
@@ -70,7 +70,7 @@ fn attack(seed: u64) {
             }
             1..=7 => {
                 let side = random.below(2) as usize;
-                let segment = segment(&mut random, &pair, side);
+                let segment = segment(&mut random, &mut pair, side);
                 let mut frame_payload = vec![0x5a; segment.payload as usize];
                 random
                     .next()
@@ -118,7 +118,7 @@ fn attack(seed: u64) {
             }
             9 => {
                 let side = random.below(2) as usize;
-                let tuple = tuple(&mut random, &pair, side);
+                let tuple = tuple(&mut random, &mut pair, side);
                 let seq = Seq(random.next() as u32);
                 pair.hosts[side].endpoint.too_big(now, &tuple, seq, random.next() as u16);
             }
@@ -189,12 +189,12 @@ fn attack(seed: u64) {
 }
 
 /// The ends of a connection that is there, or of one that could be.
-fn tuple(random: &mut Random, pair: &Pair, side: usize) -> Tuple {
-    let live: Vec<Tuple> = pair.hosts[side]
-        .sockets
+fn tuple(random: &mut Random, pair: &mut Pair, side: usize) -> Tuple {
+    let Host { endpoint, sockets, .. } = &mut pair.hosts[side];
+    let live: Vec<Tuple> = sockets
         .iter()
         .flatten()
-        .filter_map(|socket| pair.hosts[side].endpoint.info(socket.id).ok())
+        .filter_map(|socket| endpoint.info(socket.id).ok())
         .map(|info| info.tuple)
         .collect();
     if !live.is_empty() && random.chance(0.9) {
@@ -207,14 +207,15 @@ fn tuple(random: &mut Random, pair: &Pair, side: usize) -> Tuple {
 }
 
 /// A segment with numbers near those that the connection expects, and anything else.
-fn segment(random: &mut Random, pair: &Pair, side: usize) -> Segment {
+fn segment(random: &mut Random, pair: &mut Pair, side: usize) -> Segment {
     let tuple = tuple(random, pair, side);
-    let live = pair.hosts[side].sockets.iter().flatten().find(|socket| {
-        pair.hosts[side].endpoint.info(socket.id).is_ok_and(|info| info.tuple == tuple)
-    });
-    let (seq, ack, stamp) = live
-        .and_then(|socket| pair.hosts[side].endpoint.expected(socket.id))
-        .unwrap_or((Seq(0), Seq(0), 0));
+    let Host { endpoint, sockets, .. } = &mut pair.hosts[side];
+    let live = sockets
+        .iter()
+        .flatten()
+        .find(|socket| endpoint.info(socket.id).is_ok_and(|info| info.tuple == tuple));
+    let (seq, ack, stamp) =
+        live.and_then(|socket| endpoint.expected(socket.id)).unwrap_or((Seq(0), Seq(0), 0));
     let mut near = |from: Seq| match random.below(8) {
         0 => Seq(random.next() as u32),
         1 => from - random.below(70_000) as u32,

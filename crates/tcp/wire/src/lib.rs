@@ -71,6 +71,15 @@ pub trait Wire {
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
+/// A wire that is one of several queues of a device.
+pub trait Steered: Wire {
+    /// Whether frames are to arrive here from now on, or at the other queues. Those that wait here already can still be received.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn steer(&mut self, here: bool) -> io::Result<()>;
+}
+
 /// A frame that does not fit.
 fn too_long(length: usize, max: usize) -> io::Error {
     io::Error::new(

@@ -3,10 +3,10 @@
 //!
 //! unsafe: the device's ioctls.
 
-use crate::{Offload, Wire, too_long};
+use crate::{Offload, Steered, Wire, too_long};
 use libc::{
     IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUNSETIFF,
-    TUNSETOFFLOAD,
+    TUNSETOFFLOAD, TUNSETQUEUE,
 };
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
@@ -41,6 +41,18 @@ impl Tap {
     /// # Errors
     /// No `/dev/net/tun`, or no right to use it (CAP_NET_ADMIN); a name that the kernel does not take.
     pub fn open(name: &str) -> io::Result<Self> {
+        Self::open_queue(name, 0)
+    }
+
+    /// Makes the device `name` with so many queues, each a wire of its own. The kernel chooses one for each connection.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn open_queues(name: &str, queues: usize) -> io::Result<Vec<Self>> {
+        (0..queues).map(|_| Self::open_queue(name, libc::IFF_MULTI_QUEUE)).collect()
+    }
+
+    fn open_queue(name: &str, more: libc::c_int) -> io::Result<Self> {
         let fd =
             open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         // SAFETY: plain old data, for which zeros are a value.
@@ -54,7 +66,7 @@ impl Tap {
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = from as libc::c_char;
         }
-        request.ifr_ifru.ifru_flags = (IFF_TAP | IFF_NO_PI | IFF_VNET_HDR) as libc::c_short;
+        request.ifr_ifru.ifru_flags = (IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more) as libc::c_short;
         // SAFETY: reads and writes the request, which lives here.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETIFF, &mut request) })?;
         // SAFETY: takes a number.
@@ -141,6 +153,17 @@ impl Wire for Tap {
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+impl Steered for Tap {
+    fn steer(&mut self, here: bool) -> io::Result<()> {
+        // SAFETY: plain old data, for which zeros are a value.
+        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+        let flag = if here { libc::IFF_ATTACH_QUEUE } else { libc::IFF_DETACH_QUEUE };
+        request.ifr_ifru.ifru_flags = flag as libc::c_short;
+        // SAFETY: reads the request, which lives here.
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), TUNSETQUEUE, &mut request) })
     }
 }
 

@@ -195,7 +195,39 @@ pub(crate) struct Terms {
     pub window: u32,
 }
 
+impl Terms {
+    /// Of no connection.
+    pub const NOBODY: Terms = Terms {
+        tuple: Tuple {
+            local_ip: Ipv4Addr::UNSPECIFIED,
+            local_port: 0,
+            peer_ip: Ipv4Addr::UNSPECIFIED,
+            peer_port: 0,
+        },
+        route: 0,
+        app: 0,
+        generation: 0,
+        opaque: 0,
+        context: 0,
+        iss: Seq(0),
+        irs: Seq(0),
+        rcv_bits: 6,
+        snd_bits: 6,
+        rcv_shift: 0,
+        snd_shift: 0,
+        mss: 0,
+        flags: 0,
+        ts_recent: 0,
+        window: 0,
+    };
+}
+
 impl Flow {
+    /// A slot without a connection.
+    pub fn unused() -> Flow {
+        Flow::new(&Terms::NOBODY)
+    }
+
     /// A flow whose SYN has the number `iss`; nothing of it has been agreed on.
     pub(crate) fn new(terms: &Terms) -> Flow {
         let first = terms.iss + 1;

@@ -2,7 +2,7 @@
 
 use super::{DUPLICATES, Flow, RUNS, flag};
 use crate::segment::{Blocks, Flags, RingRange, Segment};
-use crate::time::Now;
+use crate::time::{Now, elapsed};
 
 /// What the fast path does not handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +134,7 @@ impl Flow {
                 self.cnt_marked = self.cnt_marked.saturating_add(bytes);
             }
             if self.rtt_sent != 0 && !self.rtt_seq.after(ack) {
-                self.measured(now.time.micros().wrapping_sub(self.rtt_sent));
+                self.measured(elapsed(now.time.micros(), self.rtt_sent));
                 self.rtt_sent = 0;
             }
             if self.snd_nxt.before(ack) {
@@ -188,8 +188,7 @@ impl Flow {
                 news
             } else {
                 !again
-                    || now.time.micros().wrapping_sub(self.recovery.since)
-                        > self.rtt + 2 * self.rtt_var
+                    || elapsed(now.time.micros(), self.recovery.since) > self.rtt + 2 * self.rtt_var
             }
         {
             self.dup_acks = self.dup_acks.saturating_add(1);

@@ -6,6 +6,7 @@ use crate::congestion::Control;
 use crate::conn::State;
 use crate::endpoint::Endpoint;
 use crate::flow::{BUFFER_BITS, flag};
+use crate::flows::Flows;
 use crate::segment::Tuple;
 use crate::time::Time;
 
@@ -14,7 +15,7 @@ fn valid(options: &FlowOptions) -> Result<(), Refusal> {
     if ok { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
-impl Endpoint {
+impl<F: Flows> Endpoint<F> {
     /// Accepts connections from now on.
     pub fn listen(&mut self, listen: Listen) -> Result<ListenerId, Refusal> {
         valid(&listen.flow)?;
@@ -54,7 +55,7 @@ impl Endpoint {
             listener.waiting -= 1;
         }
         conn.listener = crate::conn::NONE;
-        let flow = &mut self.flows[slot];
+        let flow = self.lane.flows.at(slot as u32);
         (flow.opaque, flow.context) = (opaque, context);
         Ok(())
     }
@@ -110,7 +111,7 @@ impl Endpoint {
     }
 
     /// No connection has these ends, or one that is over.
-    fn reusable(&self, tuple: &Tuple) -> bool {
+    fn reusable(&mut self, tuple: &Tuple) -> bool {
         self.find(tuple).is_none_or(|slot| self.conns[slot as usize].state == State::TimeWait)
     }
 
@@ -122,7 +123,7 @@ impl Endpoint {
         if state.write_closed() || matches!(state, State::SynSent | State::SynReceived) {
             return Err(Refusal::WrongState);
         }
-        if !self.flows[slot].write(n) {
+        if !self.lane.flows.at(slot as u32).write(n) {
             return Err(Refusal::TooMany);
         }
         self.ready(flow.slot);
@@ -133,7 +134,7 @@ impl Endpoint {
     #[inline]
     pub fn read(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal> {
         let slot = self.slot(flow)?;
-        let flow_state = &mut self.flows[slot];
+        let flow_state = self.lane.flows.at(slot as u32);
         if flow_state.read(n).ok_or(Refusal::TooMany)? {
             flow_state.set(flag::ACK_DUE);
             self.ready(flow.slot);
@@ -145,9 +146,9 @@ impl Endpoint {
     pub fn set_nagle(&mut self, flow: FlowId, nagle: bool) -> Result<(), Refusal> {
         let slot = self.slot(flow)?;
         if nagle {
-            self.flows[slot].set(flag::NAGLE);
+            self.lane.flows.at(slot as u32).set(flag::NAGLE);
         } else {
-            self.flows[slot].unset(flag::NAGLE);
+            self.lane.flows.at(slot as u32).unset(flag::NAGLE);
             self.ready(flow.slot);
         }
         Ok(())
@@ -175,7 +176,7 @@ impl Endpoint {
             state if state.write_closed() => return Ok(()),
             _ => return Err(Refusal::WrongState),
         };
-        self.flows[slot].set(flag::FIN_QUEUED);
+        self.lane.flows.at(slot as u32).set(flag::FIN_QUEUED);
         self.ready(flow.slot);
         Ok(())
     }
@@ -191,7 +192,7 @@ impl Endpoint {
         let slot = self.slot(flow)?;
         let now = self.now(time);
         if matches!(self.conns[slot].state, State::SynSent | State::SynReceived)
-            || self.flows[slot].unread() > 0
+            || self.lane.flows.at(slot as u32).unread() > 0
         {
             let reason = Some(crate::actions::Reason::Unread);
             self.reset(now, flow.slot, reason, true, out);
@@ -200,7 +201,7 @@ impl Endpoint {
         self.shutdown(flow)?;
         self.conns[slot].app_closed = true;
         // From now on each segment is an exception: data has nobody who reads it.
-        self.flows[slot].unset(flag::FAST);
+        self.lane.flows.at(slot as u32).unset(flag::FAST);
         if self.conns[slot].state == State::FinWait2 {
             let end = time + self.config.time_wait;
             self.arm(flow.slot, crate::conn::Timer::End, end);

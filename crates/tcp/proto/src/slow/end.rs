@@ -4,14 +4,15 @@ use crate::actions::{Actions, Event};
 use crate::conn::{NONE, State, Timer};
 use crate::endpoint::Endpoint;
 use crate::flow::flag;
+use crate::flows::Flows;
 use crate::segment::{Flags, Segment};
 use crate::time::{Now, Time};
 
-impl Endpoint {
+impl<F: Flows> Endpoint<F> {
     /// Looks whether the peer's FIN has been reached, and whether ours was acknowledged. True if the connection is over.
     pub(crate) fn fins(&mut self, now: Now, slot: u32, out: &mut impl Actions) -> bool {
         let id = self.id(slot);
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         let conn = &mut self.conns[slot as usize];
         let ours = flow.has(flag::FIN_QUEUED) && flow.snd_una == flow.snd_end + 1;
         if flow.has(flag::FIN_SEEN) && flow.rcv_nxt == flow.recovery.fin {
@@ -42,7 +43,7 @@ impl Endpoint {
         }
         match conn.state {
             State::TimeWait => {
-                let answer = self.flows[slot as usize].acknowledge(now);
+                let answer = self.lane.flows.at(slot).acknowledge(now);
                 out.send(Some(id), &answer);
                 self.enter_time_wait(now, slot);
                 out.event(id, Event::Closed);
@@ -63,9 +64,9 @@ impl Endpoint {
     /// The connection is over for its application; the slot keeps its numbers.
     fn enter_time_wait(&mut self, now: Now, slot: u32) {
         self.leave_owner(slot);
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         flow.unset(flag::FAST);
-        self.pacing.clear(slot);
+        self.lane.pacing.clear(slot);
         let conn = &mut self.conns[slot as usize];
         for timer in [Timer::Control, Timer::Persist, Timer::KeepAlive] {
             conn.set_due(timer, Time::NEVER);
@@ -89,7 +90,7 @@ impl Endpoint {
         segment: &Segment,
         out: &mut impl Actions,
     ) {
-        let flow = &self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         let flags = segment.flags;
         // RST is not believed: whoever sends it would let old duplicates into the next connection (RFC 1337).
         if flags.any(Flags::RST) {
@@ -149,15 +150,14 @@ impl Endpoint {
         } else {
             self.leave_owner(slot);
         }
-        let tuple = self.flows[index].tuple();
-        let Self { table, flows, .. } = self;
-        table.remove(&tuple, slot, |other| flows[other as usize].tuple());
+        let tuple = self.lane.flows.at(slot).tuple();
+        self.lane.flows.table().remove(&tuple, slot);
         self.timers.clear(slot);
-        self.pacing.clear(slot);
+        self.lane.pacing.clear(slot);
         let conn = &mut self.conns[index];
         conn.state = State::Closed;
         conn.armed = Time::NEVER;
-        let flow = &mut self.flows[index];
+        let flow = self.lane.flows.at(slot);
         flow.generation = flow.generation.wrapping_add(1);
         flow.unset(flag::FAST | flag::ACK_DUE);
         self.free.push(slot);

@@ -4,9 +4,10 @@ use crate::actions::{Actions, Event, Reason};
 use crate::conn::State;
 use crate::endpoint::Endpoint;
 use crate::flow::{Exception, flag};
+use crate::flows::Flows;
 use crate::segment::{Blocks, Flags, Outgoing, RingRange, Segment};
 use crate::seq::Seq;
-use crate::time::{MILLISECOND, Nanos, Now};
+use crate::time::{MILLISECOND, Nanos, Now, elapsed};
 
 /// Answers to segments without payload that are out of place have this distance, or two peers that disagree would answer each other for ever.
 /// Linux's `tcp_invalid_ratelimit`.
@@ -15,7 +16,7 @@ const CHALLENGE_INTERVAL: Nanos = 500 * MILLISECOND;
 /// A peer that was silent for so long (24 days, in milliseconds) may have a clock that went half around (RFC 7323, 5.5).
 const STAMP_LIFE: u32 = 24 * 24 * 3600 * 1000;
 
-impl Endpoint {
+impl<F: Flows> Endpoint<F> {
     /// What the fast path did not want of an established (or half-closed) connection.
     pub(crate) fn synchronized(
         &mut self,
@@ -36,14 +37,14 @@ impl Endpoint {
         if !flags.any(Flags::ACK) {
             return;
         }
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         let result = match exception {
             Exception::Flags | Exception::NotEstablished => flow.data(now, segment),
             other => Err(other),
         };
         let mut received = match result {
             Ok(received) => received,
-            Err(Exception::OldStamp) if now.stamp.wrapping_sub(flow.heard) > STAMP_LIFE => {
+            Err(Exception::OldStamp) if elapsed(now.stamp, flow.heard) > STAMP_LIFE => {
                 flow.ts_recent = segment.stamp.map_or(0, |(value, _)| value);
                 match flow.data(now, segment) {
                     Ok(received) => received,
@@ -53,7 +54,7 @@ impl Endpoint {
             Err(_) => return self.challenge(now, slot, segment.payload > 0, out),
         };
         if flags.any(Flags::FIN) {
-            let flow = &mut self.flows[slot as usize];
+            let flow = self.lane.flows.at(slot);
             let fin = segment.seq + segment.payload;
             // One that lies before what came, or behind what there is room for, is none (yet).
             let edge = flow.rcv_read + flow.rcv_size();
@@ -78,13 +79,13 @@ impl Endpoint {
             conn.challenged = now.time;
         }
         self.counters.challenges += 1;
-        let answer = self.flows[slot as usize].acknowledge(now);
+        let answer = self.lane.flows.at(slot).acknowledge(now);
         out.send(Some(self.id(slot)), &answer);
     }
 
     /// The peer ends the connection, if it is the peer: only the very next number is believed (RFC 5961, 3.2).
     fn reset_came(&mut self, now: Now, slot: u32, segment: &Segment, out: &mut impl Actions) {
-        let flow = &self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         let ahead = segment.seq.since(flow.rcv_nxt);
         // After our FIN and the peer's: its RST may have the number before or behind it.
         let closing = flow.has(flag::FIN_SEEN) && ahead == -1;
@@ -113,12 +114,12 @@ impl Endpoint {
         tell: bool,
         out: &mut impl Actions,
     ) {
-        let conn = &self.conns[slot as usize];
         let id = self.id(slot);
+        let conn = &self.conns[slot as usize];
         // Of a half-open connection no application knows.
         let known = !conn.half_open;
         if tell && !matches!(conn.state, State::SynSent | State::Closed | State::TimeWait) {
-            let segment = self.flows[slot as usize].reset(now);
+            let segment = self.lane.flows.at(slot).reset(now);
             out.send(Some(id), &segment);
         }
         self.release(slot);

@@ -7,6 +7,7 @@ use crate::conn::{Conn, NONE, State, Timer, backed_off};
 use crate::cookie::{self, Offer};
 use crate::endpoint::Endpoint;
 use crate::flow::{Flow, Terms, flag};
+use crate::flows::Flows;
 use crate::segment::{Blocks, Flags, Outgoing, RingRange, Segment, SynOptions, Tuple};
 use crate::seq::Seq;
 use crate::time::{Now, SECOND, Time};
@@ -23,7 +24,7 @@ fn shift_of(bits: u8) -> u8 {
     bits.saturating_sub(15).min(14)
 }
 
-impl Endpoint {
+impl<F: Flows> Endpoint<F> {
     /// RFC 6528: nobody outside can guess it, and it goes up for each pair of ends.
     fn initial_number(&self, now: Now, tuple: &Tuple) -> Seq {
         Seq((crate::table::hash(&self.key, tuple) >> 16) as u32) + (now.time.0 >> 6) as u32
@@ -82,12 +83,12 @@ impl Endpoint {
             return Err(Refusal::Full);
         };
         self.conns[slot as usize] = Conn { options: *options, ..Conn::empty(*terms) };
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         // It may still stand in the list of those that have something to send.
         let keep = flow.flags & flag::READY;
         *flow = Flow::new(&Terms { generation: flow.generation, ..*terms });
         flow.set(keep);
-        self.table.insert(&terms.tuple, slot);
+        self.lane.flows.table().insert(&terms.tuple, slot);
         Ok(slot)
     }
 
@@ -120,7 +121,7 @@ impl Endpoint {
             true => Flags::ECE.with(Flags::CWR),
         };
         let offer = self.offer(&conn.terms);
-        let segment = self.flows[slot as usize].syn(now, ack, offer, ecn);
+        let segment = self.lane.flows.at(slot).syn(now, ack, offer, ecn);
         out.send(Some(self.id(slot)), &segment);
     }
 
@@ -172,7 +173,7 @@ impl Endpoint {
 
     /// The flow from now on, with what was agreed.
     fn settle(&mut self, slot: u32, terms: Terms) {
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         let keep = flow.flags & flag::READY;
         let shift = if terms.rcv_shift == NO_SHIFT { 0 } else { terms.rcv_shift };
         *flow = Flow::new(&Terms { rcv_shift: shift, generation: flow.generation, ..terms });
@@ -211,7 +212,7 @@ impl Endpoint {
         if ack {
             self.establish(now, slot, out);
             // The answer goes out at once; data goes with it if it is there by then.
-            self.flows[slot as usize].set(flag::ACK_DUE);
+            self.lane.flows.at(slot).set(flag::ACK_DUE);
             self.ready(slot);
         } else {
             // Both have called each other.
@@ -262,13 +263,13 @@ impl Endpoint {
             listener.half_open -= 1;
         }
         self.establish(now, slot, out);
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         if flags.any(Flags::SYN) {
             flow.set(flag::ACK_DUE);
             return self.ready(slot);
         }
         flow.snd_wnd = flow.scaled(segment);
-        match self.flows[slot as usize].receive(now, segment) {
+        match self.lane.flows.at(slot).receive(now, segment) {
             Ok(received) => self.received(now, slot, &received, out),
             Err(exception) => self.synchronized(now, slot, segment, exception, out),
         }
@@ -278,7 +279,7 @@ impl Endpoint {
     fn establish(&mut self, now: Now, slot: u32, out: &mut impl Actions) {
         let id = self.id(slot);
         let conn = &mut self.conns[slot as usize];
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         flow.set(flag::FAST);
         flow.heard = now.stamp;
         if conn.syn_sent != Time::NEVER {

@@ -1,6 +1,7 @@
 //! What the way has no room for: a router says so (RFC 1191). Routers that say nothing are found by their timeouts (`timers`).
 
 use crate::endpoint::Endpoint;
+use crate::flows::Flows;
 use crate::segment::Tuple;
 use crate::seq::Seq;
 use crate::time::Time;
@@ -9,12 +10,12 @@ use crate::wire;
 /// Smaller packets nobody needs; who claims it wants to harm (Linux's `min_pmtu`).
 const LEAST_MTU: u16 = 552;
 
-impl Endpoint {
+impl<F: Flows> Endpoint<F> {
     /// A router had no room for the packet with the number `seq`; it would have passed with `mtu` bytes (0: the router does not say).
     pub fn too_big(&mut self, time: Time, tuple: &Tuple, seq: Seq, mtu: u16) {
         let Some(slot) = self.find(tuple) else { return };
         let now = self.now(time);
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         // Only who sees our packets knows which numbers are on the way (RFC 5927, 4).
         if seq.before(flow.snd_una) || !seq.before(flow.snd_max) {
             return;

@@ -5,7 +5,8 @@ use crate::congestion::{Feedback, Limit};
 use crate::conn::{State, TIMERS, Timer, backed_off};
 use crate::endpoint::Endpoint;
 use crate::flow::flag;
-use crate::time::{MICROSECOND, MILLISECOND, Nanos, Now, SECOND, Time};
+use crate::flows::Flows;
+use crate::time::{MICROSECOND, MILLISECOND, Nanos, Now, SECOND, Time, elapsed};
 
 /// Looks without progress that are a timeout (TAS, 3.2.2).
 const STALLED_INTERVALS: u8 = 2;
@@ -18,14 +19,14 @@ const BLACKHOLE_MSS: u16 = 1024;
 /// The clock of round trips: a variation below it is not believed (RFC 6298, 2.3).
 const GRANULARITY: Nanos = 100 * MICROSECOND;
 
-impl Endpoint {
+impl<F: Flows> Endpoint<F> {
     /// Everything of a connection that is due.
     pub(crate) fn timer(&mut self, now: Now, slot: u32, out: &mut impl Actions) {
-        let generation = self.flows[slot as usize].generation;
+        let generation = self.lane.flows.at(slot).generation;
         self.conns[slot as usize].armed = Time::NEVER;
         for timer in TIMERS {
             let conn = &mut self.conns[slot as usize];
-            if self.flows[slot as usize].generation != generation || conn.state == State::Closed {
+            if self.lane.flows.at(slot).generation != generation || conn.state == State::Closed {
                 return;
             }
             if conn.due(timer) > now.time {
@@ -41,14 +42,14 @@ impl Endpoint {
             }
         }
         let conn = &self.conns[slot as usize];
-        if self.flows[slot as usize].generation == generation && conn.state != State::Closed {
+        if self.lane.flows.at(slot).generation == generation && conn.state != State::Closed {
             self.rearm(slot);
         }
     }
 
     /// The retransmission timeout, not backed off (RFC 6298).
-    fn timeout(&self, slot: u32) -> Nanos {
-        let flow = &self.flows[slot as usize];
+    fn timeout(&mut self, slot: u32) -> Nanos {
+        let flow = self.lane.flows.at(slot);
         if flow.rtt == 0 {
             return SECOND;
         }
@@ -61,7 +62,7 @@ impl Endpoint {
         let index = slot as usize;
         let interval = self.interval(slot);
         let timeout = self.timeout(slot);
-        let flow = &mut self.flows[index];
+        let flow = self.lane.flows.at(slot);
         let conn = &mut self.conns[index];
         let acked = flow.snd_una.min(flow.snd_end);
         let feedback = Feedback {
@@ -120,10 +121,10 @@ impl Endpoint {
     fn timed_out(&mut self, now: Now, slot: u32, feedback: Feedback, out: &mut impl Actions) {
         let index = slot as usize;
         let timeout = self.timeout(slot);
-        let flow = &mut self.flows[index];
+        let flow = self.lane.flows.at(slot);
         let conn = &mut self.conns[index];
         // Behind a closed window nothing is lost; the peer says so by answering.
-        let heard = u64::from(now.stamp.wrapping_sub(flow.heard)) * MILLISECOND;
+        let heard = u64::from(elapsed(now.stamp, flow.heard)) * MILLISECOND;
         let closed = flow.snd_wnd == 0 && heard <= now.time.since(conn.stalled.1) + MILLISECOND;
         let late = match conn.options.user_timeout {
             Some(limit) => timeout.saturating_mul((2 << conn.backoff.min(40)) - 1) > limit,
@@ -159,7 +160,7 @@ impl Endpoint {
 
     /// Hands what congestion control wants to the fast path.
     pub(crate) fn apply_limit(&mut self, slot: u32) {
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         match self.conns[slot as usize].control.as_ref().map(crate::congestion::Control::limit) {
             Some(Limit::Rate(rate, window)) => {
                 flow.cwnd = window;
@@ -176,7 +177,7 @@ impl Endpoint {
     /// The peer's window is closed, and nothing on the way will open it.
     pub(crate) fn persist(&mut self, now: Now, slot: u32) {
         // What is sent next stops the questions.
-        self.flows[slot as usize].unset(flag::WATCHED);
+        self.lane.flows.at(slot).unset(flag::WATCHED);
         if self.conns[slot as usize].due(Timer::Persist) == Time::NEVER {
             let due = now.time + self.timeout(slot);
             self.arm(slot, Timer::Persist, due);
@@ -185,14 +186,14 @@ impl Endpoint {
 
     fn persist_timer(&mut self, now: Now, slot: u32, out: &mut impl Actions) {
         let timeout = self.timeout(slot);
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         if flow.snd_wnd > 0 && flow.in_flight() == 0 {
             self.conns[slot as usize].tries = 0;
             return self.ready(slot);
         }
         let conn = &mut self.conns[slot as usize];
         // As long as it answers, it may keep its window closed (RFC 1122, 4.2.2.17).
-        let silent = u64::from(now.stamp.wrapping_sub(flow.heard)) * MILLISECOND;
+        let silent = u64::from(elapsed(now.stamp, flow.heard)) * MILLISECOND;
         let last = backed_off(timeout, conn.tries.saturating_sub(1), self.config.rto_max);
         let answered = conn.tries == 0 || silent <= last + MILLISECOND;
         conn.backoff = if answered { 0 } else { conn.backoff.saturating_add(1) };
@@ -208,10 +209,10 @@ impl Endpoint {
     }
 
     fn keep_alive_timer(&mut self, now: Now, slot: u32, out: &mut impl Actions) {
-        let flow = &mut self.flows[slot as usize];
+        let flow = self.lane.flows.at(slot);
         let conn = &mut self.conns[slot as usize];
         let Some(keep_alive) = conn.options.keep_alive else { return };
-        let silent = u64::from(now.stamp.wrapping_sub(flow.heard)) * MILLISECOND;
+        let silent = u64::from(elapsed(now.stamp, flow.heard)) * MILLISECOND;
         if silent + MILLISECOND < keep_alive.idle {
             conn.set_due(Timer::KeepAlive, now.time + (keep_alive.idle - silent));
             return;

@@ -1,0 +1,25 @@
+//! Flows among several threads: some run lanes of the fast path, one the slow path (TAS, 3.2.1, 3.2.2, 3.2.4).
+//!
+//! The protocol is [`uncopy_tcp_proto`]'s, which knows no threads. Here is what its [`Flows`](uncopy_tcp_proto::flows::Flows) wants of somebody who has:
+//! a lock for each flow, and a way to say that a flow has something to send.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`spin`] | a lock that is held for some ten nanoseconds |
+//! | [`inbox`] | what others ask a lane to send |
+//! | [`shared`] | all flows, and the views of them that threads have |
+//! | [`service`] | the threads: lanes over wires, the slow path |
+//! | [`nap`] | how a thread sleeps and is woken |
+//! | [`proportion`] | how many lanes run |
+//! | `sync` | atomics, or loom's |
+
+pub mod inbox;
+pub mod nap;
+pub mod proportion;
+pub mod service;
+pub mod shared;
+pub mod spin;
+mod sync;
+
+pub use service::{Applications, Service};
+pub use shared::{Shared, View};

@@ -1,0 +1,124 @@
+//! All flows, and how threads see them: one at a time, under its lock.
+
+use crate::inbox::Inbox;
+use crate::spin::{Guard, Spin};
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
+use uncopy_tcp_proto::apps::Rates;
+use uncopy_tcp_proto::flow::Flow;
+use uncopy_tcp_proto::flows::Flows;
+use uncopy_tcp_proto::table::Table;
+use uncopy_tcp_proto::{Config, Endpoint, Lane};
+
+/// Lanes that there may be: more than cores of any machine that this is for, and few enough for a byte.
+pub const LANES: usize = 64;
+
+/// What all threads of a service share.
+pub struct Shared {
+    config: Config,
+    flows: Box<[Spin<Flow>]>,
+    /// The lane that handled a flow's last segment: what applications and the slow path want sent goes there. So what is sent follows what is
+    /// received, wherever the device steers it (TAS, 3.2.4: "lazily").
+    homes: Box<[AtomicU8]>,
+    inboxes: Box<[Inbox]>,
+    table: Table,
+    rates: Rates,
+}
+
+impl Shared {
+    /// With all the memory that it will ever use, for so many lanes.
+    pub fn new(config: &Config, lanes: usize) -> Shared {
+        assert!((1..=LANES).contains(&lanes), "{lanes} lanes: 1 to {LANES} can be");
+        Shared {
+            flows: (0..config.flows).map(|_| Spin::new(Flow::unused())).collect(),
+            homes: (0..config.flows).map(|_| AtomicU8::new(0)).collect(),
+            inboxes: (0..lanes).map(|_| Inbox::new(config.flows)).collect(),
+            table: Table::for_config(config),
+            rates: Rates::new(config.apps),
+            config: config.clone(),
+        }
+    }
+
+    /// The fast path of one thread.
+    pub fn lane(&self, number: usize) -> Lane<View<'_>> {
+        assert!(number < self.inboxes.len(), "lane {number} of {}", self.inboxes.len());
+        Lane::new(&self.config, View { shared: self, lane: Some(number as u8), held: None })
+    }
+
+    /// The slow path, of which there is one.
+    pub fn slow_path(&self) -> Endpoint<View<'_>> {
+        Endpoint::over(self.config.clone(), View { shared: self, lane: None, held: None })
+    }
+
+    /// What others want a lane to send goes into its list. To be called before each [`Lane::poll`].
+    #[inline]
+    pub fn collect(&self, number: usize, lane: &mut Lane<View<'_>>) {
+        self.inboxes[number].take(|slot| lane.woken(slot));
+    }
+
+    /// The lane that touched the flow of `slot` last.
+    pub fn home(&self, slot: u32) -> usize {
+        let home = usize::from(self.homes[slot as usize].load(Relaxed));
+        home.min(self.inboxes.len() - 1)
+    }
+
+    /// Nobody wants anything of this lane sent.
+    pub fn is_idle(&self, number: usize) -> bool {
+        self.inboxes[number].is_empty()
+    }
+}
+
+/// The flows, as one thread sees them.
+pub struct View<'a> {
+    shared: &'a Shared,
+    lane: Option<u8>,
+    held: Option<(u32, Guard<'a, Flow>)>,
+}
+
+impl Flows for View<'_> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.shared.flows.len()
+    }
+
+    #[inline]
+    fn at(&mut self, slot: u32) -> &mut Flow {
+        if self.held.as_ref().is_none_or(|held| held.0 != slot) {
+            // First let go of the other: who holds one waits for none.
+            self.held = None;
+            let guard = self.shared.flows[slot as usize].lock();
+            if let Some(lane) = self.lane {
+                let home = &self.shared.homes[slot as usize];
+                if home.load(Relaxed) != lane {
+                    home.store(lane, Relaxed);
+                }
+            }
+            self.held = Some((slot, guard));
+        }
+        &mut self.held.as_mut().expect("it was just locked").1
+    }
+
+    #[inline]
+    fn leave(&mut self) {
+        self.held = None;
+    }
+
+    #[inline]
+    fn table(&self) -> &Table {
+        &self.shared.table
+    }
+
+    #[inline]
+    fn rates(&self) -> &Rates {
+        &self.shared.rates
+    }
+
+    fn wake(&mut self, slot: u32) -> bool {
+        // A lane sends what it has touched itself.
+        if self.lane.is_some() {
+            return false;
+        }
+        self.shared.inboxes[self.shared.home(slot)].push(slot);
+        true
+    }
+}
