@@ -36,6 +36,7 @@ fn some() -> Vec<Needs> {
     let mut all = vec![
         Needs { plugin: Some("copying_plugin.c"), ..plain("plugins_come_and_go") },
         Needs { library: Some("locking_library.c"), ..plain("library_fork_handlers_wait") },
+        Needs { library: Some("slow_library.c"), ..plain("slow_copies_are_taken_over") },
         Needs { library: Some("numbering_library.c"), ..plain("libraries_make_calls_by_number") },
         Needs {
             flags: &["-fnon-call-exceptions"],

@@ -38,7 +38,7 @@ impl Copies {
         Self { reach: AtomicU32::new(0), routine: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Where [`Copies::reach`] lies, for an entry in assembly.
+    /// Where its reach lies, for an entry in assembly.
     pub const REACH: usize = core::mem::offset_of!(Self, reach);
 
     /// From now on our routine makes near copies; at most called before a second thread copies.

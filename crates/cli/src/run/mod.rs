@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn every_row_of_the_table_is_an_option() {
         for spec in OPTIONS {
-            let least = spec.min.to_string();
+            let least = options::text(spec, spec.min);
             let found = matches(&[&format!("--{}={least}", spec.name), "--", "true"]).unwrap();
             assert_eq!(found.get_one::<u64>(spec.name), Some(&spec.min), "{}", spec.name);
         }
