@@ -136,7 +136,7 @@ impl Ends {
         let kernel = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(match context {
             None => Self::Sockets(kernel, plan.wait == Wait::Spin),
-            Some(context) => Self::Rings(Set::new(context.clone(), OwnedFd::from(kernel.0))?),
+            Some(context) => Self::Rings(Set::new(context.clone(), kernel.0)?),
         })
     }
 
