@@ -183,7 +183,10 @@ pub unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
         let plain = || real::sendmsg(fd, msg, flags);
         let Some(header) = take(msg) else { return plain() };
         if header.msg_controllen != 0 {
-            super::hooks::sockets::before_control(fd, &header);
+            if !super::hooks::sockets::before_control(&header) {
+                *libc::__errno_location() = libc::EBUSY;
+                return -1;
+            }
             return PROCESS.tcp.sending_past(fd, plain);
         }
         PROCESS.tcp.send(fd, flags, || listed(header.msg_iov, header.msg_iovlen), plain)

@@ -201,30 +201,33 @@ pub unsafe extern "C" fn setsockopt(
     result
 }
 
-/// A message is sent with data beside it. Descriptors that go to another process (SCM_RIGHTS) go as Linux's.
+/// A message is sent with data beside it. Descriptors that go to another process (SCM_RIGHTS) go as Linux's. False: one of them cannot.
 ///
 /// # Safety
 /// `header` is the program's.
-pub unsafe fn before_control(_: c_int, header: &msghdr) {
+pub unsafe fn before_control(header: &msghdr) -> bool {
     let mut at = header.msg_control as usize;
     let end = at.saturating_add(header.msg_controllen);
     // `struct cmsghdr`: length (with itself), level, type; then the data, and the next at a multiple of eight.
     while at + 16 <= end {
-        let Some([bytes, kind]) = reading::read(at as *const [u64; 2]) else { return };
+        let Some([bytes, kind]) = reading::read(at as *const [u64; 2]) else { return true };
         let bytes = bytes as usize;
         if bytes < 16 {
-            return;
+            return true;
         }
         if kind == u64::from(libc::SOL_SOCKET as u32) | (libc::SCM_RIGHTS as u64) << 32 {
             let last = at.saturating_add(bytes).min(end);
             for fd in (at + 16..last.saturating_sub(3)).step_by(4) {
-                if let Some(fd) = reading::read(fd as *const c_int) {
-                    PROCESS.tcp.give_to_linux(fd);
+                if reading::read(fd as *const c_int)
+                    .is_some_and(|fd| !PROCESS.tcp.give_to_linux(fd))
+                {
+                    return false;
                 }
             }
         }
         at = at.saturating_add(bytes.next_multiple_of(8));
     }
+    true
 }
 
 /// So much of a file goes through the ring, read by a copy more; what is longer goes by Linux, which takes a file's pages as they are. Leaving the

@@ -165,11 +165,10 @@ impl Tcp {
     pub(crate) fn by_linux(&self, connection: &Connection, patience: Duration) -> bool {
         let flow = &connection.flow;
         if flow.is_attached() {
-            flow.by_linux(patience).unwrap_or(true)
-        } else {
-            flow.leave_to_linux(uncopy_tcp_socket::Reason::Forked);
-            true
+            return flow.by_linux(patience) == Ok(true);
         }
+        flow.leave_to_linux(uncopy_tcp_socket::Reason::Forked);
+        true
     }
 
     /// The program uses descriptors in ways that nobody sees (io_uring): no connection is upgraded from now on, and those that are go back.
@@ -183,10 +182,9 @@ impl Tcp {
     }
 
     /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, io_uring, splice, a stream of stdio's, ...).
+    /// False: that has not come about, because the other side does not answer and has sent what was not received.
     #[cold]
-    pub fn give_to_linux(&self, fd: RawFd) {
-        if let Some(connection) = self.connection(fd) {
-            self.by_linux(&connection, PATIENCE);
-        }
+    pub fn give_to_linux(&self, fd: RawFd) -> bool {
+        self.connection(fd).is_none_or(|connection| self.by_linux(&connection, PATIENCE))
     }
 }
