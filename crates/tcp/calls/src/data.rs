@@ -150,6 +150,11 @@ impl Tcp {
         })
     }
 
+    /// Whether `fd` is a connection whose other end is at the rings too.
+    pub fn is_at_ring(&self, fd: c_int) -> bool {
+        self.connection(fd).is_some_and(|connection| connection.flow.is_shared())
+    }
+
     /// The program has set O_NONBLOCK, or cleared it.
     pub fn set_nonblocking(&self, fd: c_int, nonblocking: bool) {
         if let Some(connection) = self.connection(fd) {

@@ -118,9 +118,6 @@ impl Tcp {
             };
         }
         let connection = connection?;
-        if !self.is_own() {
-            return None;
-        }
         let Event { events, data } = event()?;
         let epoll = match epoll {
             Some(epoll) => epoll,
@@ -131,6 +128,7 @@ impl Tcp {
         };
         let set = match epoll.set() {
             Some(set) => set,
+            None if !self.is_own() => return None,
             None => {
                 let made = Set::around(self.context()?, epoll.number.load(Relaxed)).ok()?;
                 // Whoever sleeps in the kernel's set is woken by the door, and comes here.

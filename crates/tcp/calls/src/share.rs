@@ -22,11 +22,13 @@ pub struct OverFork {
     enters: bool,
 }
 
+type Numbered = Vec<(RawFd, Arc<Connection>)>;
+
 /// How long a program that is executed waits for the other side to take what it sent by the ring. A peer that runs takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Tcp {
-    fn all(&self) -> (Vec<(RawFd, Arc<Connection>)>, Vec<Arc<Epoll>>) {
+    fn all(&self) -> (Numbered, Vec<Arc<Epoll>>) {
         let (mut connections, mut sets) = (vec![], vec![]);
         for (fd, what) in self.numbers.all(0, u32::MAX) {
             match what {
@@ -91,6 +93,10 @@ impl Tcp {
 
     /// After fork, in the child.
     pub fn after_fork_child(&self) {
+        // (In a sandbox not even the question who one is may be asked.)
+        if !self.begun() {
+            return;
+        }
         self.process.store(std::process::id(), Relaxed);
         if !self.in_use() {
             return;
@@ -118,6 +124,9 @@ impl Tcp {
     /// In a child that was made without fork's handlers: it knows nothing of connections. (What its parent has at rings it must not use; it cannot
     /// know that.)
     pub fn after_bare_fork_child(&self) {
+        if !self.begun() {
+            return;
+        }
         self.numbers.reset();
         self.process.store(std::process::id(), Relaxed);
     }

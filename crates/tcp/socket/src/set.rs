@@ -21,6 +21,8 @@ use uncopy_tcp_shared::wanted::Doors;
 
 const OUT: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
+/// Events proper: the other bits say how they are told.
+const EVENTS: u32 = 0x3fff;
 /// What the kernel says of a door. No program's own: it is where something of ours lies.
 pub fn door() -> u64 {
     static HERE: u8 = 0;
@@ -50,8 +52,11 @@ pub struct Entry {
     queued: AtomicBool,
     /// Removed, or disarmed by EPOLLONESHOT.
     off: AtomicBool,
-    /// The kernel is asked for less than the program asks for.
-    masked: AtomicBool,
+    /// What the kernel was told: events, data.
+    kernel_events: AtomicU32,
+    kernel_data: AtomicU64,
+    /// The program has removed it, and the kernel does not know yet.
+    parked: AtomicBool,
     /// The descriptor was closed: the kernel does not know it any more.
     closed: AtomicBool,
     /// It was once at the ring.
@@ -217,6 +222,14 @@ impl Set {
         events: u32,
         data: u64,
     ) -> Result<(), Errno> {
+        if let (Some(flow), Some(entry)) = (&flow, self.entry(fd))
+            && entry.parked.load(Acquire)
+        {
+            if Arc::ptr_eq(flow, &entry.flow) {
+                return self.change(&entry, events, data);
+            }
+            self.unpark(&entry);
+        }
         let key = epoll::EventData::new_u64(data);
         epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
         let Some(flow) = flow else { return Ok(()) };
@@ -233,7 +246,9 @@ impl Set {
             events: AtomicU32::new(events),
             queued: AtomicBool::new(false),
             off: AtomicBool::new(false),
-            masked: AtomicBool::new(false),
+            kernel_events: AtomicU32::new(events),
+            kernel_data: AtomicU64::new(data),
+            parked: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
             queue: self.queue.clone(),
@@ -257,13 +272,31 @@ impl Set {
 
     /// EPOLL_CTL_MOD.
     pub fn modify(&self, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
-        let key = epoll::EventData::new_u64(data);
-        let entry = self.entry(fd);
-        epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
-        let Some(entry) = entry else { return Ok(()) };
-        lock(&self.entries).change_data(&entry, data);
+        match self.entry(fd) {
+            Some(entry) if entry.parked.load(Acquire) => Err(Errno::NOENT),
+            Some(entry) => self.change(&entry, events, data),
+            None => {
+                let key = epoll::EventData::new_u64(data);
+                epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))
+            }
+        }
+    }
+
+    /// The program wants this of it. The kernel is told where what it was told does not do: programs change their minds with every message.
+    fn change(&self, entry: &Arc<Entry>, events: u32, data: u64) -> Result<(), Errno> {
+        let told = entry.kernel_events.load(Relaxed);
+        let sends_by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
+        let needed = if sends_by_ring { events & !OUT } else { events };
+        let plain = (events | told) & !EVENTS == 0;
+        if !plain || needed & !told != 0 || entry.kernel_data.load(Relaxed) != data {
+            let key = epoll::EventData::new_u64(data);
+            epoll::modify(self.kernel(), Self::borrowed(entry.fd), key, Self::flags(events))?;
+            entry.kernel_events.store(events, Relaxed);
+            entry.kernel_data.store(data, Relaxed);
+        }
+        lock(&self.entries).change_data(entry, data);
         entry.events.store(events, Relaxed);
-        entry.masked.store(false, Relaxed);
+        entry.parked.store(false, Relaxed);
         entry.off.store(false, Release);
         entry.queue();
         self.wake_sleepers();
@@ -272,12 +305,37 @@ impl Set {
 
     /// EPOLL_CTL_DEL.
     pub fn remove(&self, fd: RawFd) -> Result<(), Errno> {
-        epoll::delete(self.kernel(), Self::borrowed(fd))?;
-        let removed = lock(&self.entries).remove(fd);
-        if let Some(entry) = removed {
-            self.end(&entry);
+        let Some(entry) = self.entry(fd) else {
+            return epoll::delete(self.kernel(), Self::borrowed(fd));
+        };
+        if entry.parked.load(Acquire) {
+            return Err(Errno::NOENT);
         }
+        // Perhaps it comes back. Until the kernel has something to say of it, it need not know.
+        let told = entry.kernel_events.load(Relaxed);
+        let by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
+        if by_ring && told & !(EVENTS & !OUT) == 0 {
+            entry.off.store(true, Release);
+            entry.parked.store(true, Release);
+            return Ok(());
+        }
+        epoll::delete(self.kernel(), Self::borrowed(fd))?;
+        lock(&self.entries).remove(fd);
+        self.end(&entry);
         Ok(())
+    }
+
+    /// The kernel learns that the program has removed it.
+    fn unpark(&self, entry: &Arc<Entry>) {
+        if !entry.closed.load(Acquire) {
+            let _ = epoll::delete(self.kernel(), Self::borrowed(entry.fd));
+        }
+        let mut entries = lock(&self.entries);
+        if entries.by_fd.get(&entry.fd).is_some_and(|other| Arc::ptr_eq(other, entry)) {
+            entries.remove(entry.fd);
+        }
+        drop(entries);
+        self.end(entry);
     }
 
     fn end(&self, entry: &Arc<Entry>) {
@@ -471,11 +529,14 @@ impl Set {
     }
 
     /// The kernel is asked for these.
-    fn kernel_events(&self, entry: &Entry, events: u32) -> bool {
-        let key = epoll::EventData::new_u64(entry.data.load(Relaxed));
+    fn kernel_events(&self, entry: &Entry, events: u32) {
+        let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
         let fd = Self::borrowed(entry.fd);
-        !entry.closed.load(Acquire)
+        if !entry.closed.load(Acquire)
             && epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_ok()
+        {
+            entry.kernel_events.store(events, Relaxed);
+        }
     }
 
     fn now(flow: &Flow, asked: u32) -> u32 {
@@ -491,14 +552,23 @@ impl Set {
 
     /// The kernel always has room for a connection whose bytes go elsewhere: it is not asked.
     fn mask(&self, entry: &Entry, flow: &Flow, asked: u32) {
-        let by_ring = !flow.ready().ask.contains(PollFlags::OUT);
-        if asked & OUT == 0 || asked & EPOLLET as u32 != 0 || entry.masked.load(Relaxed) == by_ring
-        {
+        if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
+            if asked & EPOLLET as u32 == 0 && asked & OUT != 0 {
+                let by_ring = !flow.ready().ask.contains(PollFlags::OUT);
+                let wanted = if by_ring { asked & !OUT } else { asked };
+                if entry.kernel_events.load(Relaxed) & OUT != wanted & OUT {
+                    self.kernel_events(entry, wanted);
+                }
+            }
             return;
         }
-        let events = if by_ring { asked & !OUT } else { asked };
-        if self.kernel_events(entry, events) {
-            entry.masked.store(by_ring, Relaxed);
+        let told = entry.kernel_events.load(Relaxed);
+        if !flow.ready().ask.contains(PollFlags::OUT) {
+            if told & OUT != 0 {
+                self.kernel_events(entry, asked & !OUT);
+            }
+        } else if asked & !told != 0 {
+            self.kernel_events(entry, asked);
         }
     }
 
@@ -529,7 +599,14 @@ impl Set {
             let mut flags = flags.bits();
             let same = lock(&self.entries).by_data.get(&data).cloned().unwrap_or_default();
             for entry in &same {
-                flags = self.heard(entry, flags, same.len() == 1);
+                if entry.parked.load(Acquire) {
+                    self.unpark(entry);
+                    if same.len() == 1 {
+                        flags = 0;
+                    }
+                } else {
+                    flags = self.heard(entry, flags, same.len() == 1);
+                }
             }
             if flags == 0 {
                 continue;
@@ -561,6 +638,12 @@ impl Set {
             return flags;
         }
         let asked = entry.events.load(Relaxed);
+        if flags & (asked | ALWAYS) == 0 {
+            // The program has changed its mind, and the kernel did not know.
+            self.kernel_events(entry, asked);
+            return 0;
+        }
+        flags &= asked | ALWAYS;
         let ready = flow.ready();
         if !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
             flags &= !OUT;
