@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ impl Ends {
         let kernel = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(match context {
             None => Self::Sockets(kernel, plan.wait == Wait::Spin),
-            Some(context) => Self::Rings(Set::new(context.clone(), OwnedFd::from(kernel.0))?),
+            Some(context) => Self::Rings(Set::new(context.clone(), kernel.0)?),
         })
     }
 

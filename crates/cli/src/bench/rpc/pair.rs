@@ -56,7 +56,7 @@ impl Pair {
             ServerProcess::launch(command, side, what, cores)
         };
         let plan_text = serde_json::to_string(plan).expect("a plan can be written");
-        let mut server = start(server::NAME, "RPC server", 0, &[plan_text.clone()])?;
+        let mut server = start(server::NAME, "RPC server", 0, std::slice::from_ref(&plan_text))?;
         let hello: Hello = server.answer()?;
         let hello = serde_json::to_string(&hello).expect("addresses can be written");
         let mut client = start(client::NAME, "RPC client", 1, &[plan_text, hello])?;
