@@ -118,20 +118,17 @@ fn flows_lists_both_ends_where_their_bytes_go_and_who_sleeps() {
         (&"linux".into(), &"not-awaited".into())
     );
     b.receive(15);
-    std::thread::scope(|scope| {
+    let text = std::thread::scope(|scope| {
         scope.spawn(|| b.receive(3));
         std::thread::sleep(Duration::from_millis(100));
         let text = serving.tcp(&["flows", "--pid", &pid.to_string()]);
-        assert!(
-            text.contains("ring, 15 in 2 writes, a thread sleeps until there are bytes"),
-            "{text}"
-        );
-        assert!(
-            text.contains("Linux, not-awaited (the receiver has not looked for bytes yet)"),
-            "{text}"
-        );
         a.send(b"end");
+        text
     });
+    let expected = "ring, 15 B in 2 writes, a thread sleeps until there are bytes";
+    assert!(text.contains(expected), "{text}");
+    let expected = "Linux, not-awaited (the receiver has not looked for bytes yet)";
+    assert!(text.contains(expected), "{text}");
     assert_eq!(serving.tcp(&["flows", "--pid", "1"]).matches("<->").count(), 0);
     let metrics = serving.tcp(&["flows", "--prometheus"]);
     assert!(

@@ -9,6 +9,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+/// At once. Each is two threads; a program that asks for more than this is not one that executes others.
+pub const MOST: usize = 256;
+
 /// Relays until both directions have ended, on threads of its own. `alive` is dropped then.
 pub fn start(fds: [OwnedFd; 3], bytes: u64, alive: Arc<()>) {
     let name = std::thread::Builder::new().name("uncopy-relay".into());

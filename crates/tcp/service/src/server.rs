@@ -308,7 +308,9 @@ impl Service {
                 self.shown(Shown { program: id, token }, &fds[0]);
             }
             Ok((Message::Relay { bytes }, fds)) if program.mailbox.is_some() => {
-                if let Ok(fds) = fds.try_into() {
+                if let Ok(fds) = fds.try_into()
+                    && Arc::strong_count(&self.relays) <= relay::MOST
+                {
                     relay::start(fds, bytes, self.relays.clone());
                 }
             }

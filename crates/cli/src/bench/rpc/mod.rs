@@ -20,7 +20,7 @@ mod table;
 mod wired;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use self::args::RpcArgs;
 use self::args::{Api, Wait, Wire};
@@ -34,6 +34,9 @@ use crate::{Outcome, library, units};
 
 /// About how long a turn is: what else a shared machine does comes in bursts that are longer.
 const TURN: Duration = Duration::from_millis(150);
+
+/// So long all connections may take to come to their rings: 64k of them, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Measures and prints.
 pub fn main(args: &RpcArgs) -> Outcome {
@@ -119,6 +122,14 @@ fn once(
         let started_as = if uses_rings { Side::Plain } else { side };
         let mut pair = Pair::start(&plan, started_as, library, &environment, cores)?;
         pair.turn(args.warmup, true)?;
+        // (Connections that are used little come to their rings late.)
+        let begun = Instant::now();
+        while side == Side::Uncopy
+            && begun.elapsed() < PATIENCE
+            && wired.check(pair.pids(), plan.connections).is_err()
+        {
+            pair.turn(TURN, true)?;
+        }
         pairs.push((side, pair));
     }
     let turns = (args.seconds.as_secs_f64() / TURN.as_secs_f64()).round().max(1.0) as u32;
