@@ -123,6 +123,11 @@ impl Recorder {
         self.at += bytes.len();
     }
 
+    /// Whether this is the process that is recorded: a child that was made behind our back, or by vfork, has the same mapping.
+    fn is_ours(&self) -> bool {
+        rustix::process::getpid() == self.process
+    }
+
     fn head(&self, at: usize) -> &AtomicU64 {
         // SAFETY: an aligned word of the head, in the mapping, which others may read.
         unsafe { self.memory.add(at).cast().as_ref() }
@@ -140,6 +145,9 @@ impl Recorder {
 
 impl Witness for Recorder {
     fn did(&mut self, deed: Deed) {
+        if !self.is_ours() {
+            return;
+        }
         let now = (self.now)().unwrap_or_default();
         let began = *self.began.get_or_insert(now);
         let past = Times {
@@ -151,6 +159,9 @@ impl Witness for Recorder {
     }
 
     fn told(&mut self, site: SiteId, event: Event) {
+        if !self.is_ours() {
+            return;
+        }
         let bytes = self.writer.told(site, event);
         self.entry(&bytes);
     }
@@ -161,7 +172,7 @@ impl Drop for Recorder {
         // SAFETY: mapped by this value, and not used after this.
         let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.bytes) };
         // (A forked child has its parent's.)
-        if rustix::process::getpid() == self.process
+        if self.is_ours()
             && let Ok(fd) = rustix::fs::open(&self.path, OFlags::WRONLY | FLAGS, Mode::empty())
         {
             let _ = rustix::fs::ftruncate(OwnFd::from(fd), self.at as u64);

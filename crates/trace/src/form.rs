@@ -51,23 +51,24 @@ pub(crate) fn count(kind: u8) -> Option<usize> {
 
 /// Where programs have memory: below this.
 const ADDRESSES: usize = 1 << 47;
-/// Most bytes that one call is about. (No buffer is larger than what a program has.)
+/// Most bytes that one copy, input or output is about: no buffer is larger than what a program has.
 const BYTES: usize = 1 << 36;
 
 fn is_possible(deed: Deed) -> bool {
-    let there = |addr: usize, len: usize| len <= BYTES && addr <= ADDRESSES - len;
+    let there = |addr: usize, len: usize| len <= ADDRESSES && addr <= ADDRESSES - len;
     match deed {
-        Deed::Copy { to, from, len, .. } | Deed::Remapped { from, to, len } => {
-            there(to, len) && there(from, len)
-        }
+        Deed::Copy { to, from, len, .. } => len <= BYTES && there(to, len) && there(from, len),
+        Deed::Remapped { from, to, len } => there(to, len) && there(from, len),
         Deed::Received { bytes, .. } | Deed::Sent { bytes, .. } => bytes <= BYTES,
         Deed::Touch { addr } => there(addr, 1),
         Deed::Timed { len: bytes, ns, .. } | Deed::Took { ns, copied: bytes } => {
             bytes <= BYTES && ns <= BYTES
         }
-        Deed::Receive { addr, len, .. }
-        | Deed::Send { addr, len, .. }
-        | Deed::Freed { addr, len }
+        Deed::Receive { addr, len, .. } | Deed::Send { addr, len, .. } => {
+            len <= BYTES && there(addr, len)
+        }
+        // (All of a program's memory may be meant.)
+        Deed::Freed { addr, len }
         | Deed::Unmapped { addr, len }
         | Deed::Untracked { addr, len }
         | Deed::MadeOrdinary { addr, len }
