@@ -443,7 +443,7 @@ mod loom_tests {
         check(&[Sender::by_ring, Sender::by_ring, Sender::by_linux, Sender::by_ring], 3);
     }
 
-    /// Caught: no look at the phase after bytes were published; the fence of `give_back` left out; `take_back` with the head of before.
+    /// Caught: no look at the phase after bytes were published. (Not caught, but needed by the same argument as in `wanted`: the fence of `give_back`.)
     #[test]
     fn a_ring_that_is_given_back_loses_and_doubles_nothing() {
         for gives_back in [0, 1] {
@@ -459,12 +459,12 @@ mod loom_tests {
     /// Caught: `taken_back` where the sender had sent by Linux since it left.
     #[test]
     fn both_may_leave_the_ring_at_once() {
-        for gives_back in [0, 1] {
+        for gives_back in [0, 1, 2] {
             check_where(
-                &[Sender::by_ring, Sender::by_linux, Sender::by_linux],
-                2,
+                &[Sender::by_ring, Sender::by_ring, Sender::by_linux, Sender::by_linux],
+                3,
                 Some(gives_back),
-                2,
+                3,
             );
         }
     }

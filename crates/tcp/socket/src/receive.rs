@@ -99,6 +99,12 @@ impl Flow {
                 // SAFETY: the caller's promise.
                 let got = unsafe { kernel::receive(self.fd(), to, flags) };
                 if at != At::Offered {
+                    let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
+                    if got == Ok(0) && !empty_buffers && !hint && !own.ended && unread(attached) {
+                        // Killed, with bytes of ours unread in its ring: Linux would have said so, once.
+                        own.ended = true;
+                        return Err(Errno::CONNRESET);
+                    }
                     return got;
                 }
                 // What was sent through the ring comes before the end of the stream, and before its error, which is told once.
@@ -228,5 +234,8 @@ pub(crate) fn poison<T>(own: &mut Held<Receiving>) -> Result<T, Errno> {
 /// The other side has not taken all that we sent.
 fn unread(attached: &Attached) -> bool {
     let out = attached.out();
+    if matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned)) {
+        return false;
+    }
     out.produced.tail.load(Relaxed) != out.consumed.head.load(Relaxed)
 }
