@@ -3,7 +3,7 @@
 //! [`Lock`] lies in memory that a process shares with its children; the next one takes it over, whatever became of its holder. Whoever
 //! is killed while it holds it leaves nothing half done: a ring's position is published by one store, last.
 //!
-//! [`Guarded`] is a process' own. It is held over a fork, so that the child finds nothing half done.
+//! `Guarded` is a process' own. It is held over a fork, so that the child finds nothing half done.
 //!
 //! unsafe: what is guarded, by whoever holds the lock.
 
