@@ -30,8 +30,10 @@ pub struct About {
     pub cores: usize,
     /// Bytes of memory.
     pub memory: u64,
-    /// The share of the processors that others used before it began, and at the end (0 to 1).
-    pub busy: [f64; 2],
+    /// The share of the processors that others used before it began, and at the end (0 to 1). (Not in reports
+    /// of versions that looked at the load average.)
+    #[serde(default)]
+    pub busy: Option<[f64; 2]>,
     /// uncopy's version.
     pub version: String,
     /// The commit that uncopy was built from.
@@ -81,7 +83,7 @@ impl About {
             kernel: machine.kernel,
             cores,
             memory: memory(),
-            busy: [busy, busy],
+            busy: Some([busy, busy]),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: env!("BUILT_FROM_COMMIT").to_owned(),
             began: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
@@ -113,7 +115,7 @@ impl About {
     /// It has taken so long by now.
     pub fn took(&mut self, elapsed: Duration) {
         self.seconds = elapsed.as_secs_f64().round();
-        self.busy[1] = machine::busy_share();
+        self.busy = self.busy.map(|[before, _]| [before, machine::busy_share()]);
     }
 
     /// What somebody who reads the numbers must know first.
@@ -127,9 +129,19 @@ impl About {
         warnings
     }
 
+    /// How much others used the machine, in words.
+    pub fn used_by_others(&self) -> String {
+        self.busy.map_or_else(
+            || "not known".to_owned(),
+            |[before, after]| {
+                format!("{:.0}% before, {:.0}% at the end", before * 100.0, after * 100.0)
+            },
+        )
+    }
+
     /// That others used the machine too, if they did.
     pub fn busy(&self) -> Option<String> {
-        let [before, after] = self.busy;
+        let [before, after] = self.busy?;
         (before > 0.1 || after > 0.1).then(|| {
             format!(
                 "The machine was busy with other work: {:.0}% of its processors before, {:.0}% \

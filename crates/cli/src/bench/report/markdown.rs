@@ -61,14 +61,7 @@ fn machine(about: &About) -> String {
         ("uncopy", format!("{}, commit {}", about.version, about.commit)),
         ("date", about.date()),
         ("took", format!("{:.0} s", about.seconds)),
-        (
-            "processors used by others",
-            format!(
-                "{:.0}% before, {:.0}% at the end",
-                about.busy[0] * 100.0,
-                about.busy[1] * 100.0
-            ),
-        ),
+        ("processors used by others", about.used_by_others()),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
     table(&Table::new(&["", ""], rows.into()))

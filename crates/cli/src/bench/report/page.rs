@@ -151,7 +151,7 @@ fn machine(about: &About, page: &mut String) {
          <tr><th>Processor</th><td>{}, {} cores</td></tr><tr><th>Memory</th><td>{}</td></tr>\
          <tr><th>Kernel</th><td>Linux {}</td></tr><tr><th>Commit</th><td>{}</td></tr>\
          <tr><th>Command</th><td><code>{}</code></td></tr>\
-         <tr><th>Processors used by others</th><td>{:.0}% before, {:.0}% at the end</td></tr></table>\
+         <tr><th>Processors used by others</th><td>{}</td></tr></table>\
          <h3>Prices of the cost model</h3><p>{measured}; nanoseconds.</p><div class=\"wide\">\
          <table class=\"numbers\"><thead><tr><th>price</th><th>here</th><th>reference machine</th></tr></thead><tbody>",
         escape(&about.cpu),
@@ -160,8 +160,7 @@ fn machine(about: &About, page: &mut String) {
         escape(&about.kernel),
         escape(&about.commit),
         escape(&about.command),
-        about.busy[0] * 100.0,
-        about.busy[1] * 100.0
+        about.used_by_others()
     );
     for (name, here, reference) in &about.costs {
         let _ = write!(
