@@ -19,7 +19,7 @@ use uncopy_tests::verdict::{Stop, set, test};
 
 /// What a program says when something is wrong.
 const WRONG: &[&str] = &["WRONG", "NOT BY RINGS", "NOT UPGRADED", "failed:"];
-const EAGER: &[&str] = &["--tcp", "--backoff=no", "--threshold=8K", "--lend=2"];
+const EAGER: &[&str] = &["--tcp", "--backoff=no", "--threshold=8K"];
 const WAYS: &[(&str, Option<&[&str]>)] =
     &[("plain", None), ("tcp", Some(&["--tcp"])), ("eager", Some(EAGER))];
 
