@@ -85,7 +85,8 @@ const WORTH_TRYING: f64 = 0.02;
 pub fn advice(p: &Program) -> String {
     let saving = p.saving();
     if saving.ns <= 0.0 {
-        return "predicted under uncopy: nothing to be saved; it would leave these copies alone"
+        return "predicted under uncopy: eliding saves nothing, it would leave these copies alone; what sending again and again by reference \
+                saves is not predicted, `uncopy try` measures it"
             .to_owned();
     }
     let part = saving.ns / (p.cpu_ns.max(1)) as f64;
