@@ -69,7 +69,7 @@ pub const OPTIONS: &[Spec] = &[
         default: COPIES_AUTO,
         min: COPIES_AUTO,
         max: COPIES_OURS,
-        help: "Who makes copies whose destination begins 1 to 31 bytes ahead of the source within the page, which some processors are slow \
+        help: "Who makes copies whose destination begins 1 to 63 bytes ahead of the source within the page, which some processors are slow \
                at: libc, a routine of ours, or the one that a trial copy finds faster when the program starts",
     },
     Spec {

@@ -17,7 +17,7 @@ use crate::{Outcome, units};
 /// Sizes: from the least that our routine takes over to the largest.
 pub const SIZES: [usize; 6] = [near::LEAST, 4 << 10, 16 << 10, 64 << 10, 256 << 10, near::MOST];
 /// Distances: on both sides of the reach, where programs have them (behind headers), and far from it.
-const AHEAD: [usize; 11] = [0, 1, 8, 16, 24, near::REACH, near::REACH + 1, 48, 64, 2048, 4080];
+const AHEAD: [usize; 12] = [0, 1, 8, 16, 31, 32, 33, 48, near::REACH, near::REACH + 1, 2048, 4080];
 /// Copied in one sample, so that reading the clock does not show.
 const SAMPLE: usize = 64 << 10;
 
