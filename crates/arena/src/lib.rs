@@ -40,7 +40,7 @@ pub struct Run {
 
 /// Free pages kept with their memory, at least, in pages.
 const KEEP_MIN: usize = 16 << 10;
-/// Beyond that, one page for so many that are in use.
+/// Beyond that, one page for so many that are in use, and as many as were purged too early (`regretted`).
 const KEEP_SHARE: usize = 4;
 /// Pages that shrunk blocks, and those that are expected to grow, may hold beyond what was promised, all together: so many,
 const SLACK_MAX: usize = 8 << 10;
@@ -59,6 +59,10 @@ pub struct Arena {
     live: usize,
     slack: usize,
     idle: usize,
+    /// Pages that were purged and then needed again, less half of them each time that [`Arena::idle_pages`] is asked. A program whose
+    /// blocks come and go in waves (64 connections that each collect 1 MB) would have its memory cleared by the kernel in each wave;
+    /// one that frees a lot once would keep it for nothing. What comes again tells them apart.
+    regretted: usize,
     growth: Growth,
 }
 
@@ -74,6 +78,7 @@ impl Arena {
             live: 0,
             slack: 0,
             idle: 0,
+            regretted: 0,
             growth: Growth::default(),
         }
     }
@@ -175,7 +180,10 @@ impl Arena {
         let (page, reserved, fresh) = match self.take_used(room) {
             Some(page) => (page, room, false),
             None => match self.fresh.take(room) {
-                Some(page) => (page, room, true),
+                Some(page) => {
+                    self.regretted += room;
+                    (page, room, true)
+                }
                 None if room <= self.blocks.len() - self.frontier => {
                     let page = self.frontier;
                     self.frontier += room;
@@ -249,7 +257,9 @@ impl Arena {
             let (end, more) = (page + reserved, pages - reserved);
             if end == self.frontier && more <= self.blocks.len() - end {
                 self.frontier += more;
-            } else if !self.fresh.take_at(end, more) && !self.used.take_at(end, more) {
+            } else if self.fresh.take_at(end, more) {
+                self.regretted += more;
+            } else if !self.used.take_at(end, more) {
                 return Ok(false);
             }
             reserved += more;
@@ -285,13 +295,14 @@ impl Arena {
 
     /// Whether [`Arena::surplus`] has something to say.
     pub fn has_surplus(&self) -> bool {
-        self.kept_pages() > KEEP_MIN + self.live / KEEP_SHARE
+        self.kept_pages() > KEEP_MIN + self.live / KEEP_SHARE + self.regretted
     }
 
     /// Called now and then: half of what was not needed since the last call is surplus.
     pub fn idle_pages(&mut self) -> usize {
         let idle = self.idle / 2;
         self.idle = self.kept_pages();
+        self.regretted /= 2;
         idle
     }
 
@@ -493,6 +504,28 @@ mod tests {
         assert!(given >= KEEP_MIN && a.kept_pages() <= KEEP_MIN);
         assert_eq!(a.idle_pages(), 0);
         assert_eq!(a.idle_pages(), a.kept_pages() / 2);
+    }
+
+    #[test]
+    fn what_was_purged_and_needed_again_is_kept_in_the_next_waves() {
+        const BLOCKS: usize = 2 * KEEP_MIN / 16;
+        let mut a = arena(4 * KEEP_MIN);
+        // Blocks come and go; returns how many of them had to be cleared by the kernel.
+        let wave = |a: &mut Arena| {
+            let all: Vec<_> = (0..BLOCKS).map(|_| a.allocate(16).unwrap()).collect();
+            all.iter().for_each(|run| a.free(run.page).unwrap());
+            while let Some((page, pages)) = a.surplus() {
+                a.purged(page, pages);
+            }
+            all.iter().filter(|run| run.fresh).count()
+        };
+        assert_eq!(wave(&mut a), BLOCKS);
+        assert!(wave(&mut a) > BLOCKS / 2);
+        assert_eq!((wave(&mut a), wave(&mut a)), (0, 0));
+        // (Only while that goes on.)
+        (0..20).for_each(|_| drop(a.idle_pages()));
+        wave(&mut a);
+        assert!(a.kept_pages() <= KEEP_MIN);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! What a descriptor of the program's is: whether it takes pages.
 //!
-//! unsafe: asks the kernel for a socket's addresses, into variables of ours.
+//! unsafe: names the program's descriptors to the kernel.
 
 use crate::ask::{ask, status};
-use crate::pacing::is_bbrs;
+use crate::pacing::{address, is_bbrs, is_loopback};
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::iovec;
+use rustix::fd::BorrowedFd;
 use rustix::fs::FileType;
-use uncopy_kernel::call::syscall4;
+use rustix::net::{getpeername, getsockname};
 use uncopy_ranges::span::PAGE;
 
 /// What takes pages.
@@ -90,17 +91,11 @@ fn paced_within_host(fd: i32) -> bool {
     if !is_bbrs(fd) {
         return false;
     }
-    let address = |call: libc::c_long| {
-        let (mut name, mut len) = ([0u8; 28], 28u32);
-        let (to, length) = (name.as_mut_ptr() as usize, core::ptr::from_mut(&mut len) as usize);
-        // SAFETY: the kernel writes at most the 28 bytes of a sockaddr_in6, and how many.
-        let r = unsafe { syscall4(call as usize, fd as usize, to, length, 0) };
-        // Family, then (behind the port) the address.
-        (r == 0).then(|| if len > 16 { name[8..24].to_vec() } else { name[4..8].to_vec() })
-    };
-    let (ours, theirs) = (address(libc::SYS_getsockname), address(libc::SYS_getpeername));
-    let loopback = |a: &Vec<u8>| a.len() == 4 && a[0] == 127;
-    ours == theirs || theirs.as_ref().is_some_and(loopback)
+    // SAFETY: borrowed for two calls, which answer EBADF where nothing is open.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let ours = address(getsockname(socket).ok());
+    let theirs = address(getpeername(socket).ok().flatten());
+    ours == theirs || theirs.is_some_and(is_loopback)
 }
 
 #[cfg(test)]

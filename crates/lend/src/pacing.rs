@@ -12,7 +12,7 @@
 use crate::ask::ask;
 use core::net::{IpAddr, SocketAddr};
 use rustix::fd::BorrowedFd;
-use rustix::net::getsockname;
+use rustix::net::{SocketAddrAny, getsockname};
 use uncopy_kernel::call::syscall6;
 
 /// Before the program listens with `fd`.
@@ -22,15 +22,14 @@ pub fn before_listen(fd: i32) {
     }
     // SAFETY: borrowed for one call, which answers EBADF where nothing is open.
     let own = getsockname(unsafe { BorrowedFd::borrow_raw(fd) });
-    if let Some(own) = own.ok().and_then(|own| SocketAddr::try_from(own).ok()) {
-        before_connect(fd, own.ip());
+    if let Some(own) = address(own.ok()) {
+        before_connect(fd, own);
     }
 }
 
 /// Before the program connects `fd` to `address`.
 pub fn before_connect(fd: i32, address: IpAddr) {
-    // (127.0.0.0/8, ::1, and the first written as IPv6.)
-    if address.to_canonical().is_loopback() && is_bbrs(fd) {
+    if is_loopback(address) && is_bbrs(fd) {
         let name = b"reno";
         let at = name.as_ptr() as usize;
         let (call, level, option) = (libc::SYS_setsockopt, libc::SOL_TCP, libc::TCP_CONGESTION);
@@ -42,6 +41,16 @@ pub fn before_connect(fd: i32, address: IpAddr) {
             )
         };
     }
+}
+
+/// The Internet address in what the kernel says.
+pub(crate) fn address(socket: Option<SocketAddrAny>) -> Option<IpAddr> {
+    SocketAddr::try_from(socket?).ok().map(|socket| socket.ip())
+}
+
+/// Whether it is of 127.0.0.0/8, ::1, or the first written as IPv6.
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 /// Whether BBR controls its congestion, of any version.
