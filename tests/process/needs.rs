@@ -47,6 +47,7 @@ fn some() -> Vec<Needs> {
             ..with("fork_in_a_sandbox_after_copies", "fork_in_a_strict_sandbox.c")
         },
         Needs { costs: Some("send_mb=200000"), ..plain("sends_that_are_paced") },
+        Needs { costs: Some("send_mb=200000"), ..plain("connections_that_are_not_paced") },
     ];
     let linked: [(&str, &str, &[&str]); 3] = [
         ("jemalloc", "libjemalloc.so.2", &["-Xlinker", "--no-as-needed", "-l:libjemalloc.so.2"]),

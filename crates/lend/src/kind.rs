@@ -3,7 +3,7 @@
 //! unsafe: names the program's descriptors to the kernel.
 
 use crate::ask::{ask, status};
-use crate::pacing::{address, is_bbrs, is_loopback};
+use crate::pacing::{Pacing, address, is_bbrs, is_loopback};
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::iovec;
 use rustix::fd::BorrowedFd;
@@ -33,12 +33,15 @@ const REMEMBERED: usize = 1024;
 
 /// The sockets that were looked at, by their descriptors: what a socket is is remembered with its own number.
 #[derive(Debug)]
-pub(crate) struct Sockets([AtomicU64; REMEMBERED]);
+pub(crate) struct Sockets {
+    known: [AtomicU64; REMEMBERED],
+    pub(crate) pacing: Pacing,
+}
 
 impl Sockets {
     /// None.
     pub(crate) const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; REMEMBERED])
+        Self { known: [const { AtomicU64::new(0) }; REMEMBERED], pacing: Pacing::new() }
     }
 
     /// What `fd` is, if it takes pages: looked up again at every call, because numbers are closed and opened past
@@ -48,10 +51,10 @@ impl Sockets {
         match file {
             FileType::Fifo => Some(Kind::Pipe),
             FileType::Socket => {
-                let known = &self.0[fd as usize % REMEMBERED];
+                let known = &self.known[fd as usize % REMEMBERED];
                 let mut value = known.load(Ordering::Relaxed);
                 if value >> 2 != inode {
-                    let what = match takes_pages(fd) {
+                    let what = match self.takes_pages(fd) {
                         Some(Kind::Tcp) => 1,
                         Some(Kind::Unix) => 2,
                         _ => 0,
@@ -64,24 +67,28 @@ impl Sockets {
             _ => None,
         }
     }
-}
 
-/// Whether the socket is a stream over TCP (not MPTCP, no TLS in the kernel) or UNIX.
-fn takes_pages(fd: i32) -> Option<Kind> {
-    let is = |name, what| ask(fd, libc::SOL_SOCKET, name).is_some_and(|(v, _)| v == what);
-    if !is(libc::SO_TYPE, libc::SOCK_STREAM) {
-        return None;
-    }
-    match ask(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
-        Some((libc::AF_UNIX, _)) => Some(Kind::Unix),
-        Some((libc::AF_INET | libc::AF_INET6, _)) => {
-            let free = ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0);
-            if !is(libc::SO_PROTOCOL, libc::IPPROTO_TCP) || !free {
-                return None;
-            }
-            (!paced_within_host(fd)).then_some(Kind::Tcp)
+    /// Whether the socket is a stream over TCP (not MPTCP, no TLS in the kernel) or UNIX.
+    fn takes_pages(&self, fd: i32) -> Option<Kind> {
+        let is = |name, what| ask(fd, libc::SOL_SOCKET, name).is_some_and(|(v, _)| v == what);
+        if !is(libc::SO_TYPE, libc::SOCK_STREAM) {
+            return None;
         }
-        _ => None,
+        match ask(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+            Some((libc::AF_UNIX, _)) => Some(Kind::Unix),
+            Some((libc::AF_INET | libc::AF_INET6, _)) => {
+                let free = ask(fd, libc::SOL_TCP, libc::TCP_ULP).is_some_and(|(_, len)| len == 0);
+                if !is(libc::SO_PROTOCOL, libc::IPPROTO_TCP) || !free {
+                    return None;
+                }
+                if paced_within_host(fd) {
+                    self.pacing.meet();
+                    return None;
+                }
+                Some(Kind::Tcp)
+            }
+            _ => None,
+        }
     }
 }
 

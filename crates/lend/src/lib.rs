@@ -12,7 +12,7 @@
 mod ask;
 pub mod kind;
 pub mod left;
-pub mod pacing;
+mod pacing;
 mod pieces;
 pub mod pipes;
 pub mod send;

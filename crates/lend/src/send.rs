@@ -13,6 +13,7 @@ use crate::left;
 use crate::pieces::Pieces;
 use crate::pipes::{PIPES, Pipe, Pipes};
 use core::ffi::{c_int, c_uint};
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::iovec;
 use uncopy_inject::{Call, Error};
@@ -91,6 +92,16 @@ impl Lending {
     /// What `fd` is, if it takes pages.
     pub fn kind(&self, fd: i32) -> Option<Kind> {
         self.sockets.kind(fd)
+    }
+
+    /// Before the program listens with `fd`: see [`crate::pacing`].
+    pub fn before_listen(&self, fd: i32) {
+        self.sockets.pacing.before_listen(fd);
+    }
+
+    /// Before the program connects `fd` to `address`.
+    pub fn before_connect(&self, fd: i32, address: IpAddr) {
+        self.sockets.pacing.before_connect(fd, address);
     }
 
     /// Our pipes: `close` and its kin leave them alone.

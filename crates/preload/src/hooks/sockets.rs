@@ -11,7 +11,6 @@ use rustix::net::getpeername;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use uncopy_kernel::reading;
-use uncopy_lend::pacing;
 use uncopy_stack::buffers::take;
 
 /// `struct sockaddr_in`, `struct sockaddr_in6`: so many words hold either.
@@ -44,20 +43,13 @@ fn prepare() {
     }
 }
 
-/// Whether output goes by reference: then connections over the loopback device are not paced.
-fn lends() -> bool {
-    PROCESS.lending.from() != usize::MAX
-}
-
 /// `listen(2)`.
 ///
 /// # Safety
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if lends() {
-        pacing::before_listen(fd);
-    }
+    PROCESS.lending.before_listen(fd);
     // SAFETY: the program's own arguments.
     unsafe { real::listen(fd, backlog) }
 }
@@ -70,10 +62,8 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        if lends()
-            && let Some(other) = address(addr, len as usize)
-        {
-            pacing::before_connect(fd, other.ip());
+        if let Some(other) = address(addr, len as usize) {
+            PROCESS.lending.before_connect(fd, other.ip());
         }
         if !PROCESS.tcp.begun() {
             return real::connect(fd, addr, len);
