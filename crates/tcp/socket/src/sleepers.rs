@@ -9,6 +9,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
+use uncopy_tcp_shared::wanted::DOORS;
 
 /// What a thread sleeps in: an epoll set of one door and one socket. Each has a view of its own of the door's edges, so that no sleeper takes
 /// another's knock.
@@ -55,7 +56,7 @@ impl Sleepers {
     }
 
     fn make(&self, doors: &[Kept]) -> Result<Sleeper, Errno> {
-        let door = self.made.fetch_add(1, Relaxed) as usize % doors.len();
+        let door = self.made.fetch_add(1, Relaxed) as usize % DOORS;
         let set = Kept::new(OwnFd::from(epoll::create(epoll::CreateFlags::CLOEXEC)?))?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, &doors[door], epoll::EventData::new_u64(0), edges)?;

@@ -7,6 +7,7 @@ mod common;
 use common::{connection, end, program, program_that, service, shared, wait_until};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use uncopy_tcp_shared::wanted::DOORS;
 use uncopy_tcp_socket::{Errno, Waiting};
 
 #[test]
@@ -221,6 +222,30 @@ fn who_sleeps_is_woken_by_bytes_by_the_end_and_by_a_reset() {
         let expected = [Ok(2), Ok(0), Err(Errno::CONNRESET)][sent];
         assert_eq!(woken, expected);
     }
+}
+
+/// The fifth slept at a door that nobody knocked at.
+#[test]
+fn each_of_more_sleepers_than_there_are_doors_is_woken() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let (a, b) = (of(), of());
+    let pairs: Vec<_> = (0..2 * DOORS + 2).map(|_| shared(&a, &b)).collect();
+    for (x, y) in &pairs {
+        x.send(b"x").unwrap();
+        y.receive(&mut [0]).unwrap();
+        y.socket.as_ref().unwrap().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        y.flow.refresh_timeouts();
+    }
+    std::thread::scope(|scope| {
+        let sleepers: Vec<_> =
+            pairs.iter().map(|(_, y)| scope.spawn(|| y.receive(&mut [0; 8]))).collect();
+        std::thread::sleep(Duration::from_millis(100));
+        for ((x, _), sleeper) in pairs.iter().zip(sleepers) {
+            x.send(b"12").unwrap();
+            assert_eq!(sleeper.join().unwrap(), Ok(2));
+        }
+    });
 }
 
 #[test]
