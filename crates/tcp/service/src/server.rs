@@ -256,6 +256,15 @@ impl Service {
             Ok((Message::Show { token }, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
                 self.shown(Shown { program: id, token }, &fds[0]);
             }
+            Ok((Message::Door { region, slot, side, generation }, fds)) if fds.len() == 1 => {
+                let side = usize::from(side != 0);
+                let other = self.regions.other_side(id, region, side);
+                if let Some(other) = other.and_then(|other| self.programs.get_mut(&other)) {
+                    let side = 1 - side as u64;
+                    let message = Message::Door { region, slot, side, generation };
+                    other.tell(message, &[fds[0].as_fd()]);
+                }
+            }
             Ok((Message::Relay { bytes }, fds)) if program.mailbox.is_some() => {
                 if let Ok(fds) = fds.try_into()
                     && Arc::strong_count(&self.relays) <= relay::MOST
