@@ -5,6 +5,19 @@ static volatile sig_atomic_t pipes_broken;
 static void broken(int signal) { (void)signal, pipes_broken++; }
 static char bytes[1 << 20];
 
+/* The next byte, which comes. */
+static char a_byte(int fd) {
+    char byte;
+    MUST(recv(fd, &byte, 1, 0) == 1);
+    return byte;
+}
+/* What comes next, and the end of it. */
+static void says_the_end(int fd, const char *name) {
+    char byte;
+    ssize_t got = recv(fd, &byte, 1, 0);
+    say("%s: %zd %s", name, got, got < 0 ? strerror(errno) : "");
+    close(fd);
+}
 static void closes(int fd) { close(fd); }
 static void writes_to_nobody(int fd) {
     signal(SIGPIPE, broken);
@@ -26,25 +39,18 @@ static void leaves_unread(int fd) {
 }
 static void is_reset(int fd) {
     MUST(send(fd, "unread", 6, 0) == 6);
-    char byte;
-    ssize_t got = recv(fd, &byte, 1, 0);
-    say("unread bytes: %zd %s", got, got < 0 ? strerror(errno) : "");
-    close(fd);
+    says_the_end(fd, "unread bytes");
 }
 
 static void resets(int fd) {
     struct linger at_once = {.l_onoff = 1};
     MUST(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
-    char byte;
-    MUST(recv(fd, &byte, 1, 0) == 1);
+    a_byte(fd);
     close(fd);
 }
 static void was_reset(int fd) {
     MUST(send(fd, "x", 1, 0) == 1);
-    char byte;
-    ssize_t got = recv(fd, &byte, 1, 0);
-    say("linger of 0: %zd %s", got, got < 0 ? strerror(errno) : "");
-    close(fd);
+    says_the_end(fd, "linger of 0");
 }
 
 static void sends_much_and_closes(int fd) {
@@ -62,12 +68,10 @@ static void gets_all(int fd) {
 }
 
 static void halves(int fd) {
-    char byte;
     MUST(shutdown(fd, SHUT_WR) == 0);
     ssize_t sent = send(fd, "x", 1, MSG_NOSIGNAL);
     say("send after the end: %zd %s", sent, strerror(errno));
-    MUST(recv(fd, &byte, 1, 0) == 1);
-    say("the other way: %c", byte);
+    say("the other way: %c", a_byte(fd));
     close(fd);
 }
 static void other_half(int fd) {
@@ -83,18 +87,14 @@ static void other_half(int fd) {
 }
 
 static void waits_for_ever(int fd) {
-    char byte;
-    MUST(recv(fd, &byte, 1, 0) == 1);
+    a_byte(fd);
     pause();
 }
 static void kills(int fd) {
     MUST(send(fd, "x", 1, 0) == 1);
     usleep(50000);
     kill(other, SIGKILL);
-    char byte;
-    ssize_t got = recv(fd, &byte, 1, 0);
-    say("killed: %zd", got);
-    close(fd);
+    says_the_end(fd, "killed");
 }
 
 int main(void) {

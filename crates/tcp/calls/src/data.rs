@@ -7,7 +7,7 @@ use crate::tcp::{Connection, Tcp};
 use core::ffi::c_int;
 use libc::iovec;
 use rustix::io::Errno;
-use uncopy_tcp_socket::Way;
+use uncopy_tcp_socket::{Flow, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection request, pages sent by reference. The call is made
 /// as it is, with its direction back at Linux.
@@ -39,43 +39,16 @@ impl Tcp {
         parts: impl FnOnce() -> Option<Parts<N>>,
         plain: impl FnOnce() -> isize,
     ) -> isize {
-        match self.numbers.find(fd) {
-            None => plain(),
-            Some(found) => match &*found {
-                // SAFETY: the caller's promise.
-                What::Connection(connection) => unsafe {
-                    self.send_over(connection, flags, parts, plain)
-                },
-                What::Set(_) => plain(),
-            },
-        }
-    }
-
-    unsafe fn send_over<const N: usize>(
-        &self,
-        connection: &Connection,
-        flags: c_int,
-        parts: impl FnOnce() -> Option<Parts<N>>,
-        plain: impl FnOnce() -> isize,
-    ) -> isize {
-        let flow = &connection.flow;
-        match flow.way() {
-            Way::Linux => plain(),
-            Way::Past(_past) => plain(),
-            Way::Here if flags & SENDS_OTHERWISE != 0 => {
+        let parts = |connection: &Connection| {
+            if flags & SENDS_OTHERWISE != 0 {
                 let _ = self.by_linux(connection, core::time::Duration::ZERO);
-                plain()
+                return None;
             }
-            Way::Here => {
-                // (A list that the kernel refuses.)
-                let Some(parts) = parts() else { return plain() };
-                // SAFETY: the caller's promise.
-                answer(self.restarting(
-                    || unsafe { flow.send(parts.as_slice(), flags) },
-                    || flow.has_timeout(true),
-                ))
-            }
-        }
+            parts()
+        };
+        // SAFETY: the caller's promise.
+        let call = |flow: &Flow, parts: &[iovec]| unsafe { flow.send(parts, flags) };
+        self.made(fd, true, parts, call, plain)
     }
 
     /// A call that receives `parts` from `fd`; `plain` makes it by Linux.
@@ -90,37 +63,33 @@ impl Tcp {
         parts: impl FnOnce() -> Option<Parts<N>>,
         plain: impl FnOnce() -> isize,
     ) -> isize {
-        match self.numbers.find(fd) {
-            None => plain(),
-            Some(found) => match &*found {
-                // SAFETY: the caller's promise.
-                What::Connection(connection) => unsafe {
-                    self.receive_from(connection, flags, parts, plain)
-                },
-                What::Set(_) => plain(),
-            },
-        }
+        let parts = |_: &Connection| if flags & RECEIVES_OTHERWISE != 0 { None } else { parts() };
+        // SAFETY: the caller's promise.
+        let call = |flow: &Flow, parts: &[iovec]| unsafe { flow.receive(parts, flags) };
+        self.made(fd, false, parts, call, plain)
     }
 
-    unsafe fn receive_from<const N: usize>(
+    /// A call that waits for room, or for bytes: by `call` where `fd` is a connection whose calls are made here and has `parts` for it, else by `plain`.
+    #[inline]
+    fn made<const N: usize>(
         &self,
-        connection: &Connection,
-        flags: c_int,
-        parts: impl FnOnce() -> Option<Parts<N>>,
+        fd: c_int,
+        room: bool,
+        parts: impl FnOnce(&Connection) -> Option<Parts<N>>,
+        call: impl Fn(&Flow, &[iovec]) -> Result<usize, Errno>,
         plain: impl FnOnce() -> isize,
     ) -> isize {
+        let Some(found) = self.numbers.find(fd) else { return plain() };
+        let What::Connection(connection) = &*found else { return plain() };
         let flow = &connection.flow;
         match flow.way() {
             Way::Linux => plain(),
             Way::Past(_past) => plain(),
-            Way::Here if flags & RECEIVES_OTHERWISE != 0 => plain(),
             Way::Here => {
-                let Some(parts) = parts() else { return plain() };
-                // SAFETY: the caller's promise.
-                answer(self.restarting(
-                    || unsafe { flow.receive(parts.as_slice(), flags) },
-                    || flow.has_timeout(false),
-                ))
+                // (A list that the kernel refuses; or flags for it.)
+                let Some(parts) = parts(connection) else { return plain() };
+                let parts = parts.as_slice();
+                answer(self.restarting(|| call(flow, parts), || flow.has_timeout(room)))
             }
         }
     }

@@ -57,6 +57,18 @@ impl Client {
         protocol::send(self.socket.as_fd(), Message::Show { token }, &[socket])
     }
 
+    /// Gives the other side of a connection a door of its own for it.
+    pub fn door(
+        &self,
+        (region, side): (u64, usize),
+        (slot, generation): (usize, u32),
+        door: BorrowedFd,
+    ) -> Result<(), Errno> {
+        let (side, slot, generation) = (side as u64, slot as u64, generation.into());
+        let message = Message::Door { region, slot, side, generation };
+        protocol::send(self.socket.as_fd(), message, &[door])
+    }
+
     /// Has a socket relayed to what stands in for it: `bytes` of `first` come before what the socket still brings.
     pub fn relay(
         &self,

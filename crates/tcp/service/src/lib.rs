@@ -7,6 +7,7 @@
 //! | [`protocol`] | the messages |
 //! | [`client`] | a program's side of them |
 //! | [`server`] | the loop: programs come, show, and go |
+//! | `program` | a program as the service knows it, and what it is told |
 //! | [`matching`] | ends that wait for their other end |
 //! | [`regions`] | which slots of which regions are whose |
 //! | [`ends`] | what a shown socket proves |
@@ -16,6 +17,7 @@
 pub mod client;
 pub mod ends;
 pub mod matching;
+mod program;
 pub mod protocol;
 pub mod regions;
 pub mod relay;

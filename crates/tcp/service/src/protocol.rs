@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -138,6 +138,18 @@ pub enum Message {
         /// What both write when they attach.
         generation: u64,
     },
+    /// Program: a door of its own for one connection, of which it is this side. With that eventfd. Service: the same to the other side, of which
+    /// side that is.
+    Door {
+        /// As in `Matched`.
+        region: u64,
+        /// As in `Matched`.
+        slot: u64,
+        /// As in `Matched`, of the program that sends or receives this.
+        side: u64,
+        /// As in `Matched`.
+        generation: u64,
+    },
     /// Service: it stays Linux's.
     Stays {
         /// As in `Show`.
@@ -178,6 +190,9 @@ impl Message {
             Self::Tell => [7, 0, 0, 0, 0, 0],
             Self::Told { words } => [8, words, 0, 0, 0, 0],
             Self::Relay { bytes } => [9, bytes, 0, 0, 0, 0],
+            Self::Door { region, slot, side, generation } => {
+                [10, region, slot, side, generation, 0]
+            }
         }
     }
 
@@ -193,6 +208,7 @@ impl Message {
             7 => Self::Tell,
             8 => Self::Told { words: a },
             9 => Self::Relay { bytes: a },
+            10 => Self::Door { region: a, slot: b, side: c, generation: d },
             _ => return None,
         })
     }
@@ -263,6 +279,7 @@ mod tests {
             Message::Tell,
             Message::Told { words: 99 },
             Message::Relay { bytes: 5 },
+            Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }

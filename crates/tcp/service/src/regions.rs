@@ -182,6 +182,12 @@ impl Regions {
         self.held.retain(|held| held.alive[0] && held.alive[1]);
     }
 
+    /// The program on the other side of a region, of which `program` is this side.
+    pub fn other_side(&self, program: u64, region: u64, side: usize) -> Option<u64> {
+        let of = |held: &&Held| held.id == region && held.programs[side] == program;
+        Some(self.held.iter().find(of)?.programs[1 - side])
+    }
+
     /// Connections of a program.
     pub fn flows_of(&self, program: u64) -> usize {
         self.of(program).map(Held::used).sum()
@@ -223,6 +229,9 @@ mod tests {
         assert_eq!((again.region, again.slot), (0, 9));
         assert_eq!(regions.give(1, 2).unwrap().region, 1, "no other slot was free");
         assert_eq!(regions.flows_of(1), SLOTS + 1);
+        let region = regions.held[0].id;
+        assert_eq!(regions.other_side(1, region, 0), Some(2));
+        assert_eq!([(2, region, 0), (1, region, 1), (1, 99, 0)].map(|(p, r, s)| regions.other_side(p, r, s)), [None; 3]);
         let mut left = vec![];
         regions.forget(1, |program, region| left.push((program, region)));
         assert_eq!(left, [(2, 1), (2, 2)]);

@@ -2,6 +2,7 @@
 
 use crate::ends::{self, EndName};
 use crate::matching::{Shown, Waiting};
+use crate::program::Program;
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::Regions;
 use crate::relay;
@@ -10,7 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -82,57 +83,15 @@ impl fmt::Display for ServiceError {
 
 impl std::error::Error for ServiceError {}
 
-struct Program {
-    socket: OwnedFd,
-    doors: Vec<OwnedFd>,
-    mailbox: Option<OwnedFd>,
-    messages: u32,
-    shown: usize,
-    over: bool,
-    pid: u32,
-    since: SystemTime,
-    /// It only looks.
-    looks: bool,
-    /// How many of its connections stayed Linux's, by reason; and the last of them.
-    stayed: [u64; Reason::ALL.len()],
-    last: VecDeque<(EndName, SystemTime, Reason)>,
-}
-
-/// Connections that stayed Linux's are remembered for who asks: so many of each program, 64 KB.
-const LAST: usize = 512;
-
 /// At most so many connections, each with two full rings (32 MB), are given past the limit of bytes.
 const LOOKS: usize = 64;
-
-impl Program {
-    /// A connection of its stays Linux's.
-    fn stays(&mut self, name: Option<EndName>, reason: Reason) {
-        self.stayed[reason as usize - 1] += 1;
-        if let Some(name) = name {
-            if self.last.len() == LAST {
-                self.last.pop_front();
-            }
-            self.last.push_back((name, SystemTime::now(), reason));
-        }
-    }
-
-    /// Tells it, if it takes it. What it does not take it goes without: its connections stay Linux's.
-    fn tell(&mut self, message: Message, with: &[std::os::fd::BorrowedFd]) -> bool {
-        if protocol::send(self.socket.as_fd(), message, with).is_err() {
-            return false;
-        }
-        self.messages = self.messages.wrapping_add(1);
-        self.mailbox.as_ref().is_some_and(|mailbox| {
-            rustix::io::pwrite(mailbox, &self.messages.to_ne_bytes(), 0) == Ok(4)
-        })
-    }
-}
 
 /// The service, bound to its name.
 pub struct Service {
     options: Options,
     listener: OwnedFd,
     stop: Arc<OwnedFd>,
+    set: Arc<OwnedFd>,
     programs: HashMap<u64, Program>,
     last_program: u64,
     waiting: Waiting,
@@ -178,10 +137,12 @@ impl Service {
         }
         rustix::net::listen(&listener, 1024).map_err(system("listen"))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(system("eventfd"))?;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
         Ok(Self {
             options,
             listener,
             stop: Arc::new(stop),
+            set: Arc::new(set),
             programs: HashMap::new(),
             last_program: 0,
             waiting: Waiting::default(),
@@ -201,7 +162,7 @@ impl Service {
         const LISTENER: u64 = 0;
         const STOP: u64 = u64::MAX;
         let system = |what| move |error| ServiceError::System(what, error);
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
+        let set = self.set.clone();
         let add = |fd: &OwnedFd, data| {
             let data = epoll::EventData::new_u64(data);
             epoll::add(&set, fd, data, epoll::EventFlags::IN).map_err(system("epoll_ctl"))
@@ -247,9 +208,7 @@ impl Service {
                 match event.data.u64() {
                     STOP => return Ok(()),
                     LISTENER => {
-                        if let Some(program) = self.accept() {
-                            add(&self.programs[&program].socket, program)?;
-                        }
+                        self.accept();
                     }
                     program => self.serve(program),
                 }
@@ -265,36 +224,26 @@ impl Service {
         }
     }
 
-    fn accept(&mut self) -> Option<u64> {
-        let socket =
-            rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-                .ok()?;
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
         // Only this user's. Another's learns no more than that somebody is here.
-        let peer = sockopt::socket_peercred(&socket).ok()?;
+        let Ok(peer) = sockopt::socket_peercred(&socket) else { return };
         if peer.uid != rustix::process::geteuid() {
-            return None;
+            return;
         }
         self.last_program += 1;
-        let program = Program {
-            socket,
-            doors: vec![],
-            mailbox: None,
-            messages: 0,
-            shown: 0,
-            over: false,
-            pid: peer.pid.as_raw_nonzero().get().cast_unsigned(),
-            since: SystemTime::now(),
-            looks: false,
-            stayed: [0; Reason::ALL.len()],
-            last: VecDeque::new(),
-        };
-        self.programs.insert(self.last_program, program);
-        Some(self.last_program)
+        let id = self.last_program;
+        let pid = peer.pid.as_raw_nonzero().get().cast_unsigned();
+        if let Ok(program) = Program::new(socket, id, pid, self.set.clone()) {
+            self.programs.insert(id, program);
+        }
     }
 
     /// Takes one message of a program, or its end. One: who sends many waits its turn.
     fn serve(&mut self, id: u64) {
         let Some(program) = self.programs.get_mut(&id) else { return };
+        program.tell_rest();
         match protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => {}
             Ok((Message::Hello(VERSION), doors))
@@ -306,6 +255,15 @@ impl Service {
             }
             Ok((Message::Show { token }, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
                 self.shown(Shown { program: id, token }, &fds[0]);
+            }
+            Ok((Message::Door { region, slot, side, generation }, fds)) if fds.len() == 1 => {
+                let side = usize::from(side != 0);
+                let other = self.regions.other_side(id, region, side);
+                if let Some(other) = other.and_then(|other| self.programs.get_mut(&other)) {
+                    let side = 1 - side as u64;
+                    let message = Message::Door { region, slot, side, generation };
+                    other.tell(message, &[fds[0].as_fd()]);
+                }
             }
             Ok((Message::Relay { bytes }, fds)) if program.mailbox.is_some() => {
                 if let Ok(fds) = fds.try_into()
@@ -438,7 +396,7 @@ impl Service {
                 side: side as u64,
                 generation: given.generation.into(),
             };
-            // Whom it does not reach does not attach, and the other then uses it no more than it.
+            // (Whom it does not reach does not attach, and the other then uses it no more than it.)
             if let Some(program) = self.programs.get_mut(&shown.program)
                 && program.tell(message, &with)
             {

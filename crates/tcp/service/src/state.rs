@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use uncopy_tcp_shared::layout::{Direction, End, HEADER};
 use uncopy_tcp_shared::phase::{At, Found};
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES, RING};
-use uncopy_tcp_shared::wanted::DOORS;
+use uncopy_tcp_shared::wanted::Doors;
 
 /// A program that has said hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +43,9 @@ pub struct Waits {
 
 impl Waits {
     fn of(word: u32) -> Self {
-        let notices = (1 << DOORS) - 1;
-        Self { asleep: word & (notices << DOORS) != 0, set: word & notices != 0 }
+        let doors = Doors::of(word);
+        let asleep = doors.wakes_own() || doors.wakes().next().is_some();
+        Self { asleep, set: doors.notices().next().is_some() }
     }
 }
 

@@ -80,6 +80,8 @@ pub struct End {
     pub attached: AtomicU32,
     /// The slot's generation, once this side will not look at the slot again.
     pub closed: AtomicU32,
+    /// The slot's generation, once this side has the other side's own door for it, and knocks there.
+    pub knocks: AtomicU32,
 }
 
 /// The header of a slot.
@@ -121,6 +123,7 @@ mod tests {
         assert_eq!(offset_of!(Consumed, data), 8);
         assert_eq!(offset_of!(End, attached), 0);
         assert_eq!(offset_of!(End, closed), 4);
+        assert_eq!(offset_of!(End, knocks), 8);
     }
 
     #[test]

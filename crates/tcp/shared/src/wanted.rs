@@ -1,16 +1,20 @@
 //! Who wants to be told when there are bytes, or room. The one that waits *arms* the word, looks once more, and sleeps; the one that
 //! makes news publishes it, and *takes* what is armed. Either the waiter sees the news or the other sees the word.
 //!
-//! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or to be woken outright.
+//! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or to be woken outright. One more for the
+//! connection's own door, where it has one.
 
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicU32, fence};
 
-/// Doors of each side: the eventfds by which its sleepers are woken. More than the cores of small machines have little use:
-/// sleepers that share one are woken in vain now and then.
+/// Doors of each side: the eventfds by which its sleepers are woken. Sleepers that share one are woken in vain; so where more threads sleep
+/// than there are doors, a connection gets a door of its own.
 pub const DOORS: usize = 4;
 /// One door more, for who attends to what the other side asks for, whatever the program does.
 pub const ASK: usize = DOORS;
+
+const OWN: u32 = 1 << (2 * DOORS);
+const ALL: u32 = OWN | (OWN - 1);
 
 /// What was armed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,9 +31,24 @@ impl Doors {
         Self(1 << (DOORS + door % DOORS))
     }
 
+    /// A wake-up through the connection's own door.
+    pub const fn own() -> Self {
+        Self(OWN)
+    }
+
+    /// As they lie in a region.
+    pub const fn of(word: u32) -> Self {
+        Self(word & ALL)
+    }
+
     /// Nothing was armed.
     pub const fn is_empty(self) -> bool {
-        self.0 & ((1 << (2 * DOORS)) - 1) == 0
+        self.0 & ALL == 0
+    }
+
+    /// The connection's own door is to be knocked at.
+    pub const fn wakes_own(self) -> bool {
+        self.0 & OWN != 0
     }
 
     /// Doors that want a notice.
@@ -93,13 +112,16 @@ mod tests {
         word.arm(Doors::wake(0));
         word.disarm(Doors::wake(0));
         assert!(word.take().is_empty());
+        word.arm(Doors::own());
+        let doors = word.take();
+        assert!(doors.wakes_own() && doors.wakes().chain(doors.notices()).next().is_none());
     }
 
     #[test]
     fn bits_that_nobody_armed_name_no_door() {
         let doors = Doors(u32::MAX);
         assert!(doors.notices().chain(doors.wakes()).all(|door| door < DOORS));
-        assert!(Doors(!0 << (2 * DOORS)).is_empty());
+        assert!(Doors(!ALL).is_empty() && Doors::of(!ALL).is_empty());
     }
 }
 

@@ -62,6 +62,10 @@ pub(crate) trait Shown: Send + Sync {
     fn tell_sets(&self);
     /// The other side has asked for what lies unread in the ring.
     fn is_asked_for(&self);
+    /// The other side has a door of its own for it.
+    fn take_door(&self, generation: u32, door: OwnedFd);
+    /// Knocks at that.
+    fn knock(&self);
 }
 
 /// A region, as one of its sides.
@@ -100,13 +104,19 @@ impl Mapped {
 
     /// Knocks at one of the other side's doors.
     pub fn knock(&self, door: usize) {
-        let Some(door) = self.doors.get(door) else { return };
-        let one = 1u64.to_ne_bytes();
-        if rustix::io::write(door, &one) == Err(Errno::AGAIN) {
-            // Doors are never read, so that no sleeper takes another's knock. Somebody filled it: empty it, and knock.
-            let _ = rustix::io::read(door, &mut [0; 8]);
-            let _ = rustix::io::write(door, &one);
+        if let Some(door) = self.doors.get(door) {
+            knock_at(door);
         }
+    }
+}
+
+/// Knocks at a door of another program's.
+pub(crate) fn knock_at(door: &Kept) {
+    let one = 1u64.to_ne_bytes();
+    if rustix::io::write(door, &one) == Err(Errno::AGAIN) {
+        // Doors are never read, so that no sleeper takes another's knock. Somebody filled it: empty it, and knock.
+        let _ = rustix::io::read(door, &mut [0; 8]);
+        let _ = rustix::io::write(door, &one);
     }
 }
 
@@ -181,7 +191,7 @@ impl Context {
     }
 
     #[inline]
-    fn known_client(&self) -> Option<Arc<Client>> {
+    pub(crate) fn known_client(&self) -> Option<Arc<Client>> {
         match &*lock(&self.service) {
             Service::Here(client) => Some(client.clone()),
             _ => None,
@@ -321,13 +331,14 @@ impl Context {
     /// Takes the service's answers. Hardly anything, where there are none.
     #[inline]
     pub fn pump(&self) {
-        if let Some(client) = self.known_client() {
-            if client.has_news() {
-                self.pump_news(&client);
-            }
-            if self.has_unshown.load(Ordering::Relaxed) {
-                self.ask(&client);
-            }
+        let has_unshown = self.has_unshown.load(Ordering::Relaxed);
+        let news = match &*lock(&self.service) {
+            Service::Here(client) if client.has_news() || has_unshown => client.clone(),
+            _ => return,
+        };
+        self.pump_news(&news);
+        if has_unshown {
+            self.ask(&news);
         }
     }
 
@@ -357,6 +368,15 @@ impl Context {
                         flow.stays(reason);
                     }
                 }
+                Message::Door { region, slot, side, generation } => {
+                    if let (Some(mapped), Some(door)) =
+                        (self.known(region, side), fds.into_iter().next())
+                        && (slot as usize) < SLOTS
+                        && let Some(flow) = mapped.flow(slot as usize)
+                    {
+                        flow.take_door(generation as u32, door);
+                    }
+                }
                 Message::Gone { region } => {
                     let mut regions = lock(&self.regions);
                     regions
@@ -370,12 +390,17 @@ impl Context {
         }
     }
 
-    fn mapped(&self, id: u64, side: u64, mut fds: Vec<OwnedFd>) -> Option<Arc<Mapped>> {
+    fn known(&self, id: u64, side: u64) -> Option<Arc<Mapped>> {
         let side = usize::from(side != 0);
+        let same = |mapped: &&Arc<Mapped>| mapped.id == id && mapped.side == side;
+        lock(&self.regions).iter().find(same).cloned()
+    }
+
+    fn mapped(&self, id: u64, side: u64, mut fds: Vec<OwnedFd>) -> Option<Arc<Mapped>> {
         if fds.is_empty() {
-            let same = |mapped: &&Arc<Mapped>| mapped.id == id && mapped.side == side;
-            return lock(&self.regions).iter().find(same).cloned();
+            return self.known(id, side);
         }
+        let side = usize::from(side != 0);
         let memory = fds.remove(0);
         let region = Region::map(&memory).ok()?;
         let mapped = Arc::new(Mapped {

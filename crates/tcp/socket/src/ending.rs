@@ -49,6 +49,7 @@ impl Flow {
     /// as Linux does.
     pub fn close(&self) {
         self.context.sleepers.forget(self.fd(), self.number());
+        self.own_sleeper.ends();
         let Some(attached) = self.attached() else { return };
         let ends = &attached.mapped.ends;
         if ends.processes(attached.slot).fetch_sub(1, AcqRel) > 1 {

@@ -3,17 +3,21 @@
 //!
 //! unsafe: a descriptor by its number.
 
-use crate::context::{Context, Mapped, Shown};
+use crate::context::{Context, Mapped, Shown, knock_at};
 use crate::holders::Holders;
 use crate::lock::{Guarded, lock};
+use crate::sleepers::{OwnDoor, OwnSleeper};
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, socket_timeout};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use uncopy_counters::{Counters, add};
+use uncopy_tcp_service::Client;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::layout::Direction;
+use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Slot;
 use uncopy_tcp_shared::ring::{RECEIVES, RING};
 use uncopy_tcp_shared::wanted::{ASK, DOORS, Doors};
@@ -84,6 +88,8 @@ pub(crate) struct Attached {
     pub mapped: Arc<Mapped>,
     pub slot: usize,
     generation: u32,
+    /// The other side's own door for it.
+    other_door: OnceLock<OwnDoor>,
 }
 
 impl Attached {
@@ -144,6 +150,19 @@ impl Attached {
         for door in (0..DOORS).chain([ASK]) {
             self.mapped.knock(door);
         }
+        (0..SLOTS).filter_map(|slot| self.mapped.flow(slot)).for_each(|flow| flow.knock());
+    }
+
+    /// The other side knocks at our own door for it.
+    pub fn other_knocks(&self) -> bool {
+        let ends = &self.slot_header().ends;
+        ends[1 - self.mapped.side].knocks.load(Ordering::Acquire) == self.generation
+    }
+
+    /// Has the other side given a door of our own for it.
+    pub fn give_door(&self, client: &Client, door: BorrowedFd) -> Result<(), Errno> {
+        let Mapped { id, side, .. } = *self.mapped;
+        client.door((id, side), (self.slot, self.generation), door)
     }
 
     /// Tells who wanted to be told.
@@ -160,6 +179,11 @@ impl Attached {
         }
         for door in doors.wakes() {
             self.mapped.knock(door);
+        }
+        if doors.wakes_own()
+            && let Some(own) = self.other_door.get()
+        {
+            knock_at(&own.door);
         }
     }
 }
@@ -225,6 +249,7 @@ pub struct Flow {
     pub(crate) waiting: AtomicU32,
     /// The kernel has said something: it is to be asked what.
     pub(crate) ask: AtomicBool,
+    pub(crate) own_sleeper: OwnSleeper,
     /// What went how.
     pub counts: Counts,
 }
@@ -245,6 +270,7 @@ impl Flow {
             timeouts: [const { AtomicU64::new(0) }; 2],
             waiting: AtomicU32::new(0),
             ask: AtomicBool::new(false),
+            own_sleeper: OwnSleeper::default(),
             counts: Counts::default(),
         })
     }
@@ -273,6 +299,7 @@ impl Flow {
     /// The same socket has another number, which stays open until `close`.
     pub fn set_number(&self, fd: RawFd) {
         self.context.sleepers.forget(self.fd(), self.number());
+        self.own_sleeper.forget(self.fd(), self.number());
         self.fd.store(fd, Ordering::Relaxed);
     }
 
@@ -352,9 +379,11 @@ impl Flow {
     pub(crate) fn in_child(&self) {
         self.past.store(0, Ordering::Relaxed);
         self.waiting.store(0, Ordering::Relaxed);
+        self.own_sleeper.ends();
     }
 
     pub(crate) fn hold(&self) {
+        self.own_sleeper.hold();
         self.holders.hold();
         self.watchers.hold();
     }
@@ -362,6 +391,7 @@ impl Flow {
     pub(crate) fn let_go(&self) {
         self.watchers.let_go();
         self.holders.let_go();
+        self.own_sleeper.let_go();
     }
 
     /// SO_RCVTIMEO or SO_SNDTIMEO (`room`) is set.
@@ -385,6 +415,7 @@ impl Flow {
     /// The program has closed it: no set looks at it any more, and it gets no slot.
     pub fn forget(&self, number: RawFd) {
         self.holders.one_less();
+        self.own_sleeper.ends();
         let _ = self.attached.set(None);
         let watchers = std::mem::take(&mut *lock(&self.watchers));
         watchers.iter().for_each(|watcher| watcher.gone(number));
@@ -495,7 +526,8 @@ impl Shown for Flow {
     }
 
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32) {
-        let attached = Attached { mapped: mapped.clone(), slot, generation };
+        let other_door = OnceLock::new();
+        let attached = Attached { mapped: mapped.clone(), slot, generation, other_door };
         // Shown long ago, perhaps: attach only what is connected still. Then its other end is the one that the service matched: names of ends
         // that live are unique.
         if !self.is_undecided() || uncopy_tcp_service::ends::name(self.fd()).is_err() {
@@ -525,6 +557,28 @@ impl Shown for Flow {
 
     fn is_asked_for(&self) {
         let _ = self.serve();
+    }
+
+    fn take_door(&self, generation: u32, door: OwnedFd) {
+        let Some(Some(attached)) = self.attached.get() else { return };
+        // Another process that has this end too would not have the door.
+        let sole = attached.mapped.ends.processes(attached.slot).load(Ordering::Acquire) == 1;
+        if generation == attached.generation
+            && sole
+            && let Ok(door) = OwnDoor::new(door, &self.context)
+            && attached.other_door.set(door).is_ok()
+        {
+            let ends = &attached.slot_header().ends;
+            ends[attached.mapped.side].knocks.store(generation, Ordering::Release);
+        }
+    }
+
+    fn knock(&self) {
+        if let Some(Some(attached)) = self.attached.get()
+            && let Some(own) = attached.other_door.get()
+        {
+            knock_at(&own.door);
+        }
     }
 
     #[inline]

@@ -81,8 +81,8 @@ pub struct Item<'a> {
 
 const ALWAYS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
-/// What a poll sleeps in: of each context of its connections one.
-struct Doorkeepers<'a>(Vec<(&'a Arc<Context>, Sleeper)>, Vec<&'a Flow>);
+/// What a poll sleeps in: of each context of its connections one, taken from the first of them.
+struct Doorkeepers<'a>(Vec<(&'a Flow, Sleeper)>, Vec<&'a Flow>);
 
 impl<'a> Doorkeepers<'a> {
     /// For the connections that are at rings, or may get there; none where nothing is.
@@ -92,24 +92,28 @@ impl<'a> Doorkeepers<'a> {
             // Whoever attaches it knocks.
             flow.waiting.fetch_add(1, Relaxed);
             all.1.push(flow);
-            if !all.0.iter().any(|(context, _)| Arc::ptr_eq(context, &flow.context)) {
-                let sleeper = flow.context.sleepers.take_for_door(&flow.context.doors)?;
-                all.0.push((&flow.context, sleeper));
+        }
+        // (One connection's own is not for others' news.)
+        let alone = all.1.len() == 1;
+        for flow in &all.1 {
+            if !all.0.iter().any(|(other, _)| Arc::ptr_eq(&other.context, &flow.context)) {
+                let sleeper = if alone { flow.take_sleeper(false) } else { flow.context.sleeper() };
+                all.0.push((flow, sleeper?));
             }
         }
         Ok(all)
     }
 
     fn door_of(&self, flow: &Flow) -> Option<Doors> {
-        let found = self.0.iter().find(|(context, _)| Arc::ptr_eq(context, &flow.context));
-        found.map(|(_, sleeper)| Doors::wake(sleeper.door))
+        let found = self.0.iter().find(|(of, _)| Arc::ptr_eq(&of.context, &flow.context));
+        found.map(|(_, sleeper)| sleeper.doors())
     }
 }
 
 impl Drop for Doorkeepers<'_> {
     fn drop(&mut self) {
-        for (context, sleeper) in self.0.drain(..) {
-            context.sleepers.give_back(sleeper);
+        for (flow, sleeper) in self.0.drain(..) {
+            flow.give_back_sleeper(sleeper);
         }
         self.1.iter().for_each(|flow| _ = flow.waiting.fetch_sub(1, Relaxed));
     }

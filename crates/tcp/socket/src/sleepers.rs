@@ -1,21 +1,37 @@
 //! What threads sleep in, until a door is knocked at or a socket has news.
 //!
+//! The first few sleepers have the process' doors. Where more threads sleep at once, each of these would be woken for another's bytes; so what a
+//! further one sleeps in has a door of its own, and belongs to the connection that it was made for. The other side is given that door by the
+//! service, and says in the slot that it has it. Until then the sleeper listens at one of the process' doors too.
+//!
 //! unsafe: a descriptor by its number.
 
+use crate::context::Context;
+use crate::flow::{Attached, Flow};
 use crate::lock::{Guarded, lock};
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
-use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::AtomicU32;
+use rustix::process::{Resource, getrlimit};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
+use uncopy_tcp_shared::wanted::{DOORS, Doors};
 
-/// What a thread sleeps in: an epoll set of one door and one socket. Each has a view of its own of the door's edges, so that no sleeper takes
+/// What a thread sleeps in: an epoll set of a door and at most one socket. Each has a view of its own of the door's edges, so that no sleeper takes
 /// another's knock.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     pub set: Kept,
-    pub door: usize,
+    /// Which of the process' doors it listens at.
+    door: usize,
+    /// Its connection's own, which it listens at too.
+    own: Option<OwnDoor>,
+    /// It listens at that alone.
+    alone: bool,
+    /// It shares the process' door with others, and nobody has tried to give it one of its own.
+    shares: bool,
     socket: Option<(RawFd, epoll::EventFlags)>,
 }
 
@@ -24,57 +40,43 @@ pub(crate) struct Sleeper {
 pub(crate) struct Sleepers {
     idle: Guarded<Vec<Sleeper>>,
     made: AtomicU32,
+    /// Doors of connections' own, ours and those of other programs.
+    own_doors: AtomicU32,
 }
 
+const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+
 impl Sleepers {
-    /// One that nobody sleeps in, if possible one that watches this socket already.
-    pub fn take(&self, doors: &[Kept], socket: RawFd) -> Result<Sleeper, Errno> {
-        let mut idle = lock(&self.idle);
-        let same = |sleeper: &Sleeper| sleeper.socket.is_some_and(|(fd, _)| fd == socket);
-        if let Some(i) = idle.iter().position(same) {
-            return Ok(idle.swap_remove(i));
-        }
-        if let Some(sleeper) = idle.pop() {
-            return Ok(sleeper);
-        }
-        drop(idle);
-        self.make(doors)
-    }
-
-    /// One that watches its door only.
-    pub fn take_for_door(&self, doors: &[Kept]) -> Result<Sleeper, Errno> {
-        let idle = {
+    /// One that nobody sleeps in, if possible one that watches this socket already. None: one that watches no socket.
+    fn take(&self, doors: &[Kept], socket: Option<RawFd>) -> Result<Sleeper, Errno> {
+        {
             let mut idle = lock(&self.idle);
-            let alone = idle.iter().position(|sleeper| sleeper.socket.is_none());
-            alone.map(|i| idle.swap_remove(i))
-        };
-        match idle {
-            Some(sleeper) => Ok(sleeper),
-            None => self.make(doors),
+            let of = |sleeper: &Sleeper| sleeper.socket.map(|(fd, _)| fd);
+            if let Some(i) = idle.iter().position(|sleeper| of(sleeper) == socket) {
+                return Ok(idle.swap_remove(i));
+            }
+            if socket.is_some()
+                && let Some(sleeper) = idle.pop()
+            {
+                return Ok(sleeper);
+            }
         }
-    }
-
-    fn make(&self, doors: &[Kept]) -> Result<Sleeper, Errno> {
-        let door = self.made.fetch_add(1, Relaxed) as usize % doors.len();
+        let number = self.made.fetch_add(1, Relaxed) as usize;
         let set = Kept::new(OwnFd::from(epoll::create(epoll::CreateFlags::CLOEXEC)?))?;
-        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&set, &doors[door], epoll::EventData::new_u64(0), edges)?;
-        Ok(Sleeper { set, door, socket: None })
+        let door = number % DOORS;
+        epoll::add(&set, &doors[door], epoll::EventData::new_u64(0), EDGES)?;
+        let shares = number >= DOORS;
+        Ok(Sleeper { set, door, own: None, alone: false, shares, socket: None })
     }
 
     /// Nobody sleeps in it any more.
-    pub fn give_back(&self, sleeper: Sleeper) {
+    fn give_back(&self, sleeper: Sleeper) {
         lock(&self.idle).push(sleeper);
     }
 
     /// The program closes this number.
     pub fn forget(&self, socket: BorrowedFd, number: RawFd) {
-        for sleeper in lock(&self.idle).iter_mut() {
-            if sleeper.socket.is_some_and(|(fd, _)| fd == number) {
-                let _ = epoll::delete(&sleeper.set, socket);
-                sleeper.socket = None;
-            }
-        }
+        lock(&self.idle).iter_mut().for_each(|sleeper| sleeper.forget(socket, number));
     }
 
     /// In a forked child: they are the parent's.
@@ -107,22 +109,166 @@ impl Sleeper {
         number: RawFd,
         events: epoll::EventFlags,
     ) -> Result<(), Errno> {
+        if self.socket == Some((number, events)) {
+            return Ok(());
+        }
         let data = epoll::EventData::new_u64(1);
-        match self.socket {
-            Some((fd, now)) if fd == number => {
-                if now != events {
-                    epoll::modify(&self.set, socket, data, events)?;
-                }
-            }
-            other => {
-                if let Some((fd, _)) = other {
-                    // SAFETY: only a number for the kernel; `forget` has been called if it is another file's now.
-                    let _ = epoll::delete(&self.set, unsafe { BorrowedFd::borrow_raw(fd) });
-                }
-                epoll::add(&self.set, socket, data, events)?;
-            }
+        if self.socket.is_some_and(|(fd, _)| fd == number) {
+            epoll::modify(&self.set, socket, data, events)?;
+        } else {
+            self.unwatch();
+            epoll::add(&self.set, socket, data, events)?;
         }
         self.socket = Some((number, events));
         Ok(())
+    }
+
+    fn unwatch(&mut self) {
+        if let Some((fd, _)) = self.socket.take() {
+            // SAFETY: only a number for the kernel; `forget` has been called if it is another file's now.
+            let _ = epoll::delete(&self.set, unsafe { BorrowedFd::borrow_raw(fd) });
+        }
+    }
+
+    fn forget(&mut self, socket: BorrowedFd, number: RawFd) {
+        if self.socket.is_some_and(|(fd, _)| fd == number) {
+            let _ = epoll::delete(&self.set, socket);
+            self.socket = None;
+        }
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.shares || self.own.is_some() && !self.alone
+    }
+
+    /// Where it is to be knocked for news of its connection.
+    pub fn doors(&self) -> Doors {
+        if self.alone { Doors::own() } else { Doors::wake(self.door) }
+    }
+}
+
+/// A door of one connection's own: its eventfd, here or on the other side.
+#[derive(Debug)]
+pub(crate) struct OwnDoor {
+    pub door: Kept,
+    context: Arc<Context>,
+}
+
+impl OwnDoor {
+    /// `door` is one. EMFILE: there are as many as there may be: an eighth of what descriptors the program may have. Where that is few, it needs
+    /// them itself.
+    pub fn new(door: impl Into<OwnFd>, context: &Arc<Context>) -> Result<Self, Errno> {
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 8;
+        let own = Self { door: Kept::new(door)?, context: context.clone() };
+        let before = context.sleepers.own_doors.fetch_add(1, Relaxed);
+        if u64::from(before) < most { Ok(own) } else { Err(Errno::MFILE) }
+    }
+}
+
+impl Drop for OwnDoor {
+    fn drop(&mut self) {
+        self.context.sleepers.own_doors.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What threads sleep in over just this connection, once there was a crowd.
+#[derive(Debug, Default)]
+pub(crate) struct OwnSleeper {
+    idle: Guarded<Option<Sleeper>>,
+    made: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl OwnSleeper {
+    fn take(&self) -> Option<Sleeper> {
+        if self.made.load(Relaxed) { lock(&self.idle).take() } else { None }
+    }
+
+    /// The connection is closed; or, in a forked child, it is the parent's.
+    pub fn ends(&self) {
+        self.made.store(true, Relaxed);
+        self.closed.store(true, Relaxed);
+        let ended = lock(&self.idle).take();
+        drop(ended);
+    }
+
+    /// The program closes this number.
+    pub fn forget(&self, socket: BorrowedFd, number: RawFd) {
+        lock(&self.idle).iter_mut().for_each(|sleeper| sleeper.forget(socket, number));
+    }
+
+    pub fn hold(&self) {
+        self.idle.hold();
+    }
+
+    pub fn let_go(&self) {
+        self.idle.let_go();
+    }
+}
+
+impl Context {
+    /// What a thread sleeps in over several connections.
+    pub(crate) fn sleeper(&self) -> Result<Sleeper, Errno> {
+        self.sleepers.take(&self.doors, None)
+    }
+}
+
+impl Flow {
+    /// What a thread sleeps in over this connection: with its socket, or without.
+    pub(crate) fn take_sleeper(&self, with_socket: bool) -> Result<Sleeper, Errno> {
+        let context = &self.context;
+        let mut sleeper = match self.own_sleeper.take() {
+            Some(sleeper) => sleeper,
+            None => {
+                let socket = with_socket.then(|| self.number());
+                context.sleepers.take(&context.doors, socket)?
+            }
+        };
+        if !with_socket {
+            sleeper.unwatch();
+        }
+        if sleeper.is_crowded()
+            && let Some(attached) = self.attached()
+        {
+            self.heed_own_door(attached, &mut sleeper);
+        }
+        Ok(sleeper)
+    }
+
+    /// Nobody sleeps in it any more.
+    pub(crate) fn give_back_sleeper(&self, sleeper: Sleeper) {
+        if sleeper.own.is_none() {
+            return self.context.sleepers.give_back(sleeper);
+        }
+        let mut idle = lock(&self.own_sleeper.idle);
+        if !self.own_sleeper.closed.load(Relaxed) {
+            *idle = Some(sleeper);
+        }
+    }
+
+    /// A sleeper that shares its door gets one that is this connection's; once the other side knocks there, it listens there alone. (A knock at the
+    /// shared door of a moment ago is missed by nobody: words are armed, and looked at again, after this.)
+    fn heed_own_door(&self, attached: &Attached, sleeper: &mut Sleeper) {
+        if sleeper.own.is_some() {
+            if attached.other_knocks() {
+                let shared = &self.context.doors[sleeper.door];
+                sleeper.alone = epoll::delete(&sleeper.set, shared).is_ok();
+            }
+            return;
+        }
+        sleeper.shares = false;
+        // (What a child inherited is told at its parent's doors.)
+        if !self.is_inherited() && !self.own_sleeper.made.swap(true, Relaxed) {
+            sleeper.own = self.make_own_door(attached, &sleeper.set).ok();
+        }
+    }
+
+    fn make_own_door(&self, attached: &Attached, set: &Kept) -> Result<OwnDoor, Errno> {
+        let client = self.context.known_client().ok_or(Errno::NOTCONN)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let own = OwnDoor::new(eventfd(0, flags)?, &self.context)?;
+        epoll::add(set, &own.door, epoll::EventData::new_u64(0), EDGES)?;
+        attached.give_door(&client, own.door.as_fd())?;
+        Ok(own)
     }
 }

@@ -11,7 +11,6 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
-use uncopy_tcp_shared::wanted::Doors;
 
 /// What for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +70,11 @@ impl Flow {
         if at_ring && context.spinning.spin(|| self.has_news(what)) {
             return Ok(());
         }
-        let mut sleeper = context.sleepers.take(&context.doors, self.number())?;
+        // (Who only makes calls that wait learns here of doors.)
+        context.pump();
+        let mut sleeper = self.take_sleeper(true)?;
         let slept = self.sleep(what, deadline, &mut sleeper);
-        context.sleepers.give_back(sleeper);
+        self.give_back_sleeper(sleeper);
         context.serve_asked();
         slept
     }
@@ -92,7 +93,7 @@ impl Flow {
             For::Data => &attached.inward().consumed.data,
             For::Room => &attached.out().produced.room,
         });
-        let doors = Doors::wake(sleeper.door);
+        let doors = sleeper.doors();
         if let Some(word) = word {
             word.arm(doors);
         }

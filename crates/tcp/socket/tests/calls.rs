@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{connection, end, program, program_that, service, shared, wait_until};
+use common::{End, connection, end, program, program_that, service, shared, wait_until};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use uncopy_tcp_shared::wanted::DOORS;
 use uncopy_tcp_socket::{Errno, Waiting};
 
 #[test]
@@ -220,6 +221,80 @@ fn who_sleeps_is_woken_by_bytes_by_the_end_and_by_a_reset() {
         });
         let expected = [Ok(2), Ok(0), Err(Errno::CONNRESET)][sent];
         assert_eq!(woken, expected);
+    }
+}
+
+/// The fifth slept at a door that nobody knocked at.
+#[test]
+fn each_of_more_sleepers_than_there_are_doors_is_woken() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let (a, b) = (of(), of());
+    let pairs: Vec<_> = (0..2 * DOORS + 2).map(|_| shared(&a, &b)).collect();
+    for (x, y) in &pairs {
+        x.send(b"x").unwrap();
+        y.receive(&mut [0]).unwrap();
+        y.socket.as_ref().unwrap().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        y.flow.refresh_timeouts();
+    }
+    std::thread::scope(|scope| {
+        let sleepers: Vec<_> =
+            pairs.iter().map(|(_, y)| scope.spawn(|| y.receive(&mut [0; 8]))).collect();
+        std::thread::sleep(Duration::from_millis(100));
+        for ((x, _), sleeper) in pairs.iter().zip(sleepers) {
+            x.send(b"12").unwrap();
+            assert_eq!(sleeper.join().unwrap(), Ok(2));
+        }
+    });
+}
+
+/// With only the process' doors, two others of twelve sleepers are woken each time.
+#[test]
+fn in_a_crowd_of_sleepers_only_the_one_that_has_bytes_is_woken() {
+    const WARM: usize = 50;
+    const ROUNDS: usize = 400;
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let (a, b) = (of(), of());
+    let pairs: Vec<_> = (0..3 * DOORS).map(|_| shared(&a, &b)).collect();
+    let echo = |y: &End| {
+        assert_eq!(y.receive(&mut [0; 8]), Ok(2));
+        y.send(b"34").unwrap();
+    };
+    let ask = |x: &End| {
+        x.send(b"12").unwrap();
+        assert_eq!(x.receive(&mut [0; 8]), Ok(2));
+    };
+    let most = std::thread::scope(|scope| {
+        let quiet: Vec<_> = pairs[1..]
+            .iter()
+            .map(|(_, y)| {
+                scope.spawn(move || {
+                    (0..WARM).for_each(|_| echo(y));
+                    let before = times_slept();
+                    echo(y);
+                    times_slept() - before
+                })
+            })
+            .collect();
+        scope.spawn(|| (0..WARM + ROUNDS + 1).for_each(|_| echo(&pairs[0].1)));
+        for _ in 0..WARM {
+            pairs.iter().for_each(|(x, _)| ask(x));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        (0..ROUNDS).for_each(|_| ask(&pairs[0].0));
+        pairs.iter().for_each(|(x, _)| ask(x));
+        quiet.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+    });
+    assert!(most < ROUNDS as i64 / 20, "woken {most} times");
+}
+
+fn times_slept() -> i64 {
+    // SAFETY: fills what it is given.
+    unsafe {
+        let mut usage = std::mem::zeroed::<libc::rusage>();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nvcsw
     }
 }
 
