@@ -9,6 +9,7 @@
 //! | `echo_load`, `echo_turns` | what drives it; servers side by side, in turns |
 //! | `echo_rows`, `echo_table`, `echo_chart` | from single windows to medians; what people read |
 //! | `rpc/` | small requests between two programs of this host |
+//! | `short/`, `kv/`, `events/` | connections that end soon; a key-value store; what these share |
 //! | `figures` | the paper's figures, as rows of the echo server |
 //! | `views`, `views_books`, `views_loop` | elided copies among many live views |
 //! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
@@ -31,8 +32,10 @@ mod echo_rows;
 pub mod echo_server;
 mod echo_table;
 mod echo_turns;
+mod events;
 mod figures;
 pub mod file;
+pub mod kv;
 pub mod memcpy;
 mod own_process;
 mod pace;
@@ -46,6 +49,7 @@ mod send_plan;
 pub mod sender;
 mod sender_ways;
 mod server_process;
+pub mod short;
 pub mod side;
 mod simulate;
 pub mod stats;
@@ -83,6 +87,12 @@ pub fn command() -> Command {
         .subcommand(crate::with_args::<rpc::RpcArgs>(Command::new("rpc").about(
             "Small requests between two programs of this host: Linux' loopback against uncopy's wires",
         )))
+        .subcommand(crate::with_args::<short::ShortArgs>(Command::new("short").about(
+            "Connections that end after a few requests: Linux' loopback against uncopy's rings (TAS, 3.3.1)",
+        )))
+        .subcommand(crate::with_args::<kv::KvArgs>(Command::new("kv").about(
+            "A key-value store: Linux' loopback against uncopy's rings (TAS, 3.3.3)",
+        )))
         .subcommand(crate::with_args::<send::SendArgs>(
             Command::new("send").about("What sending costs the sender: send, uncopy, zero copy"),
         ))
@@ -111,6 +121,8 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         ("views", matches) => views::main(&parsed(matches)?),
         ("report", matches) => report::main(&parsed(matches)?),
         ("rpc", matches) => rpc::main(&parsed(matches)?),
+        ("short", matches) => short::main(&parsed(matches)?),
+        ("kv", matches) => kv::main(&parsed(matches)?),
         ("send", matches) => send::main(&parsed(matches)?),
         ("file", matches) => file::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),

@@ -107,7 +107,7 @@ struct Load<'a> {
 }
 
 /// Requests of this number and those after it: eight bytes that are unlike every other request's, over and over. Cheap beside what is measured.
-fn requests(first: u64, size: usize, into: &mut [u8]) {
+pub fn requests(first: u64, size: usize, into: &mut [u8]) {
     for (i, request) in into.chunks_mut(size).enumerate() {
         let word = (first + i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
         let mut parts = request.chunks_exact_mut(8);
@@ -230,7 +230,8 @@ impl Load<'_> {
     }
 }
 
-fn wrong(connection: usize, number: u64, offset: usize) -> io::Error {
+/// What came back is not what was sent.
+pub fn wrong(connection: usize, number: u64, offset: usize) -> io::Error {
     io::Error::other(format!(
         "WRONG DATA on connection {connection}, request {number}, at or after byte {offset}"
     ))

@@ -7,9 +7,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
+use serde::de::DeserializeOwned;
+
 use super::args::Wait;
-use super::plan::{Hello, Order, Plan, Ready, Told, Turned};
-use super::{client, server};
+use super::plan::{Hello, Order, Ready, Told, Turned};
 use crate::Outcome;
 use crate::bench::server_process::ServerProcess;
 use crate::bench::side::Side;
@@ -17,13 +18,26 @@ use crate::bench::stats::{quotient, round};
 
 /// What came of a pair's turns.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct Sample<T = Told> {
     /// RPCs a second.
     pub rpc_per_s: f64,
     /// Processor time of both for one.
     pub cpu_us_per_rpc: f64,
     /// Latencies, and how many answers were compared.
-    pub told: Told,
+    pub told: T,
+}
+
+/// Which two they are, as hidden subcommands of ours, and what both are told.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The server's.
+    pub server: &'static str,
+    /// The client's.
+    pub client: &'static str,
+    /// Their plan.
+    pub plan: String,
+    /// How both wait.
+    pub wait: Wait,
 }
 
 /// The two processes.
@@ -38,7 +52,7 @@ pub struct Pair {
 impl Pair {
     /// Starts both. All connections are open then. `environment` is the uncopy side's own.
     pub fn start(
-        plan: &Plan,
+        programs: &Programs,
         side: Side,
         library: &Path,
         environment: &[(&str, &str)],
@@ -52,14 +66,14 @@ impl Pair {
             }
             // Who spins has a core of its own; where both sleep, the kernel places them.
             let own = [cores[core % cores.len()]];
-            let cores = if plan.wait == Wait::Spin { &own[..] } else { cores };
+            let cores = if programs.wait == Wait::Spin { &own[..] } else { cores };
             ServerProcess::launch(command, side, what, cores)
         };
-        let plan_text = serde_json::to_string(plan).expect("a plan can be written");
-        let mut server = start(server::NAME, "RPC server", 0, std::slice::from_ref(&plan_text))?;
+        let plan = &programs.plan;
+        let mut server = start(programs.server, "RPC server", 0, std::slice::from_ref(plan))?;
         let hello: Hello = server.answer()?;
         let hello = serde_json::to_string(&hello).expect("addresses can be written");
-        let mut client = start(client::NAME, "RPC client", 1, &[plan_text, hello])?;
+        let mut client = start(programs.client, "RPC client", 1, &[plan.clone(), hello])?;
         client.answer::<Ready>()?;
         server.answer::<Ready>()?;
         let pair = Self { server, client, rpcs: 0, seconds: 0.0, cpu_ns: 0 };
@@ -90,7 +104,7 @@ impl Pair {
     }
 
     /// Ends both, and tells what the turns came to.
-    pub fn end(mut self) -> Outcome<Sample> {
+    pub fn end<T: DeserializeOwned>(mut self) -> Outcome<Sample<T>> {
         self.order(&Order::Tell)?;
         let told = self.client.answer()?;
         if self.rpcs == 0 {
