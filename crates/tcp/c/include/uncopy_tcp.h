@@ -40,7 +40,8 @@ enum {
     UNCOPY_TCP_RECEIVED = 4,  /* bytes have come */
     UNCOPY_TCP_ROOM = 8,      /* there is room again, after a send that did not take everything */
     UNCOPY_TCP_ENDED = 16,    /* the other end sends no more; told once */
-    UNCOPY_TCP_FAILED = 32,   /* it cannot go on (of a listener: one could not be accepted); error says why; told once, of a connection */
+    UNCOPY_TCP_FAILED = 32,   /* it cannot go on; error says why; told once */
+    UNCOPY_TCP_REFUSED = 64,  /* this listener could not accept a connection; error says why */
 };
 
 typedef struct uncopy_tcp_event {
@@ -49,7 +50,7 @@ typedef struct uncopy_tcp_event {
     const uint8_t *bytes; /* what came, behind what was not taken before; valid until the next poll */
     size_t length;
     uint32_t what;
-    int32_t error; /* an errno, with UNCOPY_TCP_FAILED */
+    int32_t error; /* an errno, with UNCOPY_TCP_FAILED and UNCOPY_TCP_REFUSED */
 } uncopy_tcp_event;
 
 /* A context over `stack`, which waits so. `service`: the name of the service that brings both ends together; NULL: this user's, and a thread of this

@@ -259,7 +259,7 @@ impl Context {
                     self.tell(id, data, heard, self.used);
                 }
                 Err(error) => {
-                    let heard = Heard { what: What::FAILED, error: Some(error), bytes: 0 };
+                    let heard = Heard { what: What::REFUSED, error: Some(error), bytes: 0 };
                     self.tell(listener, data, heard, self.used);
                     break;
                 }

@@ -33,8 +33,15 @@ impl What {
     pub const ROOM: Self = Self(8);
     /// The other end sends no more. Told once.
     pub const ENDED: Self = Self(16);
-    /// It cannot go on; of a listener: a connection could not be accepted. [`Event::error`] says why. Told once, of a connection.
+    /// It cannot go on: [`Event::error`] says why. Told once.
     pub const FAILED: Self = Self(32);
+    /// This listener could not accept a connection: [`Event::error`] says why.
+    pub const REFUSED: Self = Self(64);
+
+    /// It is a listener's: about connections that come.
+    pub fn is_of_listener(self) -> bool {
+        self.has(Self::ACCEPTED) || self.has(Self::REFUSED)
+    }
 
     /// All of `other` is so.
     pub fn has(self, other: Self) -> bool {
@@ -62,6 +69,6 @@ pub struct Event {
     pub data: u64,
     /// What happened.
     pub what: What,
-    /// Why it cannot go on: an `errno`; 0 else.
+    /// Of what failed: an `errno`. Else 0.
     pub error: i32,
 }

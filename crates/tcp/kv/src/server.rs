@@ -5,7 +5,7 @@ use crate::store::Store;
 use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
-use uncopy_tcp_events::{Context, Id, What};
+use uncopy_tcp_events::{Context, Id};
 
 /// So many bytes of answers are made before they are sent: what follows is read after that.
 const ANSWERS: usize = 64 << 10;
@@ -45,7 +45,7 @@ impl<'a> Server<'a> {
     fn attend(&mut self, context: &mut Context, i: usize) {
         let event = context.event(i);
         let connection = event.connection;
-        if event.what.has(What::ACCEPTED) {
+        if event.what.is_of_listener() {
             return;
         }
         if let Some((rest, ends)) = self.backlog.get_mut(&connection) {
