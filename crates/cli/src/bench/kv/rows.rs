@@ -62,7 +62,8 @@ pub struct Measured {
 impl Row {
     /// Medians.
     pub fn of(plan: &Plan, args: &KvArgs, samples: &Samples<Told>) -> Self {
-        let Common { linux, again, uncopy, ratios, verified } = samples.common();
+        let Common { linux, again, uncopy, ratios, verified } =
+            samples.common(plan.base.connections);
         let with = |side: Side, numbers: Numbers| {
             let latency = |p: f64| samples.median(side, 2, |s| s.told.latency(p));
             Measured {

@@ -5,6 +5,7 @@
 //! | `args`, `plan` | its options; what the two programs are told and tell |
 //! | `ends` | a connection's end by libc's calls, or by the socket library's |
 //! | `server`, `client` | the two programs |
+//! | `one_way` | requests that nobody answers |
 //! | `pair` | both as processes, seen from outside |
 //! | `turns` | pairs of each side, in turns |
 //! | `wired` | whether the connections are where they should be |
@@ -13,6 +14,7 @@
 pub mod args;
 pub mod client;
 mod ends;
+mod one_way;
 pub mod pair;
 pub mod plan;
 pub mod rows;
@@ -24,7 +26,7 @@ pub mod wired;
 use std::path::{Path, PathBuf};
 
 pub use self::args::RpcArgs;
-use self::args::{Api, Wait, Wire};
+use self::args::{Api, Wait, Way, Wire};
 pub use self::ends::make_room;
 use self::pair::Programs;
 use self::plan::Plan;
@@ -44,6 +46,14 @@ pub fn main(args: &RpcArgs) -> Outcome {
             );
         }
     }
+    if let Some(size) = args.size.iter().find(|&&size| size < one_way::SMALLEST)
+        && args.way != Way::Both
+    {
+        return Err(format!(
+            "requests that nobody answers have {} bytes at least, and not {size}",
+            one_way::SMALLEST
+        ));
+    }
     // (The socket library needs none in front.)
     let library = match args.api {
         Api::Sockets => library::find(args.library.as_deref())?,
@@ -61,10 +71,20 @@ pub fn main(args: &RpcArgs) -> Outcome {
 fn plans(args: &RpcArgs) -> Vec<Plan> {
     let mut plans = Vec::new();
     for &wait in &args.wait {
-        for &size in &args.size {
-            for &connections in &args.connections {
-                let (pipeline, work, api) = (args.pipeline, args.work, args.api);
-                plans.push(Plan { size, connections, wait, pipeline, work, api, service: None });
+        for &work in &args.work {
+            for &size in &args.size {
+                for &connections in &args.connections {
+                    plans.push(Plan {
+                        size,
+                        connections,
+                        wait,
+                        pipeline: args.pipeline,
+                        way: args.way,
+                        work,
+                        api: args.api,
+                        service: None,
+                    });
+                }
             }
         }
     }

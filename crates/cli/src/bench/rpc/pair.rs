@@ -23,6 +23,8 @@ pub struct Sample<T = Told> {
     pub rpc_per_s: f64,
     /// Processor time of both for one.
     pub cpu_us_per_rpc: f64,
+    /// Memory of both programs; what they share counts once.
+    pub memory: u64,
     /// Latencies, and how many answers were compared.
     pub told: T,
 }
@@ -105,6 +107,7 @@ impl Pair {
 
     /// Ends both, and tells what the turns came to.
     pub fn end<T: DeserializeOwned>(mut self) -> Outcome<Sample<T>> {
+        let memory = self.memory()?;
         self.order(&Order::Tell)?;
         let told = self.client.answer()?;
         if self.rpcs == 0 {
@@ -120,6 +123,7 @@ impl Pair {
         Ok(Sample {
             rpc_per_s: round(quotient(self.rpcs as f64, self.seconds), 1),
             cpu_us_per_rpc: round(each(self.cpu_ns), 4),
+            memory,
             told,
         })
     }
@@ -136,6 +140,17 @@ impl Pair {
 
     fn order(&mut self, order: &Order) -> Outcome {
         self.client.tell(&serde_json::to_string(order).expect("an order can be written"))
+    }
+
+    /// What both have in memory: of a page that several processes have each its part (PSS).
+    fn memory(&self) -> Outcome<u64> {
+        let of = |pid: u32| -> Option<u64> {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+            Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+        };
+        let all = self.pids().map(of).into_iter().sum::<Option<u64>>();
+        all.ok_or_else(|| "cannot tell how much memory the programs use".to_owned())
     }
 
     /// User and system time of both, with all their threads.

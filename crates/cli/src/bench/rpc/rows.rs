@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::args::{Api, Wait, Wire};
+use super::args::{Api, Wait, Way, Wire};
 use super::pair::Sample;
 use super::plan::{Plan, Told};
 use crate::bench::side::Side;
@@ -32,6 +32,8 @@ pub struct Row {
     pub wait: Wait,
     /// Requests that are sent at once.
     pub pipeline: usize,
+    /// Which way they go.
+    pub way: Way,
     /// Cycles of work for each.
     pub work: u64,
     /// What is called.
@@ -73,6 +75,8 @@ pub struct Numbers {
     pub p50_us: f64,
     /// Latency that one in a hundred exceeds.
     pub p99_us: f64,
+    /// Memory of both programs, for each connection: of what they are for so few connections, mostly their own. The kernel's is not in it.
+    pub memory_per_connection: f64,
 }
 
 /// A side beside Linux.
@@ -162,12 +166,14 @@ impl<T: Tells> Samples<T> {
     }
 
     /// Medians and ratios.
-    pub fn common(&self) -> Common {
+    pub fn common(&self, connections: usize) -> Common {
         let numbers = |side: Side| Numbers {
             rpc_per_s: self.median(side, 1, |s| s.rpc_per_s),
             cpu_us_per_rpc: self.median(side, 4, |s| s.cpu_us_per_rpc),
             p50_us: self.median(side, 2, |s| s.told.p50_us()),
             p99_us: self.median(side, 2, |s| s.told.p99_us()),
+            memory_per_connection: self
+                .median(side, 0, |s| quotient(s.memory as f64, connections as f64)),
         };
         let pairs = |of: fn(&Sample<T>, &Sample<T>) -> f64| {
             let plain = self.of(Side::Plain).iter();
@@ -195,13 +201,14 @@ impl<T: Tells> Samples<T> {
 impl Samples {
     /// Medians.
     pub fn row(&self, plan: &Plan, wire: Wire) -> Row {
-        let Common { linux, again, uncopy, ratios, verified } = self.common();
+        let Common { linux, again, uncopy, ratios, verified } = self.common(plan.connections);
         Row {
             wire,
             connections: plan.connections,
             size: plan.size,
             wait: plan.wait,
             pipeline: plan.pipeline,
+            way: plan.way,
             work: plan.work,
             api: plan.api,
             linux,
@@ -221,6 +228,7 @@ pub fn fixed(factor: f64) -> Common {
         cpu_us_per_rpc: 1e6 / rpc_per_s,
         p50_us: 2e6 / rpc_per_s,
         p99_us: 7e6 / rpc_per_s,
+        memory_per_connection: 12_345.0,
     };
     let (linux, uncopy) = (numbers(70_000.0), numbers(70_000.0 * factor));
     let compared = Compared::with(&linux, uncopy);
@@ -251,7 +259,7 @@ mod tests {
             for i in 0..3 {
                 let told = Told { verified: 5, p50_us: 1.0, p99_us: 2.0 };
                 let rpc_per_s = rpc_per_s * (1.0 + f64::from(i) / 10.0);
-                samples.add(side, Sample { rpc_per_s, cpu_us_per_rpc, told });
+                samples.add(side, Sample { rpc_per_s, cpu_us_per_rpc, memory: 1 << 20, told });
             }
         }
         let plan = Plan {
@@ -259,6 +267,7 @@ mod tests {
             connections: 1,
             wait: Wait::Spin,
             pipeline: 1,
+            way: Way::Both,
             work: 0,
             api: Api::Rings,
             service: None,

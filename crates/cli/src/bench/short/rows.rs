@@ -59,7 +59,8 @@ pub struct Measured {
 impl Row {
     /// Medians.
     pub fn of(plan: &Plan, args: &ShortArgs, samples: &Samples<Told>) -> Self {
-        let Common { linux, again, uncopy, ratios, verified } = samples.common();
+        let Common { linux, again, uncopy, ratios, verified } =
+            samples.common(plan.base.connections);
         let with = |side: Side, numbers: Numbers| Measured {
             numbers,
             connect_p50_us: {
