@@ -6,7 +6,7 @@ UNCOPY = target/release/uncopy
 .PHONY: build demo check test lint unit screens loom tsan soak programs torture numbers mutations install deb package uninstall clean
 
 build:
-	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile
+	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile -p uncopy-tcp-c
 
 # Builds, then shows the main job on bundled software; nothing else is installed.
 demo: build

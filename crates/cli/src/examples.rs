@@ -29,6 +29,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "uncopy bench echo --sizes 64K,512K --copies 1,4",
             "uncopy bench rpc --connections 1,1000 --size 64,2K --wait sleep",
+            "uncopy bench short --rpcs 1,16,256 --connections 64",
+            "uncopy bench kv --connections 256 --wait sleep --api rings",
         ],
     ),
     ("tcp", &["uncopy tcp flows", "uncopy tcp top --delay 2", "uncopy tcp serve"]),

@@ -68,6 +68,10 @@ fn command() -> Command {
         .subcommand(bench::echo_server::command())
         .subcommand(bench::rpc::server::command())
         .subcommand(bench::rpc::client::command())
+        .subcommand(bench::short::server::command())
+        .subcommand(bench::short::client::command())
+        .subcommand(bench::kv::server::command())
+        .subcommand(bench::kv::client::command())
         .subcommand(bench::memcpy::loop_command())
         .subcommand(bench::sender::command())
         .subcommand(bench::file::copier::command())
@@ -116,6 +120,10 @@ fn main() -> ExitCode {
         bench::echo_server::NAME => bench::echo_server::main(matches),
         "tcp" => tcp::main(matches),
         bench::rpc::server::NAME => bench::rpc::server::main(matches),
+        bench::short::server::NAME => bench::short::server::main(matches),
+        bench::short::client::NAME => bench::short::client::main(matches),
+        bench::kv::server::NAME => bench::kv::server::main(matches),
+        bench::kv::client::NAME => bench::kv::client::main(matches),
         bench::rpc::client::NAME => bench::rpc::client::main(matches),
         bench::sender::NAME => bench::sender::main(matches),
         bench::file::copier::NAME => bench::file::copier::main(matches),

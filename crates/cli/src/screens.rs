@@ -98,6 +98,12 @@ fn screens_of_tcp() {
 }
 
 #[test]
+fn screens_of_benches_of_events() {
+    same("bench-kv.txt", &crate::bench::kv::table::screen());
+    same("bench-short.txt", &crate::bench::short::table::screen());
+}
+
+#[test]
 fn screens_of_profile() {
     same("profile.txt", &text::report(&programs()));
     same("profile.html", &html::page(&programs()));

@@ -9,6 +9,8 @@
 //! | `echo_load`, `echo_turns` | what drives it; servers side by side, in turns |
 //! | `echo_rows`, `echo_table`, `echo_chart` | from single windows to medians; what people read |
 //! | `rpc/` | small requests between two programs of this host |
+//! | `short/`, `kv/`, `events/` | connections that end soon; a key-value store; what these share |
+//! | `link/` | many flows over one link that loses, and from several hosts to one |
 //! | `figures` | the paper's figures, as rows of the echo server |
 //! | `views`, `views_books`, `views_loop` | elided copies among many live views |
 //! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
@@ -31,8 +33,11 @@ mod echo_rows;
 pub mod echo_server;
 mod echo_table;
 mod echo_turns;
+mod events;
 mod figures;
 pub mod file;
+pub mod kv;
+mod link;
 pub mod memcpy;
 mod own_process;
 mod pace;
@@ -46,6 +51,7 @@ mod send_plan;
 pub mod sender;
 mod sender_ways;
 mod server_process;
+pub mod short;
 pub mod side;
 mod simulate;
 pub mod stats;
@@ -83,6 +89,18 @@ pub fn command() -> Command {
         .subcommand(crate::with_args::<rpc::RpcArgs>(Command::new("rpc").about(
             "Small requests between two programs of this host: Linux' loopback against uncopy's wires",
         )))
+        .subcommand(crate::with_args::<short::ShortArgs>(Command::new("short").about(
+            "Connections that end after a few requests: Linux' loopback against uncopy's rings (TAS, 3.3.1)",
+        )))
+        .subcommand(crate::with_args::<kv::KvArgs>(Command::new("kv").about(
+            "A key-value store: Linux' loopback against uncopy's rings (TAS, 3.3.3)",
+        )))
+        .subcommand(crate::with_args::<link::loss::LossArgs>(Command::new("loss").about(
+            "What is left of a link's rate where frames are lost: Linux' TCP and uncopy's (TAS, 3.3.2)",
+        )))
+        .subcommand(crate::with_args::<link::incast::IncastArgs>(Command::new("incast").about(
+            "How evenly flows from several hosts share a link: Linux' TCP and uncopy's (TAS, 3.3.5)",
+        )))
         .subcommand(crate::with_args::<send::SendArgs>(
             Command::new("send").about("What sending costs the sender: send, uncopy, zero copy"),
         ))
@@ -111,6 +129,10 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         ("views", matches) => views::main(&parsed(matches)?),
         ("report", matches) => report::main(&parsed(matches)?),
         ("rpc", matches) => rpc::main(&parsed(matches)?),
+        ("short", matches) => short::main(&parsed(matches)?),
+        ("kv", matches) => kv::main(&parsed(matches)?),
+        ("loss", matches) => link::loss::main(&parsed(matches)?),
+        ("incast", matches) => link::incast::main(&parsed(matches)?),
         ("send", matches) => send::main(&parsed(matches)?),
         ("file", matches) => file::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),

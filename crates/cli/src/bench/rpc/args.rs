@@ -49,6 +49,18 @@ pub enum Api {
     Rings,
 }
 
+/// Which way requests go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// Each is answered
+    Both,
+    /// The server only receives them
+    In,
+    /// The server only sends them
+    Out,
+}
+
 /// Options of `bench rpc`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RpcArgs {
@@ -73,9 +85,12 @@ pub struct RpcArgs {
     /// Requests that are sent at once, and answered before the next
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub pipeline: usize,
+    /// Which way requests go. One way: as many as fit are under way on each connection
+    #[arg(long, value_enum, default_value = "both")]
+    pub way: Way,
     /// Cycles that the server works for each request
-    #[arg(long, value_name = "CYCLES", default_value = "0")]
-    pub work: u64,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0")]
+    pub work: Vec<u64>,
     /// What both programs call
     #[arg(long, value_enum, default_value = "sockets")]
     pub api: Api,

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use clap::{Arg, ArgMatches, Command};
 use hdrhistogram::Histogram;
 
+use super::args::Way;
 use super::ends::{End, Ends, context, make_room};
+use super::one_way;
 use super::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Told, Turned};
 use super::server::answer;
 use crate::Outcome;
@@ -58,6 +60,14 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
         latency: Histogram::new_with_bounds(1, 120_000_000_000, 3).map_err(io::Error::other)?,
         verified: 0,
     };
+    let ends: Vec<End> = match plan.way {
+        Way::Both => vec![],
+        Way::In | Way::Out => std::mem::take(&mut links).into_iter().map(|l| l.end).collect(),
+    };
+    let mut one_way = match plan.way {
+        Way::Both => None,
+        Way::In | Way::Out => Some(one_way::Load::new(plan, ends.iter())?),
+    };
     for line in io::stdin().lock().lines() {
         match serde_json::from_str(&line?)? {
             Order::Turn { seconds, anew } => {
@@ -67,7 +77,10 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
                 let begun = Instant::now();
                 let length = Duration::from_secs_f64(seconds);
                 let before = load.verified;
-                if plan.is_alone() {
+                if let Some(one_way) = &mut one_way {
+                    one_way.turn(&set, length)?;
+                    load.verified = one_way.verified;
+                } else if plan.is_alone() {
                     load.alone(&mut links[0], length)?;
                 } else {
                     load.many(&mut links, &set, length)?;
@@ -107,7 +120,7 @@ struct Load<'a> {
 }
 
 /// Requests of this number and those after it: eight bytes that are unlike every other request's, over and over. Cheap beside what is measured.
-fn requests(first: u64, size: usize, into: &mut [u8]) {
+pub fn requests(first: u64, size: usize, into: &mut [u8]) {
     for (i, request) in into.chunks_mut(size).enumerate() {
         let word = (first + i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
         let mut parts = request.chunks_exact_mut(8);
@@ -230,7 +243,8 @@ impl Load<'_> {
     }
 }
 
-fn wrong(connection: usize, number: u64, offset: usize) -> io::Error {
+/// What came back is not what was sent.
+pub fn wrong(connection: usize, number: u64, offset: usize) -> io::Error {
     io::Error::other(format!(
         "WRONG DATA on connection {connection}, request {number}, at or after byte {offset}"
     ))

@@ -5,38 +5,36 @@
 //! | `args`, `plan` | its options; what the two programs are told and tell |
 //! | `ends` | a connection's end by libc's calls, or by the socket library's |
 //! | `server`, `client` | the two programs |
+//! | `one_way` | requests that nobody answers |
 //! | `pair` | both as processes, seen from outside |
+//! | `turns` | pairs of each side, in turns |
 //! | `wired` | whether the connections are where they should be |
 //! | `rows`, `table` | medians; what people read |
 
-mod args;
+pub mod args;
 pub mod client;
 mod ends;
-mod pair;
-mod plan;
-mod rows;
+mod one_way;
+pub mod pair;
+pub mod plan;
+pub mod rows;
 pub mod server;
-mod table;
-mod wired;
+pub mod table;
+pub mod turns;
+pub mod wired;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 pub use self::args::RpcArgs;
-use self::args::{Api, Wait, Wire};
-use self::pair::{Pair, Sample};
+use self::args::{Api, Wait, Way, Wire};
+pub use self::ends::make_room;
+use self::pair::Programs;
 use self::plan::Plan;
 use self::rows::{Results, Row, Samples};
+use self::turns::Turns;
 use self::wired::Wired;
-use super::side::Side;
 use super::{cores, progress};
 use crate::{Outcome, library, units};
-
-/// About how long a turn is: what else a shared machine does comes in bursts that are longer.
-const TURN: Duration = Duration::from_millis(150);
-
-/// So long all connections may take to come to their rings: 64k of them, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Measures and prints.
 pub fn main(args: &RpcArgs) -> Outcome {
@@ -47,6 +45,14 @@ pub fn main(args: &RpcArgs) -> Outcome {
                 "programs cannot be carried over AF_XDP or TAP yet: only --wire shared can be measured".into(),
             );
         }
+    }
+    if let Some(size) = args.size.iter().find(|&&size| size < one_way::SMALLEST)
+        && args.way != Way::Both
+    {
+        return Err(format!(
+            "requests that nobody answers have {} bytes at least, and not {size}",
+            one_way::SMALLEST
+        ));
     }
     // (The socket library needs none in front.)
     let library = match args.api {
@@ -65,10 +71,20 @@ pub fn main(args: &RpcArgs) -> Outcome {
 fn plans(args: &RpcArgs) -> Vec<Plan> {
     let mut plans = Vec::new();
     for &wait in &args.wait {
-        for &size in &args.size {
-            for &connections in &args.connections {
-                let (pipeline, work, api) = (args.pipeline, args.work, args.api);
-                plans.push(Plan { size, connections, wait, pipeline, work, api, service: None });
+        for &work in &args.work {
+            for &size in &args.size {
+                for &connections in &args.connections {
+                    plans.push(Plan {
+                        size,
+                        connections,
+                        wait,
+                        pipeline: args.pipeline,
+                        way: args.way,
+                        work,
+                        api: args.api,
+                        service: None,
+                    });
+                }
             }
         }
     }
@@ -82,6 +98,8 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
         return Err("both ends spin, and there is one core: add --wait sleep".into());
     }
     let plans = plans(args);
+    let turns =
+        Turns { library, cores: &cores, wired: &wired, warmup: args.warmup, seconds: args.seconds };
     let bar = progress::bar(plans.len() * args.repeats);
     let mut rows = Vec::new();
     for plan in &plans {
@@ -89,59 +107,19 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
         for repeat in 0..args.repeats {
             let size = units::size(plan.size as u64);
             bar.set_message(format!("{} x {size}, {}", plan.connections, plan.wait.name()));
-            for (side, sample) in once(args, plan, repeat, library, &cores, &wired)? {
+            let programs = |service| programs(&Plan { service, ..plan.clone() });
+            for (side, sample) in turns.once(repeat, plan.api, Some(plan.connections), programs)? {
                 samples.add(side, sample);
             }
             bar.inc(1);
         }
-        rows.push(samples.row(plan, args.wire)?);
+        rows.push(samples.row(plan, args.wire));
     }
     bar.finish_and_clear();
     Ok(rows)
 }
 
-/// One pair of each side, in turns.
-fn once(
-    args: &RpcArgs,
-    plan: &Plan,
-    repeat: usize,
-    library: &Path,
-    cores: &[usize],
-    wired: &Wired,
-) -> Outcome<Vec<(Side, Sample)>> {
-    let environment = [
-        ("UNCOPY_TCP", "yes"),
-        // Asleep is asleep. (Who spins does so itself, by calls that do not wait.)
-        ("UNCOPY_TCP_SPIN", "no"),
-        (uncopy_options::TCP_SERVICE, wired.service.as_str()),
-    ];
-    let mut pairs = Vec::new();
-    for side in Side::three_in_turn(repeat) {
-        let uses_rings = side == Side::Uncopy && plan.api == Api::Rings;
-        let plan = Plan { service: uses_rings.then(|| wired.service.clone()), ..plan.clone() };
-        let started_as = if uses_rings { Side::Plain } else { side };
-        let mut pair = Pair::start(&plan, started_as, library, &environment, cores)?;
-        pair.turn(args.warmup, true)?;
-        // (Connections that are used little come to their rings late.)
-        let begun = Instant::now();
-        while side == Side::Uncopy
-            && begun.elapsed() < PATIENCE
-            && wired.check(pair.pids(), plan.connections).is_err()
-        {
-            pair.turn(TURN, true)?;
-        }
-        pairs.push((side, pair));
-    }
-    let turns = (args.seconds.as_secs_f64() / TURN.as_secs_f64()).round().max(1.0) as u32;
-    for turn in 0..turns {
-        for i in 0..pairs.len() {
-            // (Each goes first in turn.)
-            let next = (i + turn as usize) % pairs.len();
-            pairs[next].1.turn(args.seconds / turns, turn == 0)?;
-        }
-    }
-    for (_, pair) in pairs.iter().filter(|(side, _)| *side == Side::Uncopy) {
-        wired.check(pair.pids(), plan.connections)?;
-    }
-    pairs.into_iter().map(|(side, pair)| Ok((side, pair.end()?))).collect()
+fn programs(plan: &Plan) -> Programs {
+    let text = serde_json::to_string(plan).expect("a plan can be written");
+    Programs { server: server::NAME, client: client::NAME, plan: text, wait: plan.wait }
 }

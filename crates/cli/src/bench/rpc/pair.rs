@@ -7,9 +7,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
+use serde::de::DeserializeOwned;
+
 use super::args::Wait;
-use super::plan::{Hello, Order, Plan, Ready, Told, Turned};
-use super::{client, server};
+use super::plan::{Hello, Order, Ready, Told, Turned};
 use crate::Outcome;
 use crate::bench::server_process::ServerProcess;
 use crate::bench::side::Side;
@@ -17,13 +18,28 @@ use crate::bench::stats::{quotient, round};
 
 /// What came of a pair's turns.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct Sample<T = Told> {
     /// RPCs a second.
     pub rpc_per_s: f64,
     /// Processor time of both for one.
     pub cpu_us_per_rpc: f64,
+    /// Memory of both programs; what they share counts once.
+    pub memory: u64,
     /// Latencies, and how many answers were compared.
-    pub told: Told,
+    pub told: T,
+}
+
+/// Which two they are, as hidden subcommands of ours, and what both are told.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The server's.
+    pub server: &'static str,
+    /// The client's.
+    pub client: &'static str,
+    /// Their plan.
+    pub plan: String,
+    /// How both wait.
+    pub wait: Wait,
 }
 
 /// The two processes.
@@ -38,7 +54,7 @@ pub struct Pair {
 impl Pair {
     /// Starts both. All connections are open then. `environment` is the uncopy side's own.
     pub fn start(
-        plan: &Plan,
+        programs: &Programs,
         side: Side,
         library: &Path,
         environment: &[(&str, &str)],
@@ -52,14 +68,14 @@ impl Pair {
             }
             // Who spins has a core of its own; where both sleep, the kernel places them.
             let own = [cores[core % cores.len()]];
-            let cores = if plan.wait == Wait::Spin { &own[..] } else { cores };
+            let cores = if programs.wait == Wait::Spin { &own[..] } else { cores };
             ServerProcess::launch(command, side, what, cores)
         };
-        let plan_text = serde_json::to_string(plan).expect("a plan can be written");
-        let mut server = start(server::NAME, "RPC server", 0, std::slice::from_ref(&plan_text))?;
+        let plan = &programs.plan;
+        let mut server = start(programs.server, "RPC server", 0, std::slice::from_ref(plan))?;
         let hello: Hello = server.answer()?;
         let hello = serde_json::to_string(&hello).expect("addresses can be written");
-        let mut client = start(client::NAME, "RPC client", 1, &[plan_text, hello])?;
+        let mut client = start(programs.client, "RPC client", 1, &[plan.clone(), hello])?;
         client.answer::<Ready>()?;
         server.answer::<Ready>()?;
         let pair = Self { server, client, rpcs: 0, seconds: 0.0, cpu_ns: 0 };
@@ -90,7 +106,8 @@ impl Pair {
     }
 
     /// Ends both, and tells what the turns came to.
-    pub fn end(mut self) -> Outcome<Sample> {
+    pub fn end<T: DeserializeOwned>(mut self) -> Outcome<Sample<T>> {
+        let memory = self.memory()?;
         self.order(&Order::Tell)?;
         let told = self.client.answer()?;
         if self.rpcs == 0 {
@@ -106,6 +123,7 @@ impl Pair {
         Ok(Sample {
             rpc_per_s: round(quotient(self.rpcs as f64, self.seconds), 1),
             cpu_us_per_rpc: round(each(self.cpu_ns), 4),
+            memory,
             told,
         })
     }
@@ -122,6 +140,17 @@ impl Pair {
 
     fn order(&mut self, order: &Order) -> Outcome {
         self.client.tell(&serde_json::to_string(order).expect("an order can be written"))
+    }
+
+    /// What both have in memory: of a page that several processes have each its part (PSS).
+    fn memory(&self) -> Outcome<u64> {
+        let of = |pid: u32| -> Option<u64> {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+            Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+        };
+        let all = self.pids().map(of).into_iter().sum::<Option<u64>>();
+        all.ok_or_else(|| "cannot tell how much memory the programs use".to_owned())
     }
 
     /// User and system time of both, with all their threads.

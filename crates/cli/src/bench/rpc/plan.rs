@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::args::{Api, Wait};
+use super::args::{Api, Wait, Way};
 
 /// What both are to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub struct Plan {
     pub wait: Wait,
     /// Requests that are sent at once.
     pub pipeline: usize,
+    /// Which way they go.
+    pub way: Way,
     /// Cycles of work for each.
     pub work: u64,
     /// What is called.
@@ -34,7 +36,7 @@ impl Plan {
     /// One connection whose messages surely fit into whatever carries them is served by calls that wait for just it. More, and larger ones, are
     /// served from an epoll set.
     pub fn is_alone(&self) -> bool {
-        self.connections == 1 && self.message() <= 64 << 10
+        self.way == Way::Both && self.connections == 1 && self.message() <= 64 << 10
     }
 }
 

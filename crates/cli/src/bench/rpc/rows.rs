@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::args::{Api, Wait, Wire};
+use super::args::{Api, Wait, Way, Wire};
 use super::pair::Sample;
-use super::plan::Plan;
-use crate::Outcome;
+use super::plan::{Plan, Told};
 use crate::bench::side::Side;
 use crate::bench::stats::{median, quotient, round, spread};
 
@@ -33,6 +32,8 @@ pub struct Row {
     pub wait: Wait,
     /// Requests that are sent at once.
     pub pipeline: usize,
+    /// Which way they go.
+    pub way: Way,
     /// Cycles of work for each.
     pub work: u64,
     /// What is called.
@@ -43,6 +44,16 @@ pub struct Row {
     pub again: Compared,
     /// Medians over the wire.
     pub uncopy: Numbers,
+    /// Both.
+    #[serde(flatten)]
+    pub ratios: Ratios,
+    /// Answers that were compared, on all sides: all there were.
+    pub verified: u64,
+}
+
+/// uncopy beside Linux.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Ratios {
     /// RPCs a second, uncopy over Linux.
     pub ratio: f64,
     /// Smallest and largest of the single times.
@@ -51,8 +62,6 @@ pub struct Row {
     pub cpu_ratio: f64,
     /// Smallest and largest of the single times.
     pub cpu_ratio_spread: [f64; 2],
-    /// Answers that were compared, on all sides: all there were.
-    pub verified: u64,
 }
 
 /// What is measured on every side.
@@ -66,6 +75,8 @@ pub struct Numbers {
     pub p50_us: f64,
     /// Latency that one in a hundred exceeds.
     pub p99_us: f64,
+    /// Memory of both programs, for each connection: of what they are for so few connections, mostly their own. The kernel's is not in it.
+    pub memory_per_connection: f64,
 }
 
 /// A side beside Linux.
@@ -80,72 +91,163 @@ pub struct Compared {
     pub cpu_ratio: f64,
 }
 
-/// The measurements of one row.
-#[derive(Default)]
-pub struct Samples(BTreeMap<Side, Vec<Sample>>);
+impl Compared {
+    /// Beside this.
+    fn with(linux: &Numbers, numbers: Numbers) -> Self {
+        Self {
+            ratio: round(quotient(numbers.rpc_per_s, linux.rpc_per_s), 3),
+            cpu_ratio: round(quotient(linux.cpu_us_per_rpc, numbers.cpu_us_per_rpc), 3),
+            numbers,
+        }
+    }
+}
 
-impl Samples {
+/// What a pair of programs tells of itself.
+pub trait Tells {
+    /// Answers that were compared.
+    fn verified(&self) -> u64;
+    /// Median latency, us.
+    fn p50_us(&self) -> f64;
+    /// Latency that one in a hundred exceeds.
+    fn p99_us(&self) -> f64;
+}
+
+impl Tells for Told {
+    fn verified(&self) -> u64 {
+        self.verified
+    }
+
+    fn p50_us(&self) -> f64 {
+        self.p50_us
+    }
+
+    fn p99_us(&self) -> f64 {
+        self.p99_us
+    }
+}
+
+/// The measurements of one row.
+pub struct Samples<T = Told>(BTreeMap<Side, Vec<Sample<T>>>);
+
+impl<T> Default for Samples<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+/// What every row has.
+pub struct Common {
+    /// Medians over Linux.
+    pub linux: Numbers,
+    /// The same once more.
+    pub again: Compared,
+    /// Medians under uncopy.
+    pub uncopy: Numbers,
+    /// Both.
+    pub ratios: Ratios,
+    /// Answers that were compared.
+    pub verified: u64,
+}
+
+impl<T: Tells> Samples<T> {
     /// Another one of `side`.
-    pub fn add(&mut self, side: Side, sample: Sample) {
+    pub fn add(&mut self, side: Side, sample: Sample<T>) {
         self.0.entry(side).or_default().push(sample);
     }
 
-    fn of(&self, side: Side) -> &[Sample] {
+    /// Those of `side`.
+    pub fn of(&self, side: Side) -> &[Sample<T>] {
         self.0.get(&side).map_or(&[], Vec::as_slice)
     }
 
-    /// Medians.
-    pub fn row(&self, plan: &Plan, wire: Wire) -> Outcome<Row> {
-        let numbers = |side: Side| {
-            let of = |pick: fn(&Sample) -> f64, digits| {
-                round(median(self.of(side).iter().map(pick)), digits)
-            };
-            Numbers {
-                rpc_per_s: of(|s| s.rpc_per_s, 1),
-                cpu_us_per_rpc: of(|s| s.cpu_us_per_rpc, 4),
-                p50_us: of(|s| s.told.p50_us, 2),
-                p99_us: of(|s| s.told.p99_us, 2),
-            }
+    /// The median of what `pick` says of a side's.
+    pub fn median(&self, side: Side, digits: i32, pick: impl Fn(&Sample<T>) -> f64) -> f64 {
+        round(median(self.of(side).iter().map(pick)), digits)
+    }
+
+    /// Medians and ratios.
+    pub fn common(&self, connections: usize) -> Common {
+        let numbers = |side: Side| Numbers {
+            rpc_per_s: self.median(side, 1, |s| s.rpc_per_s),
+            cpu_us_per_rpc: self.median(side, 4, |s| s.cpu_us_per_rpc),
+            p50_us: self.median(side, 2, |s| s.told.p50_us()),
+            p99_us: self.median(side, 2, |s| s.told.p99_us()),
+            memory_per_connection: self
+                .median(side, 0, |s| quotient(s.memory as f64, connections as f64)),
         };
-        let pairs = |of: fn(&Sample, &Sample) -> f64| {
+        let pairs = |of: fn(&Sample<T>, &Sample<T>) -> f64| {
             let plain = self.of(Side::Plain).iter();
             spread(plain.zip(self.of(Side::Uncopy)).map(|(plain, uncopy)| of(plain, uncopy)), 3)
         };
         let [linux, again, uncopy] = [Side::Plain, Side::Again, Side::Uncopy].map(numbers);
-        let rate =
-            |than: &Numbers, own: &Numbers| round(quotient(own.rpc_per_s, than.rpc_per_s), 3);
-        let cpu = |than: &Numbers, own: &Numbers| {
-            round(quotient(than.cpu_us_per_rpc, own.cpu_us_per_rpc), 3)
-        };
-        Ok(Row {
+        let compared = Compared::with(&linux, uncopy);
+        Common {
+            again: Compared::with(&linux, again),
+            ratios: Ratios {
+                ratio: compared.ratio,
+                ratio_spread: pairs(|plain, uncopy| quotient(uncopy.rpc_per_s, plain.rpc_per_s)),
+                cpu_ratio: compared.cpu_ratio,
+                cpu_ratio_spread: pairs(|plain, uncopy| {
+                    quotient(plain.cpu_us_per_rpc, uncopy.cpu_us_per_rpc)
+                }),
+            },
+            verified: self.0.values().flatten().map(|s| s.told.verified()).sum(),
+            linux,
+            uncopy,
+        }
+    }
+}
+
+impl Samples {
+    /// Medians.
+    pub fn row(&self, plan: &Plan, wire: Wire) -> Row {
+        let Common { linux, again, uncopy, ratios, verified } = self.common(plan.connections);
+        Row {
             wire,
             connections: plan.connections,
             size: plan.size,
             wait: plan.wait,
             pipeline: plan.pipeline,
+            way: plan.way,
             work: plan.work,
             api: plan.api,
-            again: Compared {
-                ratio: rate(&linux, &again),
-                cpu_ratio: cpu(&linux, &again),
-                numbers: again,
-            },
-            ratio: rate(&linux, &uncopy),
-            ratio_spread: pairs(|plain, uncopy| quotient(uncopy.rpc_per_s, plain.rpc_per_s)),
-            cpu_ratio: cpu(&linux, &uncopy),
-            cpu_ratio_spread: pairs(|plain, uncopy| {
-                quotient(plain.cpu_us_per_rpc, uncopy.cpu_us_per_rpc)
-            }),
-            verified: self.0.values().flatten().map(|s| s.told.verified).sum(),
             linux,
+            again,
             uncopy,
-        })
+            ratios,
+            verified,
+        }
+    }
+}
+
+/// For screens: numbers of which each is another one.
+#[cfg(test)]
+pub fn fixed(factor: f64) -> Common {
+    let numbers = |rpc_per_s: f64| Numbers {
+        rpc_per_s,
+        cpu_us_per_rpc: 1e6 / rpc_per_s,
+        p50_us: 2e6 / rpc_per_s,
+        p99_us: 7e6 / rpc_per_s,
+        memory_per_connection: 12_345.0,
+    };
+    let (linux, uncopy) = (numbers(70_000.0), numbers(70_000.0 * factor));
+    let compared = Compared::with(&linux, uncopy);
+    Common {
+        again: Compared::with(&linux, numbers(71_000.0)),
+        ratios: Ratios {
+            ratio: compared.ratio,
+            ratio_spread: [0.9 * factor, 1.1 * factor],
+            cpu_ratio: compared.cpu_ratio,
+            cpu_ratio_spread: [0.9 * factor, 1.1 * factor],
+        },
+        verified: 123_456,
+        linux,
+        uncopy,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Told;
     use super::*;
 
     #[test]
@@ -157,7 +259,7 @@ mod tests {
             for i in 0..3 {
                 let told = Told { verified: 5, p50_us: 1.0, p99_us: 2.0 };
                 let rpc_per_s = rpc_per_s * (1.0 + f64::from(i) / 10.0);
-                samples.add(side, Sample { rpc_per_s, cpu_us_per_rpc, told });
+                samples.add(side, Sample { rpc_per_s, cpu_us_per_rpc, memory: 1 << 20, told });
             }
         }
         let plan = Plan {
@@ -165,14 +267,15 @@ mod tests {
             connections: 1,
             wait: Wait::Spin,
             pipeline: 1,
+            way: Way::Both,
             work: 0,
             api: Api::Rings,
             service: None,
         };
-        let row = samples.row(&plan, Wire::Shared).unwrap();
-        assert_eq!((row.ratio, row.cpu_ratio, row.verified), (4.0, 5.0, 45));
+        let row = samples.row(&plan, Wire::Shared);
+        assert_eq!((row.ratios.ratio, row.ratios.cpu_ratio, row.verified), (4.0, 5.0, 45));
         assert_eq!((row.again.ratio, row.again.cpu_ratio), (1.1, 1.111));
-        assert_eq!((row.linux.rpc_per_s, row.ratio_spread), (110.0, [4.0, 4.0]));
+        assert_eq!((row.linux.rpc_per_s, row.ratios.ratio_spread), (110.0, [4.0, 4.0]));
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!(
             (&json["wire"], &json["wait"], &json["api"]),

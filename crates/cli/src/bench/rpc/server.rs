@@ -10,7 +10,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
+use super::args::Way;
 use super::ends::{End, Ends, context, make_room};
+use super::one_way::Served;
 use super::plan::{EACH_ADDRESS, Hello, Plan, Ready};
 use crate::Outcome;
 
@@ -53,6 +55,10 @@ fn serve(plan: &Plan) -> io::Result<()> {
     answer(&Ready { connections: ends.len() })?;
     let mut buffer = vec![0; plan.message().clamp(4096, 64 << 10)];
     let mut worker = Worker { plan, seen: vec![0; ends.len()] };
+    let mut one_way: Vec<Served> = match plan.way {
+        Way::Both => vec![],
+        Way::In | Way::Out => ends.iter().map(|_| Served::new()).collect(),
+    };
     if plan.is_alone() {
         while worker.serve(0, &ends[0], &mut buffer, false)? {}
         return Ok(());
@@ -65,7 +71,11 @@ fn serve(plan: &Plan) -> io::Result<()> {
     while open > 0 {
         set.wait(&mut ready)?;
         for &i in &ready {
-            if !worker.serve(i, &ends[i], &mut buffer, true)? {
+            let goes_on = match one_way.get_mut(i) {
+                Some(served) => served.serve(plan, &ends[i], &mut buffer)?,
+                None => worker.serve(i, &ends[i], &mut buffer, true)?,
+            };
+            if !goes_on {
                 set.remove(&ends[i])?;
                 open -= 1;
             }
@@ -112,7 +122,7 @@ impl Worker<'_> {
 }
 
 /// Takes so many cycles of the processor's constant clock.
-fn work(cycles: u64) {
+pub fn work(cycles: u64) {
     // SAFETY: reads a counter.
     let now = || unsafe { std::arch::x86_64::_rdtsc() };
     let begun = now();

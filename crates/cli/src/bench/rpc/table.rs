@@ -2,18 +2,33 @@
 
 use comfy_table::{CellAlignment, Table};
 
-use super::args::{Api, RpcArgs};
-use super::rows::{Numbers, Row};
+use super::args::{Api, RpcArgs, Way};
+use super::rows::{Compared, Numbers, Ratios, Row};
 use crate::doctor::machine::Machine;
 use crate::units;
 
-/// One line for each row; times are microseconds.
-pub fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(units::TABLE_STYLE).set_header([
-        "conns",
-        "size",
-        "wait",
+/// From so many connections on their memory is more than the programs' own.
+const MANY: usize = 1000;
+
+/// A row as the table has it.
+pub struct Line<'a> {
+    /// What was measured.
+    pub first: Vec<String>,
+    /// Over Linux.
+    pub linux: &'a Numbers,
+    /// The same once more.
+    pub again: &'a Compared,
+    /// Under uncopy.
+    pub uncopy: &'a Numbers,
+    /// Both.
+    pub ratios: &'a Ratios,
+    /// What else was measured, of Linux and uncopy in turns.
+    pub last: Vec<String>,
+}
+
+/// A table of both sides, with columns of its own at its beginning and its end; times are microseconds.
+pub fn compared(first: &[&str], lines: Vec<Line>, last: &[&str]) -> Table {
+    const HEADER: [&str; 12] = [
         "RPC/s\nLinux",
         "\nuncopy",
         "over Linux\nagain",
@@ -26,31 +41,51 @@ pub fn table(rows: &[Row]) -> Table {
         "\nuncopy",
         "p99\nLinux",
         "\nuncopy",
-    ]);
-    for row in rows {
-        let both = |of: fn(&Numbers) -> f64| [&row.linux, &row.uncopy].map(of);
+    ];
+    let mut table = Table::new();
+    table
+        .load_style(units::TABLE_STYLE)
+        .set_header(first.iter().chain(&HEADER).chain(last).copied());
+    for line in lines {
+        let both = |of: fn(&Numbers) -> f64| [line.linux, line.uncopy].map(of);
         let rate = both(|n| n.rpc_per_s).map(|n| units::grouped(n as u64));
         let cpu = both(|n| n.cpu_us_per_rpc).map(|n| format!("{n:.2}"));
-        let [p50, p99] =
-            [both(|n| n.p50_us), both(|n| n.p99_us)].map(|two| two.map(|n| format!("{n:.1}")));
-        let ratios = [row.again.ratio, row.ratio].map(|n| format!("{n:.2}"));
-        let cpu_ratios = [row.again.cpu_ratio, row.cpu_ratio].map(|n| format!("{n:.2}"));
-        let first = [
-            units::grouped(row.connections as u64),
-            units::size(row.size as u64),
-            row.wait.name().into(),
-        ];
-        table.add_row(
-            first
-                .into_iter()
-                .chain([rate, ratios, cpu, cpu_ratios, p50, p99].into_iter().flatten()),
-        );
+        // (What nobody answers has none.)
+        let latency = |us: f64| if us > 0.0 { format!("{us:.1}") } else { "-".to_owned() };
+        let [p50, p99] = [both(|n| n.p50_us), both(|n| n.p99_us)].map(|two| two.map(latency));
+        let ratios = [line.again.ratio, line.ratios.ratio].map(|n| format!("{n:.2}"));
+        let cpu_ratios = [line.again.cpu_ratio, line.ratios.cpu_ratio].map(|n| format!("{n:.2}"));
+        let middle = [rate, ratios, cpu, cpu_ratios, p50, p99].into_iter().flatten();
+        table.add_row(line.first.into_iter().chain(middle).chain(line.last));
     }
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
         column.set_padding((0, 1));
     }
     table
+}
+
+/// One line for each row.
+pub fn table(rows: &[Row]) -> Table {
+    let lines = rows.iter().map(|row| Line {
+        first: vec![
+            units::grouped(row.connections as u64),
+            units::size(row.size as u64),
+            units::grouped(row.work),
+            row.wait.name().into(),
+        ],
+        linux: &row.linux,
+        again: &row.again,
+        uncopy: &row.uncopy,
+        ratios: &row.ratios,
+        last: [&row.linux, &row.uncopy]
+            .map(|side| match row.connections {
+                MANY.. => units::grouped(side.memory_per_connection as u64),
+                _ => "-".into(),
+            })
+            .to_vec(),
+    });
+    compared(&["conns", "size", "work", "wait"], lines.collect(), &["B/conn\nLinux", "\nuncopy"])
 }
 
 /// What the columns are, how it was measured, and on what.
@@ -65,10 +100,16 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
         1 => String::new(),
         n => format!(" {n} requests are sent at once, and answered before the next."),
     };
+    let way = match args.way {
+        Way::Both => "",
+        Way::In => " Nobody answers: the server only receives, and compares.",
+        Way::Out => " Nobody answers: the server only sends, and the client compares.",
+    };
     format!(
-        "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}{pipeline}\n\
+        "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}{pipeline}{way}\n\
          Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is noise. CPU: user and system time of\n\
-         both processes, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait.\n\
+         both processes, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait. work: cycles\n\
+         of the server for each. B/conn: memory of both programs, from 1,000 connections on; the kernel's is not in it.\n\
          Processor: {}. All {} answers were compared, and right.\n",
         args.repeats,
         args.seconds.as_secs_f64(),

@@ -1,0 +1,106 @@
+//! `uncopy bench loss`: what is left of a link's rate where frames are lost (TAS, Figure 3.7).
+
+use comfy_table::CellAlignment;
+use serde::{Deserialize, Serialize};
+
+use super::hosts::{Hosts, LinkArgs};
+use crate::bench::progress;
+use crate::bench::stats::{quotient, round};
+use crate::bench::values::positive;
+use crate::{Outcome, units};
+
+/// Options of `bench loss`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LossArgs {
+    /// Frames of a hundred that are lost, each way. Without loss is always measured, first
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.1,1,5", value_parser = percent)]
+    pub loss: Vec<f64>,
+    /// Flows
+    #[arg(long, value_name = "N", default_value = "100", value_parser = positive)]
+    pub flows: usize,
+    #[command(flatten)]
+    pub link: LinkArgs,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|loss| (0.0..100.0).contains(loss))
+        .ok_or_else(|| "it must be a number of percent below 100".to_owned())
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Results {
+    bench: String,
+    rows: Vec<Row>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Row {
+    hosts: Hosts,
+    flows: usize,
+    /// Frames of a hundred.
+    loss_percent: f64,
+    /// Payload that arrived, of all flows.
+    mbit_per_s: f64,
+    /// Of the link's rate.
+    share: f64,
+    /// Of its own without loss.
+    kept: f64,
+    /// The longest time that the link itself came too late.
+    late_us: f64,
+}
+
+/// Measures and prints.
+pub fn main(args: &LossArgs) -> Outcome {
+    let losses: Vec<f64> =
+        [0.0].into_iter().chain(args.loss.iter().copied().filter(|loss| *loss > 0.0)).collect();
+    let bar = progress::bar(args.link.hosts.len() * losses.len());
+    let mut rows: Vec<Row> = Vec::new();
+    for &hosts in &args.link.hosts {
+        let mut without = 0.0;
+        for &loss in &losses {
+            bar.set_message(format!("{}, {loss}%", hosts.name()));
+            let report = args.link.measure(hosts, 1, args.flows, loss / 100.0)?;
+            let goodput = report.goodput();
+            if loss == 0.0 {
+                without = goodput;
+            }
+            rows.push(Row {
+                hosts,
+                flows: args.flows,
+                loss_percent: loss,
+                mbit_per_s: round(goodput * 8e-6, 2),
+                share: round(quotient(goodput, args.link.bytes_per_s()), 3),
+                kept: round(quotient(goodput, without), 3),
+                late_us: round(report.late.as_secs_f64() * 1e6, 0),
+            });
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    if args.link.json {
+        let results = Results { bench: "loss".to_owned(), rows };
+        let json = serde_json::to_string(&results).expect("results can be written");
+        return crate::print(&format!("{json}\n"));
+    }
+    let header = ["TCP", "loss", "Mbit/s", "of the rate", "of its own without", "late, us"];
+    let mut table = units::table(&header, 100);
+    for row in &rows {
+        table.add_row([
+            row.hosts.name(),
+            format!("{}%", row.loss_percent),
+            format!("{:.1}", row.mbit_per_s),
+            format!("{:.3}", row.share),
+            format!("{:.3}", row.kept),
+            format!("{:.0}", row.late_us),
+        ]);
+    }
+    table.column_iter_mut().skip(1).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
+    crate::print(&format!(
+        "{table}\n{} flows from one host to another. {}",
+        args.flows,
+        args.link.notes()
+    ))
+}

@@ -1,0 +1,56 @@
+//! What people read of rows of `bench short`.
+
+use comfy_table::Table;
+
+use super::args::ShortArgs;
+use super::rows::Row;
+use crate::bench::rpc::table::{Line, compared};
+use crate::units;
+
+/// One line for each row; times are microseconds.
+pub fn table(rows: &[Row]) -> Table {
+    let lines = rows.iter().map(|row| Line {
+        first: vec![
+            units::grouped(row.rpcs as u64),
+            units::grouped(row.connections as u64),
+            row.wait.name().into(),
+        ],
+        linux: &row.linux.numbers,
+        again: &row.again,
+        uncopy: &row.uncopy.numbers,
+        ratios: &row.ratios,
+        last: [&row.linux, &row.uncopy]
+            .map(|side| side.connect_p50_us.map_or_else(|| "-".into(), |us| format!("{us:.1}")))
+            .to_vec(),
+    });
+    compared(&["RPCs", "conns", "wait"], lines.collect(), &["connect\nLinux", "\nuncopy"])
+}
+
+/// What the columns are, how it was measured, and on what.
+pub fn notes(args: &ShortArgs, rows: &[Row]) -> String {
+    let connections: u64 =
+        rows.iter().map(|row| row.linux.connections + row.uncopy.connections).sum();
+    format!(
+        "RPCs: requests of {} bytes, one after the other, after which a connection is closed and made anew. A connection\n\
+         is Linux' until it has been used a few times. connect: median time until it is there, us. {} were made and ended.\n{}",
+        units::size(args.size as u64),
+        units::grouped(connections),
+        args.events.notes(rows.iter().map(|row| row.verified).sum()),
+    )
+}
+
+/// A table of fixed rows.
+#[cfg(test)]
+pub fn screen() -> String {
+    use super::rows::Measured;
+    use crate::bench::rpc::args::{Api, Wait};
+    use crate::bench::rpc::rows::{Common, fixed};
+    let row = |rpcs: usize, connect_p50_us: Option<f64>, factor: f64| {
+        let Common { linux, again, uncopy, ratios, verified } = fixed(factor);
+        let with = |numbers| Measured { numbers, connect_p50_us, connections: 5_000 };
+        let (connections, size, wait, api) = (1024, 64, Wait::Sleep, Api::Sockets);
+        let (linux, uncopy) = (with(linux), with(uncopy));
+        Row { rpcs, connections, size, wait, api, linux, again, uncopy, ratios, verified }
+    };
+    table(&[row(1, Some(2_345.6), 0.9), row(256, None, 9.0)]).to_string()
+}

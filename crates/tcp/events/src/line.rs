@@ -1,0 +1,83 @@
+//! A connection's bytes, over either stack.
+//!
+//! unsafe: buffers that are handed to the library as C's.
+
+use crate::calls;
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use uncopy_tcp_socket::{Context as Library, Flow, iovec};
+
+/// See above. Its end is the connection's.
+#[derive(Debug)]
+pub(crate) struct Line {
+    socket: Option<OwnedFd>,
+    number: RawFd,
+    flow: Option<Arc<Flow>>,
+}
+
+impl Line {
+    /// Of a socket that was just connected or accepted.
+    pub fn new(socket: OwnedFd, library: Option<&Arc<Library>>) -> Self {
+        let number = socket.as_raw_fd();
+        let flow = library.map(|library| library.flow(number, true));
+        Self { socket: Some(socket), number, flow }
+    }
+
+    pub fn flow(&self) -> Option<&Arc<Flow>> {
+        self.flow.as_ref()
+    }
+
+    pub fn number(&self) -> RawFd {
+        self.number
+    }
+
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("it is open until it is dropped").as_fd()
+    }
+
+    /// Receives what is there. 0: the other end sends no more; EAGAIN: nothing is.
+    pub fn receive(&self, to: &mut [u8]) -> Result<usize, Errno> {
+        let Some(flow) = &self.flow else { return calls::receive(self.number, to) };
+        // A connection that is used a few times is shown.
+        let _way = flow.way();
+        let part = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+        // SAFETY: it is as long as that.
+        unsafe { flow.receive(&[part], libc::MSG_DONTWAIT) }
+    }
+
+    /// Sends what fits. EAGAIN: nothing does.
+    pub fn send(&self, from: &[u8]) -> Result<usize, Errno> {
+        let Some(flow) = &self.flow else { return calls::send(self.number, from) };
+        let _way = flow.way();
+        let part = iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+        // SAFETY: it is only read.
+        unsafe { flow.send(&[part], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+    }
+
+    /// Sends no more.
+    pub fn finish(&self) -> Result<(), Errno> {
+        match &self.flow {
+            Some(flow) => flow.shutdown(Shutdown::Write),
+            None => calls::shutdown(self.number),
+        }
+    }
+
+    /// Its bytes go through shared memory.
+    pub fn is_by_ring(&self) -> bool {
+        self.flow.as_ref().is_some_and(|flow| flow.is_shared())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(flow) = &self.flow {
+            flow.closes(self.number);
+        }
+        drop(self.socket.take());
+        if let Some(flow) = &self.flow {
+            flow.closed();
+        }
+    }
+}

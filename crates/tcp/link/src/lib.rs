@@ -1,0 +1,21 @@
+//! A link in real time between some hosts that send and one that receives. Its rate is what the hosts share; it loses frames by a seed, delays them, marks
+//! them where a queue is long, and drops what the queue does not hold. A host is Linux, in a network namespace of its own behind a TAP device; or it is
+//! uncopy's TCP (`uncopy-tcp-proto`), in this process. Both are on the same link, and send the same bytes, of which the receiver compares each.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`way`] | one direction of the link |
+//! | [`stream`] | the bytes of a flow |
+//! | [`frame`] | addresses, and the mark of a frame |
+//! | [`linux`] | a host that is Linux |
+//! | [`core`] | a host that is uncopy's TCP |
+//! | [`run`] | all of it for some seconds, and what each flow got |
+
+pub mod core;
+pub mod frame;
+pub mod linux;
+pub mod run;
+pub mod stream;
+pub mod way;
+
+pub use run::{Plan, Report, Tcp, run};

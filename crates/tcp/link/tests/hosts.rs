@@ -1,0 +1,47 @@
+//! Hosts on a link: every byte of every flow, also where frames are lost.
+
+#![allow(missing_docs)]
+
+use std::time::Duration;
+use uncopy_tcp_link::way::Terms;
+use uncopy_tcp_link::{Plan, Tcp, run};
+use uncopy_tcp_proto::Algorithm;
+
+fn plan(tcp: Tcp, loss: f64) -> Plan {
+    Plan {
+        tcp,
+        senders: 2,
+        flows: 6,
+        link: Terms { rate: 2_500_000, delay: 50_000, queue: 200_000, mark: 97_500, loss },
+        seed: 1,
+        warmup: Duration::from_millis(300),
+        length: Duration::from_millis(700),
+        interval: Duration::from_millis(100),
+    }
+}
+
+#[test]
+fn flows_of_uncopys_tcp_share_the_link_and_go_on_where_frames_are_lost() {
+    for loss in [0.0, 0.01] {
+        let report = run(&plan(Tcp::Uncopy(Algorithm::Cubic), loss)).unwrap();
+        assert!(report.got.iter().all(|flows| flows.len() == 6));
+        assert!(report.got.len() >= 4, "{}", report.got.len());
+        // (How much that is, a busy machine decides.)
+        let of_flow = |flow: usize| report.got.iter().map(|got| got[flow]).sum::<u64>();
+        assert!((0..6).all(|flow| of_flow(flow) > 0), "{report:?}");
+        assert!(report.goodput() < 2_500_000.0, "{}", report.goodput());
+        assert_eq!(report.counts.lost > 0, loss > 0.0, "{:?}", report.counts);
+    }
+}
+
+#[test]
+fn flows_of_linux_go_over_the_same_link() {
+    match run(&plan(Tcp::Linux("cubic".into()), 0.0)) {
+        Ok(report) => {
+            assert!(report.goodput() > 0.0 && report.goodput() < 2_500_000.0, "{report:?}");
+        }
+        // Without root, devices or `ip`.
+        Err(why) if std::env::var_os("NO_SKIPS").is_none() => eprintln!("skipped: {why}"),
+        Err(why) => panic!("{why}"),
+    }
+}
