@@ -47,6 +47,8 @@ pub enum Api {
     Sockets,
     /// The socket library itself
     Rings,
+    /// Linux: sockets; uncopy: lanes of its TCP in the program itself (what --wire xdp and tap do)
+    Lanes,
 }
 
 /// Options of `bench rpc`.

@@ -8,6 +8,7 @@ use clap::{Arg, ArgMatches, Command};
 use hdrhistogram::Histogram;
 
 use super::ends::{End, Ends, context, make_room};
+use super::over::{self, Over};
 use super::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Told, Turned};
 use super::server::answer;
 use crate::Outcome;
@@ -22,6 +23,7 @@ pub fn command() -> Command {
         .hide(true)
         .arg(Arg::new("plan").required(true))
         .arg(Arg::new("server").required(true))
+        .arg(Arg::new("over").long("over"))
 }
 
 /// Does what it is told until standard input ends.
@@ -30,6 +32,13 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     let plan: Plan = serde_json::from_str(word("plan")).map_err(|e| format!("bad plan: {e}"))?;
     let server: Hello =
         serde_json::from_str(word("server")).map_err(|e| format!("bad address: {e}"))?;
+    if let Some(over) = matches.get_one::<String>("over") {
+        let over: Over = serde_json::from_str(over).map_err(|e| format!("bad wire: {e}"))?;
+        over.enter()?;
+        if over.ours.is_some() {
+            return over::client::run(&plan, &server, &over);
+        }
+    }
     run(&plan, &server).map_err(|e| format!("RPC client: {e}"))
 }
 
@@ -75,17 +84,16 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
                 let seconds = begun.elapsed().as_secs_f64();
                 answer(&Turned { rpcs: load.verified - before, seconds })?;
             }
-            Order::Tell => {
-                let percentile = |p| round(load.latency.value_at_percentile(p) as f64 / 1000.0, 2);
-                answer(&Told {
-                    verified: load.verified,
-                    p50_us: percentile(50.0),
-                    p99_us: percentile(99.0),
-                })?;
-            }
+            Order::Tell => answer(&told(&load.latency, load.verified))?,
         }
     }
     Ok(())
+}
+
+/// What came of all turns.
+pub fn told(latency: &Histogram<u64>, verified: u64) -> Told {
+    let percentile = |p| round(latency.value_at_percentile(p) as f64 / 1000.0, 2);
+    Told { verified, p50_us: percentile(50.0), p99_us: percentile(99.0) }
 }
 
 struct Link {
@@ -107,7 +115,7 @@ struct Load<'a> {
 }
 
 /// Requests of this number and those after it: eight bytes that are unlike every other request's, over and over. Cheap beside what is measured.
-fn requests(first: u64, size: usize, into: &mut [u8]) {
+pub fn requests(first: u64, size: usize, into: &mut [u8]) {
     for (i, request) in into.chunks_mut(size).enumerate() {
         let word = (first + i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
         let mut parts = request.chunks_exact_mut(8);
@@ -230,7 +238,8 @@ impl Load<'_> {
     }
 }
 
-fn wrong(connection: usize, number: u64, offset: usize) -> io::Error {
+/// What came back is not what was sent.
+pub fn wrong(connection: usize, number: u64, offset: usize) -> io::Error {
     io::Error::other(format!(
         "WRONG DATA on connection {connection}, request {number}, at or after byte {offset}"
     ))

@@ -1,4 +1,4 @@
-//! `uncopy bench rpc`: closed loops of small requests between two programs of this host, over Linux' loopback and over uncopy's wires, in turns.
+//! `uncopy bench rpc`: closed loops of small requests between two programs, over Linux and over uncopy's wires, in turns.
 //!
 //! | file | one idea |
 //! | --- | --- |
@@ -7,11 +7,13 @@
 //! | `server`, `client` | the two programs |
 //! | `pair` | both as processes, seen from outside |
 //! | `wired` | whether the connections are where they should be |
+//! | `over/` | network namespaces, and both programs over a wire |
 //! | `rows`, `table` | medians; what people read |
 
 mod args;
 pub mod client;
 mod ends;
+mod over;
 mod pair;
 mod plan;
 mod rows;
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 
 pub use self::args::RpcArgs;
 use self::args::{Api, Wait, Wire};
+use self::over::network::Network;
 use self::pair::{Pair, Sample};
 use self::plan::Plan;
 use self::rows::{Results, Row, Samples};
@@ -40,18 +43,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Measures and prints.
 pub fn main(args: &RpcArgs) -> Outcome {
-    match args.wire {
-        Wire::Shared => {}
-        Wire::Xdp | Wire::Tap => {
-            return Err(
-                "programs cannot be carried over AF_XDP or TAP yet: only --wire shared can be measured".into(),
-            );
-        }
-    }
     // (The socket library needs none in front.)
-    let library = match args.api {
-        Api::Sockets => library::find(args.library.as_deref())?,
-        Api::Rings => PathBuf::new(),
+    let library = match (args.wire, args.api) {
+        (Wire::Shared, Api::Sockets) => library::find(args.library.as_deref())?,
+        (Wire::Shared, Api::Lanes) => return Err("--api lanes is for --wire xdp and tap".into()),
+        _ => PathBuf::new(),
     };
     let rows = measure(args, &library)?;
     if args.json {
@@ -67,7 +63,8 @@ fn plans(args: &RpcArgs) -> Vec<Plan> {
     for &wait in &args.wait {
         for &size in &args.size {
             for &connections in &args.connections {
-                let (pipeline, work, api) = (args.pipeline, args.work, args.api);
+                let api = if args.wire == Wire::Shared { args.api } else { Api::Lanes };
+                let (pipeline, work) = (args.pipeline, args.work);
                 plans.push(Plan { size, connections, wait, pipeline, work, api, service: None });
             }
         }
@@ -76,7 +73,7 @@ fn plans(args: &RpcArgs) -> Vec<Plan> {
 }
 
 fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
-    let wired = Wired::new()?;
+    let carried = Carried::new(args.wire)?;
     let cores = cores::all()?;
     if args.wait.contains(&Wait::Spin) && cores.len() < 2 {
         return Err("both ends spin, and there is one core: add --wait sleep".into());
@@ -89,7 +86,7 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
         for repeat in 0..args.repeats {
             let size = units::size(plan.size as u64);
             bar.set_message(format!("{} x {size}, {}", plan.connections, plan.wait.name()));
-            for (side, sample) in once(args, plan, repeat, library, &cores, &wired)? {
+            for (side, sample) in once(args, plan, repeat, library, &cores, &carried)? {
                 samples.add(side, sample);
             }
             bar.inc(1);
@@ -100,23 +97,46 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
     Ok(rows)
 }
 
-/// One pair of each side, in turns.
-fn once(
-    args: &RpcArgs,
-    plan: &Plan,
-    repeat: usize,
-    library: &Path,
-    cores: &[usize],
-    wired: &Wired,
-) -> Outcome<Vec<(Side, Sample)>> {
-    let environment = [
-        ("UNCOPY_TCP", "yes"),
-        // Asleep is asleep. (Who spins does so itself, by calls that do not wait.)
-        ("UNCOPY_TCP_SPIN", "no"),
-        (uncopy_options::TCP_SERVICE, wired.service.as_str()),
-    ];
-    let mut pairs = Vec::new();
-    for side in Side::three_in_turn(repeat) {
+/// What carries the connections of uncopy's side.
+enum Carried {
+    Shared(Wired),
+    Wire(Network),
+}
+
+impl Carried {
+    fn new(wire: Wire) -> Outcome<Self> {
+        Ok(match wire {
+            Wire::Shared => Self::Shared(Wired::new()?),
+            Wire::Xdp | Wire::Tap => Self::Wire(Network::new(wire)?),
+        })
+    }
+
+    /// A pair of programs, all of whose connections are there.
+    fn start(
+        &self,
+        args: &RpcArgs,
+        plan: &Plan,
+        side: Side,
+        library: &Path,
+        cores: &[usize],
+    ) -> Outcome<Pair> {
+        let wired = match self {
+            Self::Wire(network) => {
+                let ends = network.ends(side == Side::Uncopy);
+                // (None has a library in front.)
+                let mut pair =
+                    Pair::start_over(plan, Side::Plain, library, &[], cores, Some(&ends))?;
+                pair.turn(args.warmup, true)?;
+                return Ok(pair);
+            }
+            Self::Shared(wired) => wired,
+        };
+        let environment = [
+            ("UNCOPY_TCP", "yes"),
+            // Asleep is asleep. (Who spins does so itself, by calls that do not wait.)
+            ("UNCOPY_TCP_SPIN", "no"),
+            (uncopy_options::TCP_SERVICE, wired.service.as_str()),
+        ];
         let uses_rings = side == Side::Uncopy && plan.api == Api::Rings;
         let plan = Plan { service: uses_rings.then(|| wired.service.clone()), ..plan.clone() };
         let started_as = if uses_rings { Side::Plain } else { side };
@@ -130,7 +150,31 @@ fn once(
         {
             pair.turn(TURN, true)?;
         }
-        pairs.push((side, pair));
+        Ok(pair)
+    }
+
+    /// They still are.
+    fn check(&self, pair: &Pair, connections: usize) -> Outcome {
+        match self {
+            Self::Shared(wired) => wired.check(pair.pids(), connections),
+            // They have no other way.
+            Self::Wire(_) => Ok(()),
+        }
+    }
+}
+
+/// One pair of each side, in turns.
+fn once(
+    args: &RpcArgs,
+    plan: &Plan,
+    repeat: usize,
+    library: &Path,
+    cores: &[usize],
+    carried: &Carried,
+) -> Outcome<Vec<(Side, Sample)>> {
+    let mut pairs = Vec::new();
+    for side in Side::three_in_turn(repeat) {
+        pairs.push((side, carried.start(args, plan, side, library, cores)?));
     }
     let turns = (args.seconds.as_secs_f64() / TURN.as_secs_f64()).round().max(1.0) as u32;
     for turn in 0..turns {
@@ -141,7 +185,7 @@ fn once(
         }
     }
     for (_, pair) in pairs.iter().filter(|(side, _)| *side == Side::Uncopy) {
-        wired.check(pair.pids(), plan.connections)?;
+        carried.check(pair, plan.connections)?;
     }
     pairs.into_iter().map(|(side, pair)| Ok((side, pair.end()?))).collect()
 }

@@ -8,6 +8,7 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 use super::args::Wait;
+use super::over::Over;
 use super::plan::{Hello, Order, Plan, Ready, Told, Turned};
 use super::{client, server};
 use crate::Outcome;
@@ -30,6 +31,8 @@ pub struct Sample {
 pub struct Pair {
     server: ServerProcess,
     client: ServerProcess,
+    /// The client spins between turns too: it is stopped as well.
+    both: bool,
     rpcs: u64,
     seconds: f64,
     cpu_ns: u64,
@@ -44,9 +47,25 @@ impl Pair {
         environment: &[(&str, &str)],
         cores: &[usize],
     ) -> Outcome<Self> {
+        Self::start_over(plan, side, library, environment, cores, None)
+    }
+
+    /// The same, with each end where it is said to be: the server's first.
+    pub fn start_over(
+        plan: &Plan,
+        side: Side,
+        library: &Path,
+        environment: &[(&str, &str)],
+        cores: &[usize],
+        ends: Option<&[Over; 2]>,
+    ) -> Outcome<Self> {
         let start = |name, what, core: usize, words: &[String]| {
             let mut command = side.own_command(name, library)?;
             command.args(words);
+            if let Some(ends) = ends {
+                let over = serde_json::to_string(&ends[core]).expect("it can be written");
+                command.args(["--over", &over]);
+            }
             if side.preloads() {
                 command.envs(environment.iter().copied());
             }
@@ -62,7 +81,8 @@ impl Pair {
         let mut client = start(client::NAME, "RPC client", 1, &[plan_text, hello])?;
         client.answer::<Ready>()?;
         server.answer::<Ready>()?;
-        let pair = Self { server, client, rpcs: 0, seconds: 0.0, cpu_ns: 0 };
+        let both = ends.is_some_and(|ends| ends.iter().any(|end| end.ours.is_some()));
+        let pair = Self { server, client, both, rpcs: 0, seconds: 0.0, cpu_ns: 0 };
         pair.pause()?;
         Ok(pair)
     }
@@ -91,6 +111,7 @@ impl Pair {
 
     /// Ends both, and tells what the turns came to.
     pub fn end(mut self) -> Outcome<Sample> {
+        self.signal(Signal::SIGCONT)?;
         self.order(&Order::Tell)?;
         let told = self.client.answer()?;
         if self.rpcs == 0 {
@@ -99,7 +120,6 @@ impl Pair {
                     .into(),
             );
         }
-        self.signal(Signal::SIGCONT)?;
         self.client.stop()?;
         self.server.stop()?;
         let each = |ns: u64| quotient(ns as f64 / 1000.0, self.rpcs as f64);
@@ -116,8 +136,11 @@ impl Pair {
     }
 
     fn signal(&self, signal: Signal) -> Outcome {
-        kill(Pid::from_raw(self.server.pid().cast_signed()), signal)
-            .map_err(|e| format!("cannot stop or continue the RPC server ({})", e.desc()))
+        let pids = [self.server.pid(), self.client.pid()];
+        pids[..1 + usize::from(self.both)].iter().try_for_each(|&pid| {
+            kill(Pid::from_raw(pid.cast_signed()), signal)
+                .map_err(|e| format!("cannot stop or continue the RPC server ({})", e.desc()))
+        })
     }
 
     fn order(&mut self, order: &Order) -> Outcome {
