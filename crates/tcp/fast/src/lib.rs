@@ -8,18 +8,23 @@
 //! | [`spin`] | a lock that is held for some ten nanoseconds |
 //! | [`inbox`] | what others ask a lane to send |
 //! | [`shared`] | all flows, and the views of them that threads have |
-//! | [`service`] | the threads: lanes over wires, the slow path |
+//! | [`service`] | the threads, and what they share |
+//! | `lanes`, `slow` | what a lane's thread does, and the slow path's |
+//! | `wires` | which lane serves which wire |
 //! | [`nap`] | how a thread sleeps and is woken |
 //! | [`proportion`] | how many lanes run |
 //! | `sync` | atomics, or loom's |
 
 pub mod inbox;
+mod lanes;
 pub mod nap;
 pub mod proportion;
 pub mod service;
 pub mod shared;
+mod slow;
 pub mod spin;
 mod sync;
+mod wires;
 
 pub use service::{Applications, Service};
 pub use shared::{Shared, View};

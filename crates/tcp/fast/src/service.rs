@@ -1,43 +1,38 @@
 //! Threads over wires: lanes of the fast path, each with a wire (a queue of a device) of its own, and the slow path (TAS, 3.2).
 //!
-//! A lane takes a batch of frames, lets applications have their turn, sends what may be sent, and looks again. Nothing of that is a system call but
-//! what the wire itself makes. After [`QUIET`] without work it sleeps, until a frame arrives, a rate allows something, or somebody wakes it.
-//! The slow path sleeps whenever it has nothing to do. It observes how idle the lanes are together, and adds or takes away one (3.2.4): a lane
-//! that is taken away has its wire steered elsewhere, handles what is left, and sleeps.
+//! The slow path sleeps whenever it has nothing to do. It observes how idle the lanes are together, and adds or takes away one (3.2.4): the wires
+//! of a lane that is taken away are served by the others. (A device steers a connection to a queue; who looks at the queue is ours to say. So
+//! no table of the device's has to be changed, which few virtual ones let one do.)
 
 use crate::nap::Nap;
-use crate::proportion::{OBSERVED, wanted};
+pub use crate::slow::SlowOut;
 use crate::spin::Spin;
+use crate::wires::Wires;
 use crate::{Shared, View};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use core::time::Duration;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::{RingRange, Tuple};
 use uncopy_tcp_proto::time::SECOND;
-use uncopy_tcp_proto::wire::{Checksums, Link, Packet, emit, headers_len, parse, seal};
-use uncopy_tcp_proto::{
-    Actions, Config, Endpoint, Event, FlowId, Lane, Left, Outgoing, Refusal, Segment, Seq, Time,
-};
-use uncopy_tcp_wire::{Offload, Steered};
+use uncopy_tcp_proto::wire::Link;
+use uncopy_tcp_proto::{Config, Endpoint, Event, FlowId, Lane, Left, Refusal, Segment, Seq, Time};
+use uncopy_tcp_wire::Wire;
+use uncopy_tcp_wire::steer::Steer;
 
-/// Frames that are taken at once: enough that what is done once for each batch is little, few enough that acknowledgements are not late.
-const BATCH: usize = 32;
-/// Segments that are sent before frames are looked for again.
-const BUDGET: usize = 64;
+/// Segments that are sent, or dealt with by the slow path, before others have their turn.
+pub(crate) const BUDGET: usize = 64;
 /// A lane without work for so long sleeps (TAS, 3.2.4).
 pub const QUIET: Duration = Duration::from_millis(10);
-/// Looks in vain, some microseconds, before the processor is offered to others at each: there may be fewer cores than threads.
-const LOOKS: u32 = 100;
 /// No sleep is longer, so that clocks that jump harm nobody.
-const LONGEST: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// The applications of a service, as its threads see them.
 pub trait Applications: Sync {
@@ -94,7 +89,7 @@ impl Calls for Lane<View<'_>> {
 }
 
 /// What lanes leave to the slow path.
-enum Work {
+pub(crate) enum Work {
     Segment(Segment, Vec<u8>),
     TooBig {
         tuple: Tuple,
@@ -107,28 +102,29 @@ enum Work {
 }
 
 /// Of each lane.
-struct Desk {
-    nap: Nap,
-    bell: OwnedFd,
+pub(crate) struct Desk {
+    pub nap: Nap,
+    pub bell: OwnedFd,
     /// Frames of the slow path.
-    frames: Spin<VecDeque<Vec<u8>>>,
-    some: AtomicBool,
+    pub frames: Spin<VecDeque<Vec<u8>>>,
+    pub some: AtomicBool,
     /// Nanoseconds in which it had work.
-    busy: AtomicU64,
-    naps: AtomicU64,
+    pub busy: AtomicU64,
+    pub naps: AtomicU64,
 }
 
 /// A service: what its threads share. [`Service::run`] is their life.
 pub struct Service<A> {
-    shared: Shared,
-    applications: A,
-    desks: Box<[Desk]>,
-    active: AtomicUsize,
+    pub(crate) shared: Shared,
+    pub(crate) applications: A,
+    pub(crate) desks: Box<[Desk]>,
+    pub(crate) active: AtomicUsize,
     /// Follow the load; else somebody else says how many lanes run.
-    proportional: AtomicBool,
-    stop: AtomicBool,
+    pub(crate) proportional: AtomicBool,
+    pub(crate) stop: AtomicBool,
+    pub(crate) quiet: Duration,
     clock: Instant,
-    work: Sender<Work>,
+    pub(crate) work: Sender<Work>,
     inlet: Mutex<Option<Receiver<Work>>>,
 }
 
@@ -156,10 +152,24 @@ impl<A: Applications> Service<A> {
             active: AtomicUsize::new(1),
             proportional: AtomicBool::new(true),
             stop: AtomicBool::new(false),
+            quiet: QUIET,
             clock: Instant::now(),
             work,
             inlet: Mutex::new(Some(inlet)),
         })
+    }
+
+    /// Lanes sleep after so long without work, instead of [`QUIET`]: at once, where that is zero.
+    pub fn quiet(mut self, quiet: Duration) -> Self {
+        self.quiet = quiet;
+        self
+    }
+
+    /// The kernel is told which connections are the service's, and which are no more. (Who listens says so itself.) There has to be room for as many as
+    /// [`Config::flows`].
+    pub fn steered_by(mut self, steer: Arc<Steer>) -> Self {
+        self.shared.steered_by(steer);
+        self
     }
 
     /// The applications.
@@ -206,13 +216,13 @@ impl<A: Applications> Service<A> {
         (0..self.desks.len()).for_each(|lane| self.ring(lane));
     }
 
-    fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         // Zero means "never" to some.
         Time(SECOND + self.clock.elapsed().as_nanos() as u64)
     }
 
     /// Wakes a lane, if it sleeps.
-    fn ring(&self, lane: usize) {
+    pub(crate) fn ring(&self, lane: usize) {
         let desk = &self.desks[lane];
         if desk.nap.wake() {
             // It is full only if it was rung and not yet heard.
@@ -220,7 +230,7 @@ impl<A: Applications> Service<A> {
         }
     }
 
-    fn change(&self, lanes: usize) {
+    pub(crate) fn change(&self, lanes: usize) {
         if self.active.swap(lanes, Relaxed) != lanes {
             (0..self.desks.len()).for_each(|lane| self.ring(lane));
         }
@@ -229,18 +239,18 @@ impl<A: Applications> Service<A> {
     /// Runs a lane for each of `wires`, and the slow path, until [`stop`](Self::stop) or until a wire fails.
     ///
     /// # Errors
-    /// The first wire's that failed.
-    pub fn run<W: Steered + Send>(&self, wires: Vec<W>) -> io::Result<()> {
+    /// The first wire's that failed; no descriptor is left.
+    pub fn run<W: Wire + Send>(&self, wires: Vec<W>) -> io::Result<()> {
         assert_eq!(wires.len(), self.desks.len(), "a wire for each lane");
         let inlet = self.inlet.lock().expect("nobody panics with it").take();
         let inlet = inlet.expect("a service runs once");
+        let wires = Wires::new(wires)?;
         std::thread::scope(|scope| {
-            let lanes: Vec<_> = wires
-                .into_iter()
-                .enumerate()
-                .map(|(number, wire)| {
+            let lanes: Vec<_> = (0..self.desks.len())
+                .map(|number| {
+                    let wires = &wires;
                     scope.spawn(move || {
-                        let result = self.lane(number, wire);
+                        let result = self.lane(number, wires);
                         // The others cannot go on without it.
                         self.stop();
                         result
@@ -250,313 +260,5 @@ impl<A: Applications> Service<A> {
             self.slow(&inlet);
             lanes.into_iter().try_for_each(|lane| lane.join().expect("a lane does not panic"))
         })
-    }
-
-    fn lane<W: Steered>(&self, number: usize, mut wire: W) -> io::Result<()> {
-        let desk = &self.desks[number];
-        let mut lane = self.shared.lane(number);
-        let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(4 * BATCH);
-        let mut steered = true;
-        let mut quiet_looks = 0;
-        let mut last_work = Instant::now();
-        let mut before = last_work;
-        while !self.stop.load(Acquire) {
-            let here = number < self.active.load(Relaxed);
-            if here != steered {
-                wire.steer(here)?;
-                steered = here;
-            }
-            let time = self.now();
-            let received = wire.receive(BATCH, |frame, offload| {
-                self.frame(number, time, &mut lane, frame, offload, &mut answers);
-            })?;
-            let mut worked = received > 0;
-            {
-                let mut out =
-                    LaneOut { service: self, number, wire: &mut wire, sent: 0, error: None };
-                answers.drain(..).for_each(|(flow, segment)| out.send(flow, &segment));
-                let turn = self.applications.turn(number, &mut lane);
-                worked |= turn.worked;
-                if turn.for_slow_path {
-                    self.ask();
-                }
-                self.shared.collect(number, &mut lane);
-                let next = lane.poll(self.now(), BUDGET, &mut out, |slot, left| {
-                    let _ = self.work.send(Work::Left(slot, left));
-                });
-                worked |= out.sent > 0;
-                if let Some(error) = out.error {
-                    return Err(error);
-                }
-                worked |= self.leave_frames(desk, &mut wire)?;
-                wire.flush()?;
-                let now = Instant::now();
-                if worked {
-                    desk.busy.fetch_add((now - before).as_nanos() as u64, Relaxed);
-                    last_work = now;
-                    quiet_looks = 0;
-                } else if now - last_work >= QUIET || !here {
-                    self.sleep(number, &mut lane, &wire, next)?;
-                    quiet_looks = 0;
-                } else {
-                    quiet_looks += 1;
-                    if quiet_looks > LOOKS {
-                        std::thread::yield_now()
-                    } else {
-                        core::hint::spin_loop()
-                    }
-                }
-                before = Instant::now();
-            }
-        }
-        Ok(())
-    }
-
-    /// A frame arrived. What answers it waits until the wire can be sent on.
-    fn frame(
-        &self,
-        number: usize,
-        time: Time,
-        lane: &mut Lane<View<'_>>,
-        frame: &[u8],
-        offload: Offload,
-        answers: &mut Vec<(Option<FlowId>, Outgoing)>,
-    ) {
-        let checksums = if offload.checksum { Checksums::Device } else { Checksums::Software };
-        match parse(frame, checksums) {
-            Ok(Packet::Tcp(segment, at)) => {
-                let payload = &frame[at..at + segment.payload as usize];
-                let mut out =
-                    Answers { applications: &self.applications, number, payload, answers };
-                match lane.segment(time, &segment, &mut out) {
-                    None => {
-                        let _ = self.work.send(Work::Segment(segment, payload.to_vec()));
-                    }
-                    Some((_, Left::NOTHING)) => {}
-                    Some((slot, left)) => {
-                        let _ = self.work.send(Work::Left(slot, left));
-                    }
-                }
-            }
-            Ok(Packet::TooBig { tuple, seq, mtu }) => {
-                let _ = self.work.send(Work::TooBig { tuple, seq, mtu });
-            }
-            Err(_) => {}
-        }
-    }
-
-    /// Sends what the slow path wants sent.
-    fn leave_frames<W: Steered>(&self, desk: &Desk, wire: &mut W) -> io::Result<bool> {
-        if !desk.some.load(Acquire) {
-            return Ok(false);
-        }
-        let frames = {
-            let mut frames = desk.frames.lock();
-            desk.some.store(false, Release);
-            core::mem::take(&mut *frames)
-        };
-        for frame in frames {
-            // They are whole, and sealed. One that finds no room is lost, as on any wire.
-            wire.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame))?;
-        }
-        Ok(true)
-    }
-
-    /// Until a frame arrives, a rate allows something, or somebody rings. Who rings has published his work before, and is to be seen here
-    /// after the nap has begun.
-    fn sleep<W: Steered>(
-        &self,
-        number: usize,
-        lane: &mut Lane<View<'_>>,
-        wire: &W,
-        next: Option<Time>,
-    ) -> io::Result<()> {
-        let desk = &self.desks[number];
-        desk.nap.begin();
-        let turn = self.applications.turn(number, lane);
-        if turn.for_slow_path {
-            self.ask();
-        }
-        let idle = !turn.worked
-            && !desk.some.load(Acquire)
-            && self.shared.is_idle(number)
-            && !self.stop.load(Acquire);
-        let wait = next.map_or(LONGEST, |at| Duration::from_nanos(at.since(self.now())));
-        if idle && !wait.is_zero() {
-            desk.naps.fetch_add(1, Relaxed);
-            let wait = wait.min(LONGEST);
-            let limit =
-                Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-            let mut fds = [
-                PollFd::new(&desk.bell, PollFlags::IN),
-                PollFd::from_borrowed_fd(wire.descriptor(), PollFlags::IN),
-            ];
-            match poll(&mut fds, Some(&limit)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        desk.nap.end();
-        // It is empty where nobody rang.
-        let _ = rustix::io::read(&desk.bell, &mut [0u8; 8]);
-        Ok(())
-    }
-
-    fn slow(&self, inlet: &Receiver<Work>) {
-        let mut endpoint = self.shared.slow_path();
-        let mut busy = vec![0; self.desks.len()];
-        let mut observed = Instant::now();
-        let mut next = None;
-        while !self.stop.load(Acquire) {
-            let wait = next.map_or(LONGEST, |at: Time| Duration::from_nanos(at.since(self.now())));
-            // While all lanes sleep there is nothing to observe.
-            let awake = self.active() > 1 || busy[0] != self.desks[0].busy.load(Relaxed);
-            let wait = if awake { wait.min(OBSERVED) } else { wait.min(LONGEST) };
-            let first = inlet.recv_timeout(wait).ok();
-            let time = self.now();
-            let mut out =
-                SlowOut { applications: &self.applications, payload: &[], frames: Vec::new() };
-            for work in first.into_iter().chain(inlet.try_iter().take(BUDGET)) {
-                match work {
-                    Work::Segment(segment, payload) => {
-                        let mut own = SlowOut { payload: &payload, frames: Vec::new(), ..out };
-                        endpoint.segment(time, 0, &segment, &mut own);
-                        let frames = own.frames;
-                        out.frames.extend(frames);
-                    }
-                    Work::TooBig { tuple, seq, mtu } => endpoint.too_big(time, &tuple, seq, mtu),
-                    Work::Left(slot, left) => endpoint.attend(time, slot, left, &mut out),
-                    Work::Turn => {}
-                }
-                endpoint.leave();
-            }
-            while self.applications.slow_turn(time, &mut endpoint, &mut out) {}
-            endpoint.leave();
-            next = endpoint.poll(self.now(), BUDGET, &mut out);
-            endpoint.leave();
-            if self.applications.slow_turn(time, &mut endpoint, &mut out) {
-                next = Some(time);
-            }
-            endpoint.leave();
-            if !out.frames.is_empty() {
-                // Any lane can send them; the first one always runs.
-                let mut frames = self.desks[0].frames.lock();
-                frames.extend(out.frames);
-                self.desks[0].some.store(true, Release);
-            }
-            for (number, desk) in self.desks.iter().enumerate() {
-                if desk.some.load(Relaxed) || !self.shared.is_idle(number) {
-                    self.ring(number);
-                }
-            }
-            if observed.elapsed() >= OBSERVED {
-                self.observe(observed.elapsed(), &mut busy);
-                observed = Instant::now();
-            }
-        }
-    }
-
-    /// How idle were the lanes? One comes, or one goes.
-    fn observe(&self, time: Duration, busy: &mut [u64]) {
-        let active = self.active();
-        let idle: Vec<f64> = self
-            .desks
-            .iter()
-            .zip(busy)
-            .map(|(desk, before)| {
-                let now = desk.busy.load(Relaxed);
-                let share = (now - *before) as f64 / time.as_nanos() as f64;
-                *before = now;
-                1.0 - share
-            })
-            .collect();
-        if self.proportional.load(Relaxed) {
-            self.change(wanted(active, self.desks.len(), idle.into_iter()));
-        }
-    }
-}
-
-/// What answers a segment, while the wire is being read.
-struct Answers<'a, A> {
-    applications: &'a A,
-    number: usize,
-    payload: &'a [u8],
-    answers: &'a mut Vec<(Option<FlowId>, Outgoing)>,
-}
-
-impl<A: Applications> Actions for Answers<'_, A> {
-    fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
-        debug_assert_eq!(segment.payload.len, 0, "segments are answered by acknowledgements");
-        self.answers.push((flow, *segment));
-    }
-    fn place(&mut self, flow: FlowId, place: Place) {
-        self.applications.place(flow, place, self.payload);
-    }
-    fn event(&mut self, flow: FlowId, event: Event) {
-        self.applications.event(Some(self.number), flow, event);
-    }
-}
-
-/// What a lane sends.
-struct LaneOut<'a, A, W> {
-    service: &'a Service<A>,
-    number: usize,
-    wire: &'a mut W,
-    sent: usize,
-    error: Option<io::Error>,
-}
-
-impl<A: Applications, W: Steered> Actions for LaneOut<'_, A, W> {
-    fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
-        let applications = &self.service.applications;
-        let headers = headers_len(segment);
-        let len = segment.payload.len;
-        let several = len > u32::from(segment.mss);
-        let offers = self.wire.offers();
-        let offload =
-            Offload { checksum: offers.checksum, segment: several.then_some(segment.mss) };
-        let sent = self.wire.send(headers + len as usize, offload, |frame| {
-            emit(segment, &applications.link(segment.route), frame);
-            if let (1.., Some(flow)) = (len, flow) {
-                applications.fetch(flow, segment.payload, &mut frame[headers..]);
-            }
-            if !offload.checksum {
-                seal(frame);
-            }
-        });
-        self.sent += 1;
-        if let Err(error) = sent {
-            self.error.get_or_insert(error);
-        }
-    }
-    fn place(&mut self, _: FlowId, _: Place) {}
-    fn event(&mut self, flow: FlowId, event: Event) {
-        self.service.applications.event(Some(self.number), flow, event);
-    }
-}
-
-/// What the slow path sends: frames that a lane takes along.
-pub struct SlowOut<'a, A> {
-    applications: &'a A,
-    payload: &'a [u8],
-    frames: Vec<Vec<u8>>,
-}
-
-impl<A: Applications> Actions for SlowOut<'_, A> {
-    fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
-        let headers = headers_len(segment);
-        let mut frame = vec![0; headers + segment.payload.len as usize];
-        emit(segment, &self.applications.link(segment.route), &mut frame);
-        if let (1.., Some(flow)) = (segment.payload.len, flow) {
-            self.applications.fetch(flow, segment.payload, &mut frame[headers..]);
-        }
-        seal(&mut frame);
-        self.frames.push(frame);
-    }
-    fn place(&mut self, flow: FlowId, place: Place) {
-        self.applications.place(flow, place, self.payload);
-    }
-    fn event(&mut self, flow: FlowId, event: Event) {
-        self.applications.event(None, flow, event);
     }
 }

@@ -2,13 +2,17 @@
 
 use crate::inbox::Inbox;
 use crate::spin::{Guard, Spin};
+use core::net::SocketAddrV4;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 use uncopy_tcp_proto::apps::Rates;
 use uncopy_tcp_proto::flow::Flow;
 use uncopy_tcp_proto::flows::Flows;
+use uncopy_tcp_proto::segment::Tuple;
 use uncopy_tcp_proto::table::Table;
 use uncopy_tcp_proto::{Config, Endpoint, Lane};
+use uncopy_tcp_wire::steer::Steer;
 
 /// Lanes that there may be: more than cores of any machine that this is for, and few enough for a byte.
 pub const LANES: usize = 64;
@@ -23,6 +27,7 @@ pub struct Shared {
     inboxes: Box<[Inbox]>,
     table: Table,
     rates: Rates,
+    steer: Option<Arc<Steer>>,
 }
 
 impl Shared {
@@ -35,8 +40,14 @@ impl Shared {
             inboxes: (0..lanes).map(|_| Inbox::new(config.flows)).collect(),
             table: Table::for_config(config),
             rates: Rates::new(config.apps),
+            steer: None,
             config: config.clone(),
         }
+    }
+
+    /// Who is told which connections begin and end.
+    pub fn steered_by(&mut self, steer: Arc<Steer>) {
+        self.steer = Some(steer);
     }
 
     /// The fast path of one thread.
@@ -65,6 +76,13 @@ impl Shared {
     /// Nobody wants anything of this lane sent.
     pub fn is_idle(&self, number: usize) -> bool {
         self.inboxes[number].is_empty()
+    }
+}
+
+fn steered(ends: &Tuple) -> uncopy_tcp_wire::steer::Flow {
+    uncopy_tcp_wire::steer::Flow {
+        local: SocketAddrV4::new(ends.local_ip, ends.local_port),
+        remote: SocketAddrV4::new(ends.peer_ip, ends.peer_port),
     }
 }
 
@@ -106,6 +124,22 @@ impl Flows for View<'_> {
     #[inline]
     fn table(&self) -> &Table {
         &self.shared.table
+    }
+
+    fn begin(&mut self, ends: &Tuple, slot: u32) {
+        self.shared.table.insert(ends, slot);
+        if let Some(steer) = &self.shared.steer {
+            // Before anything is sent that is to be answered. Where the kernel refuses, the peer's answer is Linux's, and it says that there is no
+            // such connection.
+            let _ = steer.take(steered(ends));
+        }
+    }
+
+    fn end(&mut self, ends: &Tuple, slot: u32) {
+        self.shared.table.remove(ends, slot);
+        if let Some(steer) = &self.shared.steer {
+            let _ = steer.leave(steered(ends));
+        }
     }
 
     #[inline]

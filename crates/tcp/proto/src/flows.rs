@@ -4,6 +4,7 @@
 use crate::apps::Rates;
 use crate::config::Config;
 use crate::flow::Flow;
+use crate::segment::Tuple;
 use crate::table::Table;
 
 /// All flows of an endpoint, as one of those who use them sees them.
@@ -19,8 +20,18 @@ pub trait Flows {
     /// Lets go of the flow that is held.
     fn leave(&mut self);
 
-    /// Which slot has which connection. Only the slow path writes to it.
+    /// Which slot has which connection. Only the slow path writes to it, by [`begin`](Flows::begin) and [`end`](Flows::end).
     fn table(&self) -> &Table;
+
+    /// The connection between these ends is in `slot` from now on. (The slow path's.)
+    fn begin(&mut self, ends: &Tuple, slot: u32) {
+        self.table().insert(ends, slot);
+    }
+
+    /// It is there no more: segments between these ends belong to nobody. (The slow path's.)
+    fn end(&mut self, ends: &Tuple, slot: u32) {
+        self.table().remove(ends, slot);
+    }
 
     /// What applications may send.
     fn rates(&self) -> &Rates;

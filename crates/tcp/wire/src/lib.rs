@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`tap`] | a TAP device: anywhere with `/dev/net/tun`, segmentation and checksums left to the kernel |
 //! | [`xsk`] | AF_XDP on one queue of a device |
+//! | [`queues`] | all queues of a device by AF_XDP |
 //! | [`steer`] | which arriving segments are the service's: an XDP program; all others stay Linux's |
 //! | `program` | that program, instruction by instruction |
 //! | `bpf` | the system call that loads it |
@@ -20,6 +21,7 @@ use std::io;
 
 mod bpf;
 mod program;
+pub mod queues;
 pub mod steer;
 pub mod tap;
 pub mod xsk;
@@ -69,15 +71,6 @@ pub trait Wire {
 
     /// Readable when a frame has arrived.
     fn descriptor(&self) -> BorrowedFd<'_>;
-}
-
-/// A wire that is one of several queues of a device.
-pub trait Steered: Wire {
-    /// Whether frames are to arrive here from now on, or at the other queues. Those that wait here already can still be received.
-    ///
-    /// # Errors
-    /// Those of the device.
-    fn steer(&mut self, here: bool) -> io::Result<()>;
 }
 
 /// A frame that does not fit.

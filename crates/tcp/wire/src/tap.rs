@@ -3,10 +3,10 @@
 //!
 //! unsafe: the device's ioctls.
 
-use crate::{Offload, Steered, Wire, too_long};
+use crate::{Offload, Wire, too_long};
 use libc::{
     IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUNSETIFF,
-    TUNSETOFFLOAD, TUNSETQUEUE,
+    TUNSETOFFLOAD,
 };
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
@@ -153,17 +153,6 @@ impl Wire for Tap {
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl Steered for Tap {
-    fn steer(&mut self, here: bool) -> io::Result<()> {
-        // SAFETY: plain old data, for which zeros are a value.
-        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
-        let flag = if here { libc::IFF_ATTACH_QUEUE } else { libc::IFF_DETACH_QUEUE };
-        request.ifr_ifru.ifru_flags = flag as libc::c_short;
-        // SAFETY: reads the request, which lives here.
-        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), TUNSETQUEUE, &mut request) })
     }
 }
 

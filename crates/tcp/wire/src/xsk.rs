@@ -3,7 +3,8 @@
 //! Frames that the service sends, and those that wait to be received into, come from one [`Umem`]: half of it is given to the kernel for
 //! receiving.
 //!
-//! unsafe: `Umem`'s packets must not outlive it. They live in calls of [`Wire`], and in rings and slabs beside it.
+//! unsafe: `Umem`'s packets must not outlive it. They live in calls of [`Wire`], and in rings and slabs beside it. And `xdp`'s types hold
+//! addresses of memory that they share with the kernel, so the compiler does not know that they may change threads.
 
 use crate::{Offload, Wire, too_long};
 use rustix::fd::BorrowedFd;
@@ -46,6 +47,10 @@ pub struct Xsk {
     /// Frames in the send ring that the kernel may not have sent yet.
     waiting: usize,
 }
+
+// SAFETY: the addresses are of mappings that it owns, which are the process' and end with it; nothing of it is bound to a thread, and whoever
+// has it has all of it.
+unsafe impl Send for Xsk {}
 
 impl Xsk {
     /// Binds to queue `queue` of the device `name`. Frames arrive once [`crate::steer::Steer::serve`] has been told of it.

@@ -45,7 +45,7 @@ impl EventArgs {
             Api::Sockets => {
                 "Both programs call sockets and epoll, with libuncopy.so in front and UNCOPY_TCP=yes on uncopy's side."
             }
-            Api::Rings => {
+            Api::Rings | Api::Lanes => {
                 "On uncopy's side both programs use the low-level API over rings, on Linux' side over sockets and epoll."
             }
         };

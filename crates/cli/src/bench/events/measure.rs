@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Base, EventArgs};
-use crate::bench::rpc::args::{Api, Wait};
+use crate::bench::rpc::args::{Api, Wait, Wire};
+use crate::bench::rpc::carried::Carried;
 use crate::bench::rpc::pair::Programs;
 use crate::bench::rpc::rows::{Samples, Tells};
 use crate::bench::rpc::turns::Turns;
-use crate::bench::rpc::wired::Wired;
 use crate::bench::{cores, progress};
 use crate::{Outcome, library};
 
@@ -26,17 +26,17 @@ pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Tells>(
     // (The low-level API needs none in front.)
     let library = match args.api {
         Api::Sockets => library::find(args.library.as_deref())?,
-        Api::Rings => PathBuf::new(),
+        Api::Rings | Api::Lanes => PathBuf::new(),
     };
     let cores = cores::all()?;
     if args.wait.contains(&Wait::Spin) && cores.len() < 2 {
         return Err("both ends spin, and there is one core: add --wait sleep".into());
     }
-    let wired = Wired::new()?;
+    let carried = Carried::new(Wire::Shared)?;
     let turns = Turns {
         library: &library,
         cores: &cores,
-        wired: &wired,
+        carried: &carried,
         warmup: args.warmup,
         seconds: args.seconds,
     };

@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use super::args::Way;
 use super::ends::{End, Ends, context, make_room};
 use super::one_way;
+use super::over::{self, Over};
 use super::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Told, Turned};
 use super::server::answer;
 use crate::Outcome;
@@ -24,6 +25,7 @@ pub fn command() -> Command {
         .hide(true)
         .arg(Arg::new("plan").required(true))
         .arg(Arg::new("server").required(true))
+        .arg(Arg::new("over").long("over"))
 }
 
 /// Does what it is told until standard input ends.
@@ -32,6 +34,13 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     let plan: Plan = serde_json::from_str(word("plan")).map_err(|e| format!("bad plan: {e}"))?;
     let server: Hello =
         serde_json::from_str(word("server")).map_err(|e| format!("bad address: {e}"))?;
+    if let Some(over) = matches.get_one::<String>("over") {
+        let over: Over = serde_json::from_str(over).map_err(|e| format!("bad wire: {e}"))?;
+        over.enter()?;
+        if over.ours.is_some() {
+            return over::client::run(&plan, &server, &over);
+        }
+    }
     run(&plan, &server).map_err(|e| format!("RPC client: {e}"))
 }
 
@@ -88,17 +97,16 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
                 let seconds = begun.elapsed().as_secs_f64();
                 answer(&Turned { rpcs: load.verified - before, seconds })?;
             }
-            Order::Tell => {
-                let percentile = |p| round(load.latency.value_at_percentile(p) as f64 / 1000.0, 2);
-                answer(&Told {
-                    verified: load.verified,
-                    p50_us: percentile(50.0),
-                    p99_us: percentile(99.0),
-                })?;
-            }
+            Order::Tell => answer(&told(&load.latency, load.verified))?,
         }
     }
     Ok(())
+}
+
+/// What came of all turns.
+pub fn told(latency: &Histogram<u64>, verified: u64) -> Told {
+    let percentile = |p| round(latency.value_at_percentile(p) as f64 / 1000.0, 2);
+    Told { verified, p50_us: percentile(50.0), p99_us: percentile(99.0) }
 }
 
 struct Link {

@@ -1,4 +1,4 @@
-//! `uncopy bench rpc`: closed loops of small requests between two programs of this host, over Linux' loopback and over uncopy's wires, in turns.
+//! `uncopy bench rpc`: closed loops of small requests between two programs, over Linux and over uncopy's wires, in turns.
 //!
 //! | file | one idea |
 //! | --- | --- |
@@ -8,44 +8,40 @@
 //! | `one_way` | requests that nobody answers |
 //! | `pair` | both as processes, seen from outside |
 //! | `turns` | pairs of each side, in turns |
+//! | `carried` | what carries the connections of uncopy's side |
 //! | `wired` | whether the connections are where they should be |
+//! | `over/` | network namespaces, and both programs over a wire |
 //! | `rows`, `table` | medians; what people read |
 
 pub mod args;
+pub mod carried;
 pub mod client;
 mod ends;
 mod one_way;
+mod over;
 pub mod pair;
 pub mod plan;
 pub mod rows;
 pub mod server;
 pub mod table;
 pub mod turns;
-pub mod wired;
+mod wired;
 
 use std::path::{Path, PathBuf};
 
 pub use self::args::RpcArgs;
 use self::args::{Api, Wait, Way, Wire};
+use self::carried::Carried;
 pub use self::ends::make_room;
 use self::pair::Programs;
 use self::plan::Plan;
 use self::rows::{Results, Row, Samples};
 use self::turns::Turns;
-use self::wired::Wired;
 use super::{cores, progress};
 use crate::{Outcome, library, units};
 
 /// Measures and prints.
 pub fn main(args: &RpcArgs) -> Outcome {
-    match args.wire {
-        Wire::Shared => {}
-        Wire::Xdp | Wire::Tap => {
-            return Err(
-                "programs cannot be carried over AF_XDP or TAP yet: only --wire shared can be measured".into(),
-            );
-        }
-    }
     if let Some(size) = args.size.iter().find(|&&size| size < one_way::SMALLEST)
         && args.way != Way::Both
     {
@@ -54,10 +50,13 @@ pub fn main(args: &RpcArgs) -> Outcome {
             one_way::SMALLEST
         ));
     }
+    if args.wire != Wire::Shared && args.way != Way::Both {
+        return Err("over AF_XDP and TAP each request is answered: leave --way out".into());
+    }
     // (The socket library needs none in front.)
-    let library = match args.api {
-        Api::Sockets => library::find(args.library.as_deref())?,
-        Api::Rings => PathBuf::new(),
+    let library = match (args.wire, args.api) {
+        (Wire::Shared, Api::Sockets) => library::find(args.library.as_deref())?,
+        _ => PathBuf::new(),
     };
     let rows = measure(args, &library)?;
     if args.json {
@@ -81,7 +80,7 @@ fn plans(args: &RpcArgs) -> Vec<Plan> {
                         pipeline: args.pipeline,
                         way: args.way,
                         work,
-                        api: args.api,
+                        api: if args.wire == Wire::Shared { args.api } else { Api::Lanes },
                         service: None,
                     });
                 }
@@ -92,14 +91,19 @@ fn plans(args: &RpcArgs) -> Vec<Plan> {
 }
 
 fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
-    let wired = Wired::new()?;
+    let carried = Carried::new(args.wire)?;
     let cores = cores::all()?;
     if args.wait.contains(&Wait::Spin) && cores.len() < 2 {
         return Err("both ends spin, and there is one core: add --wait sleep".into());
     }
     let plans = plans(args);
-    let turns =
-        Turns { library, cores: &cores, wired: &wired, warmup: args.warmup, seconds: args.seconds };
+    let turns = Turns {
+        library,
+        cores: &cores,
+        carried: &carried,
+        warmup: args.warmup,
+        seconds: args.seconds,
+    };
     let bar = progress::bar(plans.len() * args.repeats);
     let mut rows = Vec::new();
     for plan in &plans {

@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
 use super::args::Wait;
+use super::over::Over;
 use super::plan::{Hello, Order, Ready, Told, Turned};
 use crate::Outcome;
 use crate::bench::server_process::ServerProcess;
@@ -46,6 +47,8 @@ pub struct Programs {
 pub struct Pair {
     server: ServerProcess,
     client: ServerProcess,
+    /// The client spins between turns too: it is stopped as well.
+    both: bool,
     rpcs: u64,
     seconds: f64,
     cpu_ns: u64,
@@ -60,9 +63,25 @@ impl Pair {
         environment: &[(&str, &str)],
         cores: &[usize],
     ) -> Outcome<Self> {
+        Self::start_over(programs, side, library, environment, cores, None)
+    }
+
+    /// The same, with each end where it is said to be: the server's first.
+    pub fn start_over(
+        programs: &Programs,
+        side: Side,
+        library: &Path,
+        environment: &[(&str, &str)],
+        cores: &[usize],
+        ends: Option<&[Over; 2]>,
+    ) -> Outcome<Self> {
         let start = |name, what, core: usize, words: &[String]| {
             let mut command = side.own_command(name, library)?;
             command.args(words);
+            if let Some(ends) = ends {
+                let over = serde_json::to_string(&ends[core]).expect("it can be written");
+                command.args(["--over", &over]);
+            }
             if side.preloads() {
                 command.envs(environment.iter().copied());
             }
@@ -78,7 +97,8 @@ impl Pair {
         let mut client = start(programs.client, "RPC client", 1, &[plan.clone(), hello])?;
         client.answer::<Ready>()?;
         server.answer::<Ready>()?;
-        let pair = Self { server, client, rpcs: 0, seconds: 0.0, cpu_ns: 0 };
+        let both = ends.is_some_and(|ends| ends.iter().any(|end| end.ours.is_some()));
+        let pair = Self { server, client, both, rpcs: 0, seconds: 0.0, cpu_ns: 0 };
         pair.pause()?;
         Ok(pair)
     }
@@ -107,6 +127,7 @@ impl Pair {
 
     /// Ends both, and tells what the turns came to.
     pub fn end<T: DeserializeOwned>(mut self) -> Outcome<Sample<T>> {
+        self.signal(Signal::SIGCONT)?;
         let memory = self.memory()?;
         self.order(&Order::Tell)?;
         let told = self.client.answer()?;
@@ -116,7 +137,6 @@ impl Pair {
                     .into(),
             );
         }
-        self.signal(Signal::SIGCONT)?;
         self.client.stop()?;
         self.server.stop()?;
         let each = |ns: u64| quotient(ns as f64 / 1000.0, self.rpcs as f64);
@@ -134,8 +154,11 @@ impl Pair {
     }
 
     fn signal(&self, signal: Signal) -> Outcome {
-        kill(Pid::from_raw(self.server.pid().cast_signed()), signal)
-            .map_err(|e| format!("cannot stop or continue the RPC server ({})", e.desc()))
+        let pids = [self.server.pid(), self.client.pid()];
+        pids[..1 + usize::from(self.both)].iter().try_for_each(|&pid| {
+            kill(Pid::from_raw(pid.cast_signed()), signal)
+                .map_err(|e| format!("cannot stop or continue the RPC server ({})", e.desc()))
+        })
     }
 
     fn order(&mut self, order: &Order) -> Outcome {

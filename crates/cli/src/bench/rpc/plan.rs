@@ -44,7 +44,7 @@ impl Plan {
 pub const EACH_ADDRESS: usize = 16_384;
 
 /// The server's first line: where it listens. Every address takes so many connections ([`EACH_ADDRESS`]).
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Hello {
     /// The addresses.
     pub addresses: Vec<SocketAddr>,

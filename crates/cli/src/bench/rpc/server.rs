@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::args::Way;
 use super::ends::{End, Ends, context, make_room};
 use super::one_way::Served;
+use super::over::{self, Over};
 use super::plan::{EACH_ADDRESS, Hello, Plan, Ready};
 use crate::Outcome;
 
@@ -21,14 +22,26 @@ pub const NAME: &str = "__rpc-server";
 
 /// The hidden subcommand.
 pub fn command() -> Command {
-    Command::new(NAME).hide(true).arg(Arg::new("plan").required(true))
+    Command::new(NAME)
+        .hide(true)
+        .arg(Arg::new("plan").required(true))
+        .arg(Arg::new("over").long("over"))
 }
 
 /// Serves until the client has gone.
 pub fn main(matches: &ArgMatches) -> Outcome {
     let plan: &String = matches.get_one("plan").expect("clap demands a plan");
     let plan: Plan = serde_json::from_str(plan).map_err(|e| format!("bad plan: {e}"))?;
-    serve(&plan).map_err(|e| format!("RPC server: {e}"))
+    let mut at = None;
+    if let Some(over) = matches.get_one::<String>("over") {
+        let over: Over = serde_json::from_str(over).map_err(|e| format!("bad wire: {e}"))?;
+        over.enter()?;
+        if over.ours.is_some() {
+            return over::server::serve(&plan, &over);
+        }
+        at = Some(over.address);
+    }
+    serve(&plan, at).map_err(|e| format!("RPC server: {e}"))
 }
 
 /// Writes a line for the bench.
@@ -38,10 +51,11 @@ pub fn answer(value: &impl Serialize) -> io::Result<()> {
     out.flush()
 }
 
-fn serve(plan: &Plan) -> io::Result<()> {
+/// At loopback's addresses, or at one.
+fn serve(plan: &Plan, at: Option<Ipv4Addr>) -> io::Result<()> {
     make_room(plan.connections)?;
     let listeners = (0..plan.connections.div_ceil(EACH_ADDRESS))
-        .map(|i| TcpListener::bind((Ipv4Addr::new(127, 0, 0, 1 + i as u8), 0)))
+        .map(|i| TcpListener::bind((at.unwrap_or(Ipv4Addr::new(127, 0, 0, 1 + i as u8)), 0)))
         .collect::<io::Result<Vec<_>>>()?;
     let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
     answer(&Hello { addresses })?;

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table};
 
-use super::args::{Api, RpcArgs, Way};
+use super::args::{Api, RpcArgs, Way, Wire};
 use super::rows::{Compared, Numbers, Ratios, Row};
 use crate::doctor::machine::Machine;
 use crate::units;
@@ -95,6 +95,19 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
             "Both programs are ordinary ones, with libuncopy.so in front and UNCOPY_TCP=yes on uncopy's side."
         }
         Api::Rings => "On uncopy's side both programs call the socket library themselves.",
+        Api::Lanes => "",
+    };
+    let calls = match args.wire {
+        Wire::Shared => calls,
+        Wire::Xdp => {
+            "Both sides: the programs are in network namespaces with a veth pair between them. On uncopy's side they are\n\
+             applications of lanes, which run in them, over AF_XDP; on Linux' side they call libc's sockets, with SO_BUSY_POLL where they spin."
+        }
+        Wire::Tap => {
+            "Both sides: the programs are in network namespaces, with a veth pair between two bridges. On uncopy's side they are\n\
+             applications of lanes, which run in them, each over a TAP device on its bridge; on Linux' side they call libc's sockets, and the\n\
+             bridges have their addresses."
+        }
     };
     let pipeline = match args.pipeline {
         1 => String::new(),

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::args::Api;
+use super::carried::Carried;
+use super::over::network::Network;
 use super::pair::{Pair, Programs, Sample};
 use super::wired::Wired;
 use crate::Outcome;
@@ -24,7 +26,7 @@ pub struct Turns<'a> {
     /// Cores that there are.
     pub cores: &'a [usize],
     /// What brings the programs together on uncopy's side.
-    pub wired: &'a Wired,
+    pub carried: &'a Carried,
     /// Load on each pair before it is timed.
     pub warmup: Duration,
     /// Timed load on each pair.
@@ -41,28 +43,12 @@ impl Turns<'_> {
         on_rings: Option<usize>,
         programs: impl Fn(Option<String>) -> Programs,
     ) -> Outcome<Vec<(Side, Sample<T>)>> {
-        let environment = [
-            ("UNCOPY_TCP", "yes"),
-            // Asleep is asleep. (Who spins does so itself, by calls that do not wait.)
-            ("UNCOPY_TCP_SPIN", "no"),
-            (uncopy_options::TCP_SERVICE, self.wired.service.as_str()),
-        ];
         let mut pairs = Vec::new();
         for side in Side::three_in_turn(repeat) {
-            let uses_rings = side == Side::Uncopy && api == Api::Rings;
-            let programs = programs(uses_rings.then(|| self.wired.service.clone()));
-            let started_as = if uses_rings { Side::Plain } else { side };
-            let mut pair =
-                Pair::start(&programs, started_as, self.library, &environment, self.cores)?;
-            pair.turn(self.warmup, true)?;
-            // (Connections that are used little come to their rings late.)
-            let begun = Instant::now();
-            while let (Side::Uncopy, Some(connections)) = (side, on_rings)
-                && begun.elapsed() < PATIENCE
-                && self.wired.check(pair.pids(), connections).is_err()
-            {
-                pair.turn(TURN, true)?;
-            }
+            let pair = match self.carried {
+                Carried::Shared(wired) => self.start(wired, side, api, on_rings, &programs)?,
+                Carried::Over(network) => self.start_over(network, side, &programs(None))?,
+            };
             pairs.push((side, pair));
         }
         let turns = (self.seconds.as_secs_f64() / TURN.as_secs_f64()).round().max(1.0) as u32;
@@ -73,11 +59,51 @@ impl Turns<'_> {
                 pairs[next].1.turn(self.seconds / turns, turn == 0)?;
             }
         }
-        if let Some(connections) = on_rings {
+        if let (Carried::Shared(wired), Some(connections)) = (self.carried, on_rings) {
             for (_, pair) in pairs.iter().filter(|(side, _)| *side == Side::Uncopy) {
-                self.wired.check(pair.pids(), connections)?;
+                wired.check(pair.pids(), connections)?;
             }
         }
         pairs.into_iter().map(|(side, pair)| Ok((side, pair.end()?))).collect()
+    }
+
+    /// A pair whose connections are on rings, on uncopy's side.
+    fn start(
+        &self,
+        wired: &Wired,
+        side: Side,
+        api: Api,
+        on_rings: Option<usize>,
+        programs: impl Fn(Option<String>) -> Programs,
+    ) -> Outcome<Pair> {
+        let environment = [
+            ("UNCOPY_TCP", "yes"),
+            // Asleep is asleep. (Who spins does so itself, by calls that do not wait.)
+            ("UNCOPY_TCP_SPIN", "no"),
+            (uncopy_options::TCP_SERVICE, wired.service.as_str()),
+        ];
+        let uses_rings = side == Side::Uncopy && api == Api::Rings;
+        let programs = programs(uses_rings.then(|| wired.service.clone()));
+        let started_as = if uses_rings { Side::Plain } else { side };
+        let mut pair = Pair::start(&programs, started_as, self.library, &environment, self.cores)?;
+        pair.turn(self.warmup, true)?;
+        // (Connections that are used little come to their rings late.)
+        let begun = Instant::now();
+        while let (Side::Uncopy, Some(connections)) = (side, on_rings)
+            && begun.elapsed() < PATIENCE
+            && wired.check(pair.pids(), connections).is_err()
+        {
+            pair.turn(TURN, true)?;
+        }
+        Ok(pair)
+    }
+
+    /// A pair with a network between its two. (Neither has a library in front.)
+    fn start_over(&self, network: &Network, side: Side, programs: &Programs) -> Outcome<Pair> {
+        let ends = network.ends(side == Side::Uncopy);
+        let mut pair =
+            Pair::start_over(programs, Side::Plain, self.library, &[], self.cores, Some(&ends))?;
+        pair.turn(self.warmup, true)?;
+        Ok(pair)
     }
 }

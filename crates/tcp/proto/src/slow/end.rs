@@ -151,7 +151,7 @@ impl<F: Flows> Endpoint<F> {
             self.leave_owner(slot);
         }
         let tuple = self.lane.flows.at(slot).tuple();
-        self.lane.flows.table().remove(&tuple, slot);
+        self.lane.flows.end(&tuple, slot);
         self.timers.clear(slot);
         self.lane.pacing.clear(slot);
         let conn = &mut self.conns[index];

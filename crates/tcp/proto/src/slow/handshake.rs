@@ -88,7 +88,7 @@ impl<F: Flows> Endpoint<F> {
         let keep = flow.flags & flag::READY;
         *flow = Flow::new(&Terms { generation: flow.generation, ..*terms });
         flow.set(keep);
-        self.lane.flows.table().insert(&terms.tuple, slot);
+        self.lane.flows.begin(&terms.tuple, slot);
         Ok(slot)
     }
 

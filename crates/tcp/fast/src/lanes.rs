@@ -1,0 +1,225 @@
+//! A lane on a thread (TAS, 3.2.1): it takes a batch of frames, lets applications have their turn, sends what may be sent, and looks again. Nothing
+//! of that is a system call but what the wire itself makes. After a while without work it sleeps, until a frame arrives, a rate allows
+//! something, or somebody wakes it.
+
+use crate::View;
+use crate::service::{Applications, BUDGET, Desk, LONGEST, Service, Work};
+use crate::wires::Wires;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::time::Instant;
+use uncopy_tcp_proto::flow::Place;
+use uncopy_tcp_proto::wire::{Checksums, Packet, emit, headers_len, parse, seal};
+use uncopy_tcp_proto::{Actions, Event, FlowId, Lane, Left, Outgoing, Time};
+use uncopy_tcp_wire::{Offload, Wire};
+
+/// Frames that are taken at once: enough that what is done once for each batch is little, few enough that acknowledgements are not late.
+const BATCH: usize = 32;
+/// Looks in vain, some microseconds, before the processor is offered to others at each: there may be fewer cores than threads.
+const LOOKS: u32 = 100;
+
+impl<A: Applications> Service<A> {
+    pub(crate) fn lane<W: Wire>(&self, number: usize, wires: &Wires<W>) -> io::Result<()> {
+        let desk = &self.desks[number];
+        let mut lane = self.shared.lane(number);
+        let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(4 * BATCH);
+        let mut quiet_looks = 0;
+        let mut last_work = Instant::now();
+        let mut before = last_work;
+        while !self.stop.load(Acquire) {
+            let active = self.active();
+            let time = self.now();
+            let mut received = 0;
+            for mut wire in wires.served(number, active) {
+                received += wire.receive(BATCH, |frame, offload| {
+                    self.frame(number, time, &mut lane, frame, offload, &mut answers);
+                })?;
+            }
+            let mut worked = received > 0;
+            let mut wire = wires.own(number);
+            let mut out = LaneOut { service: self, number, wire: &mut *wire, sent: 0, error: None };
+            answers.drain(..).for_each(|(flow, segment)| out.send(flow, &segment));
+            let turn = self.applications.turn(number, &mut lane);
+            worked |= turn.worked;
+            if turn.for_slow_path {
+                self.ask();
+            }
+            self.shared.collect(number, &mut lane);
+            let next = lane.poll(self.now(), BUDGET, &mut out, |slot, left| {
+                let _ = self.work.send(Work::Left(slot, left));
+            });
+            worked |= out.sent > 0;
+            if let Some(error) = out.error {
+                return Err(error);
+            }
+            worked |= self.leave_frames(desk, &mut *wire)?;
+            wire.flush()?;
+            drop(wire);
+            let now = Instant::now();
+            if worked {
+                desk.busy.fetch_add((now - before).as_nanos() as u64, Relaxed);
+                last_work = now;
+                quiet_looks = 0;
+            } else if now - last_work >= self.quiet || number >= active {
+                self.sleep(number, &mut lane, wires, next)?;
+                quiet_looks = 0;
+            } else {
+                quiet_looks += 1;
+                if quiet_looks > LOOKS { std::thread::yield_now() } else { core::hint::spin_loop() }
+            }
+            before = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// A frame arrived. What answers it waits until the wire can be sent on.
+    fn frame(
+        &self,
+        number: usize,
+        time: Time,
+        lane: &mut Lane<View<'_>>,
+        frame: &[u8],
+        offload: Offload,
+        answers: &mut Vec<(Option<FlowId>, Outgoing)>,
+    ) {
+        let checksums = if offload.checksum { Checksums::Device } else { Checksums::Software };
+        match parse(frame, checksums) {
+            Ok(Packet::Tcp(segment, at)) => {
+                let payload = &frame[at..at + segment.payload as usize];
+                let mut out =
+                    Answers { applications: &self.applications, number, payload, answers };
+                match lane.segment(time, &segment, &mut out) {
+                    None => {
+                        let _ = self.work.send(Work::Segment(segment, payload.to_vec()));
+                    }
+                    Some((_, Left::NOTHING)) => {}
+                    Some((slot, left)) => {
+                        let _ = self.work.send(Work::Left(slot, left));
+                    }
+                }
+            }
+            Ok(Packet::TooBig { tuple, seq, mtu }) => {
+                let _ = self.work.send(Work::TooBig { tuple, seq, mtu });
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Sends what the slow path wants sent.
+    fn leave_frames<W: Wire>(&self, desk: &Desk, wire: &mut W) -> io::Result<bool> {
+        if !desk.some.load(Acquire) {
+            return Ok(false);
+        }
+        let frames = {
+            let mut frames = desk.frames.lock();
+            desk.some.store(false, Release);
+            core::mem::take(&mut *frames)
+        };
+        for frame in frames {
+            // They are whole, and sealed. One that finds no room is lost, as on any wire.
+            wire.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame))?;
+        }
+        Ok(true)
+    }
+
+    /// Until a frame arrives, a rate allows something, or somebody rings. Who rings has published his work before, and is to be seen here
+    /// after the nap has begun.
+    fn sleep<W>(
+        &self,
+        number: usize,
+        lane: &mut Lane<View<'_>>,
+        wires: &Wires<W>,
+        next: Option<Time>,
+    ) -> io::Result<()> {
+        let desk = &self.desks[number];
+        desk.nap.begin();
+        let turn = self.applications.turn(number, lane);
+        if turn.for_slow_path {
+            self.ask();
+        }
+        let idle = !turn.worked
+            && !desk.some.load(Acquire)
+            && self.shared.is_idle(number)
+            && !self.stop.load(Acquire);
+        let wait = next.map_or(LONGEST, |at| Duration::from_nanos(at.since(self.now())));
+        if idle && !wait.is_zero() {
+            desk.naps.fetch_add(1, Relaxed);
+            let wait = wait.min(LONGEST);
+            let limit =
+                Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+            // (Who changes how many lanes run rings.)
+            let served = wires.descriptors(number, self.active());
+            let mut fds: Vec<PollFd> =
+                served.chain([&desk.bell]).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            match poll(&mut fds, Some(&limit)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        desk.nap.end();
+        // It is empty where nobody rang.
+        let _ = rustix::io::read(&desk.bell, &mut [0u8; 8]);
+        Ok(())
+    }
+}
+
+/// What answers a segment, while the wire is being read.
+struct Answers<'a, A> {
+    applications: &'a A,
+    number: usize,
+    payload: &'a [u8],
+    answers: &'a mut Vec<(Option<FlowId>, Outgoing)>,
+}
+
+impl<A: Applications> Actions for Answers<'_, A> {
+    fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
+        debug_assert_eq!(segment.payload.len, 0, "segments are answered by acknowledgements");
+        self.answers.push((flow, *segment));
+    }
+    fn place(&mut self, flow: FlowId, place: Place) {
+        self.applications.place(flow, place, self.payload);
+    }
+    fn event(&mut self, flow: FlowId, event: Event) {
+        self.applications.event(Some(self.number), flow, event);
+    }
+}
+
+/// What a lane sends.
+struct LaneOut<'a, A, W> {
+    service: &'a Service<A>,
+    number: usize,
+    wire: &'a mut W,
+    sent: usize,
+    error: Option<io::Error>,
+}
+
+impl<A: Applications, W: Wire> Actions for LaneOut<'_, A, W> {
+    fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
+        let applications = &self.service.applications;
+        let headers = headers_len(segment);
+        let len = segment.payload.len;
+        let several = len > u32::from(segment.mss);
+        let offers = self.wire.offers();
+        let offload =
+            Offload { checksum: offers.checksum, segment: several.then_some(segment.mss) };
+        let sent = self.wire.send(headers + len as usize, offload, |frame| {
+            emit(segment, &applications.link(segment.route), frame);
+            if let (1.., Some(flow)) = (len, flow) {
+                applications.fetch(flow, segment.payload, &mut frame[headers..]);
+            }
+            if !offload.checksum {
+                seal(frame);
+            }
+        });
+        self.sent += 1;
+        if let Err(error) = sent {
+            self.error.get_or_insert(error);
+        }
+    }
+    fn place(&mut self, _: FlowId, _: Place) {}
+    fn event(&mut self, flow: FlowId, event: Event) {
+        self.service.applications.event(Some(self.number), flow, event);
+    }
+}

@@ -1,0 +1,123 @@
+//! The slow path on its thread (TAS, 3.2.2). It sleeps whenever it has nothing to do.
+
+use crate::proportion::{OBSERVED, wanted};
+use crate::service::{Applications, BUDGET, LONGEST, Service, Work};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+use uncopy_tcp_proto::flow::Place;
+use uncopy_tcp_proto::wire::{emit, headers_len, seal};
+use uncopy_tcp_proto::{Actions, Event, FlowId, Outgoing, Time};
+
+impl<A: Applications> Service<A> {
+    pub(crate) fn slow(&self, inlet: &Receiver<Work>) {
+        let mut endpoint = self.shared.slow_path();
+        let mut busy = vec![0; self.desks.len()];
+        let mut observed = Instant::now();
+        // Applications have their first turn at once.
+        let mut next = Some(self.now());
+        while !self.stop.load(Acquire) {
+            let wait = next.map_or(LONGEST, |at: Time| Duration::from_nanos(at.since(self.now())));
+            // While all lanes sleep there is nothing to observe.
+            let awake = self.active() > 1 || busy[0] != self.desks[0].busy.load(Relaxed);
+            let wait = if awake { wait.min(OBSERVED) } else { wait.min(LONGEST) };
+            let first = inlet.recv_timeout(wait).ok();
+            let time = self.now();
+            let mut out = SlowOut {
+                applications: &self.applications,
+                payload: &[],
+                frames: Vec::new(),
+                told: false,
+            };
+            for work in first.into_iter().chain(inlet.try_iter().take(BUDGET)) {
+                match work {
+                    Work::Segment(segment, payload) => {
+                        let mut own = SlowOut { payload: &payload, frames: Vec::new(), ..out };
+                        endpoint.segment(time, 0, &segment, &mut own);
+                        let SlowOut { frames, told, .. } = own;
+                        out.frames.extend(frames);
+                        out.told |= told;
+                    }
+                    Work::TooBig { tuple, seq, mtu } => endpoint.too_big(time, &tuple, seq, mtu),
+                    Work::Left(slot, left) => endpoint.attend(time, slot, left, &mut out),
+                    Work::Turn => {}
+                }
+                endpoint.leave();
+            }
+            while self.applications.slow_turn(time, &mut endpoint, &mut out) {}
+            endpoint.leave();
+            next = endpoint.poll(self.now(), BUDGET, &mut out);
+            endpoint.leave();
+            if self.applications.slow_turn(time, &mut endpoint, &mut out) {
+                next = Some(time);
+            }
+            endpoint.leave();
+            let told = out.told;
+            if !out.frames.is_empty() {
+                // Any lane can send them; the first one always runs.
+                let mut frames = self.desks[0].frames.lock();
+                frames.extend(out.frames);
+                self.desks[0].some.store(true, Release);
+            }
+            for (number, desk) in self.desks.iter().enumerate() {
+                // (What applications were told is for a lane to go on with.)
+                if told || desk.some.load(Relaxed) || !self.shared.is_idle(number) {
+                    self.ring(number);
+                }
+            }
+            if observed.elapsed() >= OBSERVED {
+                self.observe(observed.elapsed(), &mut busy);
+                observed = Instant::now();
+            }
+        }
+    }
+
+    /// How idle were the lanes? One comes, or one goes.
+    fn observe(&self, time: Duration, busy: &mut [u64]) {
+        let active = self.active();
+        let idle: Vec<f64> = self
+            .desks
+            .iter()
+            .zip(busy)
+            .map(|(desk, before)| {
+                let now = desk.busy.load(Relaxed);
+                let share = (now - *before) as f64 / time.as_nanos() as f64;
+                *before = now;
+                1.0 - share
+            })
+            .collect();
+        if self.proportional.load(Relaxed) {
+            self.change(wanted(active, self.desks.len(), idle.into_iter()));
+        }
+    }
+}
+
+/// What the slow path sends: frames that a lane takes along.
+pub struct SlowOut<'a, A> {
+    applications: &'a A,
+    payload: &'a [u8],
+    frames: Vec<Vec<u8>>,
+    /// An application was told something.
+    told: bool,
+}
+
+impl<A: Applications> Actions for SlowOut<'_, A> {
+    fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
+        let headers = headers_len(segment);
+        let mut frame = vec![0; headers + segment.payload.len as usize];
+        emit(segment, &self.applications.link(segment.route), &mut frame);
+        if let (1.., Some(flow)) = (segment.payload.len, flow) {
+            self.applications.fetch(flow, segment.payload, &mut frame[headers..]);
+        }
+        seal(&mut frame);
+        self.frames.push(frame);
+    }
+    fn place(&mut self, flow: FlowId, place: Place) {
+        self.applications.place(flow, place, self.payload);
+    }
+    fn event(&mut self, flow: FlowId, event: Event) {
+        self.told = true;
+        self.applications.event(None, flow, event);
+    }
+}

@@ -1,0 +1,55 @@
+//! All queues of a device by AF_XDP, and the program that steers to them what is the service's.
+
+use crate::steer::{Attach, Steer};
+use crate::xsk::{Mode, Xsk};
+use std::ffi::CString;
+use std::io;
+use std::time::{Duration, Instant};
+use xdp::nic::NicIndex;
+
+/// The kernel takes a queue from its last owner some milliseconds after that has closed it (on a workqueue): so long a new one waits.
+const RELEASED: Duration = Duration::from_secs(1);
+
+/// Binds to each queue on which the device `name` receives, and attaches the program: in the driver, or behind it where the driver takes none. There is
+/// room for `flows` flows and `listeners` listeners; none is the service's yet.
+///
+/// # Errors
+/// No such device; no right; the device has an XDP program, or a queue an owner, already. The text says which step it was.
+pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Xsk>)> {
+    let step =
+        |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+    let text = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let device = NicIndex::lookup_by_name(&text)?.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, format!("no device is called {name}"))
+    })?;
+    let mut steer = Steer::load(flows, listeners).map_err(step("loading the XDP program"))?;
+    let attached = match steer.attach(device.0, Attach::Driver) {
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            steer.attach(device.0, Attach::Generic)
+        }
+        attached => attached,
+    };
+    attached.map_err(step("attaching the XDP program"))?;
+    let queues = device.queue_counts().map_err(step("asking for the device's queues"))?.rx_count();
+    let mut wires = Vec::new();
+    for queue in 0..queues {
+        let wire = bind(name, queue).map_err(step("binding to a queue of the device"))?;
+        steer.serve(queue, &wire)?;
+        wires.push(wire);
+    }
+    Ok((steer, wires))
+}
+
+fn bind(name: &str, queue: u32) -> io::Result<Xsk> {
+    let end = Instant::now() + RELEASED;
+    let mut mode = Mode::ZeroCopy;
+    loop {
+        match Xsk::bind(name, queue, mode).map_err(|e| (e.raw_os_error(), e)) {
+            Err((Some(libc::EOPNOTSUPP), _)) if mode == Mode::ZeroCopy => mode = Mode::Copy,
+            Err((Some(libc::EBUSY), _)) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound.map_err(|(_, e)| e),
+        }
+    }
+}
