@@ -84,8 +84,7 @@ impl Program {
                 return false;
             }
         }
-        let kept: Result<Vec<OwnedFd>, _> =
-            with.iter().map(|fd| fd.try_clone_to_owned()).collect();
+        let kept: Result<Vec<OwnedFd>, _> = with.iter().map(|fd| fd.try_clone_to_owned()).collect();
         let Ok(kept) = kept else { return false };
         let has_room = self.unsent.len() < UNSENT;
         if has_room {

@@ -231,7 +231,11 @@ mod tests {
         assert_eq!(regions.flows_of(1), SLOTS + 1);
         let region = regions.held[0].id;
         assert_eq!(regions.other_side(1, region, 0), Some(2));
-        assert_eq!([(2, region, 0), (1, region, 1), (1, 99, 0)].map(|(p, r, s)| regions.other_side(p, r, s)), [None; 3]);
+        assert_eq!(
+            [(2, region, 0), (1, region, 1), (1, 99, 0)]
+                .map(|(p, r, s)| regions.other_side(p, r, s)),
+            [None; 3]
+        );
         let mut left = vec![];
         regions.forget(1, |program, region| left.push((program, region)));
         assert_eq!(left, [(2, 1), (2, 2)]);

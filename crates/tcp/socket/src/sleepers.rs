@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_shared::wanted::{DOORS, Doors};
 
