@@ -424,7 +424,7 @@ impl Set {
             }
             let asked = entry.events.load(Relaxed);
             entry.flow.arm(PollFlags::from_bits_retain(asked as u16), Doors::wake(self.door));
-            if Self::now(&entry.flow, asked) != 0 && asked & EPOLLET as u32 == 0 {
+            if Self::now(&entry.flow, asked).0 != 0 && asked & EPOLLET as u32 == 0 {
                 self.wake();
             }
         }
@@ -584,13 +584,13 @@ impl Set {
         if swept {
             self.sweep(entry);
         }
-        let mut now = Self::now(flow, asked);
+        let (mut now, mut sends_by_ring) = Self::now(flow, asked);
         if edge || now == 0 {
             let missing = if edge { asked & !(now & OUT) } else { asked };
             flow.arm(PollFlags::from_bits_retain(missing as u16), doors);
-            now = Self::now(flow, asked);
+            (now, sends_by_ring) = Self::now(flow, asked);
         }
-        self.mask(entry, flow, asked);
+        self.mask(entry, sends_by_ring, asked);
         if now == 0 {
             return None;
         }
@@ -617,7 +617,8 @@ impl Set {
         }
     }
 
-    fn now(flow: &Flow, asked: u32) -> u32 {
+    /// What is so of what is asked, and whether sending goes by the ring.
+    fn now(flow: &Flow, asked: u32) -> (u32, bool) {
         let ready = flow.ready();
         let mut now = u32::from(ready.now.bits());
         if ready.hint {
@@ -625,15 +626,14 @@ impl Set {
             now |= u32::from(flow.kernel_poll(events).bits());
             flow.ask.store(true, Relaxed);
         }
-        now & (asked | ALWAYS)
+        (now & (asked | ALWAYS), !ready.ask.contains(PollFlags::OUT))
     }
 
     /// The kernel always has room for a connection whose bytes go elsewhere: it is not asked.
-    fn mask(&self, entry: &Entry, flow: &Flow, asked: u32) {
+    fn mask(&self, entry: &Entry, sends_by_ring: bool, asked: u32) {
         if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
             if asked & EPOLLET as u32 == 0 && asked & OUT != 0 {
-                let by_ring = !flow.ready().ask.contains(PollFlags::OUT);
-                let wanted = if by_ring { asked & !OUT } else { asked };
+                let wanted = if sends_by_ring { asked & !OUT } else { asked };
                 if entry.kernel_events.load(Relaxed) & OUT != wanted & OUT {
                     self.kernel_events(entry, wanted);
                 }
@@ -641,7 +641,7 @@ impl Set {
             return;
         }
         let told = entry.kernel_events.load(Relaxed);
-        if !flow.ready().ask.contains(PollFlags::OUT) {
+        if sends_by_ring {
             if told & OUT != 0 {
                 self.kernel_events(entry, asked & !OUT);
             }
@@ -736,7 +736,7 @@ impl Set {
         if !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
             flags &= !OUT;
             flags |= u32::from(ready.now.bits()) & OUT & asked;
-            self.mask(entry, flow, asked);
+            self.mask(entry, true, asked);
         }
         if asked & EPOLLONESHOT as u32 != 0 {
             if flags == 0 {
