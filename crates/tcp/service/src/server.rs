@@ -254,7 +254,7 @@ impl Service {
                 }
             }
             Ok((Message::Show { token }, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
-                self.shown(Shown { program: id, token }, &fds[0]);
+                self.shown(Shown { program: id, token }, fds);
             }
             Ok((Message::Door { region, slot, side, generation }, fds)) if fds.len() == 1 => {
                 let side = usize::from(side != 0);
@@ -329,8 +329,10 @@ impl Service {
         }
     }
 
-    fn shown(&mut self, shown: Shown, socket: &OwnedFd) {
-        let found = ends::name(socket);
+    fn shown(&mut self, shown: Shown, socket: Vec<OwnedFd>) {
+        let found = ends::name(&socket[0]);
+        // Before it is told anything: a program that knows does not expect a copy.
+        drop(socket);
         let name = found.ok();
         let outcome = found.and_then(|name| {
             let flows = self.regions.flows_of(shown.program) + self.waiting.of(shown.program);

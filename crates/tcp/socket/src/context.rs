@@ -58,8 +58,8 @@ pub(crate) trait Shown: Send + Sync {
     fn not_yet(&self);
     /// The service has given it a slot.
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32);
-    /// The sets that it is in look at it.
-    fn tell_sets(&self);
+    /// The sets that it is in look at it: also those in which a thread of another set sleeps, if so.
+    fn tell_sets(&self, asleep_too: bool);
     /// The other side has asked for what lies unread in the ring.
     fn is_asked_for(&self);
     /// The other side has a door of its own for it.
@@ -152,11 +152,15 @@ pub struct Context {
     pub(crate) words: Guarded<Words>,
     pumping: Guarded<()>,
     next_door: AtomicU32,
+    /// How many sets share each door.
+    sets: [AtomicU32; DOORS],
     last_token: AtomicU64,
     shown: Guarded<HashMap<u64, Weak<dyn Shown>>>,
     unshown: Guarded<VecDeque<u64>>,
     has_unshown: AtomicBool,
     regions: Guarded<Vec<Arc<Mapped>>>,
+    /// How many threads sleep over sets at each door. Changed with the lock of `regions`, whose notices say so.
+    asleep: [AtomicU32; DOORS],
 }
 
 impl Context {
@@ -176,11 +180,13 @@ impl Context {
             words: Guarded::default(),
             pumping: Guarded::default(),
             next_door: AtomicU32::new(0),
+            sets: [const { AtomicU32::new(0) }; DOORS],
             last_token: AtomicU64::new(0),
             shown: Guarded::default(),
             unshown: Guarded::default(),
             has_unshown: AtomicBool::new(false),
             regions: Guarded::default(),
+            asleep: [const { AtomicU32::new(0) }; DOORS],
         }))
     }
 
@@ -248,6 +254,7 @@ impl Context {
         lock(&self.shown).clear();
         lock(&self.unshown).clear();
         self.sleepers.clear();
+        self.asleep.iter().for_each(|door| door.store(0, Ordering::Relaxed));
     }
 
     /// Before fork: nothing of it changes.
@@ -283,8 +290,16 @@ impl Context {
         }
     }
 
+    /// A door for a set, until [`Context::no_set`].
     pub(crate) fn next_door(&self) -> usize {
-        self.next_door.fetch_add(1, Ordering::Relaxed) as usize % DOORS
+        let door = self.next_door.fetch_add(1, Ordering::Relaxed) as usize % DOORS;
+        self.sets[door].fetch_add(1, Ordering::Relaxed);
+        door
+    }
+
+    /// A set of this door is no more.
+    pub(crate) fn no_set(&self, door: usize) {
+        self.sets[door].fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Shows a connection to the service, by one short message.
@@ -421,10 +436,11 @@ impl Context {
     #[inline]
     pub(crate) fn collect(&self, door: usize) {
         let process = self.process();
+        let shared = self.sets[door].load(Ordering::Relaxed) > 1;
         for mapped in lock(&self.regions).iter().filter(|mapped| mapped.process == process) {
             mapped.region.notice(mapped.side, door).collect(|slot| {
                 if let Some(flow) = mapped.flow(slot) {
-                    flow.tell_sets();
+                    flow.tell_sets(shared);
                 }
             });
         }
@@ -476,7 +492,9 @@ impl Context {
     }
 
     pub(crate) fn falls_asleep(&self, door: usize) {
-        for mapped in lock(&self.regions).iter() {
+        let regions = lock(&self.regions);
+        self.asleep[door].fetch_add(1, Ordering::Relaxed);
+        for mapped in regions.iter() {
             mapped.region.notice(mapped.side, door).falls_asleep();
         }
     }
@@ -492,8 +510,12 @@ impl Context {
     }
 
     pub(crate) fn is_awake(&self, door: usize) {
-        for mapped in lock(&self.regions).iter() {
-            mapped.region.notice(mapped.side, door).is_awake();
+        let regions = lock(&self.regions);
+        // (Another set's thread may sleep at the same door.)
+        if self.asleep[door].fetch_sub(1, Ordering::Relaxed) == 1 {
+            for mapped in regions.iter() {
+                mapped.region.notice(mapped.side, door).is_awake();
+            }
         }
     }
 }

@@ -190,8 +190,8 @@ impl Attached {
 
 /// Who looks at a connection when there is news of it: a set that it is in.
 pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
-    /// There may be news.
-    fn news(self: Arc<Self>);
+    /// There may be news. `asleep_too`: where a thread sleeps over it, that is woken.
+    fn news(self: Arc<Self>, asleep_too: bool);
     /// The connection is about to be closed, by this number.
     fn gone(&self, number: RawFd);
 }
@@ -547,7 +547,7 @@ impl Shown for Flow {
         let Some(Some(attached)) = self.attached.get() else { return };
         attached.slot_header().ends[mapped.side].attached.store(generation, Ordering::Release);
         add(&self.context.settings.counters.tcp_connections, 1);
-        self.tell_sets();
+        self.tell_sets(false);
         // Who fell asleep over Linux' socket alone must know of the ring.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 || !lock(&self.watchers).is_empty() {
@@ -582,9 +582,9 @@ impl Shown for Flow {
     }
 
     #[inline]
-    fn tell_sets(&self) {
+    fn tell_sets(&self, asleep_too: bool) {
         for watcher in lock(&self.watchers).iter() {
-            watcher.clone().news();
+            watcher.clone().news(asleep_too);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! unsafe: pointers of the program's, which only the kernel looks at; system calls with a signal mask.
 
-use libc::iovec;
+use libc::{c_long, iovec};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -27,6 +27,10 @@ pub unsafe fn send(fd: BorrowedFd, from: &[iovec], flags: i32) -> Result<usize, 
 /// # Safety
 /// As above.
 pub unsafe fn send_as_it_is(fd: BorrowedFd, from: &[iovec], flags: i32) -> Result<usize, Errno> {
+    if let [one] = from {
+        // SAFETY: the caller's promise.
+        return unsafe { one_buffer(libc::SYS_sendto, fd, one, flags) };
+    }
     // SAFETY: `IoSlice` is an `iovec` (its documentation); only the kernel follows the pointers.
     let from = unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<IoSlice>(), from.len()) };
     let flags = SendFlags::from_bits_retain(flags as u32);
@@ -47,12 +51,29 @@ pub unsafe fn receive(fd: BorrowedFd, to: &[iovec], flags: i32) -> Result<usize,
 /// # Safety
 /// As above.
 pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Result<usize, Errno> {
+    if let [one] = to {
+        // SAFETY: the caller's promise.
+        return unsafe { one_buffer(libc::SYS_recvfrom, fd, one, flags) };
+    }
     let mut to = to.to_vec();
     // SAFETY: `IoSliceMut` is an `iovec` (its documentation); only the kernel follows the pointers.
     let to =
         unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<IoSliceMut>(), to.len()) };
     let flags = RecvFlags::from_bits_retain(flags as u32);
     recvmsg(fd, to, &mut RecvAncillaryBuffer::default(), flags).map(|got| got.bytes)
+}
+
+/// sendto(2) or recvfrom(2), without an address.
+unsafe fn one_buffer(
+    call: c_long,
+    fd: BorrowedFd,
+    part: &iovec,
+    flags: i32,
+) -> Result<usize, Errno> {
+    let number = fd.as_raw_fd() as usize;
+    let arguments = [number, part.iov_base as usize, part.iov_len, flags as usize, 0, 0];
+    // SAFETY: the caller's promise: only the kernel follows the pointer.
+    outcome(unsafe { syscall6(call as usize, arguments) })
 }
 
 /// Whether the stream goes on: `Ok(Some(0))` it has ended, `Ok(None)` nothing there, an error once.

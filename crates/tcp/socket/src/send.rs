@@ -68,7 +68,7 @@ impl Flow {
     /// Sets that report by edge have told of room before: they look again, and want to be told when there is some.
     fn lacks_room(&self) {
         if self.is_attached() {
-            self.tell_sets();
+            self.tell_sets(true);
         }
     }
 
@@ -192,7 +192,7 @@ impl Flow {
         }
         self.counts.leaves.fetch_add(1, Relaxed);
         // Room is Linux's matter from now on; and a receiver that sleeps over the ring has something to see.
-        self.tell_sets();
+        self.tell_sets(true);
         attached.tell(attached.out().consumed.data.take());
         Ok(())
     }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, fence};
 use std::time::{Duration, Instant};
+use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::wanted::Doors;
 
 const OUT: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
@@ -34,11 +35,29 @@ const KERNEL: u32 = 16;
 /// While it spins over rings, likewise.
 const ROUNDS: u32 = 64;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     entries: Guarded<VecDeque<Arc<Entry>>>,
     /// The kernel is to be told when there is news, because the set is itself waited for: by another set, or by poll.
     nested: AtomicBool,
+    /// Threads that sleep in the set.
+    sleeping: AtomicU32,
+    context: Arc<Context>,
+    door: usize,
+}
+
+impl Queue {
+    /// Who sleeps looks at what was queued. (Either it sees that before it sleeps, or it is seen here.)
+    fn wake_sleepers(&self) {
+        fence(SeqCst);
+        if self.sleeping.load(Relaxed) > 0 {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(self.context.doors[self.door].as_fd(), &1u64.to_ne_bytes());
+    }
 }
 
 /// A descriptor in a set.
@@ -77,8 +96,11 @@ impl Entry {
 }
 
 impl Watcher for Entry {
-    fn news(self: Arc<Self>) {
+    fn news(self: Arc<Self>, asleep_too: bool) {
         self.queue();
+        if asleep_too {
+            self.queue.wake_sleepers();
+        }
     }
 
     fn gone(&self, number: RawFd) {
@@ -121,6 +143,14 @@ impl Entries {
         Some(entry)
     }
 
+    fn of_data(&self, data: u64) -> Same {
+        match self.by_data.get(&data).map(Vec::as_slice) {
+            None => Same::None,
+            Some([one]) => Same::One([one.clone()]),
+            Some(several) => Same::Several(several.to_vec()),
+        }
+    }
+
     fn forget_data(&mut self, entry: &Arc<Entry>) {
         let data = entry.data.load(Relaxed);
         if let Some(same) = self.by_data.get_mut(&data) {
@@ -140,6 +170,23 @@ impl Entries {
     }
 }
 
+/// Entries with the same data.
+enum Same {
+    None,
+    One([Arc<Entry>; 1]),
+    Several(Vec<Arc<Entry>>),
+}
+
+impl Same {
+    fn as_slice(&self) -> &[Arc<Entry>] {
+        match self {
+            Self::None => &[],
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
+    }
+}
+
 /// See above.
 #[derive(Debug)]
 pub struct Set {
@@ -155,8 +202,6 @@ pub struct Set {
     /// One of its connections was at the ring.
     at_ring: AtomicBool,
     calls: AtomicU32,
-    /// Threads that sleep in it.
-    sleeping: AtomicU32,
 }
 
 impl Set {
@@ -177,11 +222,16 @@ impl Set {
             owned: None,
             door,
             entries: Guarded::default(),
-            queue: Arc::default(),
+            queue: Arc::new(Queue {
+                entries: Guarded::default(),
+                nested: AtomicBool::new(false),
+                sleeping: AtomicU32::new(0),
+                context: context.clone(),
+                door,
+            }),
             swept: Guarded::default(),
             at_ring: AtomicBool::new(false),
             calls: AtomicU32::new(0),
-            sleeping: AtomicU32::new(0),
         };
         set.watch_door(&context, door)?;
         Ok(set)
@@ -261,7 +311,7 @@ impl Set {
             self.end(&older);
         }
         entry.queue();
-        self.wake_sleepers();
+        self.queue.wake_sleepers();
         Ok(())
     }
 
@@ -299,7 +349,7 @@ impl Set {
         entry.parked.store(false, Relaxed);
         entry.off.store(false, Release);
         entry.queue();
-        self.wake_sleepers();
+        self.queue.wake_sleepers();
         Ok(())
     }
 
@@ -344,16 +394,9 @@ impl Set {
         lock(&self.swept).retain(|other| !Arc::ptr_eq(other, entry));
     }
 
-    fn wake_sleepers(&self) {
-        fence(SeqCst);
-        if self.sleeping.load(Relaxed) > 0 {
-            self.wake();
-        }
-    }
-
     /// Whoever sleeps in it looks.
     pub fn wake(&self) {
-        let _ = rustix::io::write(self.context.doors[self.door].as_fd(), &1u64.to_ne_bytes());
+        self.queue.wake();
     }
 
     /// It is itself waited for, by another set or by poll: from now on the kernel's set is ready when a ring has news.
@@ -381,7 +424,7 @@ impl Set {
             }
             let asked = entry.events.load(Relaxed);
             entry.flow.arm(PollFlags::from_bits_retain(asked as u16), Doors::wake(self.door));
-            if Self::now(&entry.flow, asked) != 0 && asked & EPOLLET as u32 == 0 {
+            if Self::now(&entry.flow, asked).0 != 0 && asked & EPOLLET as u32 == 0 {
                 self.wake();
             }
         }
@@ -412,6 +455,9 @@ impl Set {
         timeout: Option<Duration>,
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
+        if !self.has_connections() {
+            return self.wait_by_linux(events, timeout, mask);
+        }
         let mut deadline = None;
         let calls = self.calls.fetch_add(1, Relaxed);
         loop {
@@ -442,7 +488,7 @@ impl Set {
                 return from_kernel;
             }
             if !spun {
-                self.sleeping.fetch_add(1, Relaxed);
+                self.queue.sleeping.fetch_add(1, Relaxed);
                 self.context.falls_asleep(self.door);
                 fence(SeqCst);
                 let left = if self.has_news() || self.context.spinning.only_looks() {
@@ -453,13 +499,45 @@ impl Set {
                 let count = self.ask_kernel(events, 0, left, mask);
                 self.context.is_awake(self.door);
                 self.context.serve_asked();
-                self.sleeping.fetch_sub(1, Relaxed);
+                self.queue.sleeping.fetch_sub(1, Relaxed);
                 if count != Ok(0) {
                     return count;
                 }
             }
             if end.is_some_and(|end| end <= Instant::now()) {
                 return Ok(self.rings(events));
+            }
+        }
+    }
+
+    /// Some of its descriptors are connections that are not Linux's for good.
+    fn has_connections(&self) -> bool {
+        !lock(&self.entries).by_fd.is_empty()
+    }
+
+    fn wait_by_linux(
+        &self,
+        events: &mut [Event],
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now())).or(timeout);
+            // (Nobody tells this set of what is queued: as soon as there is a connection, its door is knocked at.)
+            self.queue.sleeping.fetch_add(1, Relaxed);
+            fence(SeqCst);
+            let now = if self.has_connections() { Some(Duration::ZERO) } else { left };
+            let count = self.ask_kernel(events, 0, now, mask);
+            self.queue.sleeping.fetch_sub(1, Relaxed);
+            if count != Ok(0) {
+                return count;
+            }
+            if self.has_connections() {
+                return self.wait_for_events(events, left, mask);
+            }
+            if end.is_some_and(|end| end <= Instant::now()) {
+                return Ok(0);
             }
         }
     }
@@ -506,13 +584,13 @@ impl Set {
         if swept {
             self.sweep(entry);
         }
-        let mut now = Self::now(flow, asked);
+        let (mut now, mut sends_by_ring) = Self::now(flow, asked);
         if edge || now == 0 {
             let missing = if edge { asked & !(now & OUT) } else { asked };
             flow.arm(PollFlags::from_bits_retain(missing as u16), doors);
-            now = Self::now(flow, asked);
+            (now, sends_by_ring) = Self::now(flow, asked);
         }
-        self.mask(entry, flow, asked);
+        self.mask(entry, sends_by_ring, asked);
         if now == 0 {
             return None;
         }
@@ -539,7 +617,8 @@ impl Set {
         }
     }
 
-    fn now(flow: &Flow, asked: u32) -> u32 {
+    /// What is so of what is asked, and whether sending goes by the ring.
+    fn now(flow: &Flow, asked: u32) -> (u32, bool) {
         let ready = flow.ready();
         let mut now = u32::from(ready.now.bits());
         if ready.hint {
@@ -547,15 +626,14 @@ impl Set {
             now |= u32::from(flow.kernel_poll(events).bits());
             flow.ask.store(true, Relaxed);
         }
-        now & (asked | ALWAYS)
+        (now & (asked | ALWAYS), !ready.ask.contains(PollFlags::OUT))
     }
 
     /// The kernel always has room for a connection whose bytes go elsewhere: it is not asked.
-    fn mask(&self, entry: &Entry, flow: &Flow, asked: u32) {
+    fn mask(&self, entry: &Entry, sends_by_ring: bool, asked: u32) {
         if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
             if asked & EPOLLET as u32 == 0 && asked & OUT != 0 {
-                let by_ring = !flow.ready().ask.contains(PollFlags::OUT);
-                let wanted = if by_ring { asked & !OUT } else { asked };
+                let wanted = if sends_by_ring { asked & !OUT } else { asked };
                 if entry.kernel_events.load(Relaxed) & OUT != wanted & OUT {
                     self.kernel_events(entry, wanted);
                 }
@@ -563,7 +641,7 @@ impl Set {
             return;
         }
         let told = entry.kernel_events.load(Relaxed);
-        if !flow.ready().ask.contains(PollFlags::OUT) {
+        if sends_by_ring {
             if told & OUT != 0 {
                 self.kernel_events(entry, asked & !OUT);
             }
@@ -597,8 +675,9 @@ impl Set {
             }
             let flags = event.flags;
             let mut flags = flags.bits();
-            let same = lock(&self.entries).by_data.get(&data).cloned().unwrap_or_default();
-            for entry in &same {
+            let same = lock(&self.entries).of_data(data);
+            let same = same.as_slice();
+            for entry in same {
                 if entry.parked.load(Acquire) {
                     self.unpark(entry);
                     if same.len() == 1 {
@@ -631,6 +710,15 @@ impl Set {
         if entry.closed.load(Acquire) {
             return flags;
         }
+        if self.needs_no_more(entry) {
+            let mut entries = lock(&self.entries);
+            if entries.by_fd.get(&entry.fd).is_some_and(|other| Arc::ptr_eq(other, entry)) {
+                entries.remove(entry.fd);
+            }
+            drop(entries);
+            self.end(entry);
+            return flags;
+        }
         if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32 != 0 {
             flow.ask.store(true, Relaxed);
         }
@@ -648,7 +736,7 @@ impl Set {
         if !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
             flags &= !OUT;
             flags |= u32::from(ready.now.bits()) & OUT & asked;
-            self.mask(entry, flow, asked);
+            self.mask(entry, true, asked);
         }
         if asked & EPOLLONESHOT as u32 != 0 {
             if flags == 0 {
@@ -660,6 +748,16 @@ impl Set {
             }
         }
         flags
+    }
+
+    /// It is Linux's for good, and the kernel was told what the program wants: it knows all of it. (But the service may still have a copy on its way
+    /// where nobody waited for its answer: see `gone`.)
+    fn needs_no_more(&self, entry: &Entry) -> bool {
+        entry.flow.is_linux()
+            && entry.flow.reason().is_some_and(|reason| reason != Reason::Forked)
+            && entry.kernel_events.load(Relaxed) == entry.events.load(Relaxed)
+            && entry.kernel_data.load(Relaxed) == entry.data.load(Relaxed)
+            && !entry.off.load(Acquire)
     }
 
     pub(crate) fn hold(&self) {
@@ -682,5 +780,6 @@ impl Drop for Set {
     fn drop(&mut self) {
         let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
         all.iter().for_each(|entry| self.end(entry));
+        self.context.no_set(self.door);
     }
 }

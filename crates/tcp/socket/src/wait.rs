@@ -50,13 +50,12 @@ impl Flow {
         what: For,
         deadline: &mut Option<Option<Instant>>,
     ) -> Result<(), Errno> {
-        let begun = Instant::now();
         let deadline = *deadline.get_or_insert_with(|| {
             let which = usize::from(what == For::Room);
             let nanoseconds = self.timeouts[which].load(Relaxed);
-            (nanoseconds != 0).then(|| begun + Duration::from_nanos(nanoseconds))
+            (nanoseconds != 0).then(|| Instant::now() + Duration::from_nanos(nanoseconds))
         });
-        if deadline.is_some_and(|deadline| deadline <= begun) {
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(Errno::AGAIN);
         }
         let context = &self.context;
@@ -86,9 +85,14 @@ impl Flow {
         sleeper: &mut Sleeper,
     ) -> Result<(), Errno> {
         use epoll::EventFlags as E;
-        self.waiting.fetch_add(1, Relaxed);
-        fence(SeqCst);
-        let attached = self.attached();
+        let mut attached = self.attached();
+        let counted = attached.is_none();
+        if counted {
+            // Whoever attaches it knocks.
+            self.waiting.fetch_add(1, Relaxed);
+            fence(SeqCst);
+            attached = self.attached();
+        }
         let word = attached.map(|attached| match what {
             For::Data => &attached.inward().consumed.data,
             For::Room => &attached.out().produced.room,
@@ -122,7 +126,9 @@ impl Flow {
         if let Some(word) = word {
             word.disarm(doors);
         }
-        self.waiting.fetch_sub(1, Relaxed);
+        if counted {
+            self.waiting.fetch_sub(1, Relaxed);
+        }
         slept
     }
 }

@@ -8,13 +8,17 @@ use common::{connection, end, program_that, service, shared};
 use rustix::event::epoll;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use uncopy_tcp_shared::wanted::DOORS;
 use uncopy_tcp_socket::set::Event;
 use uncopy_tcp_socket::{Context, Errno, Set, Waiting};
 
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
+
+/// (A wait that comes to its end looks once more.)
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn set(program: &std::sync::Arc<Context>) -> Set {
     Set::new(program.clone(), epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).unwrap()
@@ -188,4 +192,75 @@ fn poll_waits_over_rings_and_linux_at_once() {
     std::io::Write::write_all(&mut &plain, b"3").unwrap();
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(poll(None), (2, [1, 1]));
+}
+
+/// Two sets share a door. Whoever takes the other's notices wakes it; and who is awake does not say so for both.
+#[test]
+fn of_two_sets_that_share_a_door_each_is_woken() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let (server, client) = (of(), of());
+    let pairs: Vec<_> = (0..=DOORS).map(|_| shared(&client, &server)).collect();
+    let sets: Vec<_> = pairs.iter().map(|_| set(&server)).collect();
+    for (set, (_, y)) in sets.iter().zip(&pairs) {
+        set.add(y.flow.number(), Some(y.flow.clone()), IN, 0).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The first and the last have one door. The first wakes by itself.
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                let soon = Some(Duration::from_micros(200));
+                assert_eq!(sets[0].wait(&mut [Event::default(); 4], soon), Ok(0));
+            }
+        });
+        let (x, y) = &pairs[DOORS];
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                let begun = Instant::now();
+                assert_eq!(sets[DOORS].wait(&mut [Event::default(); 4], Some(PATIENCE)), Ok(1));
+                assert!(begun.elapsed() < PATIENCE, "nobody woke it");
+                if y.receive_with(&mut [0; 8], libc::MSG_DONTWAIT) == Ok(2) {
+                    y.send(b"34").unwrap();
+                }
+            }
+        });
+        let mut rng = fastrand::Rng::new();
+        for round in 0..2000 {
+            done.store(round == 1999, Relaxed);
+            x.send(b"12").unwrap();
+            assert_eq!(x.receive(&mut [0; 8]), Ok(2));
+            std::thread::sleep(Duration::from_micros(rng.u64(..400)));
+        }
+    });
+}
+
+/// Whoever sleeps in the set could not know that there would be no room.
+#[test]
+fn room_is_told_to_who_sleeps_in_an_edge_triggered_set_while_another_thread_sends() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let (x, y) = {
+        let (client, server) = (of(), of());
+        shared(&client, &server)
+    };
+    // Already at the ring: where there is room nobody arms for it.
+    x.send(b"1").unwrap();
+    assert_eq!(y.receive(&mut [0]), Ok(1));
+    x.flow.set_nonblocking(true);
+    let set = set(x.flow.context());
+    set.add(x.flow.number(), Some(x.flow.clone()), OUT | EDGE, 7).unwrap();
+    let mut events = [Event::default(); 4];
+    assert_eq!(set.wait(&mut events, Some(Duration::ZERO)).unwrap(), 1, "there is room");
+    std::thread::scope(|scope| {
+        let begun = Instant::now();
+        let told = scope.spawn(|| set.wait(&mut [Event::default(); 4], Some(PATIENCE)));
+        std::thread::sleep(Duration::from_millis(50));
+        while x.send(&[0; 50_000]).is_ok() {}
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!told.is_finished());
+        y.receive(&mut vec![0; 200_000]).unwrap();
+        assert_eq!(told.join().unwrap(), Ok(1));
+        assert!(begun.elapsed() < PATIENCE, "nobody woke it");
+    });
 }
