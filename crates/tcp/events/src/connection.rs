@@ -24,6 +24,10 @@ pub(crate) struct Connection {
     pub asked: Option<u32>,
     /// The last poll that told of it.
     pub told: u64,
+    /// It is among those that the next poll looks at, whatever the set says.
+    pub soon: bool,
+    /// The set has refused it: it cannot go on, and that is to be told.
+    pub refused: Option<Errno>,
     /// The program is to be told of room.
     wants_room: bool,
     connecting: bool,
@@ -48,6 +52,8 @@ impl Connection {
             kept: vec![],
             asked: None,
             told: 0,
+            soon: false,
+            refused: None,
             wants_room: false,
             connecting,
             ended: false,
@@ -83,6 +89,9 @@ impl Connection {
         let mut heard = Heard::default();
         if self.failed || says == 0 {
             return heard;
+        }
+        if let Some(error) = self.refused.take() {
+            return self.fails(error);
         }
         if self.connecting {
             self.connecting = false;

@@ -123,7 +123,7 @@ impl Context {
         calls::no_delay(&socket)?;
         let id = self.insert(socket, data, true)?;
         if at_once {
-            self.soon.push(id);
+            self.again(id);
         }
         Ok(id)
     }
@@ -144,13 +144,13 @@ impl Context {
     /// # Errors
     /// Those of epoll_wait(2).
     pub fn poll(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        self.settle()?;
+        self.settle();
         self.polls += 1;
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut ready = [set::Event::default(); EVENTS];
         loop {
             for id in std::mem::take(&mut self.soon) {
-                self.hear(id, None)?;
+                self.hear(id, None);
             }
             let left = if self.told.is_empty() {
                 end.map(|end| end.saturating_duration_since(Instant::now()))
@@ -162,19 +162,17 @@ impl Context {
                 count => count?,
             };
             for event in &ready[..count] {
-                self.hear(Id(event.data), Some(event.events))?;
+                self.hear(Id(event.data), Some(event.events));
             }
             let late = || end.is_some_and(|end| end <= Instant::now());
             if !self.told.is_empty() || (timeout.is_some() && late()) {
                 return Ok(self.told.len());
             }
-            // (What was heard may concern connections that are closed already.)
-            self.settle()?;
         }
     }
 
     /// After the program has had its events: what it did not take is kept, and the sets are asked for what is wanted now.
-    fn settle(&mut self) -> Result<(), Errno> {
+    fn settle(&mut self) {
         for told in std::mem::take(&mut self.told) {
             let id = told.event.connection;
             let Some(Watched::Connection(connection)) = self.watched.get_mut(id) else { continue };
@@ -185,30 +183,29 @@ impl Context {
                 // Most connections never keep anything again.
                 connection.kept = vec![];
             }
-            ask(&self.watch, self.window, id, connection)?;
+            self.asks(id);
         }
         self.used = 0;
-        Ok(())
     }
 
     /// The set says this of one; `None`: it is to be told of anyway.
-    fn hear(&mut self, id: Id, says: Option<u32>) -> Result<(), Errno> {
+    fn hear(&mut self, id: Id, says: Option<u32>) {
         let connection = match self.watched.get_mut(id) {
-            None => return Ok(()),
+            None => return,
             Some(Watched::Listener { .. }) => return self.accept(id),
             Some(Watched::Connection(connection)) => connection,
         };
-        if connection.told == self.polls {
-            return Ok(());
+        if says.is_none() {
+            connection.soon = false;
         }
         let begin = self.used;
         let at = begin + connection.kept.len();
-        if self.bytes.len() - at.min(self.bytes.len()) < CHUNK {
+        if connection.told == self.polls || self.bytes.len() < at + CHUNK {
             // (The set says so again with the next poll.)
             if says.is_none() {
-                self.soon.push(id);
+                self.again(id);
             }
-            return Ok(());
+            return;
         }
         let room = CHUNK.min(self.window.saturating_sub(connection.kept.len()).max(1));
         let mut heard =
@@ -217,7 +214,7 @@ impl Context {
             heard.what |= What::RECEIVED;
         }
         if heard.what == What::default() {
-            return ask(&self.watch, self.window, id, connection);
+            return self.asks(id);
         }
         self.bytes[begin..at].copy_from_slice(&connection.kept);
         connection.kept.clear();
@@ -225,7 +222,6 @@ impl Context {
         let data = connection.data;
         self.used = at + heard.bytes;
         self.tell(id, data, heard, begin);
-        Ok(())
     }
 
     fn tell(&mut self, connection: Id, data: u64, heard: Heard, begin: usize) {
@@ -234,7 +230,7 @@ impl Context {
         self.told.push(Told { event, begin, end: self.used, taken: 0 });
     }
 
-    fn accept(&mut self, listener: Id) -> Result<(), Errno> {
+    fn accept(&mut self, listener: Id) {
         while self.told.len() < 2 * EVENTS {
             let Some(Watched::Listener { socket, data }) = self.watched.get(listener) else {
                 break;
@@ -265,7 +261,6 @@ impl Context {
                 }
             }
         }
-        Ok(())
     }
 
     /// An event of the last poll.
@@ -298,7 +293,9 @@ impl Context {
 
     /// The next poll tells of what was not taken, whatever happens.
     pub fn again(&mut self, connection: Id) {
-        if !self.soon.contains(&connection) {
+        if let Some(Watched::Connection(it)) = self.watched.get_mut(connection)
+            && !std::mem::replace(&mut it.soon, true)
+        {
             self.soon.push(connection);
         }
     }
@@ -318,7 +315,7 @@ impl Context {
         let it = self.connection(connection)?;
         let sent = it.send(bytes)?;
         if sent < bytes.len() {
-            self.asks(connection)?;
+            self.asks(connection);
         }
         Ok(sent)
     }
@@ -341,15 +338,18 @@ impl Context {
         };
         let sent = it.send(bytes)?;
         if sent < bytes.len() {
-            self.asks(event.connection)?;
+            self.asks(event.connection);
         }
         Ok(sent)
     }
 
-    fn asks(&mut self, id: Id) -> Result<(), Errno> {
-        match self.watched.get_mut(id) {
-            Some(Watched::Connection(it)) => ask(&self.watch, self.window, id, it),
-            _ => Ok(()),
+    /// Asks the set for what is wanted of a connection. Where that is refused, it cannot go on.
+    fn asks(&mut self, id: Id) {
+        if let Some(Watched::Connection(it)) = self.watched.get_mut(id)
+            && let Err(error) = ask(&self.watch, self.window, id, it)
+        {
+            it.refused = Some(error);
+            self.again(id);
         }
     }
 

@@ -181,7 +181,7 @@ impl Core {
     }
 
     /// The next frame that it sends.
-    pub fn next(&mut self) -> Option<Vec<u8>> {
+    pub fn sent(&mut self) -> Option<Vec<u8>> {
         self.outside.frames.pop_front()
     }
 

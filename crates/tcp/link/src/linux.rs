@@ -97,7 +97,7 @@ impl Linux {
     ///
     /// # Errors
     /// The device's.
-    pub fn next(&self, buffer: &mut [u8]) -> io::Result<Option<Vec<u8>>> {
+    pub fn sent(&self, buffer: &mut [u8]) -> io::Result<Option<Vec<u8>>> {
         match rustix::io::read(&self.tap, &mut *buffer) {
             Ok(length) => Ok(Some(buffer[..length].to_vec())),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),

@@ -159,8 +159,8 @@ fn carry(plan: &Plan, flows: &Arc<Flows>, hosts: &mut [(usize, Host)]) -> io::Re
             let way = &mut ways[usize::from(*number == RECEIVER)];
             for _ in 0..BATCH {
                 let frame = match host {
-                    Host::Linux(linux) => linux.next(&mut buffer)?,
-                    Host::Uncopy(core) => core.next(),
+                    Host::Linux(linux) => linux.sent(&mut buffer)?,
+                    Host::Uncopy(core) => core.sent(),
                 };
                 let Some(frame) = frame else { break };
                 idle = false;

@@ -77,7 +77,8 @@ impl Way {
 
     /// The next frame that has arrived.
     pub fn arrived(&mut self, now: u64) -> Option<Vec<u8>> {
-        self.on_way.pop_front_if(|(due, _)| *due <= now).map(|(_, bytes)| bytes)
+        self.next().filter(|due| *due <= now)?;
+        self.on_way.pop_front().map(|(_, bytes)| bytes)
     }
 
     /// When the next one arrives.
