@@ -15,8 +15,9 @@ use uncopy_tcp_proto::wire::{Checksums, Packet, emit, headers_len, parse, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Lane, Left, Outgoing, Time};
 use uncopy_tcp_wire::{Offload, Wire};
 
-/// Frames that are taken at once: enough that what is done once for each batch is little, few enough that acknowledgements are not late.
-const BATCH: usize = 32;
+/// Frames that are taken at once, at most. What has arrived is taken before anything is sent for it: it waits better in its flow's buffer than in a wire's
+/// ring, which drops what it has no room for. But acknowledgements must not be late: so many take some hundred microseconds.
+const BATCH: usize = 512;
 /// Looks in vain, some microseconds, before the processor is offered to others at each: there may be fewer cores than threads.
 const LOOKS: u32 = 100;
 
@@ -24,7 +25,7 @@ impl<A: Applications> Service<A> {
     pub(crate) fn lane<W: Wire>(&self, number: usize, wires: &Wires<W>) -> io::Result<()> {
         let desk = &self.desks[number];
         let mut lane = self.shared.lane(number);
-        let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(4 * BATCH);
+        let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(BATCH);
         let mut quiet_looks = 0;
         let mut last_work = Instant::now();
         let mut before = last_work;

@@ -122,6 +122,7 @@ impl Carried {
     ) -> Outcome<Pair> {
         let wired = match self {
             Self::Wire(network) => {
+                network.prepare(plan.wait)?;
                 let ends = network.ends(side == Side::Uncopy);
                 // (None has a library in front.)
                 let mut pair =
