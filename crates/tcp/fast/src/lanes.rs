@@ -152,16 +152,21 @@ impl<A: Applications> Service<A> {
                 Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
             // (Who changes how many lanes run rings.)
             let served = wires.descriptors(number, self.active());
-            let mut fds: Vec<PollFd> =
-                served.chain([&desk.bell]).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            let mut fds: Vec<PollFd> = [&desk.bell]
+                .into_iter()
+                .chain(served)
+                .map(|fd| PollFd::new(fd, PollFlags::IN))
+                .collect();
             match poll(&mut fds, Some(&limit)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            // Who rings from now on is heard at the next nap, which ends at once.
+            if fds[0].revents().contains(PollFlags::IN) {
+                let _ = rustix::io::read(&desk.bell, &mut [0u8; 8]);
+            }
         }
         desk.nap.end();
-        // It is empty where nobody rang.
-        let _ = rustix::io::read(&desk.bell, &mut [0u8; 8]);
         Ok(())
     }
 }
