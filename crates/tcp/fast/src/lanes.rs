@@ -15,8 +15,9 @@ use uncopy_tcp_proto::wire::{Checksums, Packet, emit, headers_len, parse, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Lane, Left, Outgoing, Time};
 use uncopy_tcp_wire::{Offload, Wire};
 
-/// Frames that are taken at once: enough that what is done once for each batch is little, few enough that acknowledgements are not late.
-const BATCH: usize = 32;
+/// Frames that are taken at once, at most. What has arrived is taken before anything is sent for it: it waits better in its flow's buffer than in a wire's
+/// ring, which drops what it has no room for. But acknowledgements must not be late: so many take some hundred microseconds.
+const BATCH: usize = 512;
 /// Looks in vain, some microseconds, before the processor is offered to others at each: there may be fewer cores than threads.
 const LOOKS: u32 = 100;
 
@@ -24,7 +25,7 @@ impl<A: Applications> Service<A> {
     pub(crate) fn lane<W: Wire>(&self, number: usize, wires: &Wires<W>) -> io::Result<()> {
         let desk = &self.desks[number];
         let mut lane = self.shared.lane(number);
-        let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(4 * BATCH);
+        let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(BATCH);
         let mut quiet_looks = 0;
         let mut last_work = Instant::now();
         let mut before = last_work;
@@ -151,16 +152,21 @@ impl<A: Applications> Service<A> {
                 Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
             // (Who changes how many lanes run rings.)
             let served = wires.descriptors(number, self.active());
-            let mut fds: Vec<PollFd> =
-                served.chain([&desk.bell]).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            let mut fds: Vec<PollFd> = [&desk.bell]
+                .into_iter()
+                .chain(served)
+                .map(|fd| PollFd::new(fd, PollFlags::IN))
+                .collect();
             match poll(&mut fds, Some(&limit)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            // Who rings from now on is heard at the next nap, which ends at once.
+            if fds[0].revents().contains(PollFlags::IN) {
+                let _ = rustix::io::read(&desk.bell, &mut [0u8; 8]);
+            }
         }
         desk.nap.end();
-        // It is empty where nobody rang.
-        let _ = rustix::io::read(&desk.bell, &mut [0u8; 8]);
         Ok(())
     }
 }

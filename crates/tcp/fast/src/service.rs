@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::Builder;
 use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::{RingRange, Tuple};
@@ -239,7 +240,7 @@ impl<A: Applications> Service<A> {
     /// Runs a lane for each of `wires`, and the slow path, until [`stop`](Self::stop) or until a wire fails.
     ///
     /// # Errors
-    /// The first wire's that failed; no descriptor is left.
+    /// The first wire's that failed; no descriptor, or no thread, is left.
     pub fn run<W: Wire + Send>(&self, wires: Vec<W>) -> io::Result<()> {
         assert_eq!(wires.len(), self.desks.len(), "a wire for each lane");
         let inlet = self.inlet.lock().expect("nobody panics with it").take();
@@ -249,16 +250,18 @@ impl<A: Applications> Service<A> {
             let lanes: Vec<_> = (0..self.desks.len())
                 .map(|number| {
                     let wires = &wires;
-                    scope.spawn(move || {
+                    let thread = Builder::new().name(format!("uncopy-lane-{number}"));
+                    let started = thread.spawn_scoped(scope, move || {
                         let result = self.lane(number, wires);
                         // The others cannot go on without it.
                         self.stop();
                         result
-                    })
+                    });
+                    started.inspect_err(|_| self.stop())
                 })
                 .collect();
             self.slow(&inlet);
-            lanes.into_iter().try_for_each(|lane| lane.join().expect("a lane does not panic"))
+            lanes.into_iter().try_for_each(|lane| lane?.join().expect("a lane does not panic"))
         })
     }
 }

@@ -290,9 +290,20 @@ impl<F: Flows> Endpoint<F> {
         if conn.due(Timer::Control) == Time::NEVER {
             conn.stalled = (self.lane.flows.at(slot).snd_una, now.time, 0);
             conn.last_control = now.time;
-            let due = now.time + self.interval(slot);
+            let interval = self.interval(slot);
+            let due = self.together(now.time + interval, interval);
             self.arm(slot, Timer::Control, due);
         }
+    }
+
+    /// When a look is due that is to come at `due`, an interval from now: an eighth of that later at most, so that many flows are looked at together. Else
+    /// the slow path would wake for each.
+    pub(crate) fn together(&self, due: Time, interval: Nanos) -> Time {
+        if self.config.control.is_some() {
+            return due;
+        }
+        let step = 1u64 << (interval >> CONTROL_PART).max(1).ilog2();
+        Time(due.0.next_multiple_of(step))
     }
 
     /// Two round trips (TAS, 3.2.2).

@@ -10,6 +10,10 @@ use xdp::nic::NicIndex;
 /// The kernel takes a queue from its last owner some milliseconds after that has closed it (on a workqueue): so long a new one waits.
 const RELEASED: Duration = Duration::from_secs(1);
 
+/// Frames that a queue has room for before they are dropped: one for each flow, so that all may have something to say at once; but not too few for
+/// bulk, nor more than 128 MB of memory.
+const ROOM: std::ops::RangeInclusive<u32> = 2048..=65_536;
+
 /// Binds to each queue on which the device `name` receives, and attaches the program: in the driver, or behind it where the driver takes none. There is
 /// room for `flows` flows and `listeners` listeners; none is the service's yet.
 ///
@@ -31,20 +35,21 @@ pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Xs
     };
     attached.map_err(step("attaching the XDP program"))?;
     let queues = device.queue_counts().map_err(step("asking for the device's queues"))?.rx_count();
+    let room = flows.next_power_of_two().clamp(*ROOM.start(), *ROOM.end());
     let mut wires = Vec::new();
     for queue in 0..queues {
-        let wire = bind(name, queue).map_err(step("binding to a queue of the device"))?;
+        let wire = bind(name, queue, room).map_err(step("binding to a queue of the device"))?;
         steer.serve(queue, &wire)?;
         wires.push(wire);
     }
     Ok((steer, wires))
 }
 
-fn bind(name: &str, queue: u32) -> io::Result<Xsk> {
+fn bind(name: &str, queue: u32, room: u32) -> io::Result<Xsk> {
     let end = Instant::now() + RELEASED;
     let mut mode = Mode::ZeroCopy;
     loop {
-        match Xsk::bind(name, queue, mode).map_err(|e| (e.raw_os_error(), e)) {
+        match Xsk::bind_with_room(name, queue, mode, room).map_err(|e| (e.raw_os_error(), e)) {
             Err((Some(libc::EOPNOTSUPP), _)) if mode == Mode::ZeroCopy => mode = Mode::Copy,
             Err((Some(libc::EBUSY), _)) if Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(5));

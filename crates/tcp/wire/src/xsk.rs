@@ -17,10 +17,14 @@ use xdp::socket::{SocketError, XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, UmemCfgBuilder};
 use xdp::{RingConfigBuilder, Umem, WakableRings};
 
-/// Of each ring, in frames.
+/// Of each ring, in frames, where nobody says otherwise.
 const RING: u32 = 2048;
+/// Of the send ring: what a lane sends in several turns.
+const LEAVING: u32 = 2048;
 /// What is handed to the kernel, or taken from it, at once.
 const BATCH: usize = 64;
+/// How long a call asks the device's queue. (Those that do not wait ask once.)
+const POLL_MICROSECONDS: libc::c_int = 20;
 /// Frames that the kernel sends in one call (`TX_BATCH_SIZE` of net/xdp/xsk.c): then it says EAGAIN, and wants to be called again.
 const KERNELS_BATCH: usize = 32;
 
@@ -44,8 +48,12 @@ pub struct Xsk {
     frame_max: usize,
     /// Frames that the kernel has to receive into.
     given: usize,
+    /// Frames that it is to have at most.
+    most: usize,
     /// Frames in the send ring that the kernel may not have sent yet.
     waiting: usize,
+    /// Whoever finds no frame asks the device's queue himself.
+    polls: bool,
 }
 
 // SAFETY: the addresses are of mappings that it owns, which are the process' and end with it; nothing of it is bound to a thread, and whoever
@@ -58,21 +66,29 @@ impl Xsk {
     /// # Errors
     /// No such device; no right (CAP_NET_RAW); the queue has an owner (`EBUSY`: also for a moment after its last one ended); the driver cannot [`Mode::ZeroCopy`] (`EOPNOTSUPP`).
     pub fn bind(name: &str, queue: u32, mode: Mode) -> io::Result<Self> {
+        Self::bind_with_room(name, queue, mode, RING)
+    }
+
+    /// The same, with room for so many frames that have arrived (a power of two) before more are dropped.
+    ///
+    /// # Errors
+    /// As of [`bind`](Self::bind).
+    pub fn bind_with_room(name: &str, queue: u32, mode: Mode, room: u32) -> io::Result<Self> {
         let c_name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
         let device = NicIndex::lookup_by_name(&c_name)?.ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, format!("no device is called {name}"))
         })?;
         let config = UmemCfgBuilder {
             frame_size: FrameSize::TwoK,
-            frame_count: 4 * RING,
+            frame_count: room + 2 * LEAVING,
             ..UmemCfgBuilder::default()
         };
         let umem = Umem::map(config.build().map_err(io::Error::other)?)?;
         let rings = RingConfigBuilder {
-            rx_count: RING,
-            tx_count: RING,
-            fill_count: 2 * RING,
-            completion_count: RING,
+            rx_count: room,
+            tx_count: LEAVING,
+            fill_count: room,
+            completion_count: LEAVING,
         };
         let rings = rings.build().map_err(io::Error::other)?;
         let mut builder = XdpSocketBuilder::new().map_err(plainly)?;
@@ -90,7 +106,9 @@ impl Xsk {
             frame_max: 0,
             umem,
             given: 0,
+            most: room as usize,
             waiting: 0,
+            polls: false,
         };
         // SAFETY: given back at once.
         let packet = unsafe { xsk.umem.alloc() }.ok_or(io::ErrorKind::OutOfMemory)?;
@@ -98,6 +116,51 @@ impl Xsk {
         xsk.umem.free_packet(packet);
         xsk.give()?;
         Ok(xsk)
+    }
+
+    /// For who spins: frames are taken from the device's queue by who asks for them, many at once, instead of by an interrupt for each that is sent
+    /// (SO_PREFER_BUSY_POLL). Interrupts stay away if the device's `napi_defer_hard_irqs` and `gro_flush_timeout` are set; the latter is how long
+    /// frames wait where nobody asks.
+    ///
+    /// # Errors
+    /// No right (CAP_NET_ADMIN).
+    pub fn busy_poll(&mut self) -> io::Result<()> {
+        let budget = BATCH as libc::c_int;
+        for (option, value) in [
+            (libc::SO_PREFER_BUSY_POLL, 1),
+            (libc::SO_BUSY_POLL, POLL_MICROSECONDS),
+            (libc::SO_BUSY_POLL_BUDGET, budget),
+        ] {
+            // SAFETY: the value lives here, and is as long as that.
+            let result = unsafe {
+                libc::setsockopt(
+                    self.socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    option,
+                    (&raw const value).cast(),
+                    size_of_val(&value) as libc::socklen_t,
+                )
+            };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        self.polls = true;
+        Ok(())
+    }
+
+    /// Asks the device's queue.
+    fn poll(&self) -> io::Result<()> {
+        // SAFETY: a call without data.
+        let result = unsafe {
+            libc::recv(self.socket.as_raw_fd(), core::ptr::null_mut(), 0, libc::MSG_DONTWAIT)
+        };
+        let e = io::Error::last_os_error();
+        match e.raw_os_error() {
+            _ if result == 0 => Ok(()),
+            Some(libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ENOBUFS) => Ok(()),
+            _ => Err(e),
+        }
     }
 
     /// Its number in this process, for [`crate::steer::Steer::serve`].
@@ -108,7 +171,7 @@ impl Xsk {
 
     /// Lets the kernel have frames to receive into, up to half of all.
     fn give(&mut self) -> io::Result<()> {
-        let wanted = self.umem.capacity() / 2 - self.given;
+        let wanted = self.most - self.given;
         if wanted >= BATCH {
             // SAFETY: the memory outlives the socket: see the order of the fields.
             self.given += unsafe { self.rings.fill_ring.enqueue(&mut self.umem, wanted, true) }?;
@@ -118,7 +181,7 @@ impl Xsk {
 
     /// Puts what is leaving into the send ring. Returns whether all of it found room.
     fn queue(&mut self) -> io::Result<bool> {
-        self.rings.completion_ring.dequeue(&mut self.umem, RING as usize);
+        self.rings.completion_ring.dequeue(&mut self.umem, LEAVING as usize);
         if self.leaving.is_empty() {
             return Ok(true);
         }
@@ -152,7 +215,7 @@ impl Xsk {
             match e.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) => {
                     // Those that it has sent make room for others.
-                    self.rings.completion_ring.dequeue(&mut self.umem, RING as usize);
+                    self.rings.completion_ring.dequeue(&mut self.umem, LEAVING as usize);
                 }
                 // The device has no room: the frames stay for the next flush.
                 Some(libc::EBUSY | libc::ENOBUFS) => return Ok(()),
@@ -173,11 +236,17 @@ impl Wire for Xsk {
     }
 
     fn receive(&mut self, max: usize, mut each: impl FnMut(&[u8], Offload)) -> io::Result<usize> {
-        let ring = self.rings.rx_ring.as_mut().expect("made with one");
         let mut received = 0;
         while received < max {
+            let ring = self.rings.rx_ring.as_mut().expect("made with one");
             // SAFETY: the packets go back to `umem` below.
-            let count = unsafe { ring.recv(&self.umem, &mut self.arrived) };
+            let mut count = unsafe { ring.recv(&self.umem, &mut self.arrived) };
+            if count == 0 && self.polls && received == 0 {
+                self.poll()?;
+                let ring = self.rings.rx_ring.as_mut().expect("made with one");
+                // SAFETY: as above.
+                count = unsafe { ring.recv(&self.umem, &mut self.arrived) };
+            }
             while let Some(packet) = self.arrived.pop_back() {
                 each(&packet, Offload::default());
                 self.umem.free_packet(packet);

@@ -2,10 +2,11 @@
 //!
 //! It knows nothing of uncopy, unless it is told to use the socket library itself.
 
-// Unsafe: the processor's own counter of cycles.
+// Unsafe: the processor's own counter of cycles; a listener's backlog.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::AsRawFd;
 
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
@@ -16,6 +17,9 @@ use super::one_way::Served;
 use super::over::{self, Over};
 use super::plan::{EACH_ADDRESS, Hello, Plan, Ready};
 use crate::Outcome;
+
+/// Connections that may wait to be accepted: what Linux allows (`net.core.somaxconn`).
+const BACKLOG: libc::c_int = 4096;
 
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__rpc-server";
@@ -55,7 +59,14 @@ pub fn answer(value: &impl Serialize) -> io::Result<()> {
 fn serve(plan: &Plan, at: Option<Ipv4Addr>) -> io::Result<()> {
     make_room(plan.connections)?;
     let listeners = (0..plan.connections.div_ceil(EACH_ADDRESS))
-        .map(|i| TcpListener::bind((at.unwrap_or(Ipv4Addr::new(127, 0, 0, 1 + i as u8)), 0)))
+        .map(|i| {
+            let address = at.unwrap_or(Ipv4Addr::new(127, 0, 0, 1 + i as u8));
+            let listener = TcpListener::bind((address, 0))?;
+            // (More than the standard library's 128: a SYN that finds no room is sent again a second later.)
+            // SAFETY: a number, open as long as the listener.
+            unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) };
+            Ok(listener)
+        })
         .collect::<io::Result<Vec<_>>>()?;
     let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
     answer(&Hello { addresses })?;

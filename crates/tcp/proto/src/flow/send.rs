@@ -30,7 +30,7 @@ impl Flow {
     /// The next segment, of at most `most` bytes. More than a segment's worth is given only where the wire cuts it into segments.
     #[inline]
     pub fn transmit(&mut self, now: Now, most: u32) -> Transmit {
-        if self.snd_nxt == self.snd_max && !self.has(flag::RECOVERING) && !self.unsent() {
+        if !self.has_more() {
             return Transmit::Nothing;
         }
         if self.pace != 0 && now.time < self.next_send {
@@ -44,6 +44,12 @@ impl Flow {
             return Transmit::Segment(self.segment(now, &run));
         }
         self.stream(now, most)
+    }
+
+    /// Something is to be sent, for the first time or again, if windows and rate allow it.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        self.snd_nxt != self.snd_max || self.has(flag::RECOVERING) || self.unsent()
     }
 
     /// Data, or a FIN, that never went out.

@@ -107,12 +107,14 @@ impl<F: Flows> Endpoint<F> {
         } else {
             let next = now.time + interval;
             let next = if looks >= STALLED_INTERVALS { next.max(since + patience) } else { next };
-            conn.set_due(Timer::Control, next);
+            let next = self.together(next, interval);
+            self.conns[index].set_due(Timer::Control, next);
         }
         if changed {
             self.apply_limit(slot);
         }
-        if changed || feedback.acked > 0 {
+        // What was held back may go on now. (Where nothing is, the lane is not to be woken for it.)
+        if changed && self.lane.flows.at(slot).has_more() {
             self.ready(slot);
         }
     }
@@ -152,7 +154,8 @@ impl<F: Flows> Endpoint<F> {
         flow.time_out(now, conn.backoff > 1);
         flow.next_send = now.time;
         conn.stalled = (flow.snd_una, now.time, 0);
-        let due = now.time + self.interval(slot);
+        let interval = self.interval(slot);
+        let due = self.together(now.time + interval, interval);
         self.conns[index].set_due(Timer::Control, due);
         self.apply_limit(slot);
         self.ready(slot);

@@ -6,7 +6,24 @@ use std::process::Command;
 
 use super::Over;
 use crate::Outcome;
-use crate::bench::rpc::args::Wire;
+use crate::bench::rpc::args::{Wait, Wire};
+
+/// What the namespaces' names begin with; a process and an end follow.
+const NAME: &str = "uncopy-bench-";
+
+/// Removes what processes have left that were killed.
+fn remove_left() {
+    let Ok(names) = std::fs::read_dir("/run/netns") else { return };
+    for name in names.flatten().filter_map(|name| name.file_name().into_string().ok()) {
+        let process = name.strip_prefix(NAME).and_then(|rest| rest.strip_suffix(['a', 'b']));
+        let gone = process.is_some_and(|process| {
+            process.parse::<u32>().is_ok() && !std::path::Path::new("/proc").join(process).exists()
+        });
+        if gone {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
 
 /// See the module. It goes with this value.
 pub struct Network {
@@ -50,7 +67,8 @@ impl Network {
                 "--wire xdp and --wire tap make network namespaces and devices, which only root may: run it as root".into(),
             );
         }
-        let names = ["a", "b"].map(|end| format!("uncopy{}{end}", std::process::id()));
+        remove_left();
+        let names = ["a", "b"].map(|end| format!("{NAME}{}{end}", std::process::id()));
         let network = Self { namespaces: names, wire };
         for namespace in &network.namespaces {
             ip(&format!("netns add {namespace}"))?;
@@ -98,6 +116,27 @@ impl Network {
         Ok(())
     }
 
+    /// Who spins takes frames from uncopy's devices himself: the kernel steps in when nobody did for 200 us (Documentation/networking/napi.rst). Who
+    /// sleeps is told at once.
+    pub fn prepare(&self, wait: Wait) -> Outcome {
+        let (times, nanoseconds) = match wait {
+            Wait::Spin => (2, 200_000),
+            Wait::Sleep => (0, 0),
+        };
+        if self.wire != Wire::Xdp {
+            return Ok(());
+        }
+        for namespace in &self.namespaces {
+            let device = format!("/sys/class/net/{}", Pair::Uncopy.name());
+            // (Their own /sys.)
+            let script = format!(
+                "echo {times} > {device}/napi_defer_hard_irqs && echo {nanoseconds} > {device}/gro_flush_timeout"
+            );
+            run(&["netns", "exec", namespace, "sh", "-c", &script])?;
+        }
+        Ok(())
+    }
+
     /// The ends, the server's first: uncopy's, or Linux'.
     pub fn ends(&self, uncopy: bool) -> [Over; 2] {
         let pair = if uncopy { Pair::Uncopy } else { Pair::Linux };
@@ -123,13 +162,17 @@ impl Drop for Network {
 }
 
 fn ip(words: &str) -> Outcome {
+    run(&words.split(' ').collect::<Vec<_>>())
+}
+
+fn run(words: &[&str]) -> Outcome {
     let output = Command::new("ip")
-        .args(words.split(' '))
+        .args(words)
         .output()
         .map_err(|e| format!("--wire xdp and --wire tap need 'ip' (iproute2): {e}"))?;
     if output.status.success() {
         return Ok(());
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    Err(format!("'ip {words}' was refused: {}", why.trim()))
+    Err(format!("'ip {}' was refused: {}", words.join(" "), why.trim()))
 }
