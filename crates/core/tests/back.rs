@@ -279,7 +279,8 @@ fn receive_from_the_page_before(w: &mut World, received: usize) {
 }
 
 #[test]
-fn freed_memory_behind_a_buffer_whose_messages_are_short_is_ordinary_once_they_have_cost_its_site_too_much() {
+fn freed_memory_behind_a_buffer_whose_messages_are_short_is_ordinary_once_they_have_cost_its_site_too_much()
+ {
     let mut w = elided();
     w.tracker.memory.program[page_of(COPY - PAGE)] = Some(Box::new([77; PAGE]));
     w.tracker.freed(COPY, LEN);
