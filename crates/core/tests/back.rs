@@ -381,7 +381,9 @@ fn elided_until_it_rested() -> World {
             None => drop(w.copy(COPY, SOURCE, CALLER)),
         }
     }
-    (0..16).for_each(|page| drop(w.load(COPY + page * PAGE)));
+    for page in 0..16 {
+        w.load(COPY + page * PAGE);
+    }
     w
 }
 
