@@ -227,7 +227,7 @@ impl Controller for Policy {
                 self.never_try(site);
                 self.allows(site, len)
             }
-            Act::GiveBack => self.backoff && self.rests(site),
+            Act::GiveBack => self.rests(site),
         }
     }
 
