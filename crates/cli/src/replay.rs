@@ -4,7 +4,7 @@ use crate::{Outcome, parsed, print, printable};
 use clap::{Args, Command};
 use std::path::{Path, PathBuf};
 use uncopy_decide::{Choice, Costs};
-use uncopy_replay::{CHOICES, Stage, table};
+use uncopy_replay::{CHOICES, Stage, Unseen, table};
 use uncopy_trace::Trace;
 
 /// Its name.
@@ -16,7 +16,7 @@ struct ReplayArgs {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Who decides: accounts, always, never, from=BYTES, ladder; as often as you like [default: all]
+    /// Who decides: accounts, always, never, from=BYTES; as often as you like [default: all]
     #[arg(long = "controller", value_name = "NAME", value_parser = choice)]
     controllers: Vec<Choice>,
 
@@ -66,7 +66,7 @@ pub fn main(matches: &clap::ArgMatches) -> Outcome {
             for name in [&mut trace.start.command, &mut trace.start.controller] {
                 *name = printable::printable(&*name);
             }
-            table(&trace, &stage, args.cpu * 1_000_000, choices)
+            table(&trace, &stage, &[args.cpu * 1_000_000], Unseen::default(), choices)
         };
         print(&format!("{}{text}", if i > 0 { "\n" } else { "" }))?;
     }

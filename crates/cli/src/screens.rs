@@ -12,7 +12,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use uncopy_copies::routine::Vectors;
 use uncopy_counters::{NAMES, Snapshot};
-use uncopy_decide::{CREDIT_MAX, Costs, REASONS, Regime};
+use uncopy_decide::{CREDIT, Costs, REASONS};
 
 use crate::doctor::{
     checks::Check, copies, machine::Machine, measured, measured::Measured, report,
@@ -40,10 +40,10 @@ fn program(since: u64) -> Program {
         elided_bytes: elided * class,
         faults: 12,
         touched_pages: 34,
-        credit: CREDIT_MAX,
+        credit: CREDIT,
         rested: 0,
         pause_left: 0,
-        regime: Regime::Accounts,
+        abstains: false,
         reasons: vec![0; REASONS.len()],
         last: 0,
     };
@@ -57,7 +57,14 @@ fn program(since: u64) -> Program {
     let copies = Site { reasons: vec![0, 5, 0], last: 1, ..site(0, 0, 0) };
     let sites = vec![site(0x7f12_3456, 1 << 20, 4_321), rests, copies];
     // (Not yet started: so its age is 0 at any time.)
-    Program { pid: 4711, command: "server\u{1b}".into(), start_time: u64::MAX, counters, sites }
+    Program {
+        pid: 4711,
+        command: "server\u{1b}".into(),
+        start_time: u64::MAX,
+        counters,
+        none_elides: false,
+        sites,
+    }
 }
 
 fn view() -> View {

@@ -11,7 +11,7 @@ use uncopy_flow::layout::{LAYOUT, MAGIC, WORDS, header};
 use uncopy_flow::part::Part;
 use uncopy_inject::Plan;
 use uncopy_options::{self as options, OPTIONS};
-use uncopy_replay::{Stage, play_choice};
+use uncopy_replay::{Stage, Unseen, play_choice};
 use uncopy_trace::{Head, Trace, Writer};
 
 /// A word that is written over a whole file's.
@@ -174,7 +174,7 @@ fn a_damaged_recording_is_done_again_or_refused() {
             }
             let Ok(trace) = Trace::read(&bytes) else { return };
             for choice in [Choice::From(0), Choice::Accounts] {
-                let outcome = play_choice(&trace, &stage, 1_000_000, choice);
+                let outcome = play_choice(&trace, &stage, 1_000_000, Unseen::default(), choice);
                 assert!(outcome.tally.elided_bytes <= outcome.tally.bytes.saturating_mul(2));
             }
         },

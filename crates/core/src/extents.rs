@@ -28,8 +28,6 @@ pub struct Extent {
     pub refs: u32,
     /// Somebody is filling the tail.
     pub filling: bool,
-    /// Something was copied or sent from it: it was worth making.
-    pub useful: bool,
     /// Copies that resting call sites made of it.
     pub rested: u8,
     /// When it was last viewed anew, in tracker operations.
@@ -125,7 +123,6 @@ impl Extents {
             filled,
             refs: 1,
             filling: false,
-            useful: false,
             rested: 0,
             used,
             warm: 0,

@@ -13,7 +13,7 @@ use uncopy_core::excluded::Why;
 use uncopy_core::plan::{Copies, CopyPlan, InputPlan, OutputPlan, RecallPlan};
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy, Regime};
+use uncopy_decide::{Act, Controller, Costs, Event, Pauses, Policy};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -103,10 +103,8 @@ impl World {
         let mut policy = Policy::new(8 << 10, refusals, costs, pauses);
         for class in 13..18 {
             let site = policy.site(RESTING, 1 << class);
-            policy.charge(site, i64::from(u32::MAX));
-            while !policy.allows(site, 1 << class) {}
-            policy.charge(site, i64::from(u32::MAX));
-            assert_eq!(policy.rests_long(site), refusals, "else what rests long is not tried");
+            (0..1_000).for_each(|_| assert!(!policy.event(site, Event::Fault { pages: 1 })));
+            assert_eq!(policy.act(site, Act::GiveBack), refusals, "else what rests is not tried");
         }
         let tracker = Tracker::new(
             machine,
@@ -477,8 +475,8 @@ impl World {
     /// The same bytes are sent so often, while their call sites rest, that they had better be ordinary.
     fn send_often(&mut self) {
         let buffer = self.range();
-        let way = self.pauses.regime.load(Relaxed);
-        self.pauses.regime.store(Regime::None as u32, Relaxed);
+        let before = self.pauses.none_elides.load(Relaxed);
+        self.pauses.none_elides.store(1, Relaxed);
         let mut held = OutputPlan::default();
         let mut gathered = false;
         for _ in 0..20 {
@@ -503,7 +501,7 @@ impl World {
             }
         }
         self.tracker.unpin(&mut held.pins);
-        self.pauses.regime.store(way, Relaxed);
+        self.pauses.none_elides.store(before, Relaxed);
         self.read(buffer);
     }
 
@@ -667,7 +665,7 @@ impl World {
 
     fn step(&mut self) {
         if self.random.one_in(40) {
-            self.pauses.regime.store(self.random.below(3) as u32, Relaxed);
+            self.pauses.none_elides.store(u32::from(self.random.one_in(3)), Relaxed);
         }
         self.act();
         while self.tracker.wants_eviction() && self.tracker.evict(8) != Ok(false) {}

@@ -113,12 +113,13 @@ counters! {
     pool_free_bytes,
     /// Address ranges registered now.
     registered_ranges,
-    /// What keeping the books costs in this program, all kinds as they occurred, in percent of its price (`uncopy doctor`'s, or
-    /// the reference machine's); 0: not timed yet.
-    books_percent,
+    /// What the last experiment has measured where sites elided: ns of processor time for each MB that the program copied; 0: there was none.
+    eliding_mb_ns,
+    /// The same where none did.
+    copying_mb_ns,
     /// Times that the fault-handling thread was bound to the core of the program's one thread, or unbound.
     handler_bindings,
-    /// Times that eliding at all call sites, or at none, was compared with their own accounts, or the other way round.
+    /// Times that eliding at no call site was compared with what their accounts say, or the other way round.
     trials,
     /// Of these, how many ended with a change.
     trials_won,
@@ -279,7 +280,8 @@ pub fn is_gauge(name: &str) -> bool {
         "twin_live_bytes",
         "twin_kept_bytes",
         "twin_slack_bytes",
-        "books_percent",
+        "eliding_mb_ns",
+        "copying_mb_ns",
         "kept_files",
         "kept_bytes",
         "lease_answer_ns_max",

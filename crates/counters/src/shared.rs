@@ -5,7 +5,7 @@
 
 use crate::counters::{Counters, NAMES};
 use core::sync::atomic::AtomicU64;
-use uncopy_decide::{CopyPrices, Pauses, REASONS, Records};
+use uncopy_decide::{Pauses, REASONS, Records};
 
 /// What the file begins with: "uncopy" and two zeros.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"uncopy\0\0");
@@ -40,8 +40,6 @@ pub struct Shared {
     pub counters: Counters,
     /// Call sites that are left alone.
     pub pauses: Pauses,
-    /// What copies cost here.
-    pub copies: CopyPrices,
     /// What was done for each call site.
     pub records: Records,
 }
@@ -94,7 +92,6 @@ impl Shared {
             },
             counters: Counters::new(),
             pauses: Pauses::new(),
-            copies: CopyPrices::new(),
             records: Records::new(),
         }
     }

@@ -1,10 +1,8 @@
 //! Which controller decides: for those who work on uncopy. Everybody else has the default.
 
 use crate::control::Control;
-use crate::copy_prices::CopyPrices;
 use crate::costs::Costs;
 use crate::fixed::Fixed;
-use crate::ladder::Ladder;
 use crate::pauses::Pauses;
 use crate::policy::Policy;
 use crate::records::Records;
@@ -20,8 +18,6 @@ pub enum Choice {
     From(usize),
     /// None is.
     Never,
-    /// One experiment, and a brake for each call site: [`Ladder`].
-    Ladder,
 }
 
 /// What a controller is made with.
@@ -37,13 +33,11 @@ pub struct Basis {
     pub pauses: &'static Pauses,
     /// Where it writes down what was done.
     pub records: &'static Records,
-    /// What copies cost in this program.
-    pub copies: &'static CopyPrices,
 }
 
 impl Choice {
     /// Their names.
-    pub const NAMES: &str = "accounts, always, never, from=BYTES, ladder";
+    pub const NAMES: &str = "accounts, always, never, from=BYTES";
 
     /// From its name.
     pub fn parse(text: &str) -> Option<Self> {
@@ -51,25 +45,20 @@ impl Choice {
             "accounts" => Some(Self::Accounts),
             "always" => Some(Self::From(0)),
             "never" => Some(Self::Never),
-            "ladder" => Some(Self::Ladder),
             _ => text.strip_prefix("from=")?.parse().ok().map(Self::From),
         }
     }
 
     /// Makes it.
     pub fn control(self, basis: Basis) -> Control {
-        let Basis { threshold, backoff, costs, pauses, records, copies } = basis;
+        let Basis { threshold, backoff, costs, pauses, records } = basis;
         let fixed = |from| Control::new(Box::new(Fixed::new(from, costs)), threshold);
         match self {
-            Self::Accounts => Policy::new(threshold, backoff, costs, pauses)
-                .recording(records)
-                .priced_by(copies)
-                .into(),
+            Self::Accounts => {
+                Policy::new(threshold, backoff, costs, pauses).recording(records).into()
+            }
             Self::From(from) => fixed(from.max(threshold)),
             Self::Never => fixed(usize::MAX),
-            Self::Ladder => {
-                Control::new(Box::new(Ladder::new(threshold, costs, pauses)), threshold)
-            }
         }
     }
 }
@@ -81,7 +70,6 @@ impl fmt::Display for Choice {
             Self::From(0) => f.write_str("always"),
             Self::From(bytes) => write!(f, "from={bytes}"),
             Self::Never => f.write_str("never"),
-            Self::Ladder => f.write_str("ladder"),
         }
     }
 }
@@ -92,9 +80,7 @@ mod tests {
 
     #[test]
     fn each_has_a_name_of_its_own() {
-        for choice in
-            [Choice::Accounts, Choice::From(0), Choice::From(65536), Choice::Never, Choice::Ladder]
-        {
+        for choice in [Choice::Accounts, Choice::From(0), Choice::From(65536), Choice::Never] {
             assert_eq!(Choice::parse(&choice.to_string()), Some(choice));
         }
         for text in ["", "nobody", "from=", "from=-1", "from=64K"] {

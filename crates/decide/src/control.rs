@@ -1,13 +1,11 @@
 //! What the tracker holds of all this: a controller, a clock for it, and perhaps a witness.
 
-use crate::controller::Controller;
+use crate::controller::{Controller, Times};
 use crate::deed::{Deed, Witness};
 use crate::event::{Act, Event};
+use crate::experiment::Outcome;
 use crate::policy::Policy;
-use crate::scale::Charged;
 use crate::site::SiteId;
-use crate::trial::Outcome;
-use crate::window::Times;
 use core::fmt;
 
 /// The one door from the tracker to who decides.
@@ -77,18 +75,6 @@ impl Control {
             witness.told(site, what);
         }
         if self.controller.event(site, what) { self.controller.time((self.now)()) } else { None }
-    }
-
-    /// What the controller reckons that our own work has cost since this was asked last.
-    #[inline]
-    pub fn charged(&mut self) -> Charged {
-        self.controller.charged()
-    }
-
-    /// What was `charged` for a call of `site` took `ns`: see [`Controller::took`].
-    #[inline]
-    pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) -> u64 {
-        self.controller.took(site, charged, ns, copied)
     }
 
     /// The program did something.

@@ -1,11 +1,18 @@
 //! Who decides: told what has happened, asked whether to act. It has no clock, makes no call, and knows of memory only what it is told.
 
 use crate::event::{Act, Event};
-use crate::scale::Charged;
+use crate::experiment::Outcome;
 use crate::site::SiteId;
-use crate::trial::Outcome;
-use crate::window::Times;
 use core::fmt::Debug;
+
+/// How late it is, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Processor time that all threads of this process have used.
+    pub cpu: u64,
+    /// Time that has passed anywhere.
+    pub wall: u64,
+}
 
 /// Decides, for one process, under the tracker's lock.
 ///
@@ -24,16 +31,5 @@ pub trait Controller: Debug + Send {
     /// How late it is, if that can be known. Returns what an experiment has come to, if one ends with this.
     fn time(&mut self, _: Option<Times>) -> Option<Outcome> {
         None
-    }
-
-    /// What it reckons that our own work has cost since this was asked last.
-    fn charged(&mut self) -> Charged {
-        Charged::default()
-    }
-
-    /// What was `charged` for a call of `site` took `ns`, the copying of `copied` bytes included. Returns what our own work costs here,
-    /// in percent of what is modelled; 0: not known.
-    fn took(&mut self, _site: SiteId, _charged: Charged, _ns: u64, _copied: usize) -> u64 {
-        0
     }
 }

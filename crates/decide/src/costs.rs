@@ -2,6 +2,7 @@
 //! `copy_mb=55000,fault=11000,...`: names of the fields with whole ns. What is not named costs what it
 //! costs on the reference machine.
 
+use crate::event::Event;
 use core::fmt;
 use uncopy_ranges::span::PAGE;
 
@@ -37,8 +38,6 @@ pub struct Costs {
     pub register: i64,
     /// A refusal by the kernel: the call, and what follows because of it.
     pub refused: i64,
-    /// Receiving into an extent what is then freed without having been copied or sent.
-    pub wasted_input: i64,
     /// The kernel's copying of 1 MB from memory into a socket.
     pub send_mb: i64,
     /// Handing pages to the kernel: each call.
@@ -66,7 +65,6 @@ impl Costs {
         move_page: 60,
         register: 1_500,
         refused: 20_000,
-        wasted_input: 10_000,
         send_mb: 60_000,
         lend: 4_000,
         lend_page: 60,
@@ -86,10 +84,59 @@ impl Costs {
     }
 }
 
-/// What `bytes` cost where 1 MB costs `mb` ns.
+/// So many at `ns` each: no more than can be added up.
 #[inline]
-pub(crate) fn share_of_mb(bytes: usize, mb: i64) -> i64 {
-    (bytes as i64).saturating_mul(mb) >> 20
+fn each(many: usize, ns: i64) -> i64 {
+    i64::try_from(many).unwrap_or(i64::MAX).saturating_mul(ns).min(1 << 52)
+}
+
+impl Costs {
+    /// What copying `bytes` costs, in ns.
+    #[inline]
+    pub fn copying(&self, bytes: usize) -> i64 {
+        each(bytes, self.copy_mb) >> 20
+    }
+
+    /// What `event` costs, in ns, where the copy that it is about, if any, is counted as executed elsewhere; less than nothing where that is
+    /// saved. `near`: faults are answered on the core that took them.
+    pub fn of(&self, event: Event, near: bool) -> i64 {
+        let c = self;
+        let fault = if near { c.fault_near } else { c.fault };
+        let warm = |bytes| c.copying(bytes) * WARM_8THS / 8;
+        match event {
+            Event::ElidedAgain { bytes } => c.again - c.copying(bytes),
+            Event::Elided { bytes } => c.elide - c.copying(bytes),
+            Event::Looked => c.look,
+            Event::CopiedOut { bytes } => c.elide + warm(bytes),
+            Event::Received => c.input,
+            // (As much to look up and to change as a copy that does what the last one did.)
+            Event::Freed => c.again,
+            Event::Gathered { bytes, cold } => {
+                // (A few cold bytes are a cache line or two.)
+                let start = if cold >= PAGE { COLD_OUTPUT } else { 0 };
+                let reading =
+                    warm(bytes.saturating_sub(cold)) + c.copying(cold) * COLD_OUTPUT_8THS / 8;
+                c.output + start + reading
+            }
+            Event::Lent { bytes, pages } => {
+                c.lend + each(pages, c.lend_page) - (each(bytes, c.send_mb) >> 20)
+            }
+            Event::Dropped { pages } => each(pages, c.drop_page),
+            Event::Registered => c.register,
+            Event::Refused => c.refused,
+            Event::Moved { calls, pages } => {
+                each(calls as usize, c.move_pages) + each(pages, c.move_page)
+            }
+            Event::Untracked { pages } => c.register + each(pages, c.fresh),
+            Event::Materialized { pages } => c.move_pages + each(pages, c.fill),
+            // (Less than half of what their faults would cost.)
+            Event::Populated { pages } => c.move_pages + each(pages, c.fresh) * 2 / 5,
+            Event::Fault { pages } => fault + each(pages, c.fill),
+            Event::Reused => fault,
+            Event::Missed(_) | Event::NeverTried | Event::AnswersNear(_) => 0,
+            Event::Copied { .. } => 0,
+        }
+    }
 }
 
 /// Least that one call lends, in bytes, whatever the prices are.
@@ -112,7 +159,7 @@ pub const MAX: i64 = 1_000_000_000;
 
 type Field = (&'static str, fn(&mut Costs) -> &mut i64);
 
-const FIELDS: [Field; 19] = [
+const FIELDS: [Field; 18] = [
     ("copy_mb", |c| &mut c.copy_mb),
     ("again", |c| &mut c.again),
     ("elide", |c| &mut c.elide),
@@ -127,7 +174,6 @@ const FIELDS: [Field; 19] = [
     ("move_page", |c| &mut c.move_page),
     ("register", |c| &mut c.register),
     ("refused", |c| &mut c.refused),
-    ("wasted_input", |c| &mut c.wasted_input),
     ("send_mb", |c| &mut c.send_mb),
     ("lend", |c| &mut c.lend),
     ("lend_page", |c| &mut c.lend_page),
@@ -229,7 +275,6 @@ mod tests {
             move_page: 18,
             register: 10,
             refused: 11,
-            wasted_input: 12,
             send_mb: 14,
             lend: 15,
             lend_page: 16,

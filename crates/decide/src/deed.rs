@@ -97,22 +97,6 @@ pub enum Deed {
         /// Address.
         addr: usize,
     },
-    /// A copy of input at a site that rests was executed, and timed.
-    Timed {
-        /// Where the call returns to.
-        caller: usize,
-        /// Bytes.
-        len: usize,
-        /// What it took.
-        ns: usize,
-    },
-    /// Our own part of the last copy, input, output or free was timed.
-    Took {
-        /// What it took.
-        ns: usize,
-        /// Bytes that were copied meanwhile.
-        copied: usize,
-    },
     /// The kernel refused to register or to move what is there.
     Refused {
         /// Address.

@@ -24,17 +24,10 @@ pub enum Event {
         /// Bytes of it.
         bytes: usize,
     },
-    /// The site's copies are not made by the processor: nobody times them.
-    NeverTimed,
+    /// The site's copies are not made by the processor: experiments do not concern it.
+    NeverTried,
     /// An input call received into an extent.
     Received,
-    /// An input filled an extent that was made ready for it.
-    FilledExtent,
-    /// What was received into an extent was freed, and had neither been copied nor sent.
-    Wasted {
-        /// Bytes of it.
-        bytes: usize,
-    },
     /// Memory was freed in which the site had left views.
     Freed,
     /// An output was gathered from what the site elided.
@@ -89,8 +82,6 @@ pub enum Event {
     },
     /// The program uses memory again that was freed while unmapped because of the site: one fault.
     Reused,
-    /// Pages are materialized or dropped at nobody's cost.
-    PageWork,
     /// From now on faults are answered on the core that took them, or not.
     AnswersNear(bool),
     /// The program's large copies have come to so many bytes by now, whatever became of them.
@@ -107,9 +98,6 @@ pub enum Act {
     Elide(usize),
     /// Elide this copy of so many bytes, which does what the last one did.
     ElideAgain(usize),
-    /// Move resident data into extents for destinations that are unmapped already, or lend what was sent once: what pays only if it goes
-    /// on untouched, as what the site copies has been.
-    Trust,
     /// Send so many bytes by reference at all.
     ByReference {
         /// How many.
@@ -117,12 +105,6 @@ pub enum Act {
     },
     /// Send these bytes by reference for the site. Asked once for each send.
     Lend(usize),
-    /// Make ordinary what the site had unmapped, where a buffer of it is about to be received into.
+    /// Make ordinary what the site had unmapped.
     GiveBack,
-    /// The same of what is dearer to give back, and pays only if the site does not elide for long: registrations, parts of pages.
-    GiveBackAll,
-    /// The same of what is sent again and again as bytes.
-    GiveBackSent,
-    /// Untrack freed memory of which an input filled nothing.
-    GiveBackRoom,
 }

@@ -30,9 +30,8 @@ impl Controller for Fixed {
     fn act(&mut self, _: SiteId, what: Act) -> bool {
         match what {
             Act::Elide(len) | Act::ElideAgain(len) | Act::Lend(len) => len >= self.from,
-            Act::Trust => true,
             Act::ByReference { bytes } => bytes >= self.costs.lend_from(),
-            Act::GiveBack | Act::GiveBackAll | Act::GiveBackSent | Act::GiveBackRoom => false,
+            Act::GiveBack => false,
         }
     }
 

@@ -1,6 +1,5 @@
 //! Which call sites are left alone, readable without a lock.
 
-use crate::regime::Regime;
 use crate::site::{PAUSES, key, slot};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -10,12 +9,9 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Pauses {
     pub(crate) left: [AtomicU32; PAUSES],
-    /// Who decides, a [`Regime`]: while it is not the sites' accounts, nobody's rest goes on.
-    pub regime: AtomicU32,
+    /// Not 0 while no site elides, whatever its account says: then nobody's rest goes on.
+    pub none_elides: AtomicU32,
 }
-
-/// What is left of a rest while no site elides: until that ends.
-pub const UNTIL_THEN: u32 = u32::MAX;
 
 impl Default for Pauses {
     fn default() -> Self {
@@ -26,51 +22,44 @@ impl Default for Pauses {
 impl Pauses {
     /// Nobody rests.
     pub const fn new() -> Self {
-        Self {
-            left: [const { AtomicU32::new(0) }; PAUSES],
-            regime: AtomicU32::new(Regime::Accounts as u32),
-        }
+        Self { left: [const { AtomicU32::new(0) }; PAUSES], none_elides: AtomicU32::new(0) }
     }
 
     /// Nobody rests any more.
     pub fn clear(&self) {
         self.left.iter().for_each(|left| left.store(0, Relaxed));
-        self.regime.store(Regime::Accounts as u32, Relaxed);
+        self.none_elides.store(0, Relaxed);
     }
 
     /// Whether the transfers of `len` bytes for `caller`, which are no copies, rest; counts this one.
     #[inline]
     pub fn rests(&self, caller: usize, len: usize) -> bool {
-        self.count_down(Regime::Accounts, slot(key(caller, len))) > 0
+        self.count_down(slot(key(caller, len))) > 0
     }
 
-    /// How many copies of `len` bytes for `caller`, this one among them, are still to be left alone; counts it.
+    /// Whether this copy of `len` bytes for `caller` is still to be left alone; counts it.
     #[inline]
-    pub fn left(&self, caller: usize, len: usize) -> u32 {
-        self.count_down(self.regime(), slot(key(caller, len)))
+    pub fn rests_copies(&self, caller: usize, len: usize) -> bool {
+        self.none_elides() || self.rests(caller, len)
     }
 
-    /// Who decides which sites elide.
+    /// Whether no site elides just now.
     #[inline]
-    pub fn regime(&self) -> Regime {
-        Regime::from_word(self.regime.load(Relaxed))
+    pub fn none_elides(&self) -> bool {
+        self.none_elides.load(Relaxed) != 0
     }
 
-    /// How many copies a site of `slot` is still to be left alone for, if `regime` decides about it.
+    /// How many copies a site of `slot` is still to be left alone for.
     #[inline]
-    pub(crate) fn peek(&self, regime: Regime, slot: usize) -> u32 {
-        match regime {
-            Regime::Accounts => self.left[slot].load(Relaxed),
-            Regime::All => 0,
-            Regime::None => UNTIL_THEN,
-        }
+    pub(crate) fn peek(&self, slot: usize) -> u32 {
+        self.left[slot].load(Relaxed)
     }
 
     /// The same; counts one of them.
     #[inline]
-    pub(crate) fn count_down(&self, regime: Regime, slot: usize) -> u32 {
-        let left = self.peek(regime, slot);
-        if left > 0 && regime == Regime::Accounts {
+    pub(crate) fn count_down(&self, slot: usize) -> u32 {
+        let left = self.peek(slot);
+        if left > 0 {
             // Two threads may count one copy: no harm.
             self.left[slot].store(left - 1, Relaxed);
         }

@@ -17,7 +17,7 @@
 //! | [`own_process`] | whether this is the process that our state was made for |
 //! | [`ids`] | whose rights a thread has |
 //! | [`made`] | a value that is made once |
-//! | [`clock`] | which calls are timed, and how long they take |
+//! | [`clock`] | how late it is |
 //! | [`limits`], [`procfs`] | what the program's limits leave; what the kernel says in `/proc` |
 //! | [`early`] | copies before libc's routines are known |
 

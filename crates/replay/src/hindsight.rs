@@ -4,8 +4,7 @@
 //! lost are not elided any more, which changes what others earn; so again, as long as it helps. It is no proof that nobody can do better:
 //! copies depend on each other, and the last few may be better left out together.
 
-use crate::play::{Outcome, play};
-use crate::price::price;
+use crate::play::{Outcome, Unseen, play};
 use crate::stage::Stage;
 use crate::tally::Tally;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +31,7 @@ struct Seer {
     number: Arc<Mutex<u64>>,
     others: Fixed,
     costs: Costs,
+    unseen: Unseen,
     near: bool,
 }
 
@@ -56,22 +56,22 @@ impl Controller for Seer {
             self.near = near;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.net[site as usize] -= price(&self.costs, self.near, what);
+        known.net[site as usize] -= self.costs.of(what, self.near) + self.unseen.of(what);
         false
     }
 }
 
 /// See the module.
-pub fn hindsight(trace: &Trace, stage: &Stage, cpu: u64) -> Outcome {
+pub fn hindsight(trace: &Trace, stage: &Stage, cpu: u64, unseen: Unseen) -> Outcome {
     let places = COPIES + 1;
     let known = Foresight { elide: vec![true; places], net: vec![0; places] };
     let known = Arc::new(Mutex::new(known));
     let costs = trace.start.costs;
     let mut best: Option<Outcome> = None;
     for _ in 0..ROUNDS {
-        let outcome = play(trace, stage, cpu, |basis, number| {
+        let outcome = play(trace, stage, cpu, unseen, |basis, number| {
             let others = Fixed::new(basis.threshold, costs);
-            let seer = Seer { known: known.clone(), number, others, costs, near: false };
+            let seer = Seer { known: known.clone(), number, others, costs, unseen, near: false };
             Control::new(Box::new(seer), basis.threshold)
         });
         if best.is_none_or(|best| outcome.gained() > best.gained()) {

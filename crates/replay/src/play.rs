@@ -1,7 +1,6 @@
 //! The program, done again: each deed as the shims and the stack's calls would hand it to the tracker.
 
 use crate::paper::Paper;
-use crate::price::copying;
 use crate::stage::Stage;
 use crate::tally::Tally;
 use std::cell::Cell;
@@ -10,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
-use uncopy_decide::{Basis, Charged, Control, Costs, Deed, Event, SiteId, Times, Witness};
+use uncopy_decide::{Basis, Control, Costs, Deed, Event, SiteId, Times, Witness};
 use uncopy_ranges::span::Span;
 use uncopy_trace::{Entry, Trace, What};
 
@@ -18,6 +17,8 @@ use uncopy_trace::{Entry, Trace, What};
 const ORIGIN_MIN: usize = 1024;
 /// Halves of a copy that is too fragmented are tried where it is twice as long (as in `uncopy_stack::copy`).
 const PART_MIN: usize = 16 << 10;
+/// The tracker is told each time that so many bytes more were copied (as in `uncopy_space::work`).
+const TOLD_EVERY: u64 = 8 << 20;
 /// Pages that give way at once where a cap was met (as in `uncopy_space::events`).
 const EVICT_PAGES: usize = 256;
 
@@ -56,8 +57,29 @@ fn now() -> Option<Times> {
     Some(NOW.get())
 }
 
+/// What eliding costs the program where no event shows it, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unseen {
+    /// For each elided copy.
+    pub copy: i64,
+    /// For each MB that was elided.
+    pub mb: i64,
+}
+
+impl Unseen {
+    pub(crate) fn of(self, event: Event) -> i64 {
+        match event {
+            Event::ElidedAgain { bytes } | Event::Elided { bytes } => {
+                self.copy + ((bytes as i64).saturating_mul(self.mb) >> 20)
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// Adds up what the controller is told.
 struct Till {
+    unseen: Unseen,
     tally: Arc<Mutex<Tally>>,
     costs: Costs,
 }
@@ -66,7 +88,9 @@ impl Witness for Till {
     fn did(&mut self, _: Deed) {}
 
     fn told(&mut self, _: SiteId, event: Event) {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).told(&self.costs, event);
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.told(&self.costs, event);
+        tally.ns = tally.ns.saturating_add(self.unseen.of(event));
     }
 }
 
@@ -88,12 +112,13 @@ pub fn recorded(trace: &Trace) -> Tally {
     tally
 }
 
-/// Does again what `trace` says: all of it once, and its second half until the program has used `cpu` ns of processor time, as recorded. Who
+/// Does again what `trace` says: all of it once, and its second half until the program has used `cpu` ns of processor time, as recorded. Eliding costs it what is `unseen`, too. Who
 /// decides is made by `control`, which is also handed the number of the copy that is asked about.
 pub fn play(
     trace: &Trace,
     stage: &Stage,
     cpu: u64,
+    unseen: Unseen,
     control: impl FnOnce(Basis, Arc<Mutex<u64>>) -> Control,
 ) -> Outcome {
     stage.clear();
@@ -108,7 +133,7 @@ pub fn play(
     let shape = PoolShape { boundary: pages / 2, pages };
     let mut tracker =
         Tracker::new(Paper::default(), shape, limits, control, stage.filter, stage.counters);
-    tracker.witnessed_by(Some(Box::new(Till { tally: tally.clone(), costs: start.costs })));
+    tracker.witnessed_by(Some(Box::new(Till { unseen, tally: tally.clone(), costs: start.costs })));
     let mut play = Play {
         tracker,
         stage,
@@ -120,10 +145,8 @@ pub fn play(
         halves: Halves::default(),
         was: Tally::default(),
         plain_ns: 0,
-        charged: Charged::default(),
-        site: 0,
-        timed: trace.entries.iter().any(|e| matches!(e.what, What::Did(Deed::Timed { .. }))),
         copied: (0, 0),
+        tells: copied(&trace.entries).next().is_none(),
     };
     let (all, second) = (&trace.entries[..], &trace.entries[trace.entries.len() / 2..]);
     let mut passed = Times::default();
@@ -205,13 +228,10 @@ struct Play<'a> {
     /// What had happened by now when it was recorded.
     was: Tally,
     plain_ns: i64,
-    /// What the controller reckons that our own part of the last copy, input, output or free cost, and for which call site.
-    charged: Charged,
-    site: SiteId,
-    /// Whether copies at sites that rested were timed when it was recorded.
-    timed: bool,
     /// What the program's large copies had come to when it was recorded, and in all rounds.
     copied: (u64, u64),
+    /// That was never said, because it was recorded too shortly: the replay does.
+    tells: bool,
 }
 
 impl Play<'_> {
@@ -240,30 +260,7 @@ impl Play<'_> {
                     _ => {}
                 }
             }
-            What::Did(deed) => self.deed(deed),
-        }
-    }
-
-    fn deed(&mut self, deed: Deed) {
-        if matches!(deed, Deed::Timed { .. } | Deed::Took { .. }) {
-            return self.took(deed);
-        }
-        // (What others were charged with.)
-        self.tracker.charged();
-        self.site = 0;
-        self.does(deed);
-        self.charged = self.tracker.charged();
-    }
-
-    /// How long something took when it was recorded is told to the controller if the same was done now.
-    fn took(&mut self, deed: Deed) {
-        match deed {
-            Deed::Timed { caller, len, ns } => self.stage.copies.took(caller, len, ns as u64),
-            Deed::Took { ns, copied } => {
-                let charged = core::mem::take(&mut self.charged);
-                self.tracker.took(self.site, charged, ns as u64, copied);
-            }
-            _ => {}
+            What::Did(deed) => self.does(deed),
         }
     }
 
@@ -272,9 +269,10 @@ impl Play<'_> {
             Deed::Copy { to, from, len, caller, input } => {
                 if self.halves.begins(to, from, len) {
                     self.was.copy(&self.costs, len);
-                    self.plain_ns = self.plain_ns.saturating_add(copying(&self.costs, len));
+                    self.plain_ns = self.plain_ns.saturating_add(self.costs.copying(len));
                     *self.number.lock().unwrap_or_else(PoisonError::into_inner) += 1;
                     self.tally().copy(&self.costs, len);
+                    self.count(len);
                     self.copy(to, from, len, caller, input);
                 }
             }
@@ -308,9 +306,19 @@ impl Play<'_> {
                     self.tracker.fault(addr);
                 }
             }
-            Deed::Timed { .. } | Deed::Took { .. } => {}
             // (Known from the beginning.)
             Deed::Refused { .. } => {}
+        }
+    }
+
+    /// The program copies `len` bytes.
+    fn count(&mut self, len: usize) {
+        let before = self.copied.1;
+        if self.tells {
+            self.copied.1 = before.saturating_add(len as u64);
+            if before / TOLD_EVERY != self.copied.1 / TOLD_EVERY {
+                self.tracker.copied(self.copied.1);
+            }
         }
     }
 
@@ -327,17 +335,12 @@ impl Play<'_> {
             if !input {
                 return;
             }
-            if self.stage.pauses.left(caller, len) > 0 {
-                if !self.timed {
-                    let ns = copying(&self.costs, len).max(0) as u64;
-                    self.stage.copies.took(caller, len, ns);
-                }
+            if self.stage.pauses.rests_copies(caller, len) {
                 return;
             }
         }
         let mut plan = CopyPlan::default();
         self.tracker.copy_begin(to, from, len, caller, input, &mut plan);
-        self.site = plan.site;
         if plan.bypass {
             self.evict();
             if plan.fragmented && len >= 2 * PART_MIN {

@@ -1,7 +1,7 @@
 //! What lives as long as a process in a process, for one replay after the other.
 
 use uncopy_counters::Counters;
-use uncopy_decide::{Basis, CopyPrices, Costs, Pauses, Records};
+use uncopy_decide::{Basis, Costs, Pauses, Records};
 use uncopy_ranges::filter::Filter;
 
 /// See the module. There is no need for more than one on a thread.
@@ -10,7 +10,6 @@ pub struct Stage {
     pub(crate) filter: &'static Filter,
     pub(crate) counters: &'static Counters,
     pub(crate) pauses: &'static Pauses,
-    pub(crate) copies: &'static CopyPrices,
     records: &'static Records,
 }
 
@@ -27,7 +26,6 @@ impl Stage {
             filter: Box::leak(Box::default()),
             counters: Box::leak(Box::new(Counters::new())),
             pauses: Box::leak(Box::default()),
-            copies: Box::leak(Box::default()),
             records: Box::leak(Box::default()),
         }
     }
@@ -36,13 +34,12 @@ impl Stage {
         self.filter.clear();
         self.counters.reset();
         self.pauses.clear();
-        self.copies.clear();
         self.records.clear();
     }
 
     /// What a controller is made with.
     pub(crate) fn basis(&self, threshold: usize, backoff: bool, costs: Costs) -> Basis {
-        let Self { pauses, copies, records, .. } = *self;
-        Basis { threshold, backoff, costs, pauses, records, copies }
+        let Self { pauses, records, .. } = *self;
+        Basis { threshold, backoff, costs, pauses, records }
     }
 }

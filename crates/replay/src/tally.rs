@@ -1,6 +1,5 @@
 //! What happened, added up.
 
-use crate::price::{copying, price};
 use uncopy_decide::{Costs, Event};
 
 /// See the module.
@@ -34,11 +33,11 @@ impl Tally {
     pub(crate) fn copy(&mut self, costs: &Costs, len: usize) {
         self.copies += 1;
         self.bytes += len as u64;
-        self.ns = self.ns.saturating_add(copying(costs, len));
+        self.ns = self.ns.saturating_add(costs.copying(len));
     }
 
     pub(crate) fn told(&mut self, costs: &Costs, event: Event) {
-        self.ns = self.ns.saturating_add(price(costs, self.near, event));
+        self.ns = self.ns.saturating_add(costs.of(event, self.near));
         match event {
             Event::ElidedAgain { bytes } | Event::Elided { bytes } => {
                 self.elided += 1;

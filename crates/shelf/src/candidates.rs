@@ -1,16 +1,16 @@
 //! Files that are read but not kept: how often each is, and which are left alone.
 
 use crate::stamp::Stamp;
+use uncopy_decide::Backoff;
 
 /// A file is worth keeping once it was read so many times over.
 const TIMES_OVER: u64 = 3;
 /// Reads of it that must have been seen, at least.
 const SEEN_MIN: u32 = 3;
-/// After a refusal or a change, a file is left alone for so long, then twice as long, ..., in ns.
+/// After a first refusal or change, a file is left alone for so long, in ns.
 pub(super) const FIRST_PAUSE: u64 = 1_000_000_000;
 /// The same where its descriptor was gone too soon.
 const SHORT_PAUSE: u64 = 50_000_000;
-pub(super) const LONGEST_PAUSE_SHIFT: u8 = 12;
 /// Files that are watched. Each has two places.
 const CANDIDATES: usize = 64;
 
@@ -20,13 +20,19 @@ struct Candidate {
     bytes: u64,
     seen: u32,
     used: u64,
-    pause_shift: u8,
+    backoff: Backoff,
     paused_until: u64,
 }
 
 impl Candidate {
-    const NONE: Self =
-        Self { stamp: Stamp::NONE, bytes: 0, seen: 0, used: 0, pause_shift: 0, paused_until: 0 };
+    const NONE: Self = Self {
+        stamp: Stamp::NONE,
+        bytes: 0,
+        seen: 0,
+        used: 0,
+        backoff: Backoff::new(),
+        paused_until: 0,
+    };
 }
 
 /// See the module.
@@ -54,8 +60,7 @@ impl Candidates {
     /// The file is left alone, for longer each time.
     pub(super) fn pause(&mut self, stamp: &Stamp, now: u64) {
         let c = self.of(stamp, now);
-        c.paused_until = now + (FIRST_PAUSE << c.pause_shift);
-        c.pause_shift = (c.pause_shift + 1).min(LONGEST_PAUSE_SHIFT);
+        c.paused_until = now + c.backoff.rest(FIRST_PAUSE);
     }
 
     /// The file is left alone for a moment.
@@ -65,7 +70,7 @@ impl Candidates {
 
     /// The next pause is a first one.
     pub(super) fn forgive(&mut self, stamp: &Stamp, now: u64) {
-        self.of(stamp, now).pause_shift = 0;
+        self.of(stamp, now).backoff.forgive();
     }
 
     fn of(&mut self, stamp: &Stamp, now: u64) -> &mut Candidate {

@@ -1,6 +1,6 @@
 //! The book of kept files, without any file.
 
-use super::candidates::{FIRST_PAUSE, LONGEST_PAUSE_SHIFT};
+use super::candidates::FIRST_PAUSE;
 use super::*;
 
 const MB: u64 = 1 << 20;
@@ -90,7 +90,7 @@ fn a_file_that_is_rewritten_is_left_alone_for_longer_and_longer() {
         let (file, ..) = s.wanted().unwrap();
         s.settle(file, Outcome::Refused, now);
         s.gone(file);
-        now += FIRST_PAUSE << LONGEST_PAUSE_SHIFT;
+        now += FIRST_PAUSE << 8;
     }
     assert!(waits.windows(2).all(|w| w[1] > w[0]), "{waits:?}");
 }

@@ -4,14 +4,13 @@
 
 use crate::gate::{IDLE, OFF};
 use crate::ground::touch;
-use crate::hold::note;
 use crate::pages::CopyBytes;
 use crate::space::{Books, Space};
 use uncopy_core::excluded::Why;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
 use uncopy_core::tracker::Detached;
-use uncopy_decide::{Charged, Deed};
+use uncopy_decide::Deed;
 use uncopy_kernel::critical;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -103,8 +102,7 @@ impl Space {
 
     /// The program frees `span`, in which there may be views.
     pub fn freed(&'static self, span: Span) {
-        let lap = self.frees.begin(|| self.clock()).map(|lap| (lap, Charged::default()));
-        self.with(|b| note(b, lap, |b| b.freed(span.start, span.len())));
+        self.with(|b| b.freed(span.start, span.len()));
     }
 
     /// Takes `span`, which is about to be unmapped, out of the books.

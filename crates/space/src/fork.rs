@@ -11,7 +11,6 @@ use core::sync::atomic::Ordering;
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use uncopy_core::plan::Copy;
-use uncopy_decide::Regime;
 use uncopy_kernel::critical;
 use uncopy_kernel::reach::{poke, populate, present};
 use uncopy_ranges::span::PAGE;
@@ -154,7 +153,7 @@ impl Space {
             self.close_userfaultfds(inner);
             if state != SERVING {
                 // (While no call site elides, nothing would ever begin anew.)
-                self.pauses().regime.store(Regime::Accounts as u32, Ordering::Relaxed);
+                self.pauses().none_elides.store(0, Ordering::Relaxed);
                 self.gate.set_state(IDLE);
             }
             return;

@@ -4,8 +4,6 @@
 
 use crate::gate::INHERITED;
 use crate::space::{Books, Inner, Space};
-use uncopy_decide::Charged;
-use uncopy_kernel::clock::Lap;
 use uncopy_kernel::critical;
 use uncopy_kernel::uffd::Fds;
 
@@ -141,22 +139,4 @@ pub(crate) fn swapped<R>(
     let result = f(b);
     core::mem::swap(&mut b.memory.fds, fds);
     result
-}
-
-/// Runs `f`, and returns what that was charged.
-#[inline]
-pub fn charging(b: &mut Books, f: impl FnOnce(&mut Books)) -> Charged {
-    b.charged(); // (by others)
-    f(b);
-    b.charged()
-}
-
-/// Runs `f`, which notes what a call did. If our part of the call is timed, for whose beginning so much was charged, prices
-/// learn from it.
-#[inline]
-pub fn note(b: &mut Books, timed: Option<(Lap, Charged)>, f: impl FnOnce(&mut Books)) {
-    let charged = charging(b, f);
-    if let Some((lap, before)) = timed {
-        b.took(0, before.and(charged), lap.taken(), 0);
-    }
 }

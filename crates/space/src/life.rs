@@ -202,7 +202,6 @@ impl Space {
             costs: s.costs,
             pauses: &shared.pauses,
             records: &shared.records,
-            copies: &shared.copies,
         });
         let control = control.timed_by(s.times);
         let mut books = Tracker::new(pages, shape, limits, control, &self.filter, self.counters());

@@ -16,7 +16,7 @@ use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::Tracker;
 use uncopy_counters::Counters;
 use uncopy_decide::{Choice, Costs, Pauses, Times};
-use uncopy_kernel::clock::{Clock, Sampler};
+use uncopy_kernel::clock::Clock;
 use uncopy_kernel::ids::Ids;
 use uncopy_kernel::made::Made;
 use uncopy_kernel::own_process::OwnProcess;
@@ -47,10 +47,6 @@ pub struct Space {
     pub(crate) copied: AtomicU64,
     /// Whether somebody records what happens.
     pub(crate) recording: AtomicBool,
-    /// Copies of sites that rest, of which some are timed.
-    pub(crate) resting: Sampler,
-    /// Frees, of which some are timed.
-    pub(crate) frees: Sampler,
     /// What is excluded from tracking, for who looks without the lock.
     pub(crate) hull: Hull,
     pub(crate) monitor: Monitor,
@@ -131,8 +127,6 @@ impl Space {
             clock: Clock::new(),
             copied: AtomicU64::new(0),
             recording: AtomicBool::new(false),
-            resting: Sampler::new(),
-            frees: Sampler::new(),
             hull: Hull::new(),
             monitor: Monitor::new(),
             pool: PoolAddresses::new(),
@@ -184,15 +178,9 @@ impl Space {
         self.gate.state() >= SERVING
     }
 
-    /// The clock, while calls may be timed: as long as anything can be tracked.
-    #[inline]
-    pub fn clock(&'static self) -> Option<&'static Clock> {
-        self.running().then_some(&self.clock)
-    }
-
     /// Processor time of this process, and time; `None`: nothing is timed here, or not any more.
     pub fn times(&'static self) -> Option<Times> {
-        let (cpu, wall) = self.clock()?.times()?;
+        let (cpu, wall) = self.running().then_some(&self.clock)?.times()?;
         Some(Times { cpu, wall })
     }
 

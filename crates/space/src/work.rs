@@ -1,10 +1,8 @@
-//! How much the program copies, and how long some of that takes: what elision is compared with ([`uncopy_decide::Regime`],
-//! [`uncopy_decide::CopyPrices`]).
+//! How much the program copies: what its processor time is compared with where sites elide, and where none does.
 
 use crate::space::Space;
 use core::sync::atomic::Ordering::Relaxed;
-use uncopy_decide::{AUDIT, Deed, UNTIL_THEN};
-use uncopy_kernel::clock::{Lap, chosen};
+use uncopy_decide::Deed;
 
 /// The books are told each time that so many bytes more were copied (a power of two).
 const TOLD_EVERY: u64 = 8 << 20;
@@ -25,28 +23,11 @@ impl Space {
         self.with(|b| b.copied(copied));
     }
 
-    /// Such a copy of `len` bytes took `ns`.
-    pub fn timed(&'static self, caller: usize, len: usize, ns: u64) {
-        self.statistics.shared.copies.took(caller, len, ns);
-        if self.recording.load(Relaxed) {
-            self.with(|b| b.did(Deed::Timed { caller, len, ns: ns as usize }));
-        }
-    }
-
-    /// A copy of input is made because its site rests for `left` copies more (or until sites elide again). Returns the time, if it is to be
-    /// timed.
+    /// A copy of input is made because its site rests.
     #[inline]
-    pub fn rests(&'static self, left: u32, copy: Deed) -> Option<Lap> {
+    pub fn rests(&'static self, copy: Deed) {
         if self.recording.load(Relaxed) {
             self.with(|b| b.did(copy));
-        }
-        if left == UNTIL_THEN {
-            return self.resting.begin(|| self.clock());
-        }
-        if chosen(left) || left <= AUDIT && left.is_multiple_of(2) {
-            self.clock()?.begin()
-        } else {
-            None
         }
     }
 }

@@ -5,16 +5,11 @@
 use uncopy_core::plan::CopyPlan;
 use uncopy_counters::add;
 use uncopy_process::process::Process;
-use uncopy_ranges::span::PAGE;
 use uncopy_space::events::execute;
-use uncopy_space::hold::charging;
 use uncopy_space::pages::CopyBytes;
 
 /// Copies that are too fragmented are halved down to this many bytes.
 const PART_MIN: usize = 16 << 10;
-
-/// The parts of pages at both ends of a copy are less than this together, in bytes.
-const FRINGES: usize = 2 * PAGE;
 
 /// What is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +38,12 @@ pub unsafe fn copy(
 ) -> bool {
     let kept = source == Source::KeptFile;
     let space = &process.space;
-    let lap = if kept { None } else { process.calls.copies.begin(|| space.clock()) };
     let mut plan = CopyPlan::default();
-    let mut planned = space.with(|b| {
+    let planned = space.with(|b| {
         if kept {
-            b.never_timed(caller, len);
+            b.never_tried(caller, len);
         }
-        charging(b, |b| {
-            b.copy_begin(dst, src, len, caller, source != Source::Other, &mut plan);
-        })
+        b.copy_begin(dst, src, len, caller, source != Source::Other, &mut plan);
     });
     if planned.is_none() || plan.bypass {
         if planned.is_some() {
@@ -76,20 +68,11 @@ pub unsafe fn copy(
     if !plan.staged.is_empty() {
         // SAFETY: from the source that the caller vouches for into a pinned, private extent.
         unsafe { execute(&plan.staged, copy_bytes) };
-        let committed = space.with_after_fork(|b| charging(b, |b| b.copy_commit(&mut plan)));
-        planned = planned.zip(committed).map(|(a, b)| a.and(b));
+        space.with_after_fork(|b| b.copy_commit(&mut plan));
     }
     // SAFETY: into the destination that the caller vouches for, from the source or from pinned
     // extents.
     unsafe { execute(&plan.copies, copy_bytes) };
     space.unpin(&mut plan.pins);
-    if let (Some(lap), Some(charged)) = (lap, planned) {
-        let ns = lap.taken();
-        let copied = plan.copies.iter().chain(plan.staged.iter()).map(|c| c.len).sum();
-        // (What copies more may have met page faults that nobody charged it for.)
-        if copied <= FRINGES {
-            space.with(|b| b.took(plan.site, charged, ns, copied));
-        }
-    }
     true
 }

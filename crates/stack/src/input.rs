@@ -8,11 +8,9 @@ use crate::stack::{Host, Input};
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
 use uncopy_core::regions::RegionId;
-use uncopy_kernel::clock::Lap;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_space::events::execute;
-use uncopy_space::hold::{charging, note};
 use uncopy_space::space::Books;
 
 /// Inputs smaller than this are not remembered as origins: what is copied of them is small.
@@ -37,21 +35,18 @@ fn receive(mut call: impl Input, buffers: &[(usize, usize)], host: &Host) -> isi
         return call.as_it_is();
     }
     let space = &host.process.space;
-    let mut lap = host.process.calls.inputs.begin(|| space.clock());
     let mut plan = InputPlan::default();
-    let planned = space.with(|b| charging(b, |b| b.input_begin(buffers, &mut plan)));
+    let planned = space.with(|b| b.input_begin(buffers, &mut plan));
     if planned.is_none() || plan.bypass {
         space.evict_if_wanted();
         return call.as_it_is();
     }
     let mut pieces: Pieces = plan.targets.iter().map(|t| piece(t.at, t.len)).collect();
     let takes = call.takes(pieces.len(), buffers.len());
-    lap.as_mut().map(Lap::pause);
     let scattered = if takes { call.scatter(&mut pieces) } else { None };
     let received = scattered.unwrap_or_else(|| call.as_it_is());
-    let lap = lap.and_then(|lap| lap.resume(space.clock())).zip(planned);
     let bytes = scattered.unwrap_or(0).max(0) as usize;
-    space.with_after_fork(|b| note(b, lap, |b| b.input_commit(&mut plan, bytes)));
+    space.with_after_fork(|b| b.input_commit(&mut plan, bytes));
     // SAFETY: the plan's own copies, its pins still held.
     unsafe { execute(&plan.copies, host.copy_bytes) };
     space.unpin(&mut plan.pins);

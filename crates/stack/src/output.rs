@@ -8,11 +8,9 @@ use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::OutputPlan;
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_counters::add;
-use uncopy_kernel::clock::Lap;
 use uncopy_kernel::critical;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
-use uncopy_space::hold::{charging, note};
 
 /// Makes `call`, an output call from `buffers`. (Where the stack cannot make it otherwise it is made as it is, and faults supply the
 /// bytes.)
@@ -54,13 +52,10 @@ fn output_tracked(
     host: &Host,
 ) -> isize {
     let space = &host.process.space;
-    // (What may go by reference asks more questions, and is another work when it does.)
-    let mut lap =
-        if lending.is_none() { host.process.calls.outputs.begin(|| space.clock()) } else { None };
     let mut plan = OutputPlan::default();
     let plan_it = |plan: &mut OutputPlan| {
         *plan = OutputPlan::default();
-        space.with(|b| charging(b, |b| b.output_begin(buffers, plan))).filter(|_| !plan.bypass)
+        space.with(|b| b.output_begin(buffers, plan)).filter(|_| !plan.bypass)
     };
     let mut planned = plan_it(&mut plan);
     if let Some(l) = &lending {
@@ -84,7 +79,6 @@ fn output_tracked(
     let lent =
         lending.map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, &mut call, &l));
     let takes = lent != Lent::No || call.takes(pieces.len(), buffers.len());
-    lap.as_mut().map(Lap::pause);
     let sent = match lent {
         Lent::No if takes => {
             warm(&plan);
@@ -97,11 +91,8 @@ fn output_tracked(
             Some(sent as isize + more.unwrap_or(0).max(0))
         }
     };
-    let lap = lap.and_then(|lap| lap.resume(space.clock())).zip(planned);
     let bytes = sent.unwrap_or(0).max(0) as usize;
-    space.with_after_fork(|b| {
-        note(b, lap, |b| b.output_done(&mut plan, bytes, lent != Lent::No));
-    });
+    space.with_after_fork(|b| b.output_done(&mut plan, bytes, lent != Lent::No));
     sent.unwrap_or_else(|| call.as_it_is())
 }
 

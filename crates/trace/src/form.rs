@@ -32,17 +32,14 @@ pub(crate) fn of_deed(deed: Deed) -> (u8, Words) {
         Deed::MadeResident { addr, len } => (11, words([addr, len])),
         Deed::Touch { addr } => (12, words([addr])),
         Deed::Refused { addr, len } => (13, words([addr, len])),
-        Deed::Timed { caller, len, ns } => (14, words([caller, len, ns])),
-        Deed::Took { ns, copied } => (15, words([ns, copied])),
     }
 }
 
 /// How many words a deed or event of this kind has; `None`: there is no such kind.
 pub(crate) fn count(kind: u8) -> Option<usize> {
-    const DEEDS: [usize; 16] = [4, 4, 3, 2, 3, 2, 2, 2, 3, 2, 2, 2, 1, 2, 3, 2];
+    const DEEDS: [usize; 14] = [4, 4, 3, 2, 3, 2, 2, 2, 3, 2, 2, 2, 1, 2];
     // (And the site.)
-    const TOLD: [usize; 24] =
-        [1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 2, 2, 1, 0, 2, 0, 1, 1, 1, 1, 0, 0, 1, 1];
+    const TOLD: [usize; 21] = [1, 1, 1, 0, 1, 0, 0, 0, 2, 2, 1, 0, 2, 0, 1, 1, 1, 1, 0, 1, 1];
     match kind {
         0..EVENTS => DEEDS.get(kind as usize).copied(),
         _ => TOLD.get((kind - EVENTS) as usize).map(|n| n + 1),
@@ -61,9 +58,6 @@ fn is_possible(deed: Deed) -> bool {
         Deed::Remapped { from, to, len } => there(to, len) && there(from, len),
         Deed::Received { bytes, .. } | Deed::Sent { bytes, .. } => bytes <= BYTES,
         Deed::Touch { addr } => there(addr, 1),
-        Deed::Timed { len: bytes, ns, .. } | Deed::Took { ns, copied: bytes } => {
-            bytes <= BYTES && ns <= BYTES
-        }
         Deed::Receive { addr, len, .. } | Deed::Send { addr, len, .. } => {
             len <= BYTES && there(addr, len)
         }
@@ -95,8 +89,6 @@ pub(crate) fn deed(kind: u8, words: &[u64]) -> Option<Deed> {
         11 => Deed::MadeResident { addr: w(0), len: w(1) },
         12 => Deed::Touch { addr: w(0) },
         13 => Deed::Refused { addr: w(0), len: w(1) },
-        14 => Deed::Timed { caller: w(0), len: w(1), ns: w(2) },
-        15 => Deed::Took { ns: w(0), copied: w(1) },
         _ => return None,
     };
     is_possible(deed).then_some(deed)
@@ -110,25 +102,22 @@ pub(crate) fn of_event(event: Event) -> (u8, Words) {
         Event::Missed(why) => (2, words([why as usize])),
         Event::Looked => (3, words([])),
         Event::CopiedOut { bytes } => (4, words([bytes])),
-        Event::NeverTimed => (5, words([])),
+        Event::NeverTried => (5, words([])),
         Event::Received => (6, words([])),
-        Event::FilledExtent => (7, words([])),
-        Event::Wasted { bytes } => (8, words([bytes])),
-        Event::Freed => (9, words([])),
-        Event::Gathered { bytes, cold } => (10, words([bytes, cold])),
-        Event::Lent { bytes, pages } => (11, words([bytes, pages])),
-        Event::Dropped { pages } => (12, words([pages])),
-        Event::Registered => (13, words([])),
-        Event::Moved { calls, pages } => (14, words([calls as usize, pages])),
-        Event::Refused => (15, words([])),
-        Event::Untracked { pages } => (16, words([pages])),
-        Event::Materialized { pages } => (17, words([pages])),
-        Event::Populated { pages } => (18, words([pages])),
-        Event::Fault { pages } => (19, words([pages])),
-        Event::Reused => (20, words([])),
-        Event::PageWork => (21, words([])),
-        Event::AnswersNear(near) => (22, words([usize::from(near)])),
-        Event::Copied { total } => (23, words([total as usize])),
+        Event::Freed => (7, words([])),
+        Event::Gathered { bytes, cold } => (8, words([bytes, cold])),
+        Event::Lent { bytes, pages } => (9, words([bytes, pages])),
+        Event::Dropped { pages } => (10, words([pages])),
+        Event::Registered => (11, words([])),
+        Event::Moved { calls, pages } => (12, words([calls as usize, pages])),
+        Event::Refused => (13, words([])),
+        Event::Untracked { pages } => (14, words([pages])),
+        Event::Materialized { pages } => (15, words([pages])),
+        Event::Populated { pages } => (16, words([pages])),
+        Event::Fault { pages } => (17, words([pages])),
+        Event::Reused => (18, words([])),
+        Event::AnswersNear(near) => (19, words([usize::from(near)])),
+        Event::Copied { total } => (20, words([total as usize])),
     };
     (EVENTS + kind, words)
 }
@@ -142,25 +131,22 @@ pub(crate) fn event(kind: u8, words: &[u64]) -> Option<Event> {
         2 => Event::Missed(REASONS.get(w(0))?.0),
         3 => Event::Looked,
         4 => Event::CopiedOut { bytes: w(0) },
-        5 => Event::NeverTimed,
+        5 => Event::NeverTried,
         6 => Event::Received,
-        7 => Event::FilledExtent,
-        8 => Event::Wasted { bytes: w(0) },
-        9 => Event::Freed,
-        10 => Event::Gathered { bytes: w(0), cold: w(1) },
-        11 => Event::Lent { bytes: w(0), pages: w(1) },
-        12 => Event::Dropped { pages: w(0) },
-        13 => Event::Registered,
-        14 => Event::Moved { calls: words[0], pages: w(1) },
-        15 => Event::Refused,
-        16 => Event::Untracked { pages: w(0) },
-        17 => Event::Materialized { pages: w(0) },
-        18 => Event::Populated { pages: w(0) },
-        19 => Event::Fault { pages: w(0) },
-        20 => Event::Reused,
-        21 => Event::PageWork,
-        22 => Event::AnswersNear(w(0) != 0),
-        23 => Event::Copied { total: words[0] },
+        7 => Event::Freed,
+        8 => Event::Gathered { bytes: w(0), cold: w(1) },
+        9 => Event::Lent { bytes: w(0), pages: w(1) },
+        10 => Event::Dropped { pages: w(0) },
+        11 => Event::Registered,
+        12 => Event::Moved { calls: words[0], pages: w(1) },
+        13 => Event::Refused,
+        14 => Event::Untracked { pages: w(0) },
+        15 => Event::Materialized { pages: w(0) },
+        16 => Event::Populated { pages: w(0) },
+        17 => Event::Fault { pages: w(0) },
+        18 => Event::Reused,
+        19 => Event::AnswersNear(w(0) != 0),
+        20 => Event::Copied { total: words[0] },
         _ => return None,
     })
 }

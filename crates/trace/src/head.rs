@@ -4,7 +4,7 @@
 pub const HEAD: usize = 32;
 const MAGIC: &[u8; 8] = b"uncopytr";
 /// Another one where entries are written otherwise.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Whether a file that begins with these bytes is a recording, of whatever version.
 pub fn is_recording(bytes: &[u8]) -> bool {

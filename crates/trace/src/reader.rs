@@ -137,8 +137,6 @@ mod tests {
             Deed::MadeResident { addr, len },
             Deed::Touch { addr },
             Deed::Refused { addr, len },
-            Deed::Timed { caller: 7, len, ns: 9 },
-            Deed::Took { ns: 1, copied: 2 },
         ]
     }
 
@@ -149,10 +147,8 @@ mod tests {
             Event::Elided { bytes },
             Event::Looked,
             Event::CopiedOut { bytes },
-            Event::NeverTimed,
+            Event::NeverTried,
             Event::Received,
-            Event::FilledExtent,
-            Event::Wasted { bytes },
             Event::Freed,
             Event::Gathered { bytes, cold: 7 },
             Event::Lent { bytes, pages },
@@ -165,7 +161,6 @@ mod tests {
             Event::Populated { pages },
             Event::Fault { pages },
             Event::Reused,
-            Event::PageWork,
             Event::AnswersNear(true),
             Event::Copied { total: u64::MAX },
         ];

@@ -8,7 +8,7 @@ const PAGE: usize = 4 << 10;
 const MB: usize = 1 << 20;
 
 /// How each price comes about, in the order of the fields.
-pub const HOW: [(&str, &str); 19] = [
+pub const HOW: [(&str, &str); 18] = [
     ("copy_mb", "1 MB: half hot, half cold"),
     ("again", "the reference's, as much dearer as the books are here"),
     ("elide", "the same"),
@@ -23,7 +23,6 @@ pub const HOW: [(&str, &str); 19] = [
     ("move_page", "the 112 further pages of UFFDIO_MOVE of 512K, each"),
     ("register", "UFFDIO_REGISTER"),
     ("refused", "the reference's: not measured"),
-    ("wasted_input", "the reference's: not measured"),
     ("send_mb", "what sending 1 MB by reference saves over 64K, each page, and what that costs"),
     ("lend", "what sending 1 MB by reference saves less than that says"),
     ("lend_page", "the reference's: not measured"),
@@ -73,7 +72,6 @@ pub fn costs(results: &[Measured]) -> Option<Costs> {
         move_page: plausible(move_page, reference.move_page),
         register: plausible(found(Work::Register, 64 << 10)?, reference.register),
         refused: reference.refused,
-        wasted_input: reference.wasted_input,
         send_mb: plausible(
             saved_further.map_or(sending_scaled, |saved| saved + lend_pages),
             reference.send_mb,

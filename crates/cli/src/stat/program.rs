@@ -2,11 +2,10 @@
 
 use std::mem::offset_of;
 
+use crate::units::{grouped, rough_size};
 use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
 use uncopy_counters::{NAMES, Snapshot};
-use uncopy_decide::{
-    CLASS_BITS, CREDIT_MAX, PAUSES, Pauses, REASONS, RECORDS, Record, Regime, UNTRIED,
-};
+use uncopy_decide::{CLASS_BITS, CREDIT, PAUSES, Pauses, REASONS, RECORDS, Record, UNTRIED};
 
 /// A program under uncopy at one moment.
 #[derive(Clone, Debug)]
@@ -19,6 +18,8 @@ pub struct Program {
     pub start_time: u64,
     /// What was done.
     pub counters: Snapshot,
+    /// Whether no site elides at present, whatever its account says.
+    pub none_elides: bool,
     /// What was done for each call site and size class.
     pub sites: Vec<Site>,
 }
@@ -44,8 +45,8 @@ pub struct Site {
     pub rested: u64,
     /// Copies that it is still left alone for.
     pub pause_left: u64,
-    /// Who decides about it at present.
-    pub regime: Regime,
+    /// Whether nothing is elided for it at present, whatever its account says.
+    pub abstains: bool,
     /// Copies that were looked at and not elided, in the order of [`REASONS`].
     pub reasons: Vec<u64>,
     /// The number of the last one's reason.
@@ -59,8 +60,6 @@ pub enum Decision {
     Elides,
     /// Copies are elided; it has lost half of its credit, or more.
     Watched,
-    /// Its own account would let it rest, but all sites elide.
-    Together,
     /// No site elides, whatever its account says.
     Abstains,
     /// It is left alone.
@@ -75,7 +74,6 @@ impl Decision {
         match self {
             Self::Elides => "elides",
             Self::Watched => "watched",
-            Self::Together => "together",
             Self::Abstains => "abstains",
             Self::Rests => "rests",
             Self::Copies => "copies",
@@ -101,18 +99,49 @@ impl Site {
     pub fn decision(&self) -> Decision {
         // (The line of all others has no class.)
         let elides_else = self.class > 0 && (self.elided > 0 || self.pause_left > 0);
-        if self.regime == Regime::None && elides_else {
+        if self.abstains && elides_else {
             Decision::Abstains
-        } else if self.pause_left > 0 && self.regime == Regime::All {
-            Decision::Together
         } else if self.pause_left > 0 {
             Decision::Rests
         } else if self.elided == 0 {
             Decision::Copies
-        } else if self.credit > CREDIT_MAX / 2 {
+        } else if self.credit > CREDIT / 2 {
             Decision::Elides
         } else {
             Decision::Watched
+        }
+    }
+
+    /// Why that is so, in one sentence.
+    pub fn why(&self) -> String {
+        let micros = |ns: i64| grouped(ns.max(0) as u64 / 1000);
+        let (credit, full) = (micros(self.credit), micros(CREDIT));
+        let done = format!(
+            "eliding {} copies ({}) has cost {} faults",
+            grouped(self.elided),
+            rough_size(self.elided_bytes as f64),
+            grouped(self.faults)
+        );
+        match self.decision() {
+            Decision::Elides | Decision::Watched => {
+                format!("{done}, and {credit} of {full} us of credit are left")
+            }
+            Decision::Rests => format!(
+                "{done}, and its credit was used up: after {} copies more it has {credit} us to try again with",
+                grouped(self.pause_left)
+            ),
+            Decision::Abstains => {
+                format!(
+                    "{done}; no site elides just now, whatever its account says ({credit} of {full} us)"
+                )
+            }
+            Decision::Copies => match self.main_reason() {
+                Some(why) => format!(
+                    "of {} copies none could be elided, mostly: {why}",
+                    grouped(self.missed())
+                ),
+                None => "nothing was elided so far".to_owned(),
+            },
         }
     }
 
@@ -152,6 +181,29 @@ impl Words<'_> {
 }
 
 impl Program {
+    /// Who decides, and what was measured, in one sentence.
+    pub fn why(&self) -> String {
+        let c = &self.counters;
+        let experiments = match c.trials {
+            0 => return "Whether eliding pays was not tried out yet: each call site's account decides.".into(),
+            1 => "one experiment".to_owned(),
+            n => format!("{} experiments", grouped(n)),
+        };
+        let who = if self.none_elides {
+            "No call site elides"
+        } else {
+            "Each call site's account decides"
+        };
+        let micros = |ns: u64| format!("{:.1}", ns as f64 / 1000.0);
+        format!(
+            "{who}, after {experiments} of which {} changed that: in the last one each MB that the program copies took {} us of processor time \
+             where sites elided, and {} where none did.",
+            grouped(c.trials_won),
+            micros(c.eliding_mb_ns),
+            micros(c.copying_mb_ns),
+        )
+    }
+
     /// The PID namespace, as far as there is a header, also of another version.
     pub fn namespace(bytes: &[u8]) -> Option<u64> {
         let words = Words(bytes);
@@ -188,9 +240,14 @@ impl Program {
             counters: Snapshot::from_values(
                 (0..NAMES.len()).map(|i| words.long(counters + i * size_of::<u64>())),
             ),
+            none_elides: none_elides(&words),
             sites: (0..RECORDS).filter_map(|i| site(&words, i)).collect(),
         })
     }
+}
+
+fn none_elides(words: &Words) -> bool {
+    words.short(offset_of!(Shared, pauses) + offset_of!(Pauses, none_elides)) != 0
 }
 
 fn site(words: &Words, number: usize) -> Option<Site> {
@@ -198,7 +255,6 @@ fn site(words: &Words, number: usize) -> Option<Site> {
     let long = |field: usize| words.long(at + field);
     let key = long(offset_of!(Record, key));
     let pause = words.short(at + offset_of!(Record, pause)) as usize;
-    let regime = words.short(offset_of!(Shared, pauses) + offset_of!(Pauses, regime));
     let tried = pause & UNTRIED as usize == 0;
     let left = offset_of!(Shared, pauses) + pause % PAUSES * size_of::<u32>();
     let paused = long(offset_of!(Record, paused));
@@ -215,7 +271,7 @@ fn site(words: &Words, number: usize) -> Option<Site> {
         credit: long(offset_of!(Record, credit)).cast_signed(),
         rested: paused - pause_left,
         pause_left,
-        regime: if tried { Regime::from_word(regime as u32) } else { Regime::Accounts },
+        abstains: tried && none_elides(words),
         reasons: (0..REASONS.len()).map(|i| words.short(first + i * size_of::<u32>())).collect(),
         last: words.short(at + offset_of!(Record, last)) as usize,
     };
@@ -264,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn while_all_sites_elide_or_none_those_that_are_not_tried_have_their_own_accounts() {
+    fn while_no_site_elides_those_that_are_not_tried_have_their_own_accounts() {
         let mut bytes = file();
         let record = |number| offset_of!(Shared, records) + number * size_of::<Record>();
         let slot = |number: usize| (10 + number) as u32;
@@ -280,13 +336,9 @@ mod tests {
             Program::read(bytes).unwrap().sites.iter().map(Site::decision).collect()
         };
         assert_eq!(decisions(&bytes), [Decision::Rests, Decision::Rests]);
-        let regime = offset_of!(Shared, pauses) + offset_of!(Pauses, regime);
-        for (now, expected) in
-            [(Regime::All, Decision::Together), (Regime::None, Decision::Abstains)]
-        {
-            bytes[regime..regime + 4].copy_from_slice(&(now as u32).to_ne_bytes());
-            assert_eq!(decisions(&bytes), [expected, Decision::Rests]);
-        }
+        let none_elides = offset_of!(Shared, pauses) + offset_of!(Pauses, none_elides);
+        bytes[none_elides] = 1;
+        assert_eq!(decisions(&bytes), [Decision::Abstains, Decision::Rests]);
     }
 
     /// See `foreign_bytes`.

@@ -14,6 +14,8 @@ use crate::printable::printable;
 use crate::units::{self, grouped, rough_size, size};
 
 const PAGE: u64 = 4096;
+/// So many call sites' decisions are explained.
+const EXPLAINED: usize = 8;
 
 /// All there is to say about one program.
 pub fn program(view: &View, symbols: &mut HashMap<u32, Symbols>) -> String {
@@ -32,7 +34,12 @@ pub fn program(view: &View, symbols: &mut HashMap<u32, Symbols>) -> String {
     }
     let mut sites: Vec<&Site> = p.sites.iter().collect();
     sites.sort_by_key(|s| std::cmp::Reverse((s.elided_bytes, s.seen())));
-    let _ = writeln!(text, "\n{}", site_table(&sites, p.pid, symbols));
+    let _ = writeln!(text, "\n{}\n\n{}", site_table(&sites, p.pid, symbols), p.why());
+    for s in sites.iter().take(EXPLAINED) {
+        let place = symbols.get_mut(&p.pid).map(|all| format!(", {}", all.place(s.caller)));
+        let place = place.unwrap_or_default();
+        let _ = writeln!(text, "{} {}{place}: {}.", size(s.class), s.decision().name(), s.why());
+    }
     let _ = write!(text, "{}", legend(&sites));
     text
 }
@@ -98,9 +105,6 @@ fn legend(sites: &[&Site]) -> String {
     let mut text = String::new();
     for (_, name, meaning) in REASONS.iter().filter(|(_, name, _)| occurs(name)) {
         let _ = writeln!(text, "{name}:{meaning}");
-    }
-    if sites.iter().any(|s| s.decision() == Decision::Together) {
-        text += "together: all call sites elide just now, because the program takes less time so, or to find out whether it does\n";
     }
     if sites.iter().any(|s| s.decision() == Decision::Abstains) {
         text += "abstains: no call site elides just now, because the program takes less time so, or to find out whether it does; such copies of \

@@ -138,7 +138,6 @@ fn site(s: &Site, place: String) -> Row<'static> {
     let decision = s.decision();
     let colour = match decision {
         Decision::Elides => Color::Green,
-        Decision::Together => Color::Cyan,
         Decision::Watched => Color::Yellow,
         Decision::Rests | Decision::Abstains => Color::Red,
         Decision::Copies => Color::Reset,

@@ -139,7 +139,7 @@ impl<M: Memory> Tracker<M> {
     pub(super) fn is_worn(&mut self, v: View) -> bool {
         let e = self.extents.get(v.extent);
         let often = e.passes >= SENT_LONG && !e.lent && !e.adopted;
-        often && self.control.act(v.site, Act::GiveBackSent)
+        often && self.control.act(v.site, Act::GiveBack)
     }
 
     /// What is worn of `buffers`, which are about to be sent, is made ordinary: some 2 MB at once, for the lock is held.

@@ -1,6 +1,5 @@
 //! How a copy is planned: which destination bytes become views, which are staged, which are copied.
 
-use super::moving::IN_VAIN_RESTS;
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
@@ -9,7 +8,7 @@ use crate::view::Segment;
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use uncopy_counters::add;
-use uncopy_decide::{Act, Charged, Deed, Event, Outcome, Reason, SiteId};
+use uncopy_decide::{Act, Deed, Event, Reason, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Segments of one side of a copy that are looked at: together they make no more parts than a plan
@@ -87,31 +86,19 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Copies of `len` bytes for `caller` are made by the kernel, from a kept file.
-    pub fn never_timed(&mut self, caller: usize, len: usize) {
+    pub fn never_tried(&mut self, caller: usize, len: usize) {
         let site = self.control.site(caller, len);
-        self.control.tell(site, Event::NeverTimed);
+        self.control.tell(site, Event::NeverTried);
     }
 
     /// The program's large copies have come to `total` bytes by now, whatever became of them.
     pub fn copied(&mut self, total: u64) {
         if let Some(outcome) = self.control.tell(NOBODY, Event::Copied { total }) {
             add(&self.counters.trials, 1);
-            add(&self.counters.trials_won, u64::from(outcome == Outcome::Won));
+            add(&self.counters.trials_won, u64::from(outcome.won));
+            self.counters.eliding_mb_ns.store(outcome.eliding, Relaxed);
+            self.counters.copying_mb_ns.store(outcome.copying, Relaxed);
         }
-    }
-
-    /// What has been charged since this was asked last: by the event that was just planned or noted.
-    #[inline]
-    pub fn charged(&mut self) -> Charged {
-        self.control.charged()
-    }
-
-    /// Of an elided copy of `site`, or another event, our own part took `ns`, for which so much was `charged`: the lock, and
-    /// the copying of `copied` bytes (parts of pages) included.
-    pub fn took(&mut self, site: SiteId, charged: Charged, ns: u64, copied: usize) {
-        self.control.did(|| Deed::Took { ns: ns as usize, copied });
-        let percent = self.control.took(site, charged, ns, copied);
-        self.counters.books_percent.store(percent, Relaxed);
     }
 
     /// Why a copy without any view on either side is left to the program at once, if it is: in a program
@@ -140,12 +127,7 @@ impl<M: Memory> Tracker<M> {
         }
         if registered {
             // (A copy of what was not elided before it is no input's any more, whatever its own site does.)
-            let weight = match (is_input, self.control.act(site, Act::GiveBackAll)) {
-                (true, true) => IN_VAIN_RESTS,
-                (true, false) => 0,
-                (false, _) => 1,
-            };
-            self.came_in_vain(from, to, site, weight);
+            self.came_in_vain(from, to, site, 1);
         }
         Some(if is_input { Reason::Resting } else { Reason::NotInput })
     }
@@ -198,9 +180,7 @@ impl<M: Memory> Tracker<M> {
         if elide && resident {
             self.unmap_destinations(from, to, site);
         }
-        // Resident data for an unmapped destination: where this site's data is known to go on
-        // untouched, it goes into an extent; else the destination is untracked.
-        let untracks = unmapped && (!elide || bulk && !self.control.act(site, Act::Trust));
+        let untracks = unmapped && !elide;
         if untracks {
             let backing_off = !elide && len >= self.control.threshold();
             add(&self.counters.backoff_copies, u64::from(backing_off));
@@ -208,7 +188,7 @@ impl<M: Memory> Tracker<M> {
         }
         // What is left unmapped then (parts of pages) would be copied to extents, and handed on as small views, for as
         // long as it rests.
-        let parts = rested && self.control.act(site, Act::GiveBackAll) && self.views.touches(to);
+        let parts = rested && self.views.touches(to);
         if parts {
             self.materialize_charged(to);
         }
@@ -253,7 +233,7 @@ impl<M: Memory> Tracker<M> {
         let Some(extent) = self.views.follow(to, src, site, extents, backing) else { return false };
         self.clock += 1;
         let e = self.extents.get_mut(extent);
-        (e.used, e.useful) = (self.clock, true);
+        e.used = self.clock;
         self.control.tell(site, Event::ElidedAgain { bytes: to.len() });
         add(&self.counters.elided_copies, 1);
         add(&self.counters.elided_bytes, to.len() as u64);

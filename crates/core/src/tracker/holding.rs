@@ -52,7 +52,6 @@ impl<M: Memory> Tracker<M> {
         if extent != ExtentId::NONE {
             pins.try_push(extent).ok()?;
             self.extents.hold(extent);
-            self.extents.get_mut(extent).useful = true;
         }
         Some(())
     }

@@ -1,11 +1,9 @@
 //! Input calls: what is unmapped is received into extents.
 
-use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, NOBODY, Tracker};
-use crate::extents::ExtentId;
+use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
+use crate::extents::{Extent, ExtentId};
 use crate::memory::Memory;
-use crate::plan::{Assign, InputPlan, MAX_PIECES, Target};
-use crate::view::View;
-use arrayvec::ArrayVec;
+use crate::plan::{Assign, InputPlan, Target};
 use uncopy_counters::add;
 use uncopy_decide::{Act, Deed, Event};
 use uncopy_ranges::span::{PAGE, Span};
@@ -13,22 +11,6 @@ use uncopy_ranges::span::{PAGE, Span};
 /// Unfilled tails of extents that wait for the next part of a message.
 pub(super) const OPEN_TAILS: usize = 64;
 const OPEN_TAIL_PAGES: usize = (16 << 20) / PAGE;
-
-/// Where extents were made ready, if `received` bytes fill none of them.
-fn spare_targets(plan: &InputPlan, received: usize) -> ArrayVec<Span, MAX_PIECES> {
-    let mut spare = ArrayVec::new();
-    let mut left = received;
-    for t in &plan.targets {
-        if t.extent.is_some() {
-            if left > 0 {
-                return ArrayVec::new();
-            }
-            spare.push(Span::sized(t.addr, t.len));
-        }
-        left = left.saturating_sub(t.len);
-    }
-    spare
-}
 
 impl<M: Memory> Tracker<M> {
     /// Plans an input call into `buffers` (address, length; a list of ours, for the program's own must
@@ -85,15 +67,13 @@ impl<M: Memory> Tracker<M> {
             let paused = s.view.filter(|v| self.control.act(v.site, Act::GiveBack));
             let Some(v) = paused else { continue };
             if core.pages() < ISLAND_PAGES {
-                // Parts of pages are taken up where that pays.
-                given |=
-                    self.control.act(v.site, Act::GiveBackAll) && self.materialize_charged(s.span);
+                // (Parts of pages.)
+                given |= self.materialize_charged(s.span);
             } else if v.extent == ExtentId::NONE {
                 self.untrack_and_populate(core, v.site);
                 given = true;
             } else {
                 // (Not all of it need be overwritten: what it holds stays.)
-                self.control.tell(NOBODY, Event::PageWork);
                 given |= self.make_ordinary(core).is_ok();
             }
         }
@@ -119,9 +99,7 @@ impl<M: Memory> Tracker<M> {
             let e = self.extents.get(v.extent);
             if e.filled as usize == end && !e.filling && e.capacity() > end {
                 let part = Span::sized(run.start, run.len().min(e.capacity() - end));
-                let useful = self.extents.get(v.extent).useful;
                 self.pin(v.extent, &mut plan.pins)?;
-                self.extents.get_mut(v.extent).useful = useful;
                 self.extents.get_mut(v.extent).filling = true;
                 let at = self.address(v.extent, end as u32);
                 Self::target(part, Some((v.extent, end as u32)), at, plan).or_else(|| {
@@ -166,7 +144,6 @@ impl<M: Memory> Tracker<M> {
         if plan.call != 0 {
             self.control.did(|| Deed::Received { call: plan.call, bytes: received });
         }
-        let spare = spare_targets(plan, received);
         let mut left = received;
         let mut taken = 0;
         for t in plan.targets.drain(..) {
@@ -180,12 +157,12 @@ impl<M: Memory> Tracker<M> {
             e.filled = offset + got as u32;
             self.traffic += got as u64;
             e.warm = self.traffic;
+            // (It was made ready, whether anything came for it or not.)
+            let site = self.views.at(t.addr).map_or(0, |(_, v)| v.site);
+            self.control.tell(site, Event::Received);
             if got == 0 {
                 continue;
             }
-            let site = self.views.at(t.addr).map_or(0, |(_, v)| v.site);
-            self.control.tell(site, Event::Received);
-            self.control.tell(site, Event::FilledExtent);
             let a = Assign { addr: t.addr, len: got, extent, offset };
             taken += self.assign_or_copy(a, site, &mut plan.copies);
             self.keep_tail_open(extent);
@@ -193,45 +170,8 @@ impl<M: Memory> Tracker<M> {
         if plan.copies.is_empty() {
             self.unpin(&mut plan.pins);
         }
-        self.came_short(&spare, received);
         add(&self.counters.input_bytes, taken as u64);
         self.gauges();
-    }
-
-    /// An input of `received` bytes filled none of the extents that were made ready for it in `spare`. Where resident pages
-    /// precede and messages are short, each prepares for nothing; so the freed memory there is untracked. (Redis'
-    /// query buffer, where a reply was before: each command prepared for 16 KB of which it filled 40 bytes.)
-    fn came_short(&mut self, spare: &[Span], received: usize) {
-        let Some(site) = spare.first().and_then(|s| self.views.at(s.start)).map(|(_, v)| v.site)
-        else {
-            return;
-        };
-        self.control.tell(site, Event::Received);
-        let freed = |v: &View| v.extent == ExtentId::NONE;
-        let any = spare
-            .iter()
-            .any(|s| self.views.segments(*s).any(|s| s.view.is_some_and(|v| freed(&v))));
-        // (That nothing came at all, for now, says nothing of what will. It may leave a hole in a long range.)
-        let room = self.registered.count() < self.limits.ranges / 2;
-        if !any || received == 0 || !room || !self.control.act(site, Act::GiveBackRoom) {
-            return;
-        }
-        for span in spare {
-            let mut at = span.start;
-            while let Some(s) = self.views.segments(Span::new(at, span.end)).next() {
-                at = s.span.end;
-                let Some(v) = s.view.filter(freed) else { continue };
-                let core = s.span.core();
-                if !core.is_empty() {
-                    // Nobody seems to use them: what the kernel provides if somebody does is soon enough.
-                    self.control.tell(v.site, Event::Untracked { pages: 0 });
-                    self.untrack_pages(core);
-                }
-                if core != s.span {
-                    self.materialize_charged(s.span);
-                }
-            }
-        }
     }
 
     /// An extent with room left waits for the next part; the longest-waiting ones are trimmed.
@@ -251,7 +191,11 @@ impl<M: Memory> Tracker<M> {
                 break;
             };
             self.open_pages -= pages;
-            if self.extents.alive(id) && !self.extents.get(id).filling {
+            // (It may have ended, and its number be another's since, which has no room, or is not ours.)
+            let is_open = |e: &Extent| {
+                !e.filling && !e.is_foreign() && e.pages > (e.filled as usize).div_ceil(PAGE)
+            };
+            if self.extents.alive(id) && is_open(self.extents.get(id)) {
                 let (at, pages) = self.extents.trim(id);
                 self.backing.pool.give(self.backing.pool.page(at), pages);
             }

@@ -24,9 +24,6 @@ const BESIDE_SHARE: usize = 4;
 pub const ADOPT_MIN: usize = 48 << 10;
 /// Adopted when it is sent for the third time.
 pub const ADOPT_AFTER: usize = 2;
-/// A site that has not proved itself lends only what was sent this often before: by then copying has cost
-/// as much as dropping the pages will.
-const PASSES_UNPROVED: u8 = 6;
 
 impl<M: Memory> Tracker<M> {
     /// Decides what of a planned output goes by reference, for a descriptor that takes pages, on behalf of the call site that returns
@@ -41,7 +38,6 @@ impl<M: Memory> Tracker<M> {
         if !self.control.act(site, Act::Lend(self.control.threshold().max(total))) {
             return add(&c.unlent_resting, 1);
         }
-        let enough = if self.control.act(site, Act::Trust) { 1 } else { PASSES_UNPROVED };
         let (mut lent, mut bytes, mut once) = (0u64, 0, false);
         for (i, (&(at, len), &id)) in plan.pieces.iter().zip(&plan.extents).enumerate() {
             if id == ExtentId::NONE || len < PIECE_MIN {
@@ -53,7 +49,7 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             let begins_anew = ((at - e.at) as u32) < e.mark;
-            if e.lent || e.passes.saturating_add(u8::from(begins_anew)) >= enough {
+            if e.lent || begins_anew || e.passes > 0 {
                 lent |= 1 << i;
                 bytes += len;
             } else {
@@ -165,7 +161,7 @@ impl<M: Memory> Tracker<M> {
             let extent = self.extents.create(at, moved.pages(), filled, self.clock);
             // It was sent before.
             let e = self.extents.get_mut(extent);
-            (e.useful, e.adopted, e.passes) = (true, true, 1);
+            (e.adopted, e.passes) = (true, 1);
             self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.backing);
             self.drop_extent(extent);
             adopted += moved.len();

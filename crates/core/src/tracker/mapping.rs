@@ -1,12 +1,11 @@
 //! The program's memory map changes: freed, unmapped, dropped, moved, excluded.
 
-use super::Tracker;
+use super::{NOBODY, Tracker};
 use crate::excluded::Excluded;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use uncopy_counters::add;
 
-use crate::view::View;
 use crate::views::Views;
 use uncopy_decide::{Deed, Event};
 use uncopy_ranges::span::{PAGE, Span, page_down};
@@ -34,16 +33,7 @@ impl<M: Memory> Tracker<M> {
             let (run, unmapped) = self.views.covered_run(at, span.end);
             at = run.end;
             if unmapped {
-                let first = self.views.at(run.start).map(|(_, v)| v);
-                let site = first.map_or(0, |v| v.site);
-                // Input that nobody copied or sent: this site's buffers are better left resident. (Redis' SET
-                // receives into extents that the cache has long forgotten: 28 us more for 512 KB.)
-                let wasted =
-                    |v: &View| v.extent != ExtentId::NONE && !self.extents.get(v.extent).useful;
-                if first.as_ref().is_some_and(wasted) {
-                    let end = first.map_or(run.start, |v| v.end.min(run.end));
-                    self.control.tell(site, Event::Wasted { bytes: end - run.start });
-                }
+                let site = self.views.at(run.start).map_or(NOBODY, |(_, v)| v.site);
                 self.control.tell(site, Event::Freed);
                 self.views.assign(
                     run,

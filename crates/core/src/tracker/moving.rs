@@ -18,10 +18,8 @@ const DISPLACED_MAX: usize = 16 * POPULATE_MAX;
 const FILTER_RENEWAL: usize = 32;
 /// As it is after so many copies that it let through for nothing, while any range was unregistered.
 const MISLED_MAX: usize = 32;
-/// One in so many copies that come for registered memory without views ends the registration;
+/// One in so many copies that come for registered memory without views ends the registration.
 const IN_VAIN_MAX: usize = 64;
-/// one of input counts for so many, where its site rests for long.
-pub(super) const IN_VAIN_RESTS: usize = 4;
 
 impl<M: Memory> Tracker<M> {
     /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and

@@ -1,6 +1,6 @@
 //! The pool's free pages, by what is behind them.
 
-use super::{NOBODY, Tracker};
+use super::Tracker;
 use crate::extents::Extent;
 use crate::memory::Memory;
 use uncopy_counters::add;
@@ -175,7 +175,6 @@ impl<M: Memory> Tracker<M> {
                 self.control.tell(run.site, Event::Dropped { pages: run.pages });
                 add(&self.counters.dropped_pages, run.pages as u64);
             } else {
-                self.control.tell(NOBODY, Event::PageWork);
                 add(&self.counters.retired_pages, run.pages as u64);
             }
             self.backing.pool.vacate(run.page, run.pages);
@@ -206,7 +205,6 @@ impl<M: Memory> Tracker<M> {
         if self.backing.pool.ready_pages() <= 2 * READY_PAGES {
             return;
         }
-        self.control.tell(NOBODY, Event::PageWork);
         while self.backing.pool.ready_pages() > READY_PAGES {
             if let Some((page, pages)) = self.backing.pool.recent.take_any() {
                 self.backing.pool.ready.give(page, pages);

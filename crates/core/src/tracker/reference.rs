@@ -76,8 +76,6 @@ impl<M: Memory> Tracker<M> {
                 return false;
             }
             let id = self.extents.create_foreign(region, span, self.clock);
-            // (What becomes of it, a copy was saved.)
-            self.extents.get_mut(id).useful = true;
             plan.pins.push(id);
         }
         true

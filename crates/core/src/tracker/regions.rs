@@ -101,7 +101,7 @@ impl<M: Memory> Tracker<M> {
                 };
                 let e = *self.extents.get(id);
                 let h = self.extents.get_mut(home);
-                (h.filled, h.useful, h.used) = (e.filled, e.useful, e.used);
+                (h.filled, h.used) = (e.filled, e.used);
                 self.extents.hold(id);
                 plan.moves.push((id, home));
                 plan.copies.push(Copy {

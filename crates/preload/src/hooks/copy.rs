@@ -206,19 +206,11 @@ unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usiz
         if n >= ADOPT_MIN {
             PROCESS.space.repeats.changed(dst as usize, n);
         }
-        // What it costs where its site rests is what eliding it would save.
-        let started = match done {
-            Done::Rests(left) => {
-                let (to, from) = (dst as usize, src as usize);
-                PROCESS.space.rests(left, Deed::Copy { to, from, len: n, caller, input: true })
-            }
-            _ => None,
-        };
-        let dst = real::copy_bytes(dst.cast(), src.cast(), n);
-        if let Some(lap) = started {
-            PROCESS.space.timed(caller, n, lap.taken());
+        if done == Done::Rests {
+            let (to, from) = (dst as usize, src as usize);
+            PROCESS.space.rests(Deed::Copy { to, from, len: n, caller, input: true });
         }
-        dst.cast()
+        real::copy_bytes(dst.cast(), src.cast(), n).cast()
     }
 }
 
@@ -236,8 +228,8 @@ unsafe extern "C" fn large_end(
 enum Done {
     /// The copy was done as views.
     Elided,
-    /// It is to be executed: of input, untracked, and its site rests, as [`Pauses::left`] says.
-    Rests(u32),
+    /// It is to be executed: of input, untracked, and its site rests.
+    Rests,
     /// It is to be executed.
     Not,
 }
@@ -254,9 +246,8 @@ unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> Done {
         if !input {
             return Done::Not;
         }
-        let left = PROCESS.space.pauses().left(caller, n);
-        if left > 0 {
-            return Done::Rests(left);
+        if PROCESS.space.pauses().rests_copies(caller, n) {
+            return Done::Rests;
         }
     }
     // SAFETY: the caller's promise.

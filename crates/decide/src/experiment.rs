@@ -1,0 +1,393 @@
+//! Whether a program needs less time if *none* of its call sites elides, whatever their accounts say: tried out.
+//!
+//! Prices are of a loop, and elision changes what no event shows: what lies in the caches, when a peer is woken, how long our own code takes
+//! where it is not in the cache. So the program itself is measured. Stretches in which accounts decide and stretches in which no
+//! copy is elided take turns, and what counts is the processor time for the bytes that its large copies were to move,
+//! which are the same either way.
+
+use crate::backoff::Backoff;
+use crate::controller::Times;
+
+/// Least time in ns between experiments, and until the first: what is seen meanwhile says whether there is anything to find out.
+const WAIT: u64 = 50_000_000;
+/// Time that buffers get, before a stretch is measured, to be unmapped or made ordinary again,
+const SETTLE: u64 = 25_000_000;
+/// and time that is measured then. (Processor time; of many threads one processor's at most.)
+const MEASURE: u64 = 30_000_000;
+/// From so much on a stretch ends that takes 1.3 times as long as the one before it.
+const GLANCE: u64 = 5_000_000;
+const HOPELESS: u64 = 1300;
+/// Stretches of what is tried, each between two of what is in force.
+const PAIRS: usize = 4;
+const STRETCHES: usize = 2 * PAIRS + 1;
+/// It has won if it took less in each pair (one slow stretch, which is part of two, is not to decide), and so many thousandths of the
+/// other's time on the average.
+const BETTER: u64 = 985;
+/// First rest after one was lost, in ns.
+const REST: u64 = 2_000_000_000;
+
+/// What has happened so far, all counted from some beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Processor time of the process, and time that has passed.
+    pub times: Times,
+    /// Bytes that large copies were to move, elided or not.
+    pub copied: u64,
+    /// Bytes that were elided for sites that are tried.
+    pub elided: u64,
+}
+
+impl Progress {
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            times: Times {
+                cpu: self.times.cpu.saturating_sub(earlier.times.cpu),
+                wall: self.times.wall.saturating_sub(earlier.times.wall),
+            },
+            copied: self.copied.saturating_sub(earlier.copied),
+            elided: self.elided.saturating_sub(earlier.elided),
+        }
+    }
+
+    /// Time in ns that buffers have had to come round in.
+    fn time(self) -> u64 {
+        self.times.cpu.min(self.times.wall)
+    }
+
+    /// Processor time in ns for 1 MB; `None`: nothing was copied.
+    fn price(self) -> Option<u64> {
+        self.times.cpu.saturating_mul(1 << 20).checked_div(self.copied)
+    }
+}
+
+/// What an experiment came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether what was tried is done from now on.
+    pub won: bool,
+    /// Processor time for a copied MB where sites elided, as their accounts said, in ns;
+    pub eliding: u64,
+    /// where none did.
+    pub copying: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing is tried for so long.
+    Waiting(u64),
+    /// The stretch of this number; even ones are as it was before, odd ones are what is tried.
+    Trying(usize),
+}
+
+/// The experiments of one program.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Whether accounts decide, but while the other way is tried.
+    elides: bool,
+    phase: Phase,
+    /// When that began; of a stretch that is settled, when its measuring did.
+    since: Progress,
+    /// Whether what was done before is undone.
+    settled: bool,
+    /// What 1 MB took in each stretch.
+    prices: [u64; STRETCHES],
+    backoff: Backoff,
+}
+
+impl Default for Experiment {
+    fn default() -> Self {
+        Self {
+            elides: true,
+            phase: Phase::Waiting(WAIT),
+            since: Progress::default(),
+            settled: true,
+            prices: [0; STRETCHES],
+            backoff: Backoff::new(),
+        }
+    }
+}
+
+impl Experiment {
+    /// Whether accounts decide just now; else no site elides.
+    pub fn elides(&self) -> bool {
+        match self.phase {
+            Phase::Trying(stretch) => self.elides == stretch.is_multiple_of(2),
+            Phase::Waiting(_) => self.elides,
+        }
+    }
+
+    /// Whether what happens just now is an account's own doing.
+    pub fn counts(&self) -> bool {
+        self.elides() && self.settled
+    }
+
+    /// The time is not known any more: nothing can be compared.
+    pub fn give_up(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Looks at how far the program has come. Returns what an experiment came to that ends with this.
+    pub fn look(&mut self, now: Progress) -> Option<Outcome> {
+        if now.times.cpu < self.since.times.cpu {
+            // (A forked child's processor time begins anew.)
+            self.enter(Phase::Waiting(WAIT), now);
+            return None;
+        }
+        let did = now.since(self.since);
+        if !self.settled {
+            if did.time() >= SETTLE {
+                (self.settled, self.since) = (true, now);
+            }
+            return None;
+        }
+        match self.phase {
+            Phase::Trying(stretch) => self.measure(stretch, did, now),
+            Phase::Waiting(time) => {
+                if did.time() >= time {
+                    // (What nobody has elided makes no difference.)
+                    let tells = if self.elides { did.elided > 0 } else { did.copied > 0 };
+                    let next = if tells { Phase::Trying(0) } else { Phase::Waiting(WAIT) };
+                    (self.phase, self.since) = (next, now);
+                }
+                None
+            }
+        }
+    }
+
+    fn measure(&mut self, stretch: usize, did: Progress, now: Progress) -> Option<Outcome> {
+        let its_own = !stretch.is_multiple_of(2);
+        let price = did.price();
+        if its_own && did.time() >= GLANCE {
+            let hopeless = self.prices[stretch - 1].saturating_mul(HOPELESS) / 1000;
+            if price.is_none_or(|p| p > hopeless) {
+                self.prices[stretch] = price.unwrap_or(u64::MAX);
+                return Some(self.end(stretch, now));
+            }
+        }
+        if did.time() < MEASURE {
+            return None;
+        }
+        let Some(price) = price else { return Some(self.end(0, now)) };
+        self.prices[stretch] = price;
+        // (Who took no less in any pair cannot win any more.)
+        let lost = !its_own && stretch > 0 && self.ratio(stretch / 2 - 1) >= 1000;
+        if lost || stretch + 1 == STRETCHES {
+            return Some(self.end(stretch, now));
+        }
+        self.enter(Phase::Trying(stretch + 1), now);
+        None
+    }
+
+    /// What was tried took in one pair, in thousandths of the stretches before and after it.
+    fn ratio(&self, pair: usize) -> u64 {
+        let p = &self.prices[2 * pair..];
+        p[1].saturating_mul(2000).checked_div(p[0].saturating_add(p[2])).unwrap_or(u64::MAX)
+    }
+
+    fn is_better(&self) -> bool {
+        let ratios: [u64; PAIRS] = core::array::from_fn(|pair| self.ratio(pair));
+        ratios.iter().all(|r| *r < 1000) && ratios.iter().sum::<u64>() < BETTER * PAIRS as u64
+    }
+
+    /// It ends with the stretch of this number.
+    fn end(&mut self, last: usize, now: Progress) -> Outcome {
+        let mean = |first: usize| {
+            let of = self.prices[..=last].iter().skip(first).step_by(2);
+            of.clone().fold(0, |sum: u64, p| sum.saturating_add(*p)) / of.count().max(1) as u64
+        };
+        let (before, tried) = (mean(0), mean(1));
+        let [eliding, copying] = if self.elides { [before, tried] } else { [tried, before] };
+        let won = last + 1 == STRETCHES && self.is_better();
+        if won {
+            self.elides = !self.elides;
+            self.backoff.forgive();
+        }
+        let rest = self.backoff.rest(REST);
+        self.enter(Phase::Waiting(rest), now);
+        Outcome { won, eliding, copying }
+    }
+
+    fn enter(&mut self, phase: Phase, now: Progress) {
+        (self.phase, self.settled, self.since) = (phase, false, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A program that makes copies of 1 MB.
+    #[derive(Default)]
+    struct Program {
+        experiment: Experiment,
+        at: Progress,
+        outcomes: Vec<Outcome>,
+        /// Processor time in which none elided, and accounts decided.
+        spent: [u64; 2],
+        /// Whether accounts elide nothing.
+        rests: bool,
+    }
+
+    impl Program {
+        /// Runs for `time` ns; each MB takes what `price` says where sites elide, or none does.
+        fn run(&mut self, time: u64, mut price: impl FnMut(bool) -> u64) -> &mut Self {
+            let end = self.at.times.wall + time;
+            while self.at.times.wall < end {
+                let elides = self.experiment.elides();
+                let took = price(elides);
+                self.at.times.cpu += took;
+                self.at.times.wall += took;
+                self.at.copied += MB;
+                self.at.elided += if elides && !self.rests { MB } else { 0 };
+                self.spent[usize::from(elides)] += took;
+                self.outcomes.extend(self.experiment.look(self.at));
+            }
+            self
+        }
+
+        fn until_first_outcome(mut self, mut price: impl FnMut(bool) -> u64) -> Outcome {
+            while self.outcomes.is_empty() {
+                self.run(SECOND / 10, &mut price);
+            }
+            self.outcomes[0]
+        }
+    }
+
+    /// What 1 MB takes where sites elide, and where none does.
+    fn takes(eliding: u64, copying: u64) -> impl Fn(bool) -> u64 {
+        move |elides| if elides { eliding } else { copying }
+    }
+
+    /// The same on a machine where each 10 ms take up to a fifth more or less.
+    fn noisy(seed: u64, price: impl Fn(bool) -> u64) -> impl FnMut(bool) -> u64 {
+        let (mut state, mut left, mut percent) = (seed * 2 + 1, 0, 100);
+        move |elides| {
+            let price = price(elides);
+            if left == 0 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (left, percent) = (10_000_000 / price, 80 + (state >> 33) % 41);
+            }
+            left -= 1;
+            price * percent / 100
+        }
+    }
+
+    /// The same on a machine where one stretch in ten or so is three times slower.
+    fn interrupted(seed: u64, price: impl Fn(bool) -> u64) -> impl FnMut(bool) -> u64 {
+        let (mut state, mut left, mut slow) = (seed * 2 + 1, 0, 1);
+        move |elides| {
+            if left == 0 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                slow = if (state >> 33) % 10 == 0 { 3 } else { 1 };
+                left = (SETTLE + MEASURE) / price(elides);
+            }
+            left -= 1;
+            price(elides) * slow
+        }
+    }
+
+    #[test]
+    fn none_elides_where_that_takes_less_time_until_the_accounts_do_again() {
+        let mut p = Program::default();
+        p.run(10 * SECOND, takes(140_000, 120_000));
+        assert!(p.outcomes[0].won);
+        assert_eq!((p.outcomes[0].eliding, p.outcomes[0].copying), (140_000, 120_000));
+        assert!(!p.experiment.elides && p.spent[0] > 8 * SECOND, "{:?}", p.spent);
+        p.run(60 * SECOND, takes(100_000, 120_000));
+        assert!(p.experiment.elides);
+    }
+
+    #[test]
+    fn where_it_takes_more_time_it_is_tried_shortly_and_ever_more_rarely() {
+        for copying in [103_000, 200_000] {
+            let mut p = Program::default();
+            p.run(60 * SECOND, takes(100_000, copying));
+            assert!(p.outcomes.iter().all(|o| !o.won));
+            assert!((3..=5).contains(&p.outcomes.len()), "{:?}", p.outcomes);
+            assert!(p.spent[0] < SECOND / 3, "{:?}", p.spent);
+        }
+    }
+
+    #[test]
+    fn on_a_noisy_machine_a_gain_is_found_and_a_loss_or_nothing_hardly_ever_taken_for_one() {
+        let found = |its: u64| {
+            let first =
+                |seed| Program::default().until_first_outcome(noisy(seed, takes(140_000, its)));
+            (0..200).filter(|seed| first(*seed).won).count()
+        };
+        let (gain, nothing, loss) = (found(115_000), found(140_000), found(150_000));
+        assert!(gain > 150 && nothing < 30 && loss < 5, "{gain}, {nothing}, {loss} of 200");
+    }
+
+    #[test]
+    fn a_loss_is_hardly_ever_taken_for_a_gain_where_single_stretches_are_slow() {
+        let first = |seed| {
+            Program::default().until_first_outcome(interrupted(seed, takes(140_000, 147_000)))
+        };
+        let won = (0..200).filter(|seed| first(*seed).won).count();
+        assert!(won < 8, "{won} of 200");
+    }
+
+    #[test]
+    fn what_was_tried_is_undone_before_the_next_wait_begins() {
+        let mut p = Program::default();
+        while p.outcomes.is_empty() {
+            p.run(1_000_000, takes(140_000, 250_000));
+        }
+        assert!(p.experiment.elides() && !p.experiment.counts());
+        p.run(SETTLE + 1_000_000, takes(140_000, 250_000));
+        assert!(p.experiment.counts());
+    }
+
+    #[test]
+    fn nothing_is_tried_where_nothing_is_elided() {
+        let mut p = Program { rests: true, ..Program::default() };
+        p.run(10 * SECOND, takes(1_000_000, 900_000));
+        assert_eq!((p.outcomes.len(), p.spent[0]), (0, 0));
+    }
+
+    #[test]
+    fn a_program_that_gets_slower_and_slower_is_compared_with_its_neighbours_in_time() {
+        // (Each stretch takes more than the one before, whoever has it.)
+        let mut drift = 100_000;
+        let outcome = Program::default().until_first_outcome(|elides| {
+            drift += 2;
+            drift * if elides { 100 } else { 85 } / 100
+        });
+        assert!(outcome.won);
+    }
+
+    #[test]
+    fn of_many_threads_each_stretch_is_as_long_as_for_one() {
+        let mut p = Program::default();
+        // (Two others compute.)
+        let step = |p: &mut Program| {
+            p.run(1_000_000, takes(140_000, 120_000));
+            p.at.times.cpu += 2_000_000;
+        };
+        while p.experiment.elides() {
+            step(&mut p);
+        }
+        let began = p.at.times.wall;
+        while !p.experiment.elides() {
+            step(&mut p);
+        }
+        assert!(p.at.times.wall - began >= SETTLE + GLANCE);
+    }
+
+    #[test]
+    fn a_child_whose_time_begins_anew_goes_on_as_its_parent_did_between_experiments() {
+        let mut p = Program::default();
+        while p.experiment.elides() {
+            p.run(1_000_000, takes(140_000, 120_000));
+        }
+        p.at.times.cpu = 5;
+        p.run(1_000_000, takes(140_000, 120_000));
+        assert!(p.experiment.elides());
+        p.run(2 * SECOND, takes(140_000, 120_000));
+        assert!(!p.experiment.elides);
+    }
+}

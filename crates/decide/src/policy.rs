@@ -1,0 +1,270 @@
+//! The controller: an account for each call site, and one experiment for all of them.
+//!
+//! An account is of a call site and size class, in nanoseconds: elided bytes earn what copying them would have cost; keeping the books,
+//! page-table calls, faults, and the detours of input and output through extents pay. A site whose credit is used up is left alone, for
+//! longer each time ([`Backoff`]). Prices are [`Costs`]: what they do not tell, an experiment finds out ([`crate::experiment`]).
+//!
+use crate::backoff::Backoff;
+use crate::controller::{Controller, Times};
+use crate::costs::Costs;
+use crate::event::{Act, Event};
+use crate::experiment::{Experiment, Outcome, Progress};
+use crate::pauses::Pauses;
+use crate::records::{RECORDS, Record, Records, UNTRIED, bump};
+use crate::site::{SiteId, class, hash, key, slot};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What a site begins with, and most credit that it can hold, in ns: what it may invest in registering and moving its buffers before
+/// they come round again, or waste after its program has turned bad.
+pub const CREDIT: i64 = 4_000_000;
+/// After a rest it has what so many of its copies cost, and a quarter of that at most: it has not earned its way out.
+const AGAIN: i64 = 128;
+/// Copies that a first rest is long.
+const REST: u64 = 256;
+/// Faults weigh more than they cost: they are a sign of what is to come, not an investment.
+const FAULT_WEIGHT: i64 = 4;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Site {
+    key: usize,
+    credit: i64,
+    backoff: Backoff,
+    record: u16,
+    /// It sends by reference, or its copies are not made by the processor: experiments are not its concern.
+    untried: bool,
+}
+
+const SITES: usize = 2048;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Policy {
+    sites: Box<[Site]>,
+    pauses: &'static Pauses,
+    records: &'static Records,
+    recorded: u16,
+    experiment: Experiment,
+    /// What the program's large copies have come to, for which the time is waited for.
+    copied: u64,
+    /// Bytes that were elided for sites that are tried.
+    elided: u64,
+    /// Faults are answered on the core that took them.
+    near: bool,
+    /// What is charged.
+    costs: Costs,
+    /// Smallest copy that is considered, in bytes.
+    threshold: usize,
+    /// Whether sites are ever left alone.
+    backoff: bool,
+}
+
+impl Policy {
+    /// Every site free to elide copies of `threshold` bytes and more.
+    pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
+        static NOBODYS: Records = Records::new();
+        Self {
+            sites: vec![Site::default(); SITES].into_boxed_slice(),
+            pauses,
+            records: &NOBODYS,
+            recorded: 0,
+            experiment: Experiment::default(),
+            copied: 0,
+            elided: 0,
+            near: false,
+            costs,
+            threshold,
+            backoff,
+        }
+    }
+
+    /// Writes down in `records` what is done for each call site.
+    #[must_use]
+    pub fn recording(mut self, records: &'static Records) -> Self {
+        self.records = records;
+        self
+    }
+
+    /// Smallest copy that is considered, in bytes.
+    #[inline]
+    pub fn threshold(&self) -> usize {
+        self.threshold
+    }
+
+    /// The place of `site` in [`Pauses`].
+    #[inline]
+    fn slot(&self, site: SiteId) -> usize {
+        slot(self.sites[site as usize].key)
+    }
+
+    #[inline]
+    fn record(&self, site: SiteId) -> &'static Record {
+        &self.records.0[self.sites[site as usize].record as usize % RECORDS]
+    }
+
+    /// A record for the account of `key`, while there are any.
+    #[cold]
+    fn open_record(&mut self, key: usize) -> u16 {
+        if self.recorded as usize + 1 >= RECORDS {
+            return 0;
+        }
+        self.recorded += 1;
+        let r = &self.records.0[self.recorded as usize];
+        r.key.store(key as u64, Relaxed);
+        r.credit.store(CREDIT, Relaxed);
+        r.pause.store(slot(key) as u32, Relaxed);
+        self.recorded
+    }
+
+    /// Whether experiments are about `site`: never about nobody's, which is that of kept files too.
+    #[inline]
+    fn is_tried(&self, site: SiteId) -> bool {
+        site > 0 && !self.sites[site as usize].untried
+    }
+
+    fn never_try(&mut self, site: SiteId) {
+        let s = &mut self.sites[site as usize];
+        if !s.untried && s.record > 0 {
+            self.records.0[s.record as usize].pause.fetch_or(UNTRIED, Relaxed);
+        }
+        s.untried = true;
+    }
+
+    #[inline]
+    fn none_elides(&self, site: SiteId) -> bool {
+        self.pauses.none_elides() && self.is_tried(site)
+    }
+
+    /// Whether `site` may do something about `len` bytes; counts down its rest.
+    #[inline]
+    fn allows(&self, site: SiteId, len: usize) -> bool {
+        len >= self.threshold
+            && !self.none_elides(site)
+            && self.pauses.count_down(self.slot(site)) == 0
+    }
+
+    /// Whether `site` is left alone at present.
+    #[inline]
+    fn rests(&self, site: SiteId) -> bool {
+        self.none_elides(site) || self.pauses.peek(self.slot(site)) > 0
+    }
+
+    /// `site` has earned so many ns, or lost them. (While it rests that is what it did before; and what an experiment does is no site's own.)
+    #[inline]
+    fn book(&mut self, site: SiteId, ns: i64) {
+        let counts = !self.is_tried(site) || self.experiment.counts();
+        if site == 0 || !self.backoff || !counts || self.rests(site) {
+            return;
+        }
+        let s = &mut self.sites[site as usize];
+        s.credit += ns;
+        if s.credit >= CREDIT {
+            s.credit = CREDIT;
+            s.backoff.forgive();
+        }
+        if s.credit < 0 {
+            self.rest(site);
+        }
+        let s = &self.sites[site as usize];
+        self.records.0[s.record as usize % RECORDS].credit.store(s.credit, Relaxed);
+    }
+
+    fn write_down(&mut self, site: SiteId, what: Event) {
+        let r = self.record(site);
+        match what {
+            Event::ElidedAgain { bytes } | Event::Elided { bytes } | Event::Lent { bytes, .. } => {
+                bump(&r.elided, 1);
+                bump(&r.elided_bytes, bytes as u64);
+                self.elided += if self.is_tried(site) { bytes as u64 } else { 0 };
+            }
+            Event::Fault { pages } => {
+                bump(&r.faults, 1);
+                bump(&r.touched_pages, pages as u64);
+            }
+            Event::Reused => bump(&r.faults, 1),
+            _ => {}
+        }
+    }
+
+    /// `site` is left alone, for longer than the last time.
+    #[cold]
+    fn rest(&mut self, site: SiteId) {
+        let key = self.sites[site as usize].key;
+        let again = (AGAIN << class(key)).saturating_mul(self.costs.copy_mb) >> 20;
+        let s = &mut self.sites[site as usize];
+        s.credit = again.min(CREDIT / 4);
+        let copies = s.backoff.rest(REST);
+        self.pauses.left[slot(key)].store(copies as u32, Relaxed);
+        bump(&self.record(site).paused, copies);
+    }
+}
+
+impl Controller for Policy {
+    /// Sites share an account when the table is full.
+    #[inline]
+    fn site(&mut self, caller: usize, len: usize) -> SiteId {
+        let key = key(caller, len);
+        let hash = hash(key);
+        for probe in 0..8 {
+            let i = (hash + probe) % (SITES - 1) + 1;
+            if self.sites[i].key == 0 {
+                let record = self.open_record(key);
+                self.sites[i] = Site { key, credit: CREDIT, record, ..Site::default() };
+            }
+            if self.sites[i].key == key {
+                return i as SiteId;
+            }
+        }
+        (hash % (SITES - 1) + 1) as SiteId
+    }
+
+    #[inline]
+    fn act(&mut self, site: SiteId, what: Act) -> bool {
+        match what {
+            Act::Elide(len) => self.allows(site, len),
+            Act::ElideAgain(len) => len >= self.threshold && !self.rests(site),
+            Act::ByReference { bytes } => bytes >= self.costs.lend_from(),
+            Act::Lend(len) => {
+                self.never_try(site);
+                self.allows(site, len)
+            }
+            Act::GiveBack => self.rests(site),
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, site: SiteId, what: Event) -> bool {
+        match what {
+            Event::Missed(why) => self.record(site).missed(why),
+            Event::NeverTried => self.never_try(site),
+            Event::AnswersNear(near) => self.near = near,
+            // (Where no site is ever left alone there is nothing to find out.)
+            Event::Copied { total } => {
+                self.copied = total;
+                return self.backoff;
+            }
+            _ => {
+                self.write_down(site, what);
+                let cost = self.costs.of(what, self.near);
+                let touched = matches!(what, Event::Fault { .. } | Event::Reused);
+                self.book(site, if touched { -FAULT_WEIGHT * cost } else { -cost });
+            }
+        }
+        false
+    }
+
+    fn time(&mut self, now: Option<Times>) -> Option<Outcome> {
+        let mut outcome = None;
+        match now {
+            Some(times) => {
+                let (copied, elided) = (self.copied, self.elided);
+                outcome = self.experiment.look(Progress { times, copied, elided });
+            }
+            None => self.experiment.give_up(),
+        }
+        self.pauses.none_elides.store(u32::from(!self.experiment.elides()), Relaxed);
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests;
