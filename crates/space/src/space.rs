@@ -16,7 +16,7 @@ use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::Tracker;
 use uncopy_counters::Counters;
 use uncopy_decide::{Choice, Costs, Pauses, Times};
-use uncopy_kernel::clock::Clock;
+use uncopy_kernel::clock;
 use uncopy_kernel::ids::Ids;
 use uncopy_kernel::made::Made;
 use uncopy_kernel::own_process::OwnProcess;
@@ -42,7 +42,6 @@ pub struct Space {
     /// Whether this is the process that all of it is of.
     pub own: OwnProcess,
     pub(crate) inner: Made<Inner>,
-    pub(crate) clock: Clock,
     /// Bytes that the program has copied.
     pub(crate) copied: AtomicU64,
     /// Whether somebody records what happens.
@@ -124,7 +123,6 @@ impl Space {
             gate: Gate::new(),
             own: OwnProcess::new(),
             inner: Made::new(),
-            clock: Clock::new(),
             copied: AtomicU64::new(0),
             recording: AtomicBool::new(false),
             hull: Hull::new(),
@@ -180,7 +178,7 @@ impl Space {
 
     /// Processor time of this process, and time; `None`: nothing is timed here, or not any more.
     pub fn times(&'static self) -> Option<Times> {
-        let (cpu, wall) = self.running().then_some(&self.clock)?.times()?;
+        let (cpu, wall) = self.running().then(clock::times)??;
         Some(Times { cpu, wall })
     }
 

@@ -250,7 +250,7 @@ pub mod tests {
     pub fn program(pid: u32, elided_bytes: u64) -> Program {
         let counters = Snapshot { elided_bytes, elided_copies: 1, ..Snapshot::default() };
         let command = format!("program-{pid}");
-        Program { pid, command, start_time: 0, counters, sites: Vec::new() }
+        Program { pid, command, start_time: 0, counters, none_elides: false, sites: Vec::new() }
     }
 
     fn order(state: &State) -> Vec<u32> {
