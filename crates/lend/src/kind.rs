@@ -122,10 +122,10 @@ mod tests {
             unsafe { libc::setsockopt(fd, libc::SOL_TCP, libc::TCP_CONGESTION, at, len) == 0 }
         };
         assert!(controlled_by("reno"));
-        assert_eq!(takes_pages(fd), Some(Kind::Tcp));
+        assert_eq!(Sockets::new().takes_pages(fd), Some(Kind::Tcp));
         // (A kernel may have no BBR.)
         if controlled_by("bbr") {
-            assert_eq!(takes_pages(fd), None);
+            assert_eq!(Sockets::new().takes_pages(fd), None);
         }
     }
 }
