@@ -94,7 +94,7 @@ impl Lending {
         self.sockets.kind(fd)
     }
 
-    /// Before the program listens with `fd`: see [`crate::pacing`].
+    /// Before the program listens with `fd`: see `pacing.rs`.
     pub fn before_listen(&self, fd: i32) {
         self.sockets.pacing.before_listen(fd);
     }
