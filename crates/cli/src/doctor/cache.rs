@@ -11,7 +11,7 @@ use super::machine::Machine;
 use crate::Outcome;
 
 /// First line of the file; another number is another form.
-const FORM: &str = "uncopy costs 3";
+const FORM: &str = "uncopy costs 4";
 
 /// Where the costs of this machine are kept for this user.
 pub fn path() -> Option<PathBuf> {
