@@ -38,7 +38,7 @@ fn measured_costs_are_handed_on_until_they_are_forgotten_or_anothers() {
     assert_eq!(report["costs"], report["in_use"]);
     assert_eq!(report["can_elide"], true);
     let costs = report["costs"].as_object().unwrap();
-    assert_eq!(costs.len(), 19);
+    assert_eq!(costs.len(), 18);
     let (text, said) = handed_on(cache);
     assert_eq!(said, "");
     for (name, ns) in costs {
