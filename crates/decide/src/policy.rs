@@ -46,8 +46,10 @@ pub struct Policy {
     experiment: Experiment,
     /// What the program's large copies have come to, for which the time is waited for.
     copied: u64,
-    /// Bytes that were elided for sites that are tried.
+    /// Bytes that were elided for sites that are tried,
     elided: u64,
+    /// and what that has saved by their accounts, in ns.
+    saved: i64,
     /// Faults are answered on the core that took them.
     near: bool,
     /// What is charged.
@@ -70,6 +72,7 @@ impl Policy {
             experiment: Experiment::default(),
             copied: 0,
             elided: 0,
+            saved: 0,
             near: false,
             costs,
             threshold,
@@ -152,6 +155,9 @@ impl Policy {
     #[inline]
     fn book(&mut self, site: SiteId, ns: i64) {
         let counts = !self.is_tried(site) || self.experiment.counts();
+        if self.is_tried(site) && counts {
+            self.saved += ns;
+        }
         if site == 0 || !self.backoff || !counts || self.rests(site) {
             return;
         }
@@ -256,8 +262,8 @@ impl Controller for Policy {
         let mut outcome = None;
         match now {
             Some(times) => {
-                let (copied, elided) = (self.copied, self.elided);
-                outcome = self.experiment.look(Progress { times, copied, elided });
+                let (copied, elided, saved) = (self.copied, self.elided, self.saved);
+                outcome = self.experiment.look(Progress { times, copied, elided, saved });
             }
             None => self.experiment.give_up(),
         }
