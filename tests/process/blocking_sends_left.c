@@ -77,7 +77,7 @@ static void empty(void) {
 static void renew(int way) {
     if (out) close(out), close(in);
     if (way == 0) {
-        tcp_pair(&out, &in, NULL);
+        tcp_pair(&out, &in, "reno");
     } else {
         int s[2];
         MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);

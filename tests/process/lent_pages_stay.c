@@ -22,7 +22,8 @@ struct channel {
 };
 
 /* The record's frame: number and size, the value, an end mark. */
-static void tcp(struct channel *c) { tcp_pair(&c->out, &c->in, NULL); }
+/* (What BBR does to it: connections_that_are_not_paced.) */
+static void tcp(struct channel *c) { tcp_pair(&c->out, &c->in, "reno"); }
 
 static void renew(int k) {
     number[k] = next++;

@@ -62,7 +62,7 @@ static size_t waiting_connection(int *out, int *in) {
     int one = 1, room = 4 << 20;
     size_t filled = 0;
     long r;
-    tcp_pair(out, in, NULL);
+    tcp_pair(out, in, "reno");
     setsockopt(*out, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     MUST(setsockopt(*out, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one) == 0);
     while (filled < 3u << 20 && (r = raw(SYS_sendto, *out, (long)junk, sizeof junk, MSG_DONTWAIT, 0, 0)) > 0) filled += (size_t)r;

@@ -14,7 +14,8 @@ static volatile sig_atomic_t pipes, alarms;
 static void on_pipe(int s) { (void)s, pipes++; }
 static void on_alarm(int s) { (void)s, alarms++; }
 
-static void tcp(int *out, int *in) { tcp_pair(out, in, NULL); }
+/* (What BBR does to it: connections_that_are_not_paced.) */
+static void tcp(int *out, int *in) { tcp_pair(out, in, "reno"); }
 static void local(int *out, int *in) {
     int s[2];
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);
