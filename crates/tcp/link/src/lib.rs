@@ -9,7 +9,7 @@
 //! | [`frame`] | addresses, and the mark of a frame |
 //! | [`linux`] | a host that is Linux |
 //! | [`core`] | a host that is uncopy's TCP |
-//! | [`run`] | all of it for some seconds, and what each flow got |
+//! | [`mod@run`] | all of it for some seconds, and what each flow got |
 
 pub mod core;
 pub mod frame;
