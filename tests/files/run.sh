@@ -62,7 +62,7 @@ kept=$(count leases) broken=$(count lease_breaks)
 grep '^who' "$dir/kept.err" | sed 's/^/files: under uncopy, /'
 echo "files: $rounds changes (seed $seed): $kept leases, $broken broken, $(count kept_reads) reads from memory; answered within $(($(count lease_answer_ns_max) / 1000)) us"
 run plain changes $((rounds / 8)) "$seed"
-for rule in reopen:1/3 lease_held:1/9 refill:1/3 deliver:1/3 fstat:1/9 hear:1/2 all:1/40; do
+for rule in reopen:1/3 lease_held:1/9 refill:1/3 deliver:1/3 fstat:1/9 hear:1/2 close_range:1/2 all:1/40; do
     UNCOPY_INJECT="$rule,seed=$seed" run kept changes $((rounds / 8)) "$seed"
 done
 echo "files: every byte right"

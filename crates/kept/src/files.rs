@@ -201,7 +201,9 @@ impl Files {
 
     /// No file is kept from here on: leases are given up, and their thread has ended.
     pub fn stop(&self) {
-        if self.shelf().forbid() {
+        self.shelf().forbid();
+        // (Also of a thread that ended by itself: it may not be gone yet.)
+        if self.shelf().space().is_some() {
             self.leases.stop();
             self.leave_region();
         }

@@ -120,9 +120,10 @@ impl Leases {
         let Some(space) = self.shelf.space() else { return };
         let fds = own_descriptors(space);
         let mut keeper = Keeper { leases: self, space, held: [const { None }; FILES], fds };
-        let usable = keeper.fds.is_some();
-        if !usable {
-            // What is wanted goes again; nobody has used its memory.
+        if keeper.fds.is_none() {
+            // What is wanted goes again; nobody has used its memory. And the thread ends: the table that it was left with may hold the
+            // program's files open.
+            self.shelf.forbid();
             self.shelf.with(|s| s.leave_all());
         }
         self.state.store(RUNS, Ordering::Release);
