@@ -215,7 +215,8 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         _ => Asked::Ours,
     };
     let took = || measure::near_copy(real::libcs_copy());
-    if let Some(vectors) = choice::choose(asked, took, Features::own) {
+    let vectors = choice::choose(asked, took, Features::own);
+    if let Some(vectors) = vectors {
         PROCESS.copies.take(vectors);
     }
     let tcp = values.get(TCP) != 0;
@@ -226,7 +227,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
     let replaceable = GLIBC_MALLOC.load(Ordering::Relaxed) || values.get(FOREIGN) != 0;
-    let twin = values.get(ALLOCATOR) != 0 && replaceable && PROCESS.twin().init();
+    let twin = values.get(ALLOCATOR) != 0 && replaceable && PROCESS.twin().init(vectors.is_some());
     // SAFETY: handlers that live as long as the process (the library is never unloaded).
     let heed_forks = || unsafe {
         signals::own();

@@ -1,6 +1,6 @@
 //! The twin allocator's memory: one reservation of address space, its book, the lock around it.
 //!
-//! Large blocks begin on a page of their own and are recycled as they are; see
+//! Large blocks have pages of their own, begin on one or a little before it, and are recycled as they are; see
 //! [`uncopy_arena`]. What the tracker knows of a block ends when it is freed, and its unmapped
 //! pages stay unmapped for the next input. What the program changed of a block's mapping (locked,
 //! protected, advised) ends with the block: such pages are mapped anew.
@@ -33,6 +33,11 @@ const STEP: usize = 16 << 20;
 const BLOCK_MIN: usize = 8 << 10;
 /// So are blocks of which more than this share would be lost to whole pages.
 const WASTE_SHARE: usize = 8;
+/// Where near copies are slow, blocks of so many bytes and more that are no whole pages
+const LED_MIN: usize = 64 << 10;
+/// begin so many bytes before a page: what lies there behind a header of up to 32 bytes is 32 bytes and more away from what the kernel puts
+/// first into a page, be that the bytes themselves, received, or a protocol's header that is sent before them.
+const LEAD: usize = 64;
 /// So are blocks of more than this share of the machine's memory, which is all that extents hold by default: the kernel refuses a
 /// mapping that exceeds the memory, but not a part of a reservation.
 const BLOCK_SHARE: usize = 8;
@@ -67,6 +72,8 @@ pub struct Blocks {
     largest: AtomicUsize,
     /// See [`Twin::close`].
     closed: AtomicBool,
+    /// Whether blocks begin [`LEAD`] bytes before a page.
+    leads: AtomicBool,
 }
 
 impl Blocks {
@@ -81,6 +88,7 @@ impl Blocks {
             from: AtomicUsize::new(0),
             largest: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            leads: AtomicBool::new(false),
         }
     }
 }
@@ -102,8 +110,9 @@ impl Twin {
 
 impl Twin {
     /// Reserves address space. Where that would count (RLIMIT_AS, RLIMIT_DATA, strict overcommit) the program's own allocator
-    /// serves everything, as before. Called once, before the program has threads.
-    pub fn init(self) -> bool {
+    /// serves everything, as before. `leads`: near copies are slow here, so blocks that have fringes anyway begin a little before a page.
+    /// Called once, before the program has threads.
+    pub fn init(self, leads: bool) -> bool {
         if limits::reserving_counts() {
             return false;
         }
@@ -139,6 +148,7 @@ impl Twin {
         self.blocks.base.store(base as usize, Relaxed);
         self.blocks.length.store(bytes, Relaxed);
         self.blocks.largest.store(memory / BLOCK_SHARE, Relaxed);
+        self.blocks.leads.store(leads, Relaxed);
         self.blocks.from.store(!BLOCK_MIN, Relaxed);
         true
     }
@@ -235,25 +245,37 @@ impl Twin {
 
     /// A block of `size` bytes. `None`: the program's own allocator should serve it.
     pub fn allocate(self, size: usize) -> Option<Given> {
-        self.hand_out(size, Arena::allocate)
+        self.hand_out(size, self.lead(size), Arena::allocate)
+    }
+
+    /// One that begins on a page.
+    pub fn allocate_aligned(self, size: usize) -> Option<Given> {
+        self.hand_out(size, 0, Arena::allocate)
+    }
+
+    /// How far into its first page a block of `size` bytes begins. (One of whole pages has no fringes; it stays so.)
+    fn lead(self, size: usize) -> usize {
+        let leads = self.blocks.leads.load(Relaxed);
+        if leads && size >= LED_MIN && !size.is_multiple_of(PAGE) { PAGE - LEAD } else { 0 }
     }
 
     /// A block that has grown to `size` bytes, with address space to grow further: out of the one at `from`, which is to be freed,
     /// if that lay here. `None`: the program's own allocator should serve it.
     pub fn allocate_grown(self, size: usize, from: usize) -> Option<Given> {
         let from = self.page_of(from).ok().filter(|_| self.owns(from));
-        self.hand_out(size, |arena, pages| arena.allocate_grown(pages, from))
+        self.hand_out(size, self.lead(size), |arena, pages| arena.allocate_grown(pages, from))
     }
 
     fn hand_out(
         self,
         size: usize,
+        lead: usize,
         take: impl FnOnce(&mut Arena, usize) -> Option<Run>,
     ) -> Option<Given> {
         if size > self.blocks.largest.load(Relaxed) {
             return None;
         }
-        let bytes = page_up(size);
+        let bytes = page_up(lead + size);
         if bytes - size > size / WASTE_SHARE {
             return None;
         }
@@ -267,7 +289,7 @@ impl Twin {
             Some(run)
         })?;
         add(&self.space.counters().twin_blocks, 1);
-        Some(Given { addr: self.address(run.page), zeros: run.fresh })
+        Some(Given { addr: self.address(run.page) + lead, zeros: run.fresh })
     }
 
     /// Bytes that the program may use of the block at `addr`.
@@ -276,7 +298,8 @@ impl Twin {
     /// Where no block begins.
     pub fn usable_size(self, addr: usize) -> Result<usize, NoBlock> {
         let page = self.page_of(addr)?;
-        self.with(|s| s.arena.block(page)).map(|b| b.used as usize * PAGE).ok_or(NoBlock)
+        let lead = addr % PAGE;
+        self.with(|s| s.arena.block(page)).map(|b| b.used as usize * PAGE - lead).ok_or(NoBlock)
     }
 
     /// Ends the block at `addr`: its views end, its pages are kept.
@@ -288,16 +311,17 @@ impl Twin {
         let mut viewed = None;
         let rest = self.with(|s| {
             let bytes = s.arena.block(page).ok_or(NoBlock)?.reserved as usize * PAGE;
-            if self.space.serving() && self.space.filter.perhaps_tracked(addr, bytes) {
-                viewed = Some(bytes);
+            let span = Span::sized(self.address(page), bytes);
+            if self.space.serving() && self.space.filter.perhaps_tracked(span.start, bytes) {
+                viewed = Some(span);
                 return Ok(Rest::Nothing);
             }
             self.end(s, page)
         })?;
         let rest = match viewed {
             // Its views end before anybody else can be given it, and without our lock.
-            Some(bytes) => {
-                self.space.freed(Span::sized(addr, bytes));
+            Some(span) => {
+                self.space.freed(span);
                 self.with(|s| self.end(s, page))?
             }
             None => rest,
@@ -317,7 +341,7 @@ impl Twin {
     /// Where no block begins.
     pub fn resize(self, addr: usize, size: usize) -> Result<bool, NoBlock> {
         let page = self.page_of(addr)?;
-        let bytes = page_up(size);
+        let bytes = page_up(addr % PAGE + size);
         if size < BLOCK_MIN || size > self.blocks.largest.load(Relaxed) {
             return Ok(false);
         }
@@ -400,7 +424,8 @@ impl Twin {
 
     fn page_of(self, addr: usize) -> Result<usize, NoBlock> {
         let offset = addr.wrapping_sub(self.blocks.base.load(Relaxed));
-        if offset.is_multiple_of(PAGE) { Ok(offset / PAGE) } else { Err(NoBlock) }
+        let leads = offset % PAGE == PAGE - LEAD && self.blocks.leads.load(Relaxed);
+        if leads || offset.is_multiple_of(PAGE) { Ok(offset / PAGE) } else { Err(NoBlock) }
     }
 
     fn with<R>(self, f: impl FnOnce(&mut State) -> R) -> R {
@@ -490,7 +515,7 @@ const fn table_bytes(pages: usize) -> usize {
 /// Memory that a block was given, for [`Twin::allocate`]'s caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
-    /// Its address, a page's.
+    /// Its address: a page's, or a little before one.
     pub addr: usize,
     /// Whether all of it reads as zeros.
     pub zeros: bool,

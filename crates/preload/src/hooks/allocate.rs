@@ -15,10 +15,19 @@ use uncopy_twin::Given;
 
 /// Alignment that malloc promises.
 const ALIGNED: usize = 16;
+/// Alignment that all of the twin allocator's blocks have.
+const LEAD_ALIGN: usize = 64;
 
 #[inline(never)]
 fn large(size: usize) -> *mut c_void {
     address(PROCESS.twin().allocate(size))
+}
+
+#[inline(never)]
+fn large_aligned(size: usize, align: usize) -> *mut c_void {
+    let aligned = align > LEAD_ALIGN;
+    let twin = PROCESS.twin();
+    address(if aligned { twin.allocate_aligned(size) } else { twin.allocate(size) })
 }
 
 fn grown(size: usize, from: *mut c_void) -> *mut c_void {
@@ -102,7 +111,7 @@ unsafe fn clear(block: Span) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
     if align <= PAGE && PROCESS.twin().wants(n) {
-        let p = large(n);
+        let p = large_aligned(n, align);
         if !p.is_null() {
             return p;
         }
@@ -118,7 +127,7 @@ pub unsafe extern "C" fn memalign(align: size_t, n: size_t) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void {
     if align <= PAGE && align.is_power_of_two() && PROCESS.twin().wants(n) {
-        let p = large(n);
+        let p = large_aligned(n, align);
         if !p.is_null() {
             return p;
         }
@@ -135,7 +144,7 @@ pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void 
 pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int {
     let plain = align <= PAGE && align.is_power_of_two() && align >= size_of::<usize>();
     if plain && PROCESS.twin().wants(n) {
-        let p = large(n);
+        let p = large_aligned(n, align);
         if !p.is_null() {
             // SAFETY: where the program wants the address.
             unsafe { *to = p };
