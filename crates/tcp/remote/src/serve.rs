@@ -136,12 +136,7 @@ impl Remote {
         let service = step("the lanes", Service::new(&config, wires.len(), room))?;
         let service = service.quiet(options.quiet).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
-        Ok(Self {
-            service: Arc::new(service),
-            routes,
-            wires,
-            stop: step("an eventfd", stop)?,
-        })
+        Ok(Self { service: Arc::new(service), routes, wires, stop: step("an eventfd", stop)? })
     }
 
     /// How many queues of the device it has.

@@ -160,7 +160,7 @@ impl Service {
             programs: HashMap::new(),
             last_program: 0,
             waiting: Waiting::default(),
-            regions: Regions::default(),
+            regions: Regions::new(),
             since: SystemTime::now(),
             listening: None,
             relays: Arc::default(),
@@ -332,6 +332,10 @@ impl Service {
             held.named().filter_map(|(slot, generation, name, since)| {
                 let place = (held.id, slot as u64);
                 let header = held.header(slot)?;
+                // (Its slot is given back when one is wanted.)
+                if held.is_closed(slot, &header) {
+                    return None;
+                }
                 Some(state::Flow::read(&header, held.programs, place, generation, name, since))
             })
         });
