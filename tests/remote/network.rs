@@ -204,12 +204,7 @@ impl Beside {
 
     /// Its next line.
     pub fn line(&mut self) -> Result<String, Stop> {
-        self.line_within(PATIENCE)
-    }
-
-    /// The same, if it comes in time.
-    pub fn line_within(&mut self, patience: Duration) -> Result<String, Stop> {
-        let line = self.lines.recv_timeout(patience);
+        let line = self.lines.recv_timeout(PATIENCE);
         line.map_err(|_| format!("process {} says nothing", self.child.id()).into())
     }
 
