@@ -258,7 +258,7 @@ impl Room {
             endpoint.leave();
         }
         match wants {
-            Wants::Nothing => return,
+            Wants::Nothing => {}
             Wants::Shutdown => {
                 let _ = endpoint.shutdown(id);
                 endpoint.leave();

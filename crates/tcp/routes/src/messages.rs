@@ -36,17 +36,17 @@ pub fn read(mut datagram: &[u8]) -> Said {
         if length < HEADER || length > datagram.len() {
             break;
         }
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram[..length]) {
-            Ok(message) => match message.payload {
+        // (What is no message has an attribute that this library does not know well.)
+        if let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram[..length])
+        {
+            match message.payload {
                 NetlinkPayload::Done(_) => said.done = true,
                 NetlinkPayload::Error(error) => {
                     said.answer = Some(error.code.map_or(0, |code| -code.get()));
                 }
                 NetlinkPayload::InnerMessage(message) => said.changes.extend(change(&message)),
                 _ => {}
-            },
-            // (An attribute that this library does not know well.)
-            Err(_) => {}
+            }
         }
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
