@@ -17,8 +17,11 @@ use uncopy_tests::verdict::{Stop, test};
 
 type Outcome = Result<(), Stop>;
 
+/// A test: its name, what it does.
+type Named = (&'static str, fn() -> Outcome);
+
 fn main() -> ExitCode {
-    let all: [(&str, fn() -> Outcome); 5] = [
+    let all: [Named; 5] = [
         ("redis_answers_other_hosts_over_the_wire", redis_answers),
         ("nginx_sends_every_byte", nginx_sends),
         ("a_killed_server_resets_its_clients_and_its_port_is_linuxs", server_killed),
@@ -107,7 +110,7 @@ s.recv(1)
 "#;
     let mut client = network.outside_python(script, &[ADDRESS])?;
     let line = client.line()?;
-    let Some(port) = line.strip_prefix("right ") else { return Err(format!("{line}").into()) };
+    let Some(port) = line.strip_prefix("right ") else { return Err(line.into()) };
     // The program knows its peer by name, and its bytes went by a ring of the service's.
     let clients = network.inside(&["redis-cli", "-h", ADDRESS, "client", "list"])?;
     let peer = format!("addr=10.78.9.1:{port}");
