@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use nix::unistd::{Gid, Uid, User};
+use uncopy_tcp_remote::{Options as Over, QUIET, Remote};
 use uncopy_tcp_service::{Limits, Options, Service};
 
 use crate::bench::values;
@@ -22,24 +24,64 @@ pub struct ServeArgs {
     /// End when no program has been there for so long; without it, only when interrupted
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     until_idle: Option<Duration>,
-    /// A network device to carry connections to other hosts over: not built yet
-    #[arg(long = "if", value_name = "DEVICE", hide = true)]
+    /// Carry connections to other hosts too, over this network device (as root)
+    #[arg(long = "if", value_name = "DEVICE")]
     device: Option<String>,
+    /// Over a device: be this user once all is open, and serve its programs [default: the user who starts it]
+    #[arg(long, value_name = "NAME", requires = "device")]
+    user: Option<String>,
+    /// Over a device: connections to other hosts that there is room for, of all programs
+    #[arg(long, value_name = "N", default_value = "4096", requires = "device", value_parser = values::positive)]
+    remote_connections: usize,
+    /// Over a device: when nothing arrives, sleep at once, after 10 ms, or never [default: after 10 ms; at once on one or two cores]
+    #[arg(long, value_name = "HOW", requires = "device")]
+    wait: Option<Wait>,
+}
+
+/// How lanes wait.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Wait {
+    Sleep,
+    Adaptive,
+    Spin,
+}
+
+impl Wait {
+    /// A lane that spins takes a core from the programs that it serves.
+    fn by_cores() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores > 2 { Self::Adaptive } else { Self::Sleep }
+    }
+
+    fn quiet(self) -> Duration {
+        match self {
+            Self::Sleep => Duration::ZERO,
+            Self::Adaptive => QUIET,
+            Self::Spin => Duration::MAX,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Sleep => "Asleep when no packet is there.".into(),
+            Self::Adaptive => format!("Asleep after {} ms without a packet.", QUIET.as_millis()),
+            Self::Spin => "Never asleep: each lane that runs uses a core.".into(),
+        }
+    }
 }
 
 /// Serves.
 pub fn main(args: &ServeArgs) -> Outcome {
-    if let Some(device) = &args.device {
-        return Err(format!(
-            "connections cannot be carried over a device ({device}) yet; without --if the service serves programs of this host"
-        ));
-    }
     let all = Limits::default();
     let limits = Limits {
         flows: args.connections.unwrap_or(all.flows),
         bytes: args.memory.map_or(all.bytes, |bytes| bytes as u64),
     };
-    let name = args.which.name.clone().unwrap_or_else(|| Options::of_this_user().name);
+    let user = args.user.as_deref().map(user_of).transpose()?;
+    let uid = user.map_or_else(nix::unistd::geteuid, |(uid, _)| uid);
+    let name = args.which.name.clone().unwrap_or_else(|| Options::of_user(uid.as_raw()).name);
+    let remote =
+        args.device.as_deref().map(|device| remote(device, &name, user, args)).transpose()?;
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
     let service = Service::bind(options).map_err(|e| e.to_string())?;
     crate::print(&format!(
@@ -48,5 +90,41 @@ pub fn main(args: &ServeArgs) -> Outcome {
         units::grouped(limits.flows as u64),
         units::rough_size(limits.bytes as f64),
     ))?;
-    service.run().map_err(|e| e.to_string())
+    let Some(remote) = remote else { return service.run().map_err(|e| e.to_string()) };
+    crate::print(&format!(
+        "uncopy: and programs that listen, from other hosts, by AF_XDP on {} ({} queues); {} connections. {}\n",
+        args.device.as_deref().unwrap_or_default(),
+        remote.queues(),
+        units::grouped(args.remote_connections as u64),
+        args.wait.unwrap_or_else(Wait::by_cores).text(),
+    ))?;
+    let service = service.listening(remote.listening());
+    let meeting = std::thread::Builder::new().name("uncopy-meeting".into());
+    let ends = move || {
+        let ended = service.run();
+        // (Nobody would be told any more of what comes by the wire.)
+        if let Err(why) = ended {
+            eprintln!("uncopy: {why}");
+        }
+        std::process::exit(1);
+    };
+    meeting.spawn(ends).map_err(|e| format!("no thread for the service ({e})"))?;
+    remote.run().map_err(|e| format!("the wire has failed: {e}"))
+}
+
+fn user_of(name: &str) -> Outcome<(Uid, Gid)> {
+    let found =
+        User::from_name(name).map_err(|e| format!("cannot look up the user {name} ({e})"))?;
+    found.map(|user| (user.uid, user.gid)).ok_or_else(|| format!("there is no user {name}"))
+}
+
+fn remote(device: &str, name: &str, user: Option<(Uid, Gid)>, args: &ServeArgs) -> Outcome<Remote> {
+    let user = user.map(|(uid, gid)| (uid.as_raw(), gid.as_raw()));
+    let options = Over {
+        connections: args.remote_connections,
+        user,
+        quiet: args.wait.unwrap_or_else(Wait::by_cores).quiet(),
+        ..Over::over(device, name)
+    };
+    Remote::open(&options).map_err(|e| e.to_string())
 }

@@ -51,7 +51,15 @@ fn prepare() {
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     PROCESS.lending.before_listen(fd);
     // SAFETY: the program's own arguments.
-    unsafe { real::listen(fd, backlog) }
+    unsafe {
+        let result = real::listen(fd, backlog);
+        if result == 0 && PROCESS.tcp.begun() {
+            let errno = *libc::__errno_location();
+            PROCESS.tcp.listens(fd);
+            *libc::__errno_location() = errno;
+        }
+        result
+    }
 }
 
 /// `connect(2)`.

@@ -1,4 +1,4 @@
-//! Connections begin: what was connected or accepted within this host is looked up from then on.
+//! Connections begin: what was connected or accepted within this host is looked up from then on, and so is what stands in for a connection to another one.
 //!
 //! unsafe: descriptors by their numbers.
 
@@ -10,6 +10,7 @@ use rustix::net::{SocketType, getsockname, ipproto, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
+use uncopy_tcp_socket::is_stand_in;
 
 /// An address of the program's, IPv4 in IPv6 as IPv4.
 fn plain(address: SocketAddr) -> IpAddr {
@@ -46,8 +47,13 @@ impl Tcp {
     pub fn accepted(&self, fd: RawFd, other: SocketAddr, nonblocking: bool) {
         // SAFETY: as above.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-        if self.is_own() && within_host(socket, plain(other)) {
+        if !self.is_own() {
+            return;
+        }
+        if within_host(socket, plain(other)) || is_stand_in(socket) {
             self.begins(fd, nonblocking);
+        } else {
+            self.came_by_linux();
         }
     }
 

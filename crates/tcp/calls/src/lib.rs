@@ -6,6 +6,7 @@
 //! | [`numbers`] | which number is what: looked up without a lock |
 //! | [`tcp`] | the one value of a process: its table, its context |
 //! | [`begin`] | connections begin: connect, accept |
+//! | [`listening`] | sockets that listen, for a service with a wire |
 //! | [`end`] | numbers are closed and duplicated |
 //! | [`data`] | bytes: send, receive, and their kin |
 //! | [`wait`] | poll and select |
@@ -15,6 +16,7 @@
 pub mod begin;
 pub mod data;
 pub mod end;
+pub mod listening;
 pub mod numbers;
 pub mod sets;
 pub mod share;

@@ -2,6 +2,7 @@
 //!
 //! unsafe: what is made once is reached by its address.
 
+use crate::listening::Listening;
 use crate::numbers::{Found, Numbers, What};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32};
@@ -86,6 +87,7 @@ pub struct Tcp {
     pub(crate) process: AtomicU32,
     pub(crate) stopped: AtomicBool,
     pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
+    pub(crate) listening: Listening,
 }
 
 impl Default for Tcp {
@@ -105,6 +107,7 @@ impl Tcp {
             process: AtomicU32::new(0),
             stopped: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
+            listening: Listening::new(),
         }
     }
 

@@ -11,7 +11,7 @@ use uncopy_tcp_socket::{Context as Library, Flow, iovec};
 
 /// See above. Its end is the connection's.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub struct Line {
     socket: Option<OwnedFd>,
     number: RawFd,
     flow: Option<Arc<Flow>>,
@@ -25,19 +25,25 @@ impl Line {
         Self { socket: Some(socket), number, flow }
     }
 
+    /// The library's connection, where it is one of the library's.
     pub fn flow(&self) -> Option<&Arc<Flow>> {
         self.flow.as_ref()
     }
 
+    /// Its descriptor's number.
     pub fn number(&self) -> RawFd {
         self.number
     }
 
+    /// Its descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_ref().expect("it is open until it is dropped").as_fd()
     }
 
-    /// Receives what is there. 0: the other end sends no more; EAGAIN: nothing is.
+    /// Receives what is there. 0: the other end sends no more.
+    ///
+    /// # Errors
+    /// Those of recv(2). EAGAIN: nothing is there.
     pub fn receive(&self, to: &mut [u8]) -> Result<usize, Errno> {
         let Some(flow) = &self.flow else { return calls::receive(self.number, to) };
         // A connection that is used a few times is shown.
@@ -47,7 +53,10 @@ impl Line {
         unsafe { flow.receive(&[part], libc::MSG_DONTWAIT) }
     }
 
-    /// Sends what fits. EAGAIN: nothing does.
+    /// Sends what fits.
+    ///
+    /// # Errors
+    /// Those of send(2). EAGAIN: nothing fits.
     pub fn send(&self, from: &[u8]) -> Result<usize, Errno> {
         let Some(flow) = &self.flow else { return calls::send(self.number, from) };
         let _way = flow.way();
@@ -57,6 +66,9 @@ impl Line {
     }
 
     /// Sends no more.
+    ///
+    /// # Errors
+    /// Those of shutdown(2).
     pub fn finish(&self) -> Result<(), Errno> {
         match &self.flow {
             Some(flow) => flow.shutdown(Shutdown::Write),

@@ -140,7 +140,10 @@ impl<A: Applications> Service<A> {
         if turn.for_slow_path {
             self.ask();
         }
-        let idle = !turn.worked
+        let (call, quiet) = self.applications.asleep(number);
+        let mut called = false;
+        let idle = quiet
+            && !turn.worked
             && !desk.some.load(Acquire)
             && self.shared.is_idle(number)
             && !self.stop.load(Acquire);
@@ -156,16 +159,22 @@ impl<A: Applications> Service<A> {
                 .into_iter()
                 .chain(served)
                 .map(|fd| PollFd::new(fd, PollFlags::IN))
+                .chain(call.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)))
                 .collect();
             match poll(&mut fds, Some(&limit)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.applications.awake(number, false);
+                    return Err(error.into());
+                }
             }
             // Who rings from now on is heard at the next nap, which ends at once.
             if fds[0].revents().contains(PollFlags::IN) {
                 let _ = rustix::io::read(&desk.bell, &mut [0u8; 8]);
             }
+            called = call.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty());
         }
+        self.applications.awake(number, called);
         desk.nap.end();
         Ok(())
     }
@@ -204,6 +213,7 @@ struct LaneOut<'a, A, W> {
 impl<A: Applications, W: Wire> Actions for LaneOut<'_, A, W> {
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
         let applications = &self.service.applications;
+        let Some(link) = applications.link(segment.route) else { return };
         let headers = headers_len(segment);
         let len = segment.payload.len;
         let several = len > u32::from(segment.mss);
@@ -211,7 +221,7 @@ impl<A: Applications, W: Wire> Actions for LaneOut<'_, A, W> {
         let offload =
             Offload { checksum: offers.checksum, segment: several.then_some(segment.mss) };
         let sent = self.wire.send(headers + len as usize, offload, |frame| {
-            emit(segment, &applications.link(segment.route), frame);
+            emit(segment, &link, frame);
             if let (1.., Some(flow)) = (len, flow) {
                 applications.fetch(flow, segment.payload, &mut frame[headers..]);
             }

@@ -9,11 +9,12 @@ pub use crate::slow::SlowOut;
 use crate::spin::Spin;
 use crate::wires::Wires;
 use crate::{Shared, View};
+use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use core::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -59,8 +60,22 @@ pub trait Applications: Sync {
     where
         Self: Sized;
 
-    /// The hardware addresses of a way.
-    fn link(&self, route: u16) -> Link;
+    /// The number of the way to a peer.
+    fn route(&self, _peer: Ipv4Addr) -> u16 {
+        0
+    }
+
+    /// The hardware addresses of a way. None: they are not known now. What the slow path sends there waits until [`Service::ask`] says that more may be known; what
+    /// lanes send is lost, as on any wire.
+    fn link(&self, route: u16) -> Option<Link>;
+
+    /// What wakes a lane besides its wires, and whether it may sleep. From here on until [`awake`](Self::awake) whoever has something for it makes that readable.
+    fn asleep(&self, _lane: usize) -> (Option<BorrowedFd<'_>>, bool) {
+        (None, true)
+    }
+
+    /// The lane does not sleep any more. `called`: what [`asleep`](Self::asleep) named was readable.
+    fn awake(&self, _lane: usize, _called: bool) {}
 }
 
 /// What there was to do for a lane.
@@ -98,7 +113,7 @@ pub(crate) enum Work {
         mtu: u16,
     },
     Left(u32, Left),
-    /// Applications have asked.
+    /// Applications have asked, or know more.
     Turn,
 }
 
@@ -194,7 +209,7 @@ impl<A: Applications> Service<A> {
         self.change(lanes.clamp(1, self.desks.len()));
     }
 
-    /// Applications have something for the slow path.
+    /// Applications have something for the slow path, or know more ways.
     pub fn ask(&self) {
         // The receiver lives as long as the service runs; before and behind, nobody is to be told.
         let _ = self.work.send(Work::Turn);

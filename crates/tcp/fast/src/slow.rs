@@ -4,11 +4,16 @@ use crate::proportion::{OBSERVED, wanted};
 use crate::service::{Applications, BUDGET, LONGEST, Service, Work};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
-use uncopy_tcp_proto::wire::{emit, headers_len, seal};
+use uncopy_tcp_proto::wire::{Link, emit, headers_len, relink, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Outgoing, Time};
+
+/// Frames that wait until it is known where they go: as many as a host asks for in the second that a neighbour takes at most. The oldest goes first: it will
+/// be sent again.
+const UNSENT: usize = 256;
 
 impl<A: Applications> Service<A> {
     pub(crate) fn slow(&self, inlet: &Receiver<Work>) {
@@ -17,6 +22,7 @@ impl<A: Applications> Service<A> {
         let mut observed = Instant::now();
         // Applications have their first turn at once.
         let mut next = Some(self.now());
+        let mut unsent = VecDeque::new();
         while !self.stop.load(Acquire) {
             let wait = next.map_or(LONGEST, |at: Time| Duration::from_nanos(at.since(self.now())));
             // While all lanes sleep there is nothing to observe.
@@ -28,16 +34,24 @@ impl<A: Applications> Service<A> {
                 applications: &self.applications,
                 payload: &[],
                 frames: Vec::new(),
+                unsent: &mut unsent,
                 told: false,
             };
+            out.send_rest();
             for work in first.into_iter().chain(inlet.try_iter().take(BUDGET)) {
                 match work {
                     Work::Segment(segment, payload) => {
-                        let mut own = SlowOut { payload: &payload, frames: Vec::new(), ..out };
-                        endpoint.segment(time, 0, &segment, &mut own);
+                        let route = self.applications.route(segment.tuple.peer_ip);
+                        let mut own = SlowOut {
+                            applications: &self.applications,
+                            payload: &payload,
+                            frames: std::mem::take(&mut out.frames),
+                            unsent: &mut *out.unsent,
+                            told: out.told,
+                        };
+                        endpoint.segment(time, route, &segment, &mut own);
                         let SlowOut { frames, told, .. } = own;
-                        out.frames.extend(frames);
-                        out.told |= told;
+                        (out.frames, out.told) = (frames, told);
                     }
                     Work::TooBig { tuple, seq, mtu } => endpoint.too_big(time, &tuple, seq, mtu),
                     Work::Left(slot, left) => endpoint.attend(time, slot, left, &mut out),
@@ -98,20 +112,47 @@ pub struct SlowOut<'a, A> {
     applications: &'a A,
     payload: &'a [u8],
     frames: Vec<Vec<u8>>,
+    /// What waits until it is known where its way leads.
+    unsent: &'a mut VecDeque<(u16, Vec<u8>)>,
     /// An application was told something.
     told: bool,
+}
+
+impl<A: Applications> SlowOut<'_, A> {
+    /// What waited.
+    fn send_rest(&mut self) {
+        for _ in 0..self.unsent.len() {
+            let Some((route, mut frame)) = self.unsent.pop_front() else { return };
+            match self.applications.link(route) {
+                Some(link) => {
+                    relink(&link, &mut frame);
+                    self.frames.push(frame);
+                }
+                None => self.unsent.push_back((route, frame)),
+            }
+        }
+    }
 }
 
 impl<A: Applications> Actions for SlowOut<'_, A> {
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
         let headers = headers_len(segment);
         let mut frame = vec![0; headers + segment.payload.len as usize];
-        emit(segment, &self.applications.link(segment.route), &mut frame);
+        let link = self.applications.link(segment.route);
+        let known = link.is_some();
+        emit(segment, &link.unwrap_or(Link { local: [0; 6], peer: [0; 6] }), &mut frame);
         if let (1.., Some(flow)) = (segment.payload.len, flow) {
             self.applications.fetch(flow, segment.payload, &mut frame[headers..]);
         }
         seal(&mut frame);
-        self.frames.push(frame);
+        if known {
+            self.frames.push(frame);
+        } else {
+            if self.unsent.len() == UNSENT {
+                self.unsent.pop_front();
+            }
+            self.unsent.push_back((segment.route, frame));
+        }
     }
     fn place(&mut self, flow: FlowId, place: Place) {
         self.applications.place(flow, place, self.payload);

@@ -57,6 +57,11 @@ impl Client {
         protocol::send(self.socket.as_fd(), Message::Show { token }, &[socket])
     }
 
+    /// Shows a socket that listens.
+    pub fn listens(&self, socket: BorrowedFd) -> Result<(), Errno> {
+        protocol::send(self.socket.as_fd(), Message::Listen, &[socket])
+    }
+
     /// Gives the other side of a connection a door of its own for it.
     pub fn door(
         &self,

@@ -5,7 +5,7 @@
 
 use crate::protocol::Reason;
 use rustix::net::{SocketType, getpeername, getsockname, ipproto, sockopt};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// One end of a connection, as the kernel names it. IPv4 stands as the IPv6 address that stands for it, so that the ends of a listener
@@ -62,6 +62,45 @@ fn network_namespace(socket: impl AsFd) -> Option<u64> {
     (failed == 0).then_some(cookie)
 }
 
+/// What sockets have that stand in for connections of the service's to other hosts: the service's own, and those that programs accept from it. Linux gives
+/// an accepted socket its peer's mark (`net.ipv4.tcp_fwmark_accept`), and lets nobody set one without CAP_NET_ADMIN or CAP_NET_RAW.
+pub const STAND_IN: u32 = 0x7563_7079;
+
+/// It is the end of a connection that stands in for one to another host: its peer is the service.
+pub fn is_stand_in(socket: impl AsFd) -> bool {
+    let (mut mark, mut length) = (0u32, size_of::<u32>() as libc::socklen_t);
+    // SAFETY: writes at most `length` bytes to `mark`.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MARK,
+            (&raw mut mark).cast(),
+            &raw mut length,
+        )
+    };
+    failed == 0 && mark == STAND_IN
+}
+
+/// Where a shown socket listens for other hosts by IPv4. Not at loopback addresses: nobody else reaches those.
+pub fn listens(socket: impl AsFd) -> Option<SocketAddrV4> {
+    let socket = socket.as_fd();
+    if sockopt::socket_protocol(socket).ok()? != Some(ipproto::TCP)
+        || !sockopt::socket_acceptconn(socket).ok()?
+    {
+        return None;
+    }
+    let address = match SocketAddr::try_from(getsockname(socket).ok()?).ok()? {
+        SocketAddr::V4(address) => address,
+        SocketAddr::V6(address) => {
+            let both = address.ip().is_unspecified() && !sockopt::ipv6_v6only(socket).ok()?;
+            let ip = if both { Ipv4Addr::UNSPECIFIED } else { address.ip().to_ipv4_mapped()? };
+            SocketAddrV4::new(ip, address.port())
+        }
+    };
+    (!address.ip().is_loopback()).then_some(address)
+}
+
 /// Which end of which connection this is.
 pub fn name(socket: impl AsFd) -> Result<EndName, Reason> {
     let named = || {
@@ -100,6 +139,23 @@ mod tests {
             assert!(name(&a).unwrap().is_local());
             assert_eq!(name(&listener), Err(Reason::NotConnected));
         }
+    }
+
+    #[test]
+    fn a_listener_says_where_other_hosts_reach_it_by_ipv4() {
+        let at =
+            |address: &str| TcpListener::bind(address).map(|socket| (listens(&socket), socket));
+        let (any, socket) = at("0.0.0.0:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert_eq!(any, Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)));
+        assert!(!is_stand_in(&socket));
+        assert_eq!(at("127.0.0.1:0").unwrap().0, None);
+        if let Ok((both, socket)) = at("[::]:0") {
+            let port = socket.local_addr().unwrap().port();
+            assert_eq!(both, Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)));
+        }
+        let connected = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        assert_eq!(listens(&connected), None);
     }
 
     #[test]

@@ -25,4 +25,4 @@ pub mod server;
 pub mod state;
 
 pub use client::{Client, tell};
-pub use server::{Limits, Options, Service, ServiceError};
+pub use server::{Limits, Listening, Options, Service, ServiceError};

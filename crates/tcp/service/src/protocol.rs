@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -169,6 +169,8 @@ pub enum Message {
         /// Words in it.
         words: u64,
     },
+    /// Program: with a socket that listens. Where the service has a wire, it takes connections from other hosts for it ([`crate::server::Listening`]).
+    Listen,
     /// Program: with a socket, the other end of what stands in for it, and a memfd of so many bytes that come first ([`crate::relay`]).
     Relay {
         /// Bytes in it.
@@ -193,6 +195,7 @@ impl Message {
             Self::Door { region, slot, side, generation } => {
                 [10, region, slot, side, generation, 0]
             }
+            Self::Listen => [11, 0, 0, 0, 0, 0],
         }
     }
 
@@ -209,6 +212,7 @@ impl Message {
             8 => Self::Told { words: a },
             9 => Self::Relay { bytes: a },
             10 => Self::Door { region: a, slot: b, side: c, generation: d },
+            11 => Self::Listen,
             _ => return None,
         })
     }
@@ -279,6 +283,7 @@ mod tests {
             Message::Tell,
             Message::Told { words: 99 },
             Message::Relay { bytes: 5 },
+            Message::Listen,
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));

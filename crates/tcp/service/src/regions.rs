@@ -50,6 +50,14 @@ pub struct Regions {
     scan: usize,
 }
 
+impl Regions {
+    /// None yet. Their numbers are no earlier service's: programs still have regions of that one.
+    pub fn new() -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { last_id: since.as_nanos() as u64, ..Self::default() }
+    }
+}
+
 impl Held {
     /// Gives back what both sides have closed.
     fn scan(&mut self) {
@@ -57,22 +65,22 @@ impl Held {
             if self.slots[slot] == 0 {
                 continue;
             }
-            let mut ends = [0; 128];
-            let at = (slot_at(slot) + header_at() + HEADER - ends.len()) as u64;
-            if rustix::io::pread(&self.memory, &mut ends, at) != Ok(ends.len()) {
-                continue;
-            }
-            let closed = |side: usize| {
-                let word = &ends[side * 64 + 4..side * 64 + 8];
-                !self.alive[side] || word == self.slots[slot].to_ne_bytes()
-            };
-            if closed(0) && closed(1) {
+            if self.header(slot).is_some_and(|header| self.is_closed(slot, &header)) {
                 self.clear(slot);
                 self.slots[slot] = 0;
                 self.names[slot] = None;
                 self.free.push(slot as u8);
             }
         }
+    }
+
+    /// Both sides have closed it, or are gone, as they say in its header.
+    pub fn is_closed(&self, slot: usize, header: &[u8; HEADER]) -> bool {
+        let ends = &header[HEADER - 128..];
+        (0..2).all(|side| {
+            let word = &ends[side * 64 + 4..side * 64 + 8];
+            !self.alive[side] || word == self.slots[slot].to_ne_bytes()
+        })
     }
 
     /// The slot is as new, but for warm pages. Where the rings grew beyond their first page, the rest is given back.

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -35,6 +36,14 @@ impl Default for Limits {
     }
 }
 
+/// Who takes connections from other hosts for programs that listen.
+pub trait Listening: Send {
+    /// A program has shown that it listens here.
+    fn listens(&mut self, at: SocketAddrV4);
+    /// A program has gone: it may have been the last that listens somewhere.
+    fn gone(&mut self);
+}
+
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -49,7 +58,11 @@ pub struct Options {
 impl Options {
     /// This user's service.
     pub fn of_this_user() -> Self {
-        let uid = rustix::process::geteuid().as_raw();
+        Self::of_user(rustix::process::geteuid().as_raw())
+    }
+
+    /// The service of the user of this number.
+    pub fn of_user(uid: u32) -> Self {
         Self {
             name: format!("uncopy-tcp-{uid}"),
             limits: Limits::default(),
@@ -97,6 +110,7 @@ pub struct Service {
     waiting: Waiting,
     regions: Regions,
     since: SystemTime,
+    listening: Option<Box<dyn Listening>>,
     /// Held once more by each connection that is relayed.
     relays: Arc<()>,
 }
@@ -146,10 +160,17 @@ impl Service {
             programs: HashMap::new(),
             last_program: 0,
             waiting: Waiting::default(),
-            regions: Regions::default(),
+            regions: Regions::new(),
             since: SystemTime::now(),
+            listening: None,
             relays: Arc::default(),
         })
+    }
+
+    /// Connections from other hosts are taken by this one.
+    pub fn listening(mut self, listening: impl Listening + 'static) -> Self {
+        self.listening = Some(Box::new(listening));
+        self
     }
 
     /// What ends it.
@@ -272,6 +293,14 @@ impl Service {
                     relay::start(fds, bytes, self.relays.clone());
                 }
             }
+            Ok((Message::Listen, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
+                // (A kept one would hold the port open after the program.)
+                let at = ends::listens(&fds[0]);
+                drop(fds);
+                if let (Some(at), Some(listening)) = (at, &mut self.listening) {
+                    listening.listens(at);
+                }
+            }
             Ok((Message::Tell, _)) => {
                 program.looks |= program.mailbox.is_none();
                 let told = self.state().write();
@@ -303,6 +332,10 @@ impl Service {
             held.named().filter_map(|(slot, generation, name, since)| {
                 let place = (held.id, slot as u64);
                 let header = held.header(slot)?;
+                // (Its slot is given back when one is wanted.)
+                if held.is_closed(slot, &header) {
+                    return None;
+                }
                 Some(state::Flow::read(&header, held.programs, place, generation, name, since))
             })
         });
@@ -410,6 +443,9 @@ impl Service {
 
     fn forget(&mut self, id: u64) {
         self.programs.remove(&id);
+        if let Some(listening) = &mut self.listening {
+            listening.gone();
+        }
         self.waiting.forget(id);
         let programs = &mut self.programs;
         self.regions.forget(id, |program, region| {

@@ -205,6 +205,11 @@ impl Context {
     }
 
     fn client(&self) -> Found {
+        self.client_of(self.settings.start)
+    }
+
+    /// `start`: what starts a service where none is.
+    fn client_of(&self, start: Option<fn()>) -> Found {
         let mut service = lock(&self.service);
         match &*service {
             Service::Here(client) => return Found::Here(client.clone()),
@@ -212,7 +217,7 @@ impl Context {
             Service::NotAsked | Service::Starting(_) => {}
         }
         let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
-        match (Client::connect(&self.settings.service, &doors), &*service, self.settings.start) {
+        match (Client::connect(&self.settings.service, &doors), &*service, start) {
             (Ok(client), ..) => {
                 let client = Arc::new(client);
                 *service = Service::Here(client.clone());
@@ -224,6 +229,10 @@ impl Context {
             (Err(Errno::CONNREFUSED), Service::NotAsked, Some(start)) => {
                 start();
                 *service = Service::Starting(Instant::now());
+                Found::NotYet
+            }
+            // (Somebody else may start one.)
+            (Err(Errno::CONNREFUSED), Service::NotAsked, None) if self.settings.start.is_some() => {
                 Found::NotYet
             }
             _ => {
@@ -316,6 +325,19 @@ impl Context {
         self.has_unshown.store(true, Ordering::Relaxed);
         self.pump();
         self.ask(&client);
+    }
+
+    /// Shows a socket that listens, to a service that is there: none is started for it. True: one has taken it.
+    pub fn show_listener(&self, socket: BorrowedFd) -> bool {
+        let Found::Here(client) = self.client_of(None) else { return false };
+        match client.listens(socket) {
+            Ok(()) => true,
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                self.lost(&client);
+                false
+            }
+            Err(_) => false,
+        }
     }
 
     /// Shows what is still to be shown, as far as the service takes it now.

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, f
 use std::sync::{Arc, OnceLock, Weak};
 use uncopy_counters::{Counters, add};
 use uncopy_tcp_service::Client;
+use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::notice::SLOTS;
@@ -333,7 +334,9 @@ impl Flow {
 
     fn show(self: &Arc<Self>) {
         match uncopy_tcp_service::ends::name(self.fd()) {
-            Ok(name) if name.is_local() => self.context.show_to_service(self.clone()),
+            Ok(name) if name.is_local() || is_stand_in(self.fd()) => {
+                self.context.show_to_service(self.clone());
+            }
             Ok(_) => self.clone().stays(Reason::Remote),
             // Still on its way, or none any more.
             Err(_) => self.not_yet(),
@@ -601,7 +604,9 @@ impl Context {
         let flow = self.flow(fd, nonblocking);
         flow.shown.store(true, Ordering::Relaxed);
         match uncopy_tcp_service::ends::name(flow.fd()) {
-            Ok(name) if name.is_local() => self.show_to_service(flow.clone()),
+            Ok(name) if name.is_local() || is_stand_in(flow.fd()) => {
+                self.show_to_service(flow.clone());
+            }
             Ok(_) => flow.stays(Reason::Remote),
             Err(reason) => flow.stays(reason),
         }

@@ -45,4 +45,5 @@ pub use libc::iovec;
 pub use rustix::io::Errno;
 pub use set::Set;
 pub use spinning::Waiting;
+pub use uncopy_tcp_service::ends::{is_stand_in, listens};
 pub use uncopy_tcp_service::protocol::Reason;

@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::{End, connection, end, program_that, service, shared, wait_until};
+use common::{End, connection, end, program_that, service, service_of, shared, wait_until};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
 use uncopy_tcp_shared::layout::{REGION, slot_at};
@@ -81,7 +82,7 @@ fn two_processes_echo_through_the_ring() {
         assert_eq!(end.receive_with(&mut got[..bytes], libc::MSG_WAITALL), Ok(bytes));
         assert_eq!(got[..bytes], message);
     }
-    let by_ring = end.flow.counts.sent_by_ring.load(std::sync::atomic::Ordering::Relaxed);
+    let by_ring = end.flow.counts.sent_by_ring.load(Ordering::Relaxed);
     assert!(by_ring > 1_000_000, "{by_ring}");
     end.close();
     assert!(child.wait().unwrap().success());
@@ -144,6 +145,32 @@ fn connections_outlive_a_killed_service_and_new_ones_are_linux() {
     assert_eq!(q.receive(&mut got), Ok(5));
     assert!(!p.flow.is_shared() && !q.flow.is_attached());
     assert!(!uncopy_tcp_service::server::is_running(&name), "nothing is left of it");
+}
+
+/// It was the service over a device: of three connections to a program that had seen an earlier service, one was reset and one hung.
+#[test]
+fn a_service_that_is_started_anew_gives_no_region_the_name_of_an_older_one() {
+    let mut first = service();
+    let (x, y) =
+        (program_that(&first.name, Waiting::Sleep), program_that(&first.name, Waiting::Sleep));
+    let older = shared(&x, &y);
+    first.end();
+    let _second = service_of(first.name.clone());
+    // They learn with these that the first one has gone.
+    let (p, q) = connection();
+    let _lost = (end(&x, p), end(&y, q));
+    let z = program_that(&first.name, Waiting::Sleep);
+    let newer = [shared(&x, &z), shared(&x, &z), shared(&x, &z)];
+    for (i, (a, b)) in std::iter::once(&older).chain(&newer).enumerate() {
+        let mut got = [0];
+        for byte in 0..100 {
+            a.send(&[byte ^ i as u8]).unwrap();
+            assert_eq!((b.receive(&mut got), got), (Ok(1), [byte ^ i as u8]));
+            b.send(&[byte]).unwrap();
+            assert_eq!((a.receive(&mut got), got), (Ok(1), [byte]));
+        }
+        assert!(a.flow.counts.sent_by_ring.load(Ordering::Relaxed) > 0, "by the ring");
+    }
 }
 
 #[test]

@@ -279,8 +279,8 @@ impl Applications for Echo {
         worked
     }
 
-    fn link(&self, _: u16) -> Link {
-        Link { local: [2; 6], peer: [4; 6] }
+    fn link(&self, _: u16) -> Option<Link> {
+        Some(Link { local: [2; 6], peer: [4; 6] })
     }
 }
 

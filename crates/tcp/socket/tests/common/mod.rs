@@ -20,7 +20,10 @@ pub struct Running {
 pub fn service() -> Running {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("uncopy-tcp-test-{}-{number}", std::process::id());
+    service_of(format!("uncopy-tcp-test-{}-{number}", std::process::id()))
+}
+
+pub fn service_of(name: String) -> Running {
     let options = Options { name: name.clone(), limits: Limits::default(), ends_idle: None };
     let service = Service::bind(options).unwrap();
     let stop = service.stop();

@@ -332,7 +332,7 @@ impl Applications for Client {
         }
     }
 
-    fn link(&self, _: u16) -> Hardware {
-        self.hardware
+    fn link(&self, _: u16) -> Option<Hardware> {
+        Some(self.hardware)
     }
 }

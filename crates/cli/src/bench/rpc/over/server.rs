@@ -205,7 +205,7 @@ impl Applications for Server {
         !came.is_empty()
     }
 
-    fn link(&self, _: u16) -> Hardware {
-        self.hardware
+    fn link(&self, _: u16) -> Option<Hardware> {
+        Some(self.hardware)
     }
 }

@@ -1,0 +1,25 @@
+//! Connections of unmodified programs to other hosts: the protocol is ours (`tcp/fast`), the wire is a device's queues, and the program has a socket of
+//! Linux'.
+//!
+//! Of each connection that has come by the wire the service is the program's peer: it connects to the program's listener by the loopback device, *from the peer's
+//! address and port*. So the program accepts a TCP socket as any other, with the peer's name. The service shows its end as any program does, and the bytes
+//! go through rings; between the rings and the wire they are copied here.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`stand_in`] | a socket with a peer's name, connected to a listener of this host |
+//! | [`bridge`] | one connection: between the wire's buffers and the stand-in |
+//! | [`listeners`] | who listens, and whether somebody still does |
+//! | [`room`] | all connections, as the service's threads see them |
+//! | [`privileges`] | what is given up once all is open |
+//! | [`serve`] | opened, and run |
+
+pub mod bridge;
+pub mod listeners;
+pub mod privileges;
+pub mod room;
+pub mod serve;
+pub mod stand_in;
+
+pub use serve::{Options, Remote};
+pub use uncopy_tcp_fast::service::QUIET;

@@ -1,0 +1,483 @@
+//! All connections, as the service's threads see them. A connection belongs to the lane that heard of it first: that lane's set has its stand-in, and that lane alone moves its
+//! bytes, whoever gets its segments.
+//!
+//! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the other way round; lists are locked by themselves.
+
+use crate::bridge::{Bridge, Shared, Wants};
+use crate::listeners::{self, Listener, Listeners};
+use crate::stand_in;
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use uncopy_tcp_events::line::Line;
+use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
+use uncopy_tcp_fast::spin::Spin;
+use uncopy_tcp_fast::{Applications, View};
+use uncopy_tcp_proto::flow::Place;
+use uncopy_tcp_proto::segment::RingRange;
+use uncopy_tcp_proto::wire::Link;
+use uncopy_tcp_proto::{Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time};
+use uncopy_tcp_routes::Routes;
+use uncopy_tcp_socket::set::Event as Ready;
+use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
+use uncopy_tcp_wire::steer::Steer;
+
+/// Connections that may wait until the program takes them. (They hardly do: a stand-in is made at once, and then it is Linux' backlog that counts.)
+const BACKLOG: u32 = 4096;
+/// The kernel is asked for stand-ins once in so many turns, by a system call, unless it has called.
+const ASK: u32 = 64;
+/// Stand-ins that are looked at in a turn.
+const EVENTS: usize = 128;
+
+/// What is asked of the slow path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask {
+    /// Somebody listens here.
+    Listens(SocketAddrV4),
+    /// Somebody may have ceased to.
+    Look,
+    /// The device's addresses may be others.
+    Addresses,
+}
+
+type Held = Arc<Shared>;
+
+/// Of a lane.
+struct Desk {
+    context: Arc<Context>,
+    set: Set,
+    /// By the name that the set has for each.
+    bridges: Mutex<HashMap<u64, Held>>,
+    /// What there is something to do for.
+    todo: Mutex<Vec<Held>>,
+    /// The kernel's set was readable.
+    called: AtomicBool,
+    turns: AtomicUsize,
+}
+
+/// See the module.
+pub struct Room {
+    bits: u8,
+    routes: Arc<Routes>,
+    steer: Arc<Steer>,
+    /// The connection of each slot.
+    slots: Box<[Spin<Option<Held>>]>,
+    desks: Box<[Desk]>,
+    /// What the slow path has something to do for: connections that came, and others.
+    came: Mutex<Vec<Held>>,
+    slow: Mutex<Vec<Held>>,
+    asks: Mutex<Vec<Ask>>,
+    listeners: Mutex<Listeners>,
+    last_key: AtomicU64,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why it cannot be: descriptors, mostly.
+type Made<T> = Result<T, Errno>;
+
+impl Room {
+    /// For so many connections and lanes, with buffers of so many bits. `name`: the service where its own ends are shown.
+    pub fn new(
+        (flows, lanes, bits): (usize, usize, u8),
+        name: &str,
+        routes: Arc<Routes>,
+        steer: Arc<Steer>,
+    ) -> Made<Self> {
+        let desk = |_| {
+            let context =
+                Context::new(Settings { waiting: Waiting::Sleep, ..Settings::new(name) })?;
+            let kernel = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+            Ok(Desk {
+                set: Set::new(context.clone(), kernel)?,
+                context,
+                bridges: Mutex::default(),
+                todo: Mutex::default(),
+                called: AtomicBool::new(true),
+                turns: AtomicUsize::new(0),
+            })
+        };
+        Ok(Self {
+            bits,
+            routes,
+            steer,
+            slots: (0..flows).map(|_| Spin::new(None)).collect(),
+            desks: (0..lanes).map(desk).collect::<Made<_>>()?,
+            came: Mutex::default(),
+            slow: Mutex::default(),
+            asks: Mutex::default(),
+            listeners: Mutex::default(),
+            last_key: AtomicU64::new(0),
+        })
+    }
+
+    /// Asks the slow path. (Then it is to be told: [`uncopy_tcp_fast::Service::ask`].)
+    pub(crate) fn ask(&self, ask: Ask) {
+        lock(&self.asks).push(ask);
+    }
+
+    /// Connections that it has.
+    pub fn connections(&self) -> usize {
+        self.desks.iter().map(|desk| lock(&desk.bridges).len()).sum()
+    }
+
+    fn at(&self, flow: FlowId) -> Option<Held> {
+        let slot = self.slots[flow.slot as usize].lock();
+        slot.as_ref().cloned()
+    }
+
+    /// Its lane has something to do for it. `lane`: who says so, if a lane does.
+    fn to_lane(&self, held: Held, lane: Option<usize>) {
+        if held.queued.swap(true, AcqRel) {
+            return;
+        }
+        let of = held.lane;
+        let desk = &self.desks[of];
+        lock(&desk.todo).push(held);
+        if lane != Some(of) {
+            desk.set.call();
+        }
+    }
+
+    /// A lane does what there is to do for a connection.
+    fn serve(&self, desk: &Desk, held: &Held, calls: &mut dyn Calls) -> bool {
+        held.queued.store(false, Release);
+        let mut bridge = held.lock();
+        bridge.advance();
+        let (id, told) = (held.id, bridge.take_untold());
+        if let Some((line, before, wanted)) = bridge.wanted() {
+            let (fd, flow) = (line.number(), line.flow().cloned());
+            let (key, set) = (bridge.key, &desk.set);
+            let asked = match (before, wanted) {
+                (None, Some(events)) => set.add(fd, flow, events, key),
+                (Some(_), Some(events)) => set.modify(fd, events, key),
+                (_, None) => set.remove(fd),
+            };
+            if asked.is_err() {
+                bridge.fails();
+            }
+        }
+        let over = bridge.is_over().then(|| (bridge.key, bridge.take_line()));
+        let slow = told.slow || bridge.wants() != Wants::Nothing;
+        drop(bridge);
+        if let Some((key, line)) = over {
+            drop(line);
+            lock(&desk.bridges).remove(&key);
+            return false;
+        }
+        // (Not while it is locked: these lock its flow.)
+        let mut refused = false;
+        if told.read > 0 {
+            refused |= self.told(held, calls.read(id, told.read), (told.read, 0));
+        }
+        if told.written > 0 {
+            refused |= self.told(held, calls.write(id, told.written), (0, told.written));
+        }
+        if slow || refused {
+            lock(&self.slow).push(held.clone());
+        }
+        slow || refused
+    }
+
+    /// True: the slow path is to say it.
+    fn told(&self, held: &Held, result: Result<(), Refusal>, what: (u32, u32)) -> bool {
+        match result {
+            Err(Refusal::WrongState) => {
+                let mut bridge = held.lock();
+                bridge.refused(&crate::bridge::Told { read: what.0, written: what.1, slow: true });
+                true
+            }
+            // It has gone meanwhile; or it is told of by an event.
+            _ => false,
+        }
+    }
+
+    /// A connection has come: its stand-in is connected.
+    fn meet(
+        &self,
+        time: Time,
+        held: &Held,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        let id = held.id;
+        // (Refused where it has gone already.)
+        let ends = endpoint.accept(id, 0, 0).and_then(|()| Ok(endpoint.info(id)?.tuple));
+        endpoint.leave();
+        let Ok(ends) = ends else {
+            self.forget(id);
+            return;
+        };
+        let peer = SocketAddrV4::new(ends.peer_ip, ends.peer_port);
+        let local = SocketAddrV4::new(ends.local_ip, ends.local_port);
+        let desk = &self.desks[held.lane];
+        match stand_in::connected(peer, local) {
+            Ok((socket, connected)) => {
+                let line = Line::new(socket, Some(&desk.context));
+                let mut bridge = held.lock();
+                bridge.stands_in(line, connected);
+                lock(&desk.bridges).insert(bridge.key, held.clone());
+                drop(bridge);
+                self.to_lane(held.clone(), None);
+            }
+            Err(error) => {
+                let _ = endpoint.abort(time, id, out);
+                endpoint.leave();
+                self.forget(id);
+                if error == Errno::CONNREFUSED {
+                    self.ask(Ask::Look);
+                }
+            }
+        }
+    }
+
+    /// What lanes could not do for a connection.
+    fn finish(
+        &self,
+        time: Time,
+        held: &Held,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        let (id, told, wants) = {
+            let mut bridge = held.lock();
+            (held.id, bridge.take_untold(), bridge.wants())
+        };
+        if told.read > 0 {
+            let _ = endpoint.read(id, told.read);
+            endpoint.leave();
+        }
+        if told.written > 0 {
+            let _ = endpoint.write(id, told.written);
+            endpoint.leave();
+        }
+        match wants {
+            Wants::Nothing => {}
+            Wants::Shutdown => {
+                let _ = endpoint.shutdown(id);
+                endpoint.leave();
+                held.lock().done(wants);
+            }
+            Wants::Abort => {
+                held.lock().done(wants);
+                if endpoint.abort(time, id, out).is_ok() {
+                    endpoint.leave();
+                    // (No event follows.)
+                    self.ended(None, id, true);
+                } else {
+                    endpoint.leave();
+                }
+            }
+        }
+    }
+
+    /// It has no place any more.
+    fn forget(&self, flow: FlowId) -> Option<Held> {
+        let mut slot = self.slots[flow.slot as usize].lock();
+        // (The slot may be another connection's by now.)
+        slot.take_if(|held| held.id == flow)
+    }
+
+    /// The connection over the wire is over.
+    fn ended(&self, lane: Option<usize>, flow: FlowId, reset: bool) {
+        let Some(held) = self.forget(flow) else { return };
+        held.lock().over(reset);
+        self.to_lane(held, lane);
+    }
+
+    fn steered(&self, at: SocketAddrV4) -> Vec<SocketAddrV4> {
+        if !at.ip().is_unspecified() {
+            return vec![at];
+        }
+        let own = self.routes.addresses().into_iter();
+        own.map(|ip| SocketAddrV4::new(ip, at.port())).collect()
+    }
+
+    fn listens(&self, at: SocketAddrV4, endpoint: &mut Endpoint<View<'_>>) {
+        let mut listeners = lock(&self.listeners);
+        if listeners.has(at) {
+            return;
+        }
+        let flow = FlowOptions {
+            rcv_bits: self.bits,
+            snd_bits: self.bits,
+            // What the program hands over has waited for it already.
+            nagle: false,
+            keep_alive: Some(KeepAlive::default()),
+            ..FlowOptions::default()
+        };
+        let listen = Listen { app: 0, ip: *at.ip(), port: at.port(), backlog: BACKLOG, flow };
+        let Ok(id) = endpoint.listen(listen) else { return };
+        let steered = self.steered(at);
+        // (Where there is no room for one more, Linux serves it.)
+        steered.iter().for_each(|at| _ = self.steer.listen(*at));
+        listeners.add(at, Listener { id, steered });
+    }
+
+    /// Who does not listen any more is not steered to.
+    fn look_at_listeners(
+        &self,
+        time: Time,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        let mut listeners = lock(&self.listeners);
+        if listeners.is_empty() {
+            return;
+        }
+        let Ok(now) = listeners::of_this_host() else { return };
+        for gone in listeners.take_gone(&now) {
+            gone.steered.iter().for_each(|at| _ = self.steer.stop_listening(*at));
+            let _ = endpoint.unlisten(time, gone.id, out);
+            endpoint.leave();
+        }
+    }
+
+    fn look_at_addresses(&self) {
+        for (at, listener) in lock(&self.listeners).each() {
+            let now = self.steered(at);
+            for before in listener.steered.iter().filter(|at| !now.contains(at)) {
+                let _ = self.steer.stop_listening(*before);
+            }
+            for new in now.iter().filter(|at| !listener.steered.contains(at)) {
+                let _ = self.steer.listen(*new);
+            }
+            listener.steered = now;
+        }
+    }
+}
+
+impl Applications for Room {
+    fn place(&self, flow: FlowId, place: Place, payload: &[u8]) {
+        if let Some(held) = self.at(flow) {
+            held.lock().place(place, payload);
+        }
+    }
+
+    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]) {
+        if let Some(held) = self.at(flow) {
+            held.lock().fetch(range, to);
+        }
+    }
+
+    fn event(&self, lane: Option<usize>, flow: FlowId, event: Event) {
+        match event {
+            Event::Incoming { .. } => {
+                let key = self.last_key.fetch_add(1, Relaxed);
+                let lane = flow.slot as usize % self.desks.len();
+                let held = Arc::new(Shared {
+                    id: flow,
+                    bridge: Mutex::new(Bridge::new(key, self.bits)),
+                    queued: AtomicBool::new(false),
+                    lane,
+                });
+                *self.slots[flow.slot as usize].lock() = Some(held.clone());
+                lock(&self.came).push(held);
+            }
+            Event::Closed => self.ended(lane, flow, false),
+            Event::Reset(_) => self.ended(lane, flow, true),
+            Event::Connected => {}
+            Event::Readable(_) | Event::Acked(_) | Event::PeerClosed => {
+                let Some(held) = self.at(flow) else { return };
+                let mut bridge = held.lock();
+                let of_use = match event {
+                    Event::Readable(bytes) => {
+                        bridge.came(bytes);
+                        true
+                    }
+                    Event::Acked(bytes) => bridge.acked(bytes),
+                    _ => {
+                        bridge.peer_closed();
+                        true
+                    }
+                };
+                drop(bridge);
+                if of_use {
+                    self.to_lane(held, lane);
+                }
+            }
+        }
+    }
+
+    fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn {
+        let desk = &self.desks[lane];
+        let turn = desk.turns.fetch_add(1, Relaxed) as u32;
+        let kernel = desk.called.swap(false, Relaxed) || turn.is_multiple_of(ASK);
+        let mut ready = [Ready::default(); EVENTS];
+        let count = desk.set.look_now(&mut ready, kernel).unwrap_or(0);
+        let mut doing = core::mem::take(&mut *lock(&desk.todo));
+        for event in &ready[..count] {
+            let held = lock(&desk.bridges).get(&event.data).cloned();
+            let Some(held) = held else { continue };
+            held.lock().hears(event.events);
+            if !held.queued.swap(true, AcqRel) {
+                doing.push(held);
+            }
+        }
+        let worked = !doing.is_empty();
+        let mut for_slow_path = false;
+        for held in doing {
+            for_slow_path |= self.serve(desk, &held, calls);
+        }
+        Turn { worked, for_slow_path }
+    }
+
+    fn slow_turn(
+        &self,
+        time: Time,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) -> bool {
+        let asks = core::mem::take(&mut *lock(&self.asks));
+        let came = core::mem::take(&mut *lock(&self.came));
+        let slow = core::mem::take(&mut *lock(&self.slow));
+        for ask in &asks {
+            match ask {
+                Ask::Listens(at) => self.listens(*at, endpoint),
+                Ask::Look => self.look_at_listeners(time, endpoint, out),
+                Ask::Addresses => self.look_at_addresses(),
+            }
+        }
+        came.iter().for_each(|held| self.meet(time, held, endpoint, out));
+        slow.iter().for_each(|held| self.finish(time, held, endpoint, out));
+        !(asks.is_empty() && came.is_empty() && slow.is_empty())
+    }
+
+    fn route(&self, peer: Ipv4Addr) -> u16 {
+        self.routes.number(peer).unwrap_or(0)
+    }
+
+    fn link(&self, route: u16) -> Option<Link> {
+        let peer = self.routes.find(route)?;
+        Some(Link { local: self.routes.hardware(), peer })
+    }
+
+    fn asleep(&self, lane: usize) -> (Option<BorrowedFd<'_>>, bool) {
+        let desk = &self.desks[lane];
+        let quiet = desk.set.falls_asleep();
+        (Some(desk.set.descriptor()), quiet && lock(&desk.todo).is_empty())
+    }
+
+    fn awake(&self, lane: usize, called: bool) {
+        let desk = &self.desks[lane];
+        desk.set.is_awake();
+        if called {
+            desk.called.store(true, Release);
+        }
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sets: Vec<_> =
+            self.desks.iter().map(|desk| desk.set.descriptor().as_raw_fd()).collect();
+        let asked = self.desks.iter().any(|desk| desk.called.load(Acquire));
+        write!(f, "Room({} connections, sets {sets:?}, called {asked})", self.connections())
+    }
+}

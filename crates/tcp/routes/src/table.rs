@@ -1,0 +1,262 @@
+//! All that is known: from a peer's address to its next hop.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::Ipv4Addr;
+
+/// An Ethernet address.
+pub type Hardware = [u8; 6];
+
+/// A route of the main table. Without a device it says that nobody is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// To these addresses...
+    pub to: Ipv4Addr,
+    /// ... as far as their first bits are the same.
+    pub prefix: u8,
+    /// The lowest is taken.
+    pub metric: u32,
+    /// By this device.
+    pub device: Option<u32>,
+    /// To this host, who knows the rest; none: the peer itself is a neighbour.
+    pub gateway: Option<Ipv4Addr>,
+}
+
+/// What Linux says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A device is so.
+    Device {
+        /// Its number.
+        device: u32,
+        /// Its hardware address, if it has an Ethernet one.
+        address: Option<Hardware>,
+        /// The longest packet, in bytes.
+        mtu: u32,
+        /// It is in use.
+        up: bool,
+    },
+    /// A device is no more.
+    DeviceGone(u32),
+    /// A device has an address, or has lost it.
+    Own {
+        /// The device's number.
+        device: u32,
+        /// The address.
+        address: Ipv4Addr,
+        /// It is there.
+        there: bool,
+    },
+    /// A neighbour is at this hardware address, or is not known.
+    Neighbour {
+        /// The device's number.
+        device: u32,
+        /// Who.
+        address: Ipv4Addr,
+        /// Where.
+        at: Option<Hardware>,
+    },
+    /// A route.
+    Route {
+        /// The route.
+        route: Route,
+        /// It is there.
+        there: bool,
+    },
+}
+
+/// A device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its hardware address, if it has an Ethernet one.
+    pub address: Option<Hardware>,
+    /// The longest packet, in bytes.
+    pub mtu: u32,
+    /// It is in use.
+    pub up: bool,
+}
+
+/// Where a packet to a peer goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NextHop {
+    /// By this device.
+    pub device: u32,
+    /// To this neighbour.
+    pub neighbour: Ipv4Addr,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Table {
+    devices: HashMap<u32, Device>,
+    addresses: BTreeSet<(u32, Ipv4Addr)>,
+    neighbours: HashMap<NextHop, Hardware>,
+    /// By prefix length, address, metric: one of several with the same is the last that was told.
+    routes: BTreeMap<(u8, u32, u32), Route>,
+}
+
+fn network(address: Ipv4Addr, prefix: u8) -> u32 {
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+    address.to_bits() & mask
+}
+
+impl Table {
+    /// Takes what Linux says.
+    pub fn apply(&mut self, change: &Change) {
+        match *change {
+            Change::Device { device, address, mtu, up } => {
+                self.devices.insert(device, Device { address, mtu, up });
+                if !up {
+                    // (Linux takes the routes of a device that goes down away, and does not say so of each.)
+                    self.routes.retain(|_, route| route.device != Some(device));
+                }
+            }
+            Change::DeviceGone(device) => {
+                self.devices.remove(&device);
+                self.addresses.retain(|(of, _)| *of != device);
+                self.neighbours.retain(|hop, _| hop.device != device);
+                self.routes.retain(|_, route| route.device != Some(device));
+            }
+            Change::Own { device, address, there: true } => {
+                self.addresses.insert((device, address));
+            }
+            Change::Own { device, address, there: false } => {
+                self.addresses.remove(&(device, address));
+            }
+            Change::Neighbour { device, address: neighbour, at } => {
+                let hop = NextHop { device, neighbour };
+                match at {
+                    Some(at) => self.neighbours.insert(hop, at),
+                    None => self.neighbours.remove(&hop),
+                };
+            }
+            Change::Route { ref route, there } => {
+                let key = (route.prefix, network(route.to, route.prefix), route.metric);
+                if there {
+                    self.routes.insert(key, route.clone());
+                } else if self.routes.get(&key).is_some_and(|known| known == route) {
+                    self.routes.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Forgets all, because it is told anew.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A device.
+    pub fn device(&self, device: u32) -> Option<Device> {
+        self.devices.get(&device).copied()
+    }
+
+    /// The addresses of a device.
+    pub fn addresses(&self, device: u32) -> impl Iterator<Item = Ipv4Addr> {
+        self.addresses
+            .range((device, Ipv4Addr::UNSPECIFIED)..=(device, Ipv4Addr::BROADCAST))
+            .map(|(_, address)| *address)
+    }
+
+    /// The way to a peer: of the routes to it the one that names most of its address, of these the one of the lowest metric.
+    pub fn way(&self, peer: Ipv4Addr) -> Option<NextHop> {
+        (0..=32u8).rev().find_map(|prefix| {
+            let to = network(peer, prefix);
+            let mut same = self.routes.range((prefix, to, 0)..=(prefix, to, u32::MAX));
+            same.next().map(|(_, route)| {
+                let neighbour = route.gateway.unwrap_or(peer);
+                route.device.map(|device| NextHop { device, neighbour })
+            })
+        })?
+    }
+
+    /// Where a neighbour is.
+    pub fn neighbour(&self, hop: NextHop) -> Option<Hardware> {
+        self.neighbours.get(&hop).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(to: [u8; 4], prefix: u8, metric: u32, gateway: Option<[u8; 4]>) -> Change {
+        let route = Route {
+            to: to.into(),
+            prefix,
+            metric,
+            device: Some(2),
+            gateway: gateway.map(Ipv4Addr::from),
+        };
+        Change::Route { route, there: true }
+    }
+
+    fn gone(change: Change) -> Change {
+        match change {
+            Change::Route { route, .. } => Change::Route { route, there: false },
+            other => other,
+        }
+    }
+
+    fn hop(neighbour: [u8; 4]) -> Option<NextHop> {
+        Some(NextHop { device: 2, neighbour: neighbour.into() })
+    }
+
+    #[test]
+    fn the_longest_prefix_comes_first_then_the_lowest_metric() {
+        let mut table = Table::default();
+        assert_eq!(table.way([10, 0, 0, 9].into()), None);
+        table.apply(&route([0; 4], 0, 100, Some([10, 0, 0, 1])));
+        table.apply(&route([0; 4], 0, 50, Some([10, 0, 0, 2])));
+        table.apply(&route([10, 0, 0, 0], 24, 0, None));
+        table.apply(&route([10, 0, 0, 128], 25, 0, Some([10, 0, 0, 3])));
+        assert_eq!(table.way([8, 8, 8, 8].into()), hop([10, 0, 0, 2]));
+        assert_eq!(table.way([10, 0, 0, 9].into()), hop([10, 0, 0, 9]));
+        assert_eq!(table.way([10, 0, 0, 200].into()), hop([10, 0, 0, 3]));
+        table.apply(&gone(route([0; 4], 0, 50, Some([10, 0, 0, 2]))));
+        assert_eq!(table.way([8, 8, 8, 8].into()), hop([10, 0, 0, 1]));
+    }
+
+    #[test]
+    fn a_route_that_leads_nowhere_hides_the_wider_ones() {
+        let mut table = Table::default();
+        table.apply(&route([0; 4], 0, 0, Some([10, 0, 0, 1])));
+        let nowhere = Route {
+            to: [192, 168, 0, 0].into(),
+            prefix: 16,
+            metric: 0,
+            device: None,
+            gateway: None,
+        };
+        table.apply(&Change::Route { route: nowhere, there: true });
+        assert_eq!(table.way([192, 168, 3, 4].into()), None);
+        assert_eq!(table.way([192, 169, 3, 4].into()), hop([10, 0, 0, 1]));
+    }
+
+    #[test]
+    fn what_was_replaced_is_not_taken_away_by_the_end_of_what_was_before() {
+        let mut table = Table::default();
+        let old = route([0; 4], 0, 0, Some([10, 0, 0, 1]));
+        table.apply(&old);
+        table.apply(&route([0; 4], 0, 0, Some([10, 0, 0, 2])));
+        table.apply(&gone(old));
+        assert_eq!(table.way([8, 8, 8, 8].into()), hop([10, 0, 0, 2]));
+    }
+
+    #[test]
+    fn a_device_takes_its_routes_addresses_and_neighbours_with_it() {
+        let mut table = Table::default();
+        let (own, peer) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        table.apply(&Change::Device { device: 2, address: Some([2; 6]), mtu: 1500, up: true });
+        table.apply(&Change::Own { device: 2, address: own, there: true });
+        table.apply(&Change::Neighbour { device: 2, address: peer, at: Some([4; 6]) });
+        table.apply(&route([10, 0, 0, 0], 24, 0, None));
+        let hop = table.way(peer).unwrap();
+        assert_eq!(table.neighbour(hop), Some([4; 6]));
+        assert_eq!(table.addresses(2).collect::<Vec<_>>(), [own]);
+        assert_eq!(table.addresses(3).count(), 0);
+        table.apply(&Change::DeviceGone(2));
+        assert_eq!((table.way(peer), table.neighbour(hop)), (None, None));
+        assert_eq!(table.addresses(2).count(), 0);
+        assert_eq!(table.device(2), None);
+    }
+}

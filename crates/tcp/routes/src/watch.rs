@@ -1,0 +1,184 @@
+//! Table, next hops and socket together, and the thread that keeps them.
+
+use crate::hops::Hops;
+use crate::kernel::Kernel;
+use crate::messages::{All, Said, look_for};
+use crate::table::{Change, Device, Hardware, NextHop, Table};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Linux is told so often of the neighbours that are in use: it does not see our frames, and would find out late that one has moved.
+const IN_USE: Duration = Duration::from_secs(15);
+
+/// What is known of the ways of one device. Any thread may ask; [`Routes::keep`] is for one of its own.
+#[derive(Debug)]
+pub struct Routes {
+    device: u32,
+    /// Its hardware address, as a word.
+    own: AtomicU64,
+    table: Mutex<Table>,
+    hops: Hops,
+    /// Requests; nobody waits for their answers.
+    asks: Kernel,
+    /// Where changes are heard.
+    news: Mutex<Option<Kernel>>,
+}
+
+impl Routes {
+    /// Reads all, and hears of changes from now on.
+    ///
+    /// # Errors
+    /// No descriptor is left; the kernel refuses.
+    pub fn of(device: u32) -> io::Result<Self> {
+        // It hears before it asks, so that nothing is missed between.
+        let mut news = Kernel::open(true)?;
+        let mut table = Table::default();
+        read_all(&mut news, &mut table)?;
+        let own = AtomicU64::new(own_word(&table, device));
+        Ok(Self {
+            device,
+            own,
+            table: Mutex::new(table),
+            hops: Hops::new(),
+            asks: Kernel::open(false)?,
+            news: Mutex::new(Some(news)),
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device, as it is now.
+    pub fn device(&self) -> Device {
+        self.table().device(self.device).unwrap_or_default()
+    }
+
+    /// Its hardware address. No lock.
+    #[inline]
+    pub fn hardware(&self) -> Hardware {
+        let [_, _, own @ ..] = self.own.load(Relaxed).to_be_bytes();
+        own
+    }
+
+    /// Its addresses.
+    pub fn addresses(&self) -> Vec<Ipv4Addr> {
+        self.table().addresses(self.device).collect()
+    }
+
+    /// The number of the next hop to a peer by this device; none: Linux would not send there by it. Linux looks for one that it does not know.
+    pub fn number(&self, peer: Ipv4Addr) -> Option<u16> {
+        let table = self.table();
+        let hop = table.way(peer).filter(|hop| hop.device == self.device)?;
+        let (number, new) = self.hops.number(hop)?;
+        let at = table.neighbour(hop);
+        if new {
+            self.hops.set(hop, at);
+        }
+        if at.is_none() {
+            self.look_for(hop);
+        }
+        Some(number)
+    }
+
+    /// Where the next hop of this number is. None: not known now.
+    #[inline]
+    pub fn find(&self, number: u16) -> Option<Hardware> {
+        self.hops.find(number)
+    }
+
+    fn look_for(&self, hop: NextHop) {
+        // (Refused, where it may not: then it is found when Linux itself sends there.)
+        let _ = self.asks.send(&look_for(hop.device, hop.neighbour));
+        let mut answers = [0u8; 256];
+        let drop_them = rustix::net::RecvFlags::DONTWAIT;
+        while rustix::net::recv(self.asks.descriptor(), &mut answers, drop_them).is_ok() {}
+    }
+
+    /// Hears Linux until `stop` can be read, and calls `changed` after each change.
+    ///
+    /// # Errors
+    /// The socket's.
+    ///
+    /// # Panics
+    /// It is called twice.
+    pub fn keep(&self, stop: BorrowedFd<'_>, mut changed: impl FnMut()) -> io::Result<()> {
+        let news = self.news.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut news = news.expect("one thread keeps it");
+        let mut told = Instant::now();
+        loop {
+            if told.elapsed() >= IN_USE {
+                told = Instant::now();
+                self.hops.used().into_iter().for_each(|hop| self.look_for(hop));
+            }
+            let wait = IN_USE.saturating_sub(told.elapsed());
+            let wait =
+                Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+            let mut fds = [
+                PollFd::from_borrowed_fd(news.descriptor(), PollFlags::IN),
+                PollFd::from_borrowed_fd(stop, PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&wait)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                polled => polled?,
+            };
+            if !fds[1].revents().is_empty() {
+                return Ok(());
+            }
+            match news.receive(false) {
+                Ok(None) => {}
+                Ok(Some(said)) => self.hear(&said),
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
+                    let mut table = Table::default();
+                    read_all(&mut news, &mut table)?;
+                    self.hops.refresh(|hop| table.neighbour(hop));
+                    *self.table() = table;
+                }
+                Err(error) => return Err(error),
+            }
+            let own = own_word(&self.table(), self.device);
+            self.own.store(own, Relaxed);
+            changed();
+        }
+    }
+
+    fn hear(&self, said: &Said) {
+        let mut table = self.table();
+        for change in &said.changes {
+            table.apply(change);
+            if let Change::Neighbour { device, address: neighbour, at } = *change {
+                self.hops.set(NextHop { device, neighbour }, at);
+            }
+        }
+    }
+}
+
+fn own_word(table: &Table, device: u32) -> u64 {
+    let [a, b, c, d, e, f] = table.device(device).and_then(|d| d.address).unwrap_or_default();
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+fn read_all(kernel: &mut Kernel, table: &mut Table) -> io::Result<()> {
+    // News overtake none: what comes between is newer than what is dumped, or the same.
+    loop {
+        table.clear();
+        let mut all = Ok(());
+        for what in [All::Devices, All::Addresses, All::Routes, All::Neighbours] {
+            all = all.and_then(|()| {
+                kernel.all(what, |said| said.changes.iter().for_each(|change| table.apply(change)))
+            });
+        }
+        match all {
+            // More news than room, again.
+            Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {}
+            other => return other,
+        }
+    }
+}
