@@ -75,12 +75,15 @@ fn a_crowd_of_which_segments_have_to_be_lost_keeps_the_link_busy_with_what_is_ne
 }
 
 #[test]
-fn by_delay_a_few_flows_share_a_slow_link() {
-    for flows in [1, 4] {
+fn a_crowd_that_goes_by_delay_shares_a_slow_link_and_nothing_is_lost() {
+    for flows in [1, 4, 16, 64, 128] {
         let series = crowd(Algorithm::Timely, flows);
         let (goodput, got) = seen(&series);
-        println!("{flows} flows: {goodput:.3} of the link, {got:?}");
-        assert!(goodput > 0.8, "{flows} flows: {goodput} of the link");
+        let lost = series.layers[0].lost;
+        println!("{flows} flows: {goodput:.3} of the link, {got:?}, {lost} lost");
+        assert!(goodput > 0.89, "{flows} flows: {goodput} of the link");
+        assert_eq!(lost, 0, "{flows} flows");
         assert!(got.p99 < 2.0 * got.p50, "{flows} flows: {got:?}");
+        assert!(got.p50 > 0.8 * got.mean, "{flows} flows: {got:?}");
     }
 }

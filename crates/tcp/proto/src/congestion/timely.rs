@@ -40,8 +40,12 @@ impl Timely {
 
     /// A round trip that was measured in the last so many intervals.
     fn measured(&mut self, feedback: &Feedback, intervals: u32) {
+        // A receiver may wait for a second segment before it acknowledges one: that long is no queue. And so the fewer segments a flow has in a
+        // round trip, the longer a queue it bears: else many flows, whose segments alone are a queue, would slow down for ever (Swift,
+        // SIGCOMM 2020, 3.5, scales its target for that).
         let rtt = f64::from(feedback.rtt.max(1));
         self.least = self.least.min(rtt);
+        let rtt = (rtt - f64::from(feedback.mss) * 1e6 / self.rate.now).max(self.least);
         self.difference += GAIN * ((rtt - self.last) - self.difference);
         self.last = rtt;
         let gradient = self.difference / self.least;
