@@ -45,6 +45,7 @@ mod plot;
 pub mod progress;
 mod receiver;
 mod report;
+mod results;
 pub mod rpc;
 mod send;
 mod send_plan;

@@ -21,6 +21,7 @@ fn main() -> std::io::Result<()> {
         Tcp::Linux("bbr".into()),
         Tcp::Uncopy(Algorithm::Cubic),
         Tcp::Uncopy(Algorithm::Dctcp),
+        Tcp::Uncopy(Algorithm::Timely),
     ] {
         let plan = Plan {
             tcp: tcp.clone(),

@@ -12,6 +12,8 @@ pub(crate) enum Event {
     Start(u32),
     /// Queues are looked at.
     Sample,
+    /// What each flow got is noted.
+    Shares,
 }
 
 /// The numbers of packets and lists have 30 bits.
@@ -30,6 +32,7 @@ impl Events {
             Event::Packet(n) => n,
             Event::Start(n) => 1 << KIND | n,
             Event::Sample => 2 << KIND,
+            Event::Shares => 3 << KIND,
         };
         // Four thousand million events later a tie would be decided otherwise; as long as they aren't of the same time, none is.
         self.heap.push(Reverse((time, u64::from(self.count) << 32 | u64::from(word))));
@@ -47,7 +50,8 @@ impl Events {
         let event = match word >> KIND {
             0 => Event::Packet(n),
             1 => Event::Start(n),
-            _ => Event::Sample,
+            2 => Event::Sample,
+            _ => Event::Shares,
         };
         Some((time, event))
     }

@@ -8,6 +8,7 @@ use crate::traffic::{Pareto, across, on_off};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use uncopy_tcp_proto::Algorithm;
 
 const GBIT: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1_000;
@@ -88,7 +89,10 @@ impl Figure {
 
     /// Who is compared, by name.
     fn senders(self) -> Vec<(String, Sender)> {
-        let core = |us: u64| Sender::Core { interval: Some(us * MICROSECOND) };
+        let core = |us: u64| Sender::Core {
+            algorithm: Algorithm::Dctcp,
+            interval: Some(us * MICROSECOND),
+        };
         let mut senders = vec![("DCTCP".to_owned(), Sender::Vanilla)];
         match self {
             Figure::SingleLink => {
@@ -98,7 +102,7 @@ impl Figure {
             }
             Figure::Cluster => senders.push(("TAS, 100 us".to_owned(), core(100))),
         }
-        senders.push(("TAS, 2 round trips".to_owned(), Sender::Core { interval: None }));
+        senders.push(("TAS, 2 round trips".to_owned(), Sender::CORE));
         senders
     }
 
@@ -250,6 +254,7 @@ fn single_link(seed: u64, extent: Extent, sender: Sender) -> Setup {
         end,
         connections: 1 << 15,
         sample: 10 * MICROSECOND,
+        shares: None,
         seed,
     }
 }
@@ -293,6 +298,7 @@ fn cluster(seed: u64, extent: Extent, sender: Sender) -> Setup {
         end,
         connections: 1 << 17,
         sample: 100 * MICROSECOND,
+        shares: None,
         seed,
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct Hosts {
     /// The flow, and its size, of whoever connects from these ends (as the receiver sees them).
     expected: HashMap<Tuple, (u32, u64)>,
     heard: Vec<(FlowId, Event)>,
+    /// Bytes of each flow that its receiver has.
+    pub received: Vec<u64>,
     pub poll_at: Option<Time>,
     pub news: Vec<News>,
 }
@@ -78,7 +80,7 @@ pub(crate) struct Hosts {
 impl Hosts {
     pub fn new(sender: Sender, connections: usize, seed: u64) -> Hosts {
         let algorithm = match sender {
-            Sender::Core { .. } => Algorithm::Dctcp,
+            Sender::Core { algorithm, .. } => algorithm,
             Sender::Vanilla => Algorithm::Caller,
         };
         let mut secret = [0; 16];
@@ -89,7 +91,7 @@ impl Hosts {
             rto_min: RTO_MIN,
             time_wait: TIME_WAIT,
             control: match sender {
-                Sender::Core { interval } => interval,
+                Sender::Core { interval, .. } => interval,
                 Sender::Vanilla => None,
             },
             ports: 1024..=u16::MAX,
@@ -109,6 +111,7 @@ impl Hosts {
             apps: (0..connections).map(|_| App::Done).collect(),
             expected: HashMap::new(),
             heard: Vec::new(),
+            received: Vec::new(),
             poll_at: None,
             news: Vec::new(),
         }
@@ -142,6 +145,7 @@ impl Hosts {
             peer_port: tuple.local_port,
         };
         self.expected.insert(seen, (flow, size));
+        self.received.resize(flow as usize + 1, 0);
         self.apps[id.slot as usize] = App::Sends { flow, left: size, vanilla: None };
         true
     }
@@ -188,6 +192,7 @@ impl Hosts {
                 (Event::Readable(n), App::Receives { flow, left }) => {
                     self.endpoint.read(id, n).expect("it came");
                     *left -= u64::from(n);
+                    self.received[*flow as usize] += u64::from(n);
                     if *left == 0 {
                         self.news.push(News::Complete(*flow));
                     }

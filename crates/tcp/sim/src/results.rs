@@ -117,6 +117,9 @@ pub struct Series {
     pub incomplete: u64,
     /// Connections that broke.
     pub broken: u64,
+    /// Bytes that each flow got in each of the times that were asked for.
+    #[serde(skip)]
+    pub got: Vec<Vec<u64>>,
 }
 
 /// Sums up.
@@ -153,6 +156,7 @@ pub fn summed_up(mut finished: Vec<Finished>, samples: Vec<u64>, layers: Vec<Lay
         flows: finished.len(),
         incomplete: 0,
         broken: 0,
+        got: Vec::new(),
     }
 }
 

@@ -7,19 +7,26 @@ use crate::port::Counts;
 use crate::results::{Finished, LayerSeen, Series, summed_up};
 use crate::topology::{Map, Topology};
 use crate::traffic::Plan;
-use uncopy_tcp_proto::Time;
 use uncopy_tcp_proto::time::{Nanos, SECOND};
+use uncopy_tcp_proto::{Algorithm, Time};
 
 /// Whose congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// The core's: DCTCP by rate, set after each of these intervals; two round trips of each flow if none is given.
+    /// The core's, set after each of these intervals; two round trips of each flow if none is given.
     Core {
+        /// Which.
+        algorithm: Algorithm,
         /// In nanoseconds.
         interval: Option<Nanos>,
     },
     /// DCTCP by window, set on each acknowledgement.
     Vanilla,
+}
+
+impl Sender {
+    /// The core's DCTCP, by rate, as the service has it.
+    pub const CORE: Sender = Sender::Core { algorithm: Algorithm::Dctcp, interval: None };
 }
 
 /// What is simulated.
@@ -42,6 +49,8 @@ pub struct Setup {
     pub connections: usize,
     /// The distance of looks at the queues, in nanoseconds.
     pub sample: u64,
+    /// What each flow gets is noted so often in the measured time (nanoseconds), if at all.
+    pub shares: Option<u64>,
     /// Chooses secrets and ways.
     pub seed: u64,
 }
@@ -53,6 +62,22 @@ struct Flow {
     plan: Plan,
     began: u64,
     list: u32,
+}
+
+/// What each flow got from one note to the next.
+#[derive(Default)]
+struct Shares {
+    before: Option<Vec<u64>>,
+    got: Vec<Vec<u64>>,
+}
+
+impl Shares {
+    fn note(&mut self, received: &[u64]) {
+        if let Some(before) = self.before.replace(received.to_vec()) {
+            let before = before.into_iter().chain(std::iter::repeat(0));
+            self.got.push(received.iter().zip(before).map(|(now, then)| now - then).collect());
+        }
+    }
 }
 
 struct Run<'a> {
@@ -68,6 +93,7 @@ struct Run<'a> {
     missing: u64,
     failed: u64,
     samples: Vec<u64>,
+    shares: Shares,
     base: Vec<Counts>,
 }
 
@@ -92,6 +118,7 @@ pub fn run(name: &str, setup: &Setup) -> Result<Series, String> {
         missing: all.filter(|plan| counts(plan)).count() as u64,
         failed: 0,
         samples: Vec::new(),
+        shares: Shares::default(),
         base: network.ports.iter().map(|port| port.counts).collect(),
         network,
     };
@@ -99,6 +126,9 @@ pub fn run(name: &str, setup: &Setup) -> Result<Series, String> {
         run.plan_next(list, 0);
     }
     run.events.push(BEGIN + setup.measured.start, Event::Sample);
+    if setup.shares.is_some() {
+        run.events.push(BEGIN + setup.measured.start, Event::Shares);
+    }
     let end = run.go()?;
     Ok(run.results(name, end))
 }
@@ -117,7 +147,8 @@ impl Run<'_> {
         let end = BEGIN + self.setup.end;
         let mut seen: Option<Vec<Counts>> = None;
         let mut now = BEGIN;
-        while self.missing > 0 {
+        let shares = self.setup.shares.map_or(0, |_| BEGIN + self.setup.measured.end);
+        while self.missing > 0 || now < shares {
             let event = self.events.next();
             let poll = self.hosts.poll_at.map(|at| at.0);
             let Some(next) = event.into_iter().chain(poll).min() else { break };
@@ -186,6 +217,13 @@ impl Run<'_> {
                     self.events.push(now + self.setup.sample, Event::Sample);
                 }
             }
+            Event::Shares => {
+                self.shares.note(&self.hosts.received);
+                let next = now + self.setup.shares.unwrap_or(u64::MAX - now);
+                if next <= BEGIN + self.setup.measured.end {
+                    self.events.push(next, Event::Shares);
+                }
+            }
         }
         Ok(())
     }
@@ -224,12 +262,13 @@ impl Run<'_> {
             LayerSeen::of(layer.name, counts, rates.sum(), nanos)
         });
         let interval = match self.setup.sender {
-            Sender::Core { interval } => interval.map(|nanos| nanos as f64 / 1e3),
+            Sender::Core { interval, .. } => interval.map(|nanos| nanos as f64 / 1e3),
             Sender::Vanilla => None,
         };
         Series {
             name: name.to_owned(),
             interval_us: interval,
+            got: self.shares.got,
             broken: self.failed,
             incomplete: self.missing,
             ..summed_up(self.finished, self.samples, seen.collect())

@@ -12,7 +12,7 @@ const MARK: u64 = 65 * PACKET;
 /// Ethernet, IPv4 and TCP with timestamps.
 const HEADERS: u32 = 14 + 20 + 32;
 
-const SENDERS: [Sender; 2] = [Sender::Vanilla, Sender::Core { interval: None }];
+const SENDERS: [Sender; 2] = [Sender::Vanilla, Sender::CORE];
 
 /// Two hosts or more on each side at 40 Gbit/s, 10 Gbit/s between; 100 us there and back.
 fn setup(sender: Sender, each: u32, flows: Vec<Plan>, end: u64) -> Setup {
@@ -27,6 +27,7 @@ fn setup(sender: Sender, each: u32, flows: Vec<Plan>, end: u64) -> Setup {
         end,
         connections: 64,
         sample: 10_000,
+        shares: None,
         seed: 1,
     }
 }
@@ -72,7 +73,7 @@ fn ten_segments_go_out_in_one_round_trip_one_after_another() {
     assert!((got - by_window).abs() < 20.0, "{got} ns, by hand {by_window} ns");
     // (Its rate counts headers, and doubles once within the round trip: so not to the nanosecond.)
     let by_rate = handshake + one_way(full) + 0.9 * handshake;
-    let core = Sender::Core { interval: None };
+    let core = Sender::CORE;
     let series = complete("rate", &setup(core, 2, plans(), 10_000_000));
     let got = series.fct_us.mean * 1e3;
     assert!((0.85..1.1).contains(&(got / by_rate)), "{got} ns, by hand {by_rate} ns");

@@ -1,4 +1,4 @@
-//! Options that all of them have.
+//! Options of all benches of pairs of programs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::bench::values::{positive, seconds};
 
 /// See above.
 #[derive(Clone, Debug, clap::Args)]
-pub struct EventArgs {
+pub struct PairArgs {
     /// How both ends wait for bytes, with and without uncopy
     #[arg(
         long,
@@ -38,7 +38,7 @@ pub struct EventArgs {
     pub json: bool,
 }
 
-impl EventArgs {
+impl PairArgs {
     /// How it was measured, and on what; so many answers were compared.
     pub fn notes(&self, verified: u64) -> String {
         let calls = match self.api {

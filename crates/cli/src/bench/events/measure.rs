@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Base, EventArgs};
+use super::{Base, PairArgs};
 use crate::bench::rpc::args::{Api, Wait, Wire};
 use crate::bench::rpc::carried::Carried;
 use crate::bench::rpc::pair::Programs;
@@ -17,7 +17,7 @@ use crate::{Outcome, library};
 /// Measures each of `plans` by the programs `server` and `client`, hidden subcommands of ours; `connections` says how many have to be on rings, `name`
 /// what is being measured.
 pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Tells>(
-    args: &EventArgs,
+    args: &PairArgs,
     [server, client]: [&'static str; 2],
     plans: &[P],
     connections: impl Fn(&P) -> Option<usize>,

@@ -6,6 +6,6 @@ mod args;
 mod measure;
 mod program;
 
-pub use self::args::EventArgs;
+pub use self::args::PairArgs;
 pub use self::measure::measure;
 pub use self::program::{Base, begin, client, context, first, orders, read, serve};

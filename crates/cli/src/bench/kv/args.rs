@@ -1,7 +1,7 @@
 //! Options of `uncopy bench kv`.
 
 use super::plan::Load;
-use crate::bench::events::EventArgs;
+use crate::bench::events::PairArgs;
 use crate::bench::values::positive;
 
 /// Options of `bench kv`.
@@ -26,5 +26,5 @@ pub struct KvArgs {
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub sets: u32,
     #[command(flatten)]
-    pub events: EventArgs,
+    pub pairs: PairArgs,
 }

@@ -19,8 +19,9 @@ pub mod table;
 
 pub use self::args::KvArgs;
 use self::plan::{Load, Plan, Told};
-use self::rows::{Results, Row};
+use self::rows::Row;
 use super::events::{Base, measure};
+use super::results::show;
 use crate::Outcome;
 
 /// Measures and prints.
@@ -31,21 +32,18 @@ pub fn main(args: &KvArgs) -> Outcome {
     };
     let on_rings = |plan: &Plan| Some(plan.base.connections);
     let samples =
-        measure::<_, Told>(&args.events, [server::NAME, client::NAME], &plans, on_rings, name)?;
+        measure::<_, Told>(&args.pairs, [server::NAME, client::NAME], &plans, on_rings, name)?;
     let rows: Vec<Row> =
-        plans.iter().zip(&samples).map(|(plan, samples)| Row::of(plan, args, samples)).collect();
-    if args.events.json {
-        let results = Results { bench: "kv".to_owned(), rows };
-        let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
-    }
-    crate::print(&format!("{}\n{}", table::table(&rows), table::notes(args, &rows)))
+        plans.iter().zip(&samples).map(|(plan, samples)| rows::row(plan, args, samples)).collect();
+    show("kv", rows, args.pairs.json, |rows| {
+        format!("{}\n{}", table::table(rows), table::notes(args, rows))
+    })
 }
 
 fn plans(args: &KvArgs) -> Vec<Plan> {
     let mut plans = Vec::new();
     for &load in &args.load {
-        for &wait in &args.events.wait {
+        for &wait in &args.pairs.wait {
             for &connections in &args.connections {
                 let base = Base { connections, wait, service: None };
                 let (keys, sets) = (if load == Load::Hot { 1 } else { args.keys }, args.sets);

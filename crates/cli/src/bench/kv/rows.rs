@@ -5,21 +5,15 @@ use serde::{Deserialize, Serialize};
 use super::args::KvArgs;
 use super::plan::{Load, PERCENTILES, Plan, Told};
 use crate::bench::rpc::args::{Api, Wait};
-use crate::bench::rpc::rows::{Common, Compared, Numbers, Ratios, Samples};
+use crate::bench::rpc::rows::{self, Samples};
 use crate::bench::side::Side;
 
-/// What `--json` prints.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Results {
-    /// The mode's name.
-    pub bench: String,
-    /// One for each combination of parameters.
-    pub rows: Vec<Row>,
-}
+/// See there.
+pub type Row = rows::Row<Parameters, Latencies>;
 
 /// One combination of parameters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct Parameters {
     /// Which keys are asked for.
     pub load: Load,
     /// Pairs.
@@ -32,25 +26,11 @@ pub struct Row {
     pub wait: Wait,
     /// What is called.
     pub api: Api,
-    /// Over Linux' loopback.
-    pub linux: Measured,
-    /// The same once more: what it differs by is noise.
-    pub again: Compared,
-    /// Over rings.
-    pub uncopy: Measured,
-    /// Both.
-    #[serde(flatten)]
-    pub ratios: Ratios,
-    /// Answers that were compared, on all sides: all there were.
-    pub verified: u64,
 }
 
-/// What is measured on a side.
+/// What is measured of a side besides.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
-    /// Medians.
-    #[serde(flatten)]
-    pub numbers: Numbers,
+pub struct Latencies {
     /// Latency that one in ten exceeds.
     pub p90_us: f64,
     /// Latency that one in a thousand exceeds.
@@ -59,32 +39,22 @@ pub struct Measured {
     pub cdf: Vec<[f64; 2]>,
 }
 
-impl Row {
-    /// Medians.
-    pub fn of(plan: &Plan, args: &KvArgs, samples: &Samples<Told>) -> Self {
-        let Common { linux, again, uncopy, ratios, verified } =
-            samples.common(plan.base.connections);
-        let with = |side: Side, numbers: Numbers| {
-            let latency = |p: f64| samples.median(side, 2, |s| s.told.latency(p));
-            Measured {
-                numbers,
-                p90_us: latency(90.0),
-                p999_us: latency(99.9),
-                cdf: PERCENTILES.map(|p| [p, latency(p)]).to_vec(),
-            }
-        };
-        Self {
-            load: plan.load,
-            keys: plan.keys,
-            sets: plan.sets,
-            connections: plan.base.connections,
-            wait: plan.base.wait,
-            api: args.events.api,
-            linux: with(Side::Plain, linux),
-            again,
-            uncopy: with(Side::Uncopy, uncopy),
-            ratios,
-            verified,
+/// Medians.
+pub fn row(plan: &Plan, args: &KvArgs, samples: &Samples<Told>) -> Row {
+    let of = Parameters {
+        load: plan.load,
+        keys: plan.keys,
+        sets: plan.sets,
+        connections: plan.base.connections,
+        wait: plan.base.wait,
+        api: args.pairs.api,
+    };
+    samples.row(of, plan.base.connections, |side: Side| {
+        let latency = |p: f64| samples.median(side, 2, |s| s.told.latency(p));
+        Latencies {
+            p90_us: latency(90.0),
+            p999_us: latency(99.9),
+            cdf: PERCENTILES.map(|p| [p, latency(p)]).to_vec(),
         }
-    }
+    })
 }

@@ -9,19 +9,16 @@ use crate::units;
 
 /// One line for each row; times are microseconds.
 pub fn table(rows: &[Row]) -> Table {
-    let lines = rows.iter().map(|row| Line {
-        first: vec![
-            row.load.name().into(),
-            units::grouped(row.connections as u64),
-            row.wait.name().into(),
-        ],
-        linux: &row.linux.numbers,
-        again: &row.again,
-        uncopy: &row.uncopy.numbers,
-        ratios: &row.ratios,
-        last: [row.linux.p90_us, row.uncopy.p90_us, row.linux.p999_us, row.uncopy.p999_us]
-            .map(|us| format!("{us:.1}"))
-            .to_vec(),
+    let lines = rows.iter().map(|row| {
+        let of = &row.of;
+        let first = vec![
+            of.load.name().into(),
+            units::grouped(of.connections as u64),
+            of.wait.name().into(),
+        ];
+        Line::of(row, first, |side| {
+            [side.besides.p90_us, side.besides.p999_us].map(|us| format!("{us:.1}"))
+        })
     });
     let last = ["p90\nLinux", "\nuncopy", "p99.9\nLinux", "\nuncopy"];
     compared(&["keys", "conns", "wait"], lines.collect(), &last)
@@ -34,7 +31,7 @@ pub fn notes(args: &KvArgs, rows: &[Row]) -> String {
          get one; one request is under way on each connection. RPC/s and latencies are of both kinds.\n{}",
         units::grouped(args.keys as u64),
         args.sets,
-        args.events.notes(rows.iter().map(|row| row.verified).sum()),
+        args.pairs.notes(rows.iter().map(|row| row.verified).sum()),
     )
 }
 
@@ -42,15 +39,13 @@ pub fn notes(args: &KvArgs, rows: &[Row]) -> String {
 #[cfg(test)]
 pub fn screen() -> String {
     use super::plan::Load;
-    use super::rows::Measured;
+    use super::rows::{Latencies, Parameters};
     use crate::bench::rpc::args::{Api, Wait};
-    use crate::bench::rpc::rows::{Common, fixed};
+    use crate::bench::rpc::rows::fixed;
     let row = |load: Load, wait: Wait, factor: f64| {
-        let Common { linux, again, uncopy, ratios, verified } = fixed(factor);
-        let with = |numbers| Measured { numbers, p90_us: 45.6, p999_us: 7_890.1, cdf: vec![] };
         let (keys, sets, connections, api) = (100_000, 10, 64, Api::Rings);
-        let (linux, uncopy) = (with(linux), with(uncopy));
-        Row { load, keys, sets, connections, wait, api, linux, again, uncopy, ratios, verified }
+        let of = Parameters { load, keys, sets, connections, wait, api };
+        fixed(of, Latencies { p90_us: 45.6, p999_us: 7_890.1, cdf: vec![] }, factor)
     };
     table(&[row(Load::Zipf, Wait::Spin, 8.0), row(Load::Hot, Wait::Sleep, 0.5)]).to_string()
 }

@@ -9,6 +9,8 @@ use uncopy_tcp_link::{Plan, Report, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
 
 use crate::Outcome;
+use crate::bench::progress;
+use crate::bench::results::show;
 use crate::bench::values::{positive, seconds};
 
 /// Whose TCP, with which congestion control.
@@ -41,6 +43,25 @@ impl Hosts {
             Self::UncopyCubic => Tcp::Uncopy(Algorithm::Cubic),
             Self::UncopyDctcp => Tcp::Uncopy(Algorithm::Dctcp),
         }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    /// Whose TCP.
+    pub hosts: Hosts,
+    /// Hosts that send.
+    pub senders: usize,
+    /// Flows of all of them.
+    pub flows: usize,
+    /// Frames of a hundred that are lost.
+    pub loss: f64,
+}
+
+impl Point {
+    fn name(&self) -> String {
+        format!("{}, {} flows, {}% lost", self.hosts.name(), self.flows, self.loss)
     }
 }
 
@@ -88,37 +109,48 @@ impl LinkArgs {
         self.rate as f64 * 125_000.0
     }
 
-    /// Measures one.
-    pub fn measure(
+    /// Measures each point, and prints a row of each.
+    pub fn rows<R: Serialize>(
         &self,
-        hosts: Hosts,
-        senders: usize,
-        flows: usize,
-        loss: f64,
-    ) -> Outcome<Report> {
+        bench: &str,
+        points: &[Point],
+        mut row: impl FnMut(&Point, &Report) -> R,
+        text: impl FnOnce(&[R]) -> String,
+    ) -> Outcome {
+        let bar = progress::bar(points.len());
+        let mut rows = Vec::new();
+        for point in points {
+            bar.set_message(point.name());
+            rows.push(row(point, &self.measure(point)?));
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        show(bench, rows, self.json, |rows| format!("{}{}", text(rows), self.notes()))
+    }
+
+    fn measure(&self, point: &Point) -> Outcome<Report> {
         let link = Terms {
             rate: self.bytes_per_s() as u64,
             delay: DELAY.as_nanos() as u64,
             queue: QUEUE,
             mark: MARK,
-            loss,
+            loss: point.loss / 100.0,
         };
         let plan = Plan {
-            tcp: hosts.tcp(),
-            senders,
-            flows,
+            tcp: point.hosts.tcp(),
+            senders: point.senders,
+            flows: point.flows,
             link,
             seed: self.seed,
             warmup: self.warmup,
             length: self.seconds,
             interval: INTERVAL,
         };
-        let name = hosts.name();
-        run(&plan).map_err(|e| format!("{name}, {flows} flows: {e} (Linux' hosts need root)"))
+        run(&plan).map_err(|e| format!("{}: {e} (Linux' hosts need root)", point.name()))
     }
 
     /// What the link is, and on what it ran.
-    pub fn notes(&self) -> String {
+    fn notes(&self) -> String {
         format!(
             "The link: {} Mbit/s, 50 us each way, a queue of 1 MB, marks from 65 packets on, in real time in this process. Linux is behind\n\
              TAP devices, in network namespaces; uncopy's TCP core is in this process: what programs reach is not measured, and no\n\

@@ -2,9 +2,9 @@
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
+use uncopy_tcp_link::Report;
 
-use super::hosts::{Hosts, LinkArgs};
-use crate::bench::progress;
+use super::hosts::{Hosts, LinkArgs, Point};
 use crate::bench::stats::{quotient, round};
 use crate::bench::values::positive;
 use crate::{Outcome, units};
@@ -25,12 +25,6 @@ pub struct IncastArgs {
 fn hosts(text: &str) -> Result<usize, String> {
     let fits = |n: &usize| (1..=50).contains(n);
     text.parse().ok().filter(fits).ok_or_else(|| "it must be a number from 1 to 50".to_owned())
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Results {
-    bench: String,
-    rows: Vec<Row>,
 }
 
 /// One measurement: of what each flow got in each interval of 100 ms.
@@ -56,7 +50,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(hosts: Hosts, args: &IncastArgs, flows: usize, report: &uncopy_tcp_link::Report) -> Self {
+    fn of(point: &Point, report: &Report) -> Self {
         let mut all: Vec<u64> = report.got.iter().flatten().copied().collect();
         all.sort_unstable();
         let at = |p: f64| all.get(((all.len() - 1) as f64 * p) as usize).map_or(0.0, |n| *n as f64);
@@ -64,11 +58,11 @@ impl Row {
         let mbit = |bytes: f64| round(bytes * 8e-6 * intervals / report.seconds, 3);
         let nothing = all.iter().filter(|bytes| **bytes == 0).count() as f64;
         Self {
-            hosts,
-            flows,
-            senders: args.senders,
+            hosts: point.hosts,
+            flows: point.flows,
+            senders: point.senders,
             mbit_per_s: round(report.goodput() * 8e-6, 2),
-            fair_mbit_per_s: round(report.goodput() * 8e-6 / flows as f64, 3),
+            fair_mbit_per_s: round(report.goodput() * 8e-6 / point.flows as f64, 3),
             median_mbit_per_s: mbit(at(0.5)),
             p99_over_median: round(quotient(at(0.99), at(0.5)), 2),
             p1_over_median: round(quotient(at(0.01), at(0.5)), 2),
@@ -80,22 +74,16 @@ impl Row {
 
 /// Measures and prints.
 pub fn main(args: &IncastArgs) -> Outcome {
-    let bar = progress::bar(args.link.hosts.len() * args.flows.len());
-    let mut rows = Vec::new();
-    for &flows in &args.flows {
-        for &hosts in &args.link.hosts {
-            bar.set_message(format!("{}, {flows} flows", hosts.name()));
-            let report = args.link.measure(hosts, args.senders, flows, 0.0)?;
-            rows.push(Row::of(hosts, args, flows, &report));
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
-    if args.link.json {
-        let results = Results { bench: "incast".to_owned(), rows };
-        let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
-    }
+    let points: Vec<Point> = args
+        .flows
+        .iter()
+        .flat_map(|&flows| args.link.hosts.iter().map(move |&hosts| (flows, hosts)))
+        .map(|(flows, hosts)| Point { hosts, senders: args.senders, flows, loss: 0.0 })
+        .collect();
+    args.link.rows("incast", &points, Row::of, |rows| text(rows, args.senders))
+}
+
+fn text(rows: &[Row], senders: usize) -> String {
     let header = [
         "flows",
         "TCP",
@@ -108,7 +96,7 @@ pub fn main(args: &IncastArgs) -> Outcome {
         "late, us",
     ];
     let mut table = units::table(&header, 110);
-    for row in &rows {
+    for row in rows {
         table.add_row([
             units::grouped(row.flows as u64),
             row.hosts.name(),
@@ -122,22 +110,18 @@ pub fn main(args: &IncastArgs) -> Outcome {
         ]);
     }
     table.column_iter_mut().skip(2).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
-    crate::print(&format!(
-        "{table}\nFlows from {} hosts to one. fair: a flow's part, if all were alike. median, 99%, 1%: of what a flow got in 100 ms; nothing: so many of these.\n{}",
-        args.senders,
-        args.link.notes()
-    ))
+    format!(
+        "{table}\nFlows from {senders} hosts to one. fair: a flow's part, if all were alike. median, 99%, 1%: of what a flow got in 100 ms; nothing: so many of these.\n"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
-    use uncopy_tcp_link::Report;
 
     #[test]
     fn what_flows_got_is_compared_with_the_median() {
-        let args: IncastArgs = crate::bench::values::defaults();
         // Ten intervals of 100 ms: 99 flows get 1000 bytes in each, one 5000.
         let mut interval = vec![1000; 99];
         interval.push(5000);
@@ -147,7 +131,8 @@ mod tests {
             counts: Default::default(),
             late: Duration::ZERO,
         };
-        let row = Row::of(Hosts::UncopyDctcp, &args, 100, &report);
+        let point = Point { hosts: Hosts::UncopyDctcp, senders: 4, flows: 100, loss: 0.0 };
+        let row = Row::of(&point, &report);
         assert_eq!((row.p99_over_median, row.p1_over_median, row.nothing_percent), (1.0, 1.0, 0.0));
         assert_eq!((row.mbit_per_s, row.median_mbit_per_s), (8.32, 0.08));
     }

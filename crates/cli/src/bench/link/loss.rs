@@ -2,9 +2,9 @@
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
+use uncopy_tcp_link::Report;
 
-use super::hosts::{Hosts, LinkArgs};
-use crate::bench::progress;
+use super::hosts::{Hosts, LinkArgs, Point};
 use crate::bench::stats::{quotient, round};
 use crate::bench::values::positive;
 use crate::{Outcome, units};
@@ -29,12 +29,6 @@ fn percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "it must be a number of percent below 100".to_owned())
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Results {
-    bench: String,
-    rows: Vec<Row>,
-}
-
 /// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
@@ -56,38 +50,36 @@ struct Row {
 pub fn main(args: &LossArgs) -> Outcome {
     let losses: Vec<f64> =
         [0.0].into_iter().chain(args.loss.iter().copied().filter(|loss| *loss > 0.0)).collect();
-    let bar = progress::bar(args.link.hosts.len() * losses.len());
-    let mut rows: Vec<Row> = Vec::new();
-    for &hosts in &args.link.hosts {
-        let mut without = 0.0;
-        for &loss in &losses {
-            bar.set_message(format!("{}, {loss}%", hosts.name()));
-            let report = args.link.measure(hosts, 1, args.flows, loss / 100.0)?;
-            let goodput = report.goodput();
-            if loss == 0.0 {
-                without = goodput;
-            }
-            rows.push(Row {
-                hosts,
-                flows: args.flows,
-                loss_percent: loss,
-                mbit_per_s: round(goodput * 8e-6, 2),
-                share: round(quotient(goodput, args.link.bytes_per_s()), 3),
-                kept: round(quotient(goodput, without), 3),
-                late_us: round(report.late.as_secs_f64() * 1e6, 0),
-            });
-            bar.inc(1);
+    let points: Vec<Point> = args
+        .link
+        .hosts
+        .iter()
+        .flat_map(|&hosts| losses.iter().map(move |&loss| (hosts, loss)))
+        .map(|(hosts, loss)| Point { hosts, senders: 1, flows: args.flows, loss })
+        .collect();
+    let mut without = 0.0;
+    let row = |point: &Point, report: &Report| {
+        let goodput = report.goodput();
+        if point.loss == 0.0 {
+            without = goodput;
         }
-    }
-    bar.finish_and_clear();
-    if args.link.json {
-        let results = Results { bench: "loss".to_owned(), rows };
-        let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
-    }
+        Row {
+            hosts: point.hosts,
+            flows: point.flows,
+            loss_percent: point.loss,
+            mbit_per_s: round(goodput * 8e-6, 2),
+            share: round(quotient(goodput, args.link.bytes_per_s()), 3),
+            kept: round(quotient(goodput, without), 3),
+            late_us: round(report.late.as_secs_f64() * 1e6, 0),
+        }
+    };
+    args.link.rows("loss", &points, row, |rows| text(rows, args.flows))
+}
+
+fn text(rows: &[Row], flows: usize) -> String {
     let header = ["TCP", "loss", "Mbit/s", "of the rate", "of its own without", "late, us"];
     let mut table = units::table(&header, 100);
-    for row in &rows {
+    for row in rows {
         table.add_row([
             row.hosts.name(),
             format!("{}%", row.loss_percent),
@@ -98,9 +90,5 @@ pub fn main(args: &LossArgs) -> Outcome {
         ]);
     }
     table.column_iter_mut().skip(1).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
-    crate::print(&format!(
-        "{table}\n{} flows from one host to another. {}",
-        args.flows,
-        args.link.notes()
-    ))
+    format!("{table}\n{flows} flows from one host to another. ")
 }

@@ -1,11 +1,9 @@
 //! Options of `uncopy bench rpc`.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
-use crate::bench::values::{positive, seconds, size};
+use crate::bench::events::PairArgs;
+use crate::bench::values::{positive, size};
 
 /// What the two ends are connected by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -76,15 +74,6 @@ pub struct RpcArgs {
     /// Bytes of a request, and of its answer
     #[arg(long, visible_alias = "sizes", value_name = "LIST", value_delimiter = ',', default_value = "64", value_parser = size)]
     pub size: Vec<usize>,
-    /// How both ends wait for bytes, with and without uncopy
-    #[arg(
-        long,
-        value_enum,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "spin,sleep"
-    )]
-    pub wait: Vec<Wait>,
     /// Requests that are sent at once, and answered before the next
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub pipeline: usize,
@@ -94,22 +83,6 @@ pub struct RpcArgs {
     /// Cycles that the server works for each request
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0")]
     pub work: Vec<u64>,
-    /// What both programs call
-    #[arg(long, value_enum, default_value = "sockets")]
-    pub api: Api,
-    /// Times that fresh pairs of programs, one of each side, are measured side by side; medians are shown
-    #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
-    pub repeats: usize,
-    /// Timed load on each of them, in short turns
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
-    pub seconds: Duration,
-    /// Load on each before that, not timed
-    #[arg(long, value_name = "SECONDS", default_value = "0.3", value_parser = seconds)]
-    pub warmup: Duration,
-    /// The preload library [default: as for 'uncopy run']
-    #[arg(long, value_name = "PATH")]
-    pub library: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub pairs: PairArgs,
 }

@@ -35,8 +35,9 @@ use self::carried::Carried;
 pub use self::ends::make_room;
 use self::pair::Programs;
 use self::plan::Plan;
-use self::rows::{Results, Row, Samples};
+use self::rows::{Nothing, Parameters, Row, Samples};
 use self::turns::Turns;
+use super::results::show;
 use super::{cores, progress};
 use crate::{Outcome, library, units};
 
@@ -54,22 +55,19 @@ pub fn main(args: &RpcArgs) -> Outcome {
         return Err("over AF_XDP and TAP each request is answered: leave --way out".into());
     }
     // (The socket library needs none in front.)
-    let library = match (args.wire, args.api) {
-        (Wire::Shared, Api::Sockets) => library::find(args.library.as_deref())?,
+    let library = match (args.wire, args.pairs.api) {
+        (Wire::Shared, Api::Sockets) => library::find(args.pairs.library.as_deref())?,
         _ => PathBuf::new(),
     };
     let rows = measure(args, &library)?;
-    if args.json {
-        let results = Results { bench: "rpc".to_owned(), rows };
-        let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
-    }
-    crate::print(&format!("{}\n{}", table::table(&rows), table::notes(args, &rows)))
+    show("rpc", rows, args.pairs.json, |rows| {
+        format!("{}\n{}", table::table(rows), table::notes(args, rows))
+    })
 }
 
 fn plans(args: &RpcArgs) -> Vec<Plan> {
     let mut plans = Vec::new();
-    for &wait in &args.wait {
+    for &wait in &args.pairs.wait {
         for &work in &args.work {
             for &size in &args.size {
                 for &connections in &args.connections {
@@ -80,7 +78,7 @@ fn plans(args: &RpcArgs) -> Vec<Plan> {
                         pipeline: args.pipeline,
                         way: args.way,
                         work,
-                        api: if args.wire == Wire::Shared { args.api } else { Api::Lanes },
+                        api: if args.wire == Wire::Shared { args.pairs.api } else { Api::Lanes },
                         service: None,
                     });
                 }
@@ -93,7 +91,7 @@ fn plans(args: &RpcArgs) -> Vec<Plan> {
 fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
     let carried = Carried::new(args.wire)?;
     let cores = cores::all()?;
-    if args.wait.contains(&Wait::Spin) && cores.len() < 2 {
+    if args.pairs.wait.contains(&Wait::Spin) && cores.len() < 2 {
         return Err("both ends spin, and there is one core: add --wait sleep".into());
     }
     let plans = plans(args);
@@ -101,14 +99,14 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
         library,
         cores: &cores,
         carried: &carried,
-        warmup: args.warmup,
-        seconds: args.seconds,
+        warmup: args.pairs.warmup,
+        seconds: args.pairs.seconds,
     };
-    let bar = progress::bar(plans.len() * args.repeats);
+    let bar = progress::bar(plans.len() * args.pairs.repeats);
     let mut rows = Vec::new();
     for plan in &plans {
-        let mut samples = Samples::default();
-        for repeat in 0..args.repeats {
+        let mut samples: Samples = Samples::default();
+        for repeat in 0..args.pairs.repeats {
             let size = units::size(plan.size as u64);
             bar.set_message(format!("{} x {size}, {}", plan.connections, plan.wait.name()));
             let programs = |service| programs(&Plan { service, ..plan.clone() });
@@ -117,7 +115,8 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
             }
             bar.inc(1);
         }
-        rows.push(samples.row(plan, args.wire));
+        let of = Parameters::of(plan, args.wire);
+        rows.push(samples.row(of, plan.connections, |_| Nothing {}));
     }
     bar.finish_and_clear();
     Ok(rows)

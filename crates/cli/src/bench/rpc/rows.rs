@@ -10,18 +10,43 @@ use super::plan::{Plan, Told};
 use crate::bench::side::Side;
 use crate::bench::stats::{median, quotient, round, spread};
 
-/// What `--json` prints.
+/// One combination of parameters, and what is measured of each side besides what always is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Results {
-    /// The mode's name.
-    pub bench: String,
-    /// One for each combination of parameters.
-    pub rows: Vec<Row>,
+pub struct Row<P = Parameters, B = Nothing> {
+    /// The parameters.
+    #[serde(flatten)]
+    pub of: P,
+    /// Medians over Linux' loopback.
+    pub linux: Measured<B>,
+    /// The same once more: what it differs by is noise.
+    pub again: Compared,
+    /// Medians under uncopy.
+    pub uncopy: Measured<B>,
+    /// Both.
+    #[serde(flatten)]
+    pub ratios: Ratios,
+    /// Answers that were compared, on all sides: all there were.
+    pub verified: u64,
 }
 
-/// One combination of parameters.
+/// What is measured on a side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct Measured<B> {
+    /// Of every mode.
+    #[serde(flatten)]
+    pub numbers: Numbers,
+    /// Of this one.
+    #[serde(flatten)]
+    pub besides: B,
+}
+
+/// Nothing besides.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// Those of `bench rpc`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Parameters {
     /// What connects the two programs.
     pub wire: Wire,
     /// Connections.
@@ -38,17 +63,6 @@ pub struct Row {
     pub work: u64,
     /// What is called.
     pub api: Api,
-    /// Medians over Linux' loopback.
-    pub linux: Numbers,
-    /// The same once more: what it differs by is noise.
-    pub again: Compared,
-    /// Medians over the wire.
-    pub uncopy: Numbers,
-    /// Both.
-    #[serde(flatten)]
-    pub ratios: Ratios,
-    /// Answers that were compared, on all sides: all there were.
-    pub verified: u64,
 }
 
 /// uncopy beside Linux.
@@ -135,20 +149,6 @@ impl<T> Default for Samples<T> {
     }
 }
 
-/// What every row has.
-pub struct Common {
-    /// Medians over Linux.
-    pub linux: Numbers,
-    /// The same once more.
-    pub again: Compared,
-    /// Medians under uncopy.
-    pub uncopy: Numbers,
-    /// Both.
-    pub ratios: Ratios,
-    /// Answers that were compared.
-    pub verified: u64,
-}
-
 impl<T: Tells> Samples<T> {
     /// Another one of `side`.
     pub fn add(&mut self, side: Side, sample: Sample<T>) {
@@ -165,8 +165,8 @@ impl<T: Tells> Samples<T> {
         round(median(self.of(side).iter().map(pick)), digits)
     }
 
-    /// Medians and ratios.
-    pub fn common(&self, connections: usize) -> Common {
+    /// Medians and ratios, over so many connections; `besides` picks what else there is of a side.
+    pub fn row<P, B>(&self, of: P, connections: usize, besides: impl Fn(Side) -> B) -> Row<P, B> {
         let numbers = |side: Side| Numbers {
             rpc_per_s: self.median(side, 1, |s| s.rpc_per_s),
             cpu_us_per_rpc: self.median(side, 4, |s| s.cpu_us_per_rpc),
@@ -181,7 +181,8 @@ impl<T: Tells> Samples<T> {
         };
         let [linux, again, uncopy] = [Side::Plain, Side::Again, Side::Uncopy].map(numbers);
         let compared = Compared::with(&linux, uncopy);
-        Common {
+        Row {
+            of,
             again: Compared::with(&linux, again),
             ratios: Ratios {
                 ratio: compared.ratio,
@@ -192,17 +193,16 @@ impl<T: Tells> Samples<T> {
                 }),
             },
             verified: self.0.values().flatten().map(|s| s.told.verified()).sum(),
-            linux,
-            uncopy,
+            linux: Measured { numbers: linux, besides: besides(Side::Plain) },
+            uncopy: Measured { numbers: uncopy, besides: besides(Side::Uncopy) },
         }
     }
 }
 
-impl Samples {
-    /// Medians.
-    pub fn row(&self, plan: &Plan, wire: Wire) -> Row {
-        let Common { linux, again, uncopy, ratios, verified } = self.common(plan.connections);
-        Row {
+impl Parameters {
+    /// Of a plan over this wire.
+    pub fn of(plan: &Plan, wire: Wire) -> Self {
+        Self {
             wire,
             connections: plan.connections,
             size: plan.size,
@@ -211,18 +211,13 @@ impl Samples {
             way: plan.way,
             work: plan.work,
             api: plan.api,
-            linux,
-            again,
-            uncopy,
-            ratios,
-            verified,
         }
     }
 }
 
 /// For screens: numbers of which each is another one.
 #[cfg(test)]
-pub fn fixed(factor: f64) -> Common {
+pub fn fixed<P, B: Clone>(of: P, besides: B, factor: f64) -> Row<P, B> {
     let numbers = |rpc_per_s: f64| Numbers {
         rpc_per_s,
         cpu_us_per_rpc: 1e6 / rpc_per_s,
@@ -232,7 +227,8 @@ pub fn fixed(factor: f64) -> Common {
     };
     let (linux, uncopy) = (numbers(70_000.0), numbers(70_000.0 * factor));
     let compared = Compared::with(&linux, uncopy);
-    Common {
+    Row {
+        of,
         again: Compared::with(&linux, numbers(71_000.0)),
         ratios: Ratios {
             ratio: compared.ratio,
@@ -241,8 +237,8 @@ pub fn fixed(factor: f64) -> Common {
             cpu_ratio_spread: [0.9 * factor, 1.1 * factor],
         },
         verified: 123_456,
-        linux,
-        uncopy,
+        linux: Measured { numbers: linux, besides: besides.clone() },
+        uncopy: Measured { numbers: uncopy, besides },
     }
 }
 
@@ -272,10 +268,10 @@ mod tests {
             api: Api::Rings,
             service: None,
         };
-        let row = samples.row(&plan, Wire::Shared);
+        let row = samples.row(Parameters::of(&plan, Wire::Shared), 1, |_| Nothing {});
         assert_eq!((row.ratios.ratio, row.ratios.cpu_ratio, row.verified), (4.0, 5.0, 45));
         assert_eq!((row.again.ratio, row.again.cpu_ratio), (1.1, 1.111));
-        assert_eq!((row.linux.rpc_per_s, row.ratios.ratio_spread), (110.0, [4.0, 4.0]));
+        assert_eq!((row.linux.numbers.rpc_per_s, row.ratios.ratio_spread), (110.0, [4.0, 4.0]));
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!(
             (&json["wire"], &json["wait"], &json["api"]),

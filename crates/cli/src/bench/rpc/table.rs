@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table};
 
 use super::args::{Api, RpcArgs, Way, Wire};
-use super::rows::{Compared, Numbers, Ratios, Row};
+use super::rows::{Compared, Measured, Numbers, Ratios, Row};
 use crate::doctor::machine::Machine;
 use crate::units;
 
@@ -12,18 +12,31 @@ const MANY: usize = 1000;
 
 /// A row as the table has it.
 pub struct Line<'a> {
-    /// What was measured.
-    pub first: Vec<String>,
-    /// Over Linux.
-    pub linux: &'a Numbers,
-    /// The same once more.
-    pub again: &'a Compared,
-    /// Under uncopy.
-    pub uncopy: &'a Numbers,
-    /// Both.
-    pub ratios: &'a Ratios,
-    /// What else was measured, of Linux and uncopy in turns.
-    pub last: Vec<String>,
+    first: Vec<String>,
+    linux: &'a Numbers,
+    again: &'a Compared,
+    uncopy: &'a Numbers,
+    ratios: &'a Ratios,
+    last: Vec<String>,
+}
+
+impl<'a> Line<'a> {
+    /// What was measured, at its beginning; at its end `last`, each of Linux and of uncopy.
+    pub fn of<P, B, const N: usize>(
+        row: &'a Row<P, B>,
+        first: Vec<String>,
+        last: impl Fn(&Measured<B>) -> [String; N],
+    ) -> Self {
+        let [linux, uncopy] = [&row.linux, &row.uncopy].map(last);
+        Self {
+            first,
+            linux: &row.linux.numbers,
+            again: &row.again,
+            uncopy: &row.uncopy.numbers,
+            ratios: &row.ratios,
+            last: linux.into_iter().zip(uncopy).flat_map(<[String; 2]>::from).collect(),
+        }
+    }
 }
 
 /// A table of both sides, with columns of its own at its beginning and its end; times are microseconds.
@@ -67,30 +80,27 @@ pub fn compared(first: &[&str], lines: Vec<Line>, last: &[&str]) -> Table {
 
 /// One line for each row.
 pub fn table(rows: &[Row]) -> Table {
-    let lines = rows.iter().map(|row| Line {
-        first: vec![
-            units::grouped(row.connections as u64),
-            units::size(row.size as u64),
-            units::grouped(row.work),
-            row.wait.name().into(),
-        ],
-        linux: &row.linux,
-        again: &row.again,
-        uncopy: &row.uncopy,
-        ratios: &row.ratios,
-        last: [&row.linux, &row.uncopy]
-            .map(|side| match row.connections {
-                MANY.. => units::grouped(side.memory_per_connection as u64),
+    let lines = rows.iter().map(|row| {
+        let of = &row.of;
+        let first = vec![
+            units::grouped(of.connections as u64),
+            units::size(of.size as u64),
+            units::grouped(of.work),
+            of.wait.name().into(),
+        ];
+        Line::of(row, first, |side| {
+            [match of.connections {
+                MANY.. => units::grouped(side.numbers.memory_per_connection as u64),
                 _ => "-".into(),
-            })
-            .to_vec(),
+            }]
+        })
     });
     compared(&["conns", "size", "work", "wait"], lines.collect(), &["B/conn\nLinux", "\nuncopy"])
 }
 
 /// What the columns are, how it was measured, and on what.
 pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
-    let calls = match args.api {
+    let calls = match args.pairs.api {
         Api::Sockets => {
             "Both programs are ordinary ones, with libuncopy.so in front and UNCOPY_TCP=yes on uncopy's side."
         }
@@ -124,9 +134,9 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
          both processes, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait. work: cycles\n\
          of the server for each. B/conn: memory of both programs, from 1,000 connections on; the kernel's is not in it.\n\
          Processor: {}. All {} answers were compared, and right.\n",
-        args.repeats,
-        args.seconds.as_secs_f64(),
-        args.warmup.as_secs_f64(),
+        args.pairs.repeats,
+        args.pairs.seconds.as_secs_f64(),
+        args.pairs.warmup.as_secs_f64(),
         Machine::own().cpu,
         units::grouped(rows.iter().map(|row| row.verified).sum()),
     )

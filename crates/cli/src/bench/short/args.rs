@@ -1,6 +1,6 @@
 //! Options of `uncopy bench short`.
 
-use crate::bench::events::EventArgs;
+use crate::bench::events::PairArgs;
 use crate::bench::values::{positive, size};
 
 /// Options of `bench short`.
@@ -16,5 +16,5 @@ pub struct ShortArgs {
     #[arg(long, value_name = "SIZE", default_value = "64", value_parser = size)]
     pub size: usize,
     #[command(flatten)]
-    pub events: EventArgs,
+    pub pairs: PairArgs,
 }

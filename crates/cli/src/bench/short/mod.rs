@@ -15,8 +15,9 @@ pub mod table;
 
 pub use self::args::ShortArgs;
 use self::plan::{Plan, Told};
-use self::rows::{Results, Row};
+use self::rows::Row;
 use super::events::{Base, measure};
+use super::results::show;
 use crate::Outcome;
 
 /// Measures and prints.
@@ -28,20 +29,17 @@ pub fn main(args: &ShortArgs) -> Outcome {
     // (Whether a connection comes to its ring is what is measured.)
     let on_rings = |_: &Plan| None;
     let samples =
-        measure::<_, Told>(&args.events, [server::NAME, client::NAME], &plans, on_rings, name)?;
+        measure::<_, Told>(&args.pairs, [server::NAME, client::NAME], &plans, on_rings, name)?;
     let rows: Vec<Row> =
-        plans.iter().zip(&samples).map(|(plan, samples)| Row::of(plan, args, samples)).collect();
-    if args.events.json {
-        let results = Results { bench: "short".to_owned(), rows };
-        let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
-    }
-    crate::print(&format!("{}\n{}", table::table(&rows), table::notes(args, &rows)))
+        plans.iter().zip(&samples).map(|(plan, samples)| rows::row(plan, args, samples)).collect();
+    show("short", rows, args.pairs.json, |rows| {
+        format!("{}\n{}", table::table(rows), table::notes(args, rows))
+    })
 }
 
 fn plans(args: &ShortArgs) -> Vec<Plan> {
     let mut plans = Vec::new();
-    for &wait in &args.events.wait {
+    for &wait in &args.pairs.wait {
         for &connections in &args.connections {
             for &rpcs in &args.rpcs {
                 let base = Base { connections, wait, service: None };

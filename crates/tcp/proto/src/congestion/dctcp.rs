@@ -1,21 +1,15 @@
 //! DCTCP (RFC 8257) on rates instead of windows (TAS, 3.2.2): slowed down by the share of bytes that were marked.
 
-use super::{Feedback, RATE_STEP, Rate};
+use super::{Feedback, Rate};
 
 /// How much the newest interval counts in the estimate (RFC 8257, 4.2).
 const GAIN: f64 = 1.0 / 16.0;
-
-/// So many intervals may lie between two acknowledgements of a flow that sends a segment in five of them; more is a stall, and says nothing
-/// good about the network.
-const SILENT: u32 = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Dctcp {
     pub(super) rate: Rate,
     /// The estimate of the share of bytes that meet congestion.
     alpha: f64,
-    /// Intervals without an acknowledgement.
-    silent: u32,
     /// Intervals without congestion since the last one with.
     quiet: u32,
     /// The last interval reduced the rate for its marks.
@@ -25,11 +19,12 @@ pub(crate) struct Dctcp {
 impl Dctcp {
     pub fn new(mss: u32, rtt: u32) -> Dctcp {
         let rate = Rate::new(mss, rtt);
-        Dctcp { rate, alpha: 1.0, silent: 0, quiet: 0, reduced: false }
+        Dctcp { rate, alpha: 1.0, quiet: 0, reduced: false }
     }
 
     pub fn interval(&mut self, feedback: &Feedback) {
         self.rate.validate(feedback);
+        let intervals = self.rate.intervals(feedback);
         if feedback.acked > 0 {
             let share = f64::from(feedback.marked) / f64::from(feedback.acked);
             self.alpha += GAIN * (share.min(1.0) - self.alpha);
@@ -47,22 +42,20 @@ impl Dctcp {
             if !reduced {
                 // It grows all the same, as DCTCP's window does: otherwise a few marks in each interval would end in standstill.
                 self.rate.slow_start = false;
-                self.rate.now = self.rate.now * (1.0 - self.alpha / 2.0) + RATE_STEP;
+                self.rate.now = self.rate.now * (1.0 - self.alpha / 2.0) + Rate::step(feedback);
                 self.reduced = true;
             }
-        } else if feedback.acked > 0 {
-            self.quiet = self.quiet.saturating_add(1);
+        } else if intervals > 0 {
+            self.quiet = self.quiet.saturating_add(intervals);
             if self.rate.slow_start {
                 self.rate.now *= 2.0;
             } else {
                 // The longer nothing was marked, the larger the step, as QCN has it (802.1Qau, hyper-active increase): with steps of 10 Mbit/s alone,
-                // a flow that was halved at 10 Gbit/s would need 500 intervals. And for the intervals too that were too short for an
-                // acknowledgement: a slow flow would stay slow.
-                let steps = self.quiet.saturating_mul(1 + self.silent.min(SILENT));
-                self.rate.now += RATE_STEP * f64::from(steps);
+                // a flow that was halved at 10 Gbit/s would need 500 intervals.
+                let steps = self.quiet.saturating_mul(intervals);
+                self.rate.now += Rate::step(feedback) * f64::from(steps);
             }
         }
-        self.silent = if feedback.acked > 0 { 0 } else { self.silent + 1 };
         self.rate.clamp(feedback);
     }
 }

@@ -20,13 +20,19 @@ use crate::time::{Nanos, SECOND, Time};
 /// Segments that may go out before anything is known (RFC 6928).
 const INITIAL_SEGMENTS: u32 = 10;
 
-/// What a rate grows by in each control interval without congestion, in bytes a second: 10 Mbit/s (TAS, 3.2.2).
+/// What a rate grows by in each control interval without congestion, in bytes a second: 10 Mbit/s (TAS, 3.2.2), and not more than a segment in a
+/// round trip. That is how a window grows: the longer the queue, the slower. With 10 Mbit/s alone a hundred flows on 200 Mbit/s grow by five times
+/// the link in each interval, however often they are marked.
 const RATE_STEP: f64 = 10e6 / 8.0;
 
 /// Round trips without queues whose worth may be on the way: one fills the way, the other lets a queue build up that is marked, or every flow
 /// would keep the share that it has (BBR's `cwnd_gain`). Measured by `uncopy-tcp-sim` (one link, eight flows): without a bound the queue goes
 /// to 450 packets at times, with it to 370; one flow then has 0.90 of the link instead of 0.83.
 const ROUND_TRIPS: f64 = 2.0;
+
+/// And segments besides, whatever the rate: of so many the loss of one shows by three duplicates; of fewer only by a timeout. Not the ten of the
+/// initial window: so many of a hundred flows are more than a switch's queue holds.
+const LEAST_SEGMENTS: u32 = 4;
 
 /// How far above what went through a rate may stay that held data back. Not 1.2, as otherwise: with losses, acknowledgements stop for a
 /// while again and again, and each stop would take a part of the rate for good. But a rate that is far too high has to come down at once.
@@ -138,6 +144,8 @@ struct Rate {
     sent: f64,
     /// The smallest round trip seen, in microseconds.
     least_rtt: u32,
+    /// Intervals since the last one with an acknowledgement.
+    silent: u32,
     /// The segment size.
     mss: u32,
 }
@@ -145,7 +153,7 @@ struct Rate {
 impl Rate {
     fn new(mss: u32, rtt: u32) -> Rate {
         let now = Rate::initial(mss, rtt);
-        Rate { now, slow_start: true, sent: now, least_rtt: rtt.max(1), mss }
+        Rate { now, slow_start: true, sent: now, least_rtt: rtt.max(1), silent: 0, mss }
     }
 
     /// The initial window in a round trip.
@@ -171,15 +179,33 @@ impl Rate {
         self.now = self.now.min((room * self.sent.max(sent)).max(floor));
     }
 
+    /// How many intervals the acknowledgements of this one stand for; none if there were none: then nothing is known that was not before. Of those
+    /// without, as many count as lie between two segments at this rate: else who is slow would stay slow. More are a stall, and say
+    /// nothing good about the network.
+    fn intervals(&mut self, feedback: &Feedback) -> u32 {
+        if feedback.acked == 0 {
+            self.silent = self.silent.saturating_add(1);
+            return 0;
+        }
+        let between = f64::from(feedback.mss) * SECOND as f64 / self.now / feedback.interval as f64;
+        1 + core::mem::take(&mut self.silent).min(between as u32)
+    }
+
+    /// What it grows by in an interval.
+    fn step(feedback: &Feedback) -> f64 {
+        let segment = f64::from(feedback.mss) * 1e6 / f64::from(feedback.rtt.max(1));
+        RATE_STEP.min(segment)
+    }
+
     fn clamp(&mut self, feedback: &Feedback) {
         // Nothing is faster than 400 Gbit/s.
         self.now = self.now.max(Rate::least(feedback.mss, feedback.rtt)).min(50e9);
     }
 
-    /// What may be on the way at this rate: so much as two round trips without queues send.
+    /// What may be on the way at this rate: so much as two round trips without queues send, and a few segments.
     fn window(&self) -> u32 {
         let bytes = ROUND_TRIPS * self.now * f64::from(self.least_rtt) / 1e6;
-        (bytes as u32).saturating_add(INITIAL_SEGMENTS * self.mss)
+        (bytes as u32).saturating_add(LEAST_SEGMENTS * self.mss)
     }
 
     fn get(&self) -> u64 {

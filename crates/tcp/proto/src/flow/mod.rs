@@ -37,6 +37,10 @@ pub const BUFFER_BITS: core::ops::RangeInclusive<u8> = 6..=30;
 /// Ticks of the wheel of flows that wait for their rate: 1 us, a segment's time at 12 Gbit/s.
 pub(crate) const PACING_TICK: u32 = 10;
 
+/// What a byte costs at most ([`Flow::pace`]): 16 ms. So a segment is sent each half minute at the least, and times a wire's largest frame it
+/// fits into 64 bits.
+const SLOWEST: u64 = 1 << 44;
+
 /// Duplicates of an acknowledgement that mean a loss (RFC 5681).
 const DUPLICATES: u8 = 3;
 
@@ -496,7 +500,7 @@ impl Flow {
     /// Sends at `rate` bytes a second.
     pub(crate) fn set_rate(&mut self, rate: u64) {
         self.pace = ((1u128 << 20) * 1_000_000_000 / u128::from(rate.max(1)))
-            .min(u128::from(u64::MAX >> 32)) as u64;
+            .min(u128::from(SLOWEST)) as u64;
     }
 
     /// What `bytes` take at the present rate.

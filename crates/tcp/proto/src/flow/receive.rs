@@ -4,6 +4,9 @@ use super::{DUPLICATES, Flow, RUNS, flag};
 use crate::segment::{Blocks, Flags, RingRange, Segment};
 use crate::time::{Now, elapsed};
 
+/// Round trips that stamps can tell, which are milliseconds: a shorter one is wrong by half or more, a longer one is no answer to what we sent.
+const STAMPED: core::ops::Range<u32> = 2..60_000;
+
 /// What the fast path does not handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exception {
@@ -136,6 +139,8 @@ impl Flow {
             if self.rtt_sent != 0 && !self.rtt_seq.after(ack) {
                 self.measured(elapsed(now.time.micros(), self.rtt_sent));
                 self.rtt_sent = 0;
+            } else if self.has(flag::RECOVERING) {
+                self.measured_by_stamp(now, segment);
             }
             if self.snd_nxt.before(ack) {
                 self.snd_nxt = ack;
@@ -162,6 +167,19 @@ impl Flow {
             }
             if duplicate || !segment.sack.as_slice().is_empty() {
                 received.sendable |= self.duplicate(now, segment, duplicate);
+            }
+        }
+    }
+
+    /// What was sent again measures nothing (Karn), unless the peer says which of both it answers (RFC 7323, 4.1). Where losses go on and on, nothing
+    /// else measures: the round trip would stay what it was before the queue was there, and the floor of rates and the timeouts with it.
+    fn measured_by_stamp(&mut self, now: Now, segment: &Segment) {
+        if let Some((_, echo)) = segment.stamp
+            && self.has(flag::STAMPS)
+        {
+            let took = elapsed(now.stamp, echo);
+            if STAMPED.contains(&took) {
+                self.measured(took * 1000);
             }
         }
     }

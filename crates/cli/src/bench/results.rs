@@ -1,0 +1,29 @@
+//! What a mode prints of its rows: JSON for programs, or text for people.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+
+/// What `--json` prints.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results<R> {
+    /// The mode's name.
+    pub bench: String,
+    /// One for each combination of parameters.
+    pub rows: Vec<R>,
+}
+
+/// Prints the rows of the mode of this name, as JSON or as `text` has them.
+pub fn show<R: Serialize>(
+    bench: &str,
+    rows: Vec<R>,
+    json: bool,
+    text: impl FnOnce(&[R]) -> String,
+) -> Outcome {
+    if !json {
+        return crate::print(&text(&rows));
+    }
+    let results = Results { bench: bench.to_owned(), rows };
+    let json = serde_json::to_string(&results).expect("results can be written");
+    crate::print(&format!("{json}\n"))
+}
