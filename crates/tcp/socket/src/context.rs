@@ -511,11 +511,11 @@ impl Context {
 
     pub(crate) fn is_awake(&self, door: usize) {
         let regions = lock(&self.regions);
-        // (Another set's thread may sleep at the same door.)
-        if self.asleep[door].fetch_sub(1, Ordering::Relaxed) == 1 {
-            for mapped in regions.iter() {
-                mapped.region.notice(mapped.side, door).is_awake();
-            }
+        // Others may sleep at the same door, and who knocked for us may not have woken them: they want to hear of what comes next.
+        let last = self.asleep[door].fetch_sub(1, Ordering::Relaxed) == 1;
+        for mapped in regions.iter() {
+            let notice = mapped.region.notice(mapped.side, door);
+            if last { notice.is_awake() } else { notice.falls_asleep() }
         }
     }
 }
