@@ -41,6 +41,7 @@ pub fn main(args: &ServeArgs) -> Outcome {
     };
     let name = args.which.name.clone().unwrap_or_else(|| Options::of_this_user().name);
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
+    crate::tcp_service::take_descriptors();
     let service = Service::bind(options).map_err(|e| e.to_string())?;
     crate::print(&format!(
         "uncopy: TCP service @{name}: shared memory between programs of this user and network namespace; asleep but when connections begin and end. \
