@@ -677,6 +677,22 @@ impl Set {
         timeout: Option<Duration>,
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
+        let (count, said_all) = self.ask_kernel_once(events, already, timeout, mask)?;
+        if count > already || said_all {
+            return Ok(count);
+        }
+        // It spent all the room on what is ours: a door, what a connection does not want any more.
+        Ok(self.ask_kernel_once(events, already, Some(Duration::ZERO), mask)?.0)
+    }
+
+    /// The same; and whether it has said all.
+    fn ask_kernel_once(
+        &self,
+        events: &mut [Event],
+        already: usize,
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<(usize, bool), Errno> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut got = [nothing; 64];
@@ -719,7 +735,7 @@ impl Set {
             events[count] = Event { events: flags, data };
             count += 1;
         }
-        Ok(count)
+        Ok((count, number < room))
     }
 
     /// The kernel says this of a connection, or of another one whose data is the same: what is told of it.
