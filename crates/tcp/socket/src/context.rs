@@ -513,13 +513,16 @@ impl Context {
         }
     }
 
-    pub(crate) fn is_awake(&self, door: usize) {
+    /// `others`: further threads sleep in the same set, of which a knock has woken only this one: they want to hear of what comes next.
+    pub(crate) fn is_awake(&self, door: usize, others: bool) {
         let regions = lock(&self.regions);
-        // Others may sleep at the same door, and who knocked for us may not have woken them: they want to hear of what comes next.
+        // (Another set's thread may sleep at the same door.)
         let last = self.asleep[door].fetch_sub(1, Ordering::Relaxed) == 1;
-        for mapped in regions.iter() {
-            let notice = mapped.region.notice(mapped.side, door);
-            if last { notice.is_awake() } else { notice.falls_asleep() }
+        if last || others {
+            for mapped in regions.iter() {
+                let notice = mapped.region.notice(mapped.side, door);
+                if last { notice.is_awake() } else { notice.falls_asleep() }
+            }
         }
     }
 }

@@ -513,7 +513,8 @@ impl Set {
                     end.map(|end| end.saturating_duration_since(Instant::now()))
                 };
                 let count = self.ask_kernel(events, 0, left, mask);
-                self.context.is_awake(self.door);
+                let others = self.queue.sleeping.load(Relaxed) > 1;
+                self.context.is_awake(self.door, others);
                 self.context.serve_asked();
                 self.queue.sleeping.fetch_sub(1, Relaxed);
                 if count != Ok(0) {
