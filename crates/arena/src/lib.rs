@@ -63,6 +63,8 @@ pub struct Arena {
     /// blocks come and go in waves (64 connections that each collect 1 MB) would have its memory cleared by the kernel in each wave;
     /// one that frees a lot once would keep it for nothing. What comes again tells them apart.
     regretted: usize,
+    /// Pages that were purged and not needed again so far.
+    gone: usize,
     growth: Growth,
 }
 
@@ -79,6 +81,7 @@ impl Arena {
             slack: 0,
             idle: 0,
             regretted: 0,
+            gone: 0,
             growth: Growth::default(),
         }
     }
@@ -181,7 +184,7 @@ impl Arena {
             Some(page) => (page, room, false),
             None => match self.fresh.take(room) {
                 Some(page) => {
-                    self.regretted += room;
+                    self.regret(room);
                     (page, room, true)
                 }
                 None if room <= self.blocks.len() - self.frontier => {
@@ -205,6 +208,13 @@ impl Arena {
         self.slack += reserved - pages;
         self.idle = self.idle.min(self.kept_pages());
         Some(Run { page, fresh })
+    }
+
+    /// So many fresh pages are needed. (Some are fresh because they were mapped anew: keeping more would not have spared that.)
+    fn regret(&mut self, pages: usize) {
+        let again = pages.min(self.gone);
+        self.gone -= again;
+        self.regretted += again;
     }
 
     fn take_used(&mut self, pages: usize) -> Option<usize> {
@@ -258,7 +268,7 @@ impl Arena {
             if end == self.frontier && more <= self.blocks.len() - end {
                 self.frontier += more;
             } else if self.fresh.take_at(end, more) {
-                self.regretted += more;
+                self.regret(more);
             } else if !self.used.take_at(end, more) {
                 return Ok(false);
             }
@@ -310,6 +320,7 @@ impl Arena {
     pub fn release_one(&mut self) -> Option<(usize, usize)> {
         let run = self.used.take_longest().or_else(|| self.recent.take_any());
         self.idle = self.idle.min(self.kept_pages());
+        self.gone += run.map_or(0, |(_, pages)| pages);
         run
     }
 
@@ -528,6 +539,24 @@ mod tests {
         }
         wave(&mut a);
         assert!(a.kept_pages() <= KEEP_MIN);
+    }
+
+    #[test]
+    fn what_was_mapped_anew_with_its_block_is_not_taken_for_purged_too_early() {
+        let mut a = arena(4 * KEEP_MIN);
+        // (A program that advises or protects each of its blocks: their pages come back as new ones.)
+        for _ in 0..KEEP_MIN {
+            let run = a.allocate(16).unwrap();
+            let pages = a.end(run.page).unwrap();
+            a.purged(run.page, pages);
+        }
+        // It frees a lot, once.
+        let all: Vec<_> = (0..2 * KEEP_MIN / 16).map(|_| a.allocate(16).unwrap().page).collect();
+        all.iter().for_each(|&page| a.free(page).unwrap());
+        while let Some((page, pages)) = a.surplus() {
+            a.purged(page, pages);
+        }
+        assert!(a.kept_pages() <= KEEP_MIN, "{} pages", a.kept_pages());
     }
 
     #[test]

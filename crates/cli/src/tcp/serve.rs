@@ -83,6 +83,7 @@ pub fn main(args: &ServeArgs) -> Outcome {
     let remote =
         args.device.as_deref().map(|device| remote(device, &name, user, args)).transpose()?;
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
+    crate::tcp_service::take_descriptors();
     let service = Service::bind(options).map_err(|e| e.to_string())?;
     crate::print(&format!(
         "uncopy: TCP service @{name}: shared memory between programs of this user and network namespace; asleep but when connections begin and end. \

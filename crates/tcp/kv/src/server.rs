@@ -10,6 +10,10 @@ use uncopy_tcp_events::{Context, Id};
 /// So many bytes of answers are made before they are sent: what follows is read after that.
 const ANSWERS: usize = 64 << 10;
 
+/// The answer to one request is at most so long: who asks for more keys than that holds is told so, as memcached does.
+const ANSWER: usize = 1 << 20;
+const TOO_MUCH: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
+
 /// Serves a context's connections from a store.
 #[derive(Debug)]
 pub struct Server<'a> {
@@ -102,12 +106,21 @@ impl<'a> Server<'a> {
             let answers = &mut self.answers;
             match request {
                 Request::Get(keys) => {
+                    let begin = answers.len();
                     for key in words(keys) {
                         self.store.get(key, |value| {
                             protocol::value(answers, key, value.flags, &value.bytes);
                         });
+                        if answers.len() - begin > ANSWER {
+                            break;
+                        }
                     }
-                    answers.extend_from_slice(END);
+                    if answers.len() - begin > ANSWER {
+                        answers.truncate(begin);
+                        answers.extend_from_slice(TOO_MUCH);
+                    } else {
+                        answers.extend_from_slice(END);
+                    }
                 }
                 Request::Set { key, flags, value, quiet } => {
                     self.store.set(key, flags, value);
@@ -130,5 +143,30 @@ impl<'a> Server<'a> {
             }
         }
         (taken, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::VALUE;
+
+    /// A request of 2 KB that names a value of 32 KB a thousand times.
+    #[test]
+    fn what_one_request_asks_for_is_bounded() {
+        let store = Store::default();
+        store.set(b"k", 0, &vec![b'x'; VALUE]);
+        let mut server = Server::new(&store);
+        let mut request = b"get".to_vec();
+        request.extend_from_slice(&b" k".repeat(1000));
+        request.extend_from_slice(b"\r\n");
+        let both = [request.as_slice(), b"get nothing\r\n"].concat();
+        assert_eq!(server.answer(&both), (both.len(), false));
+        assert!(server.answers.capacity() < 4 * ANSWER, "{}", server.answers.capacity());
+        assert_eq!(server.answers, [TOO_MUCH, END].concat());
+        // As many as fit come.
+        let few = [b"get".as_slice(), &b" k".repeat(20), b"\r\n"].concat();
+        assert_eq!(server.answer(&few), (few.len(), false));
+        assert!(server.answers.len() > 20 * VALUE && server.answers.ends_with(END));
     }
 }

@@ -16,6 +16,10 @@ const LAST: usize = 512;
 /// So many messages wait for a program at most: one for each connection that it may have, as it comes.
 const UNSENT: usize = 65_536;
 
+/// Of these, so many doors of connections' own: each is a descriptor, of which a process has few. Where one is left out, connections go on at the
+/// doors of their processes.
+const DOORS: usize = 64;
+
 /// See above.
 pub(crate) struct Program {
     pub socket: OwnedFd,
@@ -36,6 +40,7 @@ pub(crate) struct Program {
     messages: u32,
     /// Messages that its socket has not taken yet.
     unsent: VecDeque<(Message, Vec<OwnedFd>)>,
+    unsent_doors: usize,
     /// The service's set, which has its socket.
     set: Arc<OwnedFd>,
 }
@@ -58,6 +63,7 @@ impl Program {
             id,
             messages: 0,
             unsent: VecDeque::new(),
+            unsent_doors: 0,
             set,
         })
     }
@@ -80,17 +86,19 @@ impl Program {
                 Err(Errno::AGAIN) => {}
                 sent => return sent.is_ok(),
             }
-            if self.watch(epoll::EventFlags::IN | epoll::EventFlags::OUT).is_err() {
-                return false;
-            }
+        }
+        if self.unsent.len() == UNSENT || is_door(&message) && self.unsent_doors == DOORS {
+            return false;
         }
         let kept: Result<Vec<OwnedFd>, _> = with.iter().map(|fd| fd.try_clone_to_owned()).collect();
         let Ok(kept) = kept else { return false };
-        let has_room = self.unsent.len() < UNSENT;
-        if has_room {
-            self.unsent.push_back((message, kept));
+        let both = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+        if self.unsent.is_empty() && self.watch(both).is_err() {
+            return false;
         }
-        has_room
+        self.unsent_doors += usize::from(is_door(&message));
+        self.unsent.push_back((message, kept));
+        true
     }
 
     /// What its socket takes now of what it has not been told yet.
@@ -101,6 +109,7 @@ impl Program {
                 self.unsent.push_front((message, with));
                 return;
             }
+            self.unsent_doors -= usize::from(is_door(&message));
             if self.unsent.is_empty() {
                 let _ = self.watch(epoll::EventFlags::IN);
             }
@@ -116,5 +125,47 @@ impl Program {
 
     fn watch(&self, events: epoll::EventFlags) -> Result<(), Errno> {
         epoll::modify(&self.set, &self.socket, epoll::EventData::new_u64(self.id), events)
+    }
+}
+
+fn is_door(message: &Message) -> bool {
+    matches!(message, Message::Door { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn for_who_does_not_read_few_doors_are_kept_and_all_that_is_needed() {
+        let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (socket, theirs) = socketpair(unix, kind, SocketFlags::NONBLOCK, None).unwrap();
+        let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let mut program = Program::new(socket, 1, 1, set).unwrap();
+        program.mailbox =
+            Some(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        let door = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let said = |token| Message::Stays { token, reason: Reason::OverLimit };
+        (0..1000).for_each(|token| assert!(program.tell(said(token), &[])));
+        let message = Message::Door { region: 1, slot: 2, side: 0, generation: 3 };
+        let kept = (0..1000).filter(|_| program.tell(message, &[door.as_fd()])).count();
+        assert_eq!(kept, DOORS);
+        assert!(program.tell(said(1000), &[]));
+        let (mut next, mut doors) = (0, 0);
+        while next <= 1000 {
+            match protocol::receive(theirs.as_fd(), RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => program.tell_rest(),
+                Ok((Message::Door { .. }, with)) => doors += with.len(),
+                Ok((Message::Stays { token, .. }, _)) => {
+                    assert_eq!(token, next);
+                    next += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(doors, DOORS);
+        // There is room for as many again.
+        assert!(program.tell(message, &[door.as_fd()]) && program.unsent_doors == 0);
     }
 }

@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::io::{IoSlice, IoSliceMut};
@@ -235,7 +235,8 @@ pub fn send(to: BorrowedFd, message: Message, with: &[BorrowedFd]) -> Result<(),
     }
 }
 
-/// Receives one message: EAGAIN where there is none, ECONNRESET where the other has gone, EBADMSG where it is none of ours.
+/// Receives one message: EAGAIN where there is none, ECONNRESET where the other has gone, EBADMSG where it is none of ours. Where this process has no room for all
+/// of the descriptors beside it, it comes without any.
 pub fn receive(from: BorrowedFd, flags: RecvFlags) -> Result<(Message, Vec<OwnedFd>), Errno> {
     let mut bytes = [0; WORDS * 8 + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -253,6 +254,9 @@ pub fn receive(from: BorrowedFd, flags: RecvFlags) -> Result<(Message, Vec<Owned
         if let RecvAncillaryMessage::ScmRights(fds) = message {
             descriptors.extend(fds);
         }
+    }
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        descriptors.clear();
     }
     if got.bytes == 0 {
         return Err(Errno::CONNRESET);

@@ -113,6 +113,8 @@ pub struct Service {
     listening: Option<Box<dyn Listening>>,
     /// Held once more by each connection that is relayed.
     relays: Arc<()>,
+    /// So that who comes where no descriptor is left can be sent away.
+    spare: Option<OwnedFd>,
 }
 
 impl fmt::Debug for Service {
@@ -164,6 +166,7 @@ impl Service {
             since: SystemTime::now(),
             listening: None,
             relays: Arc::default(),
+            spare: spare(),
         })
     }
 
@@ -247,7 +250,17 @@ impl Service {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+        let socket = match rustix::net::accept_with(&self.listener, flags) {
+            Ok(socket) => socket,
+            Err(Errno::MFILE | Errno::NFILE) => {
+                // Else it would wait for an answer, and the listener say so again and again.
+                drop(self.spare.take());
+                drop(rustix::net::accept_with(&self.listener, flags));
+                self.spare = spare();
+                return;
+            }
+            Err(_) => return,
+        };
         // Only this user's. Another's learns no more than that somebody is here.
         let Ok(peer) = sockopt::socket_peercred(&socket) else { return };
         if peer.uid != rustix::process::geteuid() {
@@ -274,13 +287,15 @@ impl Service {
                     self.forget(id);
                 }
             }
-            Ok((Message::Show { token }, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
+            Ok((Message::Show { token }, fds)) if fds.len() <= 1 && program.mailbox.is_some() => {
                 self.shown(Shown { program: id, token }, fds);
             }
-            Ok((Message::Door { region, slot, side, generation }, fds)) if fds.len() == 1 => {
+            Ok((Message::Door { region, slot, side, generation }, fds)) if fds.len() <= 1 => {
                 let side = usize::from(side != 0);
                 let other = self.regions.other_side(id, region, side);
-                if let Some(other) = other.and_then(|other| self.programs.get_mut(&other)) {
+                if let Some(other) = other.and_then(|other| self.programs.get_mut(&other))
+                    && !fds.is_empty()
+                {
                     let side = 1 - side as u64;
                     let message = Message::Door { region, slot, side, generation };
                     other.tell(message, &[fds[0].as_fd()]);
@@ -363,7 +378,8 @@ impl Service {
     }
 
     fn shown(&mut self, shown: Shown, socket: Vec<OwnedFd>) {
-        let found = ends::name(&socket[0]);
+        // (Without one: no descriptor was left for it here.)
+        let found = socket.first().ok_or(Reason::NoMemory).and_then(ends::name);
         // Before it is told anything: a program that knows does not expect a copy.
         drop(socket);
         let name = found.ok();
@@ -413,12 +429,9 @@ impl Service {
         }
         for (shown, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
             let other = held.programs[1 - side];
-            let doors: Vec<OwnedFd> = match self.programs.get(&other) {
-                Some(other) if !held.sent[side] => {
-                    other.doors.iter().filter_map(|door| door.try_clone().ok()).collect()
-                }
-                _ => vec![],
-            };
+            // (Borrowed from it for as long as the message is made: both may be one program.)
+            let of_other = self.programs.get_mut(&other);
+            let doors = of_other.map_or(vec![], |other| std::mem::take(&mut other.doors));
             let mut with = vec![];
             if !held.sent[side] {
                 with.push(held.memory.as_fd());
@@ -437,6 +450,9 @@ impl Service {
             {
                 held.sent[side] = true;
             }
+            if let Some(other) = self.programs.get_mut(&other) {
+                other.doors = doors;
+            }
         }
         Ok(())
     }
@@ -454,6 +470,11 @@ impl Service {
             }
         });
     }
+}
+
+/// A descriptor that is good for nothing.
+fn spare() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
 fn welcome(program: &mut Program, doors: Vec<OwnedFd>) -> bool {

@@ -81,12 +81,6 @@ impl Wanted {
         fence(SeqCst);
     }
 
-    /// Does not want to be any more; may be told all the same.
-    #[inline]
-    pub fn disarm(&self, doors: Doors) {
-        self.0.fetch_and(!doors.0, Relaxed);
-    }
-
     /// After news were published: who is to be told.
     #[inline]
     pub fn take(&self) -> Doors {
@@ -108,9 +102,6 @@ mod tests {
         let doors = word.take();
         assert_eq!(doors.notices().collect::<Vec<_>>(), [1]);
         assert_eq!(doors.wakes().collect::<Vec<_>>(), [3]);
-        assert!(word.take().is_empty());
-        word.arm(Doors::wake(0));
-        word.disarm(Doors::wake(0));
         assert!(word.take().is_empty());
         word.arm(Doors::own());
         let doors = word.take();

@@ -437,6 +437,10 @@ impl Context {
         if fds.is_empty() {
             return self.known(id, side);
         }
+        // Whom a door is missing could not wake those who sleep at it.
+        if fds.len() != 1 + self.doors.len() {
+            return None;
+        }
         let side = usize::from(side != 0);
         let memory = fds.remove(0);
         let region = Region::map(&memory).ok()?;
@@ -531,13 +535,35 @@ impl Context {
         }
     }
 
-    pub(crate) fn is_awake(&self, door: usize) {
+    /// `others`: further threads sleep in the same set, of which a knock has woken only this one: they want to hear of what comes next.
+    pub(crate) fn is_awake(&self, door: usize, others: bool) {
         let regions = lock(&self.regions);
         // (Another set's thread may sleep at the same door.)
-        if self.asleep[door].fetch_sub(1, Ordering::Relaxed) == 1 {
+        let last = self.asleep[door].fetch_sub(1, Ordering::Relaxed) == 1;
+        if last || others {
             for mapped in regions.iter() {
-                mapped.region.notice(mapped.side, door).is_awake();
+                let notice = mapped.region.notice(mapped.side, door);
+                if last { notice.is_awake() } else { notice.falls_asleep() }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As they come where a program has no room for more descriptors.
+    #[test]
+    fn a_region_without_all_doors_is_none() {
+        let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();
+        let door = |_| eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let with = |doors: usize| {
+            let memory = uncopy_tcp_shared::region::create().unwrap();
+            std::iter::once(memory).chain((0..doors).map(door)).collect()
+        };
+        assert!((0..=ASK).all(|doors| context.mapped(1, 0, with(doors)).is_none()));
+        assert!(context.known(1, 0).is_none());
+        assert!(context.mapped(1, 0, with(ASK + 1)).is_some());
     }
 }

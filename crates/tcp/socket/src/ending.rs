@@ -13,6 +13,9 @@ use uncopy_tcp_shared::ring::{FINISHED, GONE};
 impl Flow {
     /// As shutdown(2). What was sent stays sent: the end of the stream comes after it.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
+        if !matches!(how, Shutdown::Write) {
+            self.shut.store(true, Relaxed);
+        }
         if let Some(attached) = self.attached()
             && !matches!(how, Shutdown::Read)
         {
@@ -48,8 +51,8 @@ impl Flow {
     /// Before the program's last close of the socket in this process. Where it leaves bytes unread, the close that follows resets the connection,
     /// as Linux does.
     pub fn close(&self) {
+        self.ends_here();
         self.context.sleepers.forget(self.fd(), self.number());
-        self.own_sleeper.ends();
         let Some(attached) = self.attached() else { return };
         let ends = &attached.mapped.ends;
         if ends.processes(attached.slot).fetch_sub(1, AcqRel) > 1 {

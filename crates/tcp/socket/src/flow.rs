@@ -251,6 +251,10 @@ pub struct Flow {
     /// The kernel has said something: it is to be asked what.
     pub(crate) ask: AtomicBool,
     pub(crate) own_sleeper: OwnSleeper,
+    /// The program has closed it: its number, and its slot, are another's, or will be.
+    closed: AtomicBool,
+    /// The program receives no more.
+    pub(crate) shut: AtomicBool,
     /// What went how.
     pub counts: Counts,
 }
@@ -272,6 +276,8 @@ impl Flow {
             waiting: AtomicU32::new(0),
             ask: AtomicBool::new(false),
             own_sleeper: OwnSleeper::default(),
+            closed: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
             counts: Counts::default(),
         })
     }
@@ -299,9 +305,11 @@ impl Flow {
 
     /// The same socket has another number, which stays open until `close`.
     pub fn set_number(&self, fd: RawFd) {
-        self.context.sleepers.forget(self.fd(), self.number());
-        self.own_sleeper.forget(self.fd(), self.number());
-        self.fd.store(fd, Ordering::Relaxed);
+        let older = self.fd.swap(fd, Ordering::Relaxed);
+        // SAFETY: it is open still.
+        let socket = unsafe { BorrowedFd::borrow_raw(older) };
+        self.context.sleepers.forget(socket, older);
+        self.own_sleeper.forget(socket, older);
     }
 
     /// Whose a call is. A connection that was used a few times is shown.
@@ -418,10 +426,28 @@ impl Flow {
     /// The program has closed it: no set looks at it any more, and it gets no slot.
     pub fn forget(&self, number: RawFd) {
         self.holders.one_less();
-        self.own_sleeper.ends();
+        self.ends_here();
         let _ = self.attached.set(None);
         let watchers = std::mem::take(&mut *lock(&self.watchers));
         watchers.iter().for_each(|watcher| watcher.gone(number));
+    }
+
+    /// From now on no call of another thread, which may have waited since before, uses its number or its slot. (Those that wait go on sleeping, as with Linux, until
+    /// somebody wakes them.)
+    pub(crate) fn ends_here(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.own_sleeper.ends();
+        if let Some(Some(Attached { mapped, slot, .. })) = self.attached.get() {
+            // Who was in a call is not any more; who comes later sees it.
+            drop(mapped.ends.receiving(*slot, self.context.process()));
+            drop(mapped.ends.sending(*slot, self.context.process()));
+        }
+    }
+
+    /// The program has closed it.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// The program set or cleared O_NONBLOCK.

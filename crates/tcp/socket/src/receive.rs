@@ -60,6 +60,9 @@ impl Flow {
     unsafe fn try_receive(&self, to: &[iovec], flags: i32) -> Result<usize, Errno> {
         let flags = flags & !MSG_WAITALL;
         let attached = loop {
+            if self.is_closed() {
+                return self.received_since_closed();
+            }
             if let Some(attached) = self.attached() {
                 break attached;
             }
@@ -73,8 +76,17 @@ impl Flow {
             return unsafe { kernel::receive(self.fd(), to, flags) };
         }
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        if self.is_closed() {
+            return self.received_since_closed();
+        }
         // SAFETY: the caller's promise.
         unsafe { self.receive_locked(attached, &mut own, to, flags) }
+    }
+
+    /// Another thread has closed it while this one waited.
+    #[cold]
+    fn received_since_closed(&self) -> Result<usize, Errno> {
+        if self.shut.load(Relaxed) { Ok(0) } else { Err(Errno::BADF) }
     }
 
     unsafe fn receive_locked(

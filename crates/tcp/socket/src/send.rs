@@ -78,6 +78,9 @@ impl Flow {
     /// As above.
     unsafe fn try_send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
         let attached = loop {
+            if self.is_closed() {
+                return Err(Errno::BADF);
+            }
             if let Some(attached) = self.attached() {
                 break attached;
             }
@@ -87,6 +90,9 @@ impl Flow {
             }
         };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        if self.is_closed() {
+            return Err(Errno::BADF);
+        }
         // SAFETY: the caller's promise.
         unsafe { self.send_locked(attached, &mut own, from, flags) }
     }

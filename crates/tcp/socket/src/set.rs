@@ -40,8 +40,10 @@ struct Queue {
     entries: Guarded<VecDeque<Arc<Entry>>>,
     /// The kernel is to be told when there is news, because the set is itself waited for: by another set, or by poll.
     nested: AtomicBool,
-    /// Threads that sleep in the set.
+    /// Threads that sleep in the set,
     sleeping: AtomicU32,
+    /// and of these, those that did so before it had a connection: nobody tells them what is queued.
+    by_linux: AtomicU32,
     context: Arc<Context>,
     door: usize,
 }
@@ -226,6 +228,7 @@ impl Set {
                 entries: Guarded::default(),
                 nested: AtomicBool::new(false),
                 sleeping: AtomicU32::new(0),
+                by_linux: AtomicU32::new(0),
                 context: context.clone(),
                 door,
             }),
@@ -479,10 +482,23 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
         let waited = self.wait_for_events(events, timeout, mask);
+        self.leave_the_rest();
         if self.queue.nested.load(Relaxed) {
             self.tell_kernel();
         }
         waited
+    }
+
+    /// A knock wakes one of the threads that sleep in the set. So whoever leaves with a part of what there is wakes another one for the rest, as Linux does.
+    #[inline]
+    fn leave_the_rest(&self) {
+        fence(SeqCst);
+        if self.queue.sleeping.load(Relaxed) > 0
+            && self.has_connections()
+            && (self.queue.by_linux.load(Relaxed) > 0 || self.has_news())
+        {
+            self.wake();
+        }
     }
 
     fn wait_for_events(
@@ -533,7 +549,8 @@ impl Set {
                     end.map(|end| end.saturating_duration_since(Instant::now()))
                 };
                 let count = self.ask_kernel(events, 0, left, mask);
-                self.context.is_awake(self.door);
+                let others = self.queue.sleeping.load(Relaxed) > 1;
+                self.context.is_awake(self.door, others);
                 self.context.serve_asked();
                 self.queue.sleeping.fetch_sub(1, Relaxed);
                 if count != Ok(0) {
@@ -561,15 +578,18 @@ impl Set {
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now())).or(timeout);
             // (Nobody tells this set of what is queued: as soon as there is a connection, its door is knocked at.)
+            self.queue.by_linux.fetch_add(1, Relaxed);
             self.queue.sleeping.fetch_add(1, Relaxed);
             fence(SeqCst);
             let now = if self.has_connections() { Some(Duration::ZERO) } else { left };
             let count = self.ask_kernel(events, 0, now, mask);
             self.queue.sleeping.fetch_sub(1, Relaxed);
+            self.queue.by_linux.fetch_sub(1, Relaxed);
             if count != Ok(0) {
                 return count;
             }
             if self.has_connections() {
+                self.leave_the_rest();
                 return self.wait_for_events(events, left, mask);
             }
             if end.is_some_and(|end| end <= Instant::now()) {
@@ -694,6 +714,22 @@ impl Set {
         timeout: Option<Duration>,
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
+        let (count, said_all) = self.ask_kernel_once(events, already, timeout, mask)?;
+        if count > already || said_all {
+            return Ok(count);
+        }
+        // It spent all the room on what is ours: a door, what a connection does not want any more.
+        Ok(self.ask_kernel_once(events, already, Some(Duration::ZERO), mask)?.0)
+    }
+
+    /// The same; and whether it has said all.
+    fn ask_kernel_once(
+        &self,
+        events: &mut [Event],
+        already: usize,
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<(usize, bool), Errno> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut got = [nothing; 64];
@@ -736,7 +772,7 @@ impl Set {
             events[count] = Event { events: flags, data };
             count += 1;
         }
-        Ok(count)
+        Ok((count, number < room))
     }
 
     /// The kernel says this of a connection, or of another one whose data is the same: what is told of it.

@@ -69,9 +69,12 @@ impl Sleepers {
         Ok(Sleeper { set, door, own: None, alone: false, shares, socket: None })
     }
 
-    /// Nobody sleeps in it any more.
-    fn give_back(&self, sleeper: Sleeper) {
-        lock(&self.idle).push(sleeper);
+    /// Nobody sleeps in it any more, if `as_it_is` still says that what it watches is that.
+    fn give_back(&self, sleeper: Sleeper, as_it_is: impl FnOnce(&Sleeper) -> bool) {
+        let mut idle = lock(&self.idle);
+        if as_it_is(&sleeper) {
+            idle.push(sleeper);
+        }
     }
 
     /// The program closes this number.
@@ -237,11 +240,15 @@ impl Flow {
 
     /// Nobody sleeps in it any more.
     pub(crate) fn give_back_sleeper(&self, sleeper: Sleeper) {
+        // While a thread slept in it `forget` did not reach it: another socket may have its number.
+        let as_it_is = |sleeper: &Sleeper| {
+            !self.is_closed() && sleeper.socket.is_none_or(|(number, _)| number == self.number())
+        };
         if sleeper.own.is_none() {
-            return self.context.sleepers.give_back(sleeper);
+            return self.context.sleepers.give_back(sleeper, as_it_is);
         }
         let mut idle = lock(&self.own_sleeper.idle);
-        if !self.own_sleeper.closed.load(Relaxed) {
+        if !self.own_sleeper.closed.load(Relaxed) && as_it_is(&sleeper) {
             *idle = Some(sleeper);
         }
     }

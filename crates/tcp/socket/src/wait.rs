@@ -97,9 +97,8 @@ impl Flow {
             For::Data => &attached.inward().consumed.data,
             For::Room => &attached.out().produced.room,
         });
-        let doors = sleeper.doors();
         if let Some(word) = word {
-            word.arm(doors);
+            word.arm(sleeper.doors());
         }
         let events = match what {
             For::Data => E::IN | E::RDHUP,
@@ -123,9 +122,7 @@ impl Flow {
             }
             Ok(())
         })();
-        if let Some(word) = word {
-            word.disarm(doors);
-        }
+        // (The word stays armed: other threads may wait over it by the same door. One knock in vain is the worst.)
         if counted {
             self.waiting.fetch_sub(1, Relaxed);
         }

@@ -6,6 +6,7 @@ mod common;
 
 use common::{connection, end, program_that, service, shared};
 use rustix::event::epoll;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
@@ -263,4 +264,30 @@ fn room_is_told_to_who_sleeps_in_an_edge_triggered_set_while_another_thread_send
         assert_eq!(told.join().unwrap(), Ok(1));
         assert!(begun.elapsed() < PATIENCE, "nobody woke it");
     });
+}
+
+/// The door is an event of the kernel's set too, but none of the program's.
+#[test]
+fn who_has_room_for_one_event_and_does_not_wait_is_told_of_it_although_a_door_was_knocked_at() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let (client, server) = (of(), of());
+    let (_x, y) = shared(&client, &server);
+    let (plain, other) = connection();
+    let set = set(&server);
+    set.add(y.flow.number(), Some(y.flow.clone()), IN, 1).unwrap();
+    set.add(other.as_raw_fd(), None, IN, 2).unwrap();
+    let mut event = [Event::default()];
+    for _ in 0..3 {
+        while set.wait(&mut event, Some(Duration::ZERO)) != Ok(0) {}
+        set.wake();
+        std::io::Write::write_all(&mut &plain, b"1").unwrap();
+        let arrived = Instant::now();
+        while rustix::io::ioctl_fionread(&other) == Ok(0) {
+            assert!(arrived.elapsed() < PATIENCE);
+        }
+        assert_eq!(set.wait(&mut event, Some(Duration::ZERO)), Ok(1));
+        assert_eq!(event[0], Event { events: IN, data: 2 });
+        std::io::Read::read(&mut &other, &mut [0]).unwrap();
+    }
 }
