@@ -3,8 +3,9 @@
 //!
 //! unsafe: the program's buffers.
 
+use crate::attached::Attached;
 use crate::ends::{Held, Receiving};
-use crate::flow::{Attached, Flow};
+use crate::flow::Flow;
 use crate::kernel;
 use crate::send::advance;
 use crate::wait::For;

@@ -2,9 +2,10 @@
 //!
 //! unsafe: the program's buffers.
 
+use crate::attached::Attached;
 use crate::context::Shown;
 use crate::ends::{Held, Sending};
-use crate::flow::{Attached, Flow};
+use crate::flow::Flow;
 use crate::kernel;
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, iovec};
