@@ -1,12 +1,13 @@
 //! Bytes: each call on a connection is either Linux's, made as it is, or the ring's.
 //!
-//! unsafe: buffers of the program's, which are handed on; `errno`.
+//! unsafe: buffers and numbers of the program's, which are handed on; `errno`.
 
 use crate::numbers::What;
 use crate::tcp::{Connection, Tcp};
 use core::ffi::c_int;
 use libc::iovec;
 use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 use uncopy_tcp_socket::{Flow, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection request, pages sent by reference. The call is made
@@ -154,6 +155,28 @@ impl Tcp {
         };
         let connection = self.connection(fd)?;
         Some(answer(connection.flow.shutdown(how).map(|()| 0)))
+    }
+
+    /// Sends `bytes` of a file over `fd` by the ring, from `at` on, as far as that can be had ([`Flow::send_file`]). `None`: nothing was sent.
+    pub fn send_file(&self, fd: c_int, file: c_int, at: u64, bytes: usize) -> Option<isize> {
+        let found = self.numbers.find(fd)?;
+        let What::Connection(connection) = &*found else { return None };
+        let flow = &connection.flow;
+        if file < 0 || !flow.is_attached() {
+            return None;
+        }
+        // SAFETY: the program's number, for the kernel, which checks it.
+        let file = unsafe { BorrowedFd::borrow_raw(file) };
+        let mut is_elsewhere = false;
+        let sent = self.restarting(
+            || {
+                let sent = flow.send_file(file, at, bytes)?;
+                is_elsewhere = sent.is_none();
+                Ok(sent.unwrap_or(0))
+            },
+            || flow.has_timeout(true),
+        );
+        (!is_elsewhere).then(|| answer(sent))
     }
 
     /// A call that sends past the ring (sendfile, splice): until it returns nothing is sent otherwise.

@@ -11,6 +11,7 @@
 //! | `attached` | the slot, as one of its sides |
 //! | [`counts`] | what went by the ring |
 //! | [`fork`], `holders` | children share connections |
+//! | `source` | what is to be sent: the program's buffers, or a file |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
@@ -43,6 +44,7 @@ pub mod send;
 pub mod set;
 mod shown;
 pub mod sleepers;
+mod source;
 pub mod spinning;
 pub mod wait;
 pub mod way;

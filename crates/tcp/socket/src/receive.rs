@@ -7,7 +7,7 @@ use crate::attached::Attached;
 use crate::ends::{Held, Receiving};
 use crate::flow::Flow;
 use crate::kernel;
-use crate::send::advance;
+use crate::source::advance;
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
