@@ -20,6 +20,8 @@ use uncopy_tcp_service::protocol::Reason;
 pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     /// There may be news. `asleep_too`: where a thread sleeps over it, that is woken.
     fn news(self: Arc<Self>, asleep_too: bool);
+    /// What was there may be gone.
+    fn settles(&self);
     /// The connection is about to be closed, by this number.
     fn gone(&self, number: RawFd);
 }
@@ -39,6 +41,8 @@ pub struct Flow {
     pub(crate) watchers: Guarded<Vec<Arc<dyn Watcher>>>,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0: none.
     pub(crate) timeouts: [AtomicU64; 2],
+    /// A set that it is in is itself waited for.
+    pub(crate) nested: AtomicBool,
     /// Threads that sleep over it.
     pub(crate) waiting: AtomicU32,
     /// The kernel has said something: it is to be asked what.
@@ -62,6 +66,7 @@ impl Flow {
             reason: OnceLock::new(),
             watchers: Guarded::default(),
             timeouts: [const { AtomicU64::new(0) }; 2],
+            nested: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             ask: AtomicBool::new(false),
             own_sleeper: OwnSleeper::default(),
@@ -186,6 +191,11 @@ impl Flow {
         self.attached().is_some()
     }
 
+    /// As above, as far as is known without asking.
+    pub(crate) fn has_slot(&self) -> bool {
+        matches!(self.attached.get(), Some(Some(_)))
+    }
+
     /// A parent process attached it.
     pub(crate) fn is_inherited(&self) -> bool {
         self.attached().is_some_and(|attached| attached.mapped.process != self.context.process())
@@ -209,6 +219,16 @@ impl Flow {
 
     pub(crate) fn watch(&self, watcher: Arc<dyn Watcher>) {
         lock(&self.watchers).push(watcher);
+    }
+
+    /// From now on sets are told when less is there.
+    pub(crate) fn in_nested_set(&self) {
+        self.nested.store(true, Ordering::Relaxed);
+    }
+
+    /// The program has taken something.
+    pub(crate) fn settles(&self) {
+        lock(&self.watchers).iter().for_each(|watcher| watcher.settles());
     }
 
     /// It is in a set.

@@ -75,7 +75,12 @@ impl Flow {
         }
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         // SAFETY: the caller's promise.
-        unsafe { self.receive_locked(attached, &mut own, to, flags) }
+        let got = unsafe { self.receive_locked(attached, &mut own, to, flags) };
+        drop(own);
+        if self.nested.load(Relaxed) {
+            self.settles();
+        }
+        got
     }
 
     unsafe fn receive_locked(

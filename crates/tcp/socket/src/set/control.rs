@@ -58,9 +58,17 @@ impl Set {
         if let Some(older) = older {
             self.end(&older);
         }
+        self.looks_at(&entry);
+        Ok(())
+    }
+
+    fn looks_at(&self, entry: &Arc<Entry>) {
         entry.queue();
         self.queue.wake_sleepers();
-        Ok(())
+        if self.is_nested() {
+            entry.flow.in_nested_set();
+            self.settle();
+        }
     }
 
     /// The connection of this number, as it was added.
@@ -96,8 +104,7 @@ impl Set {
         entry.events.store(events, Relaxed);
         entry.parked.store(false, Relaxed);
         entry.off.store(false, Release);
-        entry.queue();
-        self.queue.wake_sleepers();
+        self.looks_at(entry);
         Ok(())
     }
 
@@ -115,11 +122,13 @@ impl Set {
         if by_ring && told & !(EVENTS & !OUT) == 0 {
             entry.off.store(true, Release);
             entry.parked.store(true, Release);
+            self.settle();
             return Ok(());
         }
         epoll::delete(self.kernel(), Self::borrowed(fd))?;
         lock(&self.entries).remove(fd);
         self.end(&entry);
+        self.settle();
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! A connection in a set, and the queue of those that are to be looked at.
 
 use super::Set;
+use super::nested::Bell;
 use crate::context::Context;
 use crate::flow::{Flow, Watcher};
 use crate::lock::{Guarded, lock};
@@ -8,7 +9,7 @@ use rustix::event::epoll;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, fence};
 
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub(super) struct Queue {
     pub(super) entries: Guarded<VecDeque<Arc<Entry>>>,
     /// The kernel is to be told when there is news, because the set is itself waited for: by another set, or by poll.
     pub(super) nested: AtomicBool,
+    pub(super) bell: Bell,
     /// Threads that sleep in the set.
     pub(super) sleeping: AtomicU32,
     pub(super) context: Arc<Context>,
@@ -62,11 +64,23 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// It is asked for, and has a slot.
+    pub(super) fn is_heeded(&self) -> bool {
+        !self.off.load(Acquire) && self.flow.has_slot()
+    }
+
     /// To be looked at.
     #[inline]
     pub(super) fn queue(self: &Arc<Self>) {
         if !self.queued.swap(true, AcqRel) {
             lock(&self.queue.entries).push_back(self.clone());
+        }
+    }
+
+    /// As above, before all others.
+    pub(super) fn queue_first(self: &Arc<Self>) {
+        if !self.queued.swap(true, AcqRel) {
+            lock(&self.queue.entries).push_front(self.clone());
         }
     }
 }
@@ -76,6 +90,13 @@ impl Watcher for Entry {
         self.queue();
         if asleep_too {
             self.queue.wake_sleepers();
+        }
+        self.settles();
+    }
+
+    fn settles(&self) {
+        if self.queue.nested.load(Relaxed) {
+            self.queue.settle();
         }
     }
 

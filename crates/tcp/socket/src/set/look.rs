@@ -8,7 +8,6 @@ use libc::{EPOLLET, EPOLLONESHOT};
 use rustix::event::{PollFlags, epoll};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use uncopy_tcp_shared::wanted::Doors;
 
 impl Set {
     /// What the rings say.
@@ -32,6 +31,13 @@ impl Set {
         count
     }
 
+    fn sweep(&self, entry: &Arc<Entry>) {
+        let mut swept = lock(&self.swept);
+        if !swept.iter().any(|other| Arc::ptr_eq(other, entry)) {
+            swept.push(entry.clone());
+        }
+    }
+
     /// What is so of one, of what is asked. Where nothing is, it is told when something will be.
     fn look(&self, entry: &Arc<Entry>) -> Option<Event> {
         let flow = &entry.flow;
@@ -43,15 +49,13 @@ impl Set {
         }
         let asked = entry.events.load(Relaxed);
         let edge = asked & EPOLLET as u32 != 0;
-        let swept = flow.is_inherited() || self.queue.nested.load(Relaxed);
-        let doors = if swept { Doors::wake(self.door) } else { Doors::notice(self.door) };
-        if swept {
+        if flow.is_inherited() {
             self.sweep(entry);
         }
         let (mut now, mut sends_by_ring) = Self::now(flow, asked);
         if edge || now == 0 {
             let missing = if edge { asked & !(now & OUT) } else { asked };
-            flow.arm(PollFlags::from_bits_retain(missing as u16), doors);
+            flow.arm(PollFlags::from_bits_retain(missing as u16), entry.doors());
             (now, sends_by_ring) = Self::now(flow, asked);
         }
         self.mask(entry, sends_by_ring, asked);

@@ -23,6 +23,7 @@ mod wait;
 
 use self::entries::Entries;
 use self::entry::{Entry, Queue};
+use self::nested::Bell;
 use crate::context::Context;
 use crate::lock::{Guarded, lock};
 use libc::{EPOLLERR, EPOLLHUP, EPOLLOUT, EPOLLWRNORM};
@@ -61,8 +62,7 @@ pub struct Set {
     door: usize,
     entries: Guarded<Entries>,
     queue: Arc<Queue>,
-    /// Connections of which every wait looks: those that a parent process attached, for notices of their region are the parent's; all, where the
-    /// set is nested.
+    /// Connections of which every wait looks: those that a parent process attached, for notices of their region are the parent's.
     swept: Guarded<Vec<Arc<Entry>>>,
     /// One of its connections was at the ring.
     at_ring: AtomicBool,
@@ -90,6 +90,7 @@ impl Set {
             queue: Arc::new(Queue {
                 entries: Guarded::default(),
                 nested: AtomicBool::new(false),
+                bell: Bell::default(),
                 sleeping: AtomicU32::new(0),
                 context: context.clone(),
                 door,
@@ -140,11 +141,13 @@ impl Set {
     }
 
     pub(crate) fn hold_queue(&self) {
+        self.queue.bell.rings.hold();
         self.queue.entries.hold();
     }
 
     pub(crate) fn let_go(&self) {
         self.queue.entries.let_go();
+        self.queue.bell.rings.let_go();
         self.swept.let_go();
         self.entries.let_go();
     }

@@ -26,9 +26,7 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
         let waited = self.wait_for_events(events, timeout, mask);
-        if self.queue.nested.load(Relaxed) {
-            self.tell_kernel();
-        }
+        self.settle();
         waited
     }
 
@@ -46,7 +44,9 @@ impl Set {
         loop {
             let count = self.rings(events);
             if count > 0 {
-                if calls.is_multiple_of(KERNEL) && count < events.len() {
+                // (A nested set's door has to be found shut afterwards.)
+                let asks = calls.is_multiple_of(KERNEL) || self.is_nested();
+                if asks && count < events.len() {
                     return self.ask_kernel(events, count, Some(Duration::ZERO), mask);
                 }
                 return Ok(count);
@@ -86,6 +86,8 @@ impl Set {
                 if count != Ok(0) {
                     return count;
                 }
+                // (Or the bell rings for what somebody else has taken.)
+                self.settle();
             }
             if end.is_some_and(|end| end <= Instant::now()) {
                 return Ok(self.rings(events));
