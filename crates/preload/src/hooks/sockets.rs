@@ -245,11 +245,10 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
 
 /// `None`: nothing has happened.
 unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Option<ssize_t> {
-    // SAFETY: asks only.
-    let begun = if at.is_null() {
-        unsafe { libc::lseek(from, 0, libc::SEEK_CUR) }
-    } else {
-        reading::read(at)?
+    let begun = match at.is_null() {
+        // SAFETY: asks only.
+        true => unsafe { libc::lseek(from, 0, libc::SEEK_CUR) },
+        false => reading::read(at)?,
     };
     if begun < 0 {
         return None;
@@ -260,9 +259,7 @@ unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Opt
         let direct = PROCESS.tcp.send_file(to, from, place as u64, n - sent);
         // SAFETY: as the caller says.
         let read = || unsafe { send_part(to, from, place, n - sent) };
-        let Some(outcome) = direct.or_else(|| (sent > 0 || is_regular(from)).then(read)) else {
-            return None;
-        };
+        let outcome = direct.or_else(|| (sent > 0 || is_regular(from)).then(read))?;
         if outcome <= 0 {
             if sent == 0 {
                 return Some(outcome);

@@ -48,7 +48,7 @@ impl Flow {
                     to = &rest;
                 }
                 Err(Errno::AGAIN) if waits => {
-                    if let Err(error) = self.wait(For::Data, &mut deadline) {
+                    if let Err(error) = self.wait_in_call(For::Data, &mut deadline) {
                         return if got > 0 { Ok(got) } else { Err(error) };
                     }
                 }

@@ -65,7 +65,7 @@ impl Flow {
                     }
                 }
                 Err(Errno::AGAIN) if waits => {
-                    let waited = self.wait(For::Room, &mut deadline);
+                    let waited = self.wait_in_call(For::Room, &mut deadline);
                     if let Err(error) = waited {
                         return if sent > 0 { Ok(sent) } else { Err(error) };
                     }

@@ -64,7 +64,7 @@ impl Shown for Flow {
         // Who fell asleep over Linux' socket alone must know of the ring.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 || !lock(&self.watchers).is_empty() {
-            self.context.knock_here();
+            self.context.wake_sleepers();
         }
     }
 

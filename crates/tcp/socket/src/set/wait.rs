@@ -54,6 +54,9 @@ impl Set {
             if timeout == Some(Duration::ZERO) {
                 return self.ask_kernel(events, 0, timeout, mask);
             }
+            if (self.context.settings.interrupted)() {
+                return Err(Errno::INTR);
+            }
             let end = *deadline.get_or_insert_with(|| {
                 timeout.and_then(|timeout| Instant::now().checked_add(timeout))
             });
