@@ -1,5 +1,6 @@
 /* Files over a connection: sendfile and splice, little and much, between messages that are sent otherwise, blocking and not. */
 #include "connection.h"
+#include <sys/mman.h>
 
 enum { MOST = 3 << 20 };
 static char bytes[MOST];
@@ -12,6 +13,8 @@ static void sends(int fd, int blocking) {
         char header[8];
         memcpy(header, &n, 8);
         send_all(fd, header, 8);
+        /* What is not in memory has to be waited for. */
+        if (round % 20 == 7) posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
         off_t from = (off_t)at, end = from + (off_t)n;
         while (from < end) {
             ssize_t sent = sendfile(fd, file, &from, (size_t)(end - from));
@@ -86,9 +89,14 @@ int main(void) {
     file = mkstemp(name);
     MUST(file >= 0 && unlink(name) == 0);
     fill(bytes, MOST, 1, 0);
-    MUST(write(file, bytes, MOST) == MOST);
+    MUST(write(file, bytes, MOST) == MOST && fsync(file) == 0);
     run_pair("sendfile", receives, sends_blocking);
     run_pair("sendfile without waiting", receives, sends_nonblocking);
     run_pair("splice", takes_parts, splices);
+    /* A file that cannot say what of it is in memory, on some kernels. */
+    close(file);
+    file = memfd_create("connection-file", 0);
+    MUST(file >= 0 && write(file, bytes, MOST) == MOST);
+    run_pair("sendfile from memory", receives, sends_blocking);
     return 0;
 }

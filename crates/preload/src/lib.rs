@@ -31,6 +31,7 @@
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
 //! | [`hooks::sockets`] | connect, accept, shutdown and their kin |
 //! | [`hooks::waiting`] | poll, select, epoll |
+//! | [`hooks::cancelling`] | threads that are cancelled while they wait for a ring |
 //! | [`hooks::signals`] | wrappers around the program's handlers |
 //! | [`hooks::other_names`] | what libc exports under a second name |
 //! | [`hooks::syscall`] | `syscall(2)`, sent to the shims above |
@@ -54,6 +55,7 @@ pub static HEAP: Heap = Heap::new();
 pub mod hooks {
     pub mod advice;
     pub mod allocate;
+    pub mod cancelling;
     pub mod copy;
     pub mod descriptors;
     pub mod input;

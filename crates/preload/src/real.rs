@@ -141,6 +141,10 @@ real! {
     posix_spawnp(pid: *mut c_int, file: *const c_char, acts: *const c_void, attr: *const c_void, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     unshare(flags: c_int) -> c_int;
     setns(fd: c_int, kind: c_int) -> c_int;
+    posix_spawn_file_actions_adddup2(acts: *mut c_void, old: c_int, new: c_int) -> c_int;
+    pthread_cancel(thread: libc::pthread_t) -> c_int;
+    pthread_testcancel() -> ();
+    pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
     pthread_mutex_init(mutex: *mut libc::pthread_mutex_t, attr: *const libc::pthread_mutexattr_t) -> c_int;
     prctl(op: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
     capset(header: *mut c_void, data: *const c_void) -> c_int;

@@ -5,15 +5,18 @@
 //!
 //! unsafe: makes processes that share our memory until they execute; system calls past libc, which must not be entered there.
 
+use crate::hooks::cancelling;
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use uncopy_kernel::call::{syscall4, syscall6};
 use uncopy_kernel::critical;
 use uncopy_tcp_calls::{Settings, Waiting};
-use uncopy_tcp_service::Options;
+use uncopy_tcp_service::{Options, commands};
 
 /// The hidden subcommand.
 const COMMAND: &CStr = c"__tcp-service";
@@ -33,9 +36,9 @@ static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
 /// again and again for a while before they sleep.
 pub fn begin(library: &[u8], name: Option<String>, spins: bool) {
     let name = name.unwrap_or_else(|| Options::of_this_user().name);
-    let end = library.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
-    let beside = |file: &[u8]| CString::new([&library[..end], file].concat()).ok();
-    let files = [beside(b"uncopy"), beside(b"../../bin/uncopy")].into_iter().flatten().collect();
+    let files = commands(Path::new(OsStr::from_bytes(library)));
+    let files = files.into_iter().flat_map(|file| CString::new(file.into_os_string().into_vec()));
+    let files = files.collect();
     if let Ok(name) = CString::new(name.clone()) {
         let service = Box::new(Service { files, name });
         SERVICE.store(Box::into_raw(service), Ordering::Release);
@@ -46,6 +49,8 @@ pub fn begin(library: &[u8], name: Option<String>, spins: bool) {
         start,
         counters: PROCESS.space.counters(),
         sleeps: critical::forget_handlers,
+        ends: cancelling::point,
+        is_to_end: cancelling::is_to_end,
         goes_on,
     });
 }

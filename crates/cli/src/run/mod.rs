@@ -6,6 +6,7 @@ pub mod environment;
 pub mod exec;
 pub mod program;
 mod record;
+mod tcp;
 pub mod userfaultfd;
 
 use std::ffi::{CString, OsStr, OsString};
@@ -38,7 +39,7 @@ pub fn command() -> Command {
             Arg::new("require")
                 .long("require")
                 .action(ArgAction::SetTrue)
-                .help("Refuse with status 125 where the program could only be run plainly"),
+                .help("Refuse with status 125 where the program could only be run plainly, and with --tcp where there is no service and none can be started"),
         )
         .arg(
             Arg::new("record")
@@ -173,6 +174,13 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         }
         Err(why) => obstacles.push(why),
         Ok(()) => {}
+    }
+    if required
+        && wants_tcp(matches, &environment)
+        && let Ok(library) = &library
+    {
+        let name = environment.get(options::TCP_SERVICE).and_then(OsStr::to_str);
+        obstacles.extend(tcp::obstacle(name, library));
     }
     let consequence = if required { "refused" } else { "running plainly" };
     for obstacle in &obstacles {

@@ -279,6 +279,24 @@ pub unsafe extern "C" fn posix_spawn(
     unsafe { handed_on(envp, |e| real::posix_spawn(pid, path, actions, attributes, argv, e)) }
 }
 
+/// `posix_spawn_file_actions_adddup2(3)`: a connection is Linux's from now on, for the child knows nothing of rings. EBUSY: it cannot be, because the other
+/// side does not answer and has sent what was not received.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
+    actions: *mut c_void,
+    old: c_int,
+    new: c_int,
+) -> c_int {
+    if PROCESS.tcp.in_use() && !PROCESS.tcp.give_to_linux(old) {
+        return libc::EBUSY;
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { real::posix_spawn_file_actions_adddup2(actions, old, new) }
+}
+
 /// `posix_spawnp(3)`.
 ///
 /// # Safety

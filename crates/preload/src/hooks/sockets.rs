@@ -228,8 +228,8 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
     true
 }
 
-/// So much of a file goes through the ring, read by a copy more; what is longer goes by Linux, which takes a file's pages as they are. Leaving the
-/// ring and coming back takes both ends some ten microseconds: about this many bytes copied once.
+/// So much of a file goes through the ring, by a copy more than by Linux, which sends a file's pages as they are. Leaving the ring and coming back
+/// takes both ends some ten microseconds: about this many bytes copied once.
 const BY_RING: usize = 64 << 10;
 
 /// `sendfile(2)`: a little of a file is read and sent through the ring; what is more goes by Linux.
@@ -253,47 +253,57 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
 
 /// `None`: nothing has happened.
 unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Option<ssize_t> {
-    const PART: usize = 8 << 10;
-    // SAFETY: our own buffer; the file is the program's.
+    let begun = match at.is_null() {
+        // SAFETY: asks only.
+        true => unsafe { libc::lseek(from, 0, libc::SEEK_CUR) },
+        false => reading::read(at)?,
+    };
+    if begun < 0 {
+        return None;
+    }
+    let mut sent = 0;
+    while sent < n {
+        let place = begun + sent as off_t;
+        let direct = PROCESS.tcp.send_file(to, from, place as u64, n - sent);
+        // SAFETY: as the caller says.
+        let read = || unsafe { send_part(to, from, place, n - sent) };
+        let outcome = direct.or_else(|| (sent > 0 || is_regular(from)).then(read))?;
+        if outcome <= 0 {
+            if sent == 0 {
+                return Some(outcome);
+            }
+            break;
+        }
+        sent += outcome as usize;
+    }
+    let end = begun + sent as off_t;
+    if at.is_null() {
+        // SAFETY: of the program's own file.
+        unsafe { libc::lseek(from, end, libc::SEEK_SET) };
+    } else {
+        // SAFETY: the program's own position.
+        unsafe { reading::write(at, &end) };
+    }
+    Some(sent as ssize_t)
+}
+
+fn is_regular(file: c_int) -> bool {
+    // SAFETY: plain data; a question.
     unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
-        if libc::fstat(from, &mut stat) != 0 || stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return None;
-        }
-        let begun =
-            if at.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { reading::read(at)? };
-        if begun < 0 {
-            return None;
-        }
-        let mut part = [0u8; PART];
-        let mut sent = 0;
-        let mut outcome = 0;
-        while sent < n {
-            let (buffer, room) = (part.as_mut_ptr().cast::<c_void>(), PART.min(n - sent));
-            let got = real::pread(from, buffer, room, begun + sent as off_t);
-            if got <= 0 {
-                outcome = got;
-                break;
-            }
-            outcome = crate::below::send(to, buffer, got as usize, 0);
-            if outcome < 0 {
-                break;
-            }
-            sent += outcome as usize;
-            if outcome < got {
-                break;
-            }
-        }
-        if sent == 0 {
-            return Some(outcome);
-        }
-        let end = begun + sent as off_t;
-        if at.is_null() {
-            libc::lseek(from, end, libc::SEEK_SET);
-        } else {
-            reading::write(at, &end);
-        }
-        Some(sent as ssize_t)
+        libc::fstat(file, &mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+    }
+}
+
+/// What of a file has to be waited for, or goes by Linux after all: a little of it by a buffer of ours. 0: the file ends.
+unsafe fn send_part(to: c_int, from: c_int, place: off_t, n: usize) -> ssize_t {
+    const PART: usize = 8 << 10;
+    let mut part = [0u8; PART];
+    let buffer = part.as_mut_ptr().cast::<c_void>();
+    // SAFETY: our own buffer; the file is the program's.
+    unsafe {
+        let got = real::pread(from, buffer, PART.min(n), place);
+        if got <= 0 { got } else { crate::below::send(to, buffer, got as usize, 0) }
     }
 }
 

@@ -44,6 +44,7 @@ fn polled(
     if !PROCESS.tcp.in_use() || count > MOST {
         return None;
     }
+    PROCESS.tcp.thread_may_end();
     let mut list: Vec<pollfd> = Vec::with_capacity(count as usize);
     let mut any = false;
     for i in 0..count as usize {
@@ -66,7 +67,16 @@ fn polled(
             }
         }
     }
-    Some(answer(result) as c_int)
+    drop(list);
+    Some(said(result))
+}
+
+/// What libc's function returns. A thread that was interrupted because it was cancelled ends here.
+fn said(result: Result<usize, Errno>) -> c_int {
+    if result == Err(Errno::INTR) {
+        PROCESS.tcp.thread_may_end();
+    }
+    answer(result) as c_int
 }
 
 /// `poll(2)`.
@@ -148,6 +158,7 @@ fn selected(
     if !PROCESS.tcp.in_use() || !(0..=1 << 20).contains(&n) {
         return None;
     }
+    PROCESS.tcp.thread_may_end();
     let words = (n as usize).div_ceil(64);
     let mut lists: [Option<Vec<u64>>; 3] = [const { None }; 3];
     for (list, set) in lists.iter_mut().zip(sets) {
@@ -169,7 +180,8 @@ fn selected(
             }
         }
     }
-    Some(answer(result) as c_int)
+    drop(lists);
+    Some(said(result))
 }
 
 /// `select(2)`. As Linux does, it says how much time is left.
@@ -295,6 +307,7 @@ fn waited(
         return plain();
     }
     let here = || {
+        PROCESS.tcp.thread_may_end();
         let mut got = [Event::default(); EVENTS];
         let room = (room as usize).min(EVENTS);
         let result = PROCESS.tcp.epoll_wait(set, &mut got[..room], timeout()?, mask_of(mask))?;
@@ -307,7 +320,7 @@ fn waited(
                 }
             }
         }
-        Some(answer(result) as c_int)
+        Some(said(result))
     };
     if let Some(result) = here() {
         return result;

@@ -139,6 +139,8 @@ pub const TABLE: &[Row] = &[
     row(Process, "fexecve", &[], Number::None, Run, "as execve"),
     row(Process, "posix_spawn", &[], Number::None, Run, "as execve"),
     row(Process, "posix_spawnp", &[], Number::None, Run, "as execve"),
+    row(Process, "posix_spawn_file_actions_adddup2", &[], Number::None, Run, "a connection that a child is to have is Linux's from then on (`--tcp`)"),
+    row(Process, "pthread_cancel", &[], Number::None, Run, "who waits for a ring is woken, and ends (`--tcp`)"),
     row(Process, "pthread_mutex_init", &["__pthread_mutex_init"], Number::None, Run, "robust and PI locks are written by the kernel, which waits for no fault"),
     row(Process, "syscall", &[], Number::None, Both, "calls by number"),
 

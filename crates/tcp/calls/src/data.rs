@@ -1,12 +1,14 @@
 //! Bytes: each call on a connection is either Linux's, made as it is, or the ring's.
 //!
-//! unsafe: buffers of the program's, which are handed on; `errno`.
+//! unsafe: buffers and numbers of the program's, which are handed on; `errno`.
 
 use crate::numbers::What;
 use crate::tcp::{Connection, Tcp};
 use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
 use libc::iovec;
 use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 use uncopy_tcp_socket::{Flow, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection request, pages sent by reference. The call is made
@@ -79,34 +81,58 @@ impl Tcp {
         call: impl Fn(&Flow, &[iovec]) -> Result<usize, Errno>,
         plain: impl FnOnce() -> isize,
     ) -> isize {
-        let Some(found) = self.numbers.find(fd) else { return plain() };
-        let What::Connection(connection) = &*found else { return plain() };
-        let flow = &connection.flow;
-        match flow.way() {
-            Way::Linux => plain(),
-            Way::Past(_past) => plain(),
-            Way::Here => {
-                // (A list that the kernel refuses; or flags for it.)
-                let Some(parts) = parts(connection) else { return plain() };
-                let parts = parts.as_slice();
-                answer(self.restarting(|| call(flow, parts), || flow.has_timeout(room)))
+        let (mut parts, mut listed) = (Some(parts), None);
+        loop {
+            self.thread_may_end();
+            let Some(found) = self.numbers.find(fd) else { return plain() };
+            let What::Connection(connection) = &*found else { return plain() };
+            let flow = &connection.flow;
+            match flow.way() {
+                Way::Linux => return plain(),
+                Way::Past(_past) => return plain(),
+                Way::Here => {}
+            }
+            if let Some(parts) = parts.take() {
+                listed = parts(connection);
+            }
+            // (A list that the kernel refuses; or flags for it.)
+            let Some(parts) = &listed else { return plain() };
+            let called =
+                self.interrupted(|| call(flow, parts.as_slice()), || flow.has_timeout(room));
+            // Nothing is held where a thread may end.
+            drop(found);
+            if let Ok(outcome) = called {
+                return answer(outcome);
             }
         }
     }
 
-    /// Makes a call that sleeps again where a handler has interrupted it that does not want that (SA_RESTART). With a timeout the kernel does not.
-    fn restarting(
+    /// Makes a call. `Err`: a handler has interrupted it that does not want that (SA_RESTART), or the thread was cancelled: it is to sleep again.
+    /// With a timeout the kernel does not.
+    fn interrupted(
         &self,
-        mut call: impl FnMut() -> Result<usize, Errno>,
-        has_timeout: impl Fn() -> bool,
-    ) -> Result<usize, Errno> {
-        let Some(settings) = self.settings() else { return call() };
-        loop {
-            (settings.sleeps)();
-            match call() {
-                Err(Errno::INTR) if (settings.goes_on)() && !has_timeout() => {}
-                other => return other,
+        call: impl FnOnce() -> Result<usize, Errno>,
+        has_timeout: impl FnOnce() -> bool,
+    ) -> Result<Result<usize, Errno>, Interrupted> {
+        let Some(settings) = self.settings() else { return Ok(call()) };
+        (settings.sleeps)();
+        match call() {
+            Err(Errno::INTR)
+                if (settings.is_to_end)() || (settings.goes_on)() && !has_timeout() =>
+            {
+                Err(Interrupted)
             }
+            other => Ok(other),
+        }
+    }
+
+    /// A thread that was cancelled ends here: nothing may be held. Where a call begins, and after it was interrupted.
+    #[inline]
+    pub fn thread_may_end(&self) {
+        if self.cancels.load(Relaxed)
+            && let Some(settings) = self.settings()
+        {
+            (settings.ends)();
         }
     }
 
@@ -156,6 +182,32 @@ impl Tcp {
         Some(answer(connection.flow.shutdown(how).map(|()| 0)))
     }
 
+    /// Sends `bytes` of a file over `fd` by the ring, from `at` on, as far as that can be had ([`Flow::send_file`]). `None`: nothing was sent.
+    pub fn send_file(&self, fd: c_int, file: c_int, at: u64, bytes: usize) -> Option<isize> {
+        loop {
+            self.thread_may_end();
+            let found = self.numbers.find(fd)?;
+            let What::Connection(connection) = &*found else { return None };
+            let flow = &connection.flow;
+            if file < 0 || !flow.is_attached() {
+                return None;
+            }
+            // SAFETY: the program's number, for the kernel, which checks it.
+            let file = unsafe { BorrowedFd::borrow_raw(file) };
+            let mut is_elsewhere = false;
+            let send = || {
+                let sent = flow.send_file(file, at, bytes)?;
+                is_elsewhere = sent.is_none();
+                Ok(sent.unwrap_or(0))
+            };
+            let sent = self.interrupted(send, || flow.has_timeout(true));
+            drop(found);
+            if let Ok(sent) = sent {
+                return (!is_elsewhere).then(|| answer(sent));
+            }
+        }
+    }
+
     /// A call that sends past the ring (sendfile, splice): until it returns nothing is sent otherwise.
     pub fn sending_past<R>(&self, fd: c_int, call: impl FnOnce() -> R) -> R {
         let Some(connection) = self.connection(fd) else { return call() };
@@ -163,6 +215,9 @@ impl Tcp {
         call()
     }
 }
+
+/// A call is to be made again.
+struct Interrupted;
 
 /// The buffers of a call.
 #[derive(Debug)]

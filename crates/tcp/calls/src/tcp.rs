@@ -28,6 +28,10 @@ pub struct Settings {
     pub counters: &'static Counters,
     /// A call is about to sleep: which handlers run from now on is of interest.
     pub sleeps: fn(),
+    /// A thread that was cancelled ends here.
+    pub ends: fn(),
+    /// This thread was cancelled, and is still to end.
+    pub is_to_end: fn() -> bool,
     /// All handlers that ran since want interrupted calls to go on (SA_RESTART).
     pub goes_on: fn() -> bool,
 }
@@ -86,6 +90,8 @@ pub struct Tcp {
     making: Lock,
     pub(crate) process: AtomicU32,
     pub(crate) stopped: AtomicBool,
+    /// Some thread was cancelled.
+    pub(crate) cancels: AtomicBool,
     pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
     pub(crate) listening: Listening,
 }
@@ -106,6 +112,7 @@ impl Tcp {
             making: Lock::new(),
             process: AtomicU32::new(0),
             stopped: AtomicBool::new(false),
+            cancels: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
             listening: Listening::new(),
         }
@@ -176,6 +183,7 @@ impl Tcp {
             waiting: settings.waiting,
             start: Some(settings.start),
             counters: settings.counters,
+            interrupted: settings.is_to_end,
             ..OfContext::new(settings.service.clone())
         });
         let context = context.ok()?;
@@ -186,6 +194,14 @@ impl Tcp {
     /// In a forked child: it makes one of its own. (The parent's is that of the connections that it inherited.)
     pub(crate) fn no_context(&self) {
         self.context.store(core::ptr::null_mut(), Release);
+    }
+
+    /// A thread was cancelled: whoever sleeps over connections looks whether it is to end.
+    pub fn thread_cancelled(&self) {
+        self.cancels.store(true, Relaxed);
+        if let Some(context) = self.known_context() {
+            context.wake_sleepers();
+        }
     }
 
     pub(crate) fn known_context(&self) -> Option<Arc<Context>> {

@@ -10,7 +10,9 @@ mod echo;
 use echo::{ALONE, LANES, Stop, clients, one_lane_soon, run, said, service, used};
 use std::net::Ipv4Addr;
 use std::process::Child;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uncopy_tcp_trace::{Chosen, Passes, Trace, Traced};
 use uncopy_tcp_wire::tap::Tap;
 use uncopy_tests::verdict::leave_out;
 
@@ -107,4 +109,64 @@ fn a_lane_comes_when_one_has_no_time_left_and_goes_when_the_load_does() {
         drop(stopped);
         running.join().expect("no thread panics").expect("no wire fails");
     });
+}
+
+/// The bytes of a stream, by where they belong, from segments of one direction.
+fn stream(frames: &[(u32, Vec<u8>)], passes: Passes) -> Vec<u8> {
+    use etherparse::{LaxSlicedPacket, TransportSlice::Tcp};
+    let (mut begins, mut bytes) = (None, vec![]);
+    for (_, frame) in frames.iter().filter(|(direction, _)| *direction == passes as u32) {
+        let packet = LaxSlicedPacket::from_ethernet(frame).expect("a frame");
+        let Some(Tcp(segment)) = packet.transport else { continue };
+        if segment.syn() {
+            begins = Some(segment.sequence_number().wrapping_add(1));
+        }
+        let at =
+            segment.sequence_number().wrapping_sub(begins.expect("a SYN comes first")) as usize;
+        let payload = segment.payload();
+        if !payload.is_empty() {
+            bytes.resize(bytes.len().max(at + payload.len()), 0);
+            bytes[at..at + payload.len()].copy_from_slice(payload);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn what_passes_a_traced_wire_is_in_the_file_from_the_first_segment_to_the_last() {
+    use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption::Flags;
+    use pcap_file::pcapng::{Block, PcapNgReader};
+    const SIZE: usize = 300_000;
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (namespace, taps) = match Namespace::new("c") {
+        Ok(both) => both,
+        Err(reason) => return leave_out(&reason),
+    };
+    let trace = Arc::new(Trace::default());
+    let taps = taps.into_iter().map(|tap| Traced::new(tap, trace.clone())).collect();
+    let service = service(ADDRESS, Duration::ZERO, None);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let other = file.reopen().expect("the same file");
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| service.run(taps));
+        let stopped = Stop(&service);
+        let chosen = Chosen::new(vec!["10.78.0.1".parse().expect("a flow")]);
+        trace.begin(chosen, "tap", Box::new(other)).expect("it begins");
+        assert_eq!(said(&mut namespace.clients(1, SIZE)), "right []");
+        trace.end().expect("all was written");
+        drop(stopped);
+        running.join().expect("no thread panics").expect("no wire fails");
+    });
+    let mut reader = PcapNgReader::new(file.reopen().expect("the file")).expect("pcapng");
+    let mut frames = vec![];
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.expect("a block") {
+            let [Flags(direction)] = packet.options[..] else { panic!("no direction") };
+            frames.push((direction, packet.data.to_vec()));
+        }
+    }
+    let (came, left) = (stream(&frames, Passes::In), stream(&frames, Passes::Out));
+    println!("{} frames, {} bytes in, {} out", frames.len(), came.len(), left.len());
+    assert!(came.len() >= SIZE, "{} bytes came", came.len());
+    assert!(came == left, "what came is what was sent back");
 }

@@ -7,6 +7,7 @@
 //! | [`protocol`] | the messages |
 //! | [`client`] | a program's side of them |
 //! | [`server`] | the loop: programs come, show, and go |
+//! | [`command`] | where the command lies that programs start to serve them |
 //! | `program` | a program as the service knows it, and what it is told |
 //! | [`matching`] | ends that wait for their other end |
 //! | [`regions`] | which slots of which regions are whose |
@@ -15,6 +16,7 @@
 //! | [`state`] | what is told of it all to who looks from outside |
 
 pub mod client;
+pub mod command;
 pub mod ends;
 pub mod matching;
 mod program;
@@ -25,4 +27,5 @@ pub mod server;
 pub mod state;
 
 pub use client::{Client, tell};
+pub use command::commands;
 pub use server::{Limits, Listening, Options, Service, ServiceError};

@@ -138,6 +138,11 @@ impl Slot<'_> {
         }
     }
 
+    /// Where the runs are, for the kernel to write to.
+    pub fn room(&self, ring: usize, spans: Spans) -> [(*mut u8, usize); 2] {
+        self.runs(ring, spans)
+    }
+
     /// Where the runs are, for the kernel to read from (a ring's bytes that are taken back).
     pub fn addresses(&self, ring: usize, spans: Spans) -> [(*const u8, usize); 2] {
         self.runs(ring, spans).map(|(at, bytes)| (at.cast_const(), bytes))

@@ -36,6 +36,12 @@ impl Doors {
         Self(OWN)
     }
 
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// As they lie in a region.
     pub const fn of(word: u32) -> Self {
         Self(word & ALL)

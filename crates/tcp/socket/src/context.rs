@@ -29,6 +29,8 @@ pub struct Settings {
     pub waiting: Waiting,
     /// Starts a service where none answers to the name. It need not be there at once.
     pub start: Option<fn()>,
+    /// The calling thread is to stop waiting: its call says EINTR. Whoever makes that so wakes it ([`Context::wake_sleepers`]).
+    pub interrupted: fn() -> bool,
     /// Where what became of connections is counted.
     pub counters: &'static Counters,
 }
@@ -43,6 +45,7 @@ impl Settings {
             service: service.into(),
             waiting: Waiting::Adaptive,
             start: None,
+            interrupted: || false,
             counters: &NOBODYS,
         }
     }
@@ -292,8 +295,8 @@ impl Context {
         self.service.let_go();
     }
 
-    /// Wakes all of this process' own sleepers.
-    pub(crate) fn knock_here(&self) {
+    /// Wakes all of this process' own sleepers (but for those that listen at their connection's own door alone).
+    pub fn wake_sleepers(&self) {
         for door in &self.doors {
             let _ = rustix::io::write(door.as_fd(), &1u64.to_ne_bytes());
         }

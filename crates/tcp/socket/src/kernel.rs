@@ -63,6 +63,19 @@ pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Resu
     recvmsg(fd, to, &mut RecvAncillaryBuffer::default(), flags).map(|got| got.bytes)
 }
 
+/// Reads what of a file is in memory; EAGAIN: it would have to be waited for; EOPNOTSUPP: this file cannot tell.
+///
+/// # Safety
+/// The buffers may be written to.
+pub unsafe fn read_at_hand(file: BorrowedFd, to: &[iovec], at: u64) -> Result<usize, Errno> {
+    let parts = [to.as_ptr() as usize, to.len()];
+    let at = [at as usize, (at >> 32) as usize];
+    let arguments =
+        [file.as_raw_fd() as usize, parts[0], parts[1], at[0], at[1], libc::RWF_NOWAIT as usize];
+    // SAFETY: the caller's promise. (The kernel takes the position in two halves, of which on 64 bits the first is all of it.)
+    outcome(unsafe { syscall6(libc::SYS_preadv2 as usize, arguments) })
+}
+
 /// sendto(2) or recvfrom(2), without an address.
 unsafe fn one_buffer(
     call: c_long,

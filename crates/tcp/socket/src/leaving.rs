@@ -2,8 +2,9 @@
 //! io_uring. Sending goes back at once. What lies unread in the ring that is received from is the sender's again, who sends it by Linux: so no byte is
 //! lost, and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
 
+use crate::attached::Attached;
 use crate::ends::{Held, Receiving, Sending};
-use crate::flow::{Attached, Flow};
+use crate::flow::Flow;
 use crate::kernel;
 use crate::receive;
 use crate::send;

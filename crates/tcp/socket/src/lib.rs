@@ -5,8 +5,13 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | [`context`] | a process: its doors, the service, the regions that it shares |
-//! | [`flow`] | a connection: from "shown" to "attached" |
+//! | [`flow`] | a connection |
+//! | [`way`] | whose a call is, and when a connection is shown |
+//! | `shown` | it becomes Linux's for good, or gets a slot |
+//! | `attached` | the slot, as one of its sides |
+//! | [`counts`] | what went by the ring |
 //! | [`fork`], `holders` | children share connections |
+//! | `source` | what is to be sent: the program's buffers, or a file |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
@@ -21,7 +26,9 @@
 //! | [`lock`] | locks, also between processes, whose holder may be killed |
 //! | [`kernel`] | the connection's calls of Linux |
 
+mod attached;
 pub mod context;
+pub mod counts;
 pub mod ending;
 pub mod ends;
 pub mod flow;
@@ -35,15 +42,19 @@ pub mod ready;
 pub mod receive;
 pub mod send;
 pub mod set;
+mod shown;
 pub mod sleepers;
+mod source;
 pub mod spinning;
 pub mod wait;
+pub mod way;
 
 pub use context::{Context, Settings};
-pub use flow::{Flow, Way};
+pub use flow::Flow;
 pub use libc::iovec;
 pub use rustix::io::Errno;
 pub use set::Set;
 pub use spinning::Waiting;
 pub use uncopy_tcp_service::ends::{is_stand_in, listens};
 pub use uncopy_tcp_service::protocol::Reason;
+pub use way::Way;

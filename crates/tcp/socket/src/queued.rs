@@ -1,6 +1,7 @@
 //! How much waits: SIOCINQ and SIOCOUTQ.
 
-use crate::flow::{Attached, Flow};
+use crate::attached::Attached;
+use crate::flow::Flow;
 use crate::kernel;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

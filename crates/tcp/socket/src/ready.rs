@@ -145,6 +145,9 @@ impl Context {
             self.pump();
             let mut any = Self::look(items);
             if !any && !looks_only {
+                if (self.settings.interrupted)() {
+                    return Err(Errno::INTR);
+                }
                 if spins && Self::may_spin(items) {
                     let look = || items.iter().any(|item| !item.of_ring().is_empty());
                     any = self.spinning.spin(look) && Self::look(items);

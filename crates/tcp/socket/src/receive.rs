@@ -3,10 +3,11 @@
 //!
 //! unsafe: the program's buffers.
 
+use crate::attached::Attached;
 use crate::ends::{Held, Receiving};
-use crate::flow::{Attached, Flow};
+use crate::flow::Flow;
 use crate::kernel;
-use crate::send::advance;
+use crate::source::advance;
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
@@ -47,7 +48,7 @@ impl Flow {
                     to = &rest;
                 }
                 Err(Errno::AGAIN) if waits => {
-                    if let Err(error) = self.wait(For::Data, &mut deadline) {
+                    if let Err(error) = self.wait_in_call(For::Data, &mut deadline) {
                         return if got > 0 { Ok(got) } else { Err(error) };
                     }
                 }
@@ -80,7 +81,12 @@ impl Flow {
             return self.received_since_closed();
         }
         // SAFETY: the caller's promise.
-        unsafe { self.receive_locked(attached, &mut own, to, flags) }
+        let got = unsafe { self.receive_locked(attached, &mut own, to, flags) };
+        drop(own);
+        if self.nested.load(Relaxed) {
+            self.settles();
+        }
+        got
     }
 
     /// Another thread has closed it while this one waited.

@@ -2,13 +2,16 @@
 //!
 //! unsafe: the program's buffers.
 
+use crate::attached::Attached;
 use crate::context::Shown;
 use crate::ends::{Held, Sending};
-use crate::flow::{Attached, Flow};
+use crate::flow::Flow;
 use crate::kernel;
+use crate::source::{Buffers, ELSEWHERE, FilePart, Source};
 use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, iovec};
 use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
@@ -26,30 +29,43 @@ impl Flow {
             // SAFETY: the caller's promise.
             return unsafe { kernel::send_as_it_is(self.fd(), from, flags) };
         }
+        // SAFETY: the caller's promise.
+        let mut from = unsafe { Buffers::new(from) };
+        self.send_all(&mut from, flags)
+    }
+
+    /// Sends `bytes` of a file, from `at` on, by the ring, as far as the kernel has them in memory: then the kernel itself puts them there.
+    /// Waits for room, unless the socket says otherwise. `None`: nothing was sent, and has to be read, or sent by Linux.
+    pub fn send_file(
+        &self,
+        file: BorrowedFd,
+        at: u64,
+        bytes: usize,
+    ) -> Result<Option<usize>, Errno> {
+        match self.send_all(&mut FilePart { file, at, left: bytes }, 0) {
+            Err(ELSEWHERE) => Ok(None),
+            sent => sent.map(Some),
+        }
+    }
+
+    fn send_all(&self, from: &mut impl Source, flags: i32) -> Result<usize, Errno> {
         let waits = flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
-        let total: usize = from.iter().map(|part| part.iov_len).sum();
         let mut sent = 0;
-        let mut rest: Vec<iovec>;
-        let mut from = from;
         let mut deadline = None;
         loop {
-            // SAFETY: the caller's promise.
-            match unsafe { self.try_send(from, flags) } {
+            match self.try_send(from, flags) {
                 Ok(bytes) => {
                     sent += bytes;
-                    if sent >= total {
+                    if from.left() == 0 {
                         return Ok(sent);
                     }
                     if !waits {
                         self.lacks_room();
                         return Ok(sent);
                     }
-                    rest = from.to_vec();
-                    advance(&mut rest, bytes);
-                    from = &rest;
                 }
                 Err(Errno::AGAIN) if waits => {
-                    let waited = self.wait(For::Room, &mut deadline);
+                    let waited = self.wait_in_call(For::Room, &mut deadline);
                     if let Err(error) = waited {
                         return if sent > 0 { Ok(sent) } else { Err(error) };
                     }
@@ -73,10 +89,7 @@ impl Flow {
     }
 
     /// What can be taken now.
-    ///
-    /// # Safety
-    /// As above.
-    unsafe fn try_send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
+    fn try_send(&self, from: &mut impl Source, flags: i32) -> Result<usize, Errno> {
         let attached = loop {
             if self.is_closed() {
                 return Err(Errno::BADF);
@@ -85,23 +98,21 @@ impl Flow {
                 break attached;
             }
             if let Some(_past) = self.unattached() {
-                // SAFETY: the caller's promise.
-                return unsafe { kernel::send(self.fd(), from, flags) };
+                return from.by_linux(self.fd(), flags);
             }
         };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         if self.is_closed() {
             return Err(Errno::BADF);
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.send_locked(attached, &mut own, from, flags) }
+        self.send_locked(attached, &mut own, from, flags)
     }
 
-    unsafe fn send_locked(
+    fn send_locked(
         &self,
         attached: &Attached,
         own: &mut Held<Sending>,
-        from: &[iovec],
+        from: &mut impl Source,
         flags: i32,
     ) -> Result<usize, Errno> {
         let out = attached.out();
@@ -111,8 +122,7 @@ impl Flow {
             }
             if own.finished {
                 // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
-                // SAFETY: the caller's promise.
-                return unsafe { kernel::send(self.fd(), from, flags) };
+                return from.by_linux(self.fd(), flags);
             }
             let at = out.switch.phase.at().or_else(|_| poison(own))?;
             if at == At::Returned {
@@ -132,8 +142,7 @@ impl Flow {
                     continue;
                 }
                 own.too_late = true;
-                // SAFETY: the caller's promise.
-                return unsafe { kernel::send(self.fd(), from, flags) };
+                return from.by_linux(self.fd(), flags);
             }
             own.calls = own.calls.wrapping_add(1);
             if flags & MSG_OOB != 0
@@ -146,8 +155,7 @@ impl Flow {
                 continue;
             }
             own.writer.look(&out.consumed).or_else(|_| poison(own))?;
-            // SAFETY: the caller's promise.
-            let sent = unsafe { put(attached, own, from) }?;
+            let sent = from.put(attached, own)?;
             attached.tell(out.consumed.data.take());
             self.counts.sent(self.context.settings.counters, sent as u64);
             // The receiver may have given the ring back meanwhile. `take` had a fence: either this is seen here, or it saw the bytes.
@@ -260,48 +268,4 @@ impl Flow {
 pub(crate) fn poison<T>(own: &mut Held<Sending>) -> Result<T, Errno> {
     own.poisoned = true;
     Err(Errno::CONNRESET)
-}
-
-/// Copies into the ring what fits; EAGAIN: nothing does.
-unsafe fn put(
-    attached: &Attached,
-    own: &mut Held<Sending>,
-    from: &[iovec],
-) -> Result<usize, Errno> {
-    let (side, out) = (attached.mapped.side, attached.out());
-    let mut sent = 0;
-    for part in from {
-        if part.iov_len == 0 {
-            continue;
-        }
-        let spans = own.writer.reserve(part.iov_len);
-        let bytes = spans.first + spans.second;
-        if bytes == 0 {
-            break;
-        }
-        // SAFETY: the caller's promise.
-        let put = unsafe { attached.slot().put(side, spans, part.iov_base.cast()) };
-        if put.is_err() {
-            return if sent > 0 { Ok(sent) } else { Err(Errno::FAULT) };
-        }
-        own.writer.commit(&out.produced, bytes);
-        sent += bytes as usize;
-    }
-    let empty = from.iter().all(|part| part.iov_len == 0);
-    if sent == 0 && !empty { Err(Errno::AGAIN) } else { Ok(sent) }
-}
-
-/// Leaves the first `bytes` out.
-pub(crate) fn advance(parts: &mut Vec<iovec>, mut bytes: usize) {
-    let mut whole = 0;
-    for part in parts.iter_mut() {
-        if bytes < part.iov_len {
-            part.iov_base = part.iov_base.cast::<u8>().wrapping_add(bytes).cast();
-            part.iov_len -= bytes;
-            break;
-        }
-        bytes -= part.iov_len;
-        whole += 1;
-    }
-    parts.drain(..whole);
 }

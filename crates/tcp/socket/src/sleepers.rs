@@ -6,8 +6,9 @@
 //!
 //! unsafe: a descriptor by its number.
 
+use crate::attached::Attached;
 use crate::context::Context;
-use crate::flow::{Attached, Flow};
+use crate::flow::Flow;
 use crate::lock::{Guarded, lock};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;

@@ -44,6 +44,18 @@ impl Flow {
         }
     }
 
+    /// As below, for a call of the program's, which may be interrupted otherwise than by a signal.
+    pub(crate) fn wait_in_call(
+        &self,
+        what: For,
+        deadline: &mut Option<Option<Instant>>,
+    ) -> Result<(), Errno> {
+        if (self.context.settings.interrupted)() {
+            return Err(Errno::INTR);
+        }
+        self.wait(what, deadline)
+    }
+
     /// Waits until the call should be tried again. EAGAIN: SO_RCVTIMEO or SO_SNDTIMEO has passed; EINTR: a signal handler ran.
     pub(crate) fn wait(
         &self,

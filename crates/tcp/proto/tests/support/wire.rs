@@ -152,13 +152,16 @@ fn mark(frame: &mut [u8]) {
 pub fn save(path: &str, frames: &[(Time, Vec<u8>)]) {
     use pcap_file::pcapng::PcapNgWriter;
     use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
-    use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
+    use pcap_file::pcapng::blocks::interface_description::{
+        InterfaceDescriptionBlock, InterfaceDescriptionOption,
+    };
     let file = std::fs::File::create(path).expect("the capture can be created");
     let mut writer = PcapNgWriter::new(file).expect("pcapng");
     let interface = InterfaceDescriptionBlock {
         linktype: pcap_file::DataLink::ETHERNET,
         snaplen: 0,
-        options: vec![],
+        // (The crate writes nanoseconds; without a word readers take them for microseconds.)
+        options: vec![InterfaceDescriptionOption::IfTsResol(9)],
     };
     writer.write_pcapng_block(interface).expect("pcapng");
     for (time, frame) in frames {

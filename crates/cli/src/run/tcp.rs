@@ -1,0 +1,101 @@
+//! Whether a program that is started now will find the service of `--tcp`, or start one: what is missing, for `--require`. Without it, connections are
+//! Linux's where there is none.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+use uncopy_tcp_service::{Options, Service, tell};
+
+/// What is missing; `None`: a service answers under this name (without one, this user's), or one can be started for `library`.
+pub fn obstacle(name: Option<&str>, library: &Path) -> Option<String> {
+    let name = name.map_or_else(|| Options::of_this_user().name, str::to_owned);
+    let why = match tell(&name).err().map(|error| Errno::from_raw(error.raw_os_error()))? {
+        Errno::ECONNREFUSED => return none_can_start(name, library),
+        Errno::EACCES => "belongs to another user's process".to_owned(),
+        Errno::ECONNRESET => "is served for another user".to_owned(),
+        Errno::EPROTO => "is served by another version of uncopy".to_owned(),
+        Errno::ETIMEDOUT => "does not answer".to_owned(),
+        other => format!("cannot be asked ({})", other.desc()),
+    };
+    Some(format!("there is no TCP service: its name @{name} {why}"))
+}
+
+/// Nobody answers: what keeps a program from starting one.
+fn none_can_start(name: String, library: &Path) -> Option<String> {
+    let candidates = uncopy_tcp_service::commands(library);
+    if !candidates
+        .iter()
+        .any(|file| nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok())
+    {
+        return Some(format!(
+            "there is no TCP service, and no command to start one: {} cannot be executed",
+            candidates[0].display()
+        ));
+    }
+    // (The name is free again at once: nobody was told of it.)
+    let bound = Service::bind(Options { name, ..Options::of_this_user() });
+    let why = bound.map(drop).map_err(|why| why.to_string());
+    let memory = || uncopy_tcp_shared::region::create().map_err(|e| format!("shared memory: {e}"));
+    let why = why.and_then(|()| memory().map(drop)).err()?;
+    Some(format!("there is no TCP service, and none can be started: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(of: &str) -> String {
+        format!("uncopy-require-{}-{of}", std::process::id())
+    }
+
+    /// A library beside which a command lies.
+    fn installed() -> (tempfile::TempDir, std::path::PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/bin/true", directory.path().join("uncopy")).unwrap();
+        let library = directory.path().join("libuncopy.so");
+        (directory, library)
+    }
+
+    #[test]
+    fn a_service_that_answers_or_can_be_started_is_no_obstacle() {
+        let (_directory, library) = installed();
+        let name = name("runs");
+        assert_eq!(obstacle(Some(&name), &library), None, "it can be started");
+        let options = Options { name: name.clone(), ..Options::of_this_user() };
+        let service = Service::bind(options).unwrap();
+        let stop = service.stop();
+        let runs = std::thread::spawn(move || service.run());
+        assert_eq!(obstacle(Some(&name), Path::new("/nowhere/libuncopy.so")), None, "it answers");
+        stop.stop();
+        runs.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn without_the_command_it_is_named() {
+        let why = obstacle(Some(&name("nobody")), Path::new("/nowhere/libuncopy.so")).unwrap();
+        assert!(why.contains("no command to start one: /nowhere/uncopy"), "{why}");
+    }
+
+    #[test]
+    fn a_name_that_somebody_else_holds_is_named() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let (_directory, library) = installed();
+        let name = name("held");
+        // (A socket of another kind.)
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let _holder = UnixListener::bind_addr(&address).unwrap();
+        let why = obstacle(Some(&name), &library).unwrap();
+        assert!(why.contains(&name) && why.contains("cannot be asked"), "{why}");
+    }
+
+    #[test]
+    fn a_service_that_does_not_answer_is_named() {
+        let (_directory, library) = installed();
+        let name = name("mute");
+        let _mute =
+            Service::bind(Options { name: name.clone(), ..Options::of_this_user() }).unwrap();
+        let why = obstacle(Some(&name), &library).unwrap();
+        assert!(why.ends_with(&format!("@{name} does not answer")), "{why}");
+    }
+}

@@ -1,0 +1,120 @@
+//! A slot of a region, as one of its two sides sees it.
+
+use crate::context::{Mapped, knock_at};
+use crate::sleepers::OwnDoor;
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use uncopy_tcp_service::Client;
+use uncopy_tcp_shared::layout::{Direction, Header};
+use uncopy_tcp_shared::notice::SLOTS;
+use uncopy_tcp_shared::region::Slot;
+use uncopy_tcp_shared::ring::{RECEIVES, RING};
+use uncopy_tcp_shared::wanted::{ASK, DOORS, Doors};
+
+/// See above.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub mapped: Arc<Mapped>,
+    pub slot: usize,
+    pub generation: u32,
+    /// The other side's own door for it.
+    pub other_door: OnceLock<OwnDoor>,
+}
+
+impl Attached {
+    #[inline]
+    pub fn slot(&self) -> Slot<'_> {
+        self.mapped.region.slot(self.slot)
+    }
+
+    /// The direction that we write.
+    #[inline]
+    pub fn out(&self) -> &Direction {
+        &self.slot_header().directions[self.mapped.side]
+    }
+
+    /// The direction that we read.
+    #[inline]
+    pub fn inward(&self) -> &Direction {
+        &self.slot_header().directions[1 - self.mapped.side]
+    }
+
+    #[inline]
+    pub fn slot_header(&self) -> &Header {
+        self.slot().header
+    }
+
+    /// The other side has attached: its socket is our peer.
+    #[inline]
+    pub fn peer_is_here(&self) -> bool {
+        let ends = &self.slot_header().ends;
+        ends[1 - self.mapped.side].attached.load(Ordering::Acquire) == self.generation
+    }
+
+    /// We will not look at the slot again.
+    pub fn detach(&self) {
+        self.mapped.set_flow(self.slot, None);
+        self.slot_header().ends[self.mapped.side].closed.store(self.generation, Ordering::Release);
+    }
+
+    /// Room enough for poll to say so, as Linux does: a third of the buffer.
+    pub fn has_room(&self) -> bool {
+        let out = self.out();
+        let head = out.consumed.head.load(Ordering::Relaxed);
+        let used = out.produced.tail.load(Ordering::Relaxed).wrapping_sub(head);
+        RING.saturating_sub(used) >= RING / 3
+    }
+
+    /// The other side may offer its ring: we look for bytes.
+    pub fn receives(&self) {
+        let flags = &self.inward().consumed.flags;
+        if flags.load(Ordering::Relaxed) & RECEIVES == 0 {
+            flags.fetch_or(RECEIVES, Ordering::Release);
+        }
+    }
+
+    /// Asks the other side to look at the phase of what it sends: who attends to that, and whoever sleeps.
+    pub fn ask(&self) {
+        self.mapped.region.notice(1 - self.mapped.side, ASK).post(self.slot);
+        for door in (0..DOORS).chain([ASK]) {
+            self.mapped.knock(door);
+        }
+        (0..SLOTS).filter_map(|slot| self.mapped.flow(slot)).for_each(|flow| flow.knock());
+    }
+
+    /// The other side knocks at our own door for it.
+    pub fn other_knocks(&self) -> bool {
+        let ends = &self.slot_header().ends;
+        ends[1 - self.mapped.side].knocks.load(Ordering::Acquire) == self.generation
+    }
+
+    /// Has the other side given a door of our own for it.
+    pub fn give_door(&self, client: &Client, door: BorrowedFd) -> Result<(), Errno> {
+        let Mapped { id, side, .. } = *self.mapped;
+        client.door((id, side), (self.slot, self.generation), door)
+    }
+
+    /// Tells who wanted to be told.
+    #[inline]
+    pub fn tell(&self, doors: Doors) {
+        if doors.is_empty() {
+            return;
+        }
+        let other = 1 - self.mapped.side;
+        for door in doors.notices() {
+            if self.mapped.region.notice(other, door).post(self.slot) {
+                self.mapped.knock(door);
+            }
+        }
+        for door in doors.wakes() {
+            self.mapped.knock(door);
+        }
+        if doors.wakes_own()
+            && let Some(own) = self.other_door.get()
+        {
+            knock_at(&own.door);
+        }
+    }
+}

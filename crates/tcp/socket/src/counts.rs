@@ -1,0 +1,64 @@
+//! What went by the ring, of one connection, and when the process' totals learn of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use uncopy_counters::Counters;
+
+/// What went how. Each is changed with the lock of its direction held.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Bytes sent through the ring.
+    pub sent_by_ring: AtomicU64,
+    /// Bytes received from it.
+    pub received_by_ring: AtomicU64,
+    /// Times that sending went to the ring.
+    pub offers: AtomicU64,
+    /// Times that it went back to Linux.
+    pub leaves: AtomicU64,
+    sends: AtomicU64,
+    receives: AtomicU64,
+    /// Of these, what is in the process' totals.
+    told: [AtomicU64; 4],
+}
+
+/// The process' totals are told once in so many calls: they are on cache lines of all its threads.
+const TOLD: u64 = 64;
+
+impl Counts {
+    #[inline]
+    fn more(counter: &AtomicU64, n: u64) -> u64 {
+        let now = counter.load(Ordering::Relaxed) + n;
+        counter.store(now, Ordering::Relaxed);
+        now
+    }
+
+    #[inline]
+    pub(crate) fn sent(&self, totals: &Counters, bytes: u64) {
+        Self::more(&self.sent_by_ring, bytes);
+        if Self::more(&self.sends, 1).is_multiple_of(TOLD) {
+            self.tell(totals);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn received(&self, totals: &Counters, bytes: u64) {
+        Self::more(&self.received_by_ring, bytes);
+        if Self::more(&self.receives, 1).is_multiple_of(TOLD) {
+            self.tell(totals);
+        }
+    }
+
+    pub(crate) fn tell(&self, totals: &Counters) {
+        let all = [
+            (&self.sends, &totals.tcp_sends),
+            (&self.sent_by_ring, &totals.tcp_sent_bytes),
+            (&self.receives, &totals.tcp_receives),
+            (&self.received_by_ring, &totals.tcp_received_bytes),
+        ];
+        for (told, (own, total)) in self.told.iter().zip(all) {
+            let now = own.load(Ordering::Relaxed);
+            // (Of two threads that tell at once each tells its part.)
+            let before = told.fetch_max(now, Ordering::Relaxed);
+            total.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! epoll_ctl: added, changed, removed. The kernel is told what it must know: programs change their minds with every message.
+
+use super::entry::Entry;
+use super::{EVENTS, OUT, Set};
+use crate::flow::Flow;
+use crate::lock::lock;
+use rustix::event::{PollFlags, epoll};
+use rustix::io::Errno;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+impl Set {
+    /// EPOLL_CTL_ADD of a connection, as far as it is one.
+    pub fn add(
+        &self,
+        fd: RawFd,
+        flow: Option<Arc<Flow>>,
+        events: u32,
+        data: u64,
+    ) -> Result<(), Errno> {
+        if let (Some(flow), Some(entry)) = (&flow, self.entry(fd))
+            && entry.parked.load(Acquire)
+        {
+            if Arc::ptr_eq(flow, &entry.flow) {
+                return self.change(&entry, events, data);
+            }
+            self.unpark(&entry);
+        }
+        let key = epoll::EventData::new_u64(data);
+        epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
+        let Some(flow) = flow else { return Ok(()) };
+        if !Arc::ptr_eq(&flow.context, &self.context) {
+            // A parent process attached it: it is told at the parent's doors.
+            for door in 0..flow.context.doors.len() {
+                self.watch_door(&flow.context, door)?;
+            }
+        }
+        let entry = Arc::new(Entry {
+            fd,
+            flow: flow.clone(),
+            data: AtomicU64::new(data),
+            events: AtomicU32::new(events),
+            queued: AtomicBool::new(false),
+            off: AtomicBool::new(false),
+            kernel_events: AtomicU32::new(events),
+            kernel_data: AtomicU64::new(data),
+            parked: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            at_ring: AtomicBool::new(false),
+            queue: self.queue.clone(),
+            kernel: self.kernel.clone(),
+        });
+        flow.watch(entry.clone());
+        // A number that was closed without being removed is another's now.
+        let older = lock(&self.entries).insert(entry.clone());
+        if let Some(older) = older {
+            self.end(&older);
+        }
+        self.looks_at(&entry);
+        Ok(())
+    }
+
+    fn looks_at(&self, entry: &Arc<Entry>) {
+        entry.queue();
+        self.queue.wake_sleepers();
+        if self.is_nested() {
+            entry.flow.in_nested_set();
+            self.settle();
+        }
+    }
+
+    /// The connection of this number, as it was added.
+    fn entry(&self, fd: RawFd) -> Option<Arc<Entry>> {
+        lock(&self.entries).by_fd.get(&fd).filter(|entry| !entry.closed.load(Acquire)).cloned()
+    }
+
+    /// EPOLL_CTL_MOD.
+    pub fn modify(&self, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
+        match self.entry(fd) {
+            Some(entry) if entry.parked.load(Acquire) => Err(Errno::NOENT),
+            Some(entry) => self.change(&entry, events, data),
+            None => {
+                let key = epoll::EventData::new_u64(data);
+                epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))
+            }
+        }
+    }
+
+    /// The program wants this of it. The kernel is told where what it was told does not do: programs change their minds with every message.
+    fn change(&self, entry: &Arc<Entry>, events: u32, data: u64) -> Result<(), Errno> {
+        let told = entry.kernel_events.load(Relaxed);
+        let sends_by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
+        let needed = if sends_by_ring { events & !OUT } else { events };
+        let plain = (events | told) & !EVENTS == 0;
+        if !plain || needed & !told != 0 || entry.kernel_data.load(Relaxed) != data {
+            let key = epoll::EventData::new_u64(data);
+            epoll::modify(self.kernel(), Self::borrowed(entry.fd), key, Self::flags(events))?;
+            entry.kernel_events.store(events, Relaxed);
+            entry.kernel_data.store(data, Relaxed);
+        }
+        lock(&self.entries).change_data(entry, data);
+        entry.events.store(events, Relaxed);
+        entry.parked.store(false, Relaxed);
+        entry.off.store(false, Release);
+        self.looks_at(entry);
+        Ok(())
+    }
+
+    /// EPOLL_CTL_DEL.
+    pub fn remove(&self, fd: RawFd) -> Result<(), Errno> {
+        let Some(entry) = self.entry(fd) else {
+            return epoll::delete(self.kernel(), Self::borrowed(fd));
+        };
+        if entry.parked.load(Acquire) {
+            return Err(Errno::NOENT);
+        }
+        // Perhaps it comes back. Until the kernel has something to say of it, it need not know.
+        let told = entry.kernel_events.load(Relaxed);
+        let by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
+        if by_ring && told & !(EVENTS & !OUT) == 0 {
+            entry.off.store(true, Release);
+            entry.parked.store(true, Release);
+            self.settle();
+            return Ok(());
+        }
+        epoll::delete(self.kernel(), Self::borrowed(fd))?;
+        lock(&self.entries).remove(fd);
+        self.end(&entry);
+        self.settle();
+        Ok(())
+    }
+
+    /// The kernel learns that the program has removed it.
+    pub(super) fn unpark(&self, entry: &Arc<Entry>) {
+        if !entry.closed.load(Acquire) {
+            let _ = epoll::delete(self.kernel(), Self::borrowed(entry.fd));
+        }
+        let mut entries = lock(&self.entries);
+        if entries.by_fd.get(&entry.fd).is_some_and(|other| Arc::ptr_eq(other, entry)) {
+            entries.remove(entry.fd);
+        }
+        drop(entries);
+        self.end(entry);
+    }
+
+    pub(super) fn end(&self, entry: &Arc<Entry>) {
+        entry.off.store(true, Release);
+        entry.flow.unwatch(entry);
+        lock(&self.swept).retain(|other| !Arc::ptr_eq(other, entry));
+    }
+}

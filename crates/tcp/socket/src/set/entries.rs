@@ -1,0 +1,72 @@
+//! Which connection is which: by its number, and by the program's data, which is all the kernel says.
+
+use super::entry::Entry;
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Entries by descriptor, and by the program's data: that is all the kernel says.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) by_fd: HashMap<RawFd, Arc<Entry>>,
+    pub(super) by_data: HashMap<u64, Vec<Arc<Entry>>>,
+}
+
+impl Entries {
+    pub(super) fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        let older = self.remove(entry.fd);
+        self.by_data.entry(entry.data.load(Relaxed)).or_default().push(entry.clone());
+        self.by_fd.insert(entry.fd, entry);
+        older
+    }
+
+    pub(super) fn remove(&mut self, fd: RawFd) -> Option<Arc<Entry>> {
+        let entry = self.by_fd.remove(&fd)?;
+        self.forget_data(&entry);
+        Some(entry)
+    }
+
+    pub(super) fn of_data(&self, data: u64) -> Same {
+        match self.by_data.get(&data).map(Vec::as_slice) {
+            None => Same::None,
+            Some([one]) => Same::One([one.clone()]),
+            Some(several) => Same::Several(several.to_vec()),
+        }
+    }
+
+    fn forget_data(&mut self, entry: &Arc<Entry>) {
+        let data = entry.data.load(Relaxed);
+        if let Some(same) = self.by_data.get_mut(&data) {
+            same.retain(|other| !Arc::ptr_eq(other, entry));
+            if same.is_empty() {
+                self.by_data.remove(&data);
+            }
+        }
+    }
+
+    pub(super) fn change_data(&mut self, entry: &Arc<Entry>, data: u64) {
+        if entry.data.load(Relaxed) != data {
+            self.forget_data(entry);
+            entry.data.store(data, Relaxed);
+            self.by_data.entry(data).or_default().push(entry.clone());
+        }
+    }
+}
+
+/// Entries with the same data.
+pub(super) enum Same {
+    None,
+    One([Arc<Entry>; 1]),
+    Several(Vec<Arc<Entry>>),
+}
+
+impl Same {
+    pub(super) fn as_slice(&self) -> &[Arc<Entry>] {
+        match self {
+            Self::None => &[],
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
+    }
+}

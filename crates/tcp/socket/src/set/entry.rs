@@ -1,0 +1,113 @@
+//! A connection in a set, and the queue of those that are to be looked at.
+
+use super::Set;
+use super::nested::Bell;
+use crate::context::Context;
+use crate::flow::{Flow, Watcher};
+use crate::lock::{Guarded, lock};
+use rustix::event::epoll;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, fence};
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) entries: Guarded<VecDeque<Arc<Entry>>>,
+    /// The kernel is to be told when there is news, because the set is itself waited for: by another set, or by poll.
+    pub(super) nested: AtomicBool,
+    pub(super) bell: Bell,
+    /// Threads that sleep in the set,
+    pub(super) sleeping: AtomicU32,
+    /// and of these, those that did so before it had a connection: nobody tells them what is queued.
+    pub(super) by_linux: AtomicU32,
+    pub(super) context: Arc<Context>,
+    pub(super) door: usize,
+}
+
+impl Queue {
+    /// Who sleeps looks at what was queued. (Either it sees that before it sleeps, or it is seen here.)
+    pub(super) fn wake_sleepers(&self) {
+        fence(SeqCst);
+        if self.sleeping.load(Relaxed) > 0 {
+            self.wake();
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        let _ = rustix::io::write(self.context.doors[self.door].as_fd(), &1u64.to_ne_bytes());
+    }
+}
+
+/// A descriptor in a set.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) fd: RawFd,
+    pub(super) flow: Arc<Flow>,
+    pub(super) data: AtomicU64,
+    pub(super) events: AtomicU32,
+    /// In the queue.
+    pub(super) queued: AtomicBool,
+    /// Removed, or disarmed by EPOLLONESHOT.
+    pub(super) off: AtomicBool,
+    /// What the kernel was told: events, data.
+    pub(super) kernel_events: AtomicU32,
+    pub(super) kernel_data: AtomicU64,
+    /// The program has removed it, and the kernel does not know yet.
+    pub(super) parked: AtomicBool,
+    /// The descriptor was closed: the kernel does not know it any more.
+    pub(super) closed: AtomicBool,
+    /// It was once at the ring.
+    pub(super) at_ring: AtomicBool,
+    pub(super) queue: Arc<Queue>,
+    /// The kernel's set.
+    pub(super) kernel: Arc<AtomicI32>,
+}
+
+impl Entry {
+    /// It is asked for, and has a slot.
+    pub(super) fn is_heeded(&self) -> bool {
+        !self.off.load(Acquire) && self.flow.has_slot()
+    }
+
+    /// To be looked at.
+    #[inline]
+    pub(super) fn queue(self: &Arc<Self>) {
+        if !self.queued.swap(true, AcqRel) {
+            lock(&self.queue.entries).push_back(self.clone());
+        }
+    }
+
+    /// As above, before all others.
+    pub(super) fn queue_first(self: &Arc<Self>) {
+        if !self.queued.swap(true, AcqRel) {
+            lock(&self.queue.entries).push_front(self.clone());
+        }
+    }
+}
+
+impl Watcher for Entry {
+    fn news(self: Arc<Self>, asleep_too: bool) {
+        self.queue();
+        if asleep_too {
+            self.queue.wake_sleepers();
+        }
+        self.settles();
+    }
+
+    fn settles(&self) {
+        if self.queue.nested.load(Relaxed) {
+            self.queue.settle();
+        }
+    }
+
+    fn gone(&self, number: RawFd) {
+        // The service may have a copy of the socket on its way: so long the kernel would go on telling of it, by a number that is another's.
+        if self.fd == number {
+            let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
+        }
+        self.off.store(true, Release);
+        self.closed.store(true, Release);
+    }
+}

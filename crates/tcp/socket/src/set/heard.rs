@@ -1,0 +1,147 @@
+//! What the kernel says, of connections and of everything else.
+
+use super::entry::Entry;
+use super::{ALWAYS, Event, OUT, Set, door};
+use crate::kernel;
+use crate::lock::lock;
+use crate::wait::timespec;
+use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLRDHUP};
+use rustix::event::{PollFlags, epoll};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::Duration;
+use uncopy_tcp_service::protocol::Reason;
+
+impl Set {
+    /// What the kernel says, after what is there already.
+    pub(super) fn ask_kernel(
+        &self,
+        events: &mut [Event],
+        already: usize,
+        mut timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<usize, Errno> {
+        // What is ours (a door, the bell, what a connection does not want any more) may take all the room, and what is there for the program comes
+        // behind it.
+        for _ in 0..3 {
+            let (count, said_all) = self.ask_kernel_once(events, already, timeout, mask)?;
+            if count > already || said_all {
+                return Ok(count);
+            }
+            timeout = Some(Duration::ZERO);
+        }
+        Ok(already)
+    }
+
+    /// The same; and whether it has said all.
+    fn ask_kernel_once(
+        &self,
+        events: &mut [Event],
+        already: usize,
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<(usize, bool), Errno> {
+        let nothing =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut got = [nothing; 64];
+        let room = (events.len() - already).min(got.len());
+        let got = &mut got[..room];
+        let number = match mask {
+            None => epoll::wait(self.kernel(), &mut *got, timeout.map(timespec).as_ref()),
+            Some(mask) => kernel::epoll_pwait(self.kernel(), &mut *got, timeout, mask),
+        }?;
+        let mut count = already;
+        for event in &got[..number] {
+            let data = event.data;
+            let data = data.u64();
+            if data == door() {
+                continue;
+            }
+            let flags = event.flags;
+            let mut flags = flags.bits();
+            let same = lock(&self.entries).of_data(data);
+            let same = same.as_slice();
+            for entry in same {
+                if entry.parked.load(Acquire) {
+                    self.unpark(entry);
+                    if same.len() == 1 {
+                        flags = 0;
+                    }
+                } else {
+                    flags = self.heard(entry, flags, same.len() == 1);
+                }
+            }
+            if flags == 0 {
+                continue;
+            }
+            // One event for each descriptor.
+            if !same.is_empty()
+                && let Some(same) = events[..already].iter_mut().find(|event| event.data == data)
+            {
+                same.events |= flags;
+                continue;
+            }
+            events[count] = Event { events: flags, data };
+            count += 1;
+        }
+        Ok((count, number < room))
+    }
+
+    /// The kernel says this of a connection, or of another one whose data is the same: what is told of it.
+    fn heard(&self, entry: &Arc<Entry>, flags: u32, only: bool) -> u32 {
+        let flow = &entry.flow;
+        let mut flags = flags;
+        if entry.closed.load(Acquire) {
+            return flags;
+        }
+        if self.needs_no_more(entry) {
+            let mut entries = lock(&self.entries);
+            if entries.by_fd.get(&entry.fd).is_some_and(|other| Arc::ptr_eq(other, entry)) {
+                entries.remove(entry.fd);
+            }
+            drop(entries);
+            self.end(entry);
+            return flags;
+        }
+        if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32 != 0 {
+            flow.ask.store(true, Relaxed);
+        }
+        if !only {
+            return flags;
+        }
+        let asked = entry.events.load(Relaxed);
+        if flags & (asked | ALWAYS) == 0 {
+            // The program has changed its mind, and the kernel did not know.
+            self.kernel_events(entry, asked);
+            return 0;
+        }
+        flags &= asked | ALWAYS;
+        let ready = flow.ready();
+        if !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
+            flags &= !OUT;
+            flags |= u32::from(ready.now.bits()) & OUT & asked;
+            self.mask(entry, true, asked);
+        }
+        if asked & EPOLLONESHOT as u32 != 0 {
+            if flags == 0 {
+                // The kernel has disarmed it for nothing.
+                self.kernel_events(entry, asked & !OUT);
+            } else if entry.off.swap(true, AcqRel) {
+                // The ring was first.
+                return 0;
+            }
+        }
+        flags
+    }
+
+    /// It is Linux's for good, and the kernel was told what the program wants: it knows all of it. (But the service may still have a copy on its way
+    /// where nobody waited for its answer: see `gone`.)
+    fn needs_no_more(&self, entry: &Entry) -> bool {
+        entry.flow.is_linux()
+            && entry.flow.reason().is_some_and(|reason| reason != Reason::Forked)
+            && entry.kernel_events.load(Relaxed) == entry.events.load(Relaxed)
+            && entry.kernel_data.load(Relaxed) == entry.data.load(Relaxed)
+            && !entry.off.load(Acquire)
+    }
+}

@@ -1,0 +1,120 @@
+//! What the rings say, of what is asked; and what the kernel is asked for besides.
+
+use super::entry::Entry;
+use super::{ALWAYS, Event, OUT, Set};
+use crate::flow::Flow;
+use crate::lock::lock;
+use libc::{EPOLLET, EPOLLONESHOT};
+use rustix::event::{PollFlags, epoll};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+impl Set {
+    /// What the rings say.
+    pub(super) fn rings(&self, events: &mut [Event]) -> usize {
+        self.context.pump();
+        self.context.collect(self.door);
+        let swept = lock(&self.swept).clone();
+        swept.iter().for_each(Entry::queue);
+        // What is queued again meanwhile waits for the next call.
+        let mut left = lock(&self.queue.entries).len();
+        let mut count = 0;
+        while left > 0 && count < events.len() {
+            left -= 1;
+            let Some(entry) = lock(&self.queue.entries).pop_front() else { break };
+            entry.queued.store(false, Release);
+            if let Some(event) = self.look(&entry) {
+                events[count] = event;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn sweep(&self, entry: &Arc<Entry>) {
+        let mut swept = lock(&self.swept);
+        if !swept.iter().any(|other| Arc::ptr_eq(other, entry)) {
+            swept.push(entry.clone());
+        }
+    }
+
+    /// What is so of one, of what is asked. Where nothing is, it is told when something will be.
+    fn look(&self, entry: &Arc<Entry>) -> Option<Event> {
+        let flow = &entry.flow;
+        if entry.off.load(Acquire) || !flow.is_attached() {
+            return None;
+        }
+        if !entry.at_ring.swap(true, Relaxed) {
+            self.at_ring.store(true, Relaxed);
+        }
+        let asked = entry.events.load(Relaxed);
+        let edge = asked & EPOLLET as u32 != 0;
+        if flow.is_inherited() {
+            self.sweep(entry);
+        }
+        let (mut now, mut sends_by_ring) = Self::now(flow, asked);
+        if edge || now == 0 {
+            let missing = if edge { asked & !(now & OUT) } else { asked };
+            flow.arm(PollFlags::from_bits_retain(missing as u16), entry.doors());
+            (now, sends_by_ring) = Self::now(flow, asked);
+        }
+        self.mask(entry, sends_by_ring, asked);
+        if now == 0 {
+            return None;
+        }
+        if asked & EPOLLONESHOT as u32 != 0 {
+            if entry.off.swap(true, AcqRel) {
+                return None;
+            }
+            self.kernel_events(entry, 0);
+        } else if !edge {
+            // Level: it is looked at again next time.
+            entry.queue();
+        }
+        Some(Event { events: now, data: entry.data.load(Relaxed) })
+    }
+
+    /// The kernel is asked for these.
+    pub(super) fn kernel_events(&self, entry: &Entry, events: u32) {
+        let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
+        let fd = Self::borrowed(entry.fd);
+        if !entry.closed.load(Acquire)
+            && epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_ok()
+        {
+            entry.kernel_events.store(events, Relaxed);
+        }
+    }
+
+    /// What is so of what is asked, and whether sending goes by the ring.
+    pub(super) fn now(flow: &Flow, asked: u32) -> (u32, bool) {
+        let ready = flow.ready();
+        let mut now = u32::from(ready.now.bits());
+        if ready.hint {
+            let events = PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+            now |= u32::from(flow.kernel_poll(events).bits());
+            flow.ask.store(true, Relaxed);
+        }
+        (now & (asked | ALWAYS), !ready.ask.contains(PollFlags::OUT))
+    }
+
+    /// The kernel always has room for a connection whose bytes go elsewhere: it is not asked.
+    pub(super) fn mask(&self, entry: &Entry, sends_by_ring: bool, asked: u32) {
+        if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
+            if asked & EPOLLET as u32 == 0 && asked & OUT != 0 {
+                let wanted = if sends_by_ring { asked & !OUT } else { asked };
+                if entry.kernel_events.load(Relaxed) & OUT != wanted & OUT {
+                    self.kernel_events(entry, wanted);
+                }
+            }
+            return;
+        }
+        let told = entry.kernel_events.load(Relaxed);
+        if sends_by_ring {
+            if told & OUT != 0 {
+                self.kernel_events(entry, asked & !OUT);
+            }
+        } else if asked & !told != 0 {
+            self.kernel_events(entry, asked);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! epoll over connections and everything else. The kernel's set stays what it is, and knows every descriptor with the program's own data;
+//! connections whose bytes go through rings are looked at here, and only those that have news. One door wakes the kernel's set.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | `entry` | a connection in a set, and the queue of those to be looked at |
+//! | `entries` | which connection is which, by number and by the program's data |
+//! | `control` | added, changed, removed: the kernel is told what it must know |
+//! | `wait` | epoll_wait |
+//! | `look` | what the rings say |
+//! | `heard` | what the kernel says |
+//! | `elsewhere` | a thread that waits for other things besides |
+//! | `nested` | a set that is itself waited for |
+//!
+//! unsafe: descriptors by their numbers.
+
+mod control;
+mod elsewhere;
+mod entries;
+mod entry;
+mod heard;
+mod look;
+mod nested;
+mod wait;
+
+use self::entries::Entries;
+use self::entry::{Entry, Queue};
+use self::nested::Bell;
+use crate::context::Context;
+use crate::lock::{Guarded, lock};
+use libc::{EPOLLERR, EPOLLHUP, EPOLLOUT, EPOLLWRNORM};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+
+const OUT: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
+const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
+/// Events proper: the other bits say how they are told.
+const EVENTS: u32 = 0x3fff;
+/// What the kernel says of a door. No program's own: it is where something of ours lies.
+pub fn door() -> u64 {
+    static HERE: u8 = 0;
+    &raw const HERE as u64
+}
+
+/// An event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// What is so.
+    pub events: u32,
+    /// What the program gave.
+    pub data: u64,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Set {
+    context: Arc<Context>,
+    kernel: Arc<AtomicI32>,
+    owned: Option<OwnedFd>,
+    door: usize,
+    entries: Guarded<Entries>,
+    queue: Arc<Queue>,
+    /// Connections of which every wait looks: those that a parent process attached, for notices of their region are the parent's.
+    swept: Guarded<Vec<Arc<Entry>>>,
+    /// One of its connections was at the ring.
+    at_ring: AtomicBool,
+    calls: AtomicU32,
+}
+
+impl Set {
+    /// Around a set of the kernel's. It is the program's descriptor; this one is a duplicate or the only one.
+    pub fn new(context: Arc<Context>, kernel: OwnedFd) -> Result<Self, Errno> {
+        use std::os::fd::AsRawFd;
+        let mut set = Self::around(context, kernel.as_raw_fd())?;
+        set.owned = Some(kernel);
+        Ok(set)
+    }
+
+    /// Around a set of the kernel's that the program keeps open.
+    pub fn around(context: Arc<Context>, kernel: RawFd) -> Result<Self, Errno> {
+        let door = context.next_door();
+        let set = Self {
+            context: context.clone(),
+            kernel: Arc::new(AtomicI32::new(kernel)),
+            owned: None,
+            door,
+            entries: Guarded::default(),
+            queue: Arc::new(Queue {
+                entries: Guarded::default(),
+                nested: AtomicBool::new(false),
+                bell: Bell::default(),
+                sleeping: AtomicU32::new(0),
+                by_linux: AtomicU32::new(0),
+                context: context.clone(),
+                door,
+            }),
+            swept: Guarded::default(),
+            at_ring: AtomicBool::new(false),
+            calls: AtomicU32::new(0),
+        };
+        set.watch_door(&context, door)?;
+        Ok(set)
+    }
+
+    pub(super) fn watch_door(&self, context: &Context, number: usize) -> Result<(), Errno> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(door());
+        match epoll::add(self.kernel(), context.doors[number].as_fd(), data, flags) {
+            Err(Errno::EXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) fn kernel<'a>(&self) -> BorrowedFd<'a> {
+        Self::borrowed(self.kernel.load(Relaxed))
+    }
+
+    /// The same set of the kernel's has another number, which stays open.
+    pub fn set_number(&self, fd: RawFd) {
+        self.kernel.store(fd, Relaxed);
+    }
+
+    pub(super) fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
+        // SAFETY: a number for the kernel, which checks it.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+
+    pub(super) fn flags(events: u32) -> epoll::EventFlags {
+        epoll::EventFlags::from_bits_retain(events)
+    }
+
+    /// Whoever sleeps in it looks.
+    pub fn wake(&self) {
+        self.queue.wake();
+    }
+
+    pub(crate) fn hold(&self) {
+        self.entries.hold();
+        self.swept.hold();
+    }
+
+    pub(crate) fn hold_queue(&self) {
+        self.queue.bell.rings.hold();
+        self.queue.entries.hold();
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.queue.entries.let_go();
+        self.queue.bell.rings.let_go();
+        self.swept.let_go();
+        self.entries.let_go();
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
+        all.iter().for_each(|entry| self.end(entry));
+        self.context.no_set(self.door);
+    }
+}

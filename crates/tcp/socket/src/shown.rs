@@ -1,0 +1,126 @@
+//! A connection is shown, and becomes Linux's for good or gets a slot.
+
+use crate::attached::Attached;
+use crate::context::{Context, Mapped, Shown, knock_at};
+use crate::flow::Flow;
+use crate::lock::lock;
+use crate::sleepers::OwnDoor;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock, Weak};
+use uncopy_counters::add;
+use uncopy_tcp_service::ends::is_stand_in;
+use uncopy_tcp_service::protocol::Reason;
+
+impl Shown for Flow {
+    fn fd(&self) -> BorrowedFd<'_> {
+        Flow::fd(self)
+    }
+
+    fn stays(&self, reason: Reason) {
+        if self.attached.set(None).is_ok() && self.reason.set(reason).is_ok() {
+            let counters = self.context.settings.counters;
+            let counter = match reason {
+                Reason::PeerNotHere => &counters.tcp_stayed_peer,
+                Reason::NotConnected => &counters.tcp_stayed_unconnected,
+                Reason::OverLimit => &counters.tcp_stayed_limit,
+                Reason::NoMemory => &counters.tcp_stayed_memory,
+                Reason::NoService => &counters.tcp_stayed_service,
+                Reason::Remote => &counters.tcp_stayed_remote,
+                // (What is a direction's only never comes here.)
+                _ => &counters.tcp_stayed_use,
+            };
+            add(counter, 1);
+        }
+    }
+
+    fn not_yet(&self) {
+        self.calls.store(0, Ordering::Relaxed);
+        self.shown.store(false, Ordering::SeqCst);
+    }
+
+    fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32) {
+        let other_door = OnceLock::new();
+        let attached = Attached { mapped: mapped.clone(), slot, generation, other_door };
+        // Shown long ago, perhaps: attach only what is connected still. Then its other end is the one that the service matched: names of ends
+        // that live are unique.
+        if !self.is_undecided() || uncopy_tcp_service::ends::name(self.fd()).is_err() {
+            attached.detach();
+            self.stays(Reason::NotConnected);
+            return;
+        }
+        self.refresh_timeouts();
+        mapped.ends.begin(slot, mapped.side);
+        let itself: Weak<Self> = Arc::downgrade(&self);
+        mapped.set_flow(slot, Some(itself));
+        if let Err(Some(attached)) = self.attached.set(Some(attached)) {
+            // It was closed meanwhile.
+            attached.detach();
+            return;
+        }
+        let Some(Some(attached)) = self.attached.get() else { return };
+        attached.slot_header().ends[mapped.side].attached.store(generation, Ordering::Release);
+        add(&self.context.settings.counters.tcp_connections, 1);
+        self.tell_sets(false);
+        // Who fell asleep over Linux' socket alone must know of the ring.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 || !lock(&self.watchers).is_empty() {
+            self.context.wake_sleepers();
+        }
+    }
+
+    fn is_asked_for(&self) {
+        let _ = self.serve();
+    }
+
+    fn take_door(&self, generation: u32, door: OwnedFd) {
+        let Some(Some(attached)) = self.attached.get() else { return };
+        // Another process that has this end too would not have the door.
+        let sole = attached.mapped.ends.processes(attached.slot).load(Ordering::Acquire) == 1;
+        if generation == attached.generation
+            && sole
+            && let Ok(door) = OwnDoor::new(door, &self.context)
+            && attached.other_door.set(door).is_ok()
+        {
+            let ends = &attached.slot_header().ends;
+            ends[attached.mapped.side].knocks.store(generation, Ordering::Release);
+        }
+    }
+
+    fn knock(&self) {
+        if let Some(Some(attached)) = self.attached.get()
+            && let Some(own) = attached.other_door.get()
+        {
+            knock_at(&own.door);
+        }
+    }
+
+    #[inline]
+    fn tell_sets(&self, asleep_too: bool) {
+        for watcher in lock(&self.watchers).iter() {
+            watcher.clone().news(asleep_too);
+        }
+    }
+}
+
+impl Context {
+    /// A socket that was just connected or accepted, or is about to be. It is shown when it has been used a few times ([`Flow::way`]).
+    pub fn flow(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
+        Flow::new(self.clone(), fd, nonblocking)
+    }
+
+    /// A socket that was just connected or accepted. It is Linux's until the service says that its other end was shown too. One short message;
+    /// none for a peer on another host.
+    pub fn show(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
+        let flow = self.flow(fd, nonblocking);
+        flow.shown.store(true, Ordering::Relaxed);
+        match uncopy_tcp_service::ends::name(flow.fd()) {
+            Ok(name) if name.is_local() || is_stand_in(flow.fd()) => {
+                self.show_to_service(flow.clone());
+            }
+            Ok(_) => flow.stays(Reason::Remote),
+            Err(reason) => flow.stays(reason),
+        }
+        flow
+    }
+}

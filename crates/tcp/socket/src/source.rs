@@ -1,0 +1,139 @@
+//! Where the bytes of a call that sends come from: the program's buffers, or a file.
+//!
+//! unsafe: the program's buffers; a file's bytes are read into the ring's memory.
+
+use crate::attached::Attached;
+use crate::ends::{Held, Sending};
+use crate::kernel;
+use libc::iovec;
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+
+/// What is left to be sent.
+pub(crate) trait Source {
+    /// How many bytes. (None may be sent, too.)
+    fn left(&self) -> usize;
+    /// Puts into the ring what fits, and publishes it; EAGAIN: nothing fits.
+    fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno>;
+    /// Gives Linux what it takes now.
+    fn by_linux(&mut self, fd: BorrowedFd, flags: i32) -> Result<usize, Errno>;
+}
+
+/// The program's buffers.
+pub(crate) struct Buffers<'a> {
+    from: &'a [iovec],
+    /// The same, once some of it was sent.
+    rest: Option<Vec<iovec>>,
+}
+
+impl<'a> Buffers<'a> {
+    /// # Safety
+    /// The buffers are the program's: whatever it named.
+    pub unsafe fn new(from: &'a [iovec]) -> Self {
+        Self { from, rest: None }
+    }
+
+    fn parts(&self) -> &[iovec] {
+        self.rest.as_deref().unwrap_or(self.from)
+    }
+
+    fn sent(&mut self, bytes: usize) -> usize {
+        if bytes < self.left() {
+            advance(self.rest.get_or_insert_with(|| self.from.to_vec()), bytes);
+        } else {
+            self.from = &[];
+            self.rest = None;
+        }
+        bytes
+    }
+}
+
+impl Source for Buffers<'_> {
+    #[inline]
+    fn left(&self) -> usize {
+        self.parts().iter().map(|part| part.iov_len).sum()
+    }
+
+    #[inline]
+    fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
+        let (side, out) = (attached.mapped.side, attached.out());
+        let mut sent = 0;
+        for part in self.parts().iter().filter(|part| part.iov_len > 0) {
+            let spans = own.writer.reserve(part.iov_len);
+            let bytes = spans.first + spans.second;
+            if bytes == 0 {
+                break;
+            }
+            // SAFETY: the promise of `new`.
+            let put = unsafe { attached.slot().put(side, spans, part.iov_base.cast()) };
+            if put.is_err() {
+                return if sent > 0 { Ok(self.sent(sent)) } else { Err(Errno::FAULT) };
+            }
+            own.writer.commit(&out.produced, bytes);
+            sent += bytes as usize;
+        }
+        if sent == 0 && self.left() > 0 { Err(Errno::AGAIN) } else { Ok(self.sent(sent)) }
+    }
+
+    fn by_linux(&mut self, fd: BorrowedFd, flags: i32) -> Result<usize, Errno> {
+        // SAFETY: the promise of `new`.
+        let sent = unsafe { kernel::send(fd, self.parts(), flags) }?;
+        Ok(self.sent(sent))
+    }
+}
+
+/// What a [`FilePart`] answers where nothing of it goes by the ring now.
+pub(crate) const ELSEWHERE: Errno = Errno::NOSYS;
+
+/// A part of a file. The kernel reads what it has of it in memory straight into the ring: the direction's lock is held meanwhile, so nothing waits
+/// for a device.
+pub(crate) struct FilePart<'a> {
+    pub file: BorrowedFd<'a>,
+    /// Where it goes on.
+    pub at: u64,
+    pub left: usize,
+}
+
+impl Source for FilePart<'_> {
+    fn left(&self) -> usize {
+        self.left
+    }
+
+    fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
+        let spans = own.writer.reserve(self.left);
+        if spans.first == 0 {
+            return Err(Errno::AGAIN);
+        }
+        let parts = attached
+            .slot()
+            .room(attached.mapped.side, spans)
+            .map(|(at, bytes)| iovec { iov_base: at.cast(), iov_len: bytes });
+        // SAFETY: room in the ring that is nobody's yet.
+        let read = unsafe { kernel::read_at_hand(self.file, &parts, self.at) };
+        // (Nothing at hand, a file that cannot tell, the end of the file, an error: who sends it otherwise learns it.)
+        let bytes = read.ok().filter(|bytes| *bytes > 0).ok_or(ELSEWHERE)?;
+        own.writer.commit(&attached.out().produced, bytes as u32);
+        self.at += bytes as u64;
+        self.left -= bytes;
+        Ok(bytes)
+    }
+
+    fn by_linux(&mut self, _: BorrowedFd, _: i32) -> Result<usize, Errno> {
+        Err(ELSEWHERE)
+    }
+}
+
+/// Leaves the first `bytes` out.
+pub(crate) fn advance(parts: &mut Vec<iovec>, mut bytes: usize) {
+    let mut whole = 0;
+    for part in parts.iter_mut() {
+        if bytes < part.iov_len {
+            part.iov_base = part.iov_base.cast::<u8>().wrapping_add(bytes).cast();
+            part.iov_len -= bytes;
+            break;
+        }
+        bytes -= part.iov_len;
+        whole += 1;
+    }
+    parts.drain(..whole);
+}

@@ -1,0 +1,103 @@
+//! Whose a call is: Linux's, or the ring's; and when a connection is shown.
+
+use crate::context::Shown;
+use crate::flow::Flow;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use uncopy_tcp_service::ends::is_stand_in;
+use uncopy_tcp_service::protocol::Reason;
+
+/// Calls before a connection is shown. Showing both ends costs about as much as Linux takes for three requests and their answers; so whoever
+/// ends before has lost nothing, and whoever goes on at most as much again.
+const CALLS: u32 = 4;
+
+/// A call that goes past the ring, begun before there was one. As long as one is under way sending does not go to the ring: its bytes would
+/// come first.
+#[derive(Debug)]
+pub struct Past<'a>(&'a Flow);
+
+impl<'a> Past<'a> {
+    fn begin(flow: &'a Flow) -> Self {
+        flow.past.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Self(flow)
+    }
+}
+
+impl Drop for Past<'_> {
+    fn drop(&mut self) {
+        self.0.past.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whose a call is.
+#[derive(Debug)]
+pub enum Way<'a> {
+    /// Linux's, just as it is.
+    Linux,
+    /// As above, and this is to be kept meanwhile.
+    Past(Past<'a>),
+    /// It is to be made here.
+    Here,
+}
+
+impl Flow {
+    /// Whose a call is. A connection that was used a few times is shown.
+    #[inline]
+    pub fn way(self: &Arc<Self>) -> Way<'_> {
+        match self.attached.get() {
+            Some(Some(_)) => Way::Here,
+            Some(None) => Way::Linux,
+            None => self.undecided(),
+        }
+    }
+
+    fn undecided(self: &Arc<Self>) -> Way<'_> {
+        if self.shown.load(Ordering::Acquire) {
+            return Way::Here;
+        }
+        let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= CALLS;
+        if used && self.holders.sole() && !self.shown.swap(true, Ordering::SeqCst) {
+            fence(Ordering::SeqCst);
+            // Whoever waits in the kernel now would not see the ring.
+            if self.past.load(Ordering::SeqCst) == 0 {
+                self.show();
+                return Way::Here;
+            }
+            self.not_yet();
+        }
+        let past = Past::begin(self);
+        if self.shown.load(Ordering::SeqCst) { Way::Here } else { Way::Past(past) }
+    }
+
+    fn show(self: &Arc<Self>) {
+        match uncopy_tcp_service::ends::name(self.fd()) {
+            Ok(name) if name.is_local() || is_stand_in(self.fd()) => {
+                self.context.show_to_service(self.clone());
+            }
+            Ok(_) => self.clone().stays(Reason::Remote),
+            // Still on its way, or none any more.
+            Err(_) => self.not_yet(),
+        }
+    }
+
+    /// A call of Linux' while it is not attached; `None`: it is.
+    #[inline]
+    pub(crate) fn unattached(&self) -> Option<Past<'_>> {
+        let past = Past::begin(self);
+        if matches!(self.attached.get(), Some(Some(_))) { None } else { Some(past) }
+    }
+
+    /// The program sends by a call that rings do not carry: sending is Linux's as long as this is kept.
+    pub fn sends_past(&self) -> Past<'_> {
+        let past = Past::begin(self);
+        let _ = self.send_by_linux(false);
+        past
+    }
+
+    /// No call goes past the ring.
+    pub(crate) fn none_past(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.past.load(Ordering::SeqCst) == 0
+    }
+}
