@@ -78,15 +78,16 @@ mod tests {
 
     #[test]
     fn a_name_that_somebody_else_holds_is_named() {
-        use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::net::{SocketAddr, UnixListener};
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
+        use std::os::fd::AsRawFd;
         let (_directory, library) = installed();
         let name = name("held");
-        // (A socket of another kind.)
-        let address = SocketAddr::from_abstract_name(&name).unwrap();
-        let _holder = UnixListener::bind_addr(&address).unwrap();
+        // (Of the service's own kind, and nobody listens.)
+        let kind = SockType::SeqPacket;
+        let holder = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(holder.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
         let why = obstacle(Some(&name), &library).unwrap();
-        assert!(why.contains(&name) && why.contains("cannot be asked"), "{why}");
+        assert!(why.contains(&name) && why.contains("none can be started"), "{why}");
     }
 
     #[test]

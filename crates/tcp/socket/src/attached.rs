@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use uncopy_tcp_service::Client;
 use uncopy_tcp_shared::layout::{Direction, Header};
 use uncopy_tcp_shared::notice::SLOTS;
+use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::region::Slot;
 use uncopy_tcp_shared::ring::{RECEIVES, RING};
 use uncopy_tcp_shared::wanted::{ASK, DOORS, Doors};
@@ -57,6 +58,20 @@ impl Attached {
     pub fn detach(&self) {
         self.mapped.set_flow(self.slot, None);
         self.slot_header().ends[self.mapped.side].closed.store(self.generation, Ordering::Release);
+    }
+
+    /// Bytes of the other side's lie in the ring, or it cannot be understood. (A ring that is being left and is empty has nothing: what follows, or the
+    /// end, is the kernel's to tell.)
+    pub fn has_bytes(&self) -> bool {
+        let inward = self.inward();
+        match inward.switch.phase.at() {
+            Ok(At::Linux | At::Returned) => false,
+            Ok(At::Offered | At::Ring | At::Leaving) => {
+                inward.produced.tail.load(Ordering::Acquire)
+                    != inward.consumed.head.load(Ordering::Relaxed)
+            }
+            Err(_) => true,
+        }
     }
 
     /// Room enough for poll to say so, as Linux does: a third of the buffer.

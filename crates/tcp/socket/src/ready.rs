@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::flow::Flow;
 use crate::kernel;
 use crate::sleepers::Sleeper;
-use crate::wait::{For, timespec};
+use crate::wait::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -33,7 +33,7 @@ impl Flow {
     pub fn ready(&self) -> Ready {
         let mut ready = Ready { now: PollFlags::empty(), ask: PollFlags::all(), hint: false };
         let Some(attached) = self.attached() else { return ready };
-        if self.has_news(For::Data) {
+        if attached.has_bytes() {
             ready.now |= PollFlags::IN | PollFlags::RDNORM;
         }
         if !matches!(attached.out().switch.phase.at(), Ok(At::Linux | At::Leaving | At::Returned)) {

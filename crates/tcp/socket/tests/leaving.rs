@@ -6,6 +6,7 @@
 mod common;
 
 use common::{End, program_that, service, shared, wait_until};
+use rustix::event::PollFlags;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -52,6 +53,18 @@ fn who_has_read_everything_needs_nobody() {
     b.send(b"plain too").unwrap();
     assert_eq!(read_bare(&a, 9), b"plain too");
     assert_eq!(b.flow.counts.sent_by_ring.load(Relaxed), 4);
+}
+
+#[test]
+fn a_ring_that_was_left_empty_has_nothing_to_read_until_linux_has() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    assert_eq!(a.flow.by_linux(Duration::ZERO), Ok(true));
+    // (A call that does not wait would be told to try again.)
+    assert!(!b.flow.ready().now.contains(PollFlags::IN));
+    a.socket.as_ref().unwrap().write_all(b"plain").unwrap();
+    assert_eq!(b.receive(&mut [0; 10]), Ok(5));
 }
 
 #[test]

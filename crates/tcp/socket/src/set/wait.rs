@@ -90,7 +90,11 @@ impl Set {
                 self.queue.sleeping.fetch_add(1, Relaxed);
                 self.context.falls_asleep(self.door);
                 fence(SeqCst);
-                let left = if self.has_news() || self.context.spinning.only_looks() {
+                // (Whoever spun may have heard the knock that comes with an interruption.)
+                let left = if self.has_news()
+                    || self.context.spinning.only_looks()
+                    || (self.context.settings.interrupted)()
+                {
                     Some(Duration::ZERO)
                 } else {
                     end.map(|end| end.saturating_duration_since(Instant::now()))
@@ -125,6 +129,9 @@ impl Set {
     ) -> Result<usize, Errno> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
+            if (self.context.settings.interrupted)() {
+                return Err(Errno::INTR);
+            }
             let left = end.map(|end| end.saturating_duration_since(Instant::now())).or(timeout);
             // (Nobody tells this set of what is queued: as soon as there is a connection, its door is knocked at.)
             self.queue.by_linux.fetch_add(1, Relaxed);
