@@ -34,7 +34,7 @@
 //! | [`context`] | a thread's connections and their events |
 //! | `connection` | what is kept of one between events |
 //! | `slots` | connections by number |
-//! | [`line`] | a connection's bytes, over either stack |
+//! | [`line`](mod@line) | a connection's bytes, over either stack |
 //! | `watch` | a set of them, over either stack |
 //! | `calls` | Linux' calls, by libc: where a library is preloaded, they are its own |
 
