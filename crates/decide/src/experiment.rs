@@ -113,6 +113,11 @@ impl Default for Experiment {
     }
 }
 
+/// Whether eliding has proved itself, where none took so many thousandths of its time.
+fn proves(ratio: &u64) -> bool {
+    ratio.saturating_mul(BETTER) >= 1_000_000
+}
+
 impl Experiment {
     /// Whether accounts decide just now; else no site elides.
     pub fn elides(&self) -> bool {
@@ -191,9 +196,10 @@ impl Experiment {
 
     /// Whether so many pairs tell already that it stays as it is: eliding has proved itself in the first two, or was no better in the last.
     fn stays(&self, pairs: usize) -> bool {
-        let proves = |pair| self.ratio(pair).saturating_mul(BETTER) >= 1_000_000;
         match pairs.checked_sub(1) {
-            Some(last) if self.elides => last == 1 && proves(0) && proves(1),
+            Some(last) if self.elides => {
+                last == 1 && [0, 1].map(|p| self.ratio(p)).iter().all(proves)
+            }
             Some(last) => self.ratio(last) >= 1000,
             None => false,
         }
@@ -204,7 +210,7 @@ impl Experiment {
         let ratios: [u64; PAIRS] = core::array::from_fn(|pair| self.ratio(pair));
         let sum = ratios.iter().fold(0, |sum: u64, r| sum.saturating_add(*r));
         if self.elides {
-            return sum / PAIRS as u64 * BETTER < 1_000_000;
+            return !proves(&(sum / PAIRS as u64));
         }
         ratios.iter().all(|r| *r < 1000) && sum < BETTER * PAIRS as u64
     }

@@ -248,9 +248,10 @@ impl Twin {
         self.hand_out(size, self.lead(size), Arena::allocate)
     }
 
-    /// One that begins on a page.
-    pub fn allocate_aligned(self, size: usize) -> Option<Given> {
-        self.hand_out(size, 0, Arena::allocate)
+    /// One that begins at a multiple of `align` bytes, a page's at most.
+    pub fn allocate_aligned(self, size: usize, align: usize) -> Option<Given> {
+        let lead = if align <= LEAD { self.lead(size) } else { 0 };
+        self.hand_out(size, lead, Arena::allocate)
     }
 
     /// How far into its first page a block of `size` bytes begins. (One of whole pages has no fringes; it stays so.)

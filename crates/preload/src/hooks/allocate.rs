@@ -15,8 +15,6 @@ use uncopy_twin::Given;
 
 /// Alignment that malloc promises.
 const ALIGNED: usize = 16;
-/// Alignment that all of the twin allocator's blocks have.
-const LEAD_ALIGN: usize = 64;
 
 #[inline(never)]
 fn large(size: usize) -> *mut c_void {
@@ -25,9 +23,7 @@ fn large(size: usize) -> *mut c_void {
 
 #[inline(never)]
 fn large_aligned(size: usize, align: usize) -> *mut c_void {
-    let aligned = align > LEAD_ALIGN;
-    let twin = PROCESS.twin();
-    address(if aligned { twin.allocate_aligned(size) } else { twin.allocate(size) })
+    address(PROCESS.twin().allocate_aligned(size, align))
 }
 
 fn grown(size: usize, from: *mut c_void) -> *mut c_void {
