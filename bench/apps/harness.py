@@ -60,10 +60,11 @@ HOLD = 3 << 30
 STARTS = 30
 # Of load on a plain process before it is timed: buffers and sockets grow to what they will be.
 SETTLE = 0.25
-# A turn of one side, in seconds: short against the bursts of what else a shared machine does.
-TURN = 0.12
+# A turn of one side, in seconds: short against what else a shared machine does, for 50 to 300 ms at a time. (One plain redis beside another,
+# 5 s for each: 15 turns of 0.3 s differ by 8%, 80 of 0.06 s by 1%.)
+TURN = 0.06
 # Fewer turns have no median worth the name; more in one round say less than another round of fresh processes.
-TURNS = (3, 15)
+TURNS = (5, 40)
 
 OPTIONS = None
 
@@ -350,7 +351,7 @@ def arguments(about, sizes="64K,1M"):
     p.add_argument("--sizes", default=sizes, help=f"sizes of bodies, values and messages ({sizes})")
     p.add_argument("--connections", default="1,4,64", help="numbers of connections (1,4,64)")
     p.add_argument("--rounds", type=int, default=3, help="times that the processes are started (3)")
-    p.add_argument("--turns", type=int, default=8, help="turns of each process in a round (8)")
+    p.add_argument("--turns", type=int, default=30, help="turns of each process in a round (30)")
     p.add_argument("--turn", type=float, default=TURN, metavar="SECONDS", help=f"length of a turn ({TURN})")
     p.add_argument("--warm", type=float, default=2.0, metavar="SECONDS", help="of load on uncopy's process before timing (2)")
     p.add_argument("--budget", type=float, metavar="SECONDS", help="for all of it: as many turns and rounds as fit")
