@@ -55,7 +55,7 @@ def started(server, side, before, size, directory):
         with open(conf) as f:
             text = f.read()
         with open(conf, "w") as f:
-            f.write("user root;\n" + text)
+            f.write("user root;\n" + re.sub(r"\buser [\w-]+;", "", text))
     children = []
     with open(os.path.join(directory, "said"), "ab") as said:
         if helper:
