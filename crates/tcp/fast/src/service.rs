@@ -61,9 +61,9 @@ pub trait Applications: Sync {
     where
         Self: Sized;
 
-    /// The number of the way to a peer.
-    fn route(&self, _peer: Ipv4Addr) -> u16 {
-        0
+    /// The number of the way to a peer. None: there is none, or nobody who may connect sends from there.
+    fn route(&self, _peer: Ipv4Addr) -> Option<u16> {
+        Some(0)
     }
 
     /// The hardware addresses of a way. None: they are not known now. What the slow path sends there waits until [`Service::ask`] says that more may be known; what

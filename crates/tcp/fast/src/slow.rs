@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
+use uncopy_tcp_proto::segment::Flags;
 use uncopy_tcp_proto::wire::{Link, emit, headers_len, relink, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Outgoing, Time};
 
@@ -44,6 +45,11 @@ impl<A: Applications> Service<A> {
                     Work::Segment(segment, payload) => {
                         self.work.took_segment();
                         let route = self.applications.route(segment.tuple.peer_ip);
+                        let opens = segment.flags.any(Flags::SYN) && !segment.flags.any(Flags::ACK);
+                        if opens && route.is_none() {
+                            continue;
+                        }
+                        let route = route.unwrap_or(0);
                         let mut own = SlowOut {
                             applications: &self.applications,
                             payload: &payload,

@@ -34,7 +34,7 @@ const ASK: u32 = 64;
 const EVENTS: usize = 128;
 
 /// What is asked of the slow path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Somebody listens here.
     Listens(SocketAddrV4),
@@ -119,7 +119,11 @@ impl Room {
 
     /// Asks the slow path. (Then it is to be told: [`uncopy_tcp_fast::Service::ask`].)
     pub(crate) fn ask(&self, ask: Ask) {
-        lock(&self.asks).push(ask);
+        let mut asks = lock(&self.asks);
+        // (Linux may have much news, and programs may listen and end in a loop.)
+        if !asks.contains(&ask) {
+            asks.push(ask);
+        }
     }
 
     /// Connections that it has.
@@ -449,8 +453,8 @@ impl Applications for Room {
         !(asks.is_empty() && came.is_empty() && slow.is_empty())
     }
 
-    fn route(&self, peer: Ipv4Addr) -> u16 {
-        self.routes.number(peer).unwrap_or(0)
+    fn route(&self, peer: Ipv4Addr) -> Option<u16> {
+        self.routes.number(peer)
     }
 
     fn link(&self, route: u16) -> Option<Link> {
