@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
@@ -62,6 +63,8 @@ struct Desk {
 /// See the module.
 pub struct Room {
     bits: u8,
+    /// See [`stand_in::patience`].
+    patience: Duration,
     routes: Arc<Routes>,
     steer: Arc<Steer>,
     /// The connection of each slot.
@@ -105,6 +108,7 @@ impl Room {
         };
         Ok(Self {
             bits,
+            patience: stand_in::patience(),
             routes,
             steer,
             slots: (0..flows).map(|_| Spin::new(None)).collect(),
@@ -225,7 +229,7 @@ impl Room {
             Ok((socket, connected)) => {
                 let line = Line::new(socket, Some(&desk.context));
                 let mut bridge = held.lock();
-                bridge.stands_in(line, connected);
+                bridge.stands_in(line, connected, self.patience);
                 lock(&desk.bridges).insert(bridge.key, held.clone());
                 drop(bridge);
                 self.to_lane(held.clone(), None);
@@ -416,16 +420,19 @@ impl Applications for Room {
         let mut ready = [Ready::default(); EVENTS];
         let count = desk.set.look_now(&mut ready, kernel).unwrap_or(0);
         let mut doing = core::mem::take(&mut *lock(&desk.todo));
+        let mut for_slow_path = false;
         for event in &ready[..count] {
             let held = lock(&desk.bridges).get(&event.data).cloned();
             let Some(held) = held else { continue };
-            held.lock().hears(event.events);
+            if held.lock().hears(event.events) {
+                self.ask(Ask::Look);
+                for_slow_path = true;
+            }
             if !held.queued.swap(true, AcqRel) {
                 doing.push(held);
             }
         }
         let worked = !doing.is_empty();
-        let mut for_slow_path = false;
         for held in doing {
             for_slow_path |= self.serve(desk, &held, calls);
         }
