@@ -16,6 +16,8 @@ pub enum Program {
     Lent,
     /// One thread, which has faults.
     Faults,
+    /// Moves what has become several mappings, without descriptors.
+    Remapped,
 }
 
 type Plain = LazyLock<Result<String, Stop>>;
@@ -27,6 +29,8 @@ impl Program {
             Self::Lent
         } else if rule.starts_with("affinity") {
             Self::Faults
+        } else if rule == "unregister:EINVAL" {
+            Self::Remapped
         } else {
             Self::Consistency
         }
@@ -48,6 +52,10 @@ impl Program {
             Self::Lent => {
                 ("lent_pages_stay", Part::program("process/lent_pages_stay.c", &[]), &["48"])
             }
+            Self::Remapped => {
+                let part = Part::program("process/remapped_without_descriptors.c", &[NO_BUILTIN]);
+                ("remapped_without_descriptors", part, &[])
+            }
             Self::Faults => {
                 let part = Part::program("/bench/experiments/faults_in_a_loop.c", &[NO_BUILTIN]);
                 ("faults_in_a_loop", part, &["300", "8"])
@@ -62,10 +70,12 @@ impl Program {
         static CONSISTENCY: Plain = LazyLock::new(|| Program::Consistency.run());
         static LENT: Plain = LazyLock::new(|| Program::Lent.run());
         static FAULTS: Plain = LazyLock::new(|| Program::Faults.run());
+        static REMAPPED: Plain = LazyLock::new(|| Program::Remapped.run());
         let said = match self {
             Self::Consistency => &CONSISTENCY,
             Self::Lent => &LENT,
             Self::Faults => &FAULTS,
+            Self::Remapped => &REMAPPED,
         };
         said.as_deref().map_err(Clone::clone)
     }

@@ -74,6 +74,7 @@ pub const RULES: &[Rule] = &[
     often("register:1/20", Somewhere("elided_copies")),
     rule("unregister:ENOMEM", Somewhere("refused_no_memory")),
     often("unregister:1/3", Somewhere("elided_copies")),
+    often("unregister:EINVAL", Silent),
     often("move:EBUSY", Somewhere("refused_busy")),
     rule("move:EAGAIN", Somewhere("refused_again")),
     often("move:EAGAIN+short:1/3", Somewhere("elided_copies")),

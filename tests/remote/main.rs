@@ -21,12 +21,23 @@ type Outcome = Result<(), Stop>;
 type Named = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
-    let all: [Named; 5] = [
+    let all: [Named; 10] = [
         ("redis_answers_other_hosts_over_the_wire", redis_answers),
         ("nginx_sends_every_byte", nginx_sends),
         ("a_killed_server_resets_its_clients_and_its_port_is_linuxs", server_killed),
         ("a_killed_service_resets_its_connections_and_one_started_anew_takes_over", service_killed),
         ("killed_clients_leave_nothing_behind", clients_killed),
+        (
+            "a_listener_that_its_program_closed_refuses_the_second_client_at_the_latest",
+            listener_closed,
+        ),
+        (
+            "a_connection_that_the_program_has_closed_and_its_peer_never_does_is_forgotten",
+            left_open,
+        ),
+        ("connections_live_through_a_device_that_goes_down_and_up_while_they_send", down_and_up),
+        ("neighbours_are_heard_of_after_more_news_than_there_is_room_for", much_news),
+        ("a_service_whose_device_is_gone_ends", device_gone),
     ];
     let trials: Vec<Trial> = all.into_iter().map(|(name, body)| test(name, body)).collect();
     let mut arguments = Arguments::from_args();
@@ -91,7 +102,7 @@ fn redis_answers() -> Outcome {
     network.needs(&["redis-server", "redis-cli", "redis-benchmark"])?;
     let service = network.serve()?;
     let _redis = redis(&network)?;
-    network.until_steered()?;
+    network.until_steered(REDIS)?;
     // Values of all sizes, there and back.
     let script = r#"
 import random, socket, sys
@@ -174,7 +185,7 @@ fn nginx_sends() -> Outcome {
     let configuration = configuration.display().to_string();
     let _nginx = network.under_tcp(&["nginx", "-c", &configuration])?;
     network.until_listens(80)?;
-    network.until_steered()?;
+    network.until_steered(80)?;
     for round in 0..3 {
         for size in sizes {
             let got = network.directory().join("got");
@@ -223,7 +234,7 @@ fn server_killed() -> Outcome {
     network.needs(&["redis-server", "redis-cli"])?;
     let service = network.serve()?;
     let server = redis(&network)?;
-    network.until_steered()?;
+    network.until_steered(REDIS)?;
     let mut clients = hold(&network, 30)?;
     if service.count_flows()? < 30 {
         return Err(format!("not all connections go over the wire: {}", service.flows()?).into());
@@ -242,7 +253,7 @@ fn server_killed() -> Outcome {
     })?;
     // And a new one is steered to again.
     let _server = redis(&network)?;
-    network.until_steered()?;
+    network.until_steered(REDIS)?;
     drop(hold(&network, 3)?);
     Ok(())
 }
@@ -252,7 +263,7 @@ fn service_killed() -> Outcome {
     network.needs(&["redis-server", "redis-cli"])?;
     let service = network.serve()?;
     let _server = redis(&network)?;
-    network.until_steered()?;
+    network.until_steered(REDIS)?;
     let mut clients = hold(&network, 30)?;
     service.kill();
     // The program's ends are reset at once. Their peers' next segment is Linux', which knows no such connection. (Nobody is left who could tell them before.)
@@ -293,7 +304,7 @@ fn clients_killed() -> Outcome {
     network.needs(&["redis-server", "redis-cli"])?;
     let service = network.serve()?;
     let _server = redis(&network)?;
-    network.until_steered()?;
+    network.until_steered(REDIS)?;
     let memory = service.memory()?;
     for _ in 0..3 {
         let clients = hold(&network, 100)?;
@@ -313,4 +324,196 @@ fn clients_killed() -> Outcome {
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(())
+}
+
+/// A server under `uncopy run --tcp` of which a test's own script is the program. It says a line once it listens at port 7001.
+fn python_server(network: &Network, script: &str) -> Result<Beside, Stop> {
+    const LISTEN: &str = r#"
+import os, socket, sys, time
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("0.0.0.0", 7001)); listener.listen(64)
+print("listens", flush=True)
+"#;
+    let mut server = network.under_tcp(&["python3", "-c", &format!("{LISTEN}{script}")])?;
+    server.line()?;
+    Ok(server)
+}
+
+fn listener_closed() -> Outcome {
+    let network = Network::new("l")?;
+    let service = network.serve()?;
+    let script = r#"
+while True:
+    connection, _ = listener.accept()
+    if connection.recv(1) == b"c": break
+listener.close()
+print("closed", flush=True)
+time.sleep(60)
+"#;
+    let mut server = python_server(&network, script)?;
+    network.until_steered(7001)?;
+    let client = r#"
+import socket, sys
+socket.create_connection((sys.argv[1], 7001), timeout=20).sendall(b"c")
+"#;
+    network.outside(&["python3", "-c", client, ADDRESS])?;
+    server.line()?;
+    // What Linux says of the stand-in is said to its client, soon; from then on Linux says so to the client itself.
+    let client = r#"
+import socket, sys
+for attempt in range(2):
+    try:
+        s = socket.create_connection((sys.argv[1], 7001), timeout=10)
+        s.settimeout(10)
+        print(s.recv(1))
+    except Exception as error: print(type(error).__name__)
+"#;
+    let said = network.outside(&["python3", "-c", client, ADDRESS])?;
+    let refused = "ConnectionRefusedError";
+    if ![format!("ConnectionResetError {refused}"), format!("{refused} {refused}")]
+        .contains(&said.split_whitespace().collect::<Vec<_>>().join(" "))
+    {
+        return Err(format!("the clients: {said}").into());
+    }
+    network.until_no_flows(&service)
+}
+
+fn left_open() -> Outcome {
+    let network = Network::new("o")?;
+    network.inside(&["sysctl", "-qw", "net.ipv4.tcp_fin_timeout=2"])?;
+    let _service = network.serve()?;
+    // Closed, and shut down only: whoever can still read keeps the connection.
+    let script = r#"
+def user():
+    while True:
+        connection, _ = listener.accept()
+        while got := connection.recv(1):
+            if got == b"x": return connection
+closed, shut = user(), user()
+closed.close(); shut.shutdown(socket.SHUT_WR)
+while True:
+    got = shut.recv(1)
+    if not got: break
+    print("late", got, flush=True)
+"#;
+    let mut server = python_server(&network, script)?;
+    network.until_steered(7001)?;
+    let client = r#"
+import socket, sys, time
+def use():
+    s = socket.create_connection((sys.argv[1], 7001), timeout=20)
+    for _ in range(50): s.sendall(b"-"); time.sleep(0.01)
+    s.sendall(b"x")
+    return s
+closed, shut = use(), use()
+print(closed.recv(1), shut.recv(1), flush=True)
+time.sleep(12)
+shut.sendall(b"y")
+try: closed.sendall(b"y"); time.sleep(1); closed.sendall(b"y"); print("taken", flush=True)
+except (ConnectionResetError, BrokenPipeError): print("reset", flush=True)
+time.sleep(60)
+"#;
+    let mut clients = network.outside_python(client, &[ADDRESS])?;
+    let both = clients.line()?;
+    if both != "b'' b''" {
+        return Err(format!("the clients receive {both}").into());
+    }
+    let one = network.until(Duration::from_secs(11), "", || matches!(network.stand_ins(), Ok(1)));
+    one.map_err(|_| format!("not one stand-in is left: {:?}", network.stand_ins()))?;
+    let (ends, late) = (clients.line()?, server.line()?);
+    if ends != "reset" || late != "late b'y'" {
+        return Err(format!("the closed one: {ends}; the one that was shut down: {late}").into());
+    }
+    Ok(())
+}
+
+fn down_and_up() -> Outcome {
+    let network = Network::new("d")?;
+    let _service = network.serve()?;
+    let script = r#"
+import random, threading
+def serve(connection):
+    data = random.Random(1).randbytes(1 << 20)
+    try:
+        for _ in range(60): connection.sendall(data); time.sleep(0.05)
+        connection.close()
+    except OSError as error: print(error, flush=True)
+while True:
+    connection, _ = listener.accept()
+    threading.Thread(target=serve, args=(connection,)).start()
+"#;
+    let _server = python_server(&network, script)?;
+    network.until_steered(7001)?;
+    let client = r#"
+import random, socket, sys, threading
+data = random.Random(1).randbytes(1 << 20)
+ends = []
+def run():
+    s = socket.create_connection((sys.argv[1], 7001), timeout=60)
+    f = s.makefile("rb")
+    for i in range(60):
+        if f.read(1 << 20) != data: ends.append("wrong"); return
+        if i == 2: print("going", flush=True)
+    ends.append("right" if f.read(1) == b"" else "more")
+all = [threading.Thread(target=run) for _ in range(4)]
+[t.start() for t in all]; [t.join() for t in all]
+print(sorted(ends), flush=True)
+"#;
+    let mut clients = network.outside_python(client, &[ADDRESS])?;
+    (0..4).try_for_each(|_| clients.line().map(drop))?;
+    for _ in 0..2 {
+        network.device("link set inner down")?;
+        std::thread::sleep(Duration::from_millis(700));
+        network.device("link set inner up")?;
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    let ends = clients.line()?;
+    if ends != "['right', 'right', 'right', 'right']" {
+        return Err(format!("the clients: {ends}").into());
+    }
+    Ok(())
+}
+
+fn much_news() -> Outcome {
+    let network = Network::new("w")?;
+    let _service = network.serve()?;
+    let script = r#"
+all = []
+while True:
+    connection, _ = listener.accept()
+    connection.sendall(b"hello"); all.append(connection)
+"#;
+    let _server = python_server(&network, script)?;
+    network.until_steered(7001)?;
+    // A routing daemon's.
+    let commands: String = (0..20_000)
+        .map(|i| format!("route add 10.{}.{}.0/24 via 10.78.9.1\n", 100 + i / 200 % 100, i % 200))
+        .collect();
+    let more = commands.replace("add", "del");
+    let file = network.directory().join("routes");
+    std::fs::write(&file, commands + &more).map_err(|e| e.to_string())?;
+    let file = file.display().to_string();
+    for _ in 0..2 {
+        network.device(&format!("-force -batch {file} 2>/dev/null || true"))?;
+    }
+    // A client of another address is a neighbour that is to be heard of.
+    network.outside(&["ip", "addr", "add", "10.78.9.77/24", "dev", "outer"])?;
+    let client = r#"
+import socket, sys
+s = socket.create_connection((sys.argv[1], 7001), timeout=15, source_address=("10.78.9.77", 0))
+s.settimeout(15)
+print(s.recv(5).decode())
+"#;
+    let said = network.outside(&["python3", "-c", client, ADDRESS])?;
+    if said.trim() == "hello" { Ok(()) } else { Err(said.into()) }
+}
+
+fn device_gone() -> Outcome {
+    let network = Network::new("g")?;
+    let mut service = network.serve()?;
+    network.device("link del inner")?;
+    network.until(Duration::from_secs(10), "the service goes on without its device", || {
+        service.has_ended()
+    })
 }

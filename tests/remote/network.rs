@@ -12,6 +12,8 @@ use uncopy_tests::verdict::Stop;
 
 /// The servers' address.
 pub const ADDRESS: &str = "10.78.9.2";
+/// The mark of stand-ins (`uncopy_tcp_service::ends::STAND_IN`).
+const STAND_IN: u32 = 0x7563_7079;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody computes them (ethtool -K outer tx off).
@@ -130,6 +132,16 @@ impl Network {
         self.run(&self.outer, words)
     }
 
+    /// Changes the servers' device, or routes: `ip` of their namespace.
+    pub fn device(&self, words: &str) -> Result<(), Stop> {
+        shell(&format!("ip -n {} {words}", self.inner))
+    }
+
+    /// How many sockets of the service stand in for clients.
+    pub fn stand_ins(&self) -> Result<usize, Stop> {
+        Ok(self.inside(&["ss", "-Htn"])?.matches("%lo:").count())
+    }
+
     /// Starts a client.
     pub fn outside_python(&self, script: &str, arguments: &[&str]) -> Result<Beside, Stop> {
         self.begin(&self.outer, &[&["python3", "-c", script], arguments].concat())
@@ -161,10 +173,23 @@ impl Network {
         })
     }
 
-    /// A listener was shown before the program goes on to accept: the service has it some microseconds later.
-    pub fn until_steered(&self) -> Result<(), Stop> {
-        std::thread::sleep(Duration::from_millis(300));
-        Ok(())
+    /// Waits until what is connected to this port from outside has a stand-in: the service has heard of the listener some microseconds after it began to listen.
+    pub fn until_steered(&self, port: u16) -> Result<(), Stop> {
+        const KNOCK: &str = "import socket, sys, time\ns = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)\nprint('here', flush=True)\ntime.sleep(20)";
+        let (mark, ours) = (format!("fwmark:{STAND_IN:#x}"), format!("sport = :{port}"));
+        self.until(PATIENCE, &format!("nothing is steered to port {port}"), || {
+            let Ok(mut client) = self.outside_python(KNOCK, &[ADDRESS, &port.to_string()]) else {
+                return false;
+            };
+            // (The stand-in is connected once the handshake over the wire is complete.)
+            client.line().is_ok_and(|line| line == "here")
+                && self
+                    .until(Duration::from_millis(500), "", || {
+                        let said = self.inside(&["ss", "-Htne", "state", "established", &ours]);
+                        said.is_ok_and(|said| said.contains(&mark))
+                    })
+                    .is_ok()
+        })
     }
 
     /// Waits until the service has no connection.
@@ -259,6 +284,11 @@ impl Service {
         let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
         let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
         Ok(pages.unwrap_or(0) * 4096)
+    }
+
+    /// It has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.beside.child.try_wait(), Ok(Some(_)))
     }
 
     /// SIGKILL.

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use uncopy_inject::Call;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::inject;
-use uncopy_ranges::span::{Span, page_up};
+use uncopy_ranges::span::{PAGE, Span, page_up};
 
 /// `mremap(2)`.
 ///
@@ -95,9 +95,15 @@ unsafe fn piecewise(
     }
     let fixed = flags & MREMAP_FIXED != 0;
     let Some(mappings) = mappings() else {
-        // (What was ours is private, anonymous and writable.)
         // SAFETY: as this function.
-        return unsafe { in_a_new_place(old, new, flags, to, was_ours) };
+        return unsafe {
+            if was_ours {
+                // (It is private, anonymous and writable.)
+                in_a_new_place(old, new, flags, to, true)
+            } else {
+                by_pages(old, new, flags, to)
+            }
+        };
     };
     let (pieces, writable) = private_pieces(&mappings, old).ok_or(EFAULT)?;
     let last = *pieces.last().ok_or(EFAULT)?;
@@ -214,6 +220,57 @@ unsafe fn in_a_new_place(
         real::munmap(old.start as *mut _, old.len());
         Ok(at as usize)
     }
+}
+
+/// Where the kernel does not tell the mappings, and nothing says that they are ours (their registration ended, and the kernel did not join them): a page is of one
+/// mapping. (Of more than one the kernel may move some, and refuse then: since Linux 6.17.)
+unsafe fn by_pages(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Result<usize, c_int> {
+    let fixed = flags & MREMAP_FIXED != 0;
+    if flags & MREMAP_MAYMOVE == 0 {
+        return Err(EFAULT);
+    }
+    if fixed && old.overlaps(Span::sized(to as usize, new)) {
+        return Err(EINVAL);
+    }
+    // SAFETY: as in `piecewise`.
+    unsafe {
+        let place = libc::MAP_PRIVATE
+            | libc::MAP_ANONYMOUS
+            | libc::MAP_NORESERVE
+            | if fixed { libc::MAP_FIXED } else { 0 };
+        let hint = if fixed { to } else { core::ptr::null_mut() };
+        let at = real::mmap(hint, new, libc::PROT_NONE, place, -1, 0);
+        if at == MAP_FAILED {
+            return Err(ENOMEM);
+        }
+        let at = at as usize;
+        // The last page takes what is more along.
+        let kept = old.len().min(new);
+        let (most, last) = (kept - PAGE, new - (kept - PAGE));
+        let moved = shift_pages(old.start, most, at);
+        if moved < most
+            || !(0..TRIES).any(|_| shift(old.start + most, PAGE, last, at + most).is_ok())
+        {
+            shift_pages(at, moved, old.start);
+            real::munmap((at + moved) as *mut _, new - moved);
+            return Err(EFAULT);
+        }
+        if kept < old.len() {
+            real::munmap((old.start + kept) as *mut _, old.len() - kept);
+        }
+        Ok(at)
+    }
+}
+
+/// Moves so many bytes. Returns how many the kernel took.
+unsafe fn shift_pages(from: usize, len: usize, to: usize) -> usize {
+    let mut done = 0;
+    // SAFETY: as in `piecewise`.
+    let page = |at| (0..TRIES).any(|_| unsafe { shift(from + at, PAGE, PAGE, to + at) }.is_ok());
+    while done < len && page(done) {
+        done += PAGE;
+    }
+    done
 }
 
 unsafe fn shift(from: usize, len: usize, new: usize, to: usize) -> Result<(), ()> {

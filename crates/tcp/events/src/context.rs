@@ -159,6 +159,8 @@ impl Context {
             };
             let count = match self.watch.wait(&mut ready, left) {
                 Err(Errno::INTR) => return Ok(self.told.len()),
+                // What is told once is not told again with the next poll; the error is.
+                Err(_) if !self.told.is_empty() => return Ok(self.told.len()),
                 count => count?,
             };
             for event in &ready[..count] {
@@ -415,4 +417,25 @@ fn ask(watch: &Watch, window: usize, id: Id, connection: &mut Connection) -> Res
     }
     connection.asked = wanted;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_once_is_told_also_where_the_set_fails() {
+        let mut context = Context::new(Settings::sockets()).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let it = context.connect(listener.local_addr().unwrap(), 7).unwrap();
+        context.connection(it).unwrap().refused = Some(Errno::NOMEM);
+        context.again(it);
+        // (No set at all: each wait is refused.)
+        let none = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        context.watch = Watch::Sockets { set: none, spins: false };
+        assert_eq!(context.poll(Some(Duration::ZERO)).unwrap(), 1);
+        assert!(context.event(0).what.has(What::FAILED));
+        let refused = context.poll(Some(Duration::ZERO)).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    }
 }

@@ -3,8 +3,9 @@
 //! something, or somebody wakes it.
 
 use crate::View;
-use crate::service::{Applications, BUDGET, Desk, LONGEST, Service, Work};
+use crate::service::{Applications, BUDGET, Desk, LONGEST, Service};
 use crate::wires::Wires;
+use crate::work::Work;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -49,7 +50,7 @@ impl<A: Applications> Service<A> {
             }
             self.shared.collect(number, &mut lane);
             let next = lane.poll(self.now(), BUDGET, &mut out, |slot, left| {
-                let _ = self.work.send(Work::Left(slot, left));
+                self.work.left(slot, left);
             });
             worked |= out.sent > 0;
             if let Some(error) = out.error {
@@ -92,17 +93,13 @@ impl<A: Applications> Service<A> {
                 let mut out =
                     Answers { applications: &self.applications, number, payload, answers };
                 match lane.segment(time, &segment, &mut out) {
-                    None => {
-                        let _ = self.work.send(Work::Segment(segment, payload.to_vec()));
-                    }
+                    None => self.work.segment(|| Work::Segment(segment, payload.to_vec())),
                     Some((_, Left::NOTHING)) => {}
-                    Some((slot, left)) => {
-                        let _ = self.work.send(Work::Left(slot, left));
-                    }
+                    Some((slot, left)) => self.work.left(slot, left),
                 }
             }
             Ok(Packet::TooBig { tuple, seq, mtu }) => {
-                let _ = self.work.send(Work::TooBig { tuple, seq, mtu });
+                self.work.segment(|| Work::TooBig { tuple, seq, mtu });
             }
             Err(_) => {}
         }

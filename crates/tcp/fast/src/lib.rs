@@ -11,6 +11,7 @@
 //! | [`service`] | the threads, and what they share |
 //! | `lanes`, `slow` | what a lane's thread does, and the slow path's |
 //! | `wires` | which lane serves which wire |
+//! | `work` | what waits for the slow path |
 //! | [`nap`] | how a thread sleeps and is woken |
 //! | [`proportion`] | how many lanes run |
 //! | `sync` | atomics, or loom's |
@@ -25,6 +26,7 @@ mod slow;
 pub mod spin;
 mod sync;
 mod wires;
+mod work;
 
 pub use service::{Applications, Service};
 pub use shared::{Shared, View};

@@ -8,6 +8,7 @@ use crate::nap::Nap;
 pub use crate::slow::SlowOut;
 use crate::spin::Spin;
 use crate::wires::Wires;
+use crate::work::{Queue, Work};
 use crate::{Shared, View};
 use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -17,15 +18,15 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
-use uncopy_tcp_proto::segment::{RingRange, Tuple};
+use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::time::SECOND;
 use uncopy_tcp_proto::wire::Link;
-use uncopy_tcp_proto::{Config, Endpoint, Event, FlowId, Lane, Left, Refusal, Segment, Seq, Time};
+use uncopy_tcp_proto::{Config, Endpoint, Event, FlowId, Lane, Refusal, Time};
 use uncopy_tcp_wire::Wire;
 use uncopy_tcp_wire::steer::Steer;
 
@@ -60,9 +61,9 @@ pub trait Applications: Sync {
     where
         Self: Sized;
 
-    /// The number of the way to a peer.
-    fn route(&self, _peer: Ipv4Addr) -> u16 {
-        0
+    /// The number of the way to a peer. None: there is none, or nobody who may connect sends from there.
+    fn route(&self, _peer: Ipv4Addr) -> Option<u16> {
+        Some(0)
     }
 
     /// The hardware addresses of a way. None: they are not known now. What the slow path sends there waits until [`Service::ask`] says that more may be known; what
@@ -104,19 +105,6 @@ impl Calls for Lane<View<'_>> {
     }
 }
 
-/// What lanes leave to the slow path.
-pub(crate) enum Work {
-    Segment(Segment, Vec<u8>),
-    TooBig {
-        tuple: Tuple,
-        seq: Seq,
-        mtu: u16,
-    },
-    Left(u32, Left),
-    /// Applications have asked, or know more.
-    Turn,
-}
-
 /// Of each lane.
 pub(crate) struct Desk {
     pub nap: Nap,
@@ -140,7 +128,7 @@ pub struct Service<A> {
     pub(crate) stop: AtomicBool,
     pub(crate) quiet: Duration,
     clock: Instant,
-    pub(crate) work: Sender<Work>,
+    pub(crate) work: Queue,
     inlet: Mutex<Option<Receiver<Work>>>,
 }
 
@@ -160,7 +148,7 @@ impl<A: Applications> Service<A> {
                 naps: AtomicU64::new(0),
             })
         });
-        let (work, inlet) = channel();
+        let (work, inlet) = Queue::new(config.flows);
         Ok(Service {
             shared: Shared::new(config, lanes),
             applications,
@@ -211,8 +199,7 @@ impl<A: Applications> Service<A> {
 
     /// Applications have something for the slow path, or know more ways.
     pub fn ask(&self) {
-        // The receiver lives as long as the service runs; before and behind, nobody is to be told.
-        let _ = self.work.send(Work::Turn);
+        self.work.turn();
     }
 
     /// The lane that takes what an application asks of this flow: the one that touched it last.

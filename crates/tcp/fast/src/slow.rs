@@ -1,13 +1,15 @@
 //! The slow path on its thread (TAS, 3.2.2). It sleeps whenever it has nothing to do.
 
 use crate::proportion::{OBSERVED, wanted};
-use crate::service::{Applications, BUDGET, LONGEST, Service, Work};
+use crate::service::{Applications, BUDGET, LONGEST, Service};
+use crate::work::Work;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
+use uncopy_tcp_proto::segment::Flags;
 use uncopy_tcp_proto::wire::{Link, emit, headers_len, relink, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Outgoing, Time};
 
@@ -41,7 +43,13 @@ impl<A: Applications> Service<A> {
             for work in first.into_iter().chain(inlet.try_iter().take(BUDGET)) {
                 match work {
                     Work::Segment(segment, payload) => {
+                        self.work.took_segment();
                         let route = self.applications.route(segment.tuple.peer_ip);
+                        let opens = segment.flags.any(Flags::SYN) && !segment.flags.any(Flags::ACK);
+                        if opens && route.is_none() {
+                            continue;
+                        }
+                        let route = route.unwrap_or(0);
                         let mut own = SlowOut {
                             applications: &self.applications,
                             payload: &payload,
@@ -53,9 +61,14 @@ impl<A: Applications> Service<A> {
                         let SlowOut { frames, told, .. } = own;
                         (out.frames, out.told) = (frames, told);
                     }
-                    Work::TooBig { tuple, seq, mtu } => endpoint.too_big(time, &tuple, seq, mtu),
-                    Work::Left(slot, left) => endpoint.attend(time, slot, left, &mut out),
-                    Work::Turn => {}
+                    Work::TooBig { tuple, seq, mtu } => {
+                        self.work.took_segment();
+                        endpoint.too_big(time, &tuple, seq, mtu);
+                    }
+                    Work::Left(slot) => {
+                        endpoint.attend(time, slot, self.work.take_left(slot), &mut out);
+                    }
+                    Work::Turn => self.work.took_turn(),
                 }
                 endpoint.leave();
             }

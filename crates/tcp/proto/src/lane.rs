@@ -44,6 +44,18 @@ impl Left {
     pub const fn with(self, other: Left) -> Left {
         Left(self.0 | other.0)
     }
+
+    /// As a number, in which several may be put together.
+    #[inline]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// That of such a number.
+    #[inline]
+    pub const fn of(bits: u8) -> Left {
+        Left(bits)
+    }
 }
 
 /// See the [module's documentation](self).

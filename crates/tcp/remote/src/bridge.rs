@@ -6,6 +6,7 @@ use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_proto::FlowId;
 use uncopy_tcp_proto::flow::Place;
@@ -14,6 +15,8 @@ use uncopy_tcp_proto::segment::RingRange;
 const IN: u32 = EPOLLIN as u32;
 const OUT: u32 = EPOLLOUT as u32;
 const ENDS: u32 = (EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32;
+/// Of a stand-in that was not shut down itself: it was reset.
+const DEAD: u32 = (EPOLLHUP | EPOLLERR) as u32;
 
 /// A circular buffer, and how many bytes ever went in and out.
 #[derive(Debug)]
@@ -106,6 +109,7 @@ pub struct Bridge {
     aborted: bool,
     /// What its lane's set was asked for.
     asked: Option<u32>,
+    patience: Duration,
 }
 
 /// A bridge, and whether its lane knows that there is something to do.
@@ -148,12 +152,14 @@ impl Bridge {
             failed: false,
             aborted: false,
             asked: None,
+            patience: Duration::ZERO,
         }
     }
 
-    /// Its stand-in, which is connected, or will be.
-    pub fn stands_in(&mut self, line: Line, connected: bool) {
+    /// Its stand-in, which is connected, or will be. A program that has closed it, and not only sends no more, is found out after so long.
+    pub fn stands_in(&mut self, line: Line, connected: bool, patience: Duration) {
         self.connecting = !connected;
+        self.patience = patience;
         self.line = Some(line);
     }
 
@@ -200,15 +206,19 @@ impl Bridge {
         self.untold = Told::default();
     }
 
-    /// The lane's set says this of the stand-in.
-    pub fn hears(&mut self, says: u32) {
+    /// The lane's set says this of the stand-in. True: nobody listens any more where it was to be connected.
+    pub fn hears(&mut self, says: u32) -> bool {
+        let mut refused = false;
         if self.connecting && says & (OUT | ENDS) != 0 {
             self.connecting = false;
             let failed = self.line.as_ref().map(|line| sockopt::socket_error(line.descriptor()));
+            refused = matches!(failed, Some(Ok(Err(Errno::CONNREFUSED))));
             self.failed |= !matches!(failed, Some(Ok(Ok(()))));
         }
+        self.failed |= self.ended && !self.finished && says & DEAD != 0;
         self.readable |= says & (IN | ENDS) != 0;
         self.stuck &= says & (OUT | ENDS) == 0;
+        refused
     }
 
     /// Moves what can be moved. The protocol is to be told what [`take_untold`](Self::take_untold) says, once the bridge is not locked any more.
@@ -242,7 +252,11 @@ impl Bridge {
                     break;
                 }
                 match line.receive(&mut self.outward.bytes[room]) {
-                    Ok(0) => self.ended = true,
+                    Ok(0) => {
+                        self.ended = true;
+                        // (Refused, the connection stays until its peer ends it.)
+                        let _ = stand_in::asks(line.descriptor(), self.patience);
+                    }
                     Ok(bytes) => {
                         self.outward.came += bytes as u64;
                         self.untold.written += bytes as u32;
@@ -314,7 +328,9 @@ impl Bridge {
             let receives =
                 !self.ended && self.wire == Wire::Open && !self.outward.room().is_empty();
             let events = if receives { IN } else { 0 } | if self.stuck { OUT } else { 0 };
-            Some(events).filter(|events| *events != 0)
+            // (Of a program that sends no more it is to be heard that it has gone.)
+            let stays = self.ended && !self.finished && self.wire == Wire::Open;
+            Some(events).filter(|events| *events != 0 || stays)
         };
         let before = core::mem::replace(&mut self.asked, wanted);
         (before != wanted).then_some(())?;

@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
@@ -34,7 +35,7 @@ const ASK: u32 = 64;
 const EVENTS: usize = 128;
 
 /// What is asked of the slow path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Somebody listens here.
     Listens(SocketAddrV4),
@@ -62,6 +63,8 @@ struct Desk {
 /// See the module.
 pub struct Room {
     bits: u8,
+    /// See [`stand_in::patience`].
+    patience: Duration,
     routes: Arc<Routes>,
     steer: Arc<Steer>,
     /// The connection of each slot.
@@ -105,6 +108,7 @@ impl Room {
         };
         Ok(Self {
             bits,
+            patience: stand_in::patience(),
             routes,
             steer,
             slots: (0..flows).map(|_| Spin::new(None)).collect(),
@@ -119,7 +123,11 @@ impl Room {
 
     /// Asks the slow path. (Then it is to be told: [`uncopy_tcp_fast::Service::ask`].)
     pub(crate) fn ask(&self, ask: Ask) {
-        lock(&self.asks).push(ask);
+        let mut asks = lock(&self.asks);
+        // (Linux may have much news, and programs may listen and end in a loop.)
+        if !asks.contains(&ask) {
+            asks.push(ask);
+        }
     }
 
     /// Connections that it has.
@@ -221,7 +229,7 @@ impl Room {
             Ok((socket, connected)) => {
                 let line = Line::new(socket, Some(&desk.context));
                 let mut bridge = held.lock();
-                bridge.stands_in(line, connected);
+                bridge.stands_in(line, connected, self.patience);
                 lock(&desk.bridges).insert(bridge.key, held.clone());
                 drop(bridge);
                 self.to_lane(held.clone(), None);
@@ -412,16 +420,19 @@ impl Applications for Room {
         let mut ready = [Ready::default(); EVENTS];
         let count = desk.set.look_now(&mut ready, kernel).unwrap_or(0);
         let mut doing = core::mem::take(&mut *lock(&desk.todo));
+        let mut for_slow_path = false;
         for event in &ready[..count] {
             let held = lock(&desk.bridges).get(&event.data).cloned();
             let Some(held) = held else { continue };
-            held.lock().hears(event.events);
+            if held.lock().hears(event.events) {
+                self.ask(Ask::Look);
+                for_slow_path = true;
+            }
             if !held.queued.swap(true, AcqRel) {
                 doing.push(held);
             }
         }
         let worked = !doing.is_empty();
-        let mut for_slow_path = false;
         for held in doing {
             for_slow_path |= self.serve(desk, &held, calls);
         }
@@ -449,8 +460,8 @@ impl Applications for Room {
         !(asks.is_empty() && came.is_empty() && slow.is_empty())
     }
 
-    fn route(&self, peer: Ipv4Addr) -> u16 {
-        self.routes.number(peer).unwrap_or(0)
+    fn route(&self, peer: Ipv4Addr) -> Option<u16> {
+        self.routes.number(peer)
     }
 
     fn link(&self, route: u16) -> Option<Link> {

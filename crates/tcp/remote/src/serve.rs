@@ -106,7 +106,7 @@ impl Remote {
         let (steer, wires) = step(&format!("the device {device} by AF_XDP"), opened)?;
         let steer = Arc::new(steer);
         step(
-            "making accepted sockets take their peer's mark (net.ipv4.tcp_fwmark_accept)",
+            "making accepted sockets, and refusals, take their peer's mark (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",
             stand_in::accept_marks(),
         )?;
         step(
@@ -159,15 +159,18 @@ impl Remote {
             let keeper = std::thread::Builder::new().name("uncopy-routes".into());
             let (told, stop) = (&service, &stop);
             let kept = keeper.spawn_scoped(scope, move || {
-                routes.keep(std::os::fd::AsFd::as_fd(stop), || {
+                let kept = routes.keep(std::os::fd::AsFd::as_fd(stop), || {
                     told.applications().ask(Ask::Addresses);
                     told.ask();
-                })
+                });
+                // (Who does not hear where its peers are cannot go on.)
+                told.stop();
+                kept
             })?;
             let result = service.run(wires);
             let _ = rustix::io::write(stop, &1u64.to_ne_bytes());
-            let _ = kept.join();
-            result
+            let kept = kept.join().expect("it does not panic");
+            result.and(kept)
         })
     }
 }

@@ -15,16 +15,19 @@ use uncopy_tcp_service::ends::STAND_IN;
 /// The table of routes that brings marked packets back.
 pub const TABLE: u32 = STAND_IN;
 
-/// Makes accepted sockets take their peer's mark, in this network namespace. It was so before: nothing is written.
+/// Makes accepted sockets take their peer's mark, in this network namespace, and Linux' answers where there is no socket (any more): else a refusal, or a reset, would
+/// go to the host whose name the stand-in has. Where it was so before, nothing is written.
 ///
 /// # Errors
 /// No right.
 pub fn accept_marks() -> io::Result<()> {
-    let file = "/proc/sys/net/ipv4/tcp_fwmark_accept";
-    if std::fs::read_to_string(file)?.trim() == "1" {
-        return Ok(());
+    for file in ["tcp_fwmark_accept", "fwmark_reflect"] {
+        let file = format!("/proc/sys/net/ipv4/{file}");
+        if std::fs::read_to_string(&file)?.trim() != "1" {
+            std::fs::write(&file, "1")?;
+        }
     }
-    std::fs::write(file, "1")
+    Ok(())
 }
 
 fn set(socket: &OwnedFd, level: i32, option: i32, value: u32) -> Result<(), Errno> {
@@ -82,6 +85,25 @@ fn to_loopback(socket: &OwnedFd) -> Result<(), Errno> {
         )
     };
     if failed == 0 { Ok(()) } else { Err(Errno::PERM) }
+}
+
+/// How long Linux keeps a connection that a program has closed and its peer has not (`net.ipv4.tcp_fin_timeout`).
+pub fn patience() -> Duration {
+    let seconds = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fin_timeout").ok();
+    let seconds = seconds.and_then(|text| text.trim().parse().ok()).unwrap_or(60u64);
+    Duration::from_secs(seconds.max(1))
+}
+
+/// The program sends no more. Whether it has closed its socket, and will read no more either, Linux does not say; but once Linux has forgotten a closed one, whoever
+/// asks is reset. So it is asked, each time after so long.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn asks(socket: impl std::os::fd::AsFd, patience: Duration) -> Result<(), Errno> {
+    let socket = socket.as_fd();
+    sockopt::set_tcp_keepidle(socket, patience)?;
+    sockopt::set_tcp_keepintvl(socket, patience)?;
+    sockopt::set_socket_keepalive(socket, true)
 }
 
 /// Its end is a reset (also when this process dies), or an orderly one.

@@ -9,14 +9,24 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// Numbers have 16 bits. 0 is nobody's.
 const NUMBERS: usize = 1 << 16;
 
-/// Of a word: the hardware address, whether it is known, whether something was sent there since it was last looked.
+/// Of a word: the hardware address, whether it is known, whether something was sent there since it was last looked, whether it ever was known.
 const KNOWN: u64 = 1 << 48;
 const USED: u64 = 1 << 49;
+const EVER: u64 = 1 << 50;
 
 /// See the module.
 pub struct Hops {
     words: Box<[AtomicU64]>,
-    numbers: Mutex<HashMap<NextHop, u16>>,
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    of: HashMap<NextHop, u16>,
+    /// Numbers up to this one were given.
+    last: u16,
+    /// Of these, those that are nobody's any more.
+    free: Vec<u16>,
 }
 
 impl Default for Hops {
@@ -32,7 +42,7 @@ impl std::fmt::Debug for Hops {
 }
 
 fn word(at: Hardware) -> u64 {
-    at.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)) | KNOWN
+    at.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)) | KNOWN | EVER
 }
 
 impl Hops {
@@ -41,18 +51,35 @@ impl Hops {
         Self { words: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(), numbers: Mutex::default() }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<NextHop, u16>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The number of a next hop, and whether it is a new one. None: all numbers are taken.
+    /// The number of a next hop, and whether it is a new one. None: all numbers are taken. (Where they are, those go that were never found, and to which nothing
+    /// was sent since [`used`](Self::used) was asked last: whoever makes up addresses leaves many, and no connection has one of them.)
     pub fn number(&self, hop: NextHop) -> Option<(u16, bool)> {
         let mut numbers = self.lock();
-        if let Some(number) = numbers.get(&hop) {
+        if let Some(number) = numbers.of.get(&hop) {
             return Some((*number, false));
         }
-        let number = u16::try_from(numbers.len() + 1).ok()?;
-        numbers.insert(hop, number);
+        if numbers.free.is_empty() && numbers.last == u16::MAX {
+            let Numbers { of, free, .. } = &mut *numbers;
+            of.retain(|_, number| {
+                let keeps = self.words[usize::from(*number)].load(Relaxed) & (EVER | USED) != 0;
+                if !keeps {
+                    free.push(*number);
+                }
+                keeps
+            });
+        }
+        let number = match numbers.free.pop() {
+            Some(number) => number,
+            None => {
+                numbers.last = numbers.last.checked_add(1)?;
+                numbers.last
+            }
+        };
+        numbers.of.insert(hop, number);
         Some((number, true))
     }
 
@@ -70,25 +97,36 @@ impl Hops {
 
     /// A next hop is there, or nobody knows where.
     pub fn set(&self, hop: NextHop, at: Option<Hardware>) {
-        if let Some(number) = self.lock().get(&hop) {
+        if let Some(number) = self.lock().of.get(&hop) {
             let own = &self.words[usize::from(*number)];
-            let used = own.load(Relaxed) & USED;
-            own.store(at.map_or(0, word) | used, Release);
+            let kept = own.load(Relaxed) & (USED | EVER);
+            own.store(at.map_or(0, word) | kept, Release);
         }
     }
 
     /// All that have numbers, and their hardware addresses as `at` says.
     pub fn refresh(&self, at: impl Fn(NextHop) -> Option<Hardware>) {
-        let all: Vec<NextHop> = self.lock().keys().copied().collect();
+        let all: Vec<NextHop> = self.lock().of.keys().copied().collect();
         all.into_iter().for_each(|hop| self.set(hop, at(hop)));
     }
 
     /// Those that were used since this was called last.
     pub fn used(&self) -> Vec<NextHop> {
+        self.used_of(|_| true)
+    }
+
+    /// Likewise those among them of which it is not known where they are, but was.
+    pub fn missed(&self) -> Vec<NextHop> {
+        self.used_of(|word| word & (KNOWN | EVER) == EVER)
+    }
+
+    fn used_of(&self, these: impl Fn(u64) -> bool) -> Vec<NextHop> {
         let numbers = self.lock();
-        let used =
-            |number: &u16| self.words[usize::from(*number)].fetch_and(!USED, Relaxed) & USED != 0;
-        numbers.iter().filter(|(_, number)| used(number)).map(|(hop, _)| *hop).collect()
+        let used = |number: &u16| {
+            let word = &self.words[usize::from(*number)];
+            these(word.load(Relaxed)) && word.fetch_and(!USED, Relaxed) & USED != 0
+        };
+        numbers.of.iter().filter(|(_, number)| used(number)).map(|(hop, _)| *hop).collect()
     }
 }
 
@@ -130,10 +168,37 @@ mod tests {
     }
 
     #[test]
-    fn when_all_numbers_are_taken_there_is_none() {
+    fn a_hop_that_was_known_and_is_used_is_missed_until_it_was_asked_for() {
+        let hops = Hops::new();
+        let numbers = [1, 2, 3].map(|last| hops.number(hop(last)).unwrap().0);
+        hops.set(hop(1), Some([9; 6]));
+        hops.set(hop(2), Some([9; 6]));
+        hops.set(hop(1), None);
+        assert_eq!(hops.missed(), []);
+        for number in numbers {
+            hops.find(number);
+        }
+        assert_eq!(hops.missed(), [hop(1)]);
+        assert_eq!(hops.missed(), []);
+    }
+
+    #[test]
+    fn when_all_numbers_are_taken_those_go_that_were_never_found_and_are_not_used() {
         let hops = Hops::new();
         let all = |i: u32| NextHop { device: 1, neighbour: i.into() };
-        let given = (0..70_000).filter(|i| hops.number(all(*i)).is_some()).count();
-        assert_eq!(given, NUMBERS - 1);
+        let numbers: Vec<u16> = (0..70_000)
+            .filter_map(|i| Some(hops.number(all(i))?.0).inspect(|n| _ = hops.find(*n)))
+            .collect();
+        assert_eq!(numbers.len(), NUMBERS - 1, "all are used");
+        hops.set(all(7), Some([7; 6]));
+        hops.used();
+        hops.find(numbers[9]);
+        let (new, is_new) = hops.number(all(80_000)).unwrap();
+        assert!(is_new && new != numbers[7] && new != numbers[9]);
+        assert_eq!(hops.find(new), None);
+        assert_eq!(hops.number(all(7)), Some((numbers[7], false)));
+        assert_eq!(hops.find(numbers[7]), Some([7; 6]));
+        assert_eq!(hops.number(all(9)), Some((numbers[9], false)));
+        assert!((81_000..140_000).all(|i| hops.number(all(i)).is_some()));
     }
 }

@@ -140,11 +140,6 @@ impl Table {
         }
     }
 
-    /// Forgets all, because it is told anew.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// A device.
     pub fn device(&self, device: u32) -> Option<Device> {
         self.devices.get(&device).copied()
@@ -155,6 +150,15 @@ impl Table {
         self.addresses
             .range((device, Ipv4Addr::UNSPECIFIED)..=(device, Ipv4Addr::BROADCAST))
             .map(|(_, address)| *address)
+    }
+
+    /// Nobody but this host sends from there, as Linux has it (RFC 1122, 3.2.1.3; its "martian" sources): its own addresses, and those that are no host's.
+    pub fn is_nobody_else(&self, peer: Ipv4Addr) -> bool {
+        peer.is_loopback()
+            || peer.is_multicast()
+            || peer.is_broadcast()
+            || peer.octets()[0] == 0
+            || self.addresses.iter().any(|(_, own)| *own == peer)
     }
 
     /// The way to a peer: of the routes to it the one that names most of its address, of these the one of the lowest metric.
@@ -240,6 +244,19 @@ mod tests {
         table.apply(&route([0; 4], 0, 0, Some([10, 0, 0, 2])));
         table.apply(&gone(old));
         assert_eq!(table.way([8, 8, 8, 8].into()), hop([10, 0, 0, 2]));
+    }
+
+    #[test]
+    fn who_claims_to_be_this_host_or_nobodys_address_is_nobody_else() {
+        let mut table = Table::default();
+        let own = Ipv4Addr::new(10, 0, 0, 1);
+        table.apply(&Change::Own { device: 3, address: own, there: true });
+        for claimed in [own.octets(), [127, 0, 0, 1], [224, 0, 0, 1], [255; 4], [0, 0, 0, 1]] {
+            assert!(table.is_nobody_else(claimed.into()), "{claimed:?}");
+        }
+        assert!(!table.is_nobody_else([10, 0, 0, 2].into()));
+        table.apply(&Change::Own { device: 3, address: own, there: false });
+        assert!(!table.is_nobody_else(own));
     }
 
     #[test]

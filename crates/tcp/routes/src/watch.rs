@@ -17,6 +17,11 @@ use std::time::{Duration, Instant};
 /// Linux is told so often of the neighbours that are in use: it does not see our frames, and would find out late that one has moved.
 const IN_USE: Duration = Duration::from_secs(15);
 
+/// A neighbour that is in use and was lost is looked for so soon after news, in which it may come back by itself,
+const SOON: Duration = Duration::from_millis(100);
+/// and again and again after so long, as long as something is sent there.
+const LOST: Duration = Duration::from_secs(1);
+
 /// What is known of the ways of one device. Any thread may ask; [`Routes::keep`] is for one of its own.
 #[derive(Debug)]
 pub struct Routes {
@@ -27,8 +32,8 @@ pub struct Routes {
     hops: Hops,
     /// Requests; nobody waits for their answers.
     asks: Kernel,
-    /// Where changes are heard.
-    news: Mutex<Option<Kernel>>,
+    /// Where changes are heard, and where all is asked for.
+    news: Mutex<Option<(Kernel, Kernel)>>,
 }
 
 impl Routes {
@@ -38,9 +43,10 @@ impl Routes {
     /// No descriptor is left; the kernel refuses.
     pub fn of(device: u32) -> io::Result<Self> {
         // It hears before it asks, so that nothing is missed between.
-        let mut news = Kernel::open(true)?;
+        let news = Kernel::open(true)?;
+        let mut dumps = Kernel::open(false)?;
         let mut table = Table::default();
-        read_all(&mut news, &mut table)?;
+        read_all(&mut dumps, &mut table)?;
         let own = AtomicU64::new(own_word(&table, device));
         Ok(Self {
             device,
@@ -48,7 +54,7 @@ impl Routes {
             table: Mutex::new(table),
             hops: Hops::new(),
             asks: Kernel::open(false)?,
-            news: Mutex::new(Some(news)),
+            news: Mutex::new(Some((news, dumps))),
         })
     }
 
@@ -73,10 +79,14 @@ impl Routes {
         self.table().addresses(self.device).collect()
     }
 
-    /// The number of the next hop to a peer by this device; none: Linux would not send there by it. Linux looks for one that it does not know.
+    /// The number of the next hop to a peer by this device; none: Linux would not send there by it, or takes nothing that comes from there. Linux looks for one that
+    /// it does not know.
     pub fn number(&self, peer: Ipv4Addr) -> Option<u16> {
         let table = self.table();
         let hop = table.way(peer).filter(|hop| hop.device == self.device)?;
+        if table.is_nobody_else(peer) {
+            return None;
+        }
         let (number, new) = self.hops.number(hop)?;
         let at = table.neighbour(hop);
         if new {
@@ -105,20 +115,29 @@ impl Routes {
     /// Hears Linux until `stop` can be read, and calls `changed` after each change.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket's; the device is gone.
     ///
     /// # Panics
     /// It is called twice.
     pub fn keep(&self, stop: BorrowedFd<'_>, mut changed: impl FnMut()) -> io::Result<()> {
         let news = self.news.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut news = news.expect("one thread keeps it");
+        let (mut news, mut dumps) = news.expect("one thread keeps it");
         let mut told = Instant::now();
+        // After news, neighbours may be lost that are in use.
+        let mut looks = None;
         loop {
-            if told.elapsed() >= IN_USE {
-                told = Instant::now();
+            let now = Instant::now();
+            if now - told >= IN_USE {
+                told = now;
                 self.hops.used().into_iter().for_each(|hop| self.look_for(hop));
             }
-            let wait = IN_USE.saturating_sub(told.elapsed());
+            if looks.is_some_and(|at| at <= now) {
+                let missed = self.hops.missed();
+                looks = (!missed.is_empty()).then(|| now + LOST);
+                missed.into_iter().for_each(|hop| self.look_for(hop));
+            }
+            let next = looks.into_iter().chain([told + IN_USE]).min();
+            let wait = next.map_or(IN_USE, |next| next.saturating_duration_since(now));
             let wait =
                 Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
             let mut fds = [
@@ -137,7 +156,7 @@ impl Routes {
                 Ok(Some(said)) => self.hear(&said),
                 Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
                     let mut table = Table::default();
-                    read_all(&mut news, &mut table)?;
+                    read_all(&mut dumps, &mut table)?;
                     self.hops.refresh(|hop| table.neighbour(hop));
                     *self.table() = table;
                 }
@@ -145,6 +164,10 @@ impl Routes {
             }
             let own = own_word(&self.table(), self.device);
             self.own.store(own, Relaxed);
+            if self.table().device(self.device).is_none() {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "the device is gone"));
+            }
+            looks.get_or_insert(Instant::now() + SOON);
             changed();
         }
     }
@@ -165,20 +188,11 @@ fn own_word(table: &Table, device: u32) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
-fn read_all(kernel: &mut Kernel, table: &mut Table) -> io::Result<()> {
-    // News overtake none: what comes between is newer than what is dumped, or the same.
-    loop {
-        table.clear();
-        let mut all = Ok(());
-        for what in [All::Devices, All::Addresses, All::Routes, All::Neighbours] {
-            all = all.and_then(|()| {
-                kernel.all(what, |said| said.changes.iter().for_each(|change| table.apply(change)))
-            });
-        }
-        match all {
-            // More news than room, again.
-            Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {}
-            other => return other,
-        }
+/// By a socket that hears no news: where they overran it, the rest of a dump would be in the way of the next question. What changes meanwhile comes as news, and is
+/// taken behind this: the last of it is how things are.
+fn read_all(dumps: &mut Kernel, table: &mut Table) -> io::Result<()> {
+    for what in [All::Devices, All::Addresses, All::Routes, All::Neighbours] {
+        dumps.all(what, |said| said.changes.iter().for_each(|change| table.apply(change)))?;
     }
+    Ok(())
 }

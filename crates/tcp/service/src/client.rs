@@ -74,6 +74,12 @@ impl Client {
         protocol::send(self.socket.as_fd(), message, &[door])
     }
 
+    /// A region's memory did not come with the slot that was given.
+    pub fn misses(&self, region: u64, side: u64, slot: u64, generation: u64) -> Result<(), Errno> {
+        let message = Message::Missing { region, slot, side, generation };
+        protocol::send(self.socket.as_fd(), message, &[])
+    }
+
     /// Has a socket relayed to what stands in for it: `bytes` of `first` come before what the socket still brings.
     pub fn relay(
         &self,

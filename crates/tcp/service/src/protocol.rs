@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -150,6 +150,17 @@ pub enum Message {
         /// As in `Matched`.
         generation: u64,
     },
+    /// Program: the region's memory did not come with `Matched`, because no descriptor was left; it has not attached. The next time it may have room.
+    Missing {
+        /// As in `Matched`.
+        region: u64,
+        /// As in `Matched`.
+        slot: u64,
+        /// As in `Matched`.
+        side: u64,
+        /// As in `Matched`.
+        generation: u64,
+    },
     /// Service: it stays Linux's.
     Stays {
         /// As in `Show`.
@@ -196,6 +207,9 @@ impl Message {
                 [10, region, slot, side, generation, 0]
             }
             Self::Listen => [11, 0, 0, 0, 0, 0],
+            Self::Missing { region, slot, side, generation } => {
+                [12, region, slot, side, generation, 0]
+            }
         }
     }
 
@@ -213,6 +227,7 @@ impl Message {
             9 => Self::Relay { bytes: a },
             10 => Self::Door { region: a, slot: b, side: c, generation: d },
             11 => Self::Listen,
+            12 => Self::Missing { region: a, slot: b, side: c, generation: d },
             _ => return None,
         })
     }
@@ -288,6 +303,7 @@ mod tests {
             Message::Told { words: 99 },
             Message::Relay { bytes: 5 },
             Message::Listen,
+            Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));

@@ -58,6 +58,11 @@ impl Regions {
     }
 }
 
+/// Where in a header a side says that it has closed the slot.
+const fn closed_at(side: usize) -> usize {
+    HEADER - 128 + side * 64 + 4
+}
+
 impl Held {
     /// Gives back what both sides have closed.
     fn scan(&mut self) {
@@ -76,9 +81,8 @@ impl Held {
 
     /// Both sides have closed it, or are gone, as they say in its header.
     pub fn is_closed(&self, slot: usize, header: &[u8; HEADER]) -> bool {
-        let ends = &header[HEADER - 128..];
         (0..2).all(|side| {
-            let word = &ends[side * 64 + 4..side * 64 + 8];
+            let word = &header[closed_at(side)..closed_at(side) + 4];
             !self.alive[side] || word == self.slots[slot].to_ne_bytes()
         })
     }
@@ -95,6 +99,15 @@ impl Held {
                     rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
                 let _ = rustix::fs::fallocate(&self.memory, flags, from, to - from);
             }
+        }
+    }
+
+    /// A side has not got the memory: it comes again with its next connection. The slot was this one's, and is closed there.
+    pub fn is_missed(&mut self, side: usize, slot: usize, generation: u32) {
+        self.sent[side] = false;
+        if self.slots.get(slot).is_some_and(|own| *own == generation && generation != 0) {
+            let at = slot_at(slot) + header_at() + closed_at(side);
+            let _ = rustix::io::pwrite(&self.memory, &generation.to_ne_bytes(), at as u64);
         }
     }
 
@@ -190,6 +203,11 @@ impl Regions {
         self.held.retain(|held| held.alive[0] && held.alive[1]);
     }
 
+    /// The region of this number, of which `program` is this side.
+    pub fn of_side(&mut self, program: u64, region: u64, side: usize) -> Option<&mut Held> {
+        self.held.iter_mut().find(|held| held.id == region && held.programs[side] == program)
+    }
+
     /// The program on the other side of a region, of which `program` is this side.
     pub fn other_side(&self, program: u64, region: u64, side: usize) -> Option<u64> {
         let of = |held: &&Held| held.id == region && held.programs[side] == program;
@@ -216,7 +234,7 @@ mod tests {
     use super::*;
 
     fn close(held: &Held, slot: usize, side: usize, generation: u32) {
-        let at = (slot_at(slot) + header_at() + HEADER - 128 + side * 64 + 4) as u64;
+        let at = (slot_at(slot) + header_at() + closed_at(side)) as u64;
         rustix::io::pwrite(&held.memory, &generation.to_ne_bytes(), at).unwrap();
     }
 

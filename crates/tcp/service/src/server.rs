@@ -301,6 +301,12 @@ impl Service {
                     other.tell(message, &[fds[0].as_fd()]);
                 }
             }
+            Ok((Message::Missing { region, slot, side, generation }, _)) => {
+                let side = usize::from(side != 0);
+                if let Some(held) = self.regions.of_side(id, region, side) {
+                    held.is_missed(side, slot as usize, generation as u32);
+                }
+            }
             Ok((Message::Relay { bytes }, fds)) if program.mailbox.is_some() => {
                 if let Ok(fds) = fds.try_into()
                     && Arc::strong_count(&self.relays) <= relay::MOST

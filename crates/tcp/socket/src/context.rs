@@ -391,6 +391,8 @@ impl Context {
                 Message::Matched { token, region, slot, side, generation } => {
                     let flow = lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade());
                     let Some(mapped) = self.mapped(region, side, fds) else {
+                        // (Else each connection with that program would stay Linux's, also once there is room again.)
+                        let _ = client.misses(region, side, slot, generation);
                         flow.into_iter().for_each(|flow| flow.stays(Reason::NoMemory));
                         continue;
                     };

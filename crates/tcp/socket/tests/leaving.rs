@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{End, program_that, service, shared, wait_until};
+use common::{End, at_rings, program_that, service, wait_until};
 use rustix::event::PollFlags;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -19,17 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 fn both(service: &str) -> (Arc<Context>, Arc<Context>) {
     (program_that(service, Waiting::Sleep), program_that(service, Waiting::Sleep))
-}
-
-/// At the ring, both ways.
-fn at_rings(x: &Arc<Context>, y: &Arc<Context>) -> (End, End) {
-    let (a, b) = shared(x, y);
-    for (from, to) in [(&a, &b), (&b, &a)] {
-        from.send(b"ring").unwrap();
-        assert_eq!(to.receive(&mut [0; 4]), Ok(4));
-        assert_eq!(from.flow.counts.sent_by_ring.load(Relaxed), 4);
-    }
-    (a, b)
 }
 
 /// As another program does it: by the socket alone.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{End, connection, end, program_that, service, shared, wait_until};
+use common::{End, at_rings, connection, end, program_that, service, shared, wait_until};
 use rustix::event::epoll;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -38,10 +38,8 @@ fn who_is_interrupted_leaves_others_their_wake_up() {
     let of = || program_that(&service.name, Waiting::Sleep);
     let (x, y) = {
         let (client, server) = (of(), of());
-        shared(&client, &server)
+        at_rings(&client, &server)
     };
-    x.send(b"1").unwrap();
-    assert_eq!(y.receive(&mut [0]), Ok(1));
     let ids: Vec<AtomicU64> = (0..=2 * DOORS).map(|_| AtomicU64::new(0)).collect();
     let interrupt = |id: &AtomicU64| {
         // SAFETY: it has not been joined.

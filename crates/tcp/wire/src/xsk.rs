@@ -158,7 +158,10 @@ impl Xsk {
         let e = io::Error::last_os_error();
         match e.raw_os_error() {
             _ if result == 0 => Ok(()),
-            Some(libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ENOBUFS) => Ok(()),
+            // (A device that is down may come up again.)
+            Some(libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ENOBUFS | libc::ENETDOWN) => {
+                Ok(())
+            }
             _ => Err(e),
         }
     }
@@ -217,8 +220,8 @@ impl Xsk {
                     // Those that it has sent make room for others.
                     self.rings.completion_ring.dequeue(&mut self.umem, LEAVING as usize);
                 }
-                // The device has no room: the frames stay for the next flush.
-                Some(libc::EBUSY | libc::ENOBUFS) => return Ok(()),
+                // The device has no room, or is down, and may come up again: the frames stay for the next flush.
+                Some(libc::EBUSY | libc::ENOBUFS | libc::ENETDOWN) => return Ok(()),
                 _ => return Err(e),
             }
         }

@@ -43,7 +43,8 @@ impl Set {
     pub fn look_now(&self, events: &mut [Event], kernel: bool) -> Result<usize, Errno> {
         let count = if self.has_connections() { self.rings(events) } else { 0 };
         if kernel && count < events.len() {
-            return self.ask_kernel(events, count, Some(Duration::ZERO), None);
+            let asked = self.ask_kernel(events, count, Some(Duration::ZERO), None);
+            return if count > 0 { Ok(asked.unwrap_or(count)) } else { asked };
         }
         Ok(count)
     }

@@ -60,7 +60,9 @@ impl Set {
                 // (A nested set's door has to be found shut afterwards.)
                 let asks = calls.is_multiple_of(KERNEL) || self.is_nested();
                 if asks && count < events.len() {
-                    return self.ask_kernel(events, count, Some(Duration::ZERO), mask);
+                    // (Where it refuses, what the rings have said is not lost: the next call hears the refusal.)
+                    let asked = self.ask_kernel(events, count, Some(Duration::ZERO), mask);
+                    return Ok(asked.unwrap_or(count));
                 }
                 return Ok(count);
             }

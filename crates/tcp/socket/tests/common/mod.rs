@@ -117,6 +117,17 @@ pub fn shared(a: &Arc<Context>, b: &Arc<Context>) -> (End, End) {
     (x, y)
 }
 
+/// Both at their rings, both ways.
+pub fn at_rings(a: &Arc<Context>, b: &Arc<Context>) -> (End, End) {
+    let (x, y) = shared(a, b);
+    for (from, to) in [(&x, &y), (&y, &x)] {
+        from.send(b"ring").unwrap();
+        assert_eq!(to.receive(&mut [0; 4]), Ok(4));
+        assert_eq!(from.flow.counts.sent_by_ring.load(Ordering::Relaxed), 4);
+    }
+    (x, y)
+}
+
 /// The program has looked for bytes: so the other side may offer its ring.
 pub fn looks(end: &End) {
     let _ = end.receive_with(&mut [0], libc::MSG_DONTWAIT | libc::MSG_PEEK);

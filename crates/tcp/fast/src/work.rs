@@ -1,0 +1,135 @@
+//! What lanes leave to the slow path, and applications ask of it. Whoever floods a host with segments makes that path late, and takes no memory: of segments so many
+//! wait at most, and those beyond are lost, as on any wire; that something is left of a flow, or that applications have asked, waits once.
+
+use core::sync::atomic::Ordering::AcqRel;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use uncopy_tcp_proto::segment::Tuple;
+use uncopy_tcp_proto::{Left, Segment, Seq};
+
+/// Segments that may wait, where there are few flows. Else it is one of each, as in a wire's ring: all may connect at once.
+const SEGMENTS: usize = 2048;
+
+/// What is to be done.
+pub(crate) enum Work {
+    Segment(Segment, Vec<u8>),
+    TooBig {
+        tuple: Tuple,
+        seq: Seq,
+        mtu: u16,
+    },
+    /// Of this slot's flow something is left: [`Queue::take_left`].
+    Left(u32),
+    /// Applications have asked, or know more.
+    Turn,
+}
+
+/// See the module.
+pub(crate) struct Queue {
+    to: Sender<Work>,
+    segments: AtomicUsize,
+    most: usize,
+    left: Box<[AtomicU8]>,
+    asked: AtomicBool,
+}
+
+impl Queue {
+    /// For so many flows; and where the slow path takes from.
+    pub fn new(flows: usize) -> (Self, Receiver<Work>) {
+        let (to, from) = channel();
+        let queue = Self {
+            to,
+            segments: AtomicUsize::new(0),
+            most: flows.max(SEGMENTS),
+            left: (0..flows).map(|_| AtomicU8::new(0)).collect(),
+            asked: AtomicBool::new(false),
+        };
+        (queue, from)
+    }
+
+    // (The receiver lives as long as the service runs; before and behind, nobody is to be told.)
+
+    /// A segment, or what a router says of one. Lost, where too many wait.
+    pub fn segment(&self, work: impl FnOnce() -> Work) {
+        if self.segments.fetch_add(1, AcqRel) >= self.most {
+            self.took_segment();
+            return;
+        }
+        let _ = self.to.send(work());
+    }
+
+    /// The slow path has taken one.
+    pub fn took_segment(&self) {
+        self.segments.fetch_sub(1, AcqRel);
+    }
+
+    /// This is left of a flow.
+    pub fn left(&self, slot: u32, left: Left) {
+        if self.left[slot as usize].fetch_or(left.bits(), AcqRel) == 0 {
+            let _ = self.to.send(Work::Left(slot));
+        }
+    }
+
+    /// What is left of it, all in all.
+    pub fn take_left(&self, slot: u32) -> Left {
+        Left::of(self.left[slot as usize].swap(0, AcqRel))
+    }
+
+    /// Applications have published what they ask.
+    pub fn turn(&self) {
+        if !self.asked.swap(true, AcqRel) {
+            let _ = self.to.send(Work::Turn);
+        }
+    }
+
+    /// The slow path looks at that after this.
+    pub fn took_turn(&self) {
+        self.asked.swap(false, AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn segment() -> Work {
+        let ip = Ipv4Addr::LOCALHOST;
+        let tuple = Tuple { local_ip: ip, local_port: 1, peer_ip: ip, peer_port: 2 };
+        Work::TooBig { tuple, seq: Seq(0), mtu: 1500 }
+    }
+
+    #[test]
+    fn of_a_flood_of_segments_so_many_wait_and_those_after_it_have_room_again() {
+        let (queue, from) = Queue::new(3000);
+        (0..100_000).for_each(|_| queue.segment(segment));
+        assert_eq!(from.try_iter().inspect(|_| queue.took_segment()).count(), 3000);
+        queue.segment(segment);
+        assert_eq!(from.try_iter().count(), 1);
+    }
+
+    #[test]
+    fn what_is_left_of_a_flow_again_and_again_waits_once_with_all_that_it_is() {
+        let (queue, from) = Queue::new(2);
+        for _ in 0..1000 {
+            queue.left(1, Left::LATE);
+            queue.left(1, Left::FINS);
+        }
+        let works: Vec<Work> = from.try_iter().collect();
+        assert!(matches!(works[..], [Work::Left(1)]));
+        assert_eq!(queue.take_left(1), Left::LATE.with(Left::FINS));
+        queue.left(1, Left::WATCH);
+        assert!(matches!(from.try_recv(), Ok(Work::Left(1))));
+        assert_eq!(queue.take_left(1), Left::WATCH);
+    }
+
+    #[test]
+    fn applications_that_ask_before_they_were_looked_at_wait_once() {
+        let (queue, from) = Queue::new(1);
+        (0..10).for_each(|_| queue.turn());
+        assert_eq!(from.try_iter().count(), 1);
+        queue.took_turn();
+        queue.turn();
+        assert_eq!(from.try_iter().count(), 1);
+    }
+}
