@@ -72,6 +72,8 @@ fn command() -> Command {
         .subcommand(bench::short::client::command())
         .subcommand(bench::kv::server::command())
         .subcommand(bench::kv::client::command())
+        .subcommand(bench::proportional::server::command())
+        .subcommand(bench::proportional::client::command())
         .subcommand(bench::memcpy::loop_command())
         .subcommand(bench::sender::command())
         .subcommand(bench::file::copier::command())
@@ -124,6 +126,8 @@ fn main() -> ExitCode {
         bench::short::client::NAME => bench::short::client::main(matches),
         bench::kv::server::NAME => bench::kv::server::main(matches),
         bench::kv::client::NAME => bench::kv::client::main(matches),
+        bench::proportional::server::NAME => bench::proportional::server::main(matches),
+        bench::proportional::client::NAME => bench::proportional::client::main(matches),
         bench::rpc::client::NAME => bench::rpc::client::main(matches),
         bench::sender::NAME => bench::sender::main(matches),
         bench::file::copier::NAME => bench::file::copier::main(matches),

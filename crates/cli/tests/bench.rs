@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{stderr, stdout, uncopy};
+use support::{leave_out, stderr, stdout, uncopy};
 
 fn json(words: &[&str]) -> Value {
     let output = uncopy().args(words).output().unwrap();
@@ -360,4 +360,43 @@ fn the_readmes_numbers_are_those_of_docs_numbers() {
     assert_eq!(read(readme), read(root.join("README.md")), "{how}");
     let page = directory.path().join("README.md");
     assert_eq!(read(page), read(root.join("docs/numbers/README.md")), "{how}");
+}
+
+/// Why devices and network namespaces cannot be made here.
+fn no_network() -> Option<&'static str> {
+    let ip = std::process::Command::new("ip").args(["netns", "list"]).output();
+    match () {
+        () if !nix::unistd::geteuid().is_root() => Some("network namespaces are root's"),
+        () if ip.is_err() => Some("no 'ip' (iproute2)"),
+        () => None,
+    }
+}
+
+#[test]
+fn clients_come_and_go_and_each_answer_is_compared() {
+    if let Some(why) = no_network() {
+        return leave_out(why);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let words = ["bench", "proportional", "--json", "--out", out, "--clients", "2"];
+    let load = ["--connections", "3", "--rate", "500", "--work", "1000", "--lanes", "2"];
+    let results = json(&[&words[..], &load, &["--step", "0.4", "--interval", "0.2"]].concat());
+    assert_eq!(results["bench"], "proportional");
+    let rows = results["rows"].as_array().unwrap();
+    for side in ["linux", "uncopy"] {
+        let of: Vec<&Value> = rows.iter().filter(|row| row["side"] == side).collect();
+        let clients: Vec<_> = of.iter().map(|row| row["clients"].as_u64().unwrap()).collect();
+        assert_eq!(clients, [0, 0, 1, 1, 2, 2, 1, 1, 0, 0]);
+        let sum = |name: &str| of.iter().map(|row| row[name].as_u64().unwrap()).sum::<u64>();
+        // 500 a second of one client for 1.2 s, and of another for 0.4 s; on a machine that is busy some may not be sent in time.
+        assert!((100..=850).contains(&sum("verified")), "{side}: {}", sum("verified"));
+        // Whoever has come has been answered, and at the end nothing is left.
+        assert!(of[3]["p50_us"].as_f64().unwrap() > 0.0, "{side}");
+        assert_eq!(of[9]["waiting"], 0, "{side}");
+        assert!(of.iter().all(|row| row["lanes"].is_u64() == (side == "uncopy")), "{side}");
+    }
+    for picture in ["cores", "rate", "latency"] {
+        assert!(directory.path().join(format!("proportional-{picture}.svg")).exists());
+    }
 }

@@ -10,7 +10,8 @@
 //! | `echo_rows`, `echo_table`, `echo_chart` | from single windows to medians; what people read |
 //! | `rpc/` | small requests between two programs of this host |
 //! | `short/`, `kv/`, `events/` | connections that end soon; a key-value store; what these share |
-//! | `link/` | many flows over one link that loses, and from several hosts to one |
+//! | `link/` | many flows over one link that loses, from several hosts to one, and between Linux and uncopy |
+//! | `proportional/` | cores in use while clients come and go |
 //! | `figures` | the paper's figures, as rows of the echo server |
 //! | `views`, `views_books`, `views_loop` | elided copies among many live views |
 //! | `send`, `send_plan`, `sender`, `sender_ways`, `receiver` | what sending costs |
@@ -43,6 +44,7 @@ mod own_process;
 mod pace;
 mod plot;
 pub mod progress;
+pub mod proportional;
 mod receiver;
 mod report;
 mod results;
@@ -102,6 +104,14 @@ pub fn command() -> Command {
         .subcommand(crate::with_args::<link::incast::IncastArgs>(Command::new("incast").about(
             "How evenly flows from several hosts share a link: Linux' TCP and uncopy's (TAS, 3.3.5)",
         )))
+        .subcommand(crate::with_args::<link::bulk::BulkArgs>(Command::new("bulk").about(
+            "Bulk over one link, from and to Linux' TCP and uncopy's, in all combinations",
+        )))
+        .subcommand(crate::with_args::<proportional::ProportionalArgs>(
+            Command::new("proportional").about(
+                "Cores in use, rate and latency while clients come and go: Linux' TCP and uncopy's (TAS, 3.3.6)",
+            ),
+        ))
         .subcommand(crate::with_args::<send::SendArgs>(
             Command::new("send").about("What sending costs the sender: send, uncopy, zero copy"),
         ))
@@ -134,6 +144,8 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         ("kv", matches) => kv::main(&parsed(matches)?),
         ("loss", matches) => link::loss::main(&parsed(matches)?),
         ("incast", matches) => link::incast::main(&parsed(matches)?),
+        ("bulk", matches) => link::bulk::main(&parsed(matches)?),
+        ("proportional", matches) => proportional::main(&parsed(matches)?),
         ("send", matches) => send::main(&parsed(matches)?),
         ("file", matches) => file::main(&parsed(matches)?),
         ("memcpy", matches) => memcpy::main(&parsed(matches)?),

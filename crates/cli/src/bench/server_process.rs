@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use nix::sched::sched_setaffinity;
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
@@ -76,6 +77,15 @@ impl ServerProcess {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// User and system time of all its threads.
+    pub fn cpu_ns(&self) -> Outcome<u64> {
+        let time = clock_getcpuclockid(Pid::from_raw(self.pid().cast_signed()));
+        let time = time
+            .and_then(clock_gettime)
+            .map_err(|e| format!("cannot tell the CPU time ({})", e.desc()))?;
+        Ok(time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned())
     }
 
     /// Writes a line to it.

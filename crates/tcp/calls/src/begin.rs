@@ -6,7 +6,7 @@ use crate::numbers::What;
 use crate::tcp::{Connection, Tcp};
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::net::{SocketType, getsockname, ipproto, sockopt};
+use rustix::net::{getsockname, ipproto, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -32,10 +32,7 @@ impl Tcp {
     pub fn connected(&self, fd: RawFd, other: SocketAddr) {
         // SAFETY: the program's; only asked.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-        let is_tcp = || {
-            sockopt::socket_type(socket) == Ok(SocketType::STREAM)
-                && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
-        };
+        let is_tcp = || sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
         if self.is_own() && within_host(socket, plain(other)) && is_tcp() {
             let nonblocking = fcntl_getfl(socket).is_ok_and(|f| f.contains(OFlags::NONBLOCK));
             self.begins(fd, nonblocking);

@@ -24,7 +24,8 @@ fn main() -> std::io::Result<()> {
         Tcp::Uncopy(Algorithm::Timely),
     ] {
         let plan = Plan {
-            tcp: tcp.clone(),
+            from: tcp.clone(),
+            to: tcp.clone(),
             senders: senders as usize,
             flows: flows as usize,
             link,

@@ -25,8 +25,10 @@ pub enum Tcp {
 /// What is to be measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of all hosts.
-    pub tcp: Tcp,
+    /// Of the hosts that send.
+    pub from: Tcp,
+    /// Of the one that receives.
+    pub to: Tcp,
     /// Hosts that send.
     pub senders: usize,
     /// Flows, in equal parts.
@@ -41,6 +43,13 @@ pub struct Plan {
     pub length: Duration,
     /// Bytes of each flow are noted so often.
     pub interval: Duration,
+}
+
+impl Plan {
+    /// Whose TCP this host has.
+    fn of(&self, host: usize) -> &Tcp {
+        if host == RECEIVER { &self.to } else { &self.from }
+    }
 }
 
 /// What came of it.
@@ -82,7 +91,7 @@ pub fn run(plan: &Plan) -> io::Result<Report> {
     let mut hosts: Vec<(usize, Host)> = vec![];
     let numbers = || (0..plan.senders).chain([RECEIVER]);
     for number in numbers() {
-        let host = match &plan.tcp {
+        let host = match plan.of(number) {
             Tcp::Linux(_) => Host::Linux(Linux::new(number, numbers())?),
             Tcp::Uncopy(_) => Host::Uncopy(Box::new(Core::new(number, &flows))),
         };
@@ -125,7 +134,7 @@ fn begin(plan: &Plan, flows: &Arc<Flows>, hosts: &mut [(usize, Host)], now: u64)
         let share = |of: usize| (of * plan.flows / plan.senders) as u64;
         let is_receiver = *number == RECEIVER;
         let names = || share(*number)..share(*number + 1);
-        match (host, &plan.tcp) {
+        match (host, plan.of(*number)) {
             (Host::Linux(linux), Tcp::Linux(name)) if is_receiver => linux.receive(flows, name)?,
             (Host::Linux(linux), Tcp::Linux(name)) => linux.send(flows, names(), name),
             (Host::Uncopy(core), Tcp::Uncopy(algorithm)) if is_receiver => core.receive(*algorithm),

@@ -9,7 +9,8 @@ use uncopy_tcp_proto::Algorithm;
 
 fn plan(tcp: Tcp, loss: f64) -> Plan {
     Plan {
-        tcp,
+        from: tcp.clone(),
+        to: tcp,
         senders: 2,
         flows: 6,
         link: Terms { rate: 2_500_000, delay: 50_000, queue: 200_000, mark: 97_500, loss },
@@ -57,5 +58,21 @@ fn flows_of_linux_go_over_the_same_link() {
         let report = run(&plan(Tcp::Linux("cubic".into()), loss)).unwrap();
         assert!(report.goodput() > 0.0 && report.goodput() < 2_500_000.0, "{report:?}");
         assert_eq!(report.counts.lost > 0, loss > 0.0, "{:?}", report.counts);
+    }
+}
+
+#[test]
+fn flows_go_from_linux_to_uncopys_tcp_and_back() {
+    if let Some(why) = missing() {
+        assert!(std::env::var_os("NO_SKIPS").is_none(), "{why}");
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let (linux, uncopy) = (Tcp::Linux("cubic".into()), Tcp::Uncopy(Algorithm::Cubic));
+    for (from, to) in [(linux.clone(), uncopy.clone()), (uncopy, linux)] {
+        let report = run(&Plan { from: from.clone(), to, ..plan(from, 0.01) }).unwrap();
+        let of_flow = |flow: usize| report.got.iter().map(|got| got[flow]).sum::<u64>();
+        assert!((0..6).all(|flow| of_flow(flow) > 0), "{report:?}");
+        assert!(report.goodput() < 2_500_000.0 && report.counts.lost > 0, "{report:?}");
     }
 }

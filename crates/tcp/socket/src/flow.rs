@@ -120,6 +120,11 @@ impl Flow {
         self.attached.get().is_none() && self.shown.load(Ordering::Relaxed)
     }
 
+    /// The service may have a copy of the socket. (Who closes it says so before he asks: see `undecided` of `way`.)
+    pub(crate) fn was_shown(&self) -> bool {
+        self.shown.load(Ordering::SeqCst)
+    }
+
     /// Nobody has said what becomes of it.
     pub fn is_undecided(&self) -> bool {
         self.attached.get().is_none()

@@ -59,8 +59,8 @@ impl Flow {
         let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= CALLS;
         if used && self.holders.sole() && !self.shown.swap(true, Ordering::SeqCst) {
             fence(Ordering::SeqCst);
-            // Whoever waits in the kernel now would not see the ring.
-            if self.past.load(Ordering::SeqCst) == 0 {
+            // Whoever waits in the kernel now would not see the ring. And where another thread closes it, either that sees it shown, or it is not.
+            if self.past.load(Ordering::SeqCst) == 0 && !self.is_closed() {
                 self.show();
                 return Way::Here;
             }

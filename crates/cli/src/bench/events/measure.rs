@@ -39,6 +39,7 @@ pub fn measure<P: Serialize + Clone + AsMut<Base>, T: DeserializeOwned + Tells>(
         carried: &carried,
         warmup: args.warmup,
         seconds: args.seconds,
+        only_uncopy: false,
     };
     let bar = progress::bar(plans.len() * args.repeats);
     let mut rows = Vec::new();

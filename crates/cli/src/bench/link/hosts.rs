@@ -27,6 +27,8 @@ pub enum Hosts {
     UncopyCubic,
     /// uncopy's DCTCP, by rate
     UncopyDctcp,
+    /// uncopy's TIMELY, by rate
+    UncopyTimely,
 }
 
 impl Hosts {
@@ -42,6 +44,7 @@ impl Hosts {
             Self::LinuxDctcp => Tcp::Linux("dctcp".into()),
             Self::UncopyCubic => Tcp::Uncopy(Algorithm::Cubic),
             Self::UncopyDctcp => Tcp::Uncopy(Algorithm::Dctcp),
+            Self::UncopyTimely => Tcp::Uncopy(Algorithm::Timely),
         }
     }
 }
@@ -49,8 +52,10 @@ impl Hosts {
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// Whose TCP.
+    /// Whose TCP sends.
     pub hosts: Hosts,
+    /// Whose receives.
+    pub to: Hosts,
     /// Hosts that send.
     pub senders: usize,
     /// Flows of all of them.
@@ -61,11 +66,12 @@ pub struct Point {
 
 impl Point {
     fn name(&self) -> String {
-        format!("{}, {} flows, {}% lost", self.hosts.name(), self.flows, self.loss)
+        let (from, to) = (self.hosts.name(), self.to.name());
+        format!("{from} to {to}, {} flows, {}% lost", self.flows, self.loss)
     }
 }
 
-/// Options of both.
+/// Options of all.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LinkArgs {
     /// Whose TCP sends and receives
@@ -137,7 +143,8 @@ impl LinkArgs {
             loss: point.loss / 100.0,
         };
         let plan = Plan {
-            tcp: point.hosts.tcp(),
+            from: point.hosts.tcp(),
+            to: point.to.tcp(),
             senders: point.senders,
             flows: point.flows,
             link,

@@ -78,7 +78,7 @@ pub fn main(args: &IncastArgs) -> Outcome {
         .flows
         .iter()
         .flat_map(|&flows| args.link.hosts.iter().map(move |&hosts| (flows, hosts)))
-        .map(|(flows, hosts)| Point { hosts, senders: args.senders, flows, loss: 0.0 })
+        .map(|(flows, hosts)| Point { hosts, to: hosts, senders: args.senders, flows, loss: 0.0 })
         .collect();
     args.link.rows("incast", &points, Row::of, |rows| text(rows, args.senders))
 }
@@ -131,7 +131,8 @@ mod tests {
             counts: Default::default(),
             late: Duration::ZERO,
         };
-        let point = Point { hosts: Hosts::UncopyDctcp, senders: 4, flows: 100, loss: 0.0 };
+        let hosts = Hosts::UncopyDctcp;
+        let point = Point { hosts, to: hosts, senders: 4, flows: 100, loss: 0.0 };
         let row = Row::of(&point, &report);
         assert_eq!((row.p99_over_median, row.p1_over_median, row.nothing_percent), (1.0, 1.0, 0.0));
         assert_eq!((row.mbit_per_s, row.median_mbit_per_s), (8.32, 0.08));

@@ -55,7 +55,7 @@ pub fn main(args: &LossArgs) -> Outcome {
         .hosts
         .iter()
         .flat_map(|&hosts| losses.iter().map(move |&loss| (hosts, loss)))
-        .map(|(hosts, loss)| Point { hosts, senders: 1, flows: args.flows, loss })
+        .map(|(hosts, loss)| Point { hosts, to: hosts, senders: 1, flows: args.flows, loss })
         .collect();
     let mut without = 0.0;
     let row = |point: &Point, report: &Report| {

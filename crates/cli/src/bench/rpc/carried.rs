@@ -18,7 +18,7 @@ impl Carried {
     pub fn new(wire: Wire) -> Outcome<Self> {
         Ok(match wire {
             Wire::Shared => Self::Shared(Wired::new()?),
-            Wire::Xdp | Wire::Tap => Self::Over(Network::new(wire)?),
+            Wire::Xdp | Wire::Tap => Self::Over(Network::new(wire, 1)?),
         })
     }
 }

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,19 +51,18 @@ fn busy_poll(socket: &TcpStream) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Room for so many descriptors, and some.
+/// Room for so many descriptors, and some. (Root may raise its limit itself.)
 pub fn make_room(connections: usize) -> io::Result<()> {
     let wanted = connections as u64 + 64;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft >= wanted {
         return Ok(());
     }
-    if hard < wanted {
-        return Err(io::Error::other(format!(
+    setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted)).map_err(|_| {
+        io::Error::other(format!(
             "{connections} connections need {wanted} descriptors, and {hard} may be had: raise that with 'ulimit -Hn {wanted}'"
-        )));
-    }
-    Ok(setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)?)
+        ))
+    })
 }
 
 /// An end.
@@ -129,6 +128,12 @@ impl End {
             sent += self.send(&bytes[sent..], false)?;
         }
         Ok(())
+    }
+}
+
+impl AsFd for End {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

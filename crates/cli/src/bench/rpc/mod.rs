@@ -16,9 +16,9 @@
 pub mod args;
 pub mod carried;
 pub mod client;
-mod ends;
+pub mod ends;
 mod one_way;
-mod over;
+pub mod over;
 pub mod pair;
 pub mod plan;
 pub mod rows;
@@ -101,6 +101,7 @@ fn measure(args: &RpcArgs, library: &Path) -> Outcome<Vec<Row>> {
         carried: &carried,
         warmup: args.pairs.warmup,
         seconds: args.pairs.seconds,
+        only_uncopy: args.only_uncopy,
     };
     let bar = progress::bar(plans.len() * args.pairs.repeats);
     let mut rows = Vec::new();

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 use serde::de::DeserializeOwned;
@@ -178,12 +177,6 @@ impl Pair {
 
     /// User and system time of both, with all their threads.
     fn cpu_ns(&self) -> Outcome<u64> {
-        let of = |pid: u32| -> nix::Result<u64> {
-            let time = clock_gettime(clock_getcpuclockid(Pid::from_raw(pid.cast_signed()))?)?;
-            let seconds = time.tv_sec().cast_unsigned();
-            Ok(seconds * 1_000_000_000 + time.tv_nsec().cast_unsigned())
-        };
-        let all = self.pids().map(of).into_iter().sum::<nix::Result<u64>>();
-        all.map_err(|e| format!("cannot tell the CPU time ({})", e.desc()))
+        Ok(self.server.cpu_ns()? + self.client.cpu_ns()?)
     }
 }

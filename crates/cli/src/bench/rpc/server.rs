@@ -79,13 +79,13 @@ fn serve(plan: &Plan, at: Option<Ipv4Addr>) -> io::Result<()> {
         .collect::<io::Result<Vec<_>>>()?;
     answer(&Ready { connections: ends.len() })?;
     let mut buffer = vec![0; plan.message().clamp(4096, 64 << 10)];
-    let mut worker = Worker { plan, seen: vec![0; ends.len()] };
+    let mut seen = vec![0; ends.len()];
     let mut one_way: Vec<Served> = match plan.way {
         Way::Both => vec![],
         Way::In | Way::Out => ends.iter().map(|_| Served::new()).collect(),
     };
     if plan.is_alone() {
-        while worker.serve(0, &ends[0], &mut buffer, false)? {}
+        while echo(plan, &ends[0], &mut seen[0], &mut buffer, false)? {}
         return Ok(());
     }
     let set = Ends::new(plan, context.as_ref())?;
@@ -98,7 +98,7 @@ fn serve(plan: &Plan, at: Option<Ipv4Addr>) -> io::Result<()> {
         for &i in &ready {
             let goes_on = match one_way.get_mut(i) {
                 Some(served) => served.serve(plan, &ends[i], &mut buffer)?,
-                None => worker.serve(i, &ends[i], &mut buffer, true)?,
+                None => echo(plan, &ends[i], &mut seen[i], &mut buffer, true)?,
             };
             if !goes_on {
                 set.remove(&ends[i])?;
@@ -109,40 +109,35 @@ fn serve(plan: &Plan, at: Option<Ipv4Addr>) -> io::Result<()> {
     Ok(())
 }
 
-struct Worker<'a> {
-    plan: &'a Plan,
-    /// Bytes of each connection's next request that have come.
-    seen: Vec<usize>,
-}
-
-impl Worker<'_> {
-    /// Answers what has come; false: the client has gone.
-    fn serve(&mut self, i: usize, end: &End, buffer: &mut [u8], now: bool) -> io::Result<bool> {
-        let got = match end.receive(buffer, now) {
-            Ok(None) => return Ok(true),
-            Ok(Some(0)) => return Ok(false),
-            // It was ended in the middle of something.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
-            got => got?.unwrap_or(0),
-        };
-        if self.plan.work > 0 {
-            self.seen[i] += got;
-            while self.seen[i] >= self.plan.size {
-                self.seen[i] -= self.plan.size;
-                work(self.plan.work);
-            }
+/// Answers what has come; false: the client has gone. `seen`: bytes of the connection's next request that have come.
+pub fn echo(
+    plan: &Plan,
+    end: &End,
+    seen: &mut usize,
+    buffer: &mut [u8],
+    now: bool,
+) -> io::Result<bool> {
+    let got = match end.receive(buffer, now) {
+        Ok(None) => return Ok(true),
+        Ok(Some(0)) => return Ok(false),
+        // It was ended in the middle of something.
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+        got => got?.unwrap_or(0),
+    };
+    if plan.work > 0 {
+        *seen += got;
+        while *seen >= plan.size {
+            *seen -= plan.size;
+            work(plan.work);
         }
-        match end.send_all(&buffer[..got]) {
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
-                ) =>
-            {
-                Ok(false)
-            }
-            sent => sent.map(|()| true),
+    }
+    match end.send_all(&buffer[..got]) {
+        Err(e)
+            if matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) =>
+        {
+            Ok(false)
         }
+        sent => sent.map(|()| true),
     }
 }
 

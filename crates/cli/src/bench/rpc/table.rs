@@ -128,8 +128,9 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
         Way::In => " Nobody answers: the server only receives, and compares.",
         Way::Out => " Nobody answers: the server only sends, and the client compares.",
     };
+    let without = if args.only_uncopy { " Linux' side was left out." } else { "" };
     format!(
-        "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}{pipeline}{way}\n\
+        "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}{pipeline}{way}{without}\n\
          Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is noise. CPU: user and system time of\n\
          both processes, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait. work: cycles\n\
          of the server for each. B/conn: memory of both programs, from 1,000 connections on; the kernel's is not in it.\n\

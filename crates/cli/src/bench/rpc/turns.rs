@@ -31,6 +31,8 @@ pub struct Turns<'a> {
     pub warmup: Duration,
     /// Timed load on each pair.
     pub seconds: Duration,
+    /// Of uncopy's side alone.
+    pub only_uncopy: bool,
 }
 
 impl Turns<'_> {
@@ -44,7 +46,8 @@ impl Turns<'_> {
         programs: impl Fn(Option<String>) -> Programs,
     ) -> Outcome<Vec<(Side, Sample<T>)>> {
         let mut pairs = Vec::new();
-        for side in Side::three_in_turn(repeat) {
+        let wanted = |side: &Side| *side == Side::Uncopy || !self.only_uncopy;
+        for side in Side::three_in_turn(repeat).into_iter().filter(wanted) {
             let pair = match self.carried {
                 Carried::Shared(wired) => self.start(wired, side, api, on_rings, &programs)?,
                 Carried::Over(network) => self.start_over(network, side, &programs(None))?,

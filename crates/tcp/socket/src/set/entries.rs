@@ -1,7 +1,7 @@
 //! Which connection is which: by its number, and by the program's data, which is all the kernel says.
 
+use super::by_number::ByNumber;
 use super::entry::Entry;
-use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Entries by descriptor, and by the program's data: that is all the kernel says.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    pub(super) by_fd: HashMap<RawFd, Arc<Entry>>,
-    pub(super) by_data: HashMap<u64, Vec<Arc<Entry>>>,
+    pub(super) by_fd: ByNumber<RawFd, Arc<Entry>>,
+    pub(super) by_data: ByNumber<u64, Vec<Arc<Entry>>>,
 }
 
 impl Entries {

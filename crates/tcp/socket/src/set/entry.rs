@@ -103,8 +103,9 @@ impl Watcher for Entry {
     }
 
     fn gone(&self, number: RawFd) {
-        // The service may have a copy of the socket on its way: so long the kernel would go on telling of it, by a number that is another's.
-        if self.fd == number {
+        // The service may have a copy of the socket on its way: so long the kernel would go on telling of it, by a number that is another's. (So would it for a
+        // number of ours.) Where there is none the kernel forgets it with the close.
+        if self.fd == number && (self.flow.was_shown() || self.flow.number() != number) {
             let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
         }
         self.off.store(true, Release);

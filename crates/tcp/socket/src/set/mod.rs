@@ -4,6 +4,7 @@
 //! | module | one idea |
 //! | --- | --- |
 //! | `entry` | a connection in a set, and the queue of those to be looked at |
+//! | `by_number` | maps by descriptors and by the program's data |
 //! | `entries` | which connection is which, by number and by the program's data |
 //! | `control` | added, changed, removed: the kernel is told what it must know |
 //! | `wait` | epoll_wait |
@@ -14,6 +15,7 @@
 //!
 //! unsafe: descriptors by their numbers.
 
+mod by_number;
 mod control;
 mod elsewhere;
 mod entries;

@@ -18,7 +18,7 @@ use uncopy_tcp_proto::{Connect, Endpoint, Event, FlowId, Time};
 
 use super::Over;
 use super::link::Link;
-use super::stack::{Opened, bits, config, link, options};
+use super::stack::{Opened, bits, config, link, options, quiet};
 use crate::Outcome;
 use crate::bench::rpc::client::{requests, told, wrong};
 use crate::bench::rpc::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Turned};
@@ -102,7 +102,7 @@ pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Outcome {
         order: Spin::new(Duration::ZERO),
         news: tell,
     };
-    let service = Opened::new(over, plan)?.service(plan, client)?;
+    let service = Opened::new(over, plan)?.service(plan, quiet(plan.wait), client)?;
     let wait = |wanted: usize| -> Outcome {
         for _ in 0..wanted {
             match news.recv_timeout(Duration::from_secs(60)) {

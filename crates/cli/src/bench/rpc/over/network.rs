@@ -29,6 +29,7 @@ fn remove_left() {
 pub struct Network {
     namespaces: [String; 2],
     wire: Wire,
+    queues: usize,
 }
 
 /// Which pair of devices.
@@ -60,8 +61,8 @@ fn text(hardware: [u8; 6]) -> String {
 }
 
 impl Network {
-    /// Makes it. Only root may.
-    pub fn new(wire: Wire) -> Outcome<Self> {
+    /// Makes it, with devices of so many queues. Only root may.
+    pub fn new(wire: Wire, queues: usize) -> Outcome<Self> {
         if !nix::unistd::geteuid().is_root() {
             return Err(
                 "--wire xdp and --wire tap make network namespaces and devices, which only root may: run it as root".into(),
@@ -69,7 +70,7 @@ impl Network {
         }
         remove_left();
         let names = ["a", "b"].map(|end| format!("{NAME}{}{end}", std::process::id()));
-        let network = Self { namespaces: names, wire };
+        let network = Self { namespaces: names, wire, queues };
         for namespace in &network.namespaces {
             ip(&format!("netns add {namespace}"))?;
             ip(&format!("-n {namespace} link set lo up"))?;
@@ -83,7 +84,10 @@ impl Network {
     fn connect(&self, pair: Pair) -> Outcome {
         let [a, b] = &self.namespaces;
         let name = pair.name();
-        ip(&format!("-n {a} link add {name} type veth peer name {name} netns {b}"))?;
+        let queues = format!("numrxqueues {0} numtxqueues {0}", self.queues);
+        ip(&format!(
+            "-n {a} link add {name} {queues} type veth peer name {name} {queues} netns {b}"
+        ))?;
         for (end, namespace) in self.namespaces.iter().enumerate() {
             let ip = |words: &str| ip(&format!("-n {namespace} {words}"));
             ip(&format!("link set {name} up"))?;

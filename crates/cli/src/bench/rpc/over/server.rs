@@ -1,13 +1,14 @@
-//! The server: answers every request with the request, from the turns of a lane.
+//! The server: answers every request with the request, from the turns of its lanes.
 
 use std::io;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
-use uncopy_tcp_fast::{Applications, View};
+use uncopy_tcp_fast::{Applications, Service, View};
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::Link as Hardware;
@@ -15,7 +16,7 @@ use uncopy_tcp_proto::{Endpoint, Event, FlowId, Listen, Refusal, Time};
 
 use super::Over;
 use super::link::Link;
-use super::stack::{Opened, bits, config, link, options};
+use super::stack::{Opened, bits, config, link, options, quiet};
 use crate::Outcome;
 use crate::bench::rpc::plan::{EACH_ADDRESS, Hello, Plan, Ready};
 use crate::bench::rpc::server::{answer, work};
@@ -29,57 +30,71 @@ struct Served {
     seen: usize,
 }
 
-/// What the lane works with. (No flow is asked for anything by who holds what events go to: they come with their flow held.)
+/// What a lane works with. (No flow is asked for anything by who holds what events go to: they come with their flow held.)
 struct Desk {
     doing: Vec<FlowId>,
     buffer: Vec<u8>,
 }
 
-struct Server {
+/// See the module.
+pub struct Server {
     plan: Plan,
     hardware: Hardware,
     listen: Spin<Vec<SocketAddrV4>>,
     links: Box<[Spin<Option<Box<Served>>>]>,
-    desk: Spin<Desk>,
-    /// Connections with something to do.
-    todo: Spin<Vec<FlowId>>,
+    /// Of each lane.
+    desks: Box<[Spin<Desk>]>,
+    /// Connections with something to do for each lane.
+    todo: Box<[Spin<Vec<FlowId>>]>,
     came: Spin<Vec<FlowId>>,
+    /// Whose clients have ended them.
+    ended: Spin<Vec<FlowId>>,
     opened: Sender<()>,
 }
 
 /// Serves until standard input ends.
 pub fn serve(plan: &Plan, over: &Over) -> Outcome {
+    let (_service, came) = start(plan, over, quiet(plan.wait))?;
+    let told = |e: io::Error| format!("cannot answer ({e})");
+    came.iter().take(plan.connections).for_each(drop);
+    answer(&Ready { connections: plan.connections }).map_err(told)?;
+    io::copy(&mut io::stdin(), &mut io::sink()).map_err(told)?;
+    Ok(())
+}
+
+/// Begins to serve as many connections at a time as the plan says, and says where. Lanes sleep after so long without work. Each connection that comes is told.
+pub fn start(
+    plan: &Plan,
+    over: &Over,
+    quiet: Duration,
+) -> Outcome<(Arc<Service<Server>>, Receiver<()>)> {
     let ports = plan.connections.div_ceil(EACH_ADDRESS) as u16;
     let addresses: Vec<_> = (0..ports).map(|i| SocketAddrV4::new(over.address, PORT + i)).collect();
     let opened = Opened::new(over, plan)?;
     for &address in &addresses {
         opened.listens(address)?;
     }
-    let (connections, came): (_, Receiver<()>) = channel();
+    let (connections, came) = channel();
+    let desk = || Desk { doing: Vec::new(), buffer: vec![0; plan.message().clamp(4096, 64 << 10)] };
+    let lanes = opened.lanes();
     let server = Server {
         plan: plan.clone(),
         hardware: link(over),
         listen: Spin::new(addresses.clone()),
         links: (0..config(plan).flows).map(|_| Spin::new(None)).collect(),
-        todo: Spin::new(Vec::new()),
-        desk: Spin::new(Desk {
-            doing: Vec::new(),
-            buffer: vec![0; plan.message().clamp(4096, 64 << 10)],
-        }),
+        todo: (0..lanes).map(|_| Spin::new(Vec::new())).collect(),
+        desks: (0..lanes).map(|_| Spin::new(desk())).collect(),
         came: Spin::new(Vec::new()),
+        ended: Spin::new(Vec::new()),
         opened: connections,
     };
-    let service: Arc<_> = opened.service(plan, server)?;
+    let service = opened.service(plan, quiet, server)?;
     while !service.applications().listen.lock().is_empty() {
         std::thread::yield_now();
     }
-    let told = |e: io::Error| format!("cannot answer ({e})");
     let addresses = addresses.into_iter().map(Into::into).collect();
-    answer(&Hello { addresses }).map_err(told)?;
-    came.iter().take(plan.connections).for_each(drop);
-    answer(&Ready { connections: plan.connections }).map_err(told)?;
-    io::copy(&mut io::stdin(), &mut io::sink()).map_err(told)?;
-    Ok(())
+    answer(&Hello { addresses }).map_err(|e| format!("cannot answer ({e})"))?;
+    Ok((service, came))
 }
 
 impl Server {
@@ -127,7 +142,7 @@ impl Applications for Server {
         }
     }
 
-    fn event(&self, _: Option<usize>, flow: FlowId, event: Event) {
+    fn event(&self, lane: Option<usize>, flow: FlowId, event: Event) {
         let mut slot = self.links[flow.slot as usize].lock();
         match event {
             Event::Incoming { .. } => {
@@ -153,35 +168,42 @@ impl Applications for Server {
                     }
                 }
             }
-            // The client ends with its process: nothing is left to be done.
-            Event::PeerClosed | Event::Connected => return,
+            // (All that it asked has been answered, or nobody waits for it.)
+            Event::PeerClosed => {
+                drop(slot);
+                self.ended.lock().push(flow);
+                return;
+            }
+            Event::Connected => return,
         }
         if let Some(served) = slot.as_mut()
             && !std::mem::replace(&mut served.link.queued, true)
         {
             drop(slot);
-            self.todo.lock().push(flow);
+            // (The first lane always runs.)
+            self.todo[lane.unwrap_or(0)].lock().push(flow);
         }
     }
 
-    fn turn(&self, _: usize, calls: &mut dyn Calls) -> Turn {
-        let mut desk = self.desk.lock();
+    fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn {
+        let for_slow_path = !self.ended.lock().is_empty();
+        let mut desk = self.desks[lane].lock();
         let Desk { doing, buffer } = &mut *desk;
-        std::mem::swap(&mut *self.todo.lock(), doing);
+        std::mem::swap(&mut *self.todo[lane].lock(), doing);
         if doing.is_empty() {
-            return Turn::default();
+            return Turn { worked: false, for_slow_path };
         }
         for flow in doing.drain(..) {
             self.advance(flow, buffer, calls);
         }
-        Turn { worked: true, for_slow_path: false }
+        Turn { worked: true, for_slow_path }
     }
 
     fn slow_turn(
         &self,
-        _: Time,
+        time: Time,
         endpoint: &mut Endpoint<View<'_>>,
-        _: &mut SlowOut<'_, Self>,
+        out: &mut SlowOut<'_, Self>,
     ) -> bool {
         let mut listen = self.listen.lock();
         for address in listen.iter() {
@@ -202,7 +224,13 @@ impl Applications for Server {
             let _ = endpoint.accept(flow, 0, 0);
             endpoint.leave();
         }
-        !came.is_empty()
+        let ended = std::mem::take(&mut *self.ended.lock());
+        for &flow in &ended {
+            // (As above.)
+            let _ = endpoint.close(time, flow, out);
+            endpoint.leave();
+        }
+        !came.is_empty() || !ended.is_empty()
     }
 
     fn link(&self, _: u16) -> Option<Hardware> {

@@ -1,4 +1,4 @@
-//! A wire opened, and a service with one lane over it, in this program.
+//! A wire opened, and a service with a lane for each of its queues, in this program.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -40,8 +40,9 @@ impl Opened {
                 Ok(Self::Tap(vec![tap]))
             }
             _ => {
-                let (steer, wires) = queues::open(&over.device, config(plan).flows as u32, 1024)
-                    .map_err(|e| format!("cannot have {} by AF_XDP ({e})", over.device))?;
+                let (steer, mut wires) =
+                    queues::open(&over.device, config(plan).flows as u32, 1024)
+                        .map_err(|e| format!("cannot have {} by AF_XDP ({e})", over.device))?;
                 Ok(Self::Xdp(Arc::new(steer), wires))
             }
         }
@@ -57,21 +58,22 @@ impl Opened {
         }
     }
 
-    /// The service of `applications`, and what runs it until it is stopped.
+    /// A lane for each of its queues.
+    pub fn lanes(&self) -> usize {
+        match self {
+            Self::Xdp(_, wires) => wires.len(),
+            Self::Tap(wires) => wires.len(),
+        }
+    }
+
+    /// The service of `applications`, whose lanes sleep after so long without work, and what runs it until it is stopped.
     pub fn service<A: Applications + Send + Sync + 'static>(
         self,
         plan: &Plan,
+        quiet: Duration,
         applications: A,
     ) -> Outcome<Arc<Service<A>>> {
-        let quiet = match plan.wait {
-            Wait::Spin => Duration::MAX,
-            Wait::Sleep => Duration::ZERO,
-        };
-        let lanes = match &self {
-            Self::Xdp(_, wires) => wires.len(),
-            Self::Tap(wires) => wires.len(),
-        };
-        let service = Service::new(&config(plan), lanes, applications)
+        let service = Service::new(&config(plan), self.lanes(), applications)
             .map_err(|e| format!("cannot start the service ({e})"))?
             .quiet(quiet);
         match self {
@@ -88,6 +90,14 @@ impl Opened {
                 Ok(service)
             }
         }
+    }
+}
+
+/// After so long without work lanes sleep that wait like this.
+pub fn quiet(wait: Wait) -> Duration {
+    match wait {
+        Wait::Spin => Duration::MAX,
+        Wait::Sleep => Duration::ZERO,
     }
 }
 
