@@ -3,7 +3,7 @@
 
 Two network namespaces with a veth between them; redis-server in one, redis-benchmark (GET of 64 B) in the other. Counted is the processor time of server, service and
 client, threads each, from /proc (schedstat: nanoseconds that a thread ran). What softirqs do for somebody is charged to whoever runs then, on both sides alike; ksoftirqd is
-reported besides. `ratio` is Linux over uncopy in processor time a request: above 1 uncopy takes less. It is the median of the rounds' own ratios.
+reported besides. Frames are those that the servers' host sends, switches those of server and service; these two depend less on how busy the machine is. `ratio` is Linux over uncopy in processor time a request: above 1 uncopy takes less. It is the median of the rounds' own ratios.
 
     tests/remote/cost.py --uncopy target/release/uncopy
     tests/remote/cost.py --uncopy A --uncopy B          two builds and Linux, in turns
@@ -45,6 +45,15 @@ def cpu(pid):
     return total / 1000
 
 
+def switches(pid):
+    """How often threads of a process slept, or were made to give the processor away."""
+    total = 0
+    for path in glob.glob(f"/proc/{pid}/task/*/status"):
+        with contextlib.suppress(OSError), open(path) as file:
+            total += sum(int(line.split()[1]) for line in file if "_ctxt_switches" in line)
+    return total
+
+
 def ksoftirqd():
     total = 0
     for path in glob.glob("/proc/[0-9]*/comm"):
@@ -75,6 +84,11 @@ class Network:
         ):
             subprocess.run(words.split(), check=True)
         subprocess.run(["ip", "netns", "exec", outer, "python3", "-c", NO_OFFLOAD], check=True)
+
+    def frames(self):
+        """Packets that left the servers' end of the veth."""
+        said = subprocess.run(["ip", "-n", self.inner, "-j", "-s", "link", "show", "inner"], check=True, capture_output=True, text=True)
+        return json.loads(said.stdout)[0]["stats64"]["tx"]["packets"]
 
     def start(self, namespace, words):
         env = dict(os.environ, UNCOPY_TCP_SERVICE=self.service)
@@ -116,12 +130,14 @@ def side(uncopy, args, case):
         # (Connections come, are shown, and find their rings before anything counts.)
         subprocess.run([*words, "-n", str(max(count // 10, 20 * connections))], check=True, stdout=subprocess.DEVNULL)
         pids = [child.pid for child in (server, service) if child]
+        counts = [network.frames(), *map(switches, pids)]
         before, soft = [cpu(pid) for pid in pids], ksoftirqd()
         client = subprocess.Popen([*words, "-n", str(count)], stdout=subprocess.PIPE, text=True)
         said = client.stdout.read()
         _, status, used = os.wait4(client.pid, 0)
         client.returncode = status
         after, soft = [cpu(pid) for pid in pids], ksoftirqd() - soft
+        counts = [(now - then) / count for now, then in zip([network.frames(), *map(switches, pids)], counts)]
         rate = re.search(r'"GET","([\d.]+)"', said)
         if status or not rate:
             raise SystemExit(f"redis-benchmark says {said}")
@@ -131,6 +147,8 @@ def side(uncopy, args, case):
             "service": spent[1] if service else 0.0,
             "client": (used.ru_utime + used.ru_stime) * 1e6 / count,
             "ksoftirqd": soft / count,
+            "frames": counts[0],
+            "switches": sum(counts[1:]),
             "rate": float(rate.group(1)),
         }
     finally:
@@ -170,7 +188,7 @@ def main():
             rows.append(row)
             print(
                 f"c={case[0]:<5} P={case[1]:<3} {os.path.basename(os.path.dirname(name)) + '/' + os.path.basename(name) if name != 'linux' else name:24} server {row['server']:6.2f} service {row['service']:6.2f}"
-                f" client {row['client']:6.2f} sum {total(row):6.2f} us, ksoftirqd {row['ksoftirqd']:5.2f}, {row['rate']:9.0f}/s; cpu ratio {row['ratio']:.2f}, rate {row['rate_ratio']:.2f}; load {load}",
+                f" client {row['client']:6.2f} sum {total(row):6.2f} us, ksoftirqd {row['ksoftirqd']:5.2f}; frames {row['frames']:.2f}, switches {row['switches']:.2f}; {row['rate']:9.0f}/s; cpu ratio {row['ratio']:.2f}, rate {row['rate_ratio']:.2f}; load {load}",
                 file=sys.stderr if args.json else sys.stdout,
                 flush=True,
             )
