@@ -223,7 +223,7 @@ impl<F: Flows> Endpoint<F> {
             self.timer(now, slot, out);
         }
         self.lane.come_due(time);
-        while let Some(slot) = self.lane.to_watch(time) {
+        while let Some(slot) = self.lane.next_unwatched(time) {
             self.attend(time, slot, Left::WATCH, out);
         }
         let mut room = budget;

@@ -229,7 +229,7 @@ impl<F: Flows> Lane<F> {
     /// The next flow that has had something on the way for so long that the slow path has to look. What was acknowledged meanwhile, and met nothing, does not
     /// concern it.
     #[inline]
-    pub(crate) fn to_watch(&mut self, time: Time) -> Option<u32> {
+    pub(crate) fn next_unwatched(&mut self, time: Time) -> Option<u32> {
         while let Some(slot) = self.unwatched.pop(time.0) {
             let flow = self.flows.at(slot);
             if flow.is_at_rest() {
@@ -241,7 +241,7 @@ impl<F: Flows> Lane<F> {
         None
     }
 
-    /// When [`come_due`](Self::come_due) or [`to_watch`](Self::to_watch) have something next.
+    /// When [`come_due`](Self::come_due) or [`next_unwatched`](Self::next_unwatched) have something next.
     #[inline]
     pub(crate) fn next_due(&self) -> Option<Time> {
         let wheels = [&self.pacing, &self.waiting, &self.unwatched];
@@ -259,7 +259,7 @@ impl<F: Flows> Lane<F> {
     ) -> Option<Time> {
         let now = self.now(time);
         self.come_due(time);
-        while let Some(slot) = self.to_watch(time) {
+        while let Some(slot) = self.next_unwatched(time) {
             self.flows.leave();
             left(slot, Left::WATCH);
         }
