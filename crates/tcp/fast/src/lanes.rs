@@ -28,6 +28,7 @@ impl<A: Applications> Service<A> {
         let mut lane = self.shared.lane(number);
         let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(BATCH);
         let mut quiet_looks = 0;
+        let mut has_yielded = false;
         let mut last_work = Instant::now();
         let mut before = last_work;
         while !self.stop.load(Acquire) {
@@ -64,8 +65,16 @@ impl<A: Applications> Service<A> {
                 desk.busy.fetch_add((now - before).as_nanos() as u64, Relaxed);
                 last_work = now;
                 quiet_looks = 0;
+                has_yielded = false;
             } else if now - last_work >= self.quiet || number >= active {
-                self.sleep(number, &mut lane, wires, next)?;
+                // Who was just given something may wait for this very processor. Then it goes on now, and its answer is here before this sleeps; else the answer
+                // would have to wake it. Where nobody waits this is a short call.
+                if has_yielded {
+                    self.sleep(number, &mut lane, wires, next)?;
+                } else {
+                    std::thread::yield_now();
+                }
+                has_yielded = !has_yielded;
                 quiet_looks = 0;
             } else {
                 quiet_looks += 1;

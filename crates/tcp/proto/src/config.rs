@@ -40,6 +40,12 @@ pub struct Config {
     pub rto_min: Nanos,
     /// The greatest (RFC 6298, 2.5).
     pub rto_max: Nanos,
+    /// How long an acknowledgement may wait for an answer to go along with, where the application answers (RFC 1122, 4.2.3.2: less than half a second). 0: all go out
+    /// with the batch.
+    pub ack_wait: Nanos,
+    /// How long a flow that nothing holds back may have something on the way before it is looked at. 0: it is looked at from the first segment on. Timeouts come so
+    /// much later.
+    pub watch_after: Nanos,
     /// How long TIME_WAIT lasts, and FIN_WAIT_2 once the application has closed: Linux's 60 s.
     pub time_wait: Nanos,
     /// SYNs, and SYN-ACKs, that are sent again: Linux's `tcp_syn_retries` and `tcp_synack_retries`.
@@ -78,6 +84,8 @@ impl Default for Config {
             control: None,
             rto_min: 50 * MILLISECOND,
             rto_max: 60 * SECOND,
+            ack_wait: 0,
+            watch_after: 0,
             time_wait: 60 * SECOND,
             syn_retries: 6,
             synack_retries: 5,

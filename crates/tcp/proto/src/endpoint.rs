@@ -222,7 +222,10 @@ impl<F: Flows> Endpoint<F> {
         while let Some(slot) = self.timers.pop(time.0) {
             self.timer(now, slot, out);
         }
-        self.lane.paced(time);
+        self.lane.come_due(time);
+        while let Some(slot) = self.lane.next_unwatched(time) {
+            self.attend(time, slot, Left::WATCH, out);
+        }
         let mut room = budget;
         while room > 0
             && let Some(slot) = self.lane.ready.pop_front()
@@ -242,11 +245,11 @@ impl<F: Flows> Endpoint<F> {
         if !self.lane.ready.is_empty() {
             return Some(time);
         }
-        [self.timers.next_due(), self.lane.pacing.next_due()]
+        [self.timers.next_due().map(Time), self.lane.next_due()]
             .into_iter()
             .flatten()
             .min()
-            .map(|due| Time(due).max(time))
+            .map(|due| due.max(time))
     }
 
     /// Does what a [`Lane`] left of a flow. (What that was about may be over by now: then nothing happens, or nothing that matters.)
@@ -288,8 +291,13 @@ impl<F: Flows> Endpoint<F> {
             conn.tries = 0;
         }
         if conn.due(Timer::Control) == Time::NEVER {
-            conn.stalled = (self.lane.flows.at(slot).snd_una, now.time, 0);
+            let flow = self.lane.flows.at(slot);
+            conn.stalled = (flow.snd_una, now.time, 0);
             conn.last_control = now.time;
+            // What was acknowledged before nobody looked belongs to no interval.
+            let acked = flow.snd_una.min(flow.snd_end);
+            conn.totals.acked += u64::from(acked.distance(conn.counted));
+            conn.counted = acked;
             let interval = self.interval(slot);
             let due = self.together(now.time + interval, interval);
             self.arm(slot, Timer::Control, due);

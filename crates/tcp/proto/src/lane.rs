@@ -10,9 +10,12 @@ use crate::config::Config;
 use crate::flow::{Exception, PACING_TICK, Received, Transmit, flag};
 use crate::flows::Flows;
 use crate::segment::{Segment, Tuple};
-use crate::time::{Now, Time};
+use crate::time::{Nanos, Now, Time};
 use crate::wheel::Wheel;
 use std::collections::VecDeque;
+
+/// Ticks of the wheels for what waits some milliseconds: 1 ms.
+const WAITING_TICK: u32 = 20;
 
 /// What the fast path leaves to the slow path, of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,6 +68,12 @@ pub struct Lane<F> {
     pub(crate) ready: VecDeque<u32>,
     /// Flows that wait for their rate.
     pub(crate) pacing: Wheel,
+    /// Flows whose acknowledgement waits.
+    waiting: Wheel,
+    ack_wait: Nanos,
+    /// Flows that have something on the way which nobody looks at yet.
+    unwatched: Wheel,
+    watch_after: Nanos,
     stamp_offset: u32,
     most: u32,
     turn: usize,
@@ -78,6 +87,10 @@ impl<F: Flows> Lane<F> {
             flows,
             ready: VecDeque::with_capacity(capacity),
             pacing: Wheel::new(capacity, PACING_TICK),
+            waiting: Wheel::new(if config.ack_wait > 0 { capacity } else { 0 }, WAITING_TICK),
+            ack_wait: config.ack_wait,
+            unwatched: Wheel::new(if config.watch_after > 0 { capacity } else { 0 }, WAITING_TICK),
+            watch_after: config.watch_after,
             stamp_offset: config.stamp_offset,
             most: config.most,
             turn: config.turn as usize,
@@ -187,7 +200,11 @@ impl<F: Flows> Lane<F> {
         } else if received.late {
             left = Left::LATE;
         }
-        if received.sendable || flow.has(flag::ACK_DUE) {
+        let ready = received.sendable || flow.has(flag::ACK_DUE);
+        if received.waits && flow.is_waiting() {
+            self.waiting.set(slot, (now.time + self.ack_wait).0);
+        }
+        if ready {
             self.ready(slot);
         }
         left
@@ -208,12 +225,39 @@ impl<F: Flows> Lane<F> {
         self.ready.push_back(slot);
     }
 
-    /// Takes the flows whose rate allows something again into the list.
+    /// Takes the flows whose rate allows something again into the list, and those whose acknowledgement has waited for long enough.
     #[inline]
-    pub(crate) fn paced(&mut self, time: Time) {
+    pub(crate) fn come_due(&mut self, time: Time) {
         while let Some(slot) = self.pacing.pop(time.0) {
             self.ready(slot);
         }
+        while let Some(slot) = self.waiting.pop(time.0) {
+            if self.flows.at(slot).waits_in_vain() {
+                self.ready(slot);
+            }
+        }
+    }
+
+    /// The next flow that has had something on the way for so long that the slow path has to look. What was acknowledged meanwhile, and met nothing, does not
+    /// concern it.
+    #[inline]
+    pub(crate) fn next_unwatched(&mut self, time: Time) -> Option<u32> {
+        while let Some(slot) = self.unwatched.pop(time.0) {
+            let flow = self.flows.at(slot);
+            if flow.is_at_rest() {
+                flow.unset(flag::WATCHED);
+            } else {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// When [`come_due`](Self::come_due) or [`next_unwatched`](Self::next_unwatched) have something next.
+    #[inline]
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        let wheels = [&self.pacing, &self.waiting, &self.unwatched];
+        wheels.into_iter().filter_map(Wheel::next_due).min().map(Time)
     }
 
     /// Sends what is due, at most about `budget` segments; hands to `left` what remains of each flow. Says when to call again: at once
@@ -226,7 +270,11 @@ impl<F: Flows> Lane<F> {
         mut left: impl FnMut(u32, Left),
     ) -> Option<Time> {
         let now = self.now(time);
-        self.paced(time);
+        self.come_due(time);
+        while let Some(slot) = self.next_unwatched(time) {
+            self.flows.leave();
+            left(slot, Left::WATCH);
+        }
         let mut room = budget;
         while room > 0
             && let Some(slot) = self.ready.pop_front()
@@ -249,7 +297,7 @@ impl<F: Flows> Lane<F> {
         if !self.ready.is_empty() {
             return Some(time);
         }
-        self.pacing.next_due().map(|due| Time(due).max(time))
+        self.next_due().map(|due| due.max(time))
     }
 
     /// Sends what this flow may send, at most its turn (only an acknowledgement that is due, if it has no `data`). Says how many segments
@@ -269,6 +317,14 @@ impl<F: Flows> Lane<F> {
         let flow = self.flows.at(slot);
         if sent > 0 && !flow.has(flag::WATCHED) {
             flow.set(flag::WATCHED);
+            if self.watch_after == 0 || flow.has(flag::LIMITED) {
+                left = left.with(Left::WATCH);
+            } else {
+                self.unwatched.set(slot, (now.time + self.watch_after).0);
+            }
+        } else if self.watch_after > 0 && flow.has(flag::LIMITED) && self.unwatched.has(slot) {
+            // What holds it back is the slow path's to set.
+            self.unwatched.clear(slot);
             left = left.with(Left::WATCH);
         }
         if flow.has(flag::ACK_DUE) {
@@ -295,8 +351,16 @@ impl<F: Flows> Lane<F> {
                 self.pacing.set(slot, wait.0);
                 return (sent, Left::NOTHING);
             }
-            match self.flows.at(slot).transmit(now, self.most) {
+            let flow = self.flows.at(slot);
+            let waited = flow.is_waiting();
+            match flow.transmit(now, self.most) {
                 Transmit::Segment(segment) => {
+                    if self.ack_wait > 0 {
+                        flow.answered(now, self.ack_wait);
+                        if waited && self.waiting.has(slot) {
+                            self.waiting.clear(slot);
+                        }
+                    }
                     self.flows.rates().sent(app, now.time, segment.payload.len);
                     out.send(Some(id), &segment);
                 }

@@ -65,6 +65,11 @@ impl Wheel {
         self.link(id, due.max(self.elapsed + 1));
     }
 
+    /// `id` has a deadline.
+    pub fn has(&self, id: u32) -> bool {
+        self.entries[id as usize].at != NONE
+    }
+
     /// `id` has no deadline any more.
     pub fn clear(&mut self, id: u32) {
         if self.entries[id as usize].at != NONE {

@@ -36,6 +36,8 @@ fn choose(random: &mut Random, seed: u64) -> Config {
     config.mtu = random.pick(&[576, 1500, 1500, 9000]);
     config.most = random.pick(&[0, 0, 20_000, 60_000]);
     config.rto_min = random.pick(&[0, 1_000_000, 50_000_000]);
+    config.ack_wait = random.pick(&[0, 5_000_000, 40_000_000]);
+    config.watch_after = random.pick(&[0, 10_000_000]);
     // Enough for all, so that none is forgotten before its time.
     config.flows = 4096;
     // Timestamps wrap within the test.

@@ -433,9 +433,12 @@ impl Applications for Room {
             }
         }
         let worked = !doing.is_empty();
+        // A program gets all of a turn at once, and is woken once.
+        desk.context.knocks_later();
         for held in doing {
             for_slow_path |= self.serve(desk, &held, calls);
         }
+        desk.context.knocks_now();
         Turn { worked, for_slow_path }
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use uncopy_tcp_fast::Service;
 use uncopy_tcp_fast::service::QUIET;
 use uncopy_tcp_proto::Config;
+use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
 use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_service::Listening;
 use uncopy_tcp_wire::queues;
@@ -19,6 +20,11 @@ use uncopy_tcp_wire::xsk::Xsk;
 
 /// Addresses and ports at which may be listened.
 const LISTENERS: u32 = 1024;
+
+/// The program answers a wake-up later: so long acknowledgements wait for it, as Linux' do (`TCP_DELACK_MIN`).
+const ACK_WAIT: Nanos = 40 * MILLISECOND;
+/// Flows that are acknowledged sooner, as those of requests and answers are, never wake the slow path. A fifth of the least timeout.
+const WATCH_AFTER: Nanos = 10 * MILLISECOND;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -124,6 +130,8 @@ impl Remote {
             mtu,
             // What is for nobody here is Linux'.
             reset_strangers: false,
+            ack_wait: ACK_WAIT,
+            watch_after: WATCH_AFTER,
             ..Config::default()
         };
         let room = Room::new(

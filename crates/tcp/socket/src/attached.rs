@@ -120,11 +120,11 @@ impl Attached {
         let other = 1 - self.mapped.side;
         for door in doors.notices() {
             if self.mapped.region.notice(other, door).post(self.slot) {
-                self.mapped.knock(door);
+                self.mapped.knocks.at(&self.mapped, door);
             }
         }
         for door in doors.wakes() {
-            self.mapped.knock(door);
+            self.mapped.knocks.at(&self.mapped, door);
         }
         if doors.wakes_own()
             && let Some(own) = self.other_door.get()

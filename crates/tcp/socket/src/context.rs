@@ -2,6 +2,7 @@
 
 use crate::ends::Ends;
 use crate::holders::Words;
+use crate::knocks::Knocks;
 use crate::lock::{Guarded, lock};
 use crate::sleepers::Sleepers;
 use crate::spinning::{Spinning, Waiting};
@@ -80,6 +81,8 @@ pub(crate) struct Mapped {
     pub region: Region,
     pub doors: Vec<Kept>,
     pub ends: Ends,
+    /// This process'.
+    pub knocks: Arc<Knocks>,
     /// The other program has left the service. Its children may still hold connections.
     gone: AtomicBool,
     flows: Guarded<[Option<Weak<dyn Shown>>; SLOTS]>,
@@ -149,6 +152,7 @@ pub struct Context {
     pub(crate) settings: Settings,
     pub(crate) process: AtomicU32,
     pub(crate) doors: Vec<Kept>,
+    pub(crate) knocks: Arc<Knocks>,
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
     service: Guarded<Service>,
@@ -177,6 +181,7 @@ impl Context {
             settings,
             process: AtomicU32::new(std::process::id()),
             doors,
+            knocks: Arc::default(),
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
             service: Guarded::default(),
@@ -456,6 +461,7 @@ impl Context {
             region,
             doors: fds.into_iter().map(Kept::new).collect::<Result<_, _>>().ok()?,
             ends: Ends::new().ok()?,
+            knocks: self.knocks.clone(),
             gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),
         });

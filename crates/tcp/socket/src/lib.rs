@@ -9,6 +9,7 @@
 //! | [`way`] | whose a call is, and when a connection is shown |
 //! | `shown` | it becomes Linux's for good, or gets a slot |
 //! | `attached` | the slot, as one of its sides |
+//! | `knocks` | wakes that are made together |
 //! | [`counts`] | what went by the ring |
 //! | [`fork`], `holders` | children share connections |
 //! | `source` | what is to be sent: the program's buffers, or a file |
@@ -35,6 +36,7 @@ pub mod flow;
 pub mod fork;
 mod holders;
 pub mod kernel;
+mod knocks;
 pub mod leaving;
 pub mod lock;
 pub mod queued;

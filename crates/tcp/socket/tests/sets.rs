@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{at_rings, connection, end, program_that, service, shared};
+use common::{at_rings, connection, end, program_that, service, shared, wait_until};
 use rustix::event::epoll;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -288,4 +288,45 @@ fn who_has_room_for_one_event_and_does_not_wait_is_told_of_it_although_a_door_wa
         assert_eq!(event[0], Event { events: IN, data: 2 });
         std::io::Read::read(&mut &other, &mut [0]).unwrap();
     }
+}
+
+#[test]
+fn who_sleeps_is_woken_once_knocks_that_were_put_off_are_made() {
+    let service = service();
+    let asleep = |_| program_that(&service.name, Waiting::Sleep);
+    let [server, client] = [0, 1].map(asleep);
+    let (clients, servers): (Vec<_>, Vec<_>) = (0..3).map(|_| shared(&client, &server)).unzip();
+    let (done, got) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let set = set(&server);
+            for (i, end) in servers.iter().enumerate() {
+                set.add(end.flow.number(), Some(end.flow.clone()), IN, i as u64).unwrap();
+            }
+            let mut events = [Event::default(); 8];
+            while !done.load(Relaxed) {
+                let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+                for event in &events[..count] {
+                    let end = &servers[event.data as usize];
+                    let received = end.receive_with(&mut [0; 8], libc::MSG_DONTWAIT);
+                    got.fetch_add(received.map_or(0, |bytes| bytes as u64), Relaxed);
+                }
+            }
+        });
+        let send_all = || clients.iter().for_each(|end| assert_eq!(end.send(b"x"), Ok(1)));
+        // (The first go by Linux, or offer the rings.)
+        for round in 1..=3 {
+            send_all();
+            wait_until("all arrive", || got.load(Relaxed) == 3 * round);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        client.knocks_later();
+        send_all();
+        std::thread::sleep(Duration::from_millis(200));
+        let before = got.load(Relaxed);
+        done.store(true, Relaxed);
+        client.knocks_now();
+        wait_until("all arrive", || got.load(Relaxed) == 12);
+        assert_eq!(before, 9, "it was woken before");
+    });
 }

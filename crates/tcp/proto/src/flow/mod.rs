@@ -14,6 +14,7 @@
 //! [`Flow::acknowledge`], [`Flow::write`], [`Flow::read`]. They may run on another core than the slow path, with one lock per
 //! flow around both. What they do not handle they hand back as an [`Exception`], with nothing changed.
 
+mod acks;
 mod receive;
 mod send;
 
@@ -108,8 +109,10 @@ pub struct Flow {
     pub(crate) flags: u16,
     rcv_bits: u8,
     snd_bits: u8,
-    rcv_shift: u8,
-    snd_shift: u8,
+    /// Of the two windows: ours, and the peer's behind it (RFC 7323: at most 14).
+    shifts: u8,
+    /// How often data was answered with data lately: see `acks`.
+    acks: u8,
     dup_acks: u8,
     /// Fast retransmits since the slow path last looked.
     pub(crate) cnt_retransmits: u8,
@@ -254,8 +257,8 @@ impl Flow {
             flags: terms.flags,
             rcv_bits: terms.rcv_bits,
             snd_bits: terms.snd_bits,
-            rcv_shift: terms.rcv_shift,
-            snd_shift: terms.snd_shift,
+            shifts: terms.rcv_shift & 15 | terms.snd_shift << 4,
+            acks: 0,
             dup_acks: 0,
             cnt_retransmits: 0,
             context: terms.context,
@@ -359,6 +362,14 @@ impl Flow {
         self.snd_max.distance(self.snd_una)
     }
 
+    /// Nothing is on the way, and what was met nothing that a limit would follow from.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.in_flight() == 0
+            && self.cnt_marked == 0
+            && self.cnt_retransmits == 0
+            && !self.has(flag::LIMITED)
+    }
+
     /// Where in the send buffer the byte with the number `seq` lies.
     #[inline]
     fn snd_at(&self, seq: Seq) -> u32 {
@@ -404,8 +415,9 @@ impl Flow {
         let offered = self.rcv_edge.since(self.rcv_nxt).max(0) as u32;
         let step = u32::from(self.mss).min(self.rcv_size() / 2);
         let open = if room >= offered + step { room } else { offered.min(room) };
-        let field = (open >> self.rcv_shift).min(u32::from(u16::MAX));
-        (field as u16, self.rcv_nxt + (field << self.rcv_shift))
+        let shift = self.shifts & 15;
+        let field = (open >> shift).min(u32::from(u16::MAX));
+        (field as u16, self.rcv_nxt + (field << shift))
     }
 
     /// A segment with nothing but what every segment has.
@@ -414,6 +426,7 @@ impl Flow {
         let (window, edge) = self.window();
         self.rcv_edge = edge;
         self.unset(flag::ACK_DUE);
+        self.goes_along();
         let mut flags = Flags::ACK;
         if self.has(flag::ECHO) {
             flags = flags.with(Flags::ECE);
@@ -481,7 +494,7 @@ impl Flow {
     /// The window of `segment`, scaled.
     #[inline]
     pub(crate) fn scaled(&self, segment: &Segment) -> u32 {
-        u32::from(segment.window) << self.snd_shift
+        u32::from(segment.window) << (self.shifts >> 4)
     }
 
     /// One more measurement of the round trip, in microseconds (RFC 6298).

@@ -44,6 +44,8 @@ pub struct Received {
     pub sendable: bool,
     /// An acknowledgement has to go out at once: the peer counts each of them. Otherwise one may stand for a batch.
     pub ack_now: bool,
+    /// The acknowledgement may wait a while for data to go along with.
+    pub waits: bool,
     /// An old segment without payload: worth an answer, but not each time.
     pub late: bool,
 }
@@ -313,7 +315,10 @@ impl Flow {
             }
             received.readable = self.rcv_nxt.distance(start);
             received.place = Some(place);
-            self.set(flag::ACK_DUE);
+            received.waits = self.may_wait() && !received.ack_now;
+            if !received.waits {
+                self.set(flag::ACK_DUE);
+            }
         } else {
             received.ack_now = true;
             let limit = if self.has(flag::SACK) { RUNS } else { 1 };
@@ -328,8 +333,10 @@ impl Flow {
     /// marked, or all not (RFC 8257, 3.2).
     #[inline]
     pub fn must_acknowledge_before(&self, segment: &Segment) -> bool {
-        const BOTH: u16 = flag::ACK_DUE | flag::ECN_EXACT;
-        self.flags & BOTH == BOTH && segment.payload > 0 && segment.marked != self.has(flag::ECHO)
+        self.has(flag::ECN_EXACT)
+            && (self.has(flag::ACK_DUE) || self.is_waiting())
+            && segment.payload > 0
+            && segment.marked != self.has(flag::ECHO)
     }
 
     /// Congestion experienced: to be told to the peer.

@@ -160,6 +160,7 @@ impl<F: Flows> Endpoint<F> {
         let flow = self.lane.flows.at(slot);
         flow.generation = flow.generation.wrapping_add(1);
         flow.unset(flag::FAST | flag::ACK_DUE);
+        flow.acknowledges_nothing();
         self.free.push(slot);
     }
 
