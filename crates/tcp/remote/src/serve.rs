@@ -1,12 +1,16 @@
 //! Opened, and run.
 
+use crate::detour::Detour;
+use crate::outward::Outward;
 use crate::privileges;
 use crate::room::{Ask, Room};
 use crate::stand_in;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::SendFlags;
 use std::fmt;
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use uncopy_tcp_fast::Service;
@@ -83,6 +87,7 @@ pub struct Remote {
     routes: Arc<Routes>,
     wires: Vec<Xsk>,
     stop: OwnedFd,
+    why_not: Option<io::Error>,
 }
 
 impl Remote {
@@ -113,8 +118,14 @@ impl Remote {
             "a rule and a route for what stands in for other hosts",
             loopback::open(uncopy_tcp_service::ends::STAND_IN, stand_in::TABLE),
         )?;
-        step("giving privileges up", privileges::drop_them(options.user))?;
         let routes = Arc::new(step("routes and neighbours (rtnetlink)", Routes::of(index))?);
+        let source = routes.addresses().first().copied();
+        let source = source.ok_or_else(|| io::Error::other("the device has no address"));
+        let (outward, why_not) = match source.and_then(|source| Detour::open(index, source)) {
+            Ok(detour) => (Some(Outward::new(detour)), None),
+            Err(error) => (None, Some(error)),
+        };
+        step("giving privileges up", privileges::drop_them(options.user))?;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
         let config = Config {
             flows: options.connections,
@@ -131,17 +142,24 @@ impl Remote {
             &options.name,
             routes.clone(),
             steer.clone(),
+            outward,
         );
         let room = step("the lanes' sets", room)?;
         let service = step("the lanes", Service::new(&config, wires.len(), room))?;
         let service = service.quiet(options.quiet).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
-        Ok(Self { service: Arc::new(service), routes, wires, stop: step("an eventfd", stop)? })
+        let stop = step("an eventfd", stop)?;
+        Ok(Self { service: Arc::new(service), routes, wires, stop, why_not })
     }
 
     /// How many queues of the device it has.
     pub fn queues(&self) -> usize {
         self.wires.len()
+    }
+
+    /// Why programs that connect are Linux's, if they are.
+    pub fn why_not_outward(&self) -> Option<&io::Error> {
+        self.why_not.as_ref()
     }
 
     /// Who is to be told of programs that listen.
@@ -154,21 +172,51 @@ impl Remote {
     /// # Errors
     /// The wire's: the device is gone.
     pub fn run(self) -> io::Result<()> {
-        let Self { service, routes, wires, stop } = self;
+        let Self { service, routes, wires, stop, .. } = self;
         std::thread::scope(|scope| {
             let keeper = std::thread::Builder::new().name("uncopy-routes".into());
             let (told, stop) = (&service, &stop);
             let kept = keeper.spawn_scoped(scope, move || {
-                routes.keep(std::os::fd::AsFd::as_fd(stop), || {
+                routes.keep(stop.as_fd(), || {
                     told.applications().ask(Ask::Addresses);
                     told.ask();
                 })
             })?;
+            let connects = std::thread::Builder::new().name("uncopy-connects".into());
+            let hears = connects.spawn_scoped(scope, move || hear(told, stop))?;
             let result = service.run(wires);
             let _ = rustix::io::write(stop, &1u64.to_ne_bytes());
-            let _ = kept.join();
+            let _ = (kept.join(), hears.join());
             result
         })
+    }
+}
+
+/// Programs that connect: their segments.
+fn hear(service: &Service<Room>, stop: &OwnedFd) {
+    let Some(outward) = service.applications().outward() else { return };
+    let mut packet = [0; 2048];
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(outward.detour().descriptor(), PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        if poll(&mut fds, None).is_ok_and(|_| !fds[1].revents().is_empty()) {
+            return;
+        }
+        loop {
+            match outward.detour().read(&mut packet) {
+                Ok(Some(length)) => {
+                    if let Some(opening) = outward.passes(&packet[..length]) {
+                        service.applications().ask(Ask::Connect(Box::new(opening)));
+                        service.ask();
+                    }
+                }
+                Ok(None) => break,
+                // Somebody has taken the device away, or down: Linux connects.
+                Err(_) => return,
+            }
+        }
     }
 }
 
@@ -180,8 +228,27 @@ impl Listening for Told {
         self.0.ask();
     }
 
-    fn gone(&mut self) {
-        self.0.applications().ask(Ask::Look);
+    fn gone(&mut self, program: u64) {
+        self.0.applications().ask(Ask::Gone(program));
+        self.0.ask();
+    }
+
+    fn carries_connects(&self) -> bool {
+        self.0.applications().outward().is_some()
+    }
+
+    fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd) {
+        if self.0.applications().takes(program, to, socket) {
+            // (Who has not waited connects by Linux: its SYN came here, or will, and is sent again.)
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            if rustix::net::send(&answer, &[1], flags).is_err() {
+                self.gone(program);
+            }
+        }
+    }
+
+    fn closes(&mut self, cookie: u64) {
+        self.0.applications().ask(Ask::Closes(cookie));
         self.0.ask();
     }
 }

@@ -157,6 +157,11 @@ impl Table {
             .map(|(_, address)| *address)
     }
 
+    /// Some device has this address.
+    pub fn is_own(&self, address: Ipv4Addr) -> bool {
+        self.addresses.iter().any(|(_, own)| *own == address)
+    }
+
     /// The way to a peer: of the routes to it the one that names most of its address, of these the one of the lowest metric.
     pub fn way(&self, peer: Ipv4Addr) -> Option<NextHop> {
         (0..=32u8).rev().find_map(|prefix| {
@@ -254,6 +259,7 @@ mod tests {
         assert_eq!(table.neighbour(hop), Some([4; 6]));
         assert_eq!(table.addresses(2).collect::<Vec<_>>(), [own]);
         assert_eq!(table.addresses(3).count(), 0);
+        assert!(table.is_own(own) && !table.is_own(peer));
         table.apply(&Change::DeviceGone(2));
         assert_eq!((table.way(peer), table.neighbour(hop)), (None, None));
         assert_eq!(table.addresses(2).count(), 0);

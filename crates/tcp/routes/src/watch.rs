@@ -73,6 +73,11 @@ impl Routes {
         self.table().addresses(self.device).collect()
     }
 
+    /// An address of this host, by any of its devices.
+    pub fn is_own(&self, address: Ipv4Addr) -> bool {
+        self.table().is_own(address)
+    }
+
     /// The number of the next hop to a peer by this device; none: Linux would not send there by it. Linux looks for one that it does not know.
     pub fn number(&self, peer: Ipv4Addr) -> Option<u16> {
         let table = self.table();

@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -119,7 +119,12 @@ pub enum Message {
     /// Program: the first one. With its doors (eventfds).
     Hello(u64),
     /// Service: the answer. With the mailbox: a memfd whose first word changes with each later message.
-    Welcome(u64),
+    Welcome {
+        /// As in `Hello`.
+        version: u64,
+        /// It has a wire to other hosts: 1, else 0.
+        wire: u64,
+    },
     /// Program: with the socket.
     Show {
         /// The program's name for it.
@@ -171,6 +176,19 @@ pub enum Message {
     },
     /// Program: with a socket that listens. Where the service has a wire, it takes connections from other hosts for it ([`crate::server::Listening`]).
     Listen,
+    /// Program: with a socket that is about to connect to another host by IPv4, and one end of a pair of sockets. A byte comes there if the service's wire is to
+    /// carry it; the end is closed if not.
+    Connect {
+        /// The peer's address.
+        address: u64,
+        /// Its port.
+        port: u64,
+    },
+    /// Program: such a socket was closed, or dissolved, before it was connected.
+    Closes {
+        /// The socket's, as Linux names it (SO_COOKIE).
+        cookie: u64,
+    },
     /// Program: with a socket, the other end of what stands in for it, and a memfd of so many bytes that come first ([`crate::relay`]).
     Relay {
         /// Bytes in it.
@@ -182,7 +200,7 @@ impl Message {
     fn words(self) -> [u64; WORDS] {
         match self {
             Self::Hello(version) => [1, version, 0, 0, 0, 0],
-            Self::Welcome(version) => [2, version, 0, 0, 0, 0],
+            Self::Welcome { version, wire } => [2, version, wire, 0, 0, 0],
             Self::Show { token } => [3, token, 0, 0, 0, 0],
             Self::Matched { token, region, slot, side, generation } => {
                 [4, token, region, slot, side, generation]
@@ -196,6 +214,8 @@ impl Message {
                 [10, region, slot, side, generation, 0]
             }
             Self::Listen => [11, 0, 0, 0, 0, 0],
+            Self::Connect { address, port } => [12, address, port, 0, 0, 0],
+            Self::Closes { cookie } => [13, cookie, 0, 0, 0, 0],
         }
     }
 
@@ -203,7 +223,7 @@ impl Message {
         let [kind, a, b, c, d, e] = words;
         Some(match kind {
             1 => Self::Hello(a),
-            2 => Self::Welcome(a),
+            2 => Self::Welcome { version: a, wire: b },
             3 => Self::Show { token: a },
             4 => Self::Matched { token: a, region: b, slot: c, side: d, generation: e },
             5 => Self::Stays { token: a, reason: Reason::of(b)? },
@@ -213,6 +233,8 @@ impl Message {
             9 => Self::Relay { bytes: a },
             10 => Self::Door { region: a, slot: b, side: c, generation: d },
             11 => Self::Listen,
+            12 => Self::Connect { address: a, port: b },
+            13 => Self::Closes { cookie: a },
             _ => return None,
         })
     }
@@ -279,7 +301,7 @@ mod tests {
     fn every_message_comes_back_as_it_was() {
         for message in [
             Message::Hello(1),
-            Message::Welcome(2),
+            Message::Welcome { version: 2, wire: 1 },
             Message::Show { token: u64::MAX },
             Message::Matched { token: 1, region: 2, slot: 3, side: 1, generation: 5 },
             Message::Stays { token: 9, reason: Reason::OverLimit },
@@ -288,6 +310,8 @@ mod tests {
             Message::Told { words: 99 },
             Message::Relay { bytes: 5 },
             Message::Listen,
+            Message::Connect { address: 0x0a00_0001, port: 80 },
+            Message::Closes { cookie: 77 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));

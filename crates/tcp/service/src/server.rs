@@ -36,12 +36,18 @@ impl Default for Limits {
     }
 }
 
-/// Who takes connections from other hosts for programs that listen.
+/// Who carries connections between this host's programs and other hosts.
 pub trait Listening: Send {
     /// A program has shown that it listens here.
     fn listens(&mut self, at: SocketAddrV4);
-    /// A program has gone: it may have been the last that listens somewhere.
-    fn gone(&mut self);
+    /// This program has gone: it may have been the last that listens somewhere.
+    fn gone(&mut self, program: u64);
+    /// It carries connections that programs open.
+    fn carries_connects(&self) -> bool;
+    /// A program is about to connect this socket. A byte is to come by `answer` if this one carries the connection.
+    fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd);
+    /// The program has closed such a socket, of this cookie, before it was connected.
+    fn closes(&mut self, cookie: u64);
 }
 
 /// How to serve.
@@ -276,6 +282,7 @@ impl Service {
 
     /// Takes one message of a program, or its end. One: who sends many waits its turn.
     fn serve(&mut self, id: u64) {
+        let wire = self.listening.as_ref().is_some_and(|listening| listening.carries_connects());
         let Some(program) = self.programs.get_mut(&id) else { return };
         program.tell_rest();
         match protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT) {
@@ -283,7 +290,7 @@ impl Service {
             Ok((Message::Hello(VERSION), doors))
                 if doors.len() == DOOR_COUNT && program.mailbox.is_none() =>
             {
-                if !welcome(program, doors) {
+                if !welcome(program, doors, wire) {
                     self.forget(id);
                 }
             }
@@ -314,6 +321,23 @@ impl Service {
                 drop(fds);
                 if let (Some(at), Some(listening)) = (at, &mut self.listening) {
                     listening.listens(at);
+                }
+            }
+            Ok((Message::Connect { address, port }, fds)) if program.mailbox.is_some() => {
+                // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
+                if let (Ok([socket, answer]), Ok(address), Ok(port), Some(listening)) = (
+                    <[OwnedFd; 2]>::try_from(fds),
+                    u32::try_from(address),
+                    u16::try_from(port),
+                    &mut self.listening,
+                ) {
+                    let to = SocketAddrV4::new(address.into(), port);
+                    listening.connects(id, to, socket, answer);
+                }
+            }
+            Ok((Message::Closes { cookie }, _)) if program.mailbox.is_some() => {
+                if let Some(listening) = &mut self.listening {
+                    listening.closes(cookie);
                 }
             }
             Ok((Message::Tell, _)) => {
@@ -460,7 +484,7 @@ impl Service {
     fn forget(&mut self, id: u64) {
         self.programs.remove(&id);
         if let Some(listening) = &mut self.listening {
-            listening.gone();
+            listening.gone(id);
         }
         self.waiting.forget(id);
         let programs = &mut self.programs;
@@ -477,12 +501,13 @@ fn spare() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
-fn welcome(program: &mut Program, doors: Vec<OwnedFd>) -> bool {
+fn welcome(program: &mut Program, doors: Vec<OwnedFd>, wire: bool) -> bool {
     let made = || {
         let mailbox = rustix::fs::memfd_create("uncopy-tcp-mailbox", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&mailbox, PAGE as u64)?;
         let with = [mailbox.as_fd()];
-        protocol::send(program.socket.as_fd(), Message::Welcome(VERSION), &with)?;
+        let message = Message::Welcome { version: VERSION, wire: wire.into() };
+        protocol::send(program.socket.as_fd(), message, &with)?;
         Ok::<_, Errno>(mailbox)
     };
     program.mailbox = made().ok();
