@@ -59,6 +59,14 @@ impl Look {
             self.state.programs.iter().filter(|p| p.pid == pid).map(|p| p.id).collect();
         self.state.flows.retain(|flow| flow.programs.iter().any(|id| its.contains(id)));
         self.state.stayed.retain(|stayed| its.contains(&stayed.program));
+        // (Of a connection over the wire the program's end is among the others, with its stand-in's.)
+        let ends: BTreeSet<[SocketAddr; 2]> = self
+            .state
+            .flows
+            .iter()
+            .flat_map(|flow| [flow.addresses, [flow.addresses[1], flow.addresses[0]]])
+            .collect();
+        self.state.wired.retain(|of| ends.contains(&of.addresses));
     }
 
     /// A program by its number.

@@ -119,7 +119,9 @@ fn top(args: &TopArgs) -> Outcome {
         let now = (Look::at(args.which.name.as_deref())?, Instant::now());
         let seconds = (now.1 - before.1).as_secs_f64();
         let lines = if clears { terminal_lines() } else { usize::MAX };
-        let text = text::top(&now.0, &rates::between(&before.0, &now.0, seconds), lines);
+        let busiest = rates::between(&before.0, &now.0, seconds);
+        let over = rates::over_wire(&before.0, &now.0, seconds);
+        let text = text::top(&now.0, &busiest, &over, lines);
         if clears {
             // To the corner, and away with what was there.
             let _ = std::io::stdout().write_all(b"\x1b[H\x1b[J");

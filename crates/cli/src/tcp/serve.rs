@@ -102,7 +102,9 @@ pub fn main(args: &ServeArgs) -> Outcome {
     match remote.why_not_outward() {
         None => crate::print("uncopy: and programs that connect to other hosts.\n")?,
         Some(why) => {
-            eprintln!("uncopy: connections that programs open to other hosts stay with Linux: no TUN device ({why})");
+            eprintln!(
+                "uncopy: connections that programs open to other hosts stay with Linux: no TUN device ({why})"
+            );
         }
     }
     let service = service.listening(remote.listening());

@@ -15,6 +15,7 @@
 //! | [`packets`] | what these say |
 //! | `opening` | such a connection, on the slow path |
 //! | [`options`] | options of sockets that rustix does not know |
+//! | `told` | what is told of connections to who looks |
 //! | [`room`] | all connections, as the service's threads see them |
 //! | [`privileges`] | what is given up once all is open |
 //! | [`serve`] | opened, and run |
@@ -30,6 +31,7 @@ pub mod privileges;
 pub mod room;
 pub mod serve;
 pub mod stand_in;
+mod told;
 
 pub use serve::{Options, Remote};
 pub use uncopy_tcp_fast::service::QUIET;

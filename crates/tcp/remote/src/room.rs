@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
@@ -22,6 +23,7 @@ use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::Link;
 use uncopy_tcp_proto::{Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time};
 use uncopy_tcp_routes::Routes;
+use uncopy_tcp_service::Wired;
 use uncopy_tcp_socket::set::Event as Ready;
 use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
 use uncopy_tcp_wire::steer::Steer;
@@ -48,6 +50,8 @@ pub(crate) enum Ask {
     Closes(u64),
     /// This program has gone.
     Gone(u64),
+    /// Somebody wants to know of all connections.
+    Tell(Sender<Vec<Wired>>),
 }
 
 pub(crate) type Held = Arc<Shared>;
@@ -147,6 +151,11 @@ impl Room {
         let room = self.connections() < self.slots.len();
         let outward = self.outward.as_ref().filter(|_| room);
         outward.is_some_and(|outward| outward.takes(program, to, socket, &self.routes))
+    }
+
+    /// All connections that have a place.
+    pub(crate) fn all(&self) -> Vec<Held> {
+        self.slots.iter().filter_map(|slot| slot.lock().as_ref().cloned()).collect()
     }
 
     pub(crate) fn desk(&self, held: &Held) -> &Desk {
@@ -489,6 +498,8 @@ impl Applications for Room {
                     self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
                     self.look_at_listeners(time, endpoint, out);
                 }
+                // (Who does not wait any more does not hear it.)
+                (Ask::Tell(to), _) => _ = to.send(self.wired(endpoint)),
                 (Ask::Connect(_) | Ask::Closes(_), None) => {}
                 (Ask::Listens(at), _) => self.listens(at, endpoint),
                 (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),

@@ -12,12 +12,13 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 use uncopy_tcp_fast::Service;
 use uncopy_tcp_fast::service::QUIET;
 use uncopy_tcp_proto::Config;
 use uncopy_tcp_routes::{Routes, loopback};
-use uncopy_tcp_service::Listening;
+use uncopy_tcp_service::{Listening, Wired};
 use uncopy_tcp_wire::queues;
 use uncopy_tcp_wire::xsk::Xsk;
 
@@ -231,6 +232,14 @@ impl Listening for Told {
     fn gone(&mut self, program: u64) {
         self.0.applications().ask(Ask::Gone(program));
         self.0.ask();
+    }
+
+    fn wired(&mut self) -> Vec<Wired> {
+        let (to, told) = channel();
+        self.0.applications().ask(Ask::Tell(to));
+        self.0.ask();
+        // (Where it is behind, who looks sees the rest.)
+        told.recv_timeout(Duration::from_millis(500)).unwrap_or_default()
     }
 
     fn carries_connects(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::Regions;
 use crate::relay;
 use crate::state::{self, State};
+use crate::wired::Wired;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -42,6 +43,8 @@ pub trait Listening: Send {
     fn listens(&mut self, at: SocketAddrV4);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&mut self, program: u64);
+    /// What there is to tell of the connections that it carries.
+    fn wired(&mut self) -> Vec<Wired>;
     /// It carries connections that programs open.
     fn carries_connects(&self) -> bool;
     /// A program is about to connect this socket. A byte is to come by `answer` if this one carries the connection.
@@ -342,7 +345,8 @@ impl Service {
             }
             Ok((Message::Tell, _)) => {
                 program.looks |= program.mailbox.is_none();
-                let told = self.state().write();
+                let wired = self.listening.as_mut().map_or(vec![], |listening| listening.wired());
+                let told = State { wired, ..self.state() }.write();
                 // (Who does not take the answer has gone, or asks more often than it reads.)
                 if let (Ok((memory, words)), Some(program)) = (told, self.programs.get(&id)) {
                     let message = Message::Told { words };
@@ -397,6 +401,7 @@ impl Service {
             since: self.since,
             flows: flows.collect(),
             stayed: waiting.chain(stayed).collect(),
+            wired: vec![],
             programs,
         }
     }
