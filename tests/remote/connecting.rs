@@ -6,6 +6,7 @@ use crate::network::{Beside, Network, OUTSIDE};
 use crate::{Named, Outcome, same};
 use uncopy_tests::verdict::Stop;
 
+/// Those of this file.
 pub const ALL: [Named; 8] = [
     ("programs_that_connect_get_every_byte_and_the_names_that_linux_has", echoes),
     ("connections_that_fail_end_as_linux_ends_them", failures),

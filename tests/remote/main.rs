@@ -16,10 +16,10 @@ use libtest_mimic::{Arguments, Trial};
 use network::{ADDRESS, Beside, Network};
 use uncopy_tests::verdict::{Stop, test};
 
-pub type Outcome = Result<(), Stop>;
+type Outcome = Result<(), Stop>;
 
 /// A test: its name, what it does.
-pub type Named = (&'static str, fn() -> Outcome);
+type Named = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
     let all: [Named; 5] = [

@@ -95,7 +95,8 @@ pub fn key(flow: &Flow) -> ((u64, u64), SystemTime) {
     (flow.place, flow.since)
 }
 
-fn explain(name: &str, errno: i32) -> String {
+/// Why a service could not be asked.
+pub fn explain(name: &str, errno: i32) -> String {
     match Errno::from_raw(errno) {
         Errno::ECONNREFUSED => format!(
             "no TCP service runs here under the name @{name}; 'uncopy run --tcp' starts one, and so does 'uncopy tcp serve'"

@@ -6,10 +6,13 @@ use crate::privileges;
 use crate::room::{Ask, Room};
 use crate::stand_in;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::FileType;
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -19,6 +22,8 @@ use uncopy_tcp_fast::service::QUIET;
 use uncopy_tcp_proto::Config;
 use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_service::{Listening, Wired};
+use uncopy_tcp_trace::chosen::{Chosen, Flow};
+use uncopy_tcp_trace::{Trace, Traced};
 use uncopy_tcp_wire::queues;
 use uncopy_tcp_wire::xsk::Xsk;
 
@@ -84,11 +89,13 @@ fn step<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Fa
 
 /// A device's wire, opened: connections over it are carried while [`run`](Self::run) runs.
 pub struct Remote {
+    device: String,
     service: Arc<Service<Room>>,
     routes: Arc<Routes>,
     wires: Vec<Xsk>,
     stop: OwnedFd,
     why_not: Option<io::Error>,
+    trace: Arc<Trace>,
 }
 
 impl Remote {
@@ -150,7 +157,16 @@ impl Remote {
         let service = service.quiet(options.quiet).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let stop = step("an eventfd", stop)?;
-        Ok(Self { service: Arc::new(service), routes, wires, stop, why_not })
+        let device = device.clone();
+        Ok(Self {
+            device,
+            service: Arc::new(service),
+            routes,
+            wires,
+            stop,
+            why_not,
+            trace: Arc::default(),
+        })
     }
 
     /// How many queues of the device it has.
@@ -165,7 +181,8 @@ impl Remote {
 
     /// Who is to be told of programs that listen.
     pub fn listening(&self) -> impl Listening + use<> {
-        Told(self.service.clone())
+        let device = self.device.clone();
+        Told { service: self.service.clone(), trace: self.trace.clone(), device, whose: None }
     }
 
     /// Carries connections until the wire fails.
@@ -173,7 +190,8 @@ impl Remote {
     /// # Errors
     /// The wire's: the device is gone.
     pub fn run(self) -> io::Result<()> {
-        let Self { service, routes, wires, stop, .. } = self;
+        let Self { service, routes, wires, stop, trace, .. } = self;
+        let wires = wires.into_iter().map(|wire| Traced::new(wire, trace.clone())).collect();
         std::thread::scope(|scope| {
             let keeper = std::thread::Builder::new().name("uncopy-routes".into());
             let (told, stop) = (&service, &stop);
@@ -221,33 +239,71 @@ fn hear(service: &Service<Room>, stop: &OwnedFd) {
     }
 }
 
-struct Told(Arc<Service<Room>>);
+struct Told {
+    service: Arc<Service<Room>>,
+    trace: Arc<Trace>,
+    device: String,
+    /// Who has the frames written.
+    whose: Option<u64>,
+}
 
 impl Listening for Told {
     fn listens(&mut self, at: SocketAddrV4) {
-        self.0.applications().ask(Ask::Listens(at));
-        self.0.ask();
+        self.service.applications().ask(Ask::Listens(at));
+        self.service.ask();
     }
 
     fn gone(&mut self, program: u64) {
-        self.0.applications().ask(Ask::Gone(program));
-        self.0.ask();
+        let _ = self.end_trace(program);
+        self.service.applications().ask(Ask::Gone(program));
+        self.service.ask();
+    }
+
+    fn trace(
+        &mut self,
+        whose: u64,
+        (address, port): (Option<Ipv4Addr>, Option<u16>),
+        file: OwnedFd,
+    ) -> Result<(), Errno> {
+        if self.whose.is_some() {
+            return Err(Errno::BUSY);
+        }
+        // What is written must never be waited for: a lane writes it.
+        if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+            return Err(Errno::INVAL);
+        }
+        let all = address.is_none() && port.is_none();
+        let flows = if all { vec![] } else { vec![Flow::of(address, port)] };
+        let begun = self.trace.begin(Chosen::new(flows), &self.device, Box::new(File::from(file)));
+        begun.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        self.whose = Some(whose);
+        Ok(())
+    }
+
+    fn end_trace(&mut self, whose: u64) -> Result<u64, Errno> {
+        if self.whose != Some(whose) {
+            return Err(Errno::INVAL);
+        }
+        self.whose = None;
+        let ended = self.trace.end();
+        ended.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        Ok(self.trace.frames())
     }
 
     fn wired(&mut self) -> Vec<Wired> {
         let (to, told) = channel();
-        self.0.applications().ask(Ask::Tell(to));
-        self.0.ask();
+        self.service.applications().ask(Ask::Tell(to));
+        self.service.ask();
         // (Where it is behind, who looks sees the rest.)
         told.recv_timeout(Duration::from_millis(500)).unwrap_or_default()
     }
 
     fn carries_connects(&self) -> bool {
-        self.0.applications().outward().is_some()
+        self.service.applications().outward().is_some()
     }
 
     fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd) {
-        if self.0.applications().takes(program, to, socket) {
+        if self.service.applications().takes(program, to, socket) {
             // (Who has not waited connects by Linux: its SYN came here, or will, and is sent again.)
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             if rustix::net::send(&answer, &[1], flags).is_err() {
@@ -257,7 +313,7 @@ impl Listening for Told {
     }
 
     fn closes(&mut self, cookie: u64) {
-        self.0.applications().ask(Ask::Closes(cookie));
-        self.0.ask();
+        self.service.applications().ask(Ask::Closes(cookie));
+        self.service.ask();
     }
 }

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -181,6 +181,55 @@ pub fn tell(name: &str) -> Result<State, Errno> {
     match answer(&socket)? {
         (Message::Told { words }, fds) if fds.len() == 1 => State::read(&fds[0], words),
         _ => Err(Errno::PROTO),
+    }
+}
+
+/// Frames that a service writes to a file, until this is dropped.
+#[derive(Debug)]
+pub struct Tracing(OwnedFd);
+
+/// Has a service's frames written to a file, of connections with this end, as far as it matters. ECONNREFUSED: there is no service; EOPNOTSUPP: it has no
+/// wire; EBUSY: somebody else has this.
+pub fn trace(
+    name: &str,
+    (address, port): (Option<Ipv4Addr>, Option<u16>),
+    file: BorrowedFd,
+) -> Result<Tracing, Errno> {
+    let socket = open(name)?;
+    let message = Message::Trace {
+        address: address.map_or(0, Ipv4Addr::to_bits).into(),
+        port: port.unwrap_or(0).into(),
+    };
+    protocol::send(socket.as_fd(), message, &[file])?;
+    traced(&socket)?;
+    Ok(Tracing(socket))
+}
+
+fn traced(socket: &OwnedFd) -> Result<u64, Errno> {
+    match answer(socket)? {
+        (Message::Traced { frames, error: 0 }, _) => Ok(frames),
+        (Message::Traced { error, .. }, _) => Err(Errno::from_raw_os_error(error as i32)),
+        _ => Err(Errno::PROTO),
+    }
+}
+
+impl Tracing {
+    /// Ends it. How many frames are in the file.
+    ///
+    /// # Errors
+    /// What kept one from being written; ECONNRESET: the service has ended.
+    pub fn end(self) -> Result<u64, Errno> {
+        match protocol::send(self.0.as_fd(), Message::EndTrace, &[]) {
+            Err(Errno::PIPE) => Err(Errno::CONNRESET),
+            sent => sent.and_then(|()| traced(&self.0)),
+        }
+    }
+}
+
+impl AsFd for Tracing {
+    /// Readable when the service has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

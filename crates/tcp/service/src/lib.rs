@@ -28,7 +28,7 @@ pub mod server;
 pub mod state;
 pub mod wired;
 
-pub use client::{Client, tell};
+pub use client::{Client, Tracing, tell, trace};
 pub use command::commands;
 pub use server::{Limits, Listening, Options, Service, ServiceError};
 pub use wired::Wired;

@@ -184,6 +184,23 @@ pub enum Message {
         /// Its port.
         port: u64,
     },
+    /// Anybody of this user, with a file: frames of the wire are written there, of connections with this end (0: any). Until the asker says that it ends,
+    /// or goes.
+    Trace {
+        /// Its address.
+        address: u64,
+        /// Its port.
+        port: u64,
+    },
+    /// Who has asked for that: it ends.
+    EndTrace,
+    /// Service: the answer to both.
+    Traced {
+        /// Frames that were written.
+        frames: u64,
+        /// Why not, or why no more: an error number, or 0.
+        error: u64,
+    },
     /// Program: such a socket was closed, or dissolved, before it was connected.
     Closes {
         /// The socket's, as Linux names it (SO_COOKIE).
@@ -216,6 +233,9 @@ impl Message {
             Self::Listen => [11, 0, 0, 0, 0, 0],
             Self::Connect { address, port } => [12, address, port, 0, 0, 0],
             Self::Closes { cookie } => [13, cookie, 0, 0, 0, 0],
+            Self::Trace { address, port } => [14, address, port, 0, 0, 0],
+            Self::EndTrace => [15, 0, 0, 0, 0, 0],
+            Self::Traced { frames, error } => [16, frames, error, 0, 0, 0],
         }
     }
 
@@ -235,6 +255,9 @@ impl Message {
             11 => Self::Listen,
             12 => Self::Connect { address: a, port: b },
             13 => Self::Closes { cookie: a },
+            14 => Self::Trace { address: a, port: b },
+            15 => Self::EndTrace,
+            16 => Self::Traced { frames: a, error: b },
             _ => return None,
         })
     }
@@ -312,6 +335,9 @@ mod tests {
             Message::Listen,
             Message::Connect { address: 0x0a00_0001, port: 80 },
             Message::Closes { cookie: 77 },
+            Message::Trace { address: 1, port: 2 },
+            Message::EndTrace,
+            Message::Traced { frames: 3, error: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));

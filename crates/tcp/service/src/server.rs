@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -43,6 +43,21 @@ pub trait Listening: Send {
     fn listens(&mut self, at: SocketAddrV4);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&mut self, program: u64);
+    /// Frames of connections with this end, as far as it matters, are written to this file, for who has this number.
+    ///
+    /// # Errors
+    /// EBUSY: somebody else's are already. Those of the file.
+    fn trace(
+        &mut self,
+        whose: u64,
+        end: (Option<Ipv4Addr>, Option<u16>),
+        file: OwnedFd,
+    ) -> Result<(), Errno>;
+    /// No more, if it was this one who asked. How many were.
+    ///
+    /// # Errors
+    /// What kept one from being written.
+    fn end_trace(&mut self, whose: u64) -> Result<u64, Errno>;
     /// What there is to tell of the connections that it carries.
     fn wired(&mut self) -> Vec<Wired>;
     /// It carries connections that programs open.
@@ -343,6 +358,24 @@ impl Service {
                     listening.closes(cookie);
                 }
             }
+            Ok((Message::Trace { address, port }, fds)) => {
+                program.looks |= program.mailbox.is_none();
+                let end = (
+                    u32::try_from(address).ok().filter(|a| *a != 0).map(Ipv4Addr::from),
+                    u16::try_from(port).ok().filter(|port| *port != 0),
+                );
+                let begun = match (&mut self.listening, <[OwnedFd; 1]>::try_from(fds)) {
+                    (None, _) => Err(Errno::OPNOTSUPP),
+                    (_, Err(_)) => Err(Errno::MFILE),
+                    (Some(listening), Ok([file])) => listening.trace(id, end, file),
+                };
+                self.answer_trace(id, begun.map(|()| 0));
+            }
+            Ok((Message::EndTrace, _)) => {
+                let none = Err(Errno::OPNOTSUPP);
+                let ended = self.listening.as_mut().map_or(none, |wire| wire.end_trace(id));
+                self.answer_trace(id, ended);
+            }
             Ok((Message::Tell, _)) => {
                 program.looks |= program.mailbox.is_none();
                 let wired = self.listening.as_mut().map_or(vec![], |listening| listening.wired());
@@ -356,6 +389,14 @@ impl Service {
             // It has gone, or it is none of ours.
             _ => self.forget(id),
         }
+    }
+
+    fn answer_trace(&self, id: u64, outcome: Result<u64, Errno>) {
+        let Some(program) = self.programs.get(&id) else { return };
+        let error = outcome.err().map_or(0, |error| error.raw_os_error() as u64);
+        let message = Message::Traced { frames: outcome.unwrap_or(0), error };
+        // (Who does not take the answer has gone.)
+        let _ = protocol::send(program.socket.as_fd(), message, &[]);
     }
 
     fn state(&self) -> State {
