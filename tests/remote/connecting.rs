@@ -19,7 +19,7 @@ pub const ALL: [Named; 8] = [
 ];
 
 /// Sends back what comes, to each who connects; prints whom it has accepted.
-const ECHO: &str = r#"
+pub const ECHO: &str = r#"
 import socket, threading
 listener = socket.socket()
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -123,10 +123,9 @@ fn echoes() -> Outcome {
     let mut client = network.under_tcp_talking(&["python3", "-c", CLIENT, OUTSIDE])?;
     client.says("right")?;
     // All but the first of each loop, which Linux may have connected before it knew the neighbour.
-    let flows = service.flows()?;
-    let over = flows.matches("10.78.9.1:7\"").count();
+    let over = service.count("10.78.9.1:7\"")?;
     if over < 12 {
-        return Err(format!("only {over} connections over the wire: {flows}").into());
+        return Err(format!("only {over} connections over the wire: {}", service.flows()?).into());
     }
     drop(client);
     network.until_no_flows(&service)
@@ -323,10 +322,9 @@ fn both_ends() -> Outcome {
     network.until_steered()?;
     let mut client = network.under_tcp_talking(&["python3", "-c", CLIENT, OUTSIDE])?;
     client.says("right")?;
-    let (ours, theirs) = (service.flows()?, other.flows()?);
-    let counts = [&ours, &theirs].map(|flows| flows.matches("10.78.9.1:7\"").count());
+    let counts = [service.count("10.78.9.1:7\"")?, other.count("10.78.9.1:7\"")?];
     if counts.iter().any(|count| *count < 12) {
-        return Err(format!("over the wire: {counts:?}: {ours} {theirs}").into());
+        return Err(format!("over the wire: {counts:?}").into());
     }
     drop(client);
     network.until_no_flows(&service)?;

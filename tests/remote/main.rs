@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod connecting;
+mod looks;
 mod network;
 
 use std::path::Path;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         ("a_killed_service_resets_its_connections_and_one_started_anew_takes_over", service_killed),
         ("killed_clients_leave_nothing_behind", clients_killed),
     ];
-    let all = all.into_iter().chain(connecting::ALL);
+    let all = all.into_iter().chain(connecting::ALL).chain(looks::ALL);
     let trials: Vec<Trial> = all.map(|(name, body)| test(name, body)).collect();
     let mut arguments = Arguments::from_args();
     // (Each has a machine's worth of processes.)

@@ -1,6 +1,6 @@
 //! Two network namespaces with a veth between them, and what runs in each.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -292,6 +292,18 @@ impl Beside {
         line.map_err(|_| format!("process {} says nothing", self.child.id()).into())
     }
 
+    /// Sends it a line.
+    pub fn tell(&mut self) -> Result<(), Stop> {
+        let input = self.child.stdin.as_mut();
+        let input = input.ok_or_else(|| Stop::Fail("it does not listen".into()))?;
+        input.write_all(b"\n").map_err(|e| Stop::Fail(e.to_string()))
+    }
+
+    /// SIGINT.
+    pub fn interrupt(&self) -> Result<(), Stop> {
+        shell(&format!("kill -INT {}", self.pid()))
+    }
+
     /// Waits for its next line, which is to be this one.
     pub fn says(&mut self, wanted: &str) -> Result<(), Stop> {
         let line = self.line()?;
@@ -342,9 +354,31 @@ impl Service {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// How many connections of the outer namespace's it has.
+    /// Starts `uncopy tcp trace` and waits until it is under way.
+    pub fn trace(&self, end: &str, file: &str) -> Result<Beside, Stop> {
+        let uncopy = product::uncopy()?;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace]).arg(uncopy);
+        command.args(["tcp", "trace", end, "--out", file, "--name", &self.name]);
+        clean(&mut command);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let trace = Beside::of(child.map_err(|e| e.to_string())?);
+        // (The file's beginning is written when the service has the descriptor, and is flushed with its first frames: so this is only a while.)
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(trace)
+    }
+
+    /// How many connections of the outer namespace's it has that have rings.
     pub fn count_flows(&self) -> Result<usize, Stop> {
-        Ok(self.flows()?.matches("10.78.9.1:").count())
+        self.count("10.78.9.1:")
+    }
+
+    /// How often this is said of connections that have rings.
+    pub fn count(&self, what: &str) -> Result<usize, Stop> {
+        let flows = self.flows()?;
+        // (The names come in order.)
+        let shared = flows.split("\"wired\":").next().unwrap_or_default();
+        Ok(shared.matches(what).count())
     }
 
     /// Its resident memory, in bytes.

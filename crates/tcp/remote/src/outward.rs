@@ -105,8 +105,14 @@ impl Outward {
         &self.detour
     }
 
-    /// A program is about to connect this socket. True: it is to; its segments come here.
-    pub fn takes(&self, program: u64, to: SocketAddrV4, socket: OwnedFd, routes: &Routes) -> bool {
+    /// A program is about to connect this socket. Its cookie: it is to, and its segments come here. None: it is Linux's.
+    pub fn takes(
+        &self,
+        program: u64,
+        to: SocketAddrV4,
+        socket: OwnedFd,
+        routes: &Routes,
+    ) -> Option<u64> {
         let mut waiting = lock(&self.waiting);
         let late = |asked: &mut Asked| asked.since.elapsed() > PATIENCE;
         waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
@@ -114,14 +120,12 @@ impl Outward {
         let reached = !routes.is_own(*to.ip())
             && routes.number(*to.ip()).is_some_and(|hop| routes.find(hop).is_some());
         if !reached || !self.can_be(&socket, to, routes) {
-            return false;
+            return None;
         }
-        let Ok(cookie) = sockopt::socket_cookie(&socket) else { return false };
-        if self.detour.take(&socket).is_err() {
-            return false;
-        }
+        let cookie = sockopt::socket_cookie(&socket).ok()?;
+        self.detour.take(&socket).ok()?;
         waiting.push(Asked { program, cookie, socket, to, since: Instant::now() });
-        true
+        Some(cookie)
     }
 
     /// It is a socket for which nothing is to be heeded that a stand-in would not do.
@@ -201,11 +205,18 @@ impl Outward {
         known.filter_map(|(flow, why)| Some((flow, opening.remove(&flow)?, why))).collect()
     }
 
-    /// Nobody waits for these any more: of whom `whose` is true. Those that are under way.
+    /// Nobody waits for these any more: of whom `whose` is true. (If somebody does after all, Linux connects it.) Those that are under way.
     pub fn take_back(&self, whose: impl Fn(&Asked) -> bool) -> Vec<FlowId> {
-        lock(&self.waiting).retain(|asked| !whose(asked));
+        let of = |asked: &mut Asked| whose(asked);
+        lock(&self.waiting).extract_if(.., of).for_each(|asked| self.detour.leave(&asked.socket));
         let mut opening = lock(&self.opening);
-        opening.extract_if(|_, opening| whose(&opening.asked)).map(|(flow, _)| flow).collect()
+        let theirs = opening.extract_if(|_, opening| whose(&opening.asked));
+        theirs
+            .map(|(flow, opening)| {
+                self.detour.leave(&opening.asked.socket);
+                flow
+            })
+            .collect()
     }
 
     /// A stand-in connects to it, by `connects`; from then on what the program sends stays on this host.

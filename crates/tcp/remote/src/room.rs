@@ -146,11 +146,11 @@ impl Room {
         self.outward.as_ref()
     }
 
-    /// A program is about to connect. True: the connection is carried.
-    pub(crate) fn takes(&self, program: u64, to: SocketAddrV4, socket: OwnedFd) -> bool {
+    /// A program is about to connect. The socket's cookie: the connection is carried.
+    pub(crate) fn takes(&self, program: u64, to: SocketAddrV4, socket: OwnedFd) -> Option<u64> {
         let room = self.connections() < self.slots.len();
         let outward = self.outward.as_ref().filter(|_| room);
-        outward.is_some_and(|outward| outward.takes(program, to, socket, &self.routes))
+        outward?.takes(program, to, socket, &self.routes)
     }
 
     /// All connections that have a place.

@@ -303,12 +303,13 @@ impl Listening for Told {
     }
 
     fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd) {
-        if self.service.applications().takes(program, to, socket) {
-            // (Who has not waited connects by Linux: its SYN came here, or will, and is sent again.)
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            if rustix::net::send(&answer, &[1], flags).is_err() {
-                self.gone(program);
-            }
+        let taken = self.service.applications().takes(program, to, socket);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if let Some(cookie) = taken
+            && rustix::net::send(&answer, &[1], flags).is_err()
+        {
+            // Who has not waited connects by Linux. (What was sent here meanwhile is sent again.)
+            self.closes(cookie);
         }
     }
 
