@@ -121,7 +121,10 @@ impl Routes {
         loop {
             if told.elapsed() >= IN_USE {
                 told = Instant::now();
-                self.hops.used().into_iter().for_each(|hop| self.look_for(hop));
+                // (Linux forgets one that is fixed where it is told to use it.)
+                let used = self.hops.used().into_iter();
+                let fixed = |hop: &NextHop| self.table().is_fixed(*hop);
+                used.filter(|hop| !fixed(hop)).for_each(|hop| self.look_for(hop));
             }
             let wait = IN_USE.saturating_sub(told.elapsed());
             let wait =
@@ -158,7 +161,7 @@ impl Routes {
         let mut table = self.table();
         for change in &said.changes {
             table.apply(change);
-            if let Change::Neighbour { device, address: neighbour, at } = *change {
+            if let Change::Neighbour { device, address: neighbour, at, .. } = *change {
                 self.hops.set(NextHop { device, neighbour }, at);
             }
         }
