@@ -1,10 +1,12 @@
-//! Unmodified servers under `uncopy run --tcp` in one network namespace, unmodified clients of Linux in another, a veth between them, and `uncopy tcp serve --if` at the
-//! servers' end of it. Every byte is compared; server, service and clients are killed in turn.
+//! Programs over a device: unmodified servers under `uncopy run --tcp` in one network namespace, unmodified clients of Linux in another, a veth between them, and `uncopy tcp serve --if` at the
+//! servers' end of it; and programs under it that connect to plain servers there (`connecting`). Every byte is compared; server, service and clients are killed in turn.
 //!
 //! `cargo test -p uncopy-tests --test remote [NAME]`. Needs root, iproute2, python3, redis, nginx and curl.
 
 #![forbid(unsafe_code)]
 
+mod connecting;
+mod looks;
 mod network;
 
 use std::path::Path;
@@ -39,7 +41,8 @@ fn main() -> ExitCode {
         ("neighbours_are_heard_of_after_more_news_than_there_is_room_for", much_news),
         ("a_service_whose_device_is_gone_ends", device_gone),
     ];
-    let trials: Vec<Trial> = all.into_iter().map(|(name, body)| test(name, body)).collect();
+    let all = all.into_iter().chain(connecting::ALL).chain(looks::ALL);
+    let trials: Vec<Trial> = all.map(|(name, body)| test(name, body)).collect();
     let mut arguments = Arguments::from_args();
     // (Each has a machine's worth of processes.)
     arguments.test_threads = Some(1);
@@ -163,31 +166,13 @@ fn nginx_sends() -> Outcome {
     let network = Network::new("n")?;
     network.needs(&["nginx", "curl"])?;
     let service = network.serve()?;
-    let root = network.directory().join("www");
-    std::fs::create_dir(&root).map_err(|e| e.to_string())?;
-    let mut random = fastrand::Rng::with_seed(7);
-    let sizes = [0, 1, 1000, 65_536, 1_000_000, 20_000_000];
-    for size in sizes {
-        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(size).collect();
-        std::fs::write(root.join(size.to_string()), bytes).map_err(|e| e.to_string())?;
-    }
-    let configuration = network.directory().join("nginx.conf");
-    let base = network.directory().display();
-    let text = format!(
-        "daemon off; user root; worker_processes 2; pid {base}/nginx.pid; error_log {base}/error.log;\n\
-         events {{ worker_connections 256; }}\n\
-         http {{ access_log off; sendfile on; client_body_temp_path {base}/b; proxy_temp_path {base}/p;\n\
-         fastcgi_temp_path {base}/f; uwsgi_temp_path {base}/u; scgi_temp_path {base}/s;\n\
-         server {{ listen 80; root {root}; }} }}\n",
-        root = root.display()
-    );
-    std::fs::write(&configuration, text).map_err(|e| e.to_string())?;
-    let configuration = configuration.display().to_string();
+    let (sizes, root) = network.files()?;
+    let configuration = network.nginx(&root)?;
     let _nginx = network.under_tcp(&["nginx", "-c", &configuration])?;
     network.until_listens(80)?;
     network.until_steered(80)?;
     for round in 0..3 {
-        for size in sizes {
+        for size in &sizes {
             let got = network.directory().join("got");
             let (to, url) = (got.display().to_string(), format!("http://{ADDRESS}/{size}"));
             // (Twice over one connection.)

@@ -1,7 +1,7 @@
 //! Two network namespaces with a veth between them, and what runs in each.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -12,16 +12,21 @@ use uncopy_tests::verdict::Stop;
 
 /// The servers' address.
 pub const ADDRESS: &str = "10.78.9.2";
+/// The other end's.
+pub const OUTSIDE: &str = "10.78.9.1";
 /// The mark of stand-ins (`uncopy_tcp_service::ends::STAND_IN`).
 const STAND_IN: u32 = 0x7563_7079;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody computes them (ethtool -K outer tx off).
+/// Checksums are left to the device unless it is told not to, and between two ends of a veth nobody computes them (ethtool -K DEVICE tx off).
 const NO_OFFLOAD: &str = r#"
-import ctypes, fcntl, socket, struct
+import ctypes, fcntl, socket, struct, sys
 value = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))
-fcntl.ioctl(socket.socket(), 0x8946, struct.pack("16sP16x", b"outer", ctypes.addressof(value)))
+fcntl.ioctl(socket.socket(), 0x8946, struct.pack("16sP16x", sys.argv[1].encode(), ctypes.addressof(value)))
 "#;
+
+/// Connects, and stays.
+const KNOCK: &str = "import socket, sys, time\ns = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)\nprint('here', flush=True)\ntime.sleep(20)";
 
 /// See the module. `inner` has the servers, `outer` their clients.
 pub struct Network {
@@ -29,6 +34,13 @@ pub struct Network {
     outer: String,
     name: String,
     scratch: tempfile::TempDir,
+}
+
+/// `uncopy run --tcp -- PROGRAM...`
+fn under_tcp(words: &[&str]) -> Result<Vec<String>, Stop> {
+    let uncopy = product::uncopy()?.display().to_string();
+    let begin = [uncopy, "run".into(), "--tcp".into(), "--".into()];
+    Ok(begin.into_iter().chain(words.iter().map(|word| (*word).to_owned())).collect())
 }
 
 fn shell(command: &str) -> Result<(), Stop> {
@@ -54,7 +66,8 @@ impl Network {
              ip -n {inner} addr add {ADDRESS}/24 dev inner && ip -n {inner} link set inner up && \
              ip -n {outer} addr add 10.78.9.1/24 dev outer && ip -n {outer} link set outer up && \
              ip -n {inner} link set lo up && ip -n {outer} link set lo up && \
-             ip netns exec {outer} python3 -c '{NO_OFFLOAD}'"
+             ip netns exec {outer} python3 -c '{NO_OFFLOAD}' outer && \
+             ip netns exec {inner} python3 -c '{NO_OFFLOAD}' inner"
         ))?;
         Ok(network)
     }
@@ -90,24 +103,50 @@ impl Network {
         Ok(Beside::of(child))
     }
 
-    /// Starts a server under `uncopy run --tcp`.
+    /// Starts a program under `uncopy run --tcp`.
     pub fn under_tcp(&self, words: &[&str]) -> Result<Beside, Stop> {
-        let uncopy = product::uncopy()?.display().to_string();
-        let begin: &[&str] = &[&uncopy, "run", "--tcp", "--"];
-        self.begin(&self.inner, &[begin, words].concat())
+        self.begin(&self.inner, &under_tcp(words)?.iter().map(|w| &w[..]).collect::<Vec<_>>())
+    }
+
+    /// Likewise, at the other end.
+    pub fn outside_under_tcp(&self, words: &[&str]) -> Result<Beside, Stop> {
+        self.begin(&self.outer, &under_tcp(words)?.iter().map(|w| &w[..]).collect::<Vec<_>>())
+    }
+
+    /// Starts one that waits for its input's end.
+    pub fn under_tcp_talking(&self, words: &[&str]) -> Result<Beside, Stop> {
+        let words = under_tcp(words)?;
+        let words: Vec<&str> = words.iter().map(|word| &word[..]).collect();
+        let mut command = self.command(&self.inner, &words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(Beside::of(command.spawn().map_err(|e| e.to_string())?))
+    }
+
+    /// Runs one.
+    pub fn inside_under_tcp(&self, words: &[&str]) -> Result<String, Stop> {
+        let words = under_tcp(words)?;
+        self.run(&self.inner, &words.iter().map(|word| &word[..]).collect::<Vec<_>>())
     }
 
     /// Starts the service over the device.
     pub fn serve(&self) -> Result<Service, Stop> {
+        self.serve_at(&self.inner, "inner")
+    }
+
+    /// Starts one at the other end.
+    pub fn serve_outside(&self) -> Result<Service, Stop> {
+        self.serve_at(&self.outer, "outer")
+    }
+
+    fn serve_at(&self, namespace: &str, device: &str) -> Result<Service, Stop> {
         let uncopy = product::uncopy()?.display().to_string();
-        let words = [&uncopy[..], "tcp", "serve", "--if", "inner", "--name", &self.name];
-        let mut beside = self.begin(&self.inner, &words)?;
-        let first = beside.line()?;
-        let second = beside.line()?;
-        if !second.contains("AF_XDP") {
-            return Err(format!("the service says '{first}', '{second}'").into());
+        let words = [&uncopy[..], "tcp", "serve", "--if", device, "--name", &self.name];
+        let mut beside = self.begin(namespace, &words)?;
+        let said = [beside.line()?, beside.line()?, beside.line()?];
+        if !said[1].contains("AF_XDP") || !said[2].contains("that connect") {
+            return Err(format!("the service says {said:?}").into());
         }
-        Ok(Service { beside, name: self.name.clone(), namespace: self.inner.clone() })
+        Ok(Service { beside, name: self.name.clone(), namespace: namespace.to_owned() })
     }
 
     fn run(&self, namespace: &str, words: &[&str]) -> Result<String, Stop> {
@@ -142,6 +181,45 @@ impl Network {
         Ok(self.inside(&["ss", "-Htn"])?.matches("%lo:").count())
     }
 
+    /// Starts a plain program at the other end.
+    pub fn outside_beside(&self, words: &[&str]) -> Result<Beside, Stop> {
+        self.begin(&self.outer, words)
+    }
+
+    /// Starts a plain program among the servers.
+    pub fn inside_python(&self, script: &str, arguments: &[&str]) -> Result<Beside, Stop> {
+        self.begin(&self.inner, &[&["python3", "-c", script], arguments].concat())
+    }
+
+    /// Files of random bytes, by their sizes, and where they are.
+    pub fn files(&self) -> Result<(Vec<usize>, PathBuf), Stop> {
+        let root = self.directory().join("www");
+        std::fs::create_dir(&root).map_err(|e| e.to_string())?;
+        let mut random = fastrand::Rng::with_seed(7);
+        let sizes = vec![0, 1, 1000, 65_536, 1_000_000, 20_000_000];
+        for size in &sizes {
+            let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(*size).collect();
+            std::fs::write(root.join(size.to_string()), bytes).map_err(|e| e.to_string())?;
+        }
+        Ok((sizes, root))
+    }
+
+    /// A configuration of nginx for them.
+    pub fn nginx(&self, root: &Path) -> Result<String, Stop> {
+        let configuration = self.directory().join("nginx.conf");
+        let base = self.directory().display();
+        let text = format!(
+            "daemon off; user root; worker_processes 2; pid {base}/nginx.pid; error_log {base}/error.log;\n\
+             events {{ worker_connections 256; }}\n\
+             http {{ access_log off; sendfile on; client_body_temp_path {base}/b; proxy_temp_path {base}/p;\n\
+             fastcgi_temp_path {base}/f; uwsgi_temp_path {base}/u; scgi_temp_path {base}/s;\n\
+             server {{ listen 80; root {root}; }} }}\n",
+            root = root.display()
+        );
+        std::fs::write(&configuration, text).map_err(|e| e.to_string())?;
+        Ok(configuration.display().to_string())
+    }
+
     /// Starts a client.
     pub fn outside_python(&self, script: &str, arguments: &[&str]) -> Result<Beside, Stop> {
         self.begin(&self.outer, &[&["python3", "-c", script], arguments].concat())
@@ -166,26 +244,51 @@ impl Network {
 
     /// Waits until somebody listens at this port.
     pub fn until_listens(&self, port: u16) -> Result<(), Stop> {
+        self.until_listens_in(&self.inner, port)
+    }
+
+    /// Likewise, at the other end.
+    pub fn until_listens_outside(&self, port: u16) -> Result<(), Stop> {
+        self.until_listens_in(&self.outer, port)
+    }
+
+    fn until_listens_in(&self, namespace: &str, port: u16) -> Result<(), Stop> {
         let wanted = format!(":{port} ");
         self.until(PATIENCE, &format!("nobody listens at port {port}"), || {
-            let said = self.inside(&["ss", "-Hltn"]);
+            let said = self.run(namespace, &["ss", "-Hltn"]);
             said.is_ok_and(|said| said.contains(&wanted))
         })
     }
 
     /// Waits until what is connected to this port from outside has a stand-in: the service has heard of the listener some microseconds after it began to listen.
     pub fn until_steered(&self, port: u16) -> Result<(), Stop> {
-        const KNOCK: &str = "import socket, sys, time\ns = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)\nprint('here', flush=True)\ntime.sleep(20)";
+        self.until_steered_in(&self.inner, port, || {
+            self.outside_python(KNOCK, &[ADDRESS, &port.to_string()])
+        })
+    }
+
+    /// Likewise, at the other end.
+    pub fn until_steered_outside(&self, port: u16) -> Result<(), Stop> {
+        self.until_steered_in(&self.outer, port, || {
+            self.inside_python(KNOCK, &[OUTSIDE, &port.to_string()])
+        })
+    }
+
+    fn until_steered_in(
+        &self,
+        namespace: &str,
+        port: u16,
+        knock: impl Fn() -> Result<Beside, Stop>,
+    ) -> Result<(), Stop> {
         let (mark, ours) = (format!("fwmark:{STAND_IN:#x}"), format!("sport = :{port}"));
         self.until(PATIENCE, &format!("nothing is steered to port {port}"), || {
-            let Ok(mut client) = self.outside_python(KNOCK, &[ADDRESS, &port.to_string()]) else {
-                return false;
-            };
+            let Ok(mut client) = knock() else { return false };
             // (The stand-in is connected once the handshake over the wire is complete.)
             client.line().is_ok_and(|line| line == "here")
                 && self
                     .until(Duration::from_millis(500), "", || {
-                        let said = self.inside(&["ss", "-Htne", "state", "established", &ours]);
+                        let said =
+                            self.run(namespace, &["ss", "-Htne", "state", "established", &ours]);
                         said.is_ok_and(|said| said.contains(&mark))
                     })
                     .is_ok()
@@ -233,6 +336,28 @@ impl Beside {
         line.map_err(|_| format!("process {} says nothing", self.child.id()).into())
     }
 
+    /// Sends it a line.
+    pub fn tell(&mut self) -> Result<(), Stop> {
+        let input = self.child.stdin.as_mut();
+        let input = input.ok_or_else(|| Stop::Fail("it does not listen".into()))?;
+        input.write_all(b"\n").map_err(|e| Stop::Fail(e.to_string()))
+    }
+
+    /// SIGINT.
+    pub fn interrupt(&self) -> Result<(), Stop> {
+        shell(&format!("kill -INT {}", self.pid()))
+    }
+
+    /// Waits for its next line, which is to be this one.
+    pub fn says(&mut self, wanted: &str) -> Result<(), Stop> {
+        let line = self.line()?;
+        if line == wanted {
+            Ok(())
+        } else {
+            Err(format!("it says '{line}', not '{wanted}'").into())
+        }
+    }
+
     /// Its process. (`ip netns exec` has become it.)
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -273,9 +398,31 @@ impl Service {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// How many connections of the outer namespace's it has.
+    /// Starts `uncopy tcp trace` and waits until it is under way.
+    pub fn trace(&self, end: &str, file: &str) -> Result<Beside, Stop> {
+        let uncopy = product::uncopy()?;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace]).arg(uncopy);
+        command.args(["tcp", "trace", end, "--out", file, "--name", &self.name]);
+        clean(&mut command);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let trace = Beside::of(child.map_err(|e| e.to_string())?);
+        // (The file's beginning is written when the service has the descriptor, and is flushed with its first frames: so this is only a while.)
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(trace)
+    }
+
+    /// How many connections of the outer namespace's it has that have rings.
     pub fn count_flows(&self) -> Result<usize, Stop> {
-        Ok(self.flows()?.matches("10.78.9.1:").count())
+        self.count("10.78.9.1:")
+    }
+
+    /// How often this is said of connections that have rings.
+    pub fn count(&self, what: &str) -> Result<usize, Stop> {
+        let flows = self.flows()?;
+        // (The names come in order.)
+        let shared = flows.split("\"wired\":").next().unwrap_or_default();
+        Ok(shared.matches(what).count())
     }
 
     /// Its resident memory, in bytes.

@@ -33,7 +33,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "uncopy bench kv --connections 256 --wait sleep --api rings",
         ],
     ),
-    ("tcp", &["uncopy tcp flows", "uncopy tcp top --delay 2", "uncopy tcp serve"]),
+    (
+        "tcp",
+        &[
+            "uncopy tcp flows",
+            "uncopy tcp top --delay 2",
+            "uncopy tcp serve",
+            "uncopy tcp trace :6379 --out redis.pcapng --seconds 10",
+        ],
+    ),
     ("options", &["uncopy options"]),
 ];
 

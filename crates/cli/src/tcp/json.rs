@@ -1,6 +1,7 @@
 //! Connections as JSON.
 
 use serde_json::{Value, json};
+use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_service::state::{Waits, Way};
 use uncopy_tcp_shared::phase::At;
@@ -26,6 +27,36 @@ pub fn phase(at: Option<At>) -> &'static str {
         Some(At::Leaving) => "leaving",
         Some(At::Returned) => "returned",
     }
+}
+
+fn wired(of: &Wired) -> Value {
+    let [own, peer] = of.addresses.map(|address| address.to_string());
+    let [losses, timeouts, probes] = of.again;
+    let [stamps, sack, ecn] = of.agreed;
+    json!({
+        "address": own,
+        "peer": peer,
+        "state": of.state(),
+        "congestion_control": of.control(),
+        "rtt_us": of.rtt.0,
+        "rtt_var_us": of.rtt.1,
+        "mss": of.mss,
+        "cwnd_bytes": of.window,
+        "rate_bytes_per_s": (of.rate != 0).then_some(of.rate),
+        "in_flight": of.in_flight,
+        "unacked": of.unacked,
+        "unread": of.unread,
+        "peer_window": of.peer_window,
+        "delivered": of.delivered,
+        "marked": of.marked,
+        "retransmitted": losses,
+        "timeouts": timeouts,
+        "probes": probes,
+        "timestamps": stamps,
+        "sack": sack,
+        "ecn": ecn,
+        "lane": of.lane,
+    })
 }
 
 fn way(way: &Way) -> Value {
@@ -92,6 +123,7 @@ pub fn text(look: &Look) -> String {
         "pid": state.pid,
         "seconds": look.age(state.since).as_secs_f64(),
     });
-    let all = json!({ "service": service, "programs": programs, "flows": flows, "stayed": stayed });
+    let over: Vec<Value> = state.wired.iter().map(wired).collect();
+    let all = json!({ "service": service, "programs": programs, "flows": flows, "wired": over, "stayed": stayed });
     printable::json(&all) + "\n"
 }

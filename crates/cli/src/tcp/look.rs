@@ -59,6 +59,14 @@ impl Look {
             self.state.programs.iter().filter(|p| p.pid == pid).map(|p| p.id).collect();
         self.state.flows.retain(|flow| flow.programs.iter().any(|id| its.contains(id)));
         self.state.stayed.retain(|stayed| its.contains(&stayed.program));
+        // (Of a connection over the wire the program's end is among the others, with its stand-in's.)
+        let ends: BTreeSet<[SocketAddr; 2]> = self
+            .state
+            .flows
+            .iter()
+            .flat_map(|flow| [flow.addresses, [flow.addresses[1], flow.addresses[0]]])
+            .collect();
+        self.state.wired.retain(|of| ends.contains(&of.addresses));
     }
 
     /// A program by its number.
@@ -87,7 +95,8 @@ pub fn key(flow: &Flow) -> ((u64, u64), SystemTime) {
     (flow.place, flow.since)
 }
 
-fn explain(name: &str, errno: i32) -> String {
+/// Why a service could not be asked.
+pub fn explain(name: &str, errno: i32) -> String {
     match Errno::from_raw(errno) {
         Errno::ECONNREFUSED => format!(
             "no TCP service runs here under the name @{name}; 'uncopy run --tcp' starts one, and so does 'uncopy tcp serve'"

@@ -5,6 +5,7 @@
 //! | `look` | what the service says, with the names of the processes |
 //! | `text`, `json`, `prometheus` | it, for people and for programs |
 //! | `rates` | what happened between two looks |
+//! | `trace` | frames of its wire in a file |
 //! | `serve` | the service in the foreground |
 
 mod json;
@@ -15,6 +16,7 @@ mod rates;
 pub mod screens;
 mod serve;
 mod text;
+mod trace;
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -83,6 +85,9 @@ pub fn command() -> Command {
         .subcommand(crate::with_args::<serve::ServeArgs>(
             Command::new("serve").about("Run this user's service in the foreground"),
         ))
+        .subcommand(crate::with_args::<trace::TraceArgs>(
+            Command::new("trace").about("Write frames of connections to other hosts into a file"),
+        ))
 }
 
 /// Runs what was asked for.
@@ -91,6 +96,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         ("flows", matches) => flows(&parsed(matches)?),
         ("top", matches) => top(&parsed(matches)?),
         ("serve", matches) => serve::main(&parsed(matches)?),
+        ("trace", matches) => trace::main(&parsed(matches)?),
         _ => unreachable!("clap knows only the subcommands above"),
     }
 }
@@ -119,7 +125,9 @@ fn top(args: &TopArgs) -> Outcome {
         let now = (Look::at(args.which.name.as_deref())?, Instant::now());
         let seconds = (now.1 - before.1).as_secs_f64();
         let lines = if clears { terminal_lines() } else { usize::MAX };
-        let text = text::top(&now.0, &rates::between(&before.0, &now.0, seconds), lines);
+        let busiest = rates::between(&before.0, &now.0, seconds);
+        let over = rates::over_wire(&before.0, &now.0, seconds);
+        let text = text::top(&now.0, &busiest, &over, lines);
         if clears {
             // To the corner, and away with what was there.
             let _ = std::io::stdout().write_all(b"\x1b[H\x1b[J");

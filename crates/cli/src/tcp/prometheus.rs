@@ -3,11 +3,45 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::Reason;
 
 use super::json::phase;
 use super::look::Look;
 use crate::stat::prometheus::{escaped, head};
+
+fn over_wire(text: &mut String, look: &Look) {
+    let all = &look.state.wired;
+    let name = "uncopy_tcp_wired_connections";
+    head(text, name, "gauge", "Connections over the wire, by state and congestion control.");
+    let mut states: BTreeMap<[&str; 2], u64> = BTreeMap::new();
+    all.iter().for_each(|of| *states.entry([of.state(), of.control()]).or_default() += 1);
+    for ([state, control], count) in states {
+        let _ = writeln!(text, "{name}{{state=\"{state}\",control=\"{control}\"}} {count}");
+    }
+    type Sum = (&'static str, &'static str, fn(&Wired) -> u64);
+    const SUMS: [Sum; 5] = [
+        (
+            "delivered_bytes",
+            "Bytes of open connections over the wire that were acknowledged.",
+            |of| of.delivered,
+        ),
+        ("unacked_bytes", "Bytes of theirs that are not acknowledged.", |of| of.unacked.into()),
+        ("marked_bytes", "Bytes of theirs whose acknowledgement echoed congestion.", |of| {
+            of.marked
+        }),
+        ("retransmitted", "Losses of theirs that duplicates or SACK showed.", |of| {
+            of.again[0].into()
+        }),
+        ("timeouts", "Retransmission timeouts of theirs.", |of| of.again[1].into()),
+    ];
+    for (name, meaning, of) in SUMS {
+        // (They go down when a connection is closed: so gauges.)
+        let name = format!("uncopy_tcp_wired_open_{name}");
+        head(text, &name, "gauge", meaning);
+        let _ = writeln!(text, "{name} {}", all.iter().map(of).sum::<u64>());
+    }
+}
 
 /// All of it: sums of each program's connections. (A line for each connection would be a series for each.)
 pub fn text(look: &Look) -> String {
@@ -51,6 +85,7 @@ pub fn text(look: &Look) -> String {
             let _ = writeln!(text, "{name}{{{}}} {sum}", labels(program.id));
         }
     }
+    over_wire(&mut text, look);
     let name = "uncopy_tcp_memory_bytes";
     head(&mut text, name, "gauge", "Memory that a program's connections use.");
     for program in &state.programs {

@@ -2,12 +2,34 @@
 
 use std::time::{Duration, SystemTime};
 
+use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_service::state::{Flow, Program, State, Stayed, Waits, Way};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
 use super::{json, prometheus, rates, text};
+
+fn wired(port: u16, delivered: u64, again: [u32; 3]) -> Wired {
+    Wired {
+        addresses: [([10, 0, 0, 1], port).into(), ([10, 0, 0, 2], 6379).into()],
+        state: 3,
+        control: 3,
+        lane: 0,
+        rtt: (184, 20),
+        mss: 1448,
+        window: 14_480,
+        rate: 0,
+        in_flight: 1448,
+        peer_window: 65_536,
+        unread: 0,
+        unacked: 2896,
+        delivered,
+        marked: 0,
+        again,
+        agreed: [true, true, false],
+    }
+}
 
 fn state(looked: u64) -> State {
     let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds);
@@ -67,6 +89,10 @@ fn state(looked: u64) -> State {
                 reason: Reason::Waiting,
             },
         ],
+        wired: vec![
+            wired(40_000, looked * 1_000_000, [0; 3]),
+            Wired { rate: 1_250_000, control: 0, ..wired(40_001, looked * 3_000_000, [2, 1, 0]) },
+        ],
     }
 }
 
@@ -84,7 +110,7 @@ pub fn texts(before: &Look, now: &Look) -> Vec<(&'static str, String)> {
     let rates = rates::between(before, now, 1.0);
     vec![
         ("tcp-flows.txt", text::flows(now)),
-        ("tcp-top.txt", text::top(now, &rates, 9)),
+        ("tcp-top.txt", text::top(now, &rates, &rates::over_wire(before, now, 1.0), 17)),
         ("tcp-flows.json", json::text(now)),
         ("tcp-flows.prometheus", prometheus::text(now)),
     ]

@@ -99,6 +99,14 @@ pub fn main(args: &ServeArgs) -> Outcome {
         units::grouped(args.remote_connections as u64),
         args.wait.unwrap_or_else(Wait::by_cores).text(),
     ))?;
+    match remote.why_not_outward() {
+        None => crate::print("uncopy: and programs that connect to other hosts.\n")?,
+        Some(why) => {
+            eprintln!(
+                "uncopy: connections that programs open to other hosts stay with Linux: no TUN device ({why})"
+            );
+        }
+    }
     let service = service.listening(remote.listening());
     let meeting = std::thread::Builder::new().name("uncopy-meeting".into());
     let ends = move || {

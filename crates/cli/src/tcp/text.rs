@@ -4,12 +4,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
+use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_service::state::{Flow, Waits, Way};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
-use super::rates::Rate;
+use super::rates::{OverWire, Rate};
 use crate::printable::printable;
 use crate::units::{self, grouped, rough_size};
 
@@ -56,16 +57,55 @@ fn way(way: &Way) -> String {
     words.join(", ")
 }
 
+fn milliseconds(microseconds: u32) -> String {
+    format!("{}.{:03}", microseconds / 1000, microseconds % 1000)
+}
+
+/// A connection over the wire, as `ss -ti` has it.
+fn wired(of: &Wired) -> String {
+    let size = |bytes: u32| rough_size(bytes.into());
+    let mut words = vec![
+        of.control().to_owned(),
+        format!("rtt {}/{} ms", milliseconds(of.rtt.0), milliseconds(of.rtt.1)),
+        format!("mss {}", of.mss),
+        match of.rate {
+            0 => format!("cwnd {}", size(of.window)),
+            rate => format!("rate {}/s, cwnd {}", rough_size(rate as f64), size(of.window)),
+        },
+        format!("unacked {}", size(of.unacked)),
+        format!("delivered {}", rough_size(of.delivered as f64)),
+    ];
+    let some = [("in flight", of.in_flight), ("unread", of.unread)];
+    words.extend(
+        some.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{what} {}", size(*n))),
+    );
+    let [losses, timeouts, probes] = of.again;
+    for (what, n) in [("retransmitted", losses), ("timeouts", timeouts), ("probes", probes)] {
+        if n > 0 {
+            words.push(format!("{what} {}", grouped(n.into())));
+        }
+    }
+    if of.marked > 0 {
+        words.push(format!("marked {}", rough_size(of.marked as f64)));
+    }
+    words.push(format!("peer's window {}", size(of.peer_window)));
+    let agreed = ["timestamps", "sack", "ecn"].into_iter().zip(of.agreed);
+    words.extend(agreed.filter(|(_, agreed)| *agreed).map(|(what, _)| what.to_owned()));
+    words.push(format!("lane {}", of.lane));
+    words.join(", ")
+}
+
 /// All of them, as `ss -ti` has them: a line for each connection, and one for each direction.
 pub fn flows(look: &Look) -> String {
     let state = &look.state;
     let mut text = format!(
-        "@{} [{}], for {}: {} programs, {} connections with both ends here, {} by Linux\n",
+        "@{} [{}], for {}: {} programs, {} connections with both ends here, {} over the wire, {} by Linux\n",
         look.name,
         state.pid,
         age(look.age(state.since)),
         state.programs.len(),
         grouped(state.flows.len() as u64),
+        grouped(state.wired.len() as u64),
         grouped(state.stayed.len() as u64),
     );
     for flow in &state.flows {
@@ -82,6 +122,11 @@ pub fn flows(look: &Look) -> String {
             way(&flow.ways[0]),
             way(&flow.ways[1]),
         );
+    }
+    for of in &state.wired {
+        let [own, peer] = of.addresses;
+        let _ =
+            writeln!(text, "{own} <-> {peer}, over the wire, {}\n    {}", of.state(), wired(of));
     }
     for stayed in &state.stayed {
         let _ = writeln!(
@@ -119,7 +164,7 @@ pub fn flows(look: &Look) -> String {
 }
 
 /// The busiest, as many as there is room for.
-pub fn top(look: &Look, rates: &[Rate], lines: usize) -> String {
+pub fn top(look: &Look, rates: &[Rate], over: &[OverWire], lines: usize) -> String {
     let state = &look.state;
     let sum = |of: fn(&Rate) -> f64| rates.iter().map(of).sum::<f64>();
     let mut text = format!(
@@ -161,6 +206,37 @@ pub fn top(look: &Look, rates: &[Rate], lines: usize) -> String {
         }
     }
     for column in table.column_iter_mut().skip(3).take(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let _ = writeln!(text, "{table}");
+    let left = lines.saturating_sub(text.lines().count() + 4);
+    if over.is_empty() || left == 0 {
+        return text;
+    }
+    let mut table = Table::new();
+    table.load_style(units::TABLE_STYLE);
+    table.set_header([
+        "OVER THE WIRE",
+        "PEER",
+        "STATE",
+        "RTT ms",
+        "DELIVERED/s",
+        "AGAIN/s",
+        "UNACKED",
+    ]);
+    for rate in over.iter().take(left) {
+        let of = &state.wired[rate.flow];
+        table.add_row([
+            of.addresses[0].to_string(),
+            of.addresses[1].to_string(),
+            of.state().to_owned(),
+            milliseconds(of.rtt.0),
+            rough_size(rate.delivered),
+            grouped(rate.again as u64),
+            rough_size(of.unacked.into()),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let _ = writeln!(text, "{table}");

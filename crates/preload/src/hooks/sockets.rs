@@ -79,14 +79,16 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
         let family: Option<u16> = reading::read(addr.cast());
         if family == Some(libc::AF_UNSPEC as u16) {
             // The connection is dissolved.
-            PROCESS.tcp.give_to_linux(fd);
+            PROCESS.tcp.dissolves(fd);
         }
+        let other = address(addr, len as usize);
+        let carried = other.is_some_and(|other| PROCESS.tcp.connects(fd, other));
         let result = real::connect(fd, addr, len);
         let errno = *libc::__errno_location();
         let begins = result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR;
-        if begins && let Some(other) = address(addr, len as usize) {
+        if begins && let Some(other) = other {
             prepare();
-            PROCESS.tcp.connected(fd, other);
+            PROCESS.tcp.connected(fd, other, carried);
             *libc::__errno_location() = errno;
         }
         result

@@ -27,15 +27,18 @@ fn within_host(fd: BorrowedFd, other: IpAddr) -> bool {
 }
 
 impl Tcp {
-    /// `fd` was connected to `other`, or is about to be.
+    /// `fd` was connected to `other`, or is about to be. `carried`: by the service's wire ([`Tcp::connects`]).
     #[cold]
-    pub fn connected(&self, fd: RawFd, other: SocketAddr) {
+    pub fn connected(&self, fd: RawFd, other: SocketAddr, carried: bool) {
         // SAFETY: the program's; only asked.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let is_tcp = || sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
-        if self.is_own() && within_host(socket, plain(other)) && is_tcp() {
+        if self.is_own() && (carried || within_host(socket, plain(other)) && is_tcp()) {
             let nonblocking = fcntl_getfl(socket).is_ok_and(|f| f.contains(OFlags::NONBLOCK));
             self.begins(fd, nonblocking);
+            if carried && let Some(connection) = self.connection(fd) {
+                connection.connects.store(true, Relaxed);
+            }
         }
     }
 

@@ -21,6 +21,7 @@ impl Tcp {
         }
         match self.numbers.remove(fd) {
             Some(What::Connection(connection)) if connection.one_less() => {
+                connection.says_that_it_closes();
                 connection.flow.closes(fd);
                 Closing(Some(connection))
             }

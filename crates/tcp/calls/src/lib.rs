@@ -11,6 +11,7 @@
 //! | [`data`] | bytes: send, receive, and their kin |
 //! | [`wait`] | poll and select |
 //! | [`sets`] | epoll |
+//! | [`outward`] | sockets that connect to other hosts |
 //! | [`share`] | fork, exec |
 
 pub mod begin;
@@ -18,6 +19,7 @@ pub mod data;
 pub mod end;
 pub mod listening;
 pub mod numbers;
+pub mod outward;
 pub mod sets;
 pub mod share;
 pub mod tcp;

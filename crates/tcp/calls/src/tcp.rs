@@ -4,6 +4,7 @@
 
 use crate::listening::Listening;
 use crate::numbers::{Found, Numbers, What};
+use crate::outward::Outward;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32};
 use rustix::io::Errno;
@@ -44,16 +45,25 @@ pub struct Connection {
     numbers: AtomicU32,
     /// A number of our own, if it ever had several: those of the program's may be closed in any order.
     own: AtomicI32,
+    /// It connects by the service's wire: until it is connected, the service is told if it is closed.
+    pub(crate) connects: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(flow: Arc<Flow>, numbers: u32) -> Self {
-        Self { flow, numbers: AtomicU32::new(numbers), own: AtomicI32::new(-1) }
+        Self {
+            flow,
+            numbers: AtomicU32::new(numbers),
+            own: AtomicI32::new(-1),
+            connects: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn of_child(&self, flow: Arc<Flow>) -> Self {
         let numbers = AtomicU32::new(self.numbers.load(Relaxed));
-        Self { flow, numbers, own: AtomicI32::new(self.own.load(Relaxed)) }
+        let own = AtomicI32::new(self.own.load(Relaxed));
+        // (The parent says it.)
+        Self { flow, numbers, own, connects: AtomicBool::new(false) }
     }
 
     /// It has one more number. (Before the program knows it.)
@@ -94,6 +104,7 @@ pub struct Tcp {
     pub(crate) cancels: AtomicBool,
     pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
     pub(crate) listening: Listening,
+    pub(crate) outward: Outward,
 }
 
 impl Default for Tcp {
@@ -115,6 +126,7 @@ impl Tcp {
             cancels: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
             listening: Listening::new(),
+            outward: Outward::new(),
         }
     }
 

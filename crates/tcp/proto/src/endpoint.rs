@@ -7,6 +7,7 @@
 use crate::actions::{Actions, FlowId, Refusal};
 use crate::apps::Apps;
 use crate::config::{Config, Limits};
+use crate::congestion::Algorithm;
 use crate::conn::{Conn, NONE, State, Timer, Totals};
 use crate::flow::{Exception, Flow, Received, Terms, flag};
 use crate::flows::{Flows, Own};
@@ -30,6 +31,8 @@ pub struct Info {
     pub tuple: Tuple,
     /// Its state.
     pub state: State,
+    /// How it slows down.
+    pub algorithm: Algorithm,
     /// The round trip and its variation in microseconds.
     pub rtt: (u32, u32),
     /// The payload of a full segment.
@@ -395,6 +398,7 @@ impl<F: Flows> Endpoint<F> {
         Ok(Info {
             tuple: flow.tuple(),
             state: conn.state,
+            algorithm: conn.options.algorithm,
             rtt: (flow.rtt, flow.rtt_var),
             mss: flow.mss,
             window: flow.cwnd,

@@ -200,6 +200,28 @@ fn time_wait_answers_a_fin_that_comes_again() {
 }
 
 #[test]
+fn time_wait_beside_a_kernel_ends_when_an_answer_to_the_kernel_comes() {
+    for (beside, state) in [(true, State::Closed), (false, State::TimeWait)] {
+        let configs = [1, 2].map(|seed| Config { reset_strangers: !beside, ..config(seed) });
+        let mut pair = Pair::new(1, configs, Faults::none());
+        let (a, b) = pair.established(FlowOptions::default());
+        let next = forged(&mut pair, b);
+        for (host, id) in [(1, b), (0, a)] {
+            pair.hosts[host].endpoint.shutdown(id).unwrap();
+            pair.hosts[host].poll_at = Some(pair.now);
+            pair.run(MILLISECOND);
+        }
+        let answer = Segment { flags: Flags::SYN.with(Flags::ACK), ..next };
+        // An old duplicate does not end it.
+        answers(&mut pair, &Segment { seq: next.seq - 1000, stamp: next.stamp, ..answer });
+        assert_eq!(pair.hosts[1].endpoint.state(b), State::TimeWait);
+        let stamp = next.stamp.map(|(value, _)| (value + 5000, 0));
+        answers(&mut pair, &Segment { seq: next.seq + 70_000, stamp, ..answer });
+        assert_eq!(pair.hosts[1].endpoint.state(b), state);
+    }
+}
+
+#[test]
 fn time_wait_gives_its_slot_to_a_new_connection_when_none_is_left() {
     let few = |seed| Config { flows: 2, ..config(seed) };
     let mut pair = Pair::new(1, [few(1), few(2)], Faults::none());

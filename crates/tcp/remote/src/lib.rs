@@ -10,16 +10,28 @@
 //! | [`stand_in`] | a socket with a peer's name, connected to a listener of this host |
 //! | [`bridge`] | one connection: between the wire's buffers and the stand-in |
 //! | [`listeners`] | who listens, and whether somebody still does |
+//! | [`outward`] | programs' sockets that connect, until they are connected |
+//! | [`detour`] | where their segments go until then |
+//! | [`packets`] | what these say |
+//! | `opening` | such a connection, on the slow path |
+//! | [`options`] | options of sockets that rustix does not know |
+//! | `told` | what is told of connections to who looks |
 //! | [`room`] | all connections, as the service's threads see them |
 //! | [`privileges`] | what is given up once all is open |
 //! | [`serve`] | opened, and run |
 
 pub mod bridge;
+pub mod detour;
 pub mod listeners;
+mod opening;
+pub mod options;
+pub mod outward;
+pub mod packets;
 pub mod privileges;
 pub mod room;
 pub mod serve;
 pub mod stand_in;
+mod told;
 
 pub use serve::{Options, Remote};
 pub use uncopy_tcp_fast::service::QUIET;

@@ -5,16 +5,17 @@
 
 use crate::bridge::{Bridge, Shared, Wants};
 use crate::listeners::{self, Listener, Listeners};
+use crate::outward::{Opening, Outward};
 use crate::stand_in;
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use uncopy_tcp_events::line::Line;
 use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
 use uncopy_tcp_fast::{Applications, View};
@@ -23,6 +24,7 @@ use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::Link;
 use uncopy_tcp_proto::{Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time};
 use uncopy_tcp_routes::Routes;
+use uncopy_tcp_service::Wired;
 use uncopy_tcp_socket::set::Event as Ready;
 use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
 use uncopy_tcp_wire::steer::Steer;
@@ -35,7 +37,7 @@ const ASK: u32 = 64;
 const EVENTS: usize = 128;
 
 /// What is asked of the slow path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Ask {
     /// Somebody listens here.
     Listens(SocketAddrV4),
@@ -43,16 +45,35 @@ pub(crate) enum Ask {
     Look,
     /// The device's addresses may be others.
     Addresses,
+    /// A program has begun to connect.
+    Connect(Box<Opening>),
+    /// A program has closed the socket of this cookie before it was connected.
+    Closes(u64),
+    /// This program has gone.
+    Gone(u64),
+    /// Somebody wants to know of all connections.
+    Tell(Sender<Vec<Wired>>),
 }
 
-type Held = Arc<Shared>;
+impl Ask {
+    /// What is done for one is done for both.
+    fn is_done_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Look, Self::Look) | (Self::Addresses, Self::Addresses) => true,
+            (Self::Listens(at), Self::Listens(other)) => at == other,
+            _ => false,
+        }
+    }
+}
+
+pub(crate) type Held = Arc<Shared>;
 
 /// Of a lane.
-struct Desk {
-    context: Arc<Context>,
+pub(crate) struct Desk {
+    pub(crate) context: Arc<Context>,
     set: Set,
     /// By the name that the set has for each.
-    bridges: Mutex<HashMap<u64, Held>>,
+    pub(crate) bridges: Mutex<HashMap<u64, Held>>,
     /// What there is something to do for.
     todo: Mutex<Vec<Held>>,
     /// The kernel's set was readable.
@@ -64,9 +85,11 @@ struct Desk {
 pub struct Room {
     bits: u8,
     /// See [`stand_in::patience`].
-    patience: Duration,
-    routes: Arc<Routes>,
+    pub(crate) patience: Duration,
+    pub(crate) routes: Arc<Routes>,
     steer: Arc<Steer>,
+    /// None: programs that connect are Linux's.
+    outward: Option<Outward>,
     /// The connection of each slot.
     slots: Box<[Spin<Option<Held>>]>,
     desks: Box<[Desk]>,
@@ -78,7 +101,7 @@ pub struct Room {
     last_key: AtomicU64,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -92,6 +115,7 @@ impl Room {
         name: &str,
         routes: Arc<Routes>,
         steer: Arc<Steer>,
+        outward: Option<Outward>,
     ) -> Made<Self> {
         let desk = |_| {
             let context =
@@ -111,6 +135,7 @@ impl Room {
             patience: stand_in::patience(),
             routes,
             steer,
+            outward,
             slots: (0..flows).map(|_| Spin::new(None)).collect(),
             desks: (0..lanes).map(desk).collect::<Made<_>>()?,
             came: Mutex::default(),
@@ -125,7 +150,7 @@ impl Room {
     pub(crate) fn ask(&self, ask: Ask) {
         let mut asks = lock(&self.asks);
         // (Linux may have much news, and programs may listen and end in a loop.)
-        if !asks.contains(&ask) {
+        if !asks.iter().any(|other| ask.is_done_with(other)) {
             asks.push(ask);
         }
     }
@@ -135,13 +160,48 @@ impl Room {
         self.desks.iter().map(|desk| lock(&desk.bridges).len()).sum()
     }
 
-    fn at(&self, flow: FlowId) -> Option<Held> {
+    /// Programs that connect.
+    pub(crate) fn outward(&self) -> Option<&Outward> {
+        self.outward.as_ref()
+    }
+
+    /// A program is about to connect. The socket's cookie: the connection is carried.
+    pub(crate) fn takes(&self, program: u64, to: SocketAddrV4, socket: OwnedFd) -> Option<u64> {
+        let room = self.connections() < self.slots.len();
+        let outward = self.outward.as_ref().filter(|_| room);
+        outward?.takes(program, to, socket, &self.routes)
+    }
+
+    /// All connections that have a place.
+    pub(crate) fn all(&self) -> Vec<Held> {
+        self.slots.iter().filter_map(|slot| slot.lock().as_ref().cloned()).collect()
+    }
+
+    pub(crate) fn desk(&self, held: &Held) -> &Desk {
+        &self.desks[held.lane]
+    }
+
+    /// A connection gets its place, and a lane.
+    pub(crate) fn hold(&self, flow: FlowId) -> Held {
+        let key = self.last_key.fetch_add(1, Relaxed);
+        let lane = flow.slot as usize % self.desks.len();
+        let held = Arc::new(Shared {
+            id: flow,
+            bridge: Mutex::new(Bridge::new(key, self.bits)),
+            queued: AtomicBool::new(false),
+            lane,
+        });
+        *self.slots[flow.slot as usize].lock() = Some(held.clone());
+        held
+    }
+
+    pub(crate) fn at(&self, flow: FlowId) -> Option<Held> {
         let slot = self.slots[flow.slot as usize].lock();
         slot.as_ref().cloned()
     }
 
     /// Its lane has something to do for it. `lane`: who says so, if a lane does.
-    fn to_lane(&self, held: Held, lane: Option<usize>) {
+    pub(crate) fn to_lane(&self, held: Held, lane: Option<usize>) {
         if held.queued.swap(true, AcqRel) {
             return;
         }
@@ -224,16 +284,8 @@ impl Room {
         };
         let peer = SocketAddrV4::new(ends.peer_ip, ends.peer_port);
         let local = SocketAddrV4::new(ends.local_ip, ends.local_port);
-        let desk = &self.desks[held.lane];
         match stand_in::connected(peer, local) {
-            Ok((socket, connected)) => {
-                let line = Line::new(socket, Some(&desk.context));
-                let mut bridge = held.lock();
-                bridge.stands_in(line, connected, self.patience);
-                lock(&desk.bridges).insert(bridge.key, held.clone());
-                drop(bridge);
-                self.to_lane(held.clone(), None);
-            }
+            Ok((socket, connected)) => self.stands_in(held, socket, connected),
             Err(error) => {
                 let _ = endpoint.abort(time, id, out);
                 endpoint.leave();
@@ -286,7 +338,7 @@ impl Room {
     }
 
     /// It has no place any more.
-    fn forget(&self, flow: FlowId) -> Option<Held> {
+    pub(crate) fn forget(&self, flow: FlowId) -> Option<Held> {
         let mut slot = self.slots[flow.slot as usize].lock();
         // (The slot may be another connection's by now.)
         slot.take_if(|held| held.id == flow)
@@ -307,19 +359,23 @@ impl Room {
         own.map(|ip| SocketAddrV4::new(ip, at.port())).collect()
     }
 
-    fn listens(&self, at: SocketAddrV4, endpoint: &mut Endpoint<View<'_>>) {
-        let mut listeners = lock(&self.listeners);
-        if listeners.has(at) {
-            return;
-        }
-        let flow = FlowOptions {
+    pub(crate) fn flow_options(&self) -> FlowOptions {
+        FlowOptions {
             rcv_bits: self.bits,
             snd_bits: self.bits,
             // What the program hands over has waited for it already.
             nagle: false,
             keep_alive: Some(KeepAlive::default()),
             ..FlowOptions::default()
-        };
+        }
+    }
+
+    fn listens(&self, at: SocketAddrV4, endpoint: &mut Endpoint<View<'_>>) {
+        let mut listeners = lock(&self.listeners);
+        if listeners.has(at) {
+            return;
+        }
+        let flow = self.flow_options();
         let listen = Listen { app: 0, ip: *at.ip(), port: at.port(), backlog: BACKLOG, flow };
         let Ok(id) = endpoint.listen(listen) else { return };
         let steered = self.steered(at);
@@ -377,20 +433,21 @@ impl Applications for Room {
     fn event(&self, lane: Option<usize>, flow: FlowId, event: Event) {
         match event {
             Event::Incoming { .. } => {
-                let key = self.last_key.fetch_add(1, Relaxed);
-                let lane = flow.slot as usize % self.desks.len();
-                let held = Arc::new(Shared {
-                    id: flow,
-                    bridge: Mutex::new(Bridge::new(key, self.bits)),
-                    queued: AtomicBool::new(false),
-                    lane,
-                });
-                *self.slots[flow.slot as usize].lock() = Some(held.clone());
+                let held = self.hold(flow);
                 lock(&self.came).push(held);
             }
             Event::Closed => self.ended(lane, flow, false),
-            Event::Reset(_) => self.ended(lane, flow, true),
-            Event::Connected => {}
+            Event::Reset(why) => {
+                if let Some(outward) = &self.outward {
+                    outward.decides(flow, Some(why));
+                }
+                self.ended(lane, flow, true);
+            }
+            Event::Connected => {
+                if let Some(outward) = &self.outward {
+                    outward.decides(flow, None);
+                }
+            }
             Event::Readable(_) | Event::Acked(_) | Event::PeerClosed => {
                 let Some(held) = self.at(flow) else { return };
                 let mut bridge = held.lock();
@@ -451,16 +508,35 @@ impl Applications for Room {
         let asks = core::mem::take(&mut *lock(&self.asks));
         let came = core::mem::take(&mut *lock(&self.came));
         let slow = core::mem::take(&mut *lock(&self.slow));
-        for ask in &asks {
-            match ask {
-                Ask::Listens(at) => self.listens(*at, endpoint),
-                Ask::Look => self.look_at_listeners(time, endpoint, out),
-                Ask::Addresses => self.look_at_addresses(),
+        let mut some = !(asks.is_empty() && came.is_empty() && slow.is_empty());
+        for ask in asks {
+            match (ask, &self.outward) {
+                (Ask::Connect(opening), Some(outward)) => {
+                    self.open(time, outward, *opening, endpoint, out);
+                }
+                (Ask::Closes(cookie), Some(outward)) => {
+                    let flows = outward.take_back(|asked| asked.cookie == cookie);
+                    self.take_back(time, flows, endpoint, out);
+                }
+                (Ask::Gone(program), outward) => {
+                    let all = |outward: &Outward| outward.take_back(|a| a.program == program);
+                    self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
+                    self.look_at_listeners(time, endpoint, out);
+                }
+                // (Who does not wait any more does not hear it.)
+                (Ask::Tell(to), _) => _ = to.send(self.wired(endpoint)),
+                (Ask::Connect(_) | Ask::Closes(_), None) => {}
+                (Ask::Listens(at), _) => self.listens(at, endpoint),
+                (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),
+                (Ask::Addresses, _) => self.look_at_addresses(),
             }
         }
         came.iter().for_each(|held| self.meet(time, held, endpoint, out));
         slow.iter().for_each(|held| self.finish(time, held, endpoint, out));
-        !(asks.is_empty() && came.is_empty() && slow.is_empty())
+        if let Some(outward) = &self.outward {
+            some |= self.decided(time, outward, endpoint, out);
+        }
+        some
     }
 
     fn route(&self, peer: Ipv4Addr) -> Option<u16> {

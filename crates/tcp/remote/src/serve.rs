@@ -1,20 +1,30 @@
 //! Opened, and run.
 
+use crate::detour::Detour;
+use crate::outward::Outward;
 use crate::privileges;
 use crate::room::{Ask, Room};
 use crate::stand_in;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::net::SocketAddrV4;
-use std::os::fd::OwnedFd;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 use uncopy_tcp_fast::Service;
 use uncopy_tcp_fast::service::QUIET;
 use uncopy_tcp_proto::Config;
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
 use uncopy_tcp_routes::{Routes, loopback};
-use uncopy_tcp_service::Listening;
+use uncopy_tcp_service::{Listening, Wired};
+use uncopy_tcp_trace::chosen::{Chosen, Flow};
+use uncopy_tcp_trace::{Trace, Traced};
 use uncopy_tcp_wire::queues;
 use uncopy_tcp_wire::xsk::Xsk;
 
@@ -85,10 +95,13 @@ fn step<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Fa
 
 /// A device's wire, opened: connections over it are carried while [`run`](Self::run) runs.
 pub struct Remote {
+    device: String,
     service: Arc<Service<Room>>,
     routes: Arc<Routes>,
     wires: Vec<Xsk>,
     stop: OwnedFd,
+    why_not: Option<io::Error>,
+    trace: Arc<Trace>,
 }
 
 impl Remote {
@@ -119,8 +132,14 @@ impl Remote {
             "a rule and a route for what stands in for other hosts",
             loopback::open(uncopy_tcp_service::ends::STAND_IN, stand_in::TABLE),
         )?;
-        step("giving privileges up", privileges::drop_them(options.user))?;
         let routes = Arc::new(step("routes and neighbours (rtnetlink)", Routes::of(index))?);
+        let source = routes.addresses().first().copied();
+        let source = source.ok_or_else(|| io::Error::other("the device has no address"));
+        let (outward, why_not) = match source.and_then(|source| Detour::open(index, source)) {
+            Ok(detour) => (Some(Outward::new(detour)), None),
+            Err(error) => (None, Some(error)),
+        };
+        step("giving privileges up", privileges::drop_them(options.user))?;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
         let config = Config {
             flows: options.connections,
@@ -139,12 +158,23 @@ impl Remote {
             &options.name,
             routes.clone(),
             steer.clone(),
+            outward,
         );
         let room = step("the lanes' sets", room)?;
         let service = step("the lanes", Service::new(&config, wires.len(), room))?;
         let service = service.quiet(options.quiet).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
-        Ok(Self { service: Arc::new(service), routes, wires, stop: step("an eventfd", stop)? })
+        let stop = step("an eventfd", stop)?;
+        let device = device.clone();
+        Ok(Self {
+            device,
+            service: Arc::new(service),
+            routes,
+            wires,
+            stop,
+            why_not,
+            trace: Arc::default(),
+        })
     }
 
     /// How many queues of the device it has.
@@ -152,9 +182,15 @@ impl Remote {
         self.wires.len()
     }
 
+    /// Why programs that connect are Linux's, if they are.
+    pub fn why_not_outward(&self) -> Option<&io::Error> {
+        self.why_not.as_ref()
+    }
+
     /// Who is to be told of programs that listen.
     pub fn listening(&self) -> impl Listening + use<> {
-        Told(self.service.clone())
+        let device = self.device.clone();
+        Told { service: self.service.clone(), trace: self.trace.clone(), device, whose: None }
     }
 
     /// Carries connections until the wire fails.
@@ -162,12 +198,13 @@ impl Remote {
     /// # Errors
     /// The wire's: the device is gone.
     pub fn run(self) -> io::Result<()> {
-        let Self { service, routes, wires, stop } = self;
+        let Self { service, routes, wires, stop, trace, .. } = self;
+        let wires = wires.into_iter().map(|wire| Traced::new(wire, trace.clone())).collect();
         std::thread::scope(|scope| {
             let keeper = std::thread::Builder::new().name("uncopy-routes".into());
             let (told, stop) = (&service, &stop);
             let kept = keeper.spawn_scoped(scope, move || {
-                let kept = routes.keep(std::os::fd::AsFd::as_fd(stop), || {
+                let kept = routes.keep(stop.as_fd(), || {
                     told.applications().ask(Ask::Addresses);
                     told.ask();
                 });
@@ -175,24 +212,121 @@ impl Remote {
                 told.stop();
                 kept
             })?;
+            let connects = std::thread::Builder::new().name("uncopy-connects".into());
+            let hears = connects.spawn_scoped(scope, move || hear(told, stop))?;
             let result = service.run(wires);
             let _ = rustix::io::write(stop, &1u64.to_ne_bytes());
             let kept = kept.join().expect("it does not panic");
+            let _ = hears.join();
             result.and(kept)
         })
     }
 }
 
-struct Told(Arc<Service<Room>>);
+/// Programs that connect: their segments.
+fn hear(service: &Service<Room>, stop: &OwnedFd) {
+    let Some(outward) = service.applications().outward() else { return };
+    let mut packet = [0; 2048];
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(outward.detour().descriptor(), PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        if poll(&mut fds, None).is_ok_and(|_| !fds[1].revents().is_empty()) {
+            return;
+        }
+        loop {
+            match outward.detour().read(&mut packet) {
+                Ok(Some(length)) => {
+                    if let Some(opening) = outward.passes(&packet[..length]) {
+                        service.applications().ask(Ask::Connect(Box::new(opening)));
+                        service.ask();
+                    }
+                }
+                Ok(None) => break,
+                // Somebody has taken the device away, or down: Linux connects.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+struct Told {
+    service: Arc<Service<Room>>,
+    trace: Arc<Trace>,
+    device: String,
+    /// Who has the frames written.
+    whose: Option<u64>,
+}
 
 impl Listening for Told {
     fn listens(&mut self, at: SocketAddrV4) {
-        self.0.applications().ask(Ask::Listens(at));
-        self.0.ask();
+        self.service.applications().ask(Ask::Listens(at));
+        self.service.ask();
     }
 
-    fn gone(&mut self) {
-        self.0.applications().ask(Ask::Look);
-        self.0.ask();
+    fn gone(&mut self, program: u64) {
+        let _ = self.end_trace(program);
+        self.service.applications().ask(Ask::Gone(program));
+        self.service.ask();
+    }
+
+    fn trace(
+        &mut self,
+        whose: u64,
+        (address, port): (Option<Ipv4Addr>, Option<u16>),
+        file: OwnedFd,
+    ) -> Result<(), Errno> {
+        if self.whose.is_some() {
+            return Err(Errno::BUSY);
+        }
+        // What is written must never be waited for: a lane writes it.
+        if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+            return Err(Errno::INVAL);
+        }
+        let all = address.is_none() && port.is_none();
+        let flows = if all { vec![] } else { vec![Flow::of(address, port)] };
+        let begun = self.trace.begin(Chosen::new(flows), &self.device, Box::new(File::from(file)));
+        begun.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        self.whose = Some(whose);
+        Ok(())
+    }
+
+    fn end_trace(&mut self, whose: u64) -> Result<u64, Errno> {
+        if self.whose != Some(whose) {
+            return Err(Errno::INVAL);
+        }
+        self.whose = None;
+        let ended = self.trace.end();
+        ended.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        Ok(self.trace.frames())
+    }
+
+    fn wired(&mut self) -> Vec<Wired> {
+        let (to, told) = channel();
+        self.service.applications().ask(Ask::Tell(to));
+        self.service.ask();
+        // (Where it is behind, who looks sees the rest.)
+        told.recv_timeout(Duration::from_millis(500)).unwrap_or_default()
+    }
+
+    fn carries_connects(&self) -> bool {
+        self.service.applications().outward().is_some()
+    }
+
+    fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd) {
+        let taken = self.service.applications().takes(program, to, socket);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if let Some(cookie) = taken
+            && rustix::net::send(&answer, &[1], flags).is_err()
+        {
+            // Who has not waited connects by Linux. (What was sent here meanwhile is sent again.)
+            self.closes(cookie);
+        }
+    }
+
+    fn closes(&mut self, cookie: u64) {
+        self.service.applications().ask(Ask::Closes(cookie));
+        self.service.ask();
     }
 }

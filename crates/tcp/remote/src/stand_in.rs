@@ -1,19 +1,23 @@
-//! A socket of this host with another host's name, connected to a listener of this host: so the program that accepts it sees the peer that it has.
+//! A socket of this host with another host's name, connected to a listener of this host, or to a socket that connects
+//! itself: so the program sees the peer that it has.
 //!
 //! It has the mark by which Linux brings it back (`uncopy_tcp_routes::loopback`), and never leaves the loopback device.
-//!
-//! unsafe: `setsockopt` for an option that rustix does not know.
 
+use crate::options::{set, set_bytes};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, sockopt};
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 use uncopy_tcp_service::ends::STAND_IN;
 
 /// The table of routes that brings marked packets back.
 pub const TABLE: u32 = STAND_IN;
+
+/// linux/tcp.h: without a probe of the window.
+const REPAIR_OFF: i32 = -1;
+const REPAIR_ON: i32 = 1;
 
 /// Makes accepted sockets take their peer's mark, in this network namespace, and Linux' answers where there is no socket (any more): else a refusal, or a reset, would
 /// go to the host whose name the stand-in has. Where it was so before, nothing is written.
@@ -30,24 +34,6 @@ pub fn accept_marks() -> io::Result<()> {
     Ok(())
 }
 
-fn set(socket: &OwnedFd, level: i32, option: i32, value: u32) -> Result<(), Errno> {
-    // SAFETY: reads four bytes that live here.
-    let failed = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of::<u32>() as libc::socklen_t,
-        )
-    };
-    if failed == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    Err(Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
-}
-
 /// A socket that begins to connect, from `peer` to `local`. True: it is connected already.
 ///
 /// If this process dies, its other end is reset.
@@ -57,34 +43,23 @@ fn set(socket: &OwnedFd, level: i32, option: i32, value: u32) -> Result<(), Errn
 pub fn connected(peer: SocketAddrV4, local: SocketAddrV4) -> Result<(OwnedFd, bool), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    set(&socket, libc::SOL_SOCKET, libc::SO_MARK, STAND_IN)?;
+    set(&socket, libc::SOL_SOCKET, libc::SO_MARK, STAND_IN.cast_signed())?;
     set(&socket, libc::SOL_IP, libc::IP_TRANSPARENT, 1)?;
-    // (A peer may use a port for several connections.)
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    to_loopback(&socket)?;
+    set_bytes(&socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, c"lo".to_bytes_with_nul())?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     resets(&socket, true)?;
-    bind(&socket, &peer)?;
+    // The peer's port may be one at which somebody listens here, for all addresses: Linux takes that for a conflict, but for sockets that are under repair.
+    set(&socket, libc::SOL_TCP, libc::TCP_REPAIR, REPAIR_ON)?;
+    let bound = bind(&socket, &peer);
+    set(&socket, libc::SOL_TCP, libc::TCP_REPAIR, REPAIR_OFF)?;
+    bound?;
+    // (A peer may use a port for several connections; and who is to listen there is not kept from it.)
+    sockopt::set_socket_reuseaddr(&socket, true)?;
     match connect(&socket, &local) {
         Ok(()) => Ok((socket, true)),
         Err(Errno::INPROGRESS) => Ok((socket, false)),
         Err(error) => Err(error),
     }
-}
-
-fn to_loopback(socket: &OwnedFd) -> Result<(), Errno> {
-    let name = c"lo".to_bytes_with_nul();
-    // SAFETY: reads the name.
-    let failed = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_BINDTODEVICE,
-            name.as_ptr().cast(),
-            name.len() as libc::socklen_t,
-        )
-    };
-    if failed == 0 { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// How long Linux keeps a connection that a program has closed and its peer has not (`net.ipv4.tcp_fin_timeout`).

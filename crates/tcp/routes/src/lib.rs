@@ -8,11 +8,13 @@
 //! | [`hops`] | next hops by number, with their hardware addresses: read by any thread without a lock |
 //! | [`kernel`] | the socket |
 //! | [`watch`] | the three together: a thread that keeps them |
+//! | [`detour`] | what has another mark goes by a device of ours: a rule and a route |
 //! | [`loopback`] | what has a mark comes back to this host: a rule and a route |
 //!
 //! IPv4, Ethernet, the main table: rules that choose others, and next hops of several that are not the first, are not heeded.
 #![forbid(unsafe_code)]
 
+pub mod detour;
 pub mod hops;
 pub mod kernel;
 pub mod loopback;

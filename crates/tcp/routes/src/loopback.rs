@@ -33,11 +33,21 @@ pub fn open(mark: u32, table: u32) -> io::Result<()> {
     route.attributes = vec![RouteAttribute::Table(table), RouteAttribute::Oif(LOOPBACK)];
     let route = RouteNetlinkMessage::NewRoute(route);
     kernel.ask(&change_request(route, NLM_F_CREATE | NLM_F_REPLACE))?;
+    add_rule(&mut kernel, PRIORITY, mark, table)
+}
+
+/// What has the mark is routed by the table, from now on.
+pub(crate) fn add_rule(
+    kernel: &mut Kernel,
+    priority: u32,
+    mark: u32,
+    table: u32,
+) -> io::Result<()> {
     let mut rule = RuleMessage::default();
     rule.header.family = AddressFamily::Inet;
     rule.header.action = RuleAction::ToTable;
     rule.attributes = vec![
-        RuleAttribute::Priority(PRIORITY),
+        RuleAttribute::Priority(priority),
         RuleAttribute::FwMark(mark),
         RuleAttribute::FwMask(u32::MAX),
         RuleAttribute::Table(table),

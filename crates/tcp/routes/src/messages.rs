@@ -111,7 +111,8 @@ fn neighbour_of(message: &NeighbourMessage, there: bool) -> Option<Change> {
     let failed =
         matches!(message.header.state, NeighbourState::Failed | NeighbourState::Incomplete);
     let at = at.filter(|_| there && !failed);
-    Some(Change::Neighbour { device: message.header.ifindex, address: address?, at })
+    let fixed = at.is_some() && message.header.state == NeighbourState::Permanent;
+    Some(Change::Neighbour { device: message.header.ifindex, address: address?, at, fixed })
 }
 
 fn v4(address: &RouteAddress) -> Option<Ipv4Addr> {
@@ -308,9 +309,10 @@ mod tests {
                 NeighbourAttribute::Destination(NeighbourAddress::Inet(address)),
                 NeighbourAttribute::LinkLayerAddress(at.to_vec()),
             ];
-            let change = Change::Neighbour { device: 4, address, at: known.then_some(at) };
+            let fixed = state == NeighbourState::Permanent;
+            let change = Change::Neighbour { device: 4, address, at: known.then_some(at), fixed };
             assert_eq!(said(RouteNetlinkMessage::NewNeighbour(message.clone())), [change]);
-            let gone = Change::Neighbour { device: 4, address, at: None };
+            let gone = Change::Neighbour { device: 4, address, at: None, fixed: false };
             assert_eq!(said(RouteNetlinkMessage::DelNeighbour(message)), [gone]);
         }
     }

@@ -54,6 +54,8 @@ pub enum Change {
         address: Ipv4Addr,
         /// Where.
         at: Option<Hardware>,
+        /// Somebody has said so for good: Linux does not look for it.
+        fixed: bool,
     },
     /// A route.
     Route {
@@ -89,7 +91,8 @@ pub struct NextHop {
 pub struct Table {
     devices: HashMap<u32, Device>,
     addresses: BTreeSet<(u32, Ipv4Addr)>,
-    neighbours: HashMap<NextHop, Hardware>,
+    /// With whether they are fixed.
+    neighbours: HashMap<NextHop, (Hardware, bool)>,
     /// By prefix length, address, metric: one of several with the same is the last that was told.
     routes: BTreeMap<(u8, u32, u32), Route>,
 }
@@ -122,10 +125,10 @@ impl Table {
             Change::Own { device, address, there: false } => {
                 self.addresses.remove(&(device, address));
             }
-            Change::Neighbour { device, address: neighbour, at } => {
+            Change::Neighbour { device, address: neighbour, at, fixed } => {
                 let hop = NextHop { device, neighbour };
                 match at {
-                    Some(at) => self.neighbours.insert(hop, at),
+                    Some(at) => self.neighbours.insert(hop, (at, fixed)),
                     None => self.neighbours.remove(&hop),
                 };
             }
@@ -158,7 +161,12 @@ impl Table {
             || peer.is_multicast()
             || peer.is_broadcast()
             || peer.octets()[0] == 0
-            || self.addresses.iter().any(|(_, own)| *own == peer)
+            || self.is_own(peer)
+    }
+
+    /// Some device has this address.
+    pub fn is_own(&self, address: Ipv4Addr) -> bool {
+        self.addresses.iter().any(|(_, own)| *own == address)
     }
 
     /// The way to a peer: of the routes to it the one that names most of its address, of these the one of the lowest metric.
@@ -175,7 +183,12 @@ impl Table {
 
     /// Where a neighbour is.
     pub fn neighbour(&self, hop: NextHop) -> Option<Hardware> {
-        self.neighbours.get(&hop).copied()
+        self.neighbours.get(&hop).map(|(at, _)| *at)
+    }
+
+    /// Somebody has said for good where a neighbour is.
+    pub fn is_fixed(&self, hop: NextHop) -> bool {
+        self.neighbours.get(&hop).is_some_and(|(_, fixed)| *fixed)
     }
 }
 
@@ -265,12 +278,14 @@ mod tests {
         let (own, peer) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         table.apply(&Change::Device { device: 2, address: Some([2; 6]), mtu: 1500, up: true });
         table.apply(&Change::Own { device: 2, address: own, there: true });
-        table.apply(&Change::Neighbour { device: 2, address: peer, at: Some([4; 6]) });
+        let at = Some([4; 6]);
+        table.apply(&Change::Neighbour { device: 2, address: peer, at, fixed: true });
         table.apply(&route([10, 0, 0, 0], 24, 0, None));
         let hop = table.way(peer).unwrap();
-        assert_eq!(table.neighbour(hop), Some([4; 6]));
+        assert_eq!((table.neighbour(hop), table.is_fixed(hop)), (at, true));
         assert_eq!(table.addresses(2).collect::<Vec<_>>(), [own]);
         assert_eq!(table.addresses(3).count(), 0);
+        assert!(table.is_own(own) && !table.is_own(peer));
         table.apply(&Change::DeviceGone(2));
         assert_eq!((table.way(peer), table.neighbour(hop)), (None, None));
         assert_eq!(table.addresses(2).count(), 0);

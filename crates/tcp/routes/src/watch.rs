@@ -79,6 +79,11 @@ impl Routes {
         self.table().addresses(self.device).collect()
     }
 
+    /// An address of this host, by any of its devices.
+    pub fn is_own(&self, address: Ipv4Addr) -> bool {
+        self.table().is_own(address)
+    }
+
     /// The number of the next hop to a peer by this device; none: Linux would not send there by it, or takes nothing that comes from there. Linux looks for one that
     /// it does not know.
     pub fn number(&self, peer: Ipv4Addr) -> Option<u16> {
@@ -129,7 +134,10 @@ impl Routes {
             let now = Instant::now();
             if now - told >= IN_USE {
                 told = now;
-                self.hops.used().into_iter().for_each(|hop| self.look_for(hop));
+                // (Linux forgets one that is fixed where it is told to use it.)
+                let used = self.hops.used().into_iter();
+                let fixed = |hop: &NextHop| self.table().is_fixed(*hop);
+                used.filter(|hop| !fixed(hop)).for_each(|hop| self.look_for(hop));
             }
             if looks.is_some_and(|at| at <= now) {
                 let missed = self.hops.missed();
@@ -176,7 +184,7 @@ impl Routes {
         let mut table = self.table();
         for change in &said.changes {
             table.apply(change);
-            if let Change::Neighbour { device, address: neighbour, at } = *change {
+            if let Change::Neighbour { device, address: neighbour, at, .. } = *change {
                 self.hops.set(NextHop { device, neighbour }, at);
             }
         }

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +21,7 @@ pub struct Client {
     socket: Kept,
     mailbox: NonNull<AtomicU32>,
     seen: AtomicU32,
+    wire: bool,
 }
 
 // SAFETY: the mapping belongs to no thread, and is an atomic.
@@ -34,7 +36,8 @@ impl Client {
         let socket = open(name)?;
         protocol::send(socket.as_fd(), Message::Hello(VERSION), doors)?;
         let (message, fds) = answer(&socket)?;
-        let (Message::Welcome(VERSION), [mailbox]) = (message, fds.as_slice()) else {
+        let (Message::Welcome { version: VERSION, wire }, [mailbox]) = (message, fds.as_slice())
+        else {
             return Err(Errno::PROTO);
         };
         // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it is of our user.
@@ -49,7 +52,7 @@ impl Client {
             )
         }?;
         let mailbox = NonNull::new(mailbox.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { socket: Kept::new(socket)?, mailbox, seen: AtomicU32::new(0) })
+        Ok(Self { socket: Kept::new(socket)?, mailbox, seen: AtomicU32::new(0), wire: wire != 0 })
     }
 
     /// Shows a socket. The answer comes later, or never.
@@ -60,6 +63,39 @@ impl Client {
     /// Shows a socket that listens.
     pub fn listens(&self, socket: BorrowedFd) -> Result<(), Errno> {
         protocol::send(self.socket.as_fd(), Message::Listen, &[socket])
+    }
+
+    /// The service carries connections to other hosts.
+    pub fn has_wire(&self) -> bool {
+        self.wire
+    }
+
+    /// The service has ended.
+    pub fn is_over(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        poll(&mut fds, Some(&now)) == Ok(1)
+    }
+
+    /// Says that a socket is about to connect to another host, and waits for the answer. True: it is to connect, and the service has made it so that its
+    /// segments come to it. Not longer than a service needs that has a core: then the connection is Linux's.
+    pub fn connects(&self, socket: BorrowedFd, to: SocketAddrV4) -> Result<bool, Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        let (own, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let message =
+            Message::Connect { address: to.ip().to_bits().into(), port: to.port().into() };
+        protocol::send(self.socket.as_fd(), message, &[socket, theirs.as_fd()])?;
+        drop(theirs);
+        wait(&own)?;
+        let mut byte = [0];
+        let (got, _) = rustix::net::recv(&own, &mut byte, RecvFlags::DONTWAIT)?;
+        Ok(got == 1)
+    }
+
+    /// Says that such a socket is closed before it was connected.
+    pub fn closes(&self, cookie: u64) -> Result<(), Errno> {
+        protocol::send(self.socket.as_fd(), Message::Closes { cookie }, &[])
     }
 
     /// Gives the other side of a connection a door of its own for it.
@@ -126,12 +162,21 @@ fn open(name: &str) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
+/// See [`answer`].
+fn wait(socket: &OwnedFd) -> Result<(), Errno> {
+    let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
+    loop {
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience)) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            polled => return polled.map(drop),
+        }
+    }
+}
+
 /// It answers at once. Somebody who has stopped it shall not stop us.
 fn answer(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), Errno> {
-    let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
-    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience))? == 0 {
-        return Err(Errno::TIMEDOUT);
-    }
+    wait(socket)?;
     protocol::receive(socket.as_fd(), RecvFlags::DONTWAIT)
 }
 
@@ -142,6 +187,55 @@ pub fn tell(name: &str) -> Result<State, Errno> {
     match answer(&socket)? {
         (Message::Told { words }, fds) if fds.len() == 1 => State::read(&fds[0], words),
         _ => Err(Errno::PROTO),
+    }
+}
+
+/// Frames that a service writes to a file, until this is dropped.
+#[derive(Debug)]
+pub struct Tracing(OwnedFd);
+
+/// Has a service's frames written to a file, of connections with this end, as far as it matters. ECONNREFUSED: there is no service; EOPNOTSUPP: it has no
+/// wire; EBUSY: somebody else has this.
+pub fn trace(
+    name: &str,
+    (address, port): (Option<Ipv4Addr>, Option<u16>),
+    file: BorrowedFd,
+) -> Result<Tracing, Errno> {
+    let socket = open(name)?;
+    let message = Message::Trace {
+        address: address.map_or(0, Ipv4Addr::to_bits).into(),
+        port: port.unwrap_or(0).into(),
+    };
+    protocol::send(socket.as_fd(), message, &[file])?;
+    traced(&socket)?;
+    Ok(Tracing(socket))
+}
+
+fn traced(socket: &OwnedFd) -> Result<u64, Errno> {
+    match answer(socket)? {
+        (Message::Traced { frames, error: 0 }, _) => Ok(frames),
+        (Message::Traced { error, .. }, _) => Err(Errno::from_raw_os_error(error as i32)),
+        _ => Err(Errno::PROTO),
+    }
+}
+
+impl Tracing {
+    /// Ends it. How many frames are in the file.
+    ///
+    /// # Errors
+    /// What kept one from being written; ECONNRESET: the service has ended.
+    pub fn end(self) -> Result<u64, Errno> {
+        match protocol::send(self.0.as_fd(), Message::EndTrace, &[]) {
+            Err(Errno::PIPE) => Err(Errno::CONNRESET),
+            sent => sent.and_then(|()| traced(&self.0)),
+        }
+    }
+}
+
+impl AsFd for Tracing {
+    /// Readable when the service has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

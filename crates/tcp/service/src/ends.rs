@@ -45,7 +45,8 @@ fn plain(address: SocketAddr) -> (u128, u16) {
     (bits, address.port())
 }
 
-fn network_namespace(socket: impl AsFd) -> Option<u64> {
+/// Which network namespace it is of, as Linux numbers them.
+pub fn network_namespace(socket: impl AsFd) -> Option<u64> {
     /// linux/asm-generic/socket.h, since Linux 5.14.
     const SO_NETNS_COOKIE: i32 = 71;
     let (mut cookie, mut length) = (0u64, 8);

@@ -13,6 +13,7 @@
 //! | [`regions`] | which slots of which regions are whose |
 //! | [`ends`] | what a shown socket proves |
 //! | [`relay`] | the last resort of a program that executes another one over a ring that nobody takes back |
+//! | [`wired`] | what is told of a connection over the wire |
 //! | [`state`] | what is told of it all to who looks from outside |
 
 pub mod client;
@@ -25,7 +26,9 @@ pub mod regions;
 pub mod relay;
 pub mod server;
 pub mod state;
+pub mod wired;
 
-pub use client::{Client, tell};
+pub use client::{Client, Tracing, tell, trace};
 pub use command::commands;
 pub use server::{Limits, Listening, Options, Service, ServiceError};
+pub use wired::Wired;

@@ -119,7 +119,12 @@ pub enum Message {
     /// Program: the first one. With its doors (eventfds).
     Hello(u64),
     /// Service: the answer. With the mailbox: a memfd whose first word changes with each later message.
-    Welcome(u64),
+    Welcome {
+        /// As in `Hello`.
+        version: u64,
+        /// It has a wire to other hosts: 1, else 0.
+        wire: u64,
+    },
     /// Program: with the socket.
     Show {
         /// The program's name for it.
@@ -182,6 +187,36 @@ pub enum Message {
     },
     /// Program: with a socket that listens. Where the service has a wire, it takes connections from other hosts for it ([`crate::server::Listening`]).
     Listen,
+    /// Program: with a socket that is about to connect to another host by IPv4, and one end of a pair of sockets. A byte comes there if the service's wire is to
+    /// carry it; the end is closed if not.
+    Connect {
+        /// The peer's address.
+        address: u64,
+        /// Its port.
+        port: u64,
+    },
+    /// Anybody of this user, with a file: frames of the wire are written there, of connections with this end (0: any). Until the asker says that it ends,
+    /// or goes.
+    Trace {
+        /// Its address.
+        address: u64,
+        /// Its port.
+        port: u64,
+    },
+    /// Who has asked for that: it ends.
+    EndTrace,
+    /// Service: the answer to both.
+    Traced {
+        /// Frames that were written.
+        frames: u64,
+        /// Why not, or why no more: an error number, or 0.
+        error: u64,
+    },
+    /// Program: such a socket was closed, or dissolved, before it was connected.
+    Closes {
+        /// The socket's, as Linux names it (SO_COOKIE).
+        cookie: u64,
+    },
     /// Program: with a socket, the other end of what stands in for it, and a memfd of so many bytes that come first ([`crate::relay`]).
     Relay {
         /// Bytes in it.
@@ -193,7 +228,7 @@ impl Message {
     fn words(self) -> [u64; WORDS] {
         match self {
             Self::Hello(version) => [1, version, 0, 0, 0, 0],
-            Self::Welcome(version) => [2, version, 0, 0, 0, 0],
+            Self::Welcome { version, wire } => [2, version, wire, 0, 0, 0],
             Self::Show { token } => [3, token, 0, 0, 0, 0],
             Self::Matched { token, region, slot, side, generation } => {
                 [4, token, region, slot, side, generation]
@@ -207,8 +242,13 @@ impl Message {
                 [10, region, slot, side, generation, 0]
             }
             Self::Listen => [11, 0, 0, 0, 0, 0],
+            Self::Connect { address, port } => [12, address, port, 0, 0, 0],
+            Self::Closes { cookie } => [13, cookie, 0, 0, 0, 0],
+            Self::Trace { address, port } => [14, address, port, 0, 0, 0],
+            Self::EndTrace => [15, 0, 0, 0, 0, 0],
+            Self::Traced { frames, error } => [16, frames, error, 0, 0, 0],
             Self::Missing { region, slot, side, generation } => {
-                [12, region, slot, side, generation, 0]
+                [17, region, slot, side, generation, 0]
             }
         }
     }
@@ -217,7 +257,7 @@ impl Message {
         let [kind, a, b, c, d, e] = words;
         Some(match kind {
             1 => Self::Hello(a),
-            2 => Self::Welcome(a),
+            2 => Self::Welcome { version: a, wire: b },
             3 => Self::Show { token: a },
             4 => Self::Matched { token: a, region: b, slot: c, side: d, generation: e },
             5 => Self::Stays { token: a, reason: Reason::of(b)? },
@@ -227,7 +267,12 @@ impl Message {
             9 => Self::Relay { bytes: a },
             10 => Self::Door { region: a, slot: b, side: c, generation: d },
             11 => Self::Listen,
-            12 => Self::Missing { region: a, slot: b, side: c, generation: d },
+            12 => Self::Connect { address: a, port: b },
+            13 => Self::Closes { cookie: a },
+            14 => Self::Trace { address: a, port: b },
+            15 => Self::EndTrace,
+            16 => Self::Traced { frames: a, error: b },
+            17 => Self::Missing { region: a, slot: b, side: c, generation: d },
             _ => return None,
         })
     }
@@ -294,7 +339,7 @@ mod tests {
     fn every_message_comes_back_as_it_was() {
         for message in [
             Message::Hello(1),
-            Message::Welcome(2),
+            Message::Welcome { version: 2, wire: 1 },
             Message::Show { token: u64::MAX },
             Message::Matched { token: 1, region: 2, slot: 3, side: 1, generation: 5 },
             Message::Stays { token: 9, reason: Reason::OverLimit },
@@ -303,6 +348,11 @@ mod tests {
             Message::Told { words: 99 },
             Message::Relay { bytes: 5 },
             Message::Listen,
+            Message::Connect { address: 0x0a00_0001, port: 80 },
+            Message::Closes { cookie: 77 },
+            Message::Trace { address: 1, port: 2 },
+            Message::EndTrace,
+            Message::Traced { frames: 3, error: 4 },
             Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
         ] {

@@ -7,13 +7,14 @@ use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::Regions;
 use crate::relay;
 use crate::state::{self, State};
+use crate::wired::Wired;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -36,12 +37,35 @@ impl Default for Limits {
     }
 }
 
-/// Who takes connections from other hosts for programs that listen.
+/// Who carries connections between this host's programs and other hosts.
 pub trait Listening: Send {
     /// A program has shown that it listens here.
     fn listens(&mut self, at: SocketAddrV4);
-    /// A program has gone: it may have been the last that listens somewhere.
-    fn gone(&mut self);
+    /// This program has gone: it may have been the last that listens somewhere.
+    fn gone(&mut self, program: u64);
+    /// Frames of connections with this end, as far as it matters, are written to this file, for who has this number.
+    ///
+    /// # Errors
+    /// EBUSY: somebody else's are already. Those of the file.
+    fn trace(
+        &mut self,
+        whose: u64,
+        end: (Option<Ipv4Addr>, Option<u16>),
+        file: OwnedFd,
+    ) -> Result<(), Errno>;
+    /// No more, if it was this one who asked. How many were.
+    ///
+    /// # Errors
+    /// What kept one from being written.
+    fn end_trace(&mut self, whose: u64) -> Result<u64, Errno>;
+    /// What there is to tell of the connections that it carries.
+    fn wired(&mut self) -> Vec<Wired>;
+    /// It carries connections that programs open.
+    fn carries_connects(&self) -> bool;
+    /// A program is about to connect this socket. A byte is to come by `answer` if this one carries the connection.
+    fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd);
+    /// The program has closed such a socket, of this cookie, before it was connected.
+    fn closes(&mut self, cookie: u64);
 }
 
 /// How to serve.
@@ -276,6 +300,7 @@ impl Service {
 
     /// Takes one message of a program, or its end. One: who sends many waits its turn.
     fn serve(&mut self, id: u64) {
+        let wire = self.listening.as_ref().is_some_and(|listening| listening.carries_connects());
         let Some(program) = self.programs.get_mut(&id) else { return };
         program.tell_rest();
         match protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT) {
@@ -283,7 +308,7 @@ impl Service {
             Ok((Message::Hello(VERSION), doors))
                 if doors.len() == DOOR_COUNT && program.mailbox.is_none() =>
             {
-                if !welcome(program, doors) {
+                if !welcome(program, doors, wire) {
                     self.forget(id);
                 }
             }
@@ -322,9 +347,45 @@ impl Service {
                     listening.listens(at);
                 }
             }
+            Ok((Message::Connect { address, port }, fds)) if program.mailbox.is_some() => {
+                // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
+                if let (Ok([socket, answer]), Ok(address), Ok(port), Some(listening)) = (
+                    <[OwnedFd; 2]>::try_from(fds),
+                    u32::try_from(address),
+                    u16::try_from(port),
+                    &mut self.listening,
+                ) {
+                    let to = SocketAddrV4::new(address.into(), port);
+                    listening.connects(id, to, socket, answer);
+                }
+            }
+            Ok((Message::Closes { cookie }, _)) if program.mailbox.is_some() => {
+                if let Some(listening) = &mut self.listening {
+                    listening.closes(cookie);
+                }
+            }
+            Ok((Message::Trace { address, port }, fds)) => {
+                program.looks |= program.mailbox.is_none();
+                let end = (
+                    u32::try_from(address).ok().filter(|a| *a != 0).map(Ipv4Addr::from),
+                    u16::try_from(port).ok().filter(|port| *port != 0),
+                );
+                let begun = match (&mut self.listening, <[OwnedFd; 1]>::try_from(fds)) {
+                    (None, _) => Err(Errno::OPNOTSUPP),
+                    (_, Err(_)) => Err(Errno::MFILE),
+                    (Some(listening), Ok([file])) => listening.trace(id, end, file),
+                };
+                self.answer_trace(id, begun.map(|()| 0));
+            }
+            Ok((Message::EndTrace, _)) => {
+                let none = Err(Errno::OPNOTSUPP);
+                let ended = self.listening.as_mut().map_or(none, |wire| wire.end_trace(id));
+                self.answer_trace(id, ended);
+            }
             Ok((Message::Tell, _)) => {
                 program.looks |= program.mailbox.is_none();
-                let told = self.state().write();
+                let wired = self.listening.as_mut().map_or(vec![], |listening| listening.wired());
+                let told = State { wired, ..self.state() }.write();
                 // (Who does not take the answer has gone, or asks more often than it reads.)
                 if let (Ok((memory, words)), Some(program)) = (told, self.programs.get(&id)) {
                     let message = Message::Told { words };
@@ -334,6 +395,14 @@ impl Service {
             // It has gone, or it is none of ours.
             _ => self.forget(id),
         }
+    }
+
+    fn answer_trace(&self, id: u64, outcome: Result<u64, Errno>) {
+        let Some(program) = self.programs.get(&id) else { return };
+        let error = outcome.err().map_or(0, |error| error.raw_os_error() as u64);
+        let message = Message::Traced { frames: outcome.unwrap_or(0), error };
+        // (Who does not take the answer has gone.)
+        let _ = protocol::send(program.socket.as_fd(), message, &[]);
     }
 
     fn state(&self) -> State {
@@ -379,6 +448,7 @@ impl Service {
             since: self.since,
             flows: flows.collect(),
             stayed: waiting.chain(stayed).collect(),
+            wired: vec![],
             programs,
         }
     }
@@ -466,7 +536,7 @@ impl Service {
     fn forget(&mut self, id: u64) {
         self.programs.remove(&id);
         if let Some(listening) = &mut self.listening {
-            listening.gone();
+            listening.gone(id);
         }
         self.waiting.forget(id);
         let programs = &mut self.programs;
@@ -483,12 +553,13 @@ fn spare() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
-fn welcome(program: &mut Program, doors: Vec<OwnedFd>) -> bool {
+fn welcome(program: &mut Program, doors: Vec<OwnedFd>, wire: bool) -> bool {
     let made = || {
         let mailbox = rustix::fs::memfd_create("uncopy-tcp-mailbox", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&mailbox, PAGE as u64)?;
         let with = [mailbox.as_fd()];
-        protocol::send(program.socket.as_fd(), Message::Welcome(VERSION), &with)?;
+        let message = Message::Welcome { version: VERSION, wire: wire.into() };
+        protocol::send(program.socket.as_fd(), message, &with)?;
         Ok::<_, Errno>(mailbox)
     };
     program.mailbox = made().ok();

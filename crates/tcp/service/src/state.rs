@@ -5,6 +5,7 @@
 
 use crate::ends::EndName;
 use crate::protocol::Reason;
+use crate::wired::Wired;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -111,6 +112,8 @@ pub struct State {
     pub flows: Vec<Flow>,
     /// Those that wait, and the last of those that stayed Linux's.
     pub stayed: Vec<Stayed>,
+    /// Those over the wire.
+    pub wired: Vec<Wired>,
 }
 
 impl Way {
@@ -178,7 +181,7 @@ impl Flow {
 }
 
 /// Of the words' order: what `Out` writes `In` reads.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 struct Out(Vec<u64>);
 
@@ -200,6 +203,30 @@ impl Out {
         self.word((bits >> 64) as u64);
         self.word(bits as u64);
         self.word(address.port().into());
+    }
+
+    fn wired(&mut self, of: &Wired) {
+        of.addresses.iter().for_each(|&address| self.address(address));
+        let numbers = [of.state.into(), of.control.into(), of.lane.into(), of.mss.into()];
+        numbers.into_iter().for_each(|word: u64| self.word(word));
+        let [first, second, third] = of.again;
+        let (rtt, var) = of.rtt;
+        for word in [
+            rtt,
+            var,
+            of.window,
+            of.in_flight,
+            of.peer_window,
+            of.unread,
+            of.unacked,
+            first,
+            second,
+            third,
+        ] {
+            self.word(word.into());
+        }
+        [of.rate, of.delivered, of.marked].into_iter().for_each(|word| self.word(word));
+        of.agreed.iter().for_each(|&agreed| self.word(agreed.into()));
     }
 
     fn way(&mut self, way: &Way) {
@@ -228,6 +255,40 @@ impl In<'_> {
         let bits = u128::from(self.word()?) << 64 | u128::from(self.word()?);
         let address = IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical();
         Some(SocketAddr::new(address, self.word()?.try_into().ok()?))
+    }
+
+    fn number<T: TryFrom<u64>>(&mut self) -> Option<T> {
+        self.word()?.try_into().ok()
+    }
+
+    fn wired(&mut self) -> Option<Wired> {
+        let addresses = [self.address()?, self.address()?];
+        let (state, control) = (self.number()?, self.number()?);
+        let (lane, mss) = (self.number()?, self.number()?);
+        let rtt = (self.number()?, self.number()?);
+        let [window, in_flight, peer_window] = [self.number()?, self.number()?, self.number()?];
+        let [unread, unacked] = [self.number()?, self.number()?];
+        let again = [self.number()?, self.number()?, self.number()?];
+        let [rate, delivered, marked] = [self.word()?, self.word()?, self.word()?];
+        let agreed = [self.word()? != 0, self.word()? != 0, self.word()? != 0];
+        Some(Wired {
+            addresses,
+            state,
+            control,
+            lane,
+            rtt,
+            mss,
+            window,
+            rate,
+            in_flight,
+            peer_window,
+            unread,
+            unacked,
+            delivered,
+            marked,
+            again,
+            agreed,
+        })
     }
 
     fn way(&mut self) -> Option<Way> {
@@ -288,6 +349,8 @@ impl State {
             out.time(stayed.since);
             out.word(stayed.reason as u64);
         }
+        out.word(self.wired.len() as u64);
+        self.wired.iter().for_each(|wired| out.wired(wired));
         out.0
     }
 
@@ -333,6 +396,7 @@ impl State {
                     reason: Reason::of(from.word()?)?,
                 })
             })?,
+            wired: from.list(In::wired)?,
         };
         Some(state)
     }
@@ -411,6 +475,24 @@ mod tests {
                 2
             ],
             stayed: vec![Stayed { program: 1, addresses, since, reason: Reason::Remote }],
+            wired: vec![Wired {
+                addresses,
+                state: 3,
+                control: 2,
+                lane: 1,
+                rtt: (100, 20),
+                mss: 1448,
+                window: 14_480,
+                rate: 1 << 40,
+                in_flight: 5,
+                peer_window: 65_535,
+                unread: 6,
+                unacked: 7,
+                delivered: u64::MAX,
+                marked: 8,
+                again: [9, 10, 11],
+                agreed: [true, false, true],
+            }],
         }
     }
 

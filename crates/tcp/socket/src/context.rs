@@ -140,7 +140,7 @@ enum Service {
 const STARTS: Duration = Duration::from_secs(2);
 
 /// An answer to "is there a service?".
-enum Found {
+pub(crate) enum Found {
     Here(Arc<Client>),
     NotYet,
     None,
@@ -217,7 +217,7 @@ impl Context {
     }
 
     /// `start`: what starts a service where none is.
-    fn client_of(&self, start: Option<fn()>) -> Found {
+    pub(crate) fn client_of(&self, start: Option<fn()>) -> Found {
         let mut service = lock(&self.service);
         match &*service {
             Service::Here(client) => return Found::Here(client.clone()),
@@ -251,7 +251,7 @@ impl Context {
     }
 
     /// The service has ended: the next connection starts another one. Those that wait for its answer are shown anew.
-    fn lost(&self, client: &Arc<Client>) {
+    pub(crate) fn lost(&self, client: &Arc<Client>) {
         {
             let mut service = lock(&self.service);
             if matches!(&*service, Service::Here(other) if Arc::ptr_eq(other, client)) {

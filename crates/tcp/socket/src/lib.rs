@@ -22,6 +22,7 @@
 //! | [`set`] | epoll over connections and everything else |
 //! | [`ending`] | shutdown, close |
 //! | [`leaving`] | back to Linux for good: before exec, SCM_RIGHTS, io_uring |
+//! | [`outward`] | sockets that connect to other hosts |
 //! | [`queued`] | how much waits: SIOCINQ, SIOCOUTQ |
 //! | [`ends`] | a process' own state of its ends, which its children share |
 //! | [`lock`] | locks, also between processes, whose holder may be killed |
@@ -39,6 +40,7 @@ pub mod kernel;
 mod knocks;
 pub mod leaving;
 pub mod lock;
+pub mod outward;
 pub mod queued;
 pub mod ready;
 pub mod receive;
@@ -54,9 +56,11 @@ pub mod way;
 pub use context::{Context, Settings};
 pub use flow::Flow;
 pub use libc::iovec;
+pub use outward::Carrier;
 pub use rustix::io::Errno;
 pub use set::Set;
 pub use spinning::Waiting;
 pub use uncopy_tcp_service::ends::{is_stand_in, listens};
 pub use uncopy_tcp_service::protocol::Reason;
+pub use uncopy_tcp_service::server::is_running;
 pub use way::Way;

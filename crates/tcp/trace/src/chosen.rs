@@ -22,6 +22,13 @@ impl End {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow(End, Option<End>);
 
+impl Flow {
+    /// Of one end, as far as it matters.
+    pub fn of(address: Option<Ipv4Addr>, port: Option<u16>) -> Self {
+        Self(End { address, port }, None)
+    }
+}
+
 /// What is no flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoFlow(String);

@@ -4,7 +4,7 @@ use crate::capture::{Capture, Passes};
 use crate::chosen::Chosen;
 use rustix::fd::BorrowedFd;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use uncopy_tcp_wire::{Offload, Wire};
@@ -16,6 +16,7 @@ type File = Box<dyn Write + Send>;
 pub struct Trace {
     on: AtomicBool,
     to: Mutex<Option<(Chosen, Capture<File>)>>,
+    frames: AtomicU64,
     failed: Mutex<Option<io::Error>>,
 }
 
@@ -27,9 +28,20 @@ impl Trace {
     pub fn begin(&self, chosen: Chosen, wire: &str, to: File) -> io::Result<()> {
         let capture = Capture::new(to, wire)?;
         self.end()?;
+        self.frames.store(0, Relaxed);
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = Some((chosen, capture));
         self.on.store(true, Relaxed);
         Ok(())
+    }
+
+    /// Frames that were written since the last one began.
+    pub fn frames(&self) -> u64 {
+        self.frames.load(Relaxed)
+    }
+
+    /// A trace is under way.
+    pub fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
     }
 
     /// No more is written; what was is in the file.
@@ -56,6 +68,8 @@ impl Trace {
             self.on.store(false, Relaxed);
             *to = None;
             *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        } else {
+            self.frames.fetch_add(1, Relaxed);
         }
     }
 }

@@ -24,6 +24,7 @@ mod program;
 pub mod queues;
 pub mod steer;
 pub mod tap;
+pub mod tun;
 pub mod xsk;
 
 /// What the wire does for frames, or did.

@@ -53,22 +53,7 @@ impl Tap {
     }
 
     fn open_queue(name: &str, more: libc::c_int) -> io::Result<Self> {
-        let fd =
-            open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-        // SAFETY: plain old data, for which zeros are a value.
-        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
-        if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{name:?} names no device: 1 to 15 characters do"),
-            ));
-        }
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        request.ifr_ifru.ifru_flags = (IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more) as libc::c_short;
-        // SAFETY: reads and writes the request, which lives here.
-        check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETIFF, &mut request) })?;
+        let (fd, _) = attach(name, IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more)?;
         // SAFETY: takes a number.
         check(unsafe {
             libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO_ECN)
@@ -154,6 +139,28 @@ impl Wire for Tap {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Makes the device `name`, of this kind, or attaches to it; where the name has a `%d`, the first number that is free takes its place. With the name that it has got.
+pub(crate) fn attach(name: &str, kind: libc::c_int) -> io::Result<(OwnedFd, String)> {
+    let fd =
+        open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    // SAFETY: plain old data, for which zeros are a value.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{name:?} names no device: 1 to 15 characters do"),
+        ));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = kind as libc::c_short;
+    // SAFETY: reads and writes the request, which lives here.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETIFF, &mut request) })?;
+    let made = request.ifr_name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
+    Ok((fd, String::from_utf8_lossy(&made.collect::<Vec<u8>>()).into_owned()))
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -108,6 +108,10 @@ impl<F: Flows> Endpoint<F> {
             self.stranger(now, route, segment, out);
             return;
         }
+        if flags.any(Flags::SYN) && flags.any(Flags::ACK) && newer && !self.config.reset_strangers {
+            // Nobody here has asked for that: it is the kernel's, which uses the port again. It gets the one that is sent again.
+            return self.release(slot);
+        }
         if flags.any(Flags::FIN) {
             // Our last acknowledgement was lost.
             self.arm(slot, Timer::End, now.time + self.config.time_wait);

@@ -40,9 +40,8 @@ impl Opened {
                 Ok(Self::Tap(vec![tap]))
             }
             _ => {
-                let (steer, mut wires) =
-                    queues::open(&over.device, config(plan).flows as u32, 1024)
-                        .map_err(|e| format!("cannot have {} by AF_XDP ({e})", over.device))?;
+                let (steer, wires) = queues::open(&over.device, config(plan).flows as u32, 1024)
+                    .map_err(|e| format!("cannot have {} by AF_XDP ({e})", over.device))?;
                 Ok(Self::Xdp(Arc::new(steer), wires))
             }
         }

@@ -1,0 +1,100 @@
+//! Sockets that connect to other hosts: whether the service carries them is asked before Linux connects them.
+//!
+//! unsafe: descriptors by their numbers.
+
+use crate::numbers::What;
+use crate::tcp::{Connection, Tcp};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use rustix::net::{SocketType, ipproto, sockopt};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+use uncopy_tcp_socket::{Carrier, is_running};
+
+/// Where there is no service with a wire, one is looked for no more often than this, in milliseconds.
+const AGAIN: u64 = 1000;
+
+/// See the module. Zeros at first.
+#[derive(Debug)]
+pub(crate) struct Outward {
+    /// When there was no service with a wire, in milliseconds.
+    none: AtomicU64,
+}
+
+impl Outward {
+    pub const fn new() -> Self {
+        Self { none: AtomicU64::new(0) }
+    }
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_millis() as u64)
+}
+
+impl Tcp {
+    /// `fd` is about to connect to `other`. True: the service carries that, if Linux begins to connect it.
+    #[cold]
+    pub fn connects(&self, fd: RawFd, other: SocketAddr) -> bool {
+        let IpAddr::V4(ip) = other.ip().to_canonical() else { return false };
+        let nobody =
+            ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast();
+        if nobody || other.port() == 0 || self.stopped.load(Relaxed) || !self.is_own() {
+            return false;
+        }
+        let now = now();
+        if now.abs_diff(self.outward.none.load(Relaxed)) < AGAIN {
+            return false;
+        }
+        // (A program asks by a second call what became of the first.)
+        if self.find(fd).is_some_and(|what| is_undecided(&what)) {
+            return false;
+        }
+        // SAFETY: the program's, or a number for the kernel, which checks it; only asked.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let is_tcp = sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+            && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
+        if fd < 0 || !is_tcp {
+            return false;
+        }
+        // (Where nobody is there, nothing is made for it.)
+        let somebody = self.known_context().is_some()
+            || self.settings().is_some_and(|settings| is_running(&settings.service));
+        if !somebody {
+            self.outward.none.store(now, Relaxed);
+            return false;
+        }
+        let Some(context) = self.context() else { return false };
+        match context.connects(socket, SocketAddrV4::new(ip, other.port())) {
+            Carrier::Service => true,
+            Carrier::Linux => false,
+            Carrier::Nobody => {
+                self.outward.none.store(now, Relaxed);
+                false
+            }
+        }
+    }
+
+    /// `fd` is about to be connected to nobody.
+    #[cold]
+    pub fn dissolves(&self, fd: RawFd) {
+        if let Some(connection) = self.connection(fd) {
+            connection.says_that_it_closes();
+        }
+        self.give_to_linux(fd);
+    }
+}
+
+fn is_undecided(what: &What) -> bool {
+    matches!(what, What::Connection(connection) if connection.flow.is_undecided())
+}
+
+impl Connection {
+    /// Before the last number is closed.
+    pub(crate) fn says_that_it_closes(&self) {
+        if self.connects.load(Relaxed) && self.flow.is_undecided() {
+            self.flow.context().closes(self.flow.fd());
+        }
+    }
+}

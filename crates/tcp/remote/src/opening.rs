@@ -1,0 +1,107 @@
+//! Connections that programs open, on the slow path.
+
+use crate::outward::{Opening, Outward};
+use crate::room::{Held, Room, lock};
+use crate::stand_in;
+use std::os::fd::OwnedFd;
+use uncopy_tcp_events::line::Line;
+use uncopy_tcp_fast::View;
+use uncopy_tcp_fast::service::SlowOut;
+use uncopy_tcp_proto::{Connect, Endpoint, FlowId, Reason, Refusal, Time};
+
+impl Room {
+    /// A program's SYN has come: ours goes to the peer.
+    pub(crate) fn open(
+        &self,
+        time: Time,
+        outward: &Outward,
+        opening: Opening,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        let (local, peer) = (opening.local, opening.asked.to);
+        // (Another address of this host's would be answered by another device.)
+        let route = self.routes.number(*peer.ip());
+        let ours = self.routes.addresses().contains(local.ip());
+        let Some(route) = route.filter(|_| ours) else { return outward.by_linux(&opening) };
+        let connect = Connect {
+            app: 0,
+            local_ip: *local.ip(),
+            local_port: Some(local.port()),
+            peer_ip: *peer.ip(),
+            peer_port: peer.port(),
+            route,
+            flow: self.flow_options(),
+        };
+        let opened = endpoint.connect(time, &connect, out);
+        endpoint.leave();
+        match opened {
+            Ok(flow) => {
+                self.hold(flow);
+                outward.opens(flow, opening);
+            }
+            // One between the same ends that Linux knows nothing of is not over yet.
+            Err(Refusal::InUse) => outward.later(opening),
+            Err(_) => outward.by_linux(&opening),
+        }
+    }
+
+    /// The peers of some have answered, or will not.
+    pub(crate) fn decided(
+        &self,
+        time: Time,
+        outward: &Outward,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) -> bool {
+        let decided = outward.take_decided();
+        let some = !decided.is_empty();
+        for (flow, opening, why_not) in decided {
+            match why_not {
+                Some(Reason::Refused | Reason::ByPeer) => outward.refused(&opening),
+                // (Linux has its own patience, which the program may have set.)
+                Some(_) => outward.by_linux(&opening),
+                None => {
+                    let connects = || stand_in::connected(opening.asked.to, opening.local);
+                    let held = self.at(flow);
+                    let met = held.map(|held| (outward.meets(&opening, connects), held));
+                    if let Some((Ok((socket, connected)), held)) = met {
+                        self.stands_in(&held, socket, connected);
+                        continue;
+                    }
+                    let _ = endpoint.abort(time, flow, out);
+                    endpoint.leave();
+                    self.forget(flow);
+                    outward.refused(&opening);
+                }
+            }
+        }
+        some
+    }
+
+    /// Nobody waits for these any more.
+    pub(crate) fn take_back(
+        &self,
+        time: Time,
+        flows: Vec<FlowId>,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        for flow in flows {
+            let _ = endpoint.abort(time, flow, out);
+            endpoint.leave();
+            self.forget(flow);
+        }
+    }
+
+    /// A stand-in was made for a connection.
+    pub(crate) fn stands_in(&self, held: &Held, socket: OwnedFd, connected: bool) {
+        let desk = self.desk(held);
+        let line = Line::new(socket, Some(&desk.context));
+        let mut bridge = held.lock();
+        bridge.stands_in(line, connected, self.patience);
+        lock(&desk.bridges).insert(bridge.key, held.clone());
+        drop(bridge);
+        self.to_lane(held.clone(), None);
+    }
+}

@@ -1,0 +1,240 @@
+//! Programs' sockets that connect to other hosts, until they are connected.
+//!
+//! A socket is shown before it connects. If its way leads by our device, it gets the mark by which its segments come here ([`crate::detour`]), and the program goes
+//! on to connect it. Its SYN says who it is, and is answered by nobody until the peer has answered ours. Then a stand-in with the peer's name connects to it: to Linux
+//! the two have connected to each other at the same time (RFC 9293, 3.5). So the program's socket connects, or does not, as any: it waits, can be polled, times out,
+//! and is closed by Linux.
+
+use crate::detour::Detour;
+use crate::options::{get, number};
+use crate::packets::{self, Sent};
+use rustix::net::{AddressFamily, SocketType, connect, getsockname, sockopt};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use uncopy_tcp_proto::{FlowId, Reason};
+use uncopy_tcp_routes::Routes;
+use uncopy_tcp_service::ends::network_namespace;
+
+/// A program connects as soon as it is told that it may; and what it sends is sent again after a second.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// `TCP_CLOSE` of include/net/tcp_states.h: a socket that is not connected.
+const CLOSED: u8 = 7;
+/// linux/tcp.h.
+const TCP_FASTOPEN_CONNECT: i32 = 30;
+
+/// A socket that is about to connect.
+#[derive(Debug)]
+pub struct Asked {
+    /// The program, as the service knows it.
+    pub program: u64,
+    /// The socket, as Linux knows it.
+    pub cookie: u64,
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Whom it connects to.
+    pub to: SocketAddrV4,
+    since: Instant,
+}
+
+/// One that has begun.
+#[derive(Debug)]
+pub struct Opening {
+    /// The socket.
+    pub asked: Asked,
+    /// Its address.
+    pub local: SocketAddrV4,
+    /// Of its SYN.
+    pub number: u32,
+}
+
+/// Both ends of a connection: the program's, its peer's.
+type Ends = (SocketAddrV4, SocketAddrV4);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Outward {
+    detour: Detour,
+    /// Those whose SYN has not come.
+    waiting: Mutex<Vec<Asked>>,
+    /// Those for which the peer has not answered.
+    opening: Mutex<HashMap<FlowId, Opening>>,
+    /// What the peers have said: nothing against it, or why not.
+    decided: Mutex<Vec<(FlowId, Option<Reason>)>>,
+    /// Those whose stand-in has sent its SYN: the answer comes here, and is for the stand-in.
+    meeting: Mutex<HashMap<Ends, Instant>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn local(socket: impl AsFd) -> Option<SocketAddrV4> {
+    let address = SocketAddr::try_from(getsockname(socket).ok()?).ok()?;
+    let ip = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv4Addr::UNSPECIFIED,
+        IpAddr::V6(_) => return None,
+    };
+    Some(SocketAddrV4::new(ip, address.port()))
+}
+
+/// The address of ours that Linux would have for this peer.
+fn source(peer: SocketAddrV4) -> Option<Ipv4Addr> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+    connect(&socket, &peer).ok()?;
+    local(&socket).map(|local| *local.ip())
+}
+
+impl Outward {
+    /// None yet.
+    pub fn new(detour: Detour) -> Self {
+        Self {
+            detour,
+            waiting: Mutex::default(),
+            opening: Mutex::default(),
+            decided: Mutex::default(),
+            meeting: Mutex::default(),
+        }
+    }
+
+    /// Where their segments come from.
+    pub fn detour(&self) -> &Detour {
+        &self.detour
+    }
+
+    /// A program is about to connect this socket. Its cookie: it is to, and its segments come here. None: it is Linux's.
+    pub fn takes(
+        &self,
+        program: u64,
+        to: SocketAddrV4,
+        socket: OwnedFd,
+        routes: &Routes,
+    ) -> Option<u64> {
+        let mut waiting = lock(&self.waiting);
+        let late = |asked: &mut Asked| asked.since.elapsed() > PATIENCE;
+        waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
+        // (One that is not known is looked for: until then Linux connects, and waits for it.)
+        let reached = !routes.is_own(*to.ip())
+            && routes.number(*to.ip()).is_some_and(|hop| routes.find(hop).is_some());
+        if !reached || !self.can_be(&socket, to, routes) {
+            return None;
+        }
+        let cookie = sockopt::socket_cookie(&socket).ok()?;
+        self.detour.take(&socket).ok()?;
+        waiting.push(Asked { program, cookie, socket, to, since: Instant::now() });
+        Some(cookie)
+    }
+
+    /// It is a socket for which nothing is to be heeded that a stand-in would not do.
+    fn can_be(&self, socket: &OwnedFd, to: SocketAddrV4, routes: &Routes) -> bool {
+        let is = |level, option, value| number(socket, level, option) == Ok(value);
+        let mut device = [0; 16];
+        let mut state = [0; 1];
+        let plain = is(libc::SOL_SOCKET, libc::SO_TYPE, libc::SOCK_STREAM)
+            && is(libc::SOL_SOCKET, libc::SO_PROTOCOL, libc::IPPROTO_TCP)
+            && is(libc::SOL_SOCKET, libc::SO_MARK, 0)
+            && is(libc::SOL_TCP, TCP_FASTOPEN_CONNECT, 0)
+            && get(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &mut device) == Ok(0)
+            && get(socket, libc::SOL_TCP, libc::TCP_INFO, &mut state) == Ok(1)
+            && state == [CLOSED]
+            && network_namespace(socket) == network_namespace(self.detour.own());
+        plain
+            && local(socket).is_some_and(|local| match *local.ip() {
+                Ipv4Addr::UNSPECIFIED => source(to) == Some(self.detour.source()),
+                ip => routes.addresses().contains(&ip),
+            })
+    }
+
+    /// A program has sent this. What is to be opened now.
+    pub fn passes(&self, packet: &[u8]) -> Option<Opening> {
+        let sent = packets::read(packet)?;
+        if sent.begins {
+            return self.begins(&sent);
+        }
+        let known = lock(&self.meeting).remove(&(sent.from, sent.to)).is_some();
+        if known {
+            self.detour.pass_on(packet, *sent.to.ip());
+        }
+        None
+    }
+
+    fn begins(&self, sent: &Sent) -> Option<Opening> {
+        let mut waiting = lock(&self.waiting);
+        let is = |asked: &Asked| asked.to == sent.to && local(&asked.socket) == Some(sent.from);
+        // (None: it is sent again, because the peer has not answered.)
+        let at = waiting.iter().position(is)?;
+        Some(Opening { asked: waiting.swap_remove(at), local: sent.from, number: sent.number })
+    }
+
+    /// It is sent again after a second, and then opened, if it can be then.
+    pub fn later(&self, opening: Opening) {
+        lock(&self.waiting).push(Asked { since: Instant::now(), ..opening.asked });
+    }
+
+    /// Linux connects it: its SYN is sent again after a second.
+    pub fn by_linux(&self, opening: &Opening) {
+        self.detour.leave(&opening.asked.socket);
+    }
+
+    /// Nobody listens there.
+    pub fn refused(&self, opening: &Opening) {
+        self.detour.refuse(opening.asked.to, opening.local, opening.number);
+        self.detour.leave(&opening.asked.socket);
+    }
+
+    /// It is under way.
+    pub fn opens(&self, flow: FlowId, opening: Opening) {
+        lock(&self.opening).insert(flow, opening);
+    }
+
+    /// The peer has answered, or will not. (If it is one of these.)
+    pub fn decides(&self, flow: FlowId, why_not: Option<Reason>) {
+        if lock(&self.opening).contains_key(&flow) {
+            lock(&self.decided).push((flow, why_not));
+        }
+    }
+
+    /// What was decided since.
+    pub fn take_decided(&self) -> Vec<(FlowId, Opening, Option<Reason>)> {
+        let decided = core::mem::take(&mut *lock(&self.decided));
+        let mut opening = lock(&self.opening);
+        let known = decided.into_iter();
+        known.filter_map(|(flow, why)| Some((flow, opening.remove(&flow)?, why))).collect()
+    }
+
+    /// Nobody waits for these any more: of whom `whose` is true. (If somebody does after all, Linux connects it.) Those that are under way.
+    pub fn take_back(&self, whose: impl Fn(&Asked) -> bool) -> Vec<FlowId> {
+        let of = |asked: &mut Asked| whose(asked);
+        lock(&self.waiting).extract_if(.., of).for_each(|asked| self.detour.leave(&asked.socket));
+        let mut opening = lock(&self.opening);
+        let theirs = opening.extract_if(|_, opening| whose(&opening.asked));
+        theirs
+            .map(|(flow, opening)| {
+                self.detour.leave(&opening.asked.socket);
+                flow
+            })
+            .collect()
+    }
+
+    /// A stand-in connects to it, by `connects`; from then on what the program sends stays on this host.
+    ///
+    /// # Errors
+    /// What `connects` says.
+    pub fn meets<T, E>(
+        &self,
+        opening: &Opening,
+        connects: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        // What the program's socket answers is passed on once that is so, and not before: then the program can send.
+        let mut meeting = lock(&self.meeting);
+        meeting.retain(|_, since| since.elapsed() < PATIENCE);
+        let connected = connects()?;
+        if Detour::keep(&opening.asked.socket).is_ok() {
+            meeting.insert((opening.local, opening.asked.to), Instant::now());
+        }
+        Ok(connected)
+    }
+}
