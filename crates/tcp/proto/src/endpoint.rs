@@ -409,7 +409,11 @@ impl<F: Flows> Endpoint<F> {
             unread: flow.unread(),
             unacked: flow.unacked(),
             agreed: (flow.has(flag::STAMPS), flow.has(flag::SACK), flow.has(flag::ECN)),
+            // (With what the fast path has counted since the slow path looked.)
             totals: Totals {
+                acked: conn.totals.acked
+                    + u64::from(flow.snd_una.min(flow.snd_end).distance(conn.counted)),
+                marked: conn.totals.marked + u64::from(flow.cnt_marked),
                 fast_retransmits: conn.totals.fast_retransmits + u32::from(flow.cnt_retransmits),
                 ..conn.totals
             },
