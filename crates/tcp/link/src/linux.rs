@@ -66,7 +66,9 @@ impl Linux {
     /// # Errors
     /// No right to it (root's); no `/dev/net/tun`, or no `ip`.
     pub fn new(host: usize, others: impl Iterator<Item = usize>) -> io::Result<Self> {
-        let name = format!("ucl{}h{host}", std::process::id());
+        // Of this process alone, also where it has several links at a time.
+        static HOSTS: AtomicU64 = AtomicU64::new(0);
+        let name = format!("ucl{}h{}", std::process::id(), HOSTS.fetch_add(1, Relaxed));
         ip(&format!("netns add {name}"))?;
         let tap = match tap(&name) {
             Ok(tap) => tap,
