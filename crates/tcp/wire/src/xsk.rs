@@ -23,8 +23,6 @@ const RING: u32 = 2048;
 const LEAVING: u32 = 2048;
 /// What is handed to the kernel, or taken from it, at once.
 const BATCH: usize = 64;
-/// How long a call asks the device's queue. (Those that do not wait ask once.)
-const POLL_MICROSECONDS: libc::c_int = 20;
 /// Frames that the kernel sends in one call (`TX_BATCH_SIZE` of net/xdp/xsk.c): then it says EAGAIN, and wants to be called again.
 const KERNELS_BATCH: usize = 32;
 
@@ -52,8 +50,6 @@ pub struct Xsk {
     most: usize,
     /// Frames in the send ring that the kernel may not have sent yet.
     waiting: usize,
-    /// Whoever finds no frame asks the device's queue himself.
-    polls: bool,
 }
 
 // SAFETY: the addresses are of mappings that it owns, which are the process' and end with it; nothing of it is bound to a thread, and whoever
@@ -108,7 +104,6 @@ impl Xsk {
             given: 0,
             most: room as usize,
             waiting: 0,
-            polls: false,
         };
         // SAFETY: given back at once.
         let packet = unsafe { xsk.umem.alloc() }.ok_or(io::ErrorKind::OutOfMemory)?;
@@ -116,54 +111,6 @@ impl Xsk {
         xsk.umem.free_packet(packet);
         xsk.give()?;
         Ok(xsk)
-    }
-
-    /// For who spins: frames are taken from the device's queue by who asks for them, many at once, instead of by an interrupt for each that is sent
-    /// (SO_PREFER_BUSY_POLL). Interrupts stay away if the device's `napi_defer_hard_irqs` and `gro_flush_timeout` are set; the latter is how long
-    /// frames wait where nobody asks.
-    ///
-    /// # Errors
-    /// No right (CAP_NET_ADMIN).
-    pub fn busy_poll(&mut self) -> io::Result<()> {
-        let budget = BATCH as libc::c_int;
-        for (option, value) in [
-            (libc::SO_PREFER_BUSY_POLL, 1),
-            (libc::SO_BUSY_POLL, POLL_MICROSECONDS),
-            (libc::SO_BUSY_POLL_BUDGET, budget),
-        ] {
-            // SAFETY: the value lives here, and is as long as that.
-            let result = unsafe {
-                libc::setsockopt(
-                    self.socket.as_raw_fd(),
-                    libc::SOL_SOCKET,
-                    option,
-                    (&raw const value).cast(),
-                    size_of_val(&value) as libc::socklen_t,
-                )
-            };
-            if result != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        self.polls = true;
-        Ok(())
-    }
-
-    /// Asks the device's queue.
-    fn poll(&self) -> io::Result<()> {
-        // SAFETY: a call without data.
-        let result = unsafe {
-            libc::recv(self.socket.as_raw_fd(), core::ptr::null_mut(), 0, libc::MSG_DONTWAIT)
-        };
-        let e = io::Error::last_os_error();
-        match e.raw_os_error() {
-            _ if result == 0 => Ok(()),
-            // (A device that is down may come up again.)
-            Some(libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ENOBUFS | libc::ENETDOWN) => {
-                Ok(())
-            }
-            _ => Err(e),
-        }
     }
 
     /// Its number in this process, for [`crate::steer::Steer::serve`].
@@ -243,13 +190,7 @@ impl Wire for Xsk {
         while received < max {
             let ring = self.rings.rx_ring.as_mut().expect("made with one");
             // SAFETY: the packets go back to `umem` below.
-            let mut count = unsafe { ring.recv(&self.umem, &mut self.arrived) };
-            if count == 0 && self.polls && received == 0 {
-                self.poll()?;
-                let ring = self.rings.rx_ring.as_mut().expect("made with one");
-                // SAFETY: as above.
-                count = unsafe { ring.recv(&self.umem, &mut self.arrived) };
-            }
+            let count = unsafe { ring.recv(&self.umem, &mut self.arrived) };
             while let Some(packet) = self.arrived.pop_back() {
                 each(&packet, Offload::default());
                 self.umem.free_packet(packet);

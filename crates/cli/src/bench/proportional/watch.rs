@@ -9,7 +9,6 @@ use super::plan::{Plan, Sample, Served};
 use super::rows::{Row, Whose};
 use super::{client, server};
 use crate::Outcome;
-use crate::bench::rpc::args::Wait;
 use crate::bench::rpc::over::network::Network;
 use crate::bench::rpc::plan::{Hello, Ready};
 use crate::bench::server_process::ServerProcess;
@@ -23,7 +22,6 @@ fn text(value: &impl Serialize) -> String {
 /// Runs the plan on one side, and tells of each interval.
 pub fn watch(plan: &Plan, network: &Network, uncopy: bool, mut each: impl FnMut(Row)) -> Outcome {
     // (Also uncopy's sleep: the kernel tells of frames at once.)
-    network.prepare(Wait::Sleep)?;
     let side = if uncopy { Whose::Uncopy } else { Whose::Linux };
     let ends = network.ends(uncopy);
     let cores = cores::all()?;

@@ -103,7 +103,6 @@ impl Turns<'_> {
 
     /// A pair with a network between its two. (Neither has a library in front.)
     fn start_over(&self, network: &Network, side: Side, programs: &Programs) -> Outcome<Pair> {
-        network.prepare(programs.wait)?;
         let ends = network.ends(side == Side::Uncopy);
         let mut pair =
             Pair::start_over(programs, Side::Plain, self.library, &[], self.cores, Some(&ends))?;

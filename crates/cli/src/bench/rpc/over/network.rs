@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::Over;
 use crate::Outcome;
-use crate::bench::rpc::args::{Wait, Wire};
+use crate::bench::rpc::args::Wire;
 
 /// What the namespaces' names begin with; a process and an end follow.
 const NAME: &str = "uncopy-bench-";
@@ -116,27 +116,6 @@ impl Network {
                 pair.address(1 - end),
                 text(peer)
             ))?;
-        }
-        Ok(())
-    }
-
-    /// Who spins takes frames from uncopy's devices himself: the kernel steps in when nobody did for 200 us (Documentation/networking/napi.rst). Who
-    /// sleeps is told at once.
-    pub fn prepare(&self, wait: Wait) -> Outcome {
-        let (times, nanoseconds) = match wait {
-            Wait::Spin => (2, 200_000),
-            Wait::Sleep => (0, 0),
-        };
-        if self.wire != Wire::Xdp {
-            return Ok(());
-        }
-        for namespace in &self.namespaces {
-            let device = format!("/sys/class/net/{}", Pair::Uncopy.name());
-            // (Their own /sys.)
-            let script = format!(
-                "echo {times} > {device}/napi_defer_hard_irqs && echo {nanoseconds} > {device}/gro_flush_timeout"
-            );
-            run(&["netns", "exec", namespace, "sh", "-c", &script])?;
         }
         Ok(())
     }
