@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Small requests between two unmodified programs of this host: over Linux' loopback, and under `uncopy run --tcp`.
+
+redis with redis-benchmark, memcached with memcslap, nginx with wrk, PostgreSQL with pgbench. Three servers of each live side by side on
+one core: plain, plain again (what these differ by is noise), and under --tcp. The clients run on another core, one at a time and in turns,
+each a fresh process; uncopy's is under --tcp too. CPU is that of server, client and service for a request, its start included, the
+services' own handshakes too. Ratios are medians of the turns' own: requests a second of the side over plain's, CPU of plain over the
+side's; above 1 is a gain. That the answers are the same byte for byte is tested elsewhere (tests/connections, tests/matrix): these clients
+do not compare them.
+
+    bench/tcp/programs.py                        all of it, about ten minutes
+    bench/tcp/programs.py --only redis --turns 15
+    chrt -r 3 bench/tcp/programs.py              where others use the machine (as root)
+
+Needs what scripts/install-test-deps installs, and libmemcached-tools."""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apps"))
+import apps  # noqa: E402
+import harness  # noqa: E402
+from loads import Failure, connect, free_port  # noqa: E402
+
+SIDES = ("plain", "again", "uncopy")
+# Seconds until a server listens.
+STARTS = 30
+OPTIONS = None
+
+
+@dataclasses.dataclass
+class Case:
+    """What is measured: a name; the server's command and the client's; what the client's words say of requests and seconds; whose programs
+    they are (the words that make them his), and what is to be done once before."""
+
+    name: str
+    server: object
+    client: object
+    read: object
+    needs: tuple
+    user: tuple = ()
+    prepare: object = lambda port, directory: None
+
+
+def found(pattern, text):
+    match = re.search(pattern, text)
+    if not match:
+        raise Failure(f"the client said nothing like {pattern!r}: {text[-300:]!r}")
+    return float(match.group(1))
+
+
+def redis(connections, pipeline):
+    requests = 60_000 if connections == 1 and pipeline == 1 else 120_000 * (1 + pipeline // 4)
+    return Case(
+        f"redis GET of 64 B, -P {pipeline} -c {connections}",
+        lambda port, directory: ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", directory],
+        lambda port: ["redis-benchmark", "-p", str(port), "-t", "get", "-d", "64", "-c", str(connections), "-P", str(pipeline), "-n", str(requests), "--csv"],
+        lambda text: (requests, requests / found(r'"GET","([0-9.]+)"', text)),
+        ("redis-server", "redis-benchmark"),
+    )
+
+
+def memcached(connections):
+    each = 20_000 if connections == 1 else 1_500
+    return Case(
+        f"memcached, connections: {connections}",
+        lambda port, directory: ["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "1", "-u", "root"],
+        lambda port: ["memcslap", "-s", f"127.0.0.1:{port}", "-t", "get", "-c", str(connections), "-e", str(each), "-l", str(each)],
+        lambda text: (each * (connections + 1), found(r"Time to get .*?threads: +([0-9.]+)", text) * (connections + 1) / connections),
+        ("memcached", "memcslap"),
+    )
+
+
+def nginx(size, connections):
+    def server(port, directory):
+        with open(directory + "/file", "wb") as file:
+            file.write(os.urandom(size))
+        with open(directory + "/nginx.conf", "w") as file:
+            file.write(
+                f"daemon off; master_process off; pid {directory}/pid; error_log {directory}/error crit; events {{ worker_connections 1024; }}\n"
+                f"http {{ access_log off; sendfile on; tcp_nopush on; open_file_cache max=16; keepalive_requests 100000000; server {{ listen 127.0.0.1:{port}; root {directory}; }} }}\n"
+            )
+        return ["nginx", "-p", directory, "-c", directory + "/nginx.conf"]
+
+    return Case(
+        f"nginx, {size >> 10} KB, connections: {connections}",
+        server,
+        lambda port: ["wrk", "-t", "1", "-c", str(connections), "-d", "1s", f"http://127.0.0.1:{port}/file"],
+        lambda text: (found(r"(\d+) requests in", text), found(r"(\d+) requests in", text) / found(r"Requests/sec: +([0-9.]+)", text)),
+        ("nginx", "wrk"),
+    )
+
+
+def pgbench(connections):
+    as_user = (*apps.AS_POSTGRES, *apps.WITH_USERFAULTFD) if os.getuid() == 0 else ()
+
+    def server(port, directory):
+        command, _ = apps.postgresql(port, directory)
+        return command[command.index(harness.find("postgres")) :]
+
+    def prepare(port, directory):
+        words = ["pgbench", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-i", "-s", "1", "-q", "postgres"]
+        subprocess.run([*as_user, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+
+    return Case(
+        f"pgbench -S, connections: {connections}",
+        server,
+        lambda port: ["pgbench", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-S", "-n", "-j", "1", "-c", str(connections), "-T", "1", "postgres"],
+        lambda text: (found(r"actually processed: (\d+)", text), found(r"actually processed: (\d+)", text) / found(r"tps = ([0-9.]+)", text)),
+        ("postgres", "pgbench"),
+        as_user,
+        prepare,
+    )
+
+
+CASES = [
+    *(redis(connections, pipeline) for pipeline in (1, 16) for connections in (1, 50)),
+    *(memcached(connections) for connections in (1, 50)),
+    *(nginx(size, connections) for size in (1 << 10, 16 << 10, 64 << 10) for connections in (1, 32)),
+    *(pgbench(connections) for connections in (1, 16)),
+]
+
+
+def cpu(pids):
+    """Microseconds that their living threads ran."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                    total += int(file.read().split()[0]) / 1000
+    return total
+
+
+class Side:
+    """One server, its service if it has one, and its clients; ended by their pids whatever happens."""
+
+    def __init__(self, case, side, stack):
+        self.case, self.uncopy = case, side == "uncopy"
+        self.directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncopy-tcp-"))
+        os.chmod(self.directory, 0o755)
+        self.port, self.children = free_port(), []
+        self.env = dict(os.environ, UNCOPY_TCP_SERVICE=f"uncopy-bench-{os.getpid()}-{self.port}")
+        stack.callback(self.end)
+        if self.uncopy:
+            self.start(self.plain([OPTIONS.uncopy, "tcp", "serve", "--name", self.env["UNCOPY_TCP_SERVICE"]]), OPTIONS.server_core)
+            time.sleep(0.3)
+        command = case.server(self.port, self.directory)
+        self.main = self.start(self.words(command), OPTIONS.server_core)
+        end = time.monotonic() + STARTS
+        while True:
+            with contextlib.suppress(Failure):
+                connect(self.port, 0.5).close()
+                break
+            if self.main.poll() is not None or time.monotonic() > end:
+                with open(self.directory + "/said", errors="replace") as said:
+                    raise Failure(f"{command[0]} does not answer: {said.read()[-400:].strip()}")
+        case.prepare(self.port, self.directory)
+        self.run()
+
+    def plain(self, command):
+        return [*self.case.user, *command]
+
+    def words(self, command):
+        return self.plain([OPTIONS.uncopy, "run", "--tcp", "--require", "--elide=no", "--", *command] if self.uncopy else command)
+
+    def start(self, command, core):
+        with open(self.directory + "/said", "ab") as said:
+            child = subprocess.Popen(
+                ["taskset", "-c", str(core), *command], stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.env, cwd="/"
+            )
+        self.children.append(child)
+        return child
+
+    def run(self):
+        """One client. Returns CPU for a request in us, and requests a second."""
+        servers = [pid for child in self.children for pid in harness.descendants(child.pid)]
+        before = cpu(servers)
+        command = ["taskset", "-c", str(OPTIONS.client_core), *self.words(self.case.client(self.port))]
+        with open(self.directory + "/client", "w+") as said:
+            client = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.env, cwd="/")
+            # (PostgreSQL has a process for each connection, which ends with it: what those used is the server's once they are waited for.)
+            _, status, used = os.wait4(client.pid, 0)
+            client.returncode = os.waitstatus_to_exitcode(status)
+            said.seek(0)
+            text = said.read()
+        if client.returncode != 0:
+            raise Failure(f"{command[3:]} ended with status {client.returncode}: {text[-400:].strip()}")
+        requests, seconds = self.case.read(text)
+        took = cpu(servers) - before + self.children_cpu() + (used.ru_utime + used.ru_stime) * 1e6
+        return took / requests, requests / seconds
+
+    def children_cpu(self):
+        """Microseconds that ended children of the server have used since the last time this was asked."""
+        with open(f"/proc/{self.main.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        now = (int(fields[13]) + int(fields[14])) * 1e6 / os.sysconf("SC_CLK_TCK")
+        since, self.ended = now - getattr(self, "ended", 0), now
+        return since
+
+    def end(self):
+        for child in reversed(self.children):
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def measure(case):
+    with contextlib.ExitStack() as stack:
+        sides = {side: Side(case, side, stack) for side in SIDES}
+        turns = {side: [] for side in SIDES}
+        for turn in range(OPTIONS.turns):
+            for i in range(len(SIDES)):
+                side = SIDES[(turn + i) % len(SIDES)]
+                turns[side].append(sides[side].run())
+    median = statistics.median
+    row = {"name": case.name, "turns": OPTIONS.turns, "plain": {"cpu_us": median(t[0] for t in turns["plain"]), "per_s": median(t[1] for t in turns["plain"])}}
+    for side in SIDES[1:]:
+        pairs = list(zip(turns["plain"], turns[side]))
+        row[side] = {"rate_ratio": median(b[1] / a[1] for a, b in pairs), "cpu_ratio": median(a[0] / b[0] for a, b in pairs)}
+    return row
+
+
+def say(row):
+    if OPTIONS.json:
+        print(json.dumps(row), flush=True)
+    else:
+        again, uncopy, plain = row["again"], row["uncopy"], row["plain"]
+        print(
+            f"{row['name']:34} {plain['per_s']:9.0f} {again['rate_ratio']:6.2f} {uncopy['rate_ratio']:7.2f} |"
+            f" {plain['cpu_us']:8.1f} {again['cpu_ratio']:6.2f} {uncopy['cpu_ratio']:7.2f}",
+            flush=True,
+        )
+
+
+def main():
+    global OPTIONS
+    root = os.path.dirname(harness.HERE)
+    cores = sorted(os.sched_getaffinity(0))
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--uncopy", default=os.path.join(os.path.dirname(root), "target", "release", "uncopy"))
+    p.add_argument("--only", default="", help="cases whose names have one of these words, with commas")
+    p.add_argument("--turns", type=int, default=7, help="clients of each side, one after the other [7]")
+    p.add_argument("--server-core", type=int, default=cores[-1])
+    p.add_argument("--client-core", type=int, default=cores[0])
+    p.add_argument("--json", action="store_true", help="print an object for each row, one a line")
+    OPTIONS = p.parse_args()
+    OPTIONS.uncopy = os.path.abspath(OPTIONS.uncopy)
+    # Whoever ends this ends the servers too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if not OPTIONS.json:
+        print(f"{'':34} {'plain/s':>9} {'again':>6} {'uncopy':>7} | {'CPU us':>8} {'again':>6} {'uncopy':>7}", flush=True)
+    bad = 0
+    for case in CASES:
+        if not any(word.lower() in case.name.lower() for word in OPTIONS.only.split(",")):
+            continue
+        missing = [need for need in case.needs if not (harness.find(need) or shutil.which(need))]
+        try:
+            if missing:
+                raise Failure(f"{missing[0]} is not installed (scripts/install-test-deps; memcslap: libmemcached-tools)")
+            say(measure(case))
+        except Failure as why:
+            print(f"{case.name:34} not measured: {why}", file=sys.stderr, flush=True)
+            bad = 1
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main())
