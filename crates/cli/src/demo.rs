@@ -29,7 +29,7 @@ pub fn main(args: &DemoArgs) -> Outcome {
             .map_err(|e| format!("--seconds: {e}"))?,
         warmup: Duration::from_millis(300),
         verify: 2,
-        sides: vec![Side::Plain, Side::Again, Side::Uncopy],
+        sides: vec![Side::Plain, Side::Again, Side::NoElision, Side::Uncopy],
         ..EchoArgs::default()
     };
     crate::print(
@@ -42,7 +42,8 @@ uncopy: the same program, without its copies
 
   It is run as it is, once more as it is (what these two differ by is noise), and with
   'uncopy run' in front. The program is the same file each time; uncopy remembers its
-  copies instead of carrying them out.
+  copies instead of carrying them out. 'placed only' is uncopy that carries them all
+  out: what faster copies gain, and buffers that lie better and keep their memory.
 
 ",
     )?;
@@ -64,10 +65,11 @@ fn verdict(rows: &[Row], refused: bool) -> String {
     let Some(last) = rows.last() else { return text };
     if elided == 0 {
         text += if refused {
-            "  Without userfaultfd no copy can be left out, so both bars of a pair are alike: programs\n  \
-             still run under uncopy, only no faster. See the line above for how to allow it.\n"
+            "  Without userfaultfd no copy can be left out, so the bars of a group are alike: programs still\n  \
+             run under uncopy, only no faster. See the line above for how to allow it.\n"
         } else {
-            "  No copy was left out, so both bars of a pair are alike. 'uncopy run --verbose' tells more.\n"
+            "  No copy was left out, so the last two bars of a group are alike. 'uncopy run --verbose' tells\n  \
+             more.\n"
         };
         return text;
     }

@@ -6,21 +6,26 @@ use crate::units;
 /// Width of the longest bar.
 const BAR: f64 = 44.0;
 
-/// Requests a second as bars, a pair for each row.
+/// Requests a second as bars, a group for each row. `placed only`: uncopy that makes every copy, where it was measured; what it gains is not elision's.
 pub fn chart<'a>(rows: impl IntoIterator<Item = &'a Row> + Clone) -> String {
-    let rates =
-        |row: &Row| [("plain", row.plain.req_per_s), ("uncopy", row.uncopy.common.req_per_s)];
-    let all = rows.clone().into_iter().flat_map(rates);
-    let most = all.map(|(_, rate)| rate).fold(1.0, f64::max);
+    let rates = |row: &Row| {
+        let placed = row.unelided.as_ref();
+        [
+            Some(("plain", row.plain.req_per_s, None)),
+            placed.map(|side| ("placed only", side.common.req_per_s, Some(side.ratio))),
+            Some(("uncopy", row.uncopy.common.req_per_s, Some(row.ratio))),
+        ]
+    };
+    let all = rows.clone().into_iter().flat_map(rates).flatten();
+    let most = all.map(|(_, rate, _)| rate).fold(1.0, f64::max);
     let mut text = String::from("  Messages echoed in a second (longer is better)\n\n");
     for row in rows {
         let noun = if row.copies == 1 { "copy" } else { "copies" };
         let mut label = format!("{:>2} {noun}", row.copies);
-        for (side, rate) in rates(row) {
-            let times =
-                if side == "uncopy" { format!("  {:.2}x", row.ratio) } else { String::new() };
+        for (side, rate, ratio) in rates(row).into_iter().flatten() {
+            let times = ratio.map_or(String::new(), |ratio| format!("  {ratio:.2}x"));
             let number = units::grouped(rate.round() as u64);
-            text += &format!("  {label:<10} {side:<6} {} {number}{times}\n", bar(rate / most));
+            text += &format!("  {label:<10} {side:<11} {} {number}{times}\n", bar(rate / most));
             label.clear();
         }
         text.push('\n');
