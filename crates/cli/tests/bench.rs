@@ -163,11 +163,11 @@ fn a_missing_library_is_a_clear_error() {
 }
 
 #[test]
-fn the_demo_explains_itself_within_80_columns() {
+fn the_demo_explains_itself_within_96_columns() {
     let output = uncopy().args(["demo", "--seconds", "0.1"]).output().unwrap();
     let said = stdout(&output);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(said.contains("2,304 of 2,304 random messages came back byte for byte"), "{said}");
+    assert!(said.contains("3,072 of 3,072 random messages came back byte for byte"), "{said}");
     assert!(said.lines().all(|line| line.chars().count() <= 96), "{said}");
 }
 

@@ -3,6 +3,7 @@
 use crate::ends::Ends;
 use crate::holders::Words;
 use crate::knocks::Knocks;
+use crate::lengths::Lengths;
 use crate::lock::{Guarded, lock};
 use crate::sleepers::Sleepers;
 use crate::spinning::{Spinning, Waiting};
@@ -155,6 +156,7 @@ pub struct Context {
     pub(crate) knocks: Arc<Knocks>,
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
+    pub(crate) lengths: Lengths,
     service: Guarded<Service>,
     pub(crate) words: Guarded<Words>,
     pumping: Guarded<()>,
@@ -184,6 +186,7 @@ impl Context {
             knocks: Arc::default(),
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
+            lengths: Lengths::new(),
             service: Guarded::default(),
             words: Guarded::default(),
             pumping: Guarded::default(),

@@ -47,6 +47,11 @@ impl Counts {
         }
     }
 
+    /// Calls that went by the ring.
+    pub(crate) fn calls(&self) -> u64 {
+        self.sends.load(Ordering::Relaxed) + self.receives.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn tell(&self, totals: &Counters) {
         let all = [
             (&self.sends, &totals.tcp_sends),

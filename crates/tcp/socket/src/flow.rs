@@ -33,6 +33,8 @@ pub struct Flow {
     fd: AtomicI32,
     nonblocking: AtomicBool,
     pub(crate) calls: AtomicU32,
+    /// It is shown after so many.
+    pub(crate) shown_after: u32,
     pub(crate) shown: AtomicBool,
     pub(crate) past: AtomicU32,
     pub(crate) holders: Holders,
@@ -58,8 +60,10 @@ pub struct Flow {
 
 impl Flow {
     pub(crate) fn new(context: Arc<Context>, fd: RawFd, nonblocking: bool) -> Arc<Self> {
+        let shown_after = context.lengths.begins();
         Arc::new(Self {
             context,
+            shown_after,
             fd: AtomicI32::new(fd),
             nonblocking: AtomicBool::new(nonblocking),
             calls: AtomicU32::new(0),
@@ -165,6 +169,9 @@ impl Flow {
         self.forget(number);
         self.close();
         self.tell_totals();
+        if self.shown.load(Ordering::Relaxed) {
+            self.context.lengths.ended(self.shown_after, self.counts.calls());
+        }
     }
 
     /// The program has closed it: no set looks at it any more, and it gets no slot.

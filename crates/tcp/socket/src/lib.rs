@@ -7,6 +7,7 @@
 //! | [`context`] | a process: its doors, the service, the regions that it shares |
 //! | [`flow`] | a connection |
 //! | [`way`] | whose a call is, and when a connection is shown |
+//! | `lengths` | after how many calls that is worth while |
 //! | `shown` | it becomes Linux's for good, or gets a slot |
 //! | `attached` | the slot, as one of its sides |
 //! | `knocks` | wakes that are made together |
@@ -39,6 +40,7 @@ mod holders;
 pub mod kernel;
 mod knocks;
 pub mod leaving;
+mod lengths;
 pub mod lock;
 pub mod outward;
 pub mod queued;

@@ -7,10 +7,6 @@ use std::sync::atomic::{Ordering, fence};
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
 
-/// Calls before a connection is shown. Showing both ends costs about as much as Linux takes for three requests and their answers; so whoever
-/// ends before has lost nothing, and whoever goes on at most as much again.
-const CALLS: u32 = 4;
-
 /// A call that goes past the ring, begun before there was one. As long as one is under way sending does not go to the ring: its bytes would
 /// come first.
 #[derive(Debug)]
@@ -56,7 +52,7 @@ impl Flow {
         if self.shown.load(Ordering::Acquire) {
             return Way::Here;
         }
-        let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= CALLS;
+        let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.shown_after;
         if used && self.holders.sole() && !self.shown.swap(true, Ordering::SeqCst) {
             fence(Ordering::SeqCst);
             // Whoever waits in the kernel now would not see the ring. And where another thread closes it, either that sees it shown, or it is not.

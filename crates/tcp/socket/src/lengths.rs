@@ -1,0 +1,94 @@
+//! How long connections have been lately, in this process: where most end before the ring has paid, later ones are Linux's for longer.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI32, AtomicU32};
+
+/// Calls before a connection is shown, while that pays.
+const EARLY: u32 = 4;
+/// And while it does not: some thirty requests by Linux, a millisecond, are not much to a connection that is worth a ring.
+const LATE: u32 = 64;
+/// So many calls by the ring pay for showing both ends, which costs about as much as Linux takes for two requests and their answers (35 us at both ends, asleep).
+const PAYS: i32 = 4;
+/// A connection says no more than this, however long it was.
+const MOST: i32 = 8 * PAYS;
+/// What is remembered: some twenty connections that were too short, or fewer that were long.
+const MEMORY: i32 = 32 * PAYS;
+/// While showing does not pay, one connection in so many is shown early all the same: else nobody would hear that they are longer now.
+const PROBE: u32 = 16;
+
+/// See above. (Of threads that meet here one may be overheard.)
+#[derive(Debug)]
+pub(crate) struct Lengths {
+    /// Calls that connections made by the ring, less what showing them cost.
+    gained: AtomicI32,
+    begun: AtomicU32,
+}
+
+impl Lengths {
+    pub fn new() -> Self {
+        Self { gained: AtomicI32::new(MEMORY), begun: AtomicU32::new(0) }
+    }
+
+    /// One begins: after so many calls it is to be shown.
+    pub fn begins(&self) -> u32 {
+        if self.gained.load(Relaxed) > 0 {
+            return EARLY;
+        }
+        let number = self.begun.load(Relaxed).wrapping_add(1);
+        self.begun.store(number, Relaxed);
+        if number.is_multiple_of(PROBE) { EARLY } else { LATE }
+    }
+
+    /// One has ended that was shown after so many calls, and made so many by the ring.
+    pub fn ended(&self, shown_after: u32, by_ring: u64) {
+        // (It would have made those by the ring, too.)
+        let by_ring = by_ring + u64::from(shown_after - EARLY);
+        let gained = i32::try_from(by_ring).unwrap_or(MOST).min(MOST) - PAYS;
+        let before = self.gained.load(Relaxed);
+        self.gained.store((before + gained).clamp(-MEMORY, MEMORY), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections of so many calls each. How many of them were shown.
+    fn shown(lengths: &Lengths, connections: u32, calls: u32) -> u32 {
+        let is_shown = |_: &u32| {
+            let after = lengths.begins();
+            if let Some(by_ring) = calls.checked_sub(after) {
+                lengths.ended(after, by_ring.into());
+            }
+            calls >= after
+        };
+        (0..connections).filter(is_shown).count() as u32
+    }
+
+    #[test]
+    fn short_connections_are_hardly_shown_and_long_ones_always() {
+        for calls in [4, 6, 7] {
+            assert!(shown(&Lengths::new(), 10_000, calls) < 10_000 / 12, "{calls}");
+        }
+        for calls in [9, 64, 1000] {
+            assert_eq!(shown(&Lengths::new(), 1000, calls), 1000, "{calls}");
+        }
+    }
+
+    #[test]
+    fn after_many_short_connections_long_ones_are_shown_soon() {
+        for calls in [16, 32, 1000] {
+            let lengths = Lengths::new();
+            shown(&lengths, 10_000, 6);
+            shown(&lengths, 40 * PROBE, calls);
+            assert_eq!(lengths.begins(), EARLY, "{calls}");
+        }
+    }
+
+    #[test]
+    fn where_some_are_long_the_short_ones_are_shown_too() {
+        let lengths = Lengths::new();
+        let most = (0..1000).map(|i| shown(&lengths, 1, if i % 4 == 0 { 1000 } else { 6 }));
+        assert!(most.sum::<u32>() > 950);
+    }
+}
