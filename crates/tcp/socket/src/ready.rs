@@ -79,6 +79,7 @@ pub struct Item<'a> {
     pub revents: PollFlags,
 }
 
+const ROOM: PollFlags = PollFlags::OUT.union(PollFlags::WRNORM);
 const ALWAYS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
 /// What a poll sleeps in: of each context of its connections one, taken from the first of them.
@@ -171,7 +172,12 @@ impl Context {
             let mut fds: Vec<PollFd> = Vec::with_capacity(items.len() + 1);
             fds.extend(items.iter().map(|item| {
                 let ask = item.flow.map_or(PollFlags::all(), |flow| flow.ready().ask);
-                PollFd::from_borrowed_fd(item.fd, item.events & ask)
+                let mut asked = item.events & ask;
+                if asked != item.events {
+                    // Who has died makes no room.
+                    asked |= PollFlags::RDHUP;
+                }
+                PollFd::from_borrowed_fd(item.fd, asked)
             }));
             fds.extend(keepers.0.iter().map(|(_, keeper)| PollFd::new(&keeper.set, PollFlags::IN)));
             let left = if any || self.spinning.only_looks() {
@@ -191,10 +197,13 @@ impl Context {
             for (item, fd) in items.iter_mut().zip(&fds) {
                 let answer = fd.revents() & (item.events | ALWAYS);
                 item.revents |= answer;
-                if let Some(flow) = item.flow
-                    && !answer.is_empty()
+                let Some(flow) = item.flow.filter(|_| !fd.revents().is_empty()) else { continue };
+                flow.ask.store(true, Relaxed);
+                if fd.revents().contains(PollFlags::RDHUP)
+                    && item.events.intersects(ROOM)
+                    && flow.room_is_linuxs()
                 {
-                    flow.ask.store(true, Relaxed);
+                    item.revents |= flow.kernel_poll(item.events & ROOM) & item.events;
                 }
             }
             let count = items.iter().filter(|item| !item.revents.is_empty()).count();

@@ -173,6 +173,19 @@ impl Flow {
         own.stays
     }
 
+    /// Somebody waits for room. True: the kernel says that the other side has ended its stream, or has died, and perhaps nobody makes room in the ring any more: so sending
+    /// is Linux's from now on, and so is the answer.
+    pub(crate) fn room_is_linuxs(&self) -> bool {
+        let Some(attached) = self.attached() else { return false };
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        let ended = self.peer_ended(&mut own);
+        if ended && !own.finished && !own.poisoned {
+            // (An error: the kernel says so to who sends.)
+            let _ = self.leave(attached, &mut own);
+        }
+        ended
+    }
+
     fn may_offer(&self, attached: &Attached, own: &Held<Sending>, flags: i32) -> bool {
         !own.stays
             && flags & MSG_OOB == 0
