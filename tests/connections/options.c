@@ -1,7 +1,6 @@
 /* What a connection can be asked for, and rings do not have or have to imitate: signals for news, the fewest bytes to wait for, looking ahead, marks beside
  * the data; and how a peer's death is told to who waits for room. */
 #include "connection.h"
-#include <sys/resource.h>
 
 static char bytes[1 << 20];
 static volatile sig_atomic_t came;
@@ -111,6 +110,29 @@ static void counted(int fd) {
     close(fd);
 }
 
+/* Much is sent before any answer is read: it lies in buffers. */
+static void echo(int fd) {
+    static char piece[60000];
+    ssize_t got;
+    while ((got = recv(fd, piece, sizeof piece, 0)) > 0) send_all(fd, piece, (size_t)got);
+}
+static void much_first(int fd) {
+    for (int part = 0; part < 3; part++) {
+        fill(bytes, sizeof bytes / 2, (unsigned)part, 0);
+        send_all(fd, bytes, sizeof bytes / 2);
+    }
+    for (int part = 0; part < 3; part++) {
+        receive_all(fd, bytes, sizeof bytes / 2);
+        if (!is(bytes, sizeof bytes / 2, (unsigned)part, 0)) return;
+    }
+    say("all came back");
+    close(fd);
+}
+static void much_first_by_poll(int fd) {
+    nonblocking(fd, 1);
+    much_first(fd);
+}
+
 /* Who is killed leaves bytes unread. Who waits for room to send more hears of it. */
 static void waits_for_ever(int fd) {
     char byte;
@@ -128,7 +150,6 @@ static void fills(int fd) {
 static void told_by_poll(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     fills(fd);
-    say("no room: %d", poll(&p, 1, 50));
     kill(other, SIGKILL);
     say("poll: %d", poll(&p, 1, 3000));
     say("room: %d", !!(p.revents & POLLOUT));
@@ -190,6 +211,8 @@ int main(void) {
     run_pair("a signal for news", in_two_parts, by_signal);
     run_pair("time stamps", in_two_parts, stamped);
     run_pair("bytes that are left", in_two_parts, counted);
+    run_pair("much first", echo, much_first);
+    run_pair("much first, by poll", echo, much_first_by_poll);
     run_pair("killed: poll", waits_for_ever, told_by_poll);
     run_pair("killed: select", waits_for_ever, told_by_select);
     run_pair("killed: a set by level", waits_for_ever, told_by_level);

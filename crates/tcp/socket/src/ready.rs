@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::flow::Flow;
 use crate::kernel;
+use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
 use crate::wait::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -187,6 +188,14 @@ impl Context {
                     Some(deadline.saturating_duration_since(Instant::now()))
                 })
             };
+            // Of who waits for room: what the other side has taken.
+            let waits_for_room = |item: &Item| {
+                item.flow.filter(|_| item.events.intersects(ROOM)).and_then(Flow::full_at)
+            };
+            let full: Vec<Option<u32>> = items.iter().map(waits_for_room).collect();
+            let is_full = left != Some(Duration::ZERO) && full.iter().any(Option::is_some);
+            let slept = Instant::now();
+            let left = if is_full { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
             match mask {
                 None => poll(&mut fds, left.map(timespec).as_ref())?,
                 Some(mask) => kernel::ppoll(&mut fds, left, mask)?,
@@ -212,6 +221,13 @@ impl Context {
             }
             for (_, keeper) in &keepers.0 {
                 keeper.knocked();
+            }
+            if is_full && slept.elapsed() >= PATIENCE {
+                for (item, since) in items.iter().zip(full) {
+                    if let (Some(flow), Some(since)) = (item.flow, since) {
+                        flow.leaves_a_full_ring(since);
+                    }
+                }
             }
         }
     }

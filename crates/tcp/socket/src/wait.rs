@@ -3,6 +3,7 @@
 
 use crate::flow::Flow;
 pub(crate) use crate::kernel::timespec;
+use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -128,12 +129,20 @@ impl Flow {
                 return Ok(());
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let full = if what == For::Room { self.full_at() } else { None };
+            let left =
+                if full.is_some() { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
             let left = if self.context.spinning.only_looks() { Some(Duration::ZERO) } else { left };
             let nothing = epoll::Event { flags: E::empty(), data: epoll::EventData::new_u64(0) };
             let mut events = [nothing; 2];
             let count = epoll::wait(&sleeper.set, &mut events, left.map(timespec).as_ref())?;
             if events[..count].iter().any(|event| event.data.u64() == 1) {
                 self.ask.store(true, Relaxed);
+            }
+            if count == 0
+                && let Some(since) = full
+            {
+                self.leaves_a_full_ring(since);
             }
             Ok(())
         })();
