@@ -133,6 +133,58 @@ static void much_first_by_poll(int fd) {
     much_first(fd);
 }
 
+/* A set by edge: a call that receives less than it asked for has taken all that is there. What is sent by a ring and what by Linux come from one stream. */
+enum { PIECE = 3000, PART = 100000, TURNS = 60 };
+static void sends_by_both(int fd) {
+    char name[] = "/tmp/uncopy-connections-XXXXXX", byte;
+    int one = 1;
+    MUST(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+    int file = mkstemp(name);
+    MUST(file >= 0 && unlink(name) == 0);
+    for (int turn = 0; turn < TURNS; turn++) {
+        /* A little by the ring, which the other side has come to, and much by Linux. */
+        fill(bytes, PART, 9, 0);
+        send_all(fd, "r", 1);
+        if (recv(fd, &byte, 1, 0) != 1) _exit(4);
+        send_all(fd, bytes, PIECE);
+        MUST(pwrite(file, bytes + PIECE, PART - PIECE, 0) == PART - PIECE);
+        off_t at = 0;
+        while (at < PART - PIECE) MUST(sendfile(fd, file, &at, (size_t)(PART - PIECE - at)) > 0);
+        if (recv(fd, &byte, 1, 0) != 1) _exit(4);
+    }
+    close(fd);
+}
+static void receives_by_edge(int fd) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET | EPOLLRDHUP};
+    int set = epoll_create1(0);
+    nonblocking(fd, 1);
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    for (int turn = 0; turn < TURNS; turn++) {
+        char byte;
+        nonblocking(fd, 0);
+        receive_all(fd, &byte, 1);
+        nonblocking(fd, 1);
+        MUST(send(fd, "r", 1, 0) == 1);
+        if (turn % 4) usleep(3000); /* All is there. */
+        for (size_t got = 0; got < PART;) {
+            int n = epoll_wait(set, &event, 1, 5000);
+            if (n != 1) {
+                say("WRONG: turn %d: nothing more is told after %zu bytes", turn, got);
+                _exit(1);
+            }
+            ssize_t more;
+            do {
+                more = recv(fd, bytes + got, 8192, 0);
+                if (more > 0) got += (size_t)more;
+            } while (more == 8192);
+        }
+        if (!is(bytes, PART, 9, 0)) return;
+        MUST(send(fd, "n", 1, 0) == 1);
+    }
+    say("all was told");
+    close(set), close(fd);
+}
+
 /* Who is killed leaves bytes unread. Who waits for room to send more hears of it. */
 static void waits_for_ever(int fd) {
     char byte;
@@ -213,6 +265,7 @@ int main(void) {
     run_pair("bytes that are left", in_two_parts, counted);
     run_pair("much first", echo, much_first);
     run_pair("much first, by poll", echo, much_first_by_poll);
+    run_pair("by both, and an edge", sends_by_both, receives_by_edge);
     run_pair("killed: poll", waits_for_ever, told_by_poll);
     run_pair("killed: select", waits_for_ever, told_by_select);
     run_pair("killed: a set by level", waits_for_ever, told_by_level);

@@ -95,7 +95,7 @@ impl Flow {
             return self.received_since_closed();
         }
         // SAFETY: the caller's promise.
-        let got = unsafe { self.receive_locked(attached, &mut own, to, flags) };
+        let got = unsafe { self.receive_across(attached, &mut own, to, flags) };
         drop(own);
         if self.nested.load(Relaxed) {
             self.settles();
@@ -155,6 +155,40 @@ impl Flow {
         if self.shut.load(Relaxed) { Ok(0) } else { Err(Errno::BADF) }
     }
 
+    /// What is there, also where some of it is the ring's and what follows Linux', or the other way round: less than was asked for says that nothing more is there, and
+    /// who uses a set that reports by edge relies on that (epoll(7)).
+    unsafe fn receive_across(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        to: &[iovec],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        let mut got = unsafe { self.receive_locked(attached, own, to, flags) }?;
+        let goes_on = || match attached.inward().switch.phase.at() {
+            Ok(At::Leaving) => true,
+            Ok(At::Offered) => attached.has_bytes(),
+            _ => false,
+        };
+        let total: usize = to.iter().map(|part| part.iov_len).sum();
+        while got > 0 && got < total && flags & MSG_PEEK == 0 && goes_on() {
+            let mut rest = to.to_vec();
+            advance(&mut rest, got);
+            // SAFETY: the caller's promise.
+            match unsafe { self.receive_locked(attached, own, &rest, flags) } {
+                Ok(more @ 1..) => got += more,
+                // (The end is told again.)
+                Ok(_) | Err(Errno::AGAIN) => break,
+                Err(error) => {
+                    own.error = Some(error.raw_os_error());
+                    break;
+                }
+            }
+        }
+        Ok(got)
+    }
+
     unsafe fn receive_locked(
         &self,
         attached: &Attached,
@@ -174,6 +208,12 @@ impl Flow {
             }
             let (at, found) = inward.switch.phase.found().or_else(|_| poison(own))?;
             if matches!(at, At::Linux | At::Offered | At::Returned) {
+                if at != At::Offered
+                    && let Some(error) = own.error.take()
+                {
+                    // It followed what was received last.
+                    return Err(Errno::from_raw_os_error(error));
+                }
                 // SAFETY: the caller's promise.
                 let got = unsafe { kernel::receive(self.fd(), to, flags) };
                 if at != At::Offered {
