@@ -145,6 +145,9 @@ static inline void warm_up(int fd, int first) {
     }
 }
 
+/* Where ONLY stands in the environment it names the one part to run. */
+static inline int is_wanted(const char *name) { return !getenv("ONLY") || strcmp(getenv("ONLY"), name) == 0; }
+
 /* The other end, in a process of its own: its exit status must be 0. */
 static pid_t other;
 static inline void other_ends(void) {
@@ -156,6 +159,7 @@ static inline void other_ends(void) {
 
 /* Runs `server` in a child, and `client` here, over one connection that is warmed up; each is given its end. */
 static inline void run_pair(const char *name, void (*server)(int), void (*client)(int)) {
+    if (!is_wanted(name)) return;
     struct sockaddr_in at;
     int l = listener(&at);
     other = fork();

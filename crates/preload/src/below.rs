@@ -6,7 +6,7 @@
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_void};
-use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use uncopy_stack::buffers::{IOV_MAX, each, give, piece, take};
 use uncopy_tcp_calls::data::Parts;
 
@@ -26,8 +26,11 @@ unsafe fn listed(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
 /// As its man page says.
 #[inline]
 pub unsafe fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
-    // SAFETY: the program's own arguments.
-    unsafe { PROCESS.tcp.receive(fd, 0, || Parts::one(buf, n), || real::read(fd, buf, n)) }
+    // SAFETY: the program's own arguments. (Without room read returns, where recv waits.)
+    unsafe {
+        let parts = || if n > 0 { Parts::one(buf, n) } else { None };
+        PROCESS.tcp.receive(fd, 0, parts, || real::read(fd, buf, n))
+    }
 }
 
 /// `readv(2)`.
@@ -38,7 +41,71 @@ pub unsafe fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
 pub unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program's own arguments. (A negative count is a huge one.)
     unsafe {
-        PROCESS.tcp.receive(fd, 0, || listed(iov, count as usize), || real::readv(fd, iov, count))
+        PROCESS.tcp.receive(
+            fd,
+            0,
+            || with_room(iov, count as usize),
+            || real::readv(fd, iov, count),
+        )
+    }
+}
+
+/// As above. `None` too where there is no room: then readv returns, where recvmsg waits.
+unsafe fn with_room(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
+    // SAFETY: the program's list.
+    let parts = unsafe { listed(iov, count) }?;
+    let Parts::Many(list) = &parts else { return Some(parts) };
+    list.iter().any(|part| part.iov_len > 0).then_some(parts)
+}
+
+/// What positioned calls on a stream mean by their flags: at position -1 they are none. `None`: the kernel answers.
+fn unpositioned(at: off_t, flags: c_int) -> Option<c_int> {
+    let known = flags & !(libc::RWF_NOWAIT | libc::RWF_HIPRI) == 0;
+    let nowait = flags & libc::RWF_NOWAIT != 0;
+    (at == -1 && known).then_some(if nowait { libc::MSG_DONTWAIT } else { 0 })
+}
+
+/// `preadv2(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn preadv2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let plain = || real::preadv2(fd, iov, count, at, flags);
+        match unpositioned(at, flags) {
+            Some(flags) => PROCESS.tcp.receive(fd, flags, || with_room(iov, count as usize), plain),
+            None => plain(),
+        }
+    }
+}
+
+/// `pwritev2(2)`.
+///
+/// # Safety
+/// As its man page says.
+#[inline]
+pub unsafe fn pwritev2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let plain = || real::pwritev2(fd, iov, count, at, flags);
+        match unpositioned(at, flags) {
+            Some(flags) => PROCESS.tcp.send(fd, flags, || listed(iov, count as usize), plain),
+            None => plain(),
+        }
     }
 }
 
@@ -105,7 +172,10 @@ pub unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
             real::recvmsg(fd, msg, flags)
         });
         if !plainly && received >= 0 {
-            let told = give(&raw mut (*msg).msg_namelen, 0)
+            // (Without room for a name the kernel leaves its length alone.)
+            let named =
+                take((&raw const (*msg).msg_name).cast::<usize>()).is_some_and(|at| at != 0);
+            let told = (!named || give(&raw mut (*msg).msg_namelen, 0))
                 && give(&raw mut (*msg).msg_controllen, 0)
                 && give(&raw mut (*msg).msg_flags, 0);
             if !told {

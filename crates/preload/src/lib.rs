@@ -30,6 +30,7 @@
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
 //! | [`hooks::sockets`] | connect, accept, shutdown and their kin |
+//! | [`hooks::stdio`] | stdio and asynchronous requests over connections |
 //! | [`hooks::waiting`] | poll, select, epoll |
 //! | [`hooks::cancelling`] | threads that are cancelled while they wait for a ring |
 //! | [`hooks::signals`] | wrappers around the program's handlers |
@@ -71,6 +72,7 @@ pub mod hooks {
     pub mod rights;
     pub mod signals;
     pub mod sockets;
+    pub mod stdio;
     pub mod syscall;
     pub mod unwaited;
     pub mod waiting;

@@ -172,6 +172,13 @@ real! {
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
     sendfile(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t;
     fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
+    fclose(stream: *mut c_void) -> c_int;
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void;
+    vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    aio_read(request: *mut c_void) -> c_int;
+    aio_write(request: *mut c_void) -> c_int;
+    lio_listio(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
     poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int;
     __poll_chk(fds: *mut pollfd, count: c_ulong, timeout: c_int, room: size_t) -> c_int;
     ppoll(fds: *mut pollfd, count: c_ulong, timeout: *const timespec, mask: *const sigset_t) -> c_int;

@@ -155,6 +155,10 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
             if result == 0 {
                 let nonblocking = argument as c_int & libc::O_NONBLOCK != 0;
                 PROCESS.tcp.set_nonblocking(fd, nonblocking);
+                if argument as c_int & libc::O_ASYNC != 0 {
+                    // Only the kernel sends its signal.
+                    PROCESS.tcp.give_to_linux(fd);
+                }
             }
             result
         }

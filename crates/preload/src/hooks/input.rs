@@ -229,8 +229,8 @@ pub unsafe extern "C" fn preadv2(
         let call = Receive::new(
             &PROCESS,
             On::Descriptor(fd),
-            || real::preadv2(fd, iov, count, at, flags),
-            |p: &mut Pieces| Some(real::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags)),
+            || below::preadv2(fd, iov, count, at, flags),
+            |p: &mut Pieces| Some(below::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags)),
         );
         input_listed(call, (iov, count as usize), &host())
     }

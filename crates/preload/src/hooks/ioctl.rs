@@ -15,6 +15,9 @@ const UFFDIO_REGISTER: c_ulong = 0xc020_aa00;
 /// `UFFDIO_MOVE`: its argument begins with destination, source and length.
 const UFFDIO_MOVE: c_ulong = 0xc028_aa05;
 
+/// asm-generic/ioctls.h: as fcntl's O_ASYNC.
+const FIOASYNC: c_ulong = 0x5452;
+
 /// `ioctl(2)`: memory that the program registers with a userfaultfd of its own must not be
 /// registered with ours, for the kernel allows one (EBUSY); and what it moves must be there (ENOENT). All other operations
 /// of a userfaultfd name memory that is registered with it, and so not with ours; the source of `UFFDIO_COPY` is read with faults.
@@ -59,6 +62,11 @@ unsafe fn of_connection(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_
             libc::FIONBIO => {
                 if let Some(nonblocking) = reading::read(argument) {
                     PROCESS.tcp.set_nonblocking(fd, nonblocking != 0);
+                }
+            }
+            FIOASYNC => {
+                if reading::read(argument).is_some_and(|on| on != 0) {
+                    PROCESS.tcp.give_to_linux(fd);
                 }
             }
             libc::FIONREAD | libc::TIOCOUTQ => {

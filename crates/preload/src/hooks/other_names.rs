@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate; a jump leaves arguments and return address as they are.
 
-use super::{allocate, copy, descriptors, input, output, process, sockets, waiting};
+use super::{allocate, copy, descriptors, input, output, process, sockets, stdio, waiting};
 use core::arch::naked_asm;
 
 macro_rules! same {
@@ -33,7 +33,8 @@ same! {
     __connect => sockets::connect;
     __poll => waiting::poll;
     __select => waiting::select;
-    _IO_fdopen => sockets::fdopen;
+    _IO_fdopen => stdio::fdopen;
+    _IO_fclose => stdio::fclose;
     __clone => process::clone;
     __pthread_mutex_init => process::pthread_mutex_init;
     _Exit => process::_exit;

@@ -220,8 +220,8 @@ pub unsafe extern "C" fn pwritev2(
             &PROCESS,
             On::Descriptor(fd),
             None,
-            || real::pwritev2(fd, iov, count, at, flags),
-            |p: &Pieces| real::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags),
+            || below::pwritev2(fd, iov, count, at, flags),
+            |p: &Pieces| below::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags),
         );
         output_listed(call, (iov, count as usize), &host())
     }

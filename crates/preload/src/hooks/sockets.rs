@@ -5,13 +5,15 @@
 use super::signals;
 use crate::process::PROCESS;
 use crate::real;
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use libc::{msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use rustix::io::Errno;
 use rustix::net::getpeername;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use uncopy_kernel::reading;
-use uncopy_stack::buffers::take;
+use uncopy_stack::buffers::{piece, take};
+use uncopy_tcp_calls::data::answer;
 
 /// `struct sockaddr_in`, `struct sockaddr_in6`: so many words hold either.
 type Address = [u32; 7];
@@ -189,14 +191,22 @@ pub unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // The second ones have 64-bit times everywhere (asm-generic/socket.h).
     const TIMEOUTS: [c_int; 4] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, 66, 67];
-    if PROCESS.tcp.in_use() && level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
-        PROCESS.tcp.give_to_linux(fd);
+    if PROCESS.tcp.in_use()
+        && level == libc::IPPROTO_TCP
+        && name == libc::TCP_ULP
+        && !PROCESS.tcp.give_to_linux(fd)
+    {
+        return answer(Err(Errno::BUSY)) as c_int;
     }
     // SAFETY: the program's own arguments.
     let result = unsafe { real::setsockopt(fd, level, name, value, len) };
     if result == 0 && PROCESS.tcp.in_use() && level == libc::SOL_SOCKET && TIMEOUTS.contains(&name)
     {
         PROCESS.tcp.timeouts_changed(fd);
+    }
+    if result == 0 && PROCESS.tcp.begun() {
+        let value = || reading::read(value.cast::<c_int>()).unwrap_or(0);
+        PROCESS.tcp.option_set(fd, level, name, value);
     }
     result
 }
@@ -319,7 +329,7 @@ pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, at: *mut off_t, n: s
     unsafe { sendfile(to, from, at, n) }
 }
 
-/// `splice(2)`: what it sends goes by Linux; where it receives, the connection is Linux's from then on.
+/// `splice(2)`: what it sends goes by Linux; where it receives, the connection is Linux's from then on. What lies in the ring and nobody takes back is copied.
 ///
 /// # Safety
 /// As its man page says.
@@ -332,18 +342,56 @@ pub unsafe extern "C" fn splice(
     n: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    PROCESS.tcp.give_to_linux(from);
+    let copied = (PROCESS.tcp.in_use() && !PROCESS.tcp.give_to_linux(from))
+        // SAFETY: the program's own arguments.
+        .then(|| unsafe { splice_copied(from, at, to, there, n, flags) });
+    if let Some(Some(answer)) = copied {
+        return answer;
+    }
     // SAFETY: the program's own arguments.
     PROCESS.tcp.sending_past(to, || unsafe { real::splice(from, at, to, there, n, flags) })
 }
 
-/// `fdopen(3)`: stdio reads and writes by libc's own functions, which nobody interposes.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
-    PROCESS.tcp.give_to_linux(fd);
-    // SAFETY: the program's own arguments.
-    unsafe { real::fdopen(fd, mode) }
+/// Of a connection into a pipe. `None`: that is not what is asked for, and the kernel says so.
+unsafe fn splice_copied(
+    from: c_int,
+    at: *mut off_t,
+    to: c_int,
+    there: *mut off_t,
+    n: usize,
+    flags: c_uint,
+) -> Option<ssize_t> {
+    const PART: usize = 8 << 10;
+    // SAFETY: questions; the program's own numbers. The buffers are ours.
+    unsafe {
+        let is_pipe = real::fcntl(to, libc::F_GETPIPE_SZ, 0) >= 0;
+        if !at.is_null() || !there.is_null() || !is_pipe || n == 0 {
+            return None;
+        }
+        let mut part = [0u8; PART];
+        let nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0
+            || real::fcntl(to, libc::F_GETFL, 0) & libc::O_NONBLOCK != 0;
+        let flags = if nonblocking { libc::MSG_DONTWAIT } else { 0 };
+        // What the pipe takes now: so much is taken, and no other thread gets any of it meanwhile.
+        let is_full = core::cell::Cell::new(false);
+        let put = |bytes: &[u8]| {
+            let piece = [piece(bytes.as_ptr() as usize, bytes.len())];
+            let put = real::pwritev2(to, piece.as_ptr(), 1, -1, libc::RWF_NOWAIT);
+            let error = || Errno::from_raw_os_error(*libc::__errno_location());
+            is_full.set(put < 0 && error() == Errno::AGAIN);
+            usize::try_from(put).map_err(|_| error())
+        };
+        loop {
+            let room = PART.min(n);
+            let outcome = PROCESS.tcp.receive_by(from, &mut part[..room], flags, put)?;
+            if is_full.get() && !nonblocking {
+                let mut full = libc::pollfd { fd: to, events: libc::POLLOUT, revents: 0 };
+                if real::poll(&mut full, 1, -1) < 0 {
+                    return Some(-1);
+                }
+                continue;
+            }
+            return Some(answer(outcome));
+        }
+    }
 }

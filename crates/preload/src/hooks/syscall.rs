@@ -150,6 +150,11 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_epoll_pwait2 => {
                 waiting::epoll_pwait2(a as _, b as _, c as _, d as _, e as _) as isize
             }
+            // (Its mask comes by a structure of address and size; the time that is left is the kernel's to write back.)
+            libc::SYS_pselect6 if PROCESS.tcp.in_use() => {
+                let mask = take(f as *const [usize; 2]).map_or(0, |[mask, _]| mask);
+                waiting::pselect(a as _, b as _, c as _, d as _, e as _, mask as _) as isize
+            }
             libc::SYS_select => waiting::select(a as _, b as _, c as _, d as _, e as _) as isize,
             // What it does with descriptors nobody sees.
             libc::SYS_io_uring_setup => {

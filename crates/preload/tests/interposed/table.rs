@@ -184,10 +184,17 @@ pub const TABLE: &[Row] = &[
     row(Connections, "shutdown", &[], By("shutdown"), Run, "the end of a stream comes after what is in its ring"),
     row(Connections, "setsockopt", &[], By("setsockopt"), Run, "how long calls wait for a ring"),
     row(Connections, "fdopen", &["_IO_fdopen"], Number::None, Run, "stdio reads and writes inside libc: the connection is Linux's"),
+    row(Connections, "fclose", &["_IO_fclose"], Number::None, Run, "stdio closes numbers inside libc"),
+    row(Connections, "freopen", &["freopen64"], Number::None, Run, "as fclose"),
+    row(Connections, "dprintf", &["__dprintf_chk"], Number::None, Run, "stdio writes inside libc: by Linux"),
+    row(Connections, "vdprintf", &["__vdprintf_chk"], Number::None, Run, "as dprintf"),
+    row(Connections, "aio_read", &["aio_read64"], Number::None, Run, "libc's own threads read and write inside it: the connection is Linux's"),
+    row(Connections, "aio_write", &["aio_write64"], Number::None, Run, "as aio_read"),
+    row(Connections, "lio_listio", &["lio_listio64"], Number::None, Run, "as aio_read"),
     row(Connections, "poll", &["__poll", "__poll_chk"], By("poll"), Run, "rings that have news"),
     row(Connections, "ppoll", &["__ppoll_chk"], By("ppoll"), Run, "as poll"),
     row(Connections, "select", &["__select"], By("select"), Run, "as poll"),
-    row(Connections, "pselect", &[], Number::None, Run, "as poll"),
+    row(Connections, "pselect", &[], By("pselect6"), Run, "as poll"),
     row(Connections, "epoll_create", &[], By("epoll_create"), Run, "as poll"),
     row(Connections, "epoll_create1", &[], By("epoll_create1"), Run, "as poll"),
     row(Connections, "epoll_ctl", &[], By("epoll_ctl"), Run, "as poll"),
@@ -246,10 +253,6 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
 /// Functions of libc's that do what an interposed one does, and are left to it on purpose.
 pub const CONSIDERED: &[(&str, &str)] = &[
     (
-        "aio_read, aio_write, lio_listio",
-        "libc's own threads call pread and pwrite inside it: faults serve",
-    ),
-    (
         "fread, fwrite, fgets, getline, ... (libuncopy)",
         "stdio's inner copies are not seen: faults serve",
     ),
@@ -269,7 +272,7 @@ pub const CONSIDERED: &[(&str, &str)] = &[
     ),
     (
         "system, popen, wordexp",
-        "libc's inner posix_spawn takes the environment as it is, with our LD_PRELOAD in it",
+        "libc's inner posix_spawn takes the environment as it is, with our LD_PRELOAD in it; a connection at one of the numbers 0 to 2 is Linux's",
     ),
     (
         "brk, sbrk, munlock, munlockall, remap_file_pages, shmdt",

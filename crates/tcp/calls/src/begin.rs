@@ -2,6 +2,7 @@
 //!
 //! unsafe: descriptors by their numbers.
 
+use crate::end::is_standard;
 use crate::numbers::What;
 use crate::tcp::{Connection, Tcp};
 use core::sync::atomic::Ordering::Relaxed;
@@ -34,8 +35,11 @@ impl Tcp {
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let is_tcp = || sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
         if self.is_own() && (carried || within_host(socket, plain(other)) && is_tcp()) {
-            let nonblocking = fcntl_getfl(socket).is_ok_and(|f| f.contains(OFlags::NONBLOCK));
-            self.begins(fd, nonblocking);
+            let flags = fcntl_getfl(socket).unwrap_or(OFlags::empty());
+            if flags.bits() & libc::O_ASYNC as u32 != 0 {
+                return self.stays_unseen(fd);
+            }
+            self.begins(fd, flags.contains(OFlags::NONBLOCK));
             if carried && let Some(connection) = self.connection(fd) {
                 connection.connects.store(true, Relaxed);
             }
@@ -57,6 +61,12 @@ impl Tcp {
         }
     }
 
+    /// It is Linux's, and nobody looks it up.
+    fn stays_unseen(&self, fd: RawFd) {
+        let older = self.numbers.remove(fd);
+        self.was_closed(older);
+    }
+
     fn begins(&self, fd: RawFd, nonblocking: bool) {
         if let Some(older) = self.find(fd)
             && let What::Connection(older) = &*older
@@ -68,6 +78,9 @@ impl Tcp {
         }
         if self.stopped.load(Relaxed) {
             return;
+        }
+        if is_standard(fd) || self.has_options(fd) {
+            return self.stays_unseen(fd);
         }
         let Some(context) = self.context() else { return };
         let connection = Connection::new(context.flow(fd, nonblocking), 1);

@@ -208,6 +208,25 @@ impl Tcp {
         }
     }
 
+    /// Receives from `fd` by `put` ([`Flow::receive_by`]). `None`: it is no connection that has a ring.
+    pub fn receive_by(
+        &self,
+        fd: c_int,
+        room: &mut [u8],
+        flags: c_int,
+        mut put: impl FnMut(&[u8]) -> Result<usize, Errno>,
+    ) -> Option<Result<usize, Errno>> {
+        loop {
+            let connection =
+                self.connection(fd).filter(|connection| connection.flow.is_attached())?;
+            let flow = &connection.flow;
+            let receive = || flow.receive_by(room, flags, &mut put);
+            if let Ok(received) = self.interrupted(receive, || flow.has_timeout(false)) {
+                return Some(received);
+            }
+        }
+    }
+
     /// A call that sends past the ring (sendfile, splice): until it returns nothing is sent otherwise.
     pub fn sending_past<R>(&self, fd: c_int, call: impl FnOnce() -> R) -> R {
         let Some(connection) = self.connection(fd) else { return call() };

@@ -2,11 +2,23 @@
 //!
 //! unsafe: descriptors by their numbers.
 
+use crate::data::answer;
 use crate::numbers::What;
 use crate::tcp::{Connection, Tcp};
 use core::ffi::c_int;
+use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
+
+/// libc's own streams read and write there, and so do the commands that it executes (`system`): past us.
+pub(crate) fn is_standard(fd: RawFd) -> bool {
+    (0..=2).contains(&fd)
+}
+
+/// As the kernel says it where a number is not to be had just now.
+fn busy() -> c_int {
+    answer(Err(Errno::BUSY)) as c_int
+}
 
 /// A number that is being closed, between "before" and "after".
 #[derive(Debug)]
@@ -73,8 +85,15 @@ impl Tcp {
         new: Option<RawFd>,
         duplicate: impl FnOnce() -> c_int,
     ) -> c_int {
-        if !self.in_use() || !self.is_own() || new == Some(old) {
+        if !self.in_use() || new == Some(old) {
             return duplicate();
+        }
+        if !self.is_own() {
+            // After vfork: what is duplicated there is for another program, whatever the old number's flags are.
+            return if self.give_to_linux(old) { duplicate() } else { busy() };
+        }
+        if new.is_some_and(is_standard) && !self.is_used_past(old) {
+            return busy();
         }
         let what = self.find(old).map(|found| (*found).clone());
         // SAFETY: asks only. (A negative one is open nowhere.)
@@ -103,6 +122,9 @@ impl Tcp {
                 }
                 let older = self.numbers.put(result, what);
                 self.was_closed(older);
+                if is_standard(result) {
+                    self.is_used_past(result);
+                }
             }
             Some(What::Connection(connection)) => {
                 connection.one_less();

@@ -11,6 +11,7 @@
 //! | [`data`] | bytes: send, receive, and their kin |
 //! | [`wait`] | poll and select |
 //! | [`sets`] | epoll |
+//! | [`options`] | options that rings do not have |
 //! | [`outward`] | sockets that connect to other hosts |
 //! | [`share`] | fork, exec |
 
@@ -19,6 +20,7 @@ pub mod data;
 pub mod end;
 pub mod listening;
 pub mod numbers;
+pub mod options;
 pub mod outward;
 pub mod sets;
 pub mod share;

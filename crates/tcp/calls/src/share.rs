@@ -6,6 +6,7 @@ use crate::numbers::What;
 use crate::sets::Epoll;
 use crate::tcp::{Connection, Tcp};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use rustix::io::FdFlags;
 use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -137,28 +138,43 @@ impl Tcp {
             return;
         }
         let deadline = Instant::now() + PATIENCE;
-        let mut stand_ins: Vec<(Arc<Connection>, OwnedFd)> = vec![];
         for (fd, connection) in self.all().0 {
+            // (Its socket may have been replaced under another of its numbers.)
+            if self.connection(fd).is_none() {
+                continue;
+            }
             // SAFETY: asks only.
             let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
-            if flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC)) {
+            if flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
                 let patience = deadline.saturating_duration_since(Instant::now());
-                let known = stand_ins.iter().any(|(of, _)| Arc::ptr_eq(of, &connection));
-                // Nobody puts what lies unread into the socket: another one brings it.
-                if !known
-                    && !self.by_linux(&connection, patience)
-                    && let Ok(other) = connection.flow.stand_in()
-                {
-                    stand_ins.push((connection.clone(), other));
-                }
-                let found = stand_ins.iter().find(|(of, _)| Arc::ptr_eq(of, &connection));
-                if let Some((_, other)) = found {
-                    // SAFETY: the program's number, of a socket that it is about to hand on; it stays open.
-                    let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
-                    let _ = rustix::io::dup2(other, &mut number);
-                }
+                let _ = self.by_linux(&connection, patience) || self.replace(&connection);
             }
         }
+    }
+
+    /// What the program is about to do uses `fd` past us for good, in this process: stdio, io_uring, a command's standard streams. It is Linux's from then on; where
+    /// nobody puts what lies unread into the socket, another one stands in for it. False: neither, because another process holds this end too.
+    #[cold]
+    pub fn is_used_past(&self, fd: RawFd) -> bool {
+        let Some(connection) = self.connection(fd) else { return true };
+        self.by_linux(&connection, PATIENCE) || self.replace(&connection)
+    }
+
+    /// Another socket stands in for it, under all of its numbers ([`uncopy_tcp_socket::Flow::stand_in`]).
+    fn replace(&self, connection: &Arc<Connection>) -> bool {
+        let Ok(other) = connection.flow.stand_in() else { return false };
+        for (fd, of) in self.all().0 {
+            if Arc::ptr_eq(&of, connection) {
+                let closing = self.closes(fd);
+                // SAFETY: the program's number; it stays open.
+                let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+                let flags = rustix::io::fcntl_getfd(&*number).unwrap_or(FdFlags::empty());
+                let _ = rustix::io::dup2(&other, &mut number);
+                let _ = rustix::io::fcntl_setfd(&*number, flags);
+                self.closed(closing);
+            }
+        }
+        true
     }
 
     /// Both directions are Linux's from now on, as far as that can be had.
@@ -175,13 +191,13 @@ impl Tcp {
     pub fn stop(&self) {
         if self.begun() {
             self.stopped.store(true, Relaxed);
-            for (_, connection) in self.all().0 {
-                self.by_linux(&connection, PATIENCE);
+            for (fd, _) in self.all().0 {
+                self.is_used_past(fd);
             }
         }
     }
 
-    /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, io_uring, splice, a stream of stdio's, ...).
+    /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, splice, ...).
     /// False: that has not come about, because the other side does not answer and has sent what was not received.
     #[cold]
     pub fn give_to_linux(&self, fd: RawFd) -> bool {

@@ -102,6 +102,8 @@ pub struct Tcp {
     pub(crate) stopped: AtomicBool,
     /// Some thread was cancelled.
     pub(crate) cancels: AtomicBool,
+    /// Some socket has an option that rings do not have.
+    pub(crate) options: AtomicBool,
     pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
     pub(crate) listening: Listening,
     pub(crate) outward: Outward,
@@ -124,6 +126,7 @@ impl Tcp {
             process: AtomicU32::new(0),
             stopped: AtomicBool::new(false),
             cancels: AtomicBool::new(false),
+            options: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
             listening: Listening::new(),
             outward: Outward::new(),

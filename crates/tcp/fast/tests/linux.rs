@@ -7,11 +7,13 @@
 #[allow(dead_code)]
 mod echo;
 
-use echo::{ALONE, LANES, Stop, clients, one_lane_soon, run, said, service, used};
+use echo::{
+    ALONE, LANES, Stop, clients, one_lane_soon, run, said, serves_sleeps_and_wakes, service,
+};
 use std::net::Ipv4Addr;
 use std::process::Child;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uncopy_tcp_trace::{Chosen, Passes, Trace, Traced};
 use uncopy_tcp_wire::tap::Tap;
 use uncopy_tests::verdict::leave_out;
@@ -55,27 +57,7 @@ fn linux_gets_every_byte_back_while_lanes_come_and_go_sleep_and_wake() {
     std::thread::scope(|scope| {
         let running = scope.spawn(|| service.run(taps));
         let stopped = Stop(&service);
-        let start = Instant::now();
-        assert_eq!(said(&mut namespace.clients(8, 3_000_000)), "right []");
-        println!("8 times 3 MB and back: {:?}, {} lanes", start.elapsed(), service.active());
-        // Nothing happens: nothing is used.
-        one_lane_soon(&service);
-        std::thread::sleep(Duration::from_millis(300));
-        let (before, naps) = (used(), service.naps());
-        std::thread::sleep(Duration::from_secs(1));
-        let idle = used() - before;
-        println!("idle: {idle:?} of a second, {} naps", service.naps() - naps);
-        assert!(idle <= Duration::from_millis(50), "{idle:?} of a second while nothing happens");
-        // Awake again, while lanes come and go.
-        let mut clients = namespace.clients(8, 1_000_000);
-        for turn in 0.. {
-            if clients.try_wait().expect("the clients").is_some() {
-                break;
-            }
-            service.fix(1 + turn % LANES);
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert_eq!(said(&mut clients), "right []");
+        serves_sleeps_and_wakes(&service, |count, size| namespace.clients(count, size), || {});
         drop(stopped);
         running.join().expect("no thread panics").expect("no wire fails");
     });

@@ -7,12 +7,14 @@
 #[allow(dead_code)]
 mod echo;
 
-use echo::{ALONE, LANES, PORT, Stop, clients, config, one_lane_soon, run, said, service, used};
+use echo::{
+    ALONE, LANES, PORT, Stop, clients, config, run, said, serves_sleeps_and_wakes, service,
+};
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uncopy_tcp_wire::queues;
 use uncopy_tcp_wire::steer::Steer;
 use uncopy_tcp_wire::xsk::Xsk;
@@ -134,27 +136,11 @@ fn linux_gets_every_byte_back_over_af_xdp_while_lanes_come_and_go_and_linux_serv
         let stopped = Stop(&service);
         // (Else Linux would answer that nobody listens.)
         service.applications().await_opened();
-        let start = Instant::now();
-        assert_eq!(said(&mut namespaces.clients(8, 3_000_000)), "right []");
-        println!("8 times 3 MB and back: {:?}, {} lanes", start.elapsed(), service.active());
-        assert_eq!(said(&mut namespaces.python(&namespaces.outer, VISIT)), "linux");
-        // Nothing happens: nothing is used.
-        one_lane_soon(&service);
-        std::thread::sleep(Duration::from_millis(300));
-        let before = used();
-        std::thread::sleep(Duration::from_secs(1));
-        let idle = used() - before;
-        assert!(idle <= Duration::from_millis(50), "{idle:?} of a second while nothing happens");
-        // Awake again, while lanes come and go.
-        let mut clients = namespaces.clients(8, 1_000_000);
-        for turn in 0.. {
-            if clients.try_wait().expect("the clients").is_some() {
-                break;
-            }
-            service.fix(1 + turn % LANES);
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert_eq!(said(&mut clients), "right []");
+        serves_sleeps_and_wakes(
+            &service,
+            |count, size| namespaces.clients(count, size),
+            || assert_eq!(said(&mut namespaces.python(&namespaces.outer, VISIT)), "linux"),
+        );
         drop(stopped);
         running.join().expect("no thread panics").expect("no wire fails");
     });

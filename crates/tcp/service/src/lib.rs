@@ -10,6 +10,7 @@
 //! | [`command`] | where the command lies that programs start to serve them |
 //! | `program` | a program as the service knows it, and what it is told |
 //! | [`matching`] | ends that wait for their other end |
+//! | `linger` | sockets whose close takes its time |
 //! | [`regions`] | which slots of which regions are whose |
 //! | [`ends`] | what a shown socket proves |
 //! | [`relay`] | the last resort of a program that executes another one over a ring that nobody takes back |
@@ -19,6 +20,7 @@
 pub mod client;
 pub mod command;
 pub mod ends;
+mod linger;
 pub mod matching;
 mod program;
 pub mod protocol;

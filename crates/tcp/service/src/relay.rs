@@ -2,8 +2,10 @@
 //! stream, died, or does not answer. Nobody can put them into the socket. So another socket stands in for it, and the service, which
 //! outlives both programs, hands on what comes: the ring's bytes first.
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -12,12 +14,18 @@ use std::sync::Arc;
 /// At once. Each is two threads; a program that asks for more than this is not one that executes others.
 pub const MOST: usize = 256;
 
-/// Relays until both directions have ended, on threads of its own. `alive` is dropped then.
+/// Relays until both directions have ended, or the program has gone, on threads of its own. `alive` is dropped then.
 pub fn start(fds: [OwnedFd; 3], bytes: u64, alive: Arc<()>) {
+    let [socket, stand_in, first] = fds;
+    // What lay in the ring comes in a file: of anything else it might be waited for.
+    if !rustix::fs::fstat(&first).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
+    }) {
+        return;
+    }
     let name = std::thread::Builder::new().name("uncopy-relay".into());
     // (Without a thread the stand-in is closed, and so is the connection.)
     let _ = name.spawn(move || {
-        let [socket, stand_in, first] = fds;
         let _ = run(&socket.into(), &stand_in.into(), File::from(first).take(bytes));
         drop(alive);
     });
@@ -31,17 +39,39 @@ fn run(socket: &TcpStream, stand_in: &UnixStream, mut first: impl Read) -> io::R
             let _ = io::copy(&mut &*stand_in, &mut &*socket);
             let _ = socket.shutdown(Shutdown::Write);
         });
-        let inward = io::copy(&mut first, &mut &*stand_in)
-            .and_then(|_| io::copy(&mut &*socket, &mut &*stand_in));
+        let inward = io::copy(&mut first, &mut &*stand_in).and_then(|_| bring(socket, stand_in));
         let _ = stand_in.shutdown(Shutdown::Write);
-        inward.map(drop)
+        inward
     })
+}
+
+/// From the socket to the program, until the stream ends, or nobody is left who would take it: a peer that says nothing more must not keep the connection.
+fn bring(mut socket: &TcpStream, mut program: &UnixStream) -> io::Result<()> {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let gone = {
+            let nothing = PollFlags::empty();
+            let mut both = [PollFd::new(socket, PollFlags::IN), PollFd::new(program, nothing)];
+            match poll(&mut both, None) {
+                Err(Errno::INTR) => continue,
+                polled => polled?,
+            };
+            !both[1].revents().is_empty()
+        };
+        if gone {
+            return Ok(());
+        }
+        match socket.read(&mut piece)? {
+            0 => return Ok(()),
+            bytes => program.write_all(&piece[..bytes])?,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Seek, Write};
+    use std::io::Seek;
     use std::net::TcpListener;
 
     #[test]
@@ -69,5 +99,47 @@ mod tests {
         while Arc::strong_count(&alive) > 1 {
             std::thread::yield_now();
         }
+    }
+
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (peer, listener.accept().unwrap().0)
+    }
+
+    fn until_alone(alive: &Arc<()>) {
+        let begun = std::time::Instant::now();
+        while Arc::strong_count(alive) > 1 {
+            assert!(begun.elapsed().as_secs() < 20, "it goes on");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn it_ends_with_its_program_although_the_peer_says_nothing() {
+        let (peer, socket) = connection();
+        let (program, stand_in) = UnixStream::pair().unwrap();
+        let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let alive = Arc::new(());
+        start([socket.into(), stand_in.into(), memory], 0, alive.clone());
+        drop(program);
+        until_alone(&alive);
+        // It was closed, not only shut: what is sent there now is refused.
+        let begun = std::time::Instant::now();
+        while (&peer).write(b"x").is_ok() {
+            assert!(begun.elapsed().as_secs() < 20, "somebody has it still");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn what_lay_in_the_ring_is_not_waited_for() {
+        let (_peer, socket) = connection();
+        let (mut program, stand_in) = UnixStream::pair().unwrap();
+        let (pipe, _never) = std::io::pipe().unwrap();
+        let alive = Arc::new(());
+        start([socket.into(), stand_in.into(), pipe], 1, alive.clone());
+        assert_eq!(program.read(&mut [0]).unwrap(), 0);
+        until_alone(&alive);
     }
 }

@@ -1,6 +1,7 @@
 //! The loop: programs come, show sockets, and go. One thread, asleep but for that; it is not in the way of any byte.
 
 use crate::ends::{self, EndName};
+use crate::linger;
 use crate::matching::{Shown, Waiting};
 use crate::program::Program;
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
@@ -137,6 +138,8 @@ pub struct Service {
     listening: Option<Box<dyn Listening>>,
     /// Held once more by each connection that is relayed.
     relays: Arc<()>,
+    /// Held once more by each socket whose close waits.
+    lingering: Arc<()>,
     /// So that who comes where no descriptor is left can be sent away.
     spare: Option<OwnedFd>,
 }
@@ -190,6 +193,7 @@ impl Service {
             since: SystemTime::now(),
             listening: None,
             relays: Arc::default(),
+            lingering: Arc::default(),
             spare: spare(),
         })
     }
@@ -342,7 +346,7 @@ impl Service {
             Ok((Message::Listen, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
                 // (A kept one would hold the port open after the program.)
                 let at = ends::listens(&fds[0]);
-                drop(fds);
+                fds.into_iter().for_each(|fd| linger::close(fd, &self.lingering));
                 if let (Some(at), Some(listening)) = (at, &mut self.listening) {
                     listening.listens(at);
                 }
@@ -457,7 +461,7 @@ impl Service {
         // (Without one: no descriptor was left for it here.)
         let found = socket.first().ok_or(Reason::NoMemory).and_then(ends::name);
         // Before it is told anything: a program that knows does not expect a copy.
-        drop(socket);
+        socket.into_iter().for_each(|socket| linger::close(socket, &self.lingering));
         let name = found.ok();
         let outcome = found.and_then(|name| {
             let flows = self.regions.flows_of(shown.program) + self.waiting.of(shown.program);

@@ -8,6 +8,7 @@ use crate::lock::{Guarded, lock};
 use crate::sleepers::Sleepers;
 use crate::spinning::{Spinning, Waiting};
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -117,7 +118,7 @@ impl Mapped {
     }
 }
 
-/// Knocks at a door of another program's.
+/// Knocks at a door of ours, or of another program's.
 pub(crate) fn knock_at(door: &Kept) {
     let one = 1u64.to_ne_bytes();
     if rustix::io::write(door, &one) == Err(Errno::AGAIN) {
@@ -262,6 +263,12 @@ impl Context {
             }
         }
         lock(&self.unshown).clear();
+        {
+            // Nobody will say any more that the other programs have gone.
+            let mut regions = lock(&self.regions);
+            regions.iter().for_each(|mapped| mapped.gone.store(true, Ordering::Relaxed));
+            regions.retain(|mapped| !mapped.is_over());
+        }
         let waiting = std::mem::take(&mut *lock(&self.shown));
         waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
     }
@@ -305,9 +312,7 @@ impl Context {
 
     /// Wakes all of this process' own sleepers (but for those that listen at their connection's own door alone).
     pub fn wake_sleepers(&self) {
-        for door in &self.doors {
-            let _ = rustix::io::write(door.as_fd(), &1u64.to_ne_bytes());
-        }
+        self.doors.iter().for_each(knock_at);
     }
 
     /// A door for a set, until [`Context::no_set`].
@@ -462,14 +467,28 @@ impl Context {
             process: self.process(),
             side,
             region,
-            doors: fds.into_iter().map(Kept::new).collect::<Result<_, _>>().ok()?,
+            doors: fds
+                .into_iter()
+                .map(|door| Kept::new(self.is_door(&door).then_some(door).ok_or(Errno::INVAL)?))
+                .collect::<Result<_, _>>()
+                .ok()?,
             ends: Ends::new().ok()?,
             knocks: self.knocks.clone(),
             gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),
         });
-        lock(&self.regions).push(mapped.clone());
+        let mut regions = lock(&self.regions);
+        regions.retain(|mapped| !mapped.is_over());
+        regions.push(mapped.clone());
+        drop(regions);
         Some(mapped)
+    }
+
+    /// It is of the same kind as ours: writing to anything else (a pipe, a file of FUSE) might wait for who gave it.
+    pub(crate) fn is_door(&self, door: impl AsFd) -> bool {
+        let kind = |fd: BorrowedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        // (All that have no name are one file.)
+        kind(door.as_fd()).is_ok_and(|kind_of| kind(self.doors[0].as_fd()) == Ok(kind_of))
     }
 
     /// Takes the notices of a door to the sets that they are for.
@@ -579,5 +598,37 @@ mod tests {
         assert!((0..=ASK).all(|doors| context.mapped(1, 0, with(doors)).is_none()));
         assert!(context.known(1, 0).is_none());
         assert!(context.mapped(1, 0, with(ASK + 1)).is_some());
+    }
+
+    /// Who gives it might have whoever knocks there wait.
+    #[test]
+    fn what_is_no_eventfd_is_no_door() {
+        let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();
+        let (_read, pipe) = std::io::pipe().unwrap();
+        let memory = uncopy_tcp_shared::region::create().unwrap();
+        let mut with: Vec<OwnedFd> = vec![memory];
+        with.extend((0..ASK).map(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
+        with.push(pipe.into());
+        assert!(context.mapped(1, 0, with).is_none());
+    }
+
+    /// Peers can write to a door: one that they have filled takes no more until it is emptied.
+    #[test]
+    fn sleepers_are_woken_at_a_door_that_somebody_has_filled() {
+        let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, &context.doors[0], epoll::EventData::new_u64(0), edges).unwrap();
+        let knocks = || {
+            let nothing = epoll::EventFlags::empty();
+            let mut events =
+                [epoll::Event { flags: nothing, data: epoll::EventData::new_u64(0) }; 2];
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            epoll::wait(&set, &mut events, Some(&now)).unwrap()
+        };
+        rustix::io::write(&context.doors[0], &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        assert_eq!((knocks(), knocks()), (1, 0));
+        context.wake_sleepers();
+        assert_eq!(knocks(), 1);
     }
 }

@@ -39,6 +39,8 @@ pub struct Flow {
     pub(crate) past: AtomicU32,
     pub(crate) holders: Holders,
     pub(crate) attached: OnceLock<Option<Attached>>,
+    /// Both directions are Linux's for good, though it has a slot.
+    pub(crate) left: AtomicBool,
     pub(crate) reason: OnceLock<Reason>,
     pub(crate) watchers: Guarded<Vec<Arc<dyn Watcher>>>,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0: none.
@@ -71,6 +73,7 @@ impl Flow {
             past: AtomicU32::new(0),
             holders: Holders::default(),
             attached: OnceLock::new(),
+            left: AtomicBool::new(false),
             reason: OnceLock::new(),
             watchers: Guarded::default(),
             timeouts: [const { AtomicU64::new(0) }; 2],

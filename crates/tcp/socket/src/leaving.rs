@@ -37,7 +37,11 @@ impl Flow {
             }
         }
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
-        self.receive_by_linux(attached, &mut own, deadline)
+        let left = self.receive_by_linux(attached, &mut own, deadline);
+        if left == Ok(true) {
+            self.left.store(true, Relaxed);
+        }
+        left
     }
 
     fn receive_by_linux(

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::flow::Flow;
 use crate::kernel;
+use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
 use crate::wait::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -79,6 +80,7 @@ pub struct Item<'a> {
     pub revents: PollFlags,
 }
 
+const ROOM: PollFlags = PollFlags::OUT.union(PollFlags::WRNORM);
 const ALWAYS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
 /// What a poll sleeps in: of each context of its connections one, taken from the first of them.
@@ -171,7 +173,12 @@ impl Context {
             let mut fds: Vec<PollFd> = Vec::with_capacity(items.len() + 1);
             fds.extend(items.iter().map(|item| {
                 let ask = item.flow.map_or(PollFlags::all(), |flow| flow.ready().ask);
-                PollFd::from_borrowed_fd(item.fd, item.events & ask)
+                let mut asked = item.events & ask;
+                if asked != item.events {
+                    // Who has died makes no room.
+                    asked |= PollFlags::RDHUP;
+                }
+                PollFd::from_borrowed_fd(item.fd, asked)
             }));
             fds.extend(keepers.0.iter().map(|(_, keeper)| PollFd::new(&keeper.set, PollFlags::IN)));
             let left = if any || self.spinning.only_looks() {
@@ -181,6 +188,14 @@ impl Context {
                     Some(deadline.saturating_duration_since(Instant::now()))
                 })
             };
+            // Of who waits for room: what the other side has taken.
+            let waits_for_room = |item: &Item| {
+                item.flow.filter(|_| item.events.intersects(ROOM)).and_then(Flow::full_at)
+            };
+            let full: Vec<Option<u32>> = items.iter().map(waits_for_room).collect();
+            let is_full = left != Some(Duration::ZERO) && full.iter().any(Option::is_some);
+            let slept = Instant::now();
+            let left = if is_full { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
             match mask {
                 None => poll(&mut fds, left.map(timespec).as_ref())?,
                 Some(mask) => kernel::ppoll(&mut fds, left, mask)?,
@@ -191,10 +206,13 @@ impl Context {
             for (item, fd) in items.iter_mut().zip(&fds) {
                 let answer = fd.revents() & (item.events | ALWAYS);
                 item.revents |= answer;
-                if let Some(flow) = item.flow
-                    && !answer.is_empty()
+                let Some(flow) = item.flow.filter(|_| !fd.revents().is_empty()) else { continue };
+                flow.ask.store(true, Relaxed);
+                if fd.revents().contains(PollFlags::RDHUP)
+                    && item.events.intersects(ROOM)
+                    && flow.room_is_linuxs()
                 {
-                    flow.ask.store(true, Relaxed);
+                    item.revents |= flow.kernel_poll(item.events & ROOM) & item.events;
                 }
             }
             let count = items.iter().filter(|item| !item.revents.is_empty()).count();
@@ -203,6 +221,13 @@ impl Context {
             }
             for (_, keeper) in &keepers.0 {
                 keeper.knocked();
+            }
+            if is_full && slept.elapsed() >= PATIENCE {
+                for (item, since) in items.iter().zip(full) {
+                    if let (Some(flow), Some(since)) = (item.flow, since) {
+                        flow.leaves_a_full_ring(since);
+                    }
+                }
             }
         }
     }

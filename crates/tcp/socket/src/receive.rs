@@ -30,7 +30,8 @@ impl Flow {
         }
         let waits = flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let total: usize = to.iter().map(|part| part.iov_len).sum();
-        let all = waits && flags & MSG_WAITALL != 0 && flags & MSG_PEEK == 0;
+        let all = waits && flags & MSG_WAITALL != 0;
+        let looks = flags & MSG_PEEK != 0;
         let mut got = 0;
         let mut rest: Vec<iovec>;
         let mut to = to;
@@ -38,6 +39,13 @@ impl Flow {
         loop {
             // SAFETY: the caller's promise.
             match unsafe { self.try_receive(to, flags) } {
+                Ok(bytes) if all && looks => {
+                    let more = For::More(bytes as u32);
+                    let comes = bytes > 0 && bytes < total && self.may_bring_more();
+                    if !comes || self.wait_in_call(more, &mut deadline).is_err() {
+                        return Ok(bytes);
+                    }
+                }
                 Ok(bytes) => {
                     got += bytes;
                     if !all || bytes == 0 || got >= total {
@@ -56,6 +64,12 @@ impl Flow {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The other side sends by the ring. (Who looks ahead sees what Linux has, or what the ring has; not beyond the one into the other.)
+    fn may_bring_more(&self) -> bool {
+        let at_ring = |attached: &Attached| attached.inward().switch.phase.at() == Ok(At::Ring);
+        self.attached().is_some_and(at_ring) && !kernel::hung_up(self.fd())
     }
 
     unsafe fn try_receive(&self, to: &[iovec], flags: i32) -> Result<usize, Errno> {
@@ -81,7 +95,7 @@ impl Flow {
             return self.received_since_closed();
         }
         // SAFETY: the caller's promise.
-        let got = unsafe { self.receive_locked(attached, &mut own, to, flags) };
+        let got = unsafe { self.receive_across(attached, &mut own, to, flags) };
         drop(own);
         if self.nested.load(Relaxed) {
             self.settles();
@@ -89,10 +103,90 @@ impl Flow {
         got
     }
 
+    /// What can be received now is handed to `put`, which does not wait, and so much of it is taken as that says: no other thread gets any of it meanwhile. `room` is for
+    /// as much as is looked at. Waits until there is something, as [`Flow::receive`] does.
+    pub fn receive_by(
+        &self,
+        room: &mut [u8],
+        flags: i32,
+        mut put: impl FnMut(&[u8]) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        let waits = flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let mut deadline = None;
+        loop {
+            match self.try_receive_by(room, flags, &mut put) {
+                Err(Errno::AGAIN) if waits => self.wait_in_call(For::Data, &mut deadline)?,
+                taken => return taken?,
+            }
+        }
+    }
+
+    /// The outer result is receiving's, the inner one `put`'s.
+    fn try_receive_by(
+        &self,
+        room: &mut [u8],
+        flags: i32,
+        put: &mut impl FnMut(&[u8]) -> Result<usize, Errno>,
+    ) -> Result<Result<usize, Errno>, Errno> {
+        let attached = self.attached().ok_or(Errno::NOTCONN)?;
+        let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        if self.is_closed() {
+            return self.received_since_closed().map(Ok);
+        }
+        let mut part = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        // SAFETY: our own buffer.
+        let seen = unsafe { self.receive_locked(attached, &mut own, &[part], flags | MSG_PEEK) }?;
+        let taken = if seen == 0 { Ok(0) } else { put(&room[..seen]) };
+        if let Ok(bytes @ 1..) = taken {
+            part.iov_len = bytes.min(seen);
+            // SAFETY: as above. It is what was just seen.
+            unsafe { self.receive_locked(attached, &mut own, &[part], flags & !MSG_PEEK) }?;
+        }
+        drop(own);
+        if self.nested.load(Relaxed) {
+            self.settles();
+        }
+        Ok(taken)
+    }
+
     /// Another thread has closed it while this one waited.
     #[cold]
     fn received_since_closed(&self) -> Result<usize, Errno> {
         if self.shut.load(Relaxed) { Ok(0) } else { Err(Errno::BADF) }
+    }
+
+    /// What is there, also where some of it is the ring's and what follows Linux', or the other way round: less than was asked for says that nothing more is there, and
+    /// who uses a set that reports by edge relies on that (epoll(7)).
+    unsafe fn receive_across(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        to: &[iovec],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        let mut got = unsafe { self.receive_locked(attached, own, to, flags) }?;
+        let goes_on = || match attached.inward().switch.phase.at() {
+            Ok(At::Leaving) => true,
+            Ok(At::Offered) => attached.has_bytes(),
+            _ => false,
+        };
+        let total: usize = to.iter().map(|part| part.iov_len).sum();
+        while got > 0 && got < total && flags & MSG_PEEK == 0 && goes_on() {
+            let mut rest = to.to_vec();
+            advance(&mut rest, got);
+            // SAFETY: the caller's promise.
+            match unsafe { self.receive_locked(attached, own, &rest, flags) } {
+                Ok(more @ 1..) => got += more,
+                // (The end is told again.)
+                Ok(_) | Err(Errno::AGAIN) => break,
+                Err(error) => {
+                    own.error = Some(error.raw_os_error());
+                    break;
+                }
+            }
+        }
+        Ok(got)
     }
 
     unsafe fn receive_locked(
@@ -114,6 +208,12 @@ impl Flow {
             }
             let (at, found) = inward.switch.phase.found().or_else(|_| poison(own))?;
             if matches!(at, At::Linux | At::Offered | At::Returned) {
+                if at != At::Offered
+                    && let Some(error) = own.error.take()
+                {
+                    // It followed what was received last.
+                    return Err(Errno::from_raw_os_error(error));
+                }
                 // SAFETY: the caller's promise.
                 let got = unsafe { kernel::receive(self.fd(), to, flags) };
                 if at != At::Offered {
@@ -147,9 +247,6 @@ impl Flow {
             if at == At::Leaving {
                 inward.switch.phase.left();
                 continue;
-            }
-            if empty_buffers {
-                return Ok(0);
             }
             if let Some(error) = own.error.take() {
                 return Err(Errno::from_raw_os_error(error));

@@ -13,11 +13,15 @@ use libc::{MSG_DONTWAIT, MSG_OOB, iovec};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
 
 /// The kernel is asked for a dead peer once in so many calls: 200 ns each time, 3 a call.
 const ASK: u32 = 64;
+
+/// So long a sender waits for room in the ring while the other side takes nothing. One that has a core takes microseconds, and one that waits for a core some milliseconds.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Flow {
     /// As send(2), writev(2), sendmsg(2): waits until all is taken, unless the socket or `flags` say otherwise.
@@ -171,6 +175,39 @@ impl Flow {
     fn peer_ended(&self, own: &mut Held<Sending>) -> bool {
         own.stays |= kernel::hung_up(self.fd());
         own.stays
+    }
+
+    /// Somebody waits for room. True: the kernel says that the other side has ended its stream, or has died, and perhaps nobody makes room in the ring any more: so sending
+    /// is Linux's from now on, and so is the answer.
+    pub(crate) fn room_is_linuxs(&self) -> bool {
+        let Some(attached) = self.attached() else { return false };
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        let ended = self.peer_ended(&mut own);
+        if ended && !own.finished && !own.poisoned {
+            // (An error: the kernel says so to who sends.)
+            let _ = self.leave(attached, &mut own);
+        }
+        ended
+    }
+
+    /// What the other side has taken so far, while the ring has no room for who waits for it.
+    pub(crate) fn full_at(&self) -> Option<u32> {
+        let attached = self.attached()?;
+        let at_ring = matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring));
+        (at_ring && !attached.has_room()).then(|| attached.out().consumed.head.load(Relaxed))
+    }
+
+    /// Where it has taken no more since, Linux takes what follows: its buffers hold megabytes, and who sends so much before it reads the answers relies on them.
+    pub(crate) fn leaves_a_full_ring(&self, since: u32) {
+        if self.full_at() == Some(since)
+            && let Some(attached) = self.attached()
+        {
+            let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+            if !own.finished && !own.poisoned {
+                // (An error: who sends hears of it.)
+                let _ = self.leave(attached, &mut own);
+            }
+        }
     }
 
     fn may_offer(&self, attached: &Attached, own: &Held<Sending>, flags: i32) -> bool {

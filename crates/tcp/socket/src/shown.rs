@@ -79,6 +79,7 @@ impl Shown for Flow {
         let sole = attached.mapped.ends.processes(attached.slot).load(Ordering::Acquire) == 1;
         if generation == attached.generation
             && sole
+            && self.context.is_door(&door)
             && let Ok(door) = OwnDoor::new(door, &self.context)
             && attached.other_door.set(door).is_ok()
         {

@@ -3,6 +3,7 @@
 
 use crate::flow::Flow;
 pub(crate) use crate::kernel::timespec;
+use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -16,6 +17,8 @@ use uncopy_tcp_shared::ring::FINISHED;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Data,
+    /// More than so many bytes, which are there and were looked at.
+    More(u32),
     Room,
 }
 
@@ -25,13 +28,14 @@ impl Flow {
     pub(crate) fn has_news(&self, what: For) -> bool {
         let Some(attached) = self.attached() else { return false };
         match what {
-            For::Data => {
+            For::Data | For::More(_) => {
                 let inward = attached.inward();
+                let known = if let For::More(bytes) = what { bytes } else { 0 };
                 match inward.switch.phase.at() {
                     Ok(At::Linux | At::Returned) => false,
                     Ok(At::Offered | At::Ring) => {
                         let tail = inward.produced.tail.load(Acquire);
-                        tail != inward.consumed.head.load(Relaxed)
+                        tail != inward.consumed.head.load(Relaxed).wrapping_add(known)
                     }
                     Ok(At::Leaving) | Err(_) => true,
                 }
@@ -74,7 +78,7 @@ impl Flow {
         // Before both are at the ring nothing is to be expected there.
         let at_ring = self.attached().is_some_and(|attached| {
             let inward = attached.inward();
-            let direction = if what == For::Data { inward } else { attached.out() };
+            let direction = if what == For::Room { attached.out() } else { inward };
             direction.switch.phase.at() == Ok(At::Ring)
                 && inward.produced.flags.load(Relaxed) & FINISHED == 0
         });
@@ -106,14 +110,14 @@ impl Flow {
             attached = self.attached();
         }
         let word = attached.map(|attached| match what {
-            For::Data => &attached.inward().consumed.data,
+            For::Data | For::More(_) => &attached.inward().consumed.data,
             For::Room => &attached.out().produced.room,
         });
         if let Some(word) = word {
             word.arm(sleeper.doors());
         }
         let events = match what {
-            For::Data => E::IN | E::RDHUP,
+            For::Data | For::More(_) => E::IN | E::RDHUP,
             For::Room => match attached.map(|attached| attached.out().switch.phase.at()) {
                 Some(Ok(At::Offered | At::Ring)) => E::RDHUP,
                 _ => E::RDHUP | E::OUT,
@@ -125,12 +129,20 @@ impl Flow {
                 return Ok(());
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let full = if what == For::Room { self.full_at() } else { None };
+            let left =
+                if full.is_some() { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
             let left = if self.context.spinning.only_looks() { Some(Duration::ZERO) } else { left };
             let nothing = epoll::Event { flags: E::empty(), data: epoll::EventData::new_u64(0) };
             let mut events = [nothing; 2];
             let count = epoll::wait(&sleeper.set, &mut events, left.map(timespec).as_ref())?;
             if events[..count].iter().any(|event| event.data.u64() == 1) {
                 self.ask.store(true, Relaxed);
+            }
+            if count == 0
+                && let Some(since) = full
+            {
+                self.leaves_a_full_ring(since);
             }
             Ok(())
         })();

@@ -42,10 +42,20 @@ impl Flow {
     #[inline]
     pub fn way(self: &Arc<Self>) -> Way<'_> {
         match self.attached.get() {
+            Some(Some(_)) if self.left.load(Ordering::Relaxed) => self.way_of_linux(),
             Some(Some(_)) => Way::Here,
             Some(None) => Way::Linux,
             None => self.undecided(),
         }
+    }
+
+    /// It has gone back: just as it is, options that rings do not have included. But the other side may ask for what it has not read.
+    #[cold]
+    fn way_of_linux(&self) -> Way<'_> {
+        if self.attached().is_some_and(|attached| self.is_asked(attached)) {
+            let _ = self.serve();
+        }
+        Way::Linux
     }
 
     fn undecided(self: &Arc<Self>) -> Way<'_> {

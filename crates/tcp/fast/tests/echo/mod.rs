@@ -339,3 +339,31 @@ impl Drop for Stop<'_> {
         self.0.stop();
     }
 }
+
+/// Clients get every byte back; then nothing happens, and nothing is used; then they come again, while lanes come and go. `between` is done when the first have gone.
+pub fn serves_sleeps_and_wakes(
+    service: &Service<Echo>,
+    clients: impl Fn(usize, usize) -> Child,
+    between: impl FnOnce(),
+) {
+    let start = Instant::now();
+    assert_eq!(said(&mut clients(8, 3_000_000)), "right []");
+    println!("8 times 3 MB and back: {:?}, {} lanes", start.elapsed(), service.active());
+    between();
+    one_lane_soon(service);
+    std::thread::sleep(Duration::from_millis(300));
+    let (before, naps) = (used(), service.naps());
+    std::thread::sleep(Duration::from_secs(1));
+    let idle = used() - before;
+    println!("idle: {idle:?} of a second, {} naps", service.naps() - naps);
+    assert!(idle <= Duration::from_millis(50), "{idle:?} of a second while nothing happens");
+    let mut clients = clients(8, 1_000_000);
+    for turn in 0.. {
+        if clients.try_wait().expect("the clients").is_some() {
+            break;
+        }
+        service.fix(1 + turn % LANES);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(said(&mut clients), "right []");
+}

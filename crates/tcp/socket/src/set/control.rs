@@ -4,6 +4,7 @@ use super::entry::Entry;
 use super::{EVENTS, OUT, Set};
 use crate::flow::Flow;
 use crate::lock::lock;
+use libc::EPOLLEXCLUSIVE;
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use std::os::fd::RawFd;
@@ -23,7 +24,8 @@ impl Set {
         if let (Some(flow), Some(entry)) = (&flow, self.entry(fd))
             && entry.parked.load(Acquire)
         {
-            if Arc::ptr_eq(flow, &entry.flow) {
+            // (Nothing can be changed to be exclusive.)
+            if Arc::ptr_eq(flow, &entry.flow) && events & EPOLLEXCLUSIVE as u32 == 0 {
                 return self.change(&entry, events, data);
             }
             self.unpark(&entry);
@@ -92,7 +94,7 @@ impl Set {
     fn change(&self, entry: &Arc<Entry>, events: u32, data: u64) -> Result<(), Errno> {
         let told = entry.kernel_events.load(Relaxed);
         let sends_by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
-        let needed = if sends_by_ring { events & !OUT } else { events };
+        let needed = Self::for_kernel(events, sends_by_ring);
         let plain = (events | told) & !EVENTS == 0;
         if !plain || needed & !told != 0 || entry.kernel_data.load(Relaxed) != data {
             let key = epoll::EventData::new_u64(data);

@@ -2,12 +2,12 @@
 
 use super::Set;
 use super::nested::Bell;
-use crate::context::Context;
+use crate::context::{Context, knock_at};
 use crate::flow::{Flow, Watcher};
 use crate::lock::{Guarded, lock};
 use rustix::event::epoll;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, fence};
@@ -36,7 +36,7 @@ impl Queue {
     }
 
     pub(super) fn wake(&self) {
-        let _ = rustix::io::write(self.context.doors[self.door].as_fd(), &1u64.to_ne_bytes());
+        knock_at(&self.context.doors[self.door]);
     }
 }
 
@@ -69,6 +69,11 @@ impl Entry {
     /// It is asked for, and has a slot.
     pub(super) fn is_heeded(&self) -> bool {
         !self.off.load(Acquire) && self.flow.has_slot()
+    }
+
+    /// The program asks for one of these.
+    pub(super) fn asks(&self, events: u32) -> bool {
+        self.events.load(Relaxed) & events != 0
     }
 
     /// To be looked at.

@@ -2,6 +2,7 @@
 
 use super::entry::Entry;
 use super::{ALWAYS, Event, OUT, Set, door};
+use crate::flow::Flow;
 use crate::kernel;
 use crate::lock::lock;
 use crate::wait::timespec;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
 use uncopy_tcp_service::protocol::Reason;
+
+const RDHUP: u32 = EPOLLRDHUP as u32;
 
 impl Set {
     /// What the kernel says, after what is there already.
@@ -72,6 +75,10 @@ impl Set {
                     flags = self.heard(entry, flags, same.len() == 1);
                 }
             }
+            if same.len() > 1 && flags & RDHUP != 0 && !same.iter().any(|entry| entry.asks(RDHUP)) {
+                // (Nobody asked for it but we.)
+                flags &= !RDHUP;
+            }
             if flags == 0 {
                 continue;
             }
@@ -107,10 +114,21 @@ impl Set {
         if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32 != 0 {
             flow.ask.store(true, Relaxed);
         }
+        let asked = entry.events.load(Relaxed);
+        let by_ring = |flow: &Flow| !flow.ready().ask.contains(PollFlags::OUT);
+        let ended = asked & OUT != 0
+            && by_ring(flow)
+            && (flags & (RDHUP | (EPOLLHUP | EPOLLERR) as u32) != 0
+                || flags & OUT != 0 && !flow.ready().now.contains(PollFlags::OUT))
+            && flow.room_is_linuxs();
+        if ended {
+            let room = PollFlags::from_bits_retain((asked & OUT) as u16);
+            flags |= u32::from(flow.kernel_poll(room).bits()) & OUT & asked;
+            self.mask(entry, by_ring(flow), asked);
+        }
         if !only {
             return flags;
         }
-        let asked = entry.events.load(Relaxed);
         if flags & (asked | ALWAYS) == 0 {
             // The program has changed its mind, and the kernel did not know.
             self.kernel_events(entry, asked);
@@ -118,7 +136,7 @@ impl Set {
         }
         flags &= asked | ALWAYS;
         let ready = flow.ready();
-        if !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
+        if !ended && !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
             flags &= !OUT;
             flags |= u32::from(ready.now.bits()) & OUT & asked;
             self.mask(entry, true, asked);
@@ -126,7 +144,7 @@ impl Set {
         if asked & EPOLLONESHOT as u32 != 0 {
             if flags == 0 {
                 // The kernel has disarmed it for nothing.
-                self.kernel_events(entry, asked & !OUT);
+                self.kernel_events(entry, Self::for_kernel(asked, by_ring(flow)));
             } else if entry.off.swap(true, AcqRel) {
                 // The ring was first.
                 return 0;

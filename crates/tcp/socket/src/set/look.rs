@@ -4,7 +4,7 @@ use super::entry::Entry;
 use super::{ALWAYS, Event, OUT, Set};
 use crate::flow::Flow;
 use crate::lock::lock;
-use libc::{EPOLLET, EPOLLONESHOT};
+use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP};
 use rustix::event::{PollFlags, epoll};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -97,21 +97,25 @@ impl Set {
         (now & (asked | ALWAYS), !ready.ask.contains(PollFlags::OUT))
     }
 
-    /// The kernel always has room for a connection whose bytes go elsewhere: it is not asked.
+    /// What of this the kernel is asked for. It always has room for a connection whose bytes go elsewhere: so it is not asked for that, but whether the other side has died,
+    /// for then nobody makes room in the ring.
+    pub(super) fn for_kernel(asked: u32, sends_by_ring: bool) -> u32 {
+        if sends_by_ring && asked & OUT != 0 { asked & !OUT | EPOLLRDHUP as u32 } else { asked }
+    }
+
+    /// The kernel is told so.
     pub(super) fn mask(&self, entry: &Entry, sends_by_ring: bool, asked: u32) {
+        let wanted = Self::for_kernel(asked, sends_by_ring);
+        let told = entry.kernel_events.load(Relaxed);
         if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
-            if asked & EPOLLET as u32 == 0 && asked & OUT != 0 {
-                let wanted = if sends_by_ring { asked & !OUT } else { asked };
-                if entry.kernel_events.load(Relaxed) & OUT != wanted & OUT {
-                    self.kernel_events(entry, wanted);
-                }
+            if asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT {
+                self.kernel_events(entry, wanted);
             }
             return;
         }
-        let told = entry.kernel_events.load(Relaxed);
         if sends_by_ring {
             if told & OUT != 0 {
-                self.kernel_events(entry, asked & !OUT);
+                self.kernel_events(entry, wanted);
             }
         } else if asked & !told != 0 {
             self.kernel_events(entry, asked);
