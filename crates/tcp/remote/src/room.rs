@@ -43,7 +43,7 @@ pub(crate) enum Ask {
     Listens(SocketAddrV4),
     /// Somebody may have ceased to.
     Look,
-    /// The device's addresses may be others.
+    /// The device's addresses, or the ways by it, may be others.
     Addresses,
     /// A program has begun to connect.
     Connect(Box<Opening>),
@@ -87,6 +87,8 @@ pub struct Room {
     /// See [`stand_in::patience`].
     pub(crate) patience: Duration,
     pub(crate) routes: Arc<Routes>,
+    /// As which its connections have followed them.
+    routes_seen: AtomicU64,
     steer: Arc<Steer>,
     /// None: programs that connect are Linux's.
     outward: Option<Outward>,
@@ -133,6 +135,7 @@ impl Room {
         Ok(Self {
             bits,
             patience: stand_in::patience(),
+            routes_seen: AtomicU64::new(routes.version()),
             routes,
             steer,
             outward,
@@ -403,6 +406,22 @@ impl Room {
         }
     }
 
+    /// Connections go where new ones would go. (Where that is by another device, or nowhere, they go on as before: the peer may still be there.)
+    fn look_at_routes(&self, endpoint: &mut Endpoint<View<'_>>) {
+        let version = self.routes.version();
+        if self.routes_seen.swap(version, Relaxed) == version {
+            return;
+        }
+        for held in self.all() {
+            let peer = endpoint.info(held.id).map(|info| info.tuple.peer_ip);
+            endpoint.leave();
+            if let Some(route) = peer.ok().and_then(|peer| self.routes.number(peer)) {
+                let _ = endpoint.reroute(held.id, route);
+                endpoint.leave();
+            }
+        }
+    }
+
     fn look_at_addresses(&self) {
         for (at, listener) in lock(&self.listeners).each() {
             let now = self.steered(at);
@@ -528,7 +547,10 @@ impl Applications for Room {
                 (Ask::Connect(_) | Ask::Closes(_), None) => {}
                 (Ask::Listens(at), _) => self.listens(at, endpoint),
                 (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),
-                (Ask::Addresses, _) => self.look_at_addresses(),
+                (Ask::Addresses, _) => {
+                    self.look_at_addresses();
+                    self.look_at_routes(endpoint);
+                }
             }
         }
         came.iter().for_each(|held| self.meet(time, held, endpoint, out));
