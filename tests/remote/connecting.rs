@@ -156,6 +156,9 @@ for blocking in (True, False):
     how(("192.0.2.1", 7), blocking)
     how(("10.78.9.255", 7), blocking)
     how(("10.78.9.2", 9), blocking)
+    # A router says that nobody is there, or that nobody may.
+    how(("198.51.100.1", 7), blocking, 6)
+    how(("198.51.100.200", 7), blocking, 6)
 # One that was refused is connected again.
 s = socket.socket()
 print(s.connect_ex(("10.78.9.1", 9)), s.connect_ex(("10.78.9.1", 7)), flush=True)
@@ -193,6 +196,10 @@ fn failures() -> Outcome {
         "nud",
         "permanent",
     ])?;
+    network.device("route add 198.51.100.0/24 via 10.78.9.1")?;
+    network.outside(&["sysctl", "-qw", "net.ipv4.ip_forward=1"])?;
+    network.outside(&["ip", "route", "add", "unreachable", "198.51.100.0/25"])?;
+    network.outside(&["ip", "route", "add", "prohibit", "198.51.100.128/25"])?;
     let plain = lines_until_end(&mut network.inside_python(FAIL, &[])?)?;
     let under = lines_until_end(&mut network.under_tcp(&["python3", "-c", FAIL])?)?;
     if plain != under {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod connecting;
+mod hostile;
 mod looks;
 mod network;
 
@@ -23,7 +24,7 @@ type Outcome = Result<(), Stop>;
 type Named = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
-    let all: [Named; 10] = [
+    let all: [Named; 11] = [
         ("redis_answers_other_hosts_over_the_wire", redis_answers),
         ("nginx_sends_every_byte", nginx_sends),
         ("a_killed_server_resets_its_clients_and_its_port_is_linuxs", server_killed),
@@ -39,9 +40,10 @@ fn main() -> ExitCode {
         ),
         ("connections_live_through_a_device_that_goes_down_and_up_while_they_send", down_and_up),
         ("neighbours_are_heard_of_after_more_news_than_there_is_room_for", much_news),
+        ("connections_follow_the_routes_to_their_peers", routes_change),
         ("a_service_whose_device_is_gone_ends", device_gone),
     ];
-    let all = all.into_iter().chain(connecting::ALL).chain(looks::ALL);
+    let all = all.into_iter().chain(connecting::ALL).chain(looks::ALL).chain(hostile::ALL);
     let trials: Vec<Trial> = all.map(|(name, body)| test(name, body)).collect();
     let mut arguments = Arguments::from_args();
     // (Each has a machine's worth of processes.)
@@ -492,6 +494,59 @@ print(s.recv(5).decode())
 "#;
     let said = network.outside(&["python3", "-c", client, ADDRESS])?;
     if said.trim() == "hello" { Ok(()) } else { Err(said.into()) }
+}
+
+fn routes_change() -> Outcome {
+    let network = Network::new("v")?;
+    let service = network.serve()?;
+    let script = r#"
+all = []
+while True:
+    connection, _ = listener.accept()
+    def serve(connection):
+        while part := connection.recv(4096): connection.sendall(part)
+    import threading
+    threading.Thread(target=serve, args=(connection,), daemon=True).start()
+"#;
+    let _server = python_server(&network, script)?;
+    // The client is behind a router, which has two addresses.
+    for words in ["addr add 192.0.2.1/32 dev lo", "addr add 10.78.9.3/24 dev outer"] {
+        let words: Vec<&str> = ["ip"].into_iter().chain(words.split(' ')).collect();
+        network.outside(&words)?;
+    }
+    let there = network.outside(&["cat", "/sys/class/net/outer/address"])?;
+    network.device("route add 192.0.2.0/24 via 10.78.9.1")?;
+    network.until_steered(7001)?;
+    let client = r#"
+import socket, sys
+s = socket.create_connection((sys.argv[1], 7001), timeout=20, source_address=("192.0.2.1", 0))
+s.settimeout(20)
+def echo(n):
+    part = bytes([n]) * 100_000; s.sendall(part[:50_000]); s.sendall(part[50_000:]); got = b""
+    while len(got) < len(part):
+        more = s.recv(65536)
+        assert more
+        got += more
+    assert got == part
+for n in range(20): echo(n)
+print("here", flush=True); sys.stdin.readline()
+for n in range(20): echo(n)
+print("right", flush=True)
+"#;
+    let mut client = network.outside_python_talking(client, &[ADDRESS])?;
+    client.says("here")?;
+    if service.count("192.0.2.1:")? == 0 {
+        return Err(format!("not over the wire: {}", service.flows()?).into());
+    }
+    // The router is not to be reached by its first address any more; Linux' route leads by the second one.
+    network.device("neigh replace 10.78.9.1 lladdr 02:00:00:00:00:99 dev inner nud permanent")?;
+    network.device(&format!(
+        "neigh replace 10.78.9.3 lladdr {} dev inner nud permanent",
+        there.trim()
+    ))?;
+    network.device("route replace 192.0.2.0/24 via 10.78.9.3")?;
+    client.tell()?;
+    client.says("right")
 }
 
 fn device_gone() -> Outcome {

@@ -225,6 +225,14 @@ impl Network {
         self.begin(&self.outer, &[&["python3", "-c", script], arguments].concat())
     }
 
+    /// Starts one that waits for lines.
+    pub fn outside_python_talking(&self, script: &str, arguments: &[&str]) -> Result<Beside, Stop> {
+        let mut command =
+            self.command(&self.outer, &[&["python3", "-c", script], arguments].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(Beside::of(command.spawn().map_err(|e| e.to_string())?))
+    }
+
     /// Waits until something is so.
     pub fn until(
         &self,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
-use uncopy_tcp_remote::{Options as Over, QUIET, Remote};
+use uncopy_tcp_remote::{Options as Over, Remote, Wait as Waits};
 use uncopy_tcp_service::{Limits, Options, Service};
 
 use crate::bench::values;
@@ -33,9 +33,9 @@ pub struct ServeArgs {
     /// Over a device: connections to other hosts that there is room for, of all programs
     #[arg(long, value_name = "N", default_value = "4096", requires = "device", value_parser = values::positive)]
     remote_connections: usize,
-    /// Over a device: when nothing arrives, sleep at once, after 10 ms, or never [default: after 10 ms; at once on one or two cores]
-    #[arg(long, value_name = "HOW", requires = "device")]
-    wait: Option<Wait>,
+    /// Over a device: when nothing arrives, sleep at once, look first for as long as a sleep costs where that pays, or never sleep
+    #[arg(long, value_name = "HOW", requires = "device", default_value = "adaptive")]
+    wait: Wait,
 }
 
 /// How lanes wait.
@@ -47,25 +47,19 @@ enum Wait {
 }
 
 impl Wait {
-    /// A lane that spins takes a core from the programs that it serves.
-    fn by_cores() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if cores > 2 { Self::Adaptive } else { Self::Sleep }
-    }
-
-    fn quiet(self) -> Duration {
+    fn of_lanes(self) -> Waits {
         match self {
-            Self::Sleep => Duration::ZERO,
-            Self::Adaptive => QUIET,
-            Self::Spin => Duration::MAX,
+            Self::Sleep => Waits::For(Duration::ZERO),
+            Self::Adaptive => Waits::Adaptive,
+            Self::Spin => Waits::For(Duration::MAX),
         }
     }
 
-    fn text(self) -> String {
+    fn text(self) -> &'static str {
         match self {
-            Self::Sleep => "Asleep when no packet is there.".into(),
-            Self::Adaptive => format!("Asleep after {} ms without a packet.", QUIET.as_millis()),
-            Self::Spin => "Never asleep: each lane that runs uses a core.".into(),
+            Self::Sleep => "Asleep when no packet is there.",
+            Self::Adaptive => "Asleep when no packet is there, and none comes soon.",
+            Self::Spin => "Never asleep: each lane that runs uses a core.",
         }
     }
 }
@@ -97,7 +91,7 @@ pub fn main(args: &ServeArgs) -> Outcome {
         args.device.as_deref().unwrap_or_default(),
         remote.queues(),
         units::grouped(args.remote_connections as u64),
-        args.wait.unwrap_or_else(Wait::by_cores).text(),
+        args.wait.text(),
     ))?;
     match remote.why_not_outward() {
         None => crate::print("uncopy: and programs that connect to other hosts.\n")?,
@@ -132,7 +126,7 @@ fn remote(device: &str, name: &str, user: Option<(Uid, Gid)>, args: &ServeArgs) 
     let options = Over {
         connections: args.remote_connections,
         user,
-        quiet: args.wait.unwrap_or_else(Wait::by_cores).quiet(),
+        wait: args.wait.of_lanes(),
         ..Over::over(device, name)
     };
     Remote::open(&options).map_err(|e| e.to_string())

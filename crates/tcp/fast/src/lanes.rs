@@ -3,12 +3,13 @@
 //! something, or somebody wakes it.
 
 use crate::View;
-use crate::service::{Applications, BUDGET, Desk, LONGEST, Service};
+use crate::bed::Bed;
+use crate::patience::{Now, Patience};
+use crate::service::{Applications, BUDGET, Desk, LONGEST, Service, Turn};
 use crate::wires::Wires;
 use crate::work::Work;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::time::Instant;
 use uncopy_tcp_proto::flow::Place;
@@ -19,16 +20,14 @@ use uncopy_tcp_wire::{Offload, Wire};
 /// Frames that are taken at once, at most. What has arrived is taken before anything is sent for it: it waits better in its flow's buffer than in a wire's
 /// ring, which drops what it has no room for. But acknowledgements must not be late: so many take some hundred microseconds.
 const BATCH: usize = 512;
-/// Looks in vain, some microseconds, before the processor is offered to others at each: there may be fewer cores than threads.
-const LOOKS: u32 = 100;
 
 impl<A: Applications> Service<A> {
     pub(crate) fn lane<W: Wire>(&self, number: usize, wires: &Wires<W>) -> io::Result<()> {
         let desk = &self.desks[number];
         let mut lane = self.shared.lane(number);
         let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(BATCH);
-        let mut quiet_looks = 0;
-        let mut has_yielded = false;
+        let mut patience = Patience::new(self.wait);
+        let mut bed = Bed::new(number, self.applications.bed(number), &desk.bell)?;
         let mut last_work = Instant::now();
         let mut before = last_work;
         while !self.stop.load(Acquire) {
@@ -63,22 +62,21 @@ impl<A: Applications> Service<A> {
             let now = Instant::now();
             if worked {
                 desk.busy.fetch_add((now - before).as_nanos() as u64, Relaxed);
+                patience.worked(now - last_work, turn.gave);
                 last_work = now;
-                quiet_looks = 0;
-                has_yielded = false;
-            } else if now - last_work >= self.quiet || number >= active {
-                // Who was just given something may wait for this very processor. Then it goes on now, and its answer is here before this sleeps; else the answer
-                // would have to wake it. Where nobody waits this is a short call.
-                if has_yielded {
-                    self.sleep(number, &mut lane, wires, next)?;
-                } else {
-                    std::thread::yield_now();
-                }
-                has_yielded = !has_yielded;
-                quiet_looks = 0;
             } else {
-                quiet_looks += 1;
-                if quiet_looks > LOOKS { std::thread::yield_now() } else { core::hint::spin_loop() }
+                match if number < active { patience.next(now - last_work) } else { Now::Sleep } {
+                    Now::Look => core::hint::spin_loop(),
+                    Now::Yield => std::thread::yield_now(),
+                    Now::Sleep => {
+                        let turn = self.sleep(number, &mut lane, wires, &mut bed, next)?;
+                        if turn.worked {
+                            let now = Instant::now();
+                            patience.worked(now - last_work, turn.gave);
+                            last_work = now;
+                        }
+                    }
+                }
             }
             before = Instant::now();
         }
@@ -132,57 +130,37 @@ impl<A: Applications> Service<A> {
     }
 
     /// Until a frame arrives, a rate allows something, or somebody rings. Who rings has published his work before, and is to be seen here
-    /// after the nap has begun.
+    /// after the nap has begun. Says what there was to do before, after all.
     fn sleep<W>(
         &self,
         number: usize,
         lane: &mut Lane<View<'_>>,
         wires: &Wires<W>,
+        bed: &mut Bed<'_>,
         next: Option<Time>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Turn> {
         let desk = &self.desks[number];
         desk.nap.begin();
         let turn = self.applications.turn(number, lane);
         if turn.for_slow_path {
             self.ask();
         }
-        let (call, quiet) = self.applications.asleep(number);
-        let mut called = false;
+        let quiet = self.applications.asleep(number);
         let idle = quiet
             && !turn.worked
             && !desk.some.load(Acquire)
             && self.shared.is_idle(number)
             && !self.stop.load(Acquire);
         let wait = next.map_or(LONGEST, |at| Duration::from_nanos(at.since(self.now())));
+        let mut slept: io::Result<&[_]> = Ok(&[]);
         if idle && !wait.is_zero() {
             desk.naps.fetch_add(1, Relaxed);
-            let wait = wait.min(LONGEST);
-            let limit =
-                Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
             // (Who changes how many lanes run rings.)
-            let served = wires.descriptors(number, self.active());
-            let mut fds: Vec<PollFd> = [&desk.bell]
-                .into_iter()
-                .chain(served)
-                .map(|fd| PollFd::new(fd, PollFlags::IN))
-                .chain(call.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)))
-                .collect();
-            match poll(&mut fds, Some(&limit)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    self.applications.awake(number, false);
-                    return Err(error.into());
-                }
-            }
-            // Who rings from now on is heard at the next nap, which ends at once.
-            if fds[0].revents().contains(PollFlags::IN) {
-                let _ = rustix::io::read(&desk.bell, &mut [0u8; 8]);
-            }
-            called = call.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty());
+            slept = bed.sleep(wires, self.active(), wait.min(LONGEST));
         }
-        self.applications.awake(number, called);
+        self.applications.awake(number, slept.as_deref().unwrap_or_default());
         desk.nap.end();
-        Ok(())
+        slept.map(|_| turn)
     }
 }
 

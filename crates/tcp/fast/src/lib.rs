@@ -12,13 +12,17 @@
 //! | `lanes`, `slow` | what a lane's thread does, and the slow path's |
 //! | `wires` | which lane serves which wire |
 //! | `work` | what waits for the slow path |
+//! | `bed` | what a lane sleeps in |
+//! | [`patience`] | whether a lane looks again, or sleeps |
 //! | [`nap`] | how a thread sleeps and is woken |
 //! | [`proportion`] | how many lanes run |
 //! | `sync` | atomics, or loom's |
 
+mod bed;
 pub mod inbox;
 mod lanes;
 pub mod nap;
+pub mod patience;
 pub mod proportion;
 pub mod service;
 pub mod shared;
@@ -28,5 +32,6 @@ mod sync;
 mod wires;
 mod work;
 
+pub use patience::Wait;
 pub use service::{Applications, Service};
 pub use shared::{Shared, View};

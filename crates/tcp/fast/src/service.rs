@@ -5,6 +5,7 @@
 //! no table of the device's has to be changed, which few virtual ones let one do.)
 
 use crate::nap::Nap;
+use crate::patience::Wait;
 pub use crate::slow::SlowOut;
 use crate::spin::Spin;
 use crate::wires::Wires;
@@ -14,7 +15,7 @@ use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use core::time::Duration;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::io;
@@ -70,13 +71,18 @@ pub trait Applications: Sync {
     /// lanes send is lost, as on any wire.
     fn link(&self, route: u16) -> Option<Link>;
 
-    /// What wakes a lane besides its wires, and whether it may sleep. From here on until [`awake`](Self::awake) whoever has something for it makes that readable.
-    fn asleep(&self, _lane: usize) -> (Option<BorrowedFd<'_>>, bool) {
-        (None, true)
+    /// A set of the kernel's (epoll) in which a lane sleeps, and which has what wakes it besides its wires; and a name in it for what is the lane's. None: nothing else wakes it.
+    fn bed(&self, _lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
+        None
     }
 
-    /// The lane does not sleep any more. `called`: what [`asleep`](Self::asleep) named was readable.
-    fn awake(&self, _lane: usize, _called: bool) {}
+    /// Whether a lane may sleep. From here on until [`awake`](Self::awake) whoever has something for it wakes its set.
+    fn asleep(&self, _lane: usize) -> bool {
+        true
+    }
+
+    /// The lane does not sleep any more. `said`: what its set has said, the lane's own among it.
+    fn awake(&self, _lane: usize, _said: &[epoll::Event]) {}
 }
 
 /// What there was to do for a lane.
@@ -84,6 +90,8 @@ pub trait Applications: Sync {
 pub struct Turn {
     /// Something.
     pub worked: bool,
+    /// Somebody on this host was given something, who may answer soon.
+    pub gave: bool,
     /// Something that the slow path has to do.
     pub for_slow_path: bool,
 }
@@ -126,7 +134,7 @@ pub struct Service<A> {
     /// Follow the load; else somebody else says how many lanes run.
     pub(crate) proportional: AtomicBool,
     pub(crate) stop: AtomicBool,
-    pub(crate) quiet: Duration,
+    pub(crate) wait: Wait,
     clock: Instant,
     pub(crate) work: Queue,
     inlet: Mutex<Option<Receiver<Work>>>,
@@ -156,16 +164,16 @@ impl<A: Applications> Service<A> {
             active: AtomicUsize::new(1),
             proportional: AtomicBool::new(true),
             stop: AtomicBool::new(false),
-            quiet: QUIET,
+            wait: Wait::For(QUIET),
             clock: Instant::now(),
             work,
             inlet: Mutex::new(Some(inlet)),
         })
     }
 
-    /// Lanes sleep after so long without work, instead of [`QUIET`]: at once, where that is zero.
-    pub fn quiet(mut self, quiet: Duration) -> Self {
-        self.quiet = quiet;
+    /// Lanes wait so, instead of for [`QUIET`].
+    pub fn waits(mut self, wait: Wait) -> Self {
+        self.wait = wait;
         self
     }
 

@@ -1,6 +1,7 @@
 //! What can be chosen: for an endpoint, a listener, a connection.
 
 use crate::congestion::Algorithm;
+use crate::seq::Seq;
 use crate::time::{MICROSECOND, MILLISECOND, Nanos, SECOND};
 use core::net::Ipv4Addr;
 use core::ops::RangeInclusive;
@@ -128,6 +129,8 @@ pub struct FlowOptions {
     pub keep_alive: Option<KeepAlive>,
     /// Give up when sent data is not acknowledged for so long (TCP_USER_TIMEOUT), instead of after [`Config::retries`].
     pub user_timeout: Option<Nanos>,
+    /// The first number of a connection that is opened, where the caller has one that nobody outside can guess; else the endpoint makes one.
+    pub first: Option<Seq>,
     /// The caller's queue for notifications.
     pub context: u16,
     /// The caller's name.
@@ -143,6 +146,7 @@ impl Default for FlowOptions {
             nagle: true,
             keep_alive: None,
             user_timeout: None,
+            first: None,
             context: 0,
             opaque: 0,
         }

@@ -147,6 +147,11 @@ impl Conn {
         self.due.into_iter().min().unwrap_or(Time::NEVER)
     }
 
+    /// Both sides have closed: nobody here waits for the rest to arrive.
+    pub fn is_left(&self) -> bool {
+        self.app_closed || matches!(self.state, State::Closing | State::LastAck)
+    }
+
     /// Bytes of both buffers.
     pub fn buffers(&self) -> u64 {
         (1u64 << self.options.rcv_bits) + (1u64 << self.options.snd_bits)

@@ -391,6 +391,14 @@ impl<F: Flows> Endpoint<F> {
         Some((flow.rcv_nxt, flow.snd_max, flow.ts_recent))
     }
 
+    /// The connection's segments go this way from now on.
+    pub fn reroute(&mut self, flow: FlowId, route: u16) -> Result<(), Refusal> {
+        let slot = self.slot(flow)?;
+        self.conns[slot].terms.route = route;
+        self.lane.flows.at(slot as u32).route = route;
+        Ok(())
+    }
+
     /// What the connection is like.
     pub fn info(&mut self, flow: FlowId) -> Result<Info, Refusal> {
         let slot = self.slot(flow)?;

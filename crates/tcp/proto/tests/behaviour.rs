@@ -414,6 +414,48 @@ fn a_closed_window_is_asked_until_it_opens_however_long() {
 }
 
 #[test]
+fn a_closed_window_is_not_asked_for_ever_where_both_have_closed() {
+    let mut pair = Pair::plain();
+    let (a, b) = pair.established(FlowOptions { rcv_bits: 12, ..FlowOptions::default() });
+    let now = pair.now;
+    pair.hosts[1].write(now, b, &[3; 10_000]);
+    pair.hosts[0].command(now, |endpoint, _| endpoint.shutdown(a)).unwrap();
+    pair.run(SECOND);
+    let now = pair.now;
+    pair.hosts[1].command(now, |endpoint, mut out| endpoint.close(now, b, &mut out)).unwrap();
+    // Its peer answers each question, and has no room.
+    pair.run(300 * SECOND);
+    assert_eq!(states(&mut pair, a, b), (State::FinWait2, State::LastAck));
+    pair.run(300 * SECOND);
+    assert_eq!(pair.hosts[1].was_reset(b), Some(Reason::TimedOut));
+    assert_eq!(pair.hosts[1].endpoint.used(), 0);
+    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::ByPeer));
+}
+
+#[test]
+fn a_connection_that_is_opened_has_the_number_that_was_given() {
+    let mut pair = Pair::plain();
+    pair.hosts[0].keep = true;
+    let first = Seq(u32::MAX);
+    pair.established(FlowOptions { first: Some(first), ..FlowOptions::default() });
+    let syn = pair.hosts[0].sent[0];
+    assert!(syn.flags.any(Flags::SYN) && syn.seq == first, "{syn:?}");
+}
+
+#[test]
+fn a_connection_goes_the_other_way_from_the_next_segment_on() {
+    let mut pair = Pair::plain();
+    let (a, _) = pair.established(FlowOptions::default());
+    pair.hosts[0].keep = true;
+    pair.hosts[0].endpoint.reroute(a, 7).unwrap();
+    let now = pair.now;
+    pair.hosts[0].write(now, a, &[1; 5000]);
+    pair.run(SECOND);
+    assert!(pair.hosts[0].sent.len() >= 4);
+    assert!(pair.hosts[0].sent.iter().all(|segment| segment.route == 7));
+}
+
+#[test]
 fn a_silent_peer_is_asked_and_then_given_up() {
     let keep_alive = Some(KeepAlive { idle: 10 * SECOND, interval: SECOND, count: 3 });
     let mut pair = Pair::plain();

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::time::Duration;
-use uncopy_tcp_remote::{Options, Remote};
+use uncopy_tcp_remote::{Options, Remote, Wait};
 use uncopy_tcp_service::{Limits, Service};
 
 fn main() -> ExitCode {
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(device: &str, name: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let options = Options { quiet: Duration::ZERO, ..Options::over(device, name) };
+    let options = Options { wait: Wait::For(Duration::ZERO), ..Options::over(device, name) };
     let remote = Remote::open(&options)?;
     let limits = Limits::default();
     let options = uncopy_tcp_service::Options { name: name.to_owned(), limits, ends_idle: None };

@@ -34,4 +34,4 @@ pub mod stand_in;
 mod told;
 
 pub use serve::{Options, Remote};
-pub use uncopy_tcp_fast::service::QUIET;
+pub use uncopy_tcp_fast::Wait;

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_fast::View;
 use uncopy_tcp_fast::service::SlowOut;
-use uncopy_tcp_proto::{Connect, Endpoint, FlowId, Reason, Refusal, Time};
+use uncopy_tcp_proto::{Connect, Endpoint, FlowId, FlowOptions, Reason, Refusal, Seq, Time};
 
 impl Room {
     /// A program's SYN has come: ours goes to the peer.
@@ -31,7 +31,8 @@ impl Room {
             peer_ip: *peer.ip(),
             peer_port: peer.port(),
             route,
-            flow: self.flow_options(),
+            // Linux' own: so what a router says of our SYN it believes to be of the program's, and tells the program.
+            flow: FlowOptions { first: Some(Seq(opening.number)), ..self.flow_options() },
         };
         let opened = endpoint.connect(time, &connect, out);
         endpoint.leave();

@@ -7,11 +7,12 @@ use crate::bridge::{Bridge, Shared, Wants};
 use crate::listeners::{self, Listener, Listeners};
 use crate::outward::{Opening, Outward};
 use crate::stand_in;
+use rustix::event::epoll;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,13 +26,13 @@ use uncopy_tcp_proto::wire::Link;
 use uncopy_tcp_proto::{Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time};
 use uncopy_tcp_routes::Routes;
 use uncopy_tcp_service::Wired;
-use uncopy_tcp_socket::set::Event as Ready;
+use uncopy_tcp_socket::set::{self, Event as Ready};
 use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
 use uncopy_tcp_wire::steer::Steer;
 
 /// Connections that may wait until the program takes them. (They hardly do: a stand-in is made at once, and then it is Linux' backlog that counts.)
 const BACKLOG: u32 = 4096;
-/// The kernel is asked for stand-ins once in so many turns, by a system call, unless it has called.
+/// While it does not sleep, a lane asks the kernel for stand-ins once in so many turns, by a system call.
 const ASK: u32 = 64;
 /// Stand-ins that are looked at in a turn.
 const EVENTS: usize = 128;
@@ -43,7 +44,7 @@ pub(crate) enum Ask {
     Listens(SocketAddrV4),
     /// Somebody may have ceased to.
     Look,
-    /// The device's addresses may be others.
+    /// The device's addresses, or the ways by it, may be others.
     Addresses,
     /// A program has begun to connect.
     Connect(Box<Opening>),
@@ -76,8 +77,8 @@ pub(crate) struct Desk {
     pub(crate) bridges: Mutex<HashMap<u64, Held>>,
     /// What there is something to do for.
     todo: Mutex<Vec<Held>>,
-    /// The kernel's set was readable.
-    called: AtomicBool,
+    /// What the kernel's set has said of stand-ins.
+    said: Mutex<Vec<Ready>>,
     turns: AtomicUsize,
 }
 
@@ -87,6 +88,8 @@ pub struct Room {
     /// See [`stand_in::patience`].
     pub(crate) patience: Duration,
     pub(crate) routes: Arc<Routes>,
+    /// As which its connections have followed them.
+    routes_seen: AtomicU64,
     steer: Arc<Steer>,
     /// None: programs that connect are Linux's.
     outward: Option<Outward>,
@@ -126,13 +129,14 @@ impl Room {
                 context,
                 bridges: Mutex::default(),
                 todo: Mutex::default(),
-                called: AtomicBool::new(true),
+                said: Mutex::default(),
                 turns: AtomicUsize::new(0),
             })
         };
         Ok(Self {
             bits,
             patience: stand_in::patience(),
+            routes_seen: AtomicU64::new(routes.version()),
             routes,
             steer,
             outward,
@@ -214,7 +218,7 @@ impl Room {
     }
 
     /// A lane does what there is to do for a connection.
-    fn serve(&self, desk: &Desk, held: &Held, calls: &mut dyn Calls) -> bool {
+    fn serve(&self, desk: &Desk, held: &Held, calls: &mut dyn Calls, turn: &mut Turn) {
         held.queued.store(false, Release);
         let mut bridge = held.lock();
         bridge.advance();
@@ -237,11 +241,12 @@ impl Room {
         if let Some((key, line)) = over {
             drop(line);
             lock(&desk.bridges).remove(&key);
-            return false;
+            return;
         }
         // (Not while it is locked: these lock its flow.)
         let mut refused = false;
         if told.read > 0 {
+            turn.gave = true;
             refused |= self.told(held, calls.read(id, told.read), (told.read, 0));
         }
         if told.written > 0 {
@@ -249,8 +254,8 @@ impl Room {
         }
         if slow || refused {
             lock(&self.slow).push(held.clone());
+            turn.for_slow_path = true;
         }
-        slow || refused
     }
 
     /// True: the slow path is to say it.
@@ -403,6 +408,22 @@ impl Room {
         }
     }
 
+    /// Connections go where new ones would go. (Where that is by another device, or nowhere, they go on as before: the peer may still be there.)
+    fn look_at_routes(&self, endpoint: &mut Endpoint<View<'_>>) {
+        let version = self.routes.version();
+        if self.routes_seen.swap(version, Relaxed) == version {
+            return;
+        }
+        for held in self.all() {
+            let peer = endpoint.info(held.id).map(|info| info.tuple.peer_ip);
+            endpoint.leave();
+            if let Some(route) = peer.ok().and_then(|peer| self.routes.number(peer)) {
+                let _ = endpoint.reroute(held.id, route);
+                endpoint.leave();
+            }
+        }
+    }
+
     fn look_at_addresses(&self) {
         for (at, listener) in lock(&self.listeners).each() {
             let now = self.steered(at);
@@ -472,31 +493,31 @@ impl Applications for Room {
 
     fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn {
         let desk = &self.desks[lane];
-        let turn = desk.turns.fetch_add(1, Relaxed) as u32;
-        let kernel = desk.called.swap(false, Relaxed) || turn.is_multiple_of(ASK);
+        let asks = (desk.turns.fetch_add(1, Relaxed) as u32).is_multiple_of(ASK);
+        let said = core::mem::take(&mut *lock(&desk.said));
         let mut ready = [Ready::default(); EVENTS];
-        let count = desk.set.look_now(&mut ready, kernel).unwrap_or(0);
+        let count = desk.set.look_now(&mut ready, &said, asks).unwrap_or(0);
         let mut doing = core::mem::take(&mut *lock(&desk.todo));
-        let mut for_slow_path = false;
+        let mut turn = Turn::default();
         for event in &ready[..count] {
             let held = lock(&desk.bridges).get(&event.data).cloned();
             let Some(held) = held else { continue };
             if held.lock().hears(event.events) {
                 self.ask(Ask::Look);
-                for_slow_path = true;
+                turn.for_slow_path = true;
             }
             if !held.queued.swap(true, AcqRel) {
                 doing.push(held);
             }
         }
-        let worked = !doing.is_empty();
+        turn.worked = !doing.is_empty();
         // A program gets all of a turn at once, and is woken once.
         desk.context.knocks_later();
         for held in doing {
-            for_slow_path |= self.serve(desk, &held, calls);
+            self.serve(desk, &held, calls, &mut turn);
         }
         desk.context.knocks_now();
-        Turn { worked, for_slow_path }
+        turn
     }
 
     fn slow_turn(
@@ -528,7 +549,10 @@ impl Applications for Room {
                 (Ask::Connect(_) | Ask::Closes(_), None) => {}
                 (Ask::Listens(at), _) => self.listens(at, endpoint),
                 (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),
-                (Ask::Addresses, _) => self.look_at_addresses(),
+                (Ask::Addresses, _) => {
+                    self.look_at_addresses();
+                    self.look_at_routes(endpoint);
+                }
             }
         }
         came.iter().for_each(|held| self.meet(time, held, endpoint, out));
@@ -548,17 +572,23 @@ impl Applications for Room {
         Some(Link { local: self.routes.hardware(), peer })
     }
 
-    fn asleep(&self, lane: usize) -> (Option<BorrowedFd<'_>>, bool) {
-        let desk = &self.desks[lane];
-        let quiet = desk.set.falls_asleep();
-        (Some(desk.set.descriptor()), quiet && lock(&desk.todo).is_empty())
+    fn bed(&self, lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
+        Some((self.desks[lane].set.descriptor(), set::door()))
     }
 
-    fn awake(&self, lane: usize, called: bool) {
+    fn asleep(&self, lane: usize) -> bool {
+        let desk = &self.desks[lane];
+        let quiet = desk.set.falls_asleep();
+        quiet && lock(&desk.todo).is_empty()
+    }
+
+    fn awake(&self, lane: usize, said: &[epoll::Event]) {
         let desk = &self.desks[lane];
         desk.set.is_awake();
-        if called {
-            desk.called.store(true, Release);
+        let said = said.iter().map(Ready::said);
+        let mut of_sockets = said.filter(|said| said.data != set::door()).peekable();
+        if of_sockets.peek().is_some() {
+            lock(&desk.said).extend(of_sockets);
         }
     }
 }
@@ -567,7 +597,6 @@ impl std::fmt::Debug for Room {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sets: Vec<_> =
             self.desks.iter().map(|desk| desk.set.descriptor().as_raw_fd()).collect();
-        let asked = self.desks.iter().any(|desk| desk.called.load(Acquire));
-        write!(f, "Room({} connections, sets {sets:?}, called {asked})", self.connections())
+        write!(f, "Room({} connections, sets {sets:?})", self.connections())
     }
 }

@@ -17,8 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use uncopy_tcp_fast::Service;
-use uncopy_tcp_fast::service::QUIET;
+use uncopy_tcp_fast::{Service, Wait};
 use uncopy_tcp_proto::Config;
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
 use uncopy_tcp_routes::{Routes, loopback};
@@ -47,8 +46,8 @@ pub struct Options {
     pub connections: usize,
     /// Bytes of each of a connection's two buffers, as a power of two.
     pub bits: u8,
-    /// Lanes sleep after so long without work.
-    pub quiet: Duration,
+    /// How lanes wait.
+    pub wait: Wait,
     /// The user and group that it is to be from then on, by their numbers.
     pub user: Option<(u32, u32)>,
 }
@@ -61,7 +60,7 @@ impl Options {
             name: name.to_owned(),
             connections: 4096,
             bits: 16,
-            quiet: QUIET,
+            wait: Wait::Adaptive,
             user: None,
         }
     }
@@ -162,7 +161,7 @@ impl Remote {
         );
         let room = step("the lanes' sets", room)?;
         let service = step("the lanes", Service::new(&config, wires.len(), room))?;
-        let service = service.quiet(options.quiet).steered_by(steer);
+        let service = service.waits(options.wait).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let stop = step("an eventfd", stop)?;
         let device = device.clone();

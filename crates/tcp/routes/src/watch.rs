@@ -10,7 +10,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ pub struct Routes {
     /// Its hardware address, as a word.
     own: AtomicU64,
     table: Mutex<Table>,
+    /// Of the table's routes: counted up with each change.
+    version: AtomicU64,
     hops: Hops,
     /// Requests; nobody waits for their answers.
     asks: Kernel,
@@ -52,6 +54,7 @@ impl Routes {
             device,
             own,
             table: Mutex::new(table),
+            version: AtomicU64::new(0),
             hops: Hops::new(),
             asks: Kernel::open(false)?,
             news: Mutex::new(Some((news, dumps))),
@@ -82,6 +85,11 @@ impl Routes {
     /// An address of this host, by any of its devices.
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
         self.table().is_own(address)
+    }
+
+    /// Another number: peers may be reached by another way.
+    pub fn version(&self) -> u64 {
+        self.version.load(Acquire)
     }
 
     /// The number of the next hop to a peer by this device; none: Linux would not send there by it, or takes nothing that comes from there. Linux looks for one that
@@ -167,6 +175,7 @@ impl Routes {
                     read_all(&mut dumps, &mut table)?;
                     self.hops.refresh(|hop| table.neighbour(hop));
                     *self.table() = table;
+                    self.version.fetch_add(1, Release);
                 }
                 Err(error) => return Err(error),
             }
@@ -184,8 +193,14 @@ impl Routes {
         let mut table = self.table();
         for change in &said.changes {
             table.apply(change);
-            if let Change::Neighbour { device, address: neighbour, at, .. } = *change {
-                self.hops.set(NextHop { device, neighbour }, at);
+            match *change {
+                Change::Neighbour { device, address: neighbour, at, .. } => {
+                    self.hops.set(NextHop { device, neighbour }, at);
+                }
+                Change::Route { .. } | Change::Device { .. } => {
+                    self.version.fetch_add(1, Release);
+                }
+                _ => {}
             }
         }
     }

@@ -60,6 +60,11 @@ impl Client {
         protocol::send(self.socket.as_fd(), Message::Show { token }, &[socket])
     }
 
+    /// What was shown by this name is closed, and no answer has come. (One may still come.)
+    pub fn forgets(&self, token: u64) -> Result<(), Errno> {
+        protocol::send(self.socket.as_fd(), Message::Forget { token }, &[])
+    }
+
     /// Shows a socket that listens.
     pub fn listens(&self, socket: BorrowedFd) -> Result<(), Errno> {
         protocol::send(self.socket.as_fd(), Message::Listen, &[socket])

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who showed it, and what that program calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shown {
     /// The program.
     pub program: u64,
@@ -20,6 +20,7 @@ pub struct Shown {
 #[derive(Debug, Default)]
 pub struct Waiting {
     ends: HashMap<EndName, (Shown, Instant)>,
+    names: HashMap<Shown, EndName>,
     order: VecDeque<(Instant, EndName)>,
     counts: HashMap<u64, usize>,
 }
@@ -28,13 +29,14 @@ impl Waiting {
     /// An end was shown: its other end, if that waits; else this one waits. An older one of the same name has gone: names are used again.
     pub fn show(&mut self, name: EndName, shown: Shown, now: Instant) -> Option<Shown> {
         if let Some((other, _)) = self.ends.remove(&name.other()) {
-            self.uncount(other.program);
+            self.is_over(other);
             return Some(other);
         }
         *self.counts.entry(shown.program).or_default() += 1;
         if let Some((older, _)) = self.ends.insert(name, (shown, now)) {
-            self.uncount(older.program);
+            self.is_over(older);
         }
+        self.names.insert(shown, name);
         self.order.push_back((now, name));
         None
     }
@@ -49,10 +51,18 @@ impl Waiting {
             if self.ends.get(&name).is_some_and(|(_, shown)| *shown == since)
                 && let Some((shown, _)) = self.ends.remove(&name)
             {
-                self.uncount(shown.program);
+                self.is_over(shown);
                 gone(shown, name);
             }
         }
+    }
+
+    /// An end is closed. False: it does not wait.
+    pub fn take_back(&mut self, shown: Shown) -> bool {
+        let Some(name) = self.names.get(&shown) else { return false };
+        self.ends.remove(name);
+        self.is_over(shown);
+        true
     }
 
     /// All of them, and since when they wait.
@@ -68,6 +78,7 @@ impl Waiting {
     /// A program has gone, and its ends with it.
     pub fn forget(&mut self, program: u64) {
         self.ends.retain(|_, (shown, _)| shown.program != program);
+        self.names.retain(|shown, _| shown.program != program);
         self.counts.remove(&program);
     }
 
@@ -76,8 +87,10 @@ impl Waiting {
         self.counts.get(&program).copied().unwrap_or(0)
     }
 
-    fn uncount(&mut self, program: u64) {
-        if let Some(count) = self.counts.get_mut(&program) {
+    /// It does not wait any more.
+    fn is_over(&mut self, shown: Shown) {
+        self.names.remove(&shown);
+        if let Some(count) = self.counts.get_mut(&shown.program) {
             *count -= 1;
         }
     }

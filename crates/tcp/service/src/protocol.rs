@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -173,6 +173,11 @@ pub enum Message {
         /// Why.
         reason: Reason,
     },
+    /// Program: what it has shown by this name is closed, and it has not heard what became of it.
+    Forget {
+        /// As in `Show`.
+        token: u64,
+    },
     /// Service: the other program of this region has gone.
     Gone {
         /// Which region.
@@ -250,6 +255,7 @@ impl Message {
             Self::Missing { region, slot, side, generation } => {
                 [17, region, slot, side, generation, 0]
             }
+            Self::Forget { token } => [18, token, 0, 0, 0, 0],
         }
     }
 
@@ -273,6 +279,7 @@ impl Message {
             15 => Self::EndTrace,
             16 => Self::Traced { frames: a, error: b },
             17 => Self::Missing { region: a, slot: b, side: c, generation: d },
+            18 => Self::Forget { token: a },
             _ => return None,
         })
     }
@@ -355,6 +362,7 @@ mod tests {
             Message::Traced { frames: 3, error: 4 },
             Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
+            Message::Forget { token: 3 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }

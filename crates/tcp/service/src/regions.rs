@@ -2,6 +2,7 @@
 //! slots both have closed. It neither maps a region nor believes it beyond that: who lies gives away a slot of its own.
 
 use crate::ends::EndName;
+use crate::matching::Shown;
 use crate::protocol::Reason;
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
@@ -25,8 +26,18 @@ pub struct Held {
     /// The generation of each slot in use.
     slots: [u32; SLOTS],
     free: Vec<u8>,
-    /// What each slot in use is for: the connection as side 0 names it, since when.
-    names: Vec<Option<(EndName, SystemTime)>>,
+    /// What each slot in use is for.
+    names: Vec<Option<Named>>,
+}
+
+/// A connection that has a slot.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    /// As side 0 names it.
+    name: EndName,
+    since: SystemTime,
+    /// By what its programs have shown it.
+    tokens: [u64; 2],
 }
 
 /// A slot that was given.
@@ -106,9 +117,14 @@ impl Held {
     pub fn is_missed(&mut self, side: usize, slot: usize, generation: u32) {
         self.sent[side] = false;
         if self.slots.get(slot).is_some_and(|own| *own == generation && generation != 0) {
-            let at = slot_at(slot) + header_at() + closed_at(side);
-            let _ = rustix::io::pwrite(&self.memory, &generation.to_ne_bytes(), at as u64);
+            self.closes(side, slot);
         }
+    }
+
+    /// A side has closed a slot without having looked at it.
+    fn closes(&self, side: usize, slot: usize) {
+        let at = slot_at(slot) + header_at() + closed_at(side);
+        let _ = rustix::io::pwrite(&self.memory, &self.slots[slot].to_ne_bytes(), at as u64);
     }
 
     /// Memory in use.
@@ -117,14 +133,14 @@ impl Held {
     }
 
     /// A slot that was given is this connection's.
-    pub fn name(&mut self, slot: usize, name: EndName, now: SystemTime) {
-        self.names[slot] = Some((name, now));
+    pub fn name(&mut self, slot: usize, name: EndName, tokens: [u64; 2], since: SystemTime) {
+        self.names[slot] = Some(Named { name, since, tokens });
     }
 
     /// The connections: slot, generation, name, since when.
     pub fn named(&self) -> impl Iterator<Item = (usize, u32, EndName, SystemTime)> {
         self.names.iter().enumerate().filter_map(|(slot, name)| {
-            let (name, since) = (*name)?;
+            let Named { name, since, .. } = (*name)?;
             Some((slot, self.slots[slot], name, since))
         })
     }
@@ -201,6 +217,18 @@ impl Regions {
             }
         }
         self.held.retain(|held| held.alive[0] && held.alive[1]);
+    }
+
+    /// A program has closed what it has shown by this name, without having looked at its slot.
+    pub fn take_back(&mut self, shown: Shown) {
+        for held in &self.held {
+            for side in (0..2).filter(|&side| held.programs[side] == shown.program) {
+                let named = |of: &Option<Named>| of.is_some_and(|n| n.tokens[side] == shown.token);
+                if let Some(slot) = held.names.iter().position(named) {
+                    return held.closes(side, slot);
+                }
+            }
+        }
     }
 
     /// The region of this number, of which `program` is this side.

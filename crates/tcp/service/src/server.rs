@@ -319,6 +319,12 @@ impl Service {
             Ok((Message::Show { token }, fds)) if fds.len() <= 1 && program.mailbox.is_some() => {
                 self.shown(Shown { program: id, token }, fds);
             }
+            Ok((Message::Forget { token }, _)) => {
+                let shown = Shown { program: id, token };
+                if !self.waiting.take_back(shown) {
+                    self.regions.take_back(shown);
+                }
+            }
             Ok((Message::Door { region, slot, side, generation }, fds)) if fds.len() <= 1 => {
                 let side = usize::from(side != 0);
                 let other = self.regions.other_side(id, region, side);
@@ -504,8 +510,11 @@ impl Service {
         // Both may be one program: then the first is side 0.
         let side_of_a = usize::from(held.programs[0] != a.program);
         if let Some(name) = name {
-            let name = if side_of_a == 0 { name.other() } else { name };
-            held.name(given.slot, name, SystemTime::now());
+            let (name, tokens) = match side_of_a {
+                0 => (name.other(), [a.token, b.token]),
+                _ => (name, [b.token, a.token]),
+            };
+            held.name(given.slot, name, tokens, SystemTime::now());
         }
         for (shown, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
             let other = held.programs[1 - side];

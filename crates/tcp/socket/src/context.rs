@@ -58,6 +58,8 @@ impl Settings {
 pub(crate) trait Shown: Send + Sync {
     /// The socket.
     fn fd(&self) -> BorrowedFd<'_>;
+    /// It is shown by this name.
+    fn is_named(&self, token: u64);
     /// Linux's for good.
     fn stays(&self, reason: Reason);
     /// There is no service now; later there may be.
@@ -335,12 +337,26 @@ impl Context {
             Found::None => return flow.stays(Reason::NoService),
         };
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
+        flow.is_named(token);
         lock(&self.shown).insert(token, Arc::downgrade(&flow));
         // In the order of accepting; and answers are read while questions are asked, so that neither queue overflows in a storm of connections.
         lock(&self.unshown).push_back(token);
         self.has_unshown.store(true, Ordering::Relaxed);
         self.pump();
         self.ask(&client);
+    }
+
+    /// What was shown by this name is closed, and nobody has said what becomes of it. The answer may find a program that sleeps for long: so the service hears that nobody
+    /// waits for it.
+    pub(crate) fn forgets(&self, token: u64) {
+        // (While nobody shows: one that was not shown yet is passed over there.)
+        let unshown = lock(&self.unshown);
+        let waited = lock(&self.shown).remove(&token).is_some();
+        drop(unshown);
+        if waited && let Some(client) = self.known_client() {
+            // (Whom it does not reach hears it with this program's next call.)
+            let _ = client.forgets(token);
+        }
     }
 
     /// Shows a socket that listens, to a service that is there: none is started for it. True: one has taken it.

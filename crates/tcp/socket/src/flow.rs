@@ -36,6 +36,8 @@ pub struct Flow {
     /// It is shown after so many.
     pub(crate) shown_after: u32,
     pub(crate) shown: AtomicBool,
+    /// By which name.
+    pub(crate) token: AtomicU64,
     pub(crate) past: AtomicU32,
     pub(crate) holders: Holders,
     pub(crate) attached: OnceLock<Option<Attached>>,
@@ -70,6 +72,7 @@ impl Flow {
             nonblocking: AtomicBool::new(nonblocking),
             calls: AtomicU32::new(0),
             shown: AtomicBool::new(false),
+            token: AtomicU64::new(u64::MAX),
             past: AtomicU32::new(0),
             holders: Holders::default(),
             attached: OnceLock::new(),
@@ -181,7 +184,9 @@ impl Flow {
     pub fn forget(&self, number: RawFd) {
         self.holders.one_less();
         self.ends_here();
-        let _ = self.attached.set(None);
+        if self.attached.set(None).is_ok() && self.was_shown() {
+            self.context.forgets(self.token.load(Ordering::Relaxed));
+        }
         let watchers = std::mem::take(&mut *lock(&self.watchers));
         watchers.iter().for_each(|watcher| watcher.gone(number));
     }

@@ -17,6 +17,10 @@ impl Shown for Flow {
         Flow::fd(self)
     }
 
+    fn is_named(&self, token: u64) {
+        self.token.store(token, Ordering::Relaxed);
+    }
+
     fn stays(&self, reason: Reason) {
         if self.attached.set(None).is_ok() && self.reason.set(reason).is_ok() {
             let counters = self.context.settings.counters;

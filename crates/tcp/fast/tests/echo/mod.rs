@@ -221,7 +221,7 @@ impl Applications for Echo {
 
     fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn {
         let todo = std::mem::take(&mut *self.todo[lane].lock().unwrap());
-        let mut turn = Turn { worked: !todo.is_empty(), for_slow_path: false };
+        let mut turn = Turn { worked: !todo.is_empty(), ..Turn::default() };
         let begin = Instant::now();
         while turn.worked && begin.elapsed() < self.burn {
             std::hint::spin_loop();

@@ -102,7 +102,8 @@ impl<F: Flows> Endpoint<F> {
         if let Some(old) = self.find(&tuple) {
             self.release(old);
         }
-        let terms = self.terms(now, tuple, connect.route, connect.app, &connect.flow);
+        let mut terms = self.terms(now, tuple, connect.route, connect.app, &connect.flow);
+        terms.iss = connect.flow.first.unwrap_or(terms.iss);
         let slot = self.take_slot(&terms, &connect.flow)?;
         self.conns[slot as usize].state = State::SynSent;
         self.conns[slot as usize].syn_sent = now.time;

@@ -132,7 +132,7 @@ impl<F: Flows> Endpoint<F> {
             Some(limit) => timeout.saturating_mul((2 << conn.backoff.min(40)) - 1) > limit,
             None => conn.backoff >= self.config.retries,
         };
-        if late && !closed {
+        if late && !(closed && !conn.is_left()) {
             return self.reset(now, slot, Some(Reason::TimedOut), true, out);
         }
         conn.backoff = conn.backoff.saturating_add(1);
@@ -195,12 +195,13 @@ impl<F: Flows> Endpoint<F> {
             return self.ready(slot);
         }
         let conn = &mut self.conns[slot as usize];
-        // As long as it answers, it may keep its window closed (RFC 1122, 4.2.2.17).
+        // As long as it answers, it may keep its window closed (RFC 1122, 4.2.2.17): but not for whom nobody is left that could give up on it.
         let silent = u64::from(elapsed(now.stamp, flow.heard)) * MILLISECOND;
         let last = backed_off(timeout, conn.tries.saturating_sub(1), self.config.rto_max);
         let answered = conn.tries == 0 || silent <= last + MILLISECOND;
         conn.backoff = if answered { 0 } else { conn.backoff.saturating_add(1) };
-        if conn.backoff > self.config.retries {
+        if conn.backoff > self.config.retries || conn.is_left() && conn.tries > self.config.retries
+        {
             return self.reset(now, slot, Some(Reason::TimedOut), true, out);
         }
         conn.tries = conn.tries.saturating_add(1).min(30);

@@ -1,4 +1,4 @@
-//! A thread that has other things to wait for besides, as a lane of the TCP service has: it waits for the kernel's set to be readable.
+//! A thread that has other things to wait for besides, as a lane of the TCP service has: it puts them into the kernel's set, and waits there itself.
 
 use super::{Event, Set};
 use rustix::io::Errno;
@@ -8,13 +8,13 @@ use std::sync::atomic::fence;
 use std::time::Duration;
 
 impl Set {
-    /// The kernel's set: while nobody waits in [`wait`](Self::wait), who has other things to wait for waits for it to be readable, between
+    /// The kernel's set: while nobody waits in [`wait`](Self::wait), who has other things to wait for adds them, by the name [`door`](super::door), and waits in it between
     /// [`falls_asleep`](Self::falls_asleep) and [`is_awake`](Self::is_awake).
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.kernel()
     }
 
-    /// A thread is about to sleep until [`descriptor`](Self::descriptor) is readable. False: there is something now.
+    /// A thread is about to sleep in [`descriptor`](Self::descriptor). False: there is something now.
     pub fn falls_asleep(&self) -> bool {
         self.queue.sleeping.fetch_add(1, Relaxed);
         self.context.falls_asleep(self.door);
@@ -36,13 +36,21 @@ impl Set {
         self.queue.wake_sleepers();
     }
 
-    /// What is ready now, without waiting. `kernel`: the kernel is asked too, by a system call; else only rings are looked at.
+    /// What is ready now, without waiting: what rings say, what the kernel has `said` already, and, if it is to be `asked`, what it says now, by a system call.
     ///
     /// # Errors
     /// As epoll_wait(2).
-    pub fn look_now(&self, events: &mut [Event], kernel: bool) -> Result<usize, Errno> {
-        let count = if self.has_connections() { self.rings(events) } else { 0 };
-        if kernel && count < events.len() {
+    pub fn look_now(
+        &self,
+        events: &mut [Event],
+        said: &[Event],
+        asked: bool,
+    ) -> Result<usize, Errno> {
+        let mut count = if self.has_connections() { self.rings(events) } else { 0 };
+        // (What there is no room for is said again.)
+        let room = (events.len() - count).min(said.len());
+        count = self.take_said(said[..room].iter().copied(), events, count);
+        if asked && count < events.len() {
             let asked = self.ask_kernel(events, count, Some(Duration::ZERO), None);
             return if count > 0 { Ok(asked.unwrap_or(count)) } else { asked };
         }

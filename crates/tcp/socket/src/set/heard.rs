@@ -54,15 +54,22 @@ impl Set {
             None => epoll::wait(self.kernel(), &mut *got, timeout.map(timespec).as_ref()),
             Some(mask) => kernel::epoll_pwait(self.kernel(), &mut *got, timeout, mask),
         }?;
+        let said = got[..number].iter().map(Event::said);
+        Ok((self.take_said(said, events, already), number < room))
+    }
+
+    /// What the kernel has said, after what is there already; there is room for it. How much is there then.
+    pub(super) fn take_said(
+        &self,
+        said: impl Iterator<Item = Event>,
+        events: &mut [Event],
+        already: usize,
+    ) -> usize {
         let mut count = already;
-        for event in &got[..number] {
-            let data = event.data;
-            let data = data.u64();
+        for Event { events: mut flags, data } in said {
             if data == door() {
                 continue;
             }
-            let flags = event.flags;
-            let mut flags = flags.bits();
             let same = lock(&self.entries).of_data(data);
             let same = same.as_slice();
             for entry in same {
@@ -92,7 +99,7 @@ impl Set {
             events[count] = Event { events: flags, data };
             count += 1;
         }
-        Ok((count, number < room))
+        count
     }
 
     /// The kernel says this of a connection, or of another one whose data is the same: what is told of it.

@@ -57,6 +57,14 @@ pub struct Event {
     pub data: u64,
 }
 
+impl Event {
+    /// As the kernel says it.
+    pub fn said(by_kernel: &epoll::Event) -> Self {
+        let epoll::Event { flags, data } = *by_kernel;
+        Self { events: flags.bits(), data: data.u64() }
+    }
+}
+
 /// See above.
 #[derive(Debug)]
 pub struct Set {

@@ -292,7 +292,7 @@ impl Applications for Client {
             }
         }
         desk.doing = doing;
-        Turn { worked: true, for_slow_path: false }
+        Turn { worked: true, ..Turn::default() }
     }
 
     fn slow_turn(

@@ -191,12 +191,12 @@ impl Applications for Server {
         let Desk { doing, buffer } = &mut *desk;
         std::mem::swap(&mut *self.todo[lane].lock(), doing);
         if doing.is_empty() {
-            return Turn { worked: false, for_slow_path };
+            return Turn { for_slow_path, ..Turn::default() };
         }
         for flow in doing.drain(..) {
             self.advance(flow, buffer, calls);
         }
-        Turn { worked: true, for_slow_path }
+        Turn { worked: true, for_slow_path, ..Turn::default() }
     }
 
     fn slow_turn(

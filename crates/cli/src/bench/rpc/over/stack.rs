@@ -74,7 +74,7 @@ impl Opened {
     ) -> Outcome<Arc<Service<A>>> {
         let service = Service::new(&config(plan), self.lanes(), applications)
             .map_err(|e| format!("cannot start the service ({e})"))?
-            .quiet(quiet);
+            .waits(uncopy_tcp_fast::Wait::For(quiet));
         match self {
             Self::Xdp(steer, wires) => {
                 let service = Arc::new(service.steered_by(steer));

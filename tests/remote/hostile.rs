@@ -1,0 +1,132 @@
+//! Peers that mean harm: floods of SYNs, connections that are never used as they should be. The service's memory stays what it was, or as much as so many connections have at
+//! most; and whoever else is connected goes on.
+
+use crate::network::{ADDRESS, Network};
+use crate::{Named, Outcome, REDIS, redis};
+
+/// Those of this file.
+pub const ALL: [Named; 2] = [
+    ("a_flood_of_syns_costs_no_memory_and_connections_go_on", syns),
+    ("peers_that_leave_holes_and_take_nothing_have_no_more_memory_than_their_buffers", holes),
+];
+
+/// Segments from hosts that are not there: `send(source, port, seq, ack, flags, window, payload)`, `answers()`.
+const FORGE: &str = r#"
+import random, socket, struct, sys, time
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)); wire.bind(("outer", 0x0800))
+wire.setblocking(False)
+there, here = bytes.fromhex(sys.argv[1].replace(":", "")), wire.getsockname()[4]
+server = socket.inet_aton("10.78.9.2")
+def checksum(data):
+    if len(data) % 2: data += b"\0"
+    total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
+    total = (total >> 16) + (total & 0xffff); total += total >> 16
+    return ~total & 0xffff
+def send(source, port, seq, ack, flags, window=65535, payload=b""):
+    options = struct.pack("!BBH", 2, 4, 1460) if flags & 2 else b""
+    def tcp(sum): return struct.pack("!HHIIBBHHH", port, 6379, seq & 0xffffffff, ack & 0xffffffff, (20 + len(options)) << 2, flags, window, sum, 0) + options + payload
+    length = len(tcp(0))
+    sum = checksum(source + server + struct.pack("!BBH", 0, 6, length) + tcp(0))
+    def ip(sum): return struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, random.randrange(65536), 0, 64, 6, sum) + source + server
+    frame = there + here + b"\x08\x00" + ip(checksum(ip(0))) + tcp(sum)
+    while True:
+        try: return wire.send(frame)
+        except (BlockingIOError, OSError): time.sleep(0.001)
+def answers():
+    while True:
+        try: frame, at = wire.recvfrom(65536)
+        except BlockingIOError: return
+        if at[2] == 4: continue
+        ip = frame[14:]; tcp = ip[20:]
+        if ip[9] == 6 and ip[12:16] == server:
+            yield ip[16:20], struct.unpack("!HHIIBBH", tcp[:16])
+"#;
+
+/// Asks again and again until its input ends; says at once that it is there, and at the end how often it was answered.
+const ASKS: &str = r#"
+import select, socket, sys
+s = socket.create_connection((sys.argv[1], 6379), timeout=20)
+count = 0
+while True:
+    s.sendall(b"PING\r\n"); got = b""
+    while len(got) < 7:
+        part = s.recv(7 - len(got))
+        assert part
+        got += part
+    assert got == b"+PONG\r\n", got
+    count += 1
+    if count == 20: print("here", flush=True)
+    if select.select([sys.stdin], [], [], 0.001)[0]: break
+print(count, flush=True)
+"#;
+
+/// With redis behind the service, and routes to hosts that are not there.
+fn attacked(network: &Network, script: &str, most: u64) -> Outcome {
+    network.needs(&["redis-server"])?;
+    let service = network.serve()?;
+    let _redis = redis(network)?;
+    network.until_steered(REDIS)?;
+    network.device("route add 203.0.113.0/24 via 10.78.9.1")?;
+    let mut asks = network.outside_python_talking(ASKS, &[ADDRESS])?;
+    asks.says("here")?;
+    let there = network.inside(&["cat", "/sys/class/net/inner/address"])?;
+    let before = service.memory()?;
+    let script = format!("{FORGE}{script}");
+    let said = network.outside(&["python3", "-c", &script, there.trim()])?;
+    let after = service.memory()?;
+    asks.tell()?;
+    let answered = asks.line()?;
+    if answered.parse::<u32>().is_ok_and(|count| count < 100) {
+        return Err(format!("answered {answered} times while: {said}").into());
+    }
+    if after > before + most {
+        return Err(format!("{before} bytes before, {after} after: {said}").into());
+    }
+    println!(
+        "{} KB more; {answered} answers meanwhile; {said}",
+        (after.max(before) - before) >> 10
+    );
+    Ok(())
+}
+
+fn syns() -> Outcome {
+    let script = r#"
+begun = time.monotonic()
+for n in range(60_000):
+    send(bytes([203, 0, 113, random.randrange(1, 255)]), random.randrange(1024, 65536), random.randrange(1 << 32), 0, 2)
+    if n % 1000 == 0: list(answers())
+print("60,000 SYNs in", round(time.monotonic() - begun, 1), "s")
+"#;
+    attacked(&Network::new("sf")?, script, 16 << 20)
+}
+
+fn holes() -> Outcome {
+    const PEERS: u64 = 300;
+    // Each asks for something, leaves out every second piece of what it sends from then on, and takes nothing: no window. A third of them says besides that it sends no more.
+    let script = r#"
+open, wanted = {}, {}
+for n in range(300):
+    wanted[(bytes([203, 0, 113, 1 + n % 250]), 2000 + n)] = 1000 * n
+    host, port = list(wanted)[-1]
+    send(host, port, 1000 * n, 0, 2)
+end = time.monotonic() + 20
+while len(open) < 300 and time.monotonic() < end:
+    for host, (_, port, seq, ack, _, flags, _) in answers():
+        key = (host, port)
+        if flags & 0x12 == 0x12 and key in wanted and key not in open:
+            open[key] = seq + 1
+            send(host, port, wanted[key] + 1, seq + 1, 0x10, 0)
+    time.sleep(0.01)
+assert len(open) == 300, len(open)
+for turn in range(20):
+    for n, ((host, port), ack) in enumerate(open.items()):
+        seq = wanted[(host, port)] + 1
+        if turn == 0: send(host, port, seq, ack, 0x18, 0, b"PING\r\n")
+        for piece in range(2):
+            send(host, port, seq + 6 + 1000 + (turn * 2 + piece) * 1500, ack, 0x18, 0, b"x" * 700)
+        if turn == 19 and n % 3 == 0: send(host, port, seq + 6 + 60_000, ack, 0x11, 0)
+    list(answers())
+print("300 peers")
+"#;
+    attacked(&Network::new("sh")?, script, PEERS * (256 << 10))
+}
