@@ -132,7 +132,7 @@ impl<F: Flows> Endpoint<F> {
             Some(limit) => timeout.saturating_mul((2 << conn.backoff.min(40)) - 1) > limit,
             None => conn.backoff >= self.config.retries,
         };
-        if late && !(closed && !conn.is_left()) {
+        if late && (!closed || conn.is_left()) {
             return self.reset(now, slot, Some(Reason::TimedOut), true, out);
         }
         conn.backoff = conn.backoff.saturating_add(1);
