@@ -165,7 +165,7 @@ def main():
     parser.add_argument("--cases", default=CASES, metavar="C/P,...")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=100_000, help="six times as many where they are pipelined")
-    parser.add_argument("--wait", default="sleep", choices=["sleep", "adaptive", "spin"])
+    parser.add_argument("--wait", default="adaptive", choices=["sleep", "adaptive", "spin"])
     parser.add_argument("--queues", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -27,7 +27,7 @@ def send(source, port, seq, ack, flags, window=65535, payload=b""):
     def tcp(sum): return struct.pack("!HHIIBBHHH", port, 6379, seq & 0xffffffff, ack & 0xffffffff, (20 + len(options)) << 2, flags, window, sum, 0) + options + payload
     length = len(tcp(0))
     sum = checksum(source + server + struct.pack("!BBH", 0, 6, length) + tcp(0))
-    def ip(sum): return struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, random.randrange(65536), 0, 64, 6, sum) + source + server
+    def ip(sum): return struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, seq & 0xffff, 0, 64, 6, sum) + source + server
     frame = there + here + b"\x08\x00" + ip(checksum(ip(0))) + tcp(sum)
     while True:
         try: return wire.send(frame)
@@ -91,11 +91,12 @@ fn attacked(network: &Network, script: &str, most: u64) -> Outcome {
 
 fn syns() -> Outcome {
     let script = r#"
-begun = time.monotonic()
+begun, answered = time.monotonic(), 0
 for n in range(60_000):
     send(bytes([203, 0, 113, random.randrange(1, 255)]), random.randrange(1024, 65536), random.randrange(1 << 32), 0, 2)
-    if n % 1000 == 0: list(answers())
-print("60,000 SYNs in", round(time.monotonic() - begun, 1), "s")
+    if n % 100 == 0: answered += len(list(answers()))
+assert answered > 1000, answered
+print("60,000 SYNs in", round(time.monotonic() - begun, 1), "s,", answered, "answers")
 "#;
     attacked(&Network::new("sf")?, script, 16 << 20)
 }
