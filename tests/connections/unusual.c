@@ -260,6 +260,41 @@ static void inherited_set(int fd) {
     close(set), close(fd);
 }
 
+/* As nginx and asio do it: a set has the socket before it connects. */
+static void added_before(void) {
+    struct sockaddr_in at;
+    int l = listener(&at);
+    other = fork();
+    if (other == 0) {
+        alarm(60);
+        echo(accepted(l));
+        _exit(0);
+    }
+    close(l);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP};
+    int set = epoll_create1(0), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), one = 1;
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    MUST(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+    MUST(connect(fd, (struct sockaddr *)&at, sizeof at) == 0 || errno == EINPROGRESS);
+    do MUST(epoll_wait(set, &event, 1, 5000) == 1);
+    while (!(event.events & EPOLLOUT));
+    for (int i = 0; i < 2000; i++) {
+        char byte = (char)i, back = 0;
+        MUST(send(fd, &byte, 1, 0) == 1);
+        while (recv(fd, &back, 1, 0) != 1) {
+            MUST(errno == EAGAIN);
+            if (epoll_wait(set, &event, 1, 5000) != 1) {
+                say("WRONG: round %d: nothing is told", i);
+                _exit(1);
+            }
+        }
+        MUST(back == byte);
+    }
+    if (under_tcp() && counter("tcp_receives") < 100) say("NOT BY RINGS");
+    close(fd), close(set);
+    other_ends();
+}
+
 /* A backlog of hardly any, and all come at once. */
 static void *comes(void *at) {
     int fd = connected(at);
@@ -356,6 +391,7 @@ int main(void) {
     run_pair("closed in a set", echo, closed_in_a_set);
     run_pair("many messages", echo, many_messages);
     run_pair("an inherited set", echo, inherited_set);
+    alone("added before it connects", added_before);
     alone("a storm", storm);
     run_pair("io_uring", echo, by_io_uring);
     return 0;

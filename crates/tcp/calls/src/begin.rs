@@ -40,6 +40,7 @@ impl Tcp {
                 return self.stays_unseen(fd);
             }
             self.begins(fd, flags.contains(OFlags::NONBLOCK));
+            self.tell_sets_of(fd);
             if carried && let Some(connection) = self.connection(fd) {
                 connection.connects.store(true, Relaxed);
             }

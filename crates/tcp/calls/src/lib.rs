@@ -7,6 +7,7 @@
 //! | [`tcp`] | the one value of a process: its table, its context |
 //! | [`begin`] | connections begin: connect, accept |
 //! | [`listening`] | sockets that listen, for a service with a wire |
+//! | `early` | sockets in sets before they connect |
 //! | [`end`] | numbers are closed and duplicated |
 //! | [`data`] | bytes: send, receive, and their kin |
 //! | [`wait`] | poll and select |
@@ -17,6 +18,7 @@
 
 pub mod begin;
 pub mod data;
+mod early;
 pub mod end;
 pub mod listening;
 pub mod numbers;

@@ -95,7 +95,7 @@ impl Tcp {
         set: RawFd,
         operation: i32,
         fd: RawFd,
-        event: impl FnOnce() -> Option<Event>,
+        event: impl Fn() -> Option<Event>,
     ) -> Option<Result<usize, Errno>> {
         let connection = self.connection(fd);
         if connection.is_none()
@@ -103,6 +103,10 @@ impl Tcp {
             && let Some(inner) = self.epoll(fd)
         {
             inner.is_waited_for();
+        }
+        if connection.is_none() && self.is_own() && self.find(fd).is_none() {
+            let event = if operation == libc::EPOLL_CTL_DEL { None } else { event() };
+            self.said_early(set, fd, event);
         }
         let epoll = self.epoll(set);
         if operation != libc::EPOLL_CTL_ADD {
@@ -119,16 +123,22 @@ impl Tcp {
         }
         let connection = connection?;
         let Event { events, data } = event()?;
-        let epoll = match epoll {
+        let set = self.set_with(set)?;
+        Some(set.add(fd, Some(connection.flow.clone()), events, data).map(|()| 0))
+    }
+
+    /// The set `fd`, which gets a connection.
+    pub(crate) fn set_with(&self, fd: RawFd) -> Option<Arc<Set>> {
+        let epoll = match self.epoll(fd) {
             Some(epoll) => epoll,
             None => {
-                self.set_made(set);
-                self.epoll(set)?
+                self.set_made(fd);
+                self.epoll(fd)?
             }
         };
-        let set = match epoll.set() {
-            Some(set) => set,
-            None if !self.is_own() => return None,
+        match epoll.set() {
+            Some(set) => Some(set),
+            None if !self.is_own() => None,
             None => {
                 let made = Set::around(self.context()?, epoll.number.load(Relaxed)).ok()?;
                 // Whoever sleeps in the kernel's set is woken by the door, and comes here.
@@ -137,10 +147,9 @@ impl Tcp {
                 if epoll.waited_for.load(Relaxed) {
                     set.nest();
                 }
-                set
+                Some(set)
             }
-        };
-        Some(set.add(fd, Some(connection.flow.clone()), events, data).map(|()| 0))
+        }
     }
 
     /// The set `fd`, if it has a connection.

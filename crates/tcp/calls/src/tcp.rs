@@ -2,6 +2,7 @@
 //!
 //! unsafe: what is made once is reached by its address.
 
+use crate::early::Early;
 use crate::listening::Listening;
 use crate::numbers::{Found, Numbers, What};
 use crate::outward::Outward;
@@ -107,6 +108,7 @@ pub struct Tcp {
     pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
     pub(crate) listening: Listening,
     pub(crate) outward: Outward,
+    pub(crate) early: Early,
 }
 
 impl Default for Tcp {
@@ -130,6 +132,7 @@ impl Tcp {
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
             listening: Listening::new(),
             outward: Outward::new(),
+            early: Early::new(),
         }
     }
 
@@ -226,11 +229,13 @@ impl Tcp {
 
     pub(crate) fn hold(&self) {
         self.making.lock();
+        self.early.hold();
         self.numbers.hold();
     }
 
     pub(crate) fn let_go(&self) {
         self.numbers.let_go();
+        self.early.let_go();
         self.making.unlock();
     }
 

@@ -138,7 +138,7 @@ mod tests {
         let (mut program, stand_in) = UnixStream::pair().unwrap();
         let (pipe, _never) = std::io::pipe().unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), pipe], 1, alive.clone());
+        start([socket.into(), stand_in.into(), pipe.into()], 1, alive.clone());
         assert_eq!(program.read(&mut [0]).unwrap(), 0);
         until_alone(&alive);
     }

@@ -1,7 +1,7 @@
 //! epoll_ctl: added, changed, removed. The kernel is told what it must know: programs change their minds with every message.
 
 use super::entry::Entry;
-use super::{EVENTS, OUT, Set};
+use super::{EVENTS, Event, OUT, Set};
 use crate::flow::Flow;
 use crate::lock::lock;
 use libc::EPOLLEXCLUSIVE;
@@ -33,6 +33,18 @@ impl Set {
         let key = epoll::EventData::new_u64(data);
         epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
         let Some(flow) = flow else { return Ok(()) };
+        self.knows(fd, flow, events, data)
+    }
+
+    /// The kernel's set has it already: it was added before it connected. An error: it has not, any more.
+    pub fn adopt(&self, fd: RawFd, flow: &Arc<Flow>, event: Event) -> Result<(), Errno> {
+        let Event { events, data } = event;
+        let key = epoll::EventData::new_u64(data);
+        epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
+        self.knows(fd, flow.clone(), events, data)
+    }
+
+    fn knows(&self, fd: RawFd, flow: Arc<Flow>, events: u32, data: u64) -> Result<(), Errno> {
         if !Arc::ptr_eq(&flow.context, &self.context) {
             // A parent process attached it: it is told at the parent's doors.
             for door in 0..flow.context.doors.len() {
