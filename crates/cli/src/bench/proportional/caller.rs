@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::bench::rpc::client::{requests, wrong};
 use crate::bench::rpc::ends::End;
+use crate::bench::rpc::requests::{requests, wrong};
 
 /// A connection.
 struct Link {

@@ -12,6 +12,7 @@ use super::ends::{End, Ends, context, make_room};
 use super::one_way;
 use super::over::{self, Over};
 use super::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Told, Turned};
+use super::requests::{are_requests, requests, wrong};
 use super::server::answer;
 use crate::Outcome;
 use crate::bench::stats::round;
@@ -51,7 +52,8 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
         .map(|i| {
             let socket = TcpStream::connect(server.addresses[i / EACH_ADDRESS])?;
             let end = End::new(socket, plan, context.as_ref())?;
-            Ok(Link { end, number: 0, sent: 0, got: 0, began: Instant::now() })
+            let out = vec![0; plan.message()];
+            Ok(Link { end, number: 0, out, sent: 0, got: 0, began: Instant::now() })
         })
         .collect::<io::Result<Vec<_>>>()?;
     let set = Ends::new(plan, context.as_ref())?;
@@ -64,7 +66,6 @@ fn run(plan: &Plan, server: &Hello) -> io::Result<()> {
     let mut load = Load {
         plan,
         next: 0,
-        out: vec![0; plan.message()],
         got: vec![0; plan.message().min(64 << 10)],
         latency: Histogram::new_with_bounds(1, 120_000_000_000, 3).map_err(io::Error::other)?,
         verified: 0,
@@ -113,6 +114,8 @@ struct Link {
     end: End,
     /// Of its message's first request.
     number: u64,
+    /// The message. (Each has its own: it is made once, however many pieces it is sent in.)
+    out: Vec<u8>,
     sent: usize,
     got: usize,
     began: Instant,
@@ -121,22 +124,21 @@ struct Link {
 struct Load<'a> {
     plan: &'a Plan,
     next: u64,
-    out: Vec<u8>,
     got: Vec<u8>,
     latency: Histogram<u64>,
     verified: u64,
 }
 
-/// Requests of this number and those after it: eight bytes that are unlike every other request's, over and over. Cheap beside what is measured.
-pub fn requests(first: u64, size: usize, into: &mut [u8]) {
-    for (i, request) in into.chunks_mut(size).enumerate() {
-        let word = (first + i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
-        let mut parts = request.chunks_exact_mut(8);
-        for part in &mut parts {
-            part.copy_from_slice(&word);
+impl Link {
+    /// Sends what is taken.
+    fn push(&mut self) -> io::Result<()> {
+        while self.sent < self.out.len() {
+            match self.end.send(&self.out[self.sent..], true)? {
+                0 => break,
+                sent => self.sent += sent,
+            }
         }
-        let rest = parts.into_remainder();
-        rest.copy_from_slice(&word[..rest.len()]);
+        Ok(())
     }
 }
 
@@ -161,8 +163,8 @@ impl Load<'_> {
         let mut now = begun;
         while now - begun < length {
             let number = self.number();
-            requests(number, self.plan.size, &mut self.out);
-            link.end.send_all(&self.out)?;
+            requests(number, self.plan.size, &mut link.out);
+            link.end.send_all(&link.out)?;
             let mut got = 0;
             while got < self.got.len() {
                 match link.end.receive(&mut self.got[got..], false)? {
@@ -170,7 +172,7 @@ impl Load<'_> {
                     bytes => got += bytes.unwrap_or(0),
                 }
             }
-            if self.got != self.out {
+            if !are_requests(number, self.plan.size, 0, &self.got) {
                 return Err(wrong(0, number, 0));
             }
             now = self.complete(now);
@@ -216,62 +218,23 @@ impl Load<'_> {
     fn begin(&mut self, link: &mut Link, now: Instant) -> io::Result<()> {
         link.number = self.number();
         (link.sent, link.got, link.began) = (0, 0, now);
-        requests(link.number, self.plan.size, &mut self.out);
-        self.push(link)
-    }
-
-    /// Sends what is taken; the message is in `out`.
-    fn push(&mut self, link: &mut Link) -> io::Result<()> {
-        while link.sent < self.out.len() {
-            match link.end.send(&self.out[link.sent..], true)? {
-                0 => break,
-                sent => link.sent += sent,
-            }
-        }
-        Ok(())
+        requests(link.number, self.plan.size, &mut link.out);
+        link.push()
     }
 
     /// Takes what has come; true: the answer is complete.
     fn advance(&mut self, i: usize, link: &mut Link) -> io::Result<bool> {
-        let left = (self.out.len() - link.got).min(self.got.len());
+        let left = (link.out.len() - link.got).min(self.got.len());
         let got = match link.end.receive(&mut self.got[..left], true)? {
             None => return Ok(false),
             Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Some(got) => got,
         };
-        requests(link.number, self.plan.size, &mut self.out);
-        if self.got[..got] != self.out[link.got..link.got + got] {
+        if !are_requests(link.number, self.plan.size, link.got, &self.got[..got]) {
             return Err(wrong(i, link.number, link.got));
         }
         link.got += got;
-        if link.sent < self.out.len() {
-            self.push(link)?;
-        }
-        Ok(link.got == self.out.len())
-    }
-}
-
-/// What came back is not what was sent.
-pub fn wrong(connection: usize, number: u64, offset: usize) -> io::Error {
-    io::Error::other(format!(
-        "WRONG DATA on connection {connection}, request {number}, at or after byte {offset}"
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_two_requests_are_alike_and_all_of_their_bytes_are_set() {
-        let mut bytes = [0; 3 * 20];
-        requests(7, 20, &mut bytes);
-        let parts: Vec<&[u8]> = bytes.chunks(20).collect();
-        assert!(parts[0] != parts[1] && parts[1] != parts[2]);
-        assert_eq!(parts[0][..8], parts[0][8..16]);
-        assert_eq!(parts[0][16..], parts[0][..4]);
-        let mut second = [0; 20];
-        requests(8, 20, &mut second);
-        assert_eq!(parts[1], second);
+        link.push()?;
+        Ok(link.got == link.out.len())
     }
 }

@@ -3,6 +3,7 @@
 //! | file | one idea |
 //! | --- | --- |
 //! | `args`, `plan` | its options; what the two programs are told and tell |
+//! | `requests` | what requests consist of: made, and compared |
 //! | `ends` | a connection's end by libc's calls, or by the socket library's |
 //! | `server`, `client` | the two programs |
 //! | `one_way` | requests that nobody answers |
@@ -21,6 +22,7 @@ mod one_way;
 pub mod over;
 pub mod pair;
 pub mod plan;
+pub mod requests;
 pub mod rows;
 pub mod server;
 pub mod table;

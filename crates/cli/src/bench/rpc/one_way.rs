@@ -8,9 +8,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::args::Way;
-use super::client::{requests, wrong};
 use super::ends::{End, Ends};
 use super::plan::Plan;
+use super::requests::{requests, wrong};
 use super::server::work;
 
 /// Requests that a server is told to send at once; twice as many are under way.

@@ -10,8 +10,8 @@ use uncopy_tcp_events::{Context, Id, What};
 use super::plan::{Plan, Told};
 use crate::Outcome;
 use crate::bench::events::{self, context, first, orders, read};
-use crate::bench::rpc::client::{requests, wrong};
 use crate::bench::rpc::plan::Hello;
+use crate::bench::rpc::requests::{requests, wrong};
 use crate::bench::stats::round;
 
 /// The hidden subcommand that is the client.

@@ -20,8 +20,9 @@ use super::Over;
 use super::link::Link;
 use super::stack::{Opened, bits, config, link, options, quiet};
 use crate::Outcome;
-use crate::bench::rpc::client::{requests, told, wrong};
+use crate::bench::rpc::client::told;
 use crate::bench::rpc::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Turned};
+use crate::bench::rpc::requests::{are_requests, requests, wrong};
 use crate::bench::rpc::server::answer;
 
 /// Handshakes under way at once.
@@ -31,6 +32,7 @@ struct Loop {
     link: Link,
     /// Of its message's first request.
     number: u64,
+    out: Vec<u8>,
     sent: usize,
     got: usize,
     began: Instant,
@@ -41,7 +43,6 @@ struct Desk {
     doing: Vec<FlowId>,
     /// Numbers of requests.
     next: u64,
-    out: Vec<u8>,
     got: Vec<u8>,
     latency: Histogram<u64>,
     verified: u64,
@@ -89,7 +90,6 @@ pub fn run(plan: &Plan, server: &Hello, over: &Over) -> Outcome {
         desk: Spin::new(Desk {
             doing: Vec::new(),
             next: 0,
-            out: vec![0; message],
             got: vec![0; message.min(64 << 10)],
             latency,
             verified: 0,
@@ -168,8 +168,8 @@ impl Client {
         link.number = desk.next;
         desk.next += self.plan.pipeline as u64;
         (link.got, link.began) = (0, now);
-        requests(link.number, self.plan.size, &mut desk.out);
-        link.sent = link.link.put(&desk.out);
+        requests(link.number, self.plan.size, &mut link.out);
+        link.sent = link.link.put(&link.out);
         link.sent as u32
     }
 
@@ -180,15 +180,14 @@ impl Client {
                 let mut slot = self.loops[flow.slot as usize].lock();
                 let Some(link) = slot.as_mut() else { return Ok(()) };
                 link.link.queued = false;
-                let left = (desk.out.len() - link.got).min(desk.got.len());
+                let left = (link.out.len() - link.got).min(desk.got.len());
                 let got = link.link.take(&mut desk.got[..left]);
-                requests(link.number, self.plan.size, &mut desk.out);
                 let mut put = 0;
-                if desk.got[..got] != desk.out[link.got..link.got + got] {
+                if !are_requests(link.number, self.plan.size, link.got, &desk.got[..got]) {
                     return Err(wrong(flow.slot as usize, link.number, link.got).to_string());
                 }
                 link.got += got;
-                if link.got == desk.out.len() {
+                if link.got == link.out.len() {
                     let now = Instant::now();
                     let took = (now - link.began).as_nanos() as u64;
                     desk.latency.saturating_record_n(took, self.plan.pipeline as u64);
@@ -197,14 +196,14 @@ impl Client {
                         put = self.begin(desk, link, now);
                     } else {
                         // Nothing of it is expected.
-                        (link.got, link.sent) = (0, desk.out.len());
+                        (link.got, link.sent) = (0, link.out.len());
                         desk.open -= 1;
                         if desk.open == 0 {
                             let _ = self.news.send(News::Over);
                         }
                     }
-                } else if link.sent < desk.out.len() {
-                    let more = link.link.put(&desk.out[link.sent..]);
+                } else if link.sent < link.out.len() {
+                    let more = link.link.put(&link.out[link.sent..]);
                     link.sent += more;
                     put = more as u32;
                 }
@@ -241,7 +240,8 @@ impl Applications for Client {
             Event::Connected => {
                 let link = Link::new(flow, 1 << bits(&self.plan));
                 let began = Instant::now();
-                *slot = Some(Box::new(Loop { link, number: 0, sent: 0, got: 0, began }));
+                let out = vec![0; self.plan.message()];
+                *slot = Some(Box::new(Loop { link, number: 0, out, sent: 0, got: 0, began }));
                 drop(slot);
                 self.asked.lock().1.push(flow);
                 let _ = self.news.send(News::Opened);
