@@ -156,7 +156,8 @@ for blocking in (True, False):
     how(("192.0.2.1", 7), blocking)
     how(("10.78.9.255", 7), blocking)
     how(("10.78.9.2", 9), blocking)
-    # A router says that nobody is there, or that nobody may. (What poll says besides, and how soon, depends on whether that comes while the call is still in the kernel.)
+# A router says that nobody is there, or that nobody may. (What poll says besides, and how soon, depends on whether that comes while the call is still in the kernel.)
+for blocking in (True, False):
     for peer in (("198.51.100.1", 7), ("198.51.100.200", 7)):
         s = socket.socket(); s.setblocking(blocking); error = s.connect_ex(peer)
         if error == errno.EINPROGRESS:

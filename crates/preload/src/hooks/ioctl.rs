@@ -64,10 +64,8 @@ unsafe fn of_connection(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_
                     PROCESS.tcp.set_nonblocking(fd, nonblocking != 0);
                 }
             }
-            FIOASYNC => {
-                if reading::read(argument).is_some_and(|on| on != 0) {
-                    PROCESS.tcp.give_to_linux(fd);
-                }
+            FIOASYNC if reading::read(argument).is_some_and(|on| on != 0) => {
+                PROCESS.tcp.give_to_linux(fd);
             }
             libc::FIONREAD | libc::TIOCOUTQ => {
                 let (unread, unsent) = PROCESS.tcp.queued(fd);
