@@ -6,24 +6,20 @@ use crate::tcp::Tcp;
 use core::cell::UnsafeCell;
 use rustix::io::Errno;
 use rustix::net::{getpeername, ipproto, sockopt};
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, RawFd};
 use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::set::Event;
 
-/// What was said of a socket: its number, the set's, and what is asked.
-#[derive(Clone, Copy, Debug)]
-struct Said {
-    fd: RawFd,
-    set: RawFd,
-    event: Event,
-}
+/// What was said, by the socket's number and the set's. (Zeros where nothing was, which a `Vec` has not.)
+type Said = BTreeMap<(RawFd, RawFd), Event>;
 
-/// See the module. Zeros: nothing was said.
+/// See the module. Zeros at first.
 #[derive(Debug)]
 pub(crate) struct Early {
     lock: Lock,
-    said: UnsafeCell<Vec<Said>>,
+    said: UnsafeCell<Said>,
 }
 
 // SAFETY: the list is used with the lock.
@@ -31,10 +27,10 @@ unsafe impl Sync for Early {}
 
 impl Early {
     pub const fn new() -> Self {
-        Self { lock: Lock::new(), said: UnsafeCell::new(Vec::new()) }
+        Self { lock: Lock::new(), said: UnsafeCell::new(Said::new()) }
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut Vec<Said>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut Said) -> R) -> R {
         critical::within(|| {
             self.lock.lock();
             // SAFETY: the lock is held.
@@ -66,25 +62,33 @@ fn is_unconnected(fd: RawFd) -> bool {
 }
 
 impl Tcp {
-    /// Something that is no connection was added to a set, or changed there (`None`: removed).
+    /// Something that is no connection was added to a set.
     #[cold]
-    pub(crate) fn said_early(&self, set: RawFd, fd: RawFd, event: Option<Event>) {
-        let event = event.filter(|_| is_unconnected(fd));
-        self.early.with(|said| {
-            said.retain(|other| (other.fd, other.set) != (fd, set));
-            said.extend(event.map(|event| Said { fd, set, event }));
+    pub(crate) fn added_early(&self, set: RawFd, fd: RawFd, event: Event) {
+        if is_unconnected(fd) {
+            self.early.with(|said| said.insert((fd, set), event));
+        } else {
+            self.changed_early(set, fd, None);
+        }
+    }
+
+    /// It was changed there (`None`: removed).
+    pub(crate) fn changed_early(&self, set: RawFd, fd: RawFd, event: Option<Event>) {
+        self.early.with(|said| match event {
+            Some(event) => said.get_mut(&(fd, set)).map(|said| *said = event),
+            None => said.remove(&(fd, set)).map(drop),
         });
     }
 
     /// The socket connects: the sets that it is in know of it from now on.
     pub(crate) fn tell_sets_of(&self, fd: RawFd) {
-        let of: Vec<Said> = self.early.with(|said| {
-            let of = said.iter().filter(|said| said.fd == fd).copied().collect();
-            said.retain(|said| said.fd != fd);
-            of
+        let of: Vec<(RawFd, Event)> = self.early.with(|said| {
+            let sets: Vec<RawFd> =
+                said.range((fd, 0)..=(fd, RawFd::MAX)).map(|(&(_, set), _)| set).collect();
+            sets.into_iter().filter_map(|set| Some((set, said.remove(&(fd, set))?))).collect()
         });
         let Some(connection) = self.connection(fd) else { return };
-        for Said { set, event, .. } in of {
+        for (set, event) in of {
             // (Closed since, or another file's number: the kernel knows.)
             let _ = self.set_with(set).map(|set| set.adopt(fd, &connection.flow, event));
         }

@@ -105,8 +105,11 @@ impl Tcp {
             inner.is_waited_for();
         }
         if connection.is_none() && self.is_own() && self.find(fd).is_none() {
-            let event = if operation == libc::EPOLL_CTL_DEL { None } else { event() };
-            self.said_early(set, fd, event);
+            match operation {
+                libc::EPOLL_CTL_ADD => self.added_early(set, fd, event()?),
+                libc::EPOLL_CTL_MOD => self.changed_early(set, fd, Some(event()?)),
+                _ => self.changed_early(set, fd, None),
+            }
         }
         let epoll = self.epoll(set);
         if operation != libc::EPOLL_CTL_ADD {
