@@ -210,7 +210,7 @@ pub const RESERVED: &[&str] = &[
 /// The file in which a program and all that it starts are summed up (see `uncopy_counters::family`); set by `uncopy run --verbose`.
 pub const SUMMARY: &str = "UNCOPY_SUMMARY";
 
-/// The name of the service that `--tcp` asks, for tests: in place of the user's own.
+/// The name of the service that `--tcp` asks, in place of the user's own, or the system's.
 pub const TCP_SERVICE: &str = "UNCOPY_TCP_SERVICE";
 
 /// The directory in which processes that are profiled leave their parts; set by `uncopy profile`.

@@ -8,7 +8,7 @@
 use crate::hooks::cancelling;
 use crate::process::PROCESS;
 use crate::real;
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,7 +16,7 @@ use std::path::Path;
 use uncopy_kernel::call::{syscall4, syscall6};
 use uncopy_kernel::critical;
 use uncopy_tcp_calls::{Settings, Waiting};
-use uncopy_tcp_service::{Options, commands};
+use uncopy_tcp_service::{Rendezvous, commands};
 
 /// The hidden subcommand.
 const COMMAND: &CStr = c"__tcp-service";
@@ -27,24 +27,22 @@ const STACK: usize = 16 << 10;
 struct Service {
     /// Where the command may be: beside the library, or where `make install` puts it.
     files: Vec<CString>,
-    name: CString,
+    which: Rendezvous,
 }
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Connections within this host are heeded from now on. `library` is our own path; `name`, where tests give one, the service's; `spins`: calls look
+/// Connections within this host are heeded from now on. `library` is our own path; `name`, where one is given, the service's; `spins`: calls look
 /// again and again for a while before they sleep.
 pub fn begin(library: &[u8], name: Option<String>, spins: bool) {
-    let name = name.unwrap_or_else(|| Options::of_this_user().name);
+    let which = name.map_or(Rendezvous::OfUser, Rendezvous::Named);
     let files = commands(Path::new(OsStr::from_bytes(library)));
     let files = files.into_iter().flat_map(|file| CString::new(file.into_os_string().into_vec()));
     let files = files.collect();
-    if let Ok(name) = CString::new(name.clone()) {
-        let service = Box::new(Service { files, name });
-        SERVICE.store(Box::into_raw(service), Ordering::Release);
-    }
+    let service = Box::new(Service { files, which: which.clone() });
+    SERVICE.store(Box::into_raw(service), Ordering::Release);
     PROCESS.tcp.begin(Settings {
-        service: name,
+        service: which,
         waiting: if spins { Waiting::Adaptive } else { Waiting::Sleep },
         start,
         counters: PROCESS.space.counters(),
@@ -78,18 +76,26 @@ fn end_of(stack: &mut [u128]) -> *mut c_void {
 
 /// What the child between knows.
 struct Between {
-    service: *const Service,
+    executes: Executes,
     stack: *mut c_void,
+}
+
+/// What its child knows.
+struct Executes {
+    service: *const Service,
+    name: *const c_char,
 }
 
 /// Starts it. It need not come to be: then it is not found.
 fn start() {
     let service = SERVICE.load(Ordering::Acquire);
-    if service.is_null() {
-        return;
-    }
+    // SAFETY: made once, never freed.
+    let Some(known) = (unsafe { service.as_ref() }) else { return };
+    // (Of the user that the program is now.)
+    let Ok(name) = CString::new(known.which.own()) else { return };
     let (mut one, mut two) = (stack(), stack());
-    let between = Between { service, stack: end_of(&mut two) };
+    let executes = Executes { service, name: name.as_ptr() };
+    let between = Between { executes, stack: end_of(&mut two) };
     let mask = critical::block_signals();
     // (Without a signal at its end it is no child that the program's `wait` would find.)
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
@@ -115,20 +121,20 @@ extern "C" fn child(between: *const Between) -> c_int {
         let flags = libc::CLONE_VM | libc::CLONE_VFORK;
         let null = core::ptr::null_mut();
         let begins = (grandchild as *const ()).cast_mut().cast();
-        let service = (*between).service.cast_mut().cast();
-        real::clone(begins, (*between).stack, flags, service, null, null, null);
+        let executes = (&raw const (*between).executes).cast_mut().cast();
+        real::clone(begins, (*between).stack, flags, executes, null, null, null);
         loop {
             syscall4(libc::SYS_exit as usize, 0, 0, 0, 0);
         }
     }
 }
 
-extern "C" fn grandchild(service: *const Service) -> c_int {
+extern "C" fn grandchild(executes: *const Executes) -> c_int {
     const UNSHARE: usize = 2;
     const AT_FDCWD: usize = -100isize as usize;
     // SAFETY: as above. (Its table of descriptors is its own: no CLONE_FILES.)
     unsafe {
-        let service = &*service;
+        let Executes { service, name } = *executes;
         syscall4(libc::SYS_close_range as usize, 0, u32::MAX as usize, UNSHARE, 0);
         for _ in 0..3 {
             let null = c"/dev/null".as_ptr() as usize;
@@ -136,10 +142,9 @@ extern "C" fn grandchild(service: *const Service) -> c_int {
         }
         syscall4(libc::SYS_chdir as usize, c"/".as_ptr() as usize, 0, 0, 0);
         critical::restore_signals(0);
-        let arguments =
-            [c"uncopy".as_ptr(), COMMAND.as_ptr(), service.name.as_ptr(), core::ptr::null()];
+        let arguments = [c"uncopy".as_ptr(), COMMAND.as_ptr(), name, core::ptr::null()];
         let environment = [core::ptr::null::<u8>()];
-        for file in &service.files {
+        for file in &(*service).files {
             let (file, arguments) = (file.as_ptr() as usize, arguments.as_ptr() as usize);
             let environment = environment.as_ptr() as usize;
             syscall6(libc::SYS_execve as usize, [file, arguments, environment, 0, 0, 0]);

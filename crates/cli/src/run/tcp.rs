@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use nix::errno::Errno;
-use uncopy_tcp_service::{Options, Service, tell};
+use uncopy_tcp_service::{Options, Rendezvous, Service, tell};
 
-/// What is missing; `None`: a service answers under this name (without one, this user's), or one can be started for `library`.
+/// What is missing; `None`: a service answers under this name (without one, this user's or the system's), or one can be started for `library`.
 pub fn obstacle(name: Option<&str>, library: &Path) -> Option<String> {
-    let name = name.map_or_else(|| Options::of_this_user().name, str::to_owned);
-    let why = match tell(&name).err().map(|error| Errno::from_raw(error.raw_os_error()))? {
+    let (error, name) = Rendezvous::of(name).ask(tell).err()?;
+    let why = match Errno::from_raw(error.raw_os_error()) {
         Errno::ECONNREFUSED => return none_can_start(name, library),
         Errno::EACCES => "belongs to another user's process".to_owned(),
         Errno::ECONNRESET => "is served for another user".to_owned(),

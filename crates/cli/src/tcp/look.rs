@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use procfs::net::TcpState;
 use uncopy_tcp_service::state::{Flow, Program, State};
-use uncopy_tcp_service::{Options, tell};
+use uncopy_tcp_service::{Rendezvous, tell};
 
 use crate::Outcome;
 use crate::stat::process;
@@ -25,9 +25,9 @@ pub struct Look {
 }
 
 impl Look {
-    /// Asks the service of this name, or this user's.
-    pub fn at(name: Option<&str>) -> Outcome<Self> {
-        let name = name.map_or_else(|| Options::of_this_user().name, str::to_owned);
+    /// Asks this service.
+    pub fn at(which: &Rendezvous) -> Outcome<Self> {
+        let name = which.name();
         let state = tell(&name).map_err(|error| explain(&name, error.raw_os_error()))?;
         let mut look = Self { name, state, now: SystemTime::now(), commands: HashMap::new() };
         for program in &look.state.programs {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_name_that_nobody_has_is_explained() {
-        let error = Look::at(Some("uncopy-tcp-test-nobody")).unwrap_err();
+        let error = Look::at(&"uncopy-tcp-test-nobody".into()).unwrap_err();
         assert!(
             error.contains("no TCP service runs here under the name @uncopy-tcp-test-nobody"),
             "{error}"

@@ -22,6 +22,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, Command};
+use uncopy_tcp_service::Rendezvous;
 
 use self::look::Look;
 use crate::{Outcome, parsed};
@@ -29,9 +30,15 @@ use crate::{Outcome, parsed};
 /// Which service.
 #[derive(Args, Clone, Debug)]
 struct Which {
-    /// The service's name [default: this user's]
+    /// The service's name [default: this user's, else the system's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+}
+
+impl Which {
+    fn rendezvous(&self) -> Rendezvous {
+        Rendezvous::of(self.name.as_deref())
+    }
 }
 
 /// The options of `uncopy tcp flows`.
@@ -102,7 +109,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
 }
 
 fn flows(args: &FlowsArgs) -> Outcome {
-    let mut look = Look::at(args.which.name.as_deref())?;
+    let mut look = Look::at(&args.which.rendezvous())?;
     if let Some(pid) = args.pid {
         look.only(pid);
     }
@@ -118,11 +125,11 @@ fn flows(args: &FlowsArgs) -> Outcome {
 fn top(args: &TopArgs) -> Outcome {
     let delay = Duration::from_secs_f64(args.delay);
     let clears = std::io::stdout().is_terminal();
-    let mut before = (Look::at(args.which.name.as_deref())?, Instant::now());
+    let mut before = (Look::at(&args.which.rendezvous())?, Instant::now());
     let mut shown = 0;
     loop {
         std::thread::sleep(delay.saturating_sub(before.1.elapsed()));
-        let now = (Look::at(args.which.name.as_deref())?, Instant::now());
+        let now = (Look::at(&args.which.rendezvous())?, Instant::now());
         let seconds = (now.1 - before.1).as_secs_f64();
         let lines = if clears { terminal_lines() } else { usize::MAX };
         let busiest = rates::between(&before.0, &now.0, seconds);

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use uncopy_tcp_service::{Options, trace};
+use uncopy_tcp_service::trace;
 
 use super::look::explain;
 use crate::Outcome;
@@ -53,7 +53,7 @@ fn end(text: &str) -> Result<End, String> {
 
 /// Traces.
 pub fn main(args: &TraceArgs) -> Outcome {
-    let name = args.which.name.clone().unwrap_or_else(|| Options::of_this_user().name);
+    let name = args.which.rendezvous().name();
     let shown = args.out.display();
     let file = File::create(&args.out).map_err(|e| format!("{shown}: {e}"))?;
     // Before it begins, so that it always ends by saying how much there is.

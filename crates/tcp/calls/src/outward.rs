@@ -10,7 +10,7 @@ use rustix::net::{SocketType, ipproto, sockopt};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{SystemTime, UNIX_EPOCH};
-use uncopy_tcp_socket::{Carrier, is_running};
+use uncopy_tcp_socket::Carrier;
 
 /// Where there is no service with a wire, one is looked for no more often than this, in milliseconds.
 const AGAIN: u64 = 1000;
@@ -60,7 +60,7 @@ impl Tcp {
         }
         // (Where nobody is there, nothing is made for it.)
         let somebody = self.known_context().is_some()
-            || self.settings().is_some_and(|settings| is_running(&settings.service));
+            || self.settings().is_some_and(|settings| settings.service.is_running());
         if !somebody {
             self.outward.none.store(now, Relaxed);
             return false;

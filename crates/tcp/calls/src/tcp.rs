@@ -15,13 +15,13 @@ use uncopy_counters::Counters;
 use uncopy_kernel::critical;
 use uncopy_kernel::descriptors::lift;
 use uncopy_kernel::lock::Lock;
-use uncopy_tcp_socket::{Context, Flow, Settings as OfContext, Waiting};
+use uncopy_tcp_socket::{Context, Flow, Rendezvous, Settings as OfContext, Waiting};
 
 /// What it needs of the process that it runs in.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The service's name.
-    pub service: String,
+    /// Which service.
+    pub service: Rendezvous,
     /// How calls wait.
     pub waiting: Waiting,
     /// Starts a service.

@@ -1,13 +1,13 @@
 //! Over what a context's connections go, and how it waits.
 
 use uncopy_tcp_service::{Options, Service};
-use uncopy_tcp_socket::Waiting;
+use uncopy_tcp_socket::{Rendezvous, Waiting};
 
 /// What carries the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// Shared memory, where the other end is under uncopy on this host; else Linux. The two ends are brought together by the service of this name.
-    Rings(String),
+    /// Shared memory, where the other end is under uncopy on this host; else Linux. The two ends are brought together by this service.
+    Rings(Rendezvous),
     /// Linux alone, by libc's calls.
     Sockets,
 }
@@ -21,14 +21,14 @@ pub struct Settings {
     pub waiting: Waiting,
     /// Bytes that a connection may have received and not taken. Where there are so many, no more are received: the other end waits.
     pub window: usize,
-    /// A thread of this process serves, where nobody answers to the service's name. Connections go on when this process has ended; the next one
+    /// A thread of this process serves, where no service answers. Connections go on when this process has ended; the next one
     /// that is begun finds another service, or Linux.
     pub serves: bool,
 }
 
 impl Settings {
     /// Over rings, by the service of this name, which runs already.
-    pub fn by_service(name: impl Into<String>) -> Self {
+    pub fn by_service(name: impl Into<Rendezvous>) -> Self {
         Self { stack: Stack::Rings(name.into()), serves: false, ..Self::default() }
     }
 
@@ -39,10 +39,10 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// Over rings, by this user's service.
+    /// Over rings, by this user's service, or the system's.
     fn default() -> Self {
         Self {
-            stack: Stack::Rings(Options::of_this_user().name),
+            stack: Stack::Rings(Rendezvous::OfUser),
             waiting: Waiting::Adaptive,
             window: 64 << 10,
             serves: true,

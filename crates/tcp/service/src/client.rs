@@ -1,6 +1,6 @@
 //! A program's side: says hello, shows sockets, and learns what became of them without a system call while nothing has.
 //!
-//! unsafe: the mailbox's mapping.
+//! unsafe: the mailbox's mapping; a question that rustix does not know.
 
 use crate::protocol::{self, Message, VERSION};
 use crate::state::State;
@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::Uid;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -22,6 +23,7 @@ pub struct Client {
     mailbox: NonNull<AtomicU32>,
     seen: AtomicU32,
     wire: bool,
+    user: Uid,
 }
 
 // SAFETY: the mapping belongs to no thread, and is an atomic.
@@ -33,14 +35,14 @@ impl Client {
     /// Says hello. `doors` are eventfds by which this program wants to be woken. EACCES: the name belongs to another user's process; EPROTO: it
     /// speaks another version.
     pub fn connect(name: &str, doors: &[BorrowedFd]) -> Result<Self, Errno> {
-        let socket = open(name)?;
+        let (socket, user) = (open(name)?, rustix::process::geteuid());
         protocol::send(socket.as_fd(), Message::Hello(VERSION), doors)?;
         let (message, fds) = answer(&socket)?;
         let (Message::Welcome { version: VERSION, wire }, [mailbox]) = (message, fds.as_slice())
         else {
             return Err(Errno::PROTO);
         };
-        // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it is of our user.
+        // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it is of our user, or root's.
         let mailbox = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -52,7 +54,16 @@ impl Client {
             )
         }?;
         let mailbox = NonNull::new(mailbox.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { socket: Kept::new(socket)?, mailbox, seen: AtomicU32::new(0), wire: wire != 0 })
+        let (socket, seen) = (Kept::new(socket)?, AtomicU32::new(0));
+        Ok(Self { socket, mailbox, seen, wire: wire != 0, user })
+    }
+
+    /// This process may still be the user as whom the service knows it.
+    pub fn is_users(&self) -> bool {
+        let [mut real, mut effective, mut saved] = [0; 3];
+        // SAFETY: written to.
+        let failed = unsafe { libc::getresuid(&mut real, &mut effective, &mut saved) };
+        failed != 0 || [real, effective, saved].contains(&self.user.as_raw())
     }
 
     /// Shows a socket. The answer comes later, or never.
@@ -152,7 +163,8 @@ impl Client {
     }
 }
 
-fn open(name: &str) -> Result<OwnedFd, Errno> {
+/// Connects. EACCES: the name belongs to another user's process.
+pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,

@@ -7,6 +7,7 @@
 //! | [`protocol`] | the messages |
 //! | [`client`] | a program's side of them |
 //! | [`server`] | the loop: programs come, show, and go |
+//! | [`rendezvous`] | which service a program uses |
 //! | [`command`] | where the command lies that programs start to serve them |
 //! | `program` | a program as the service knows it, and what it is told |
 //! | [`matching`] | ends that wait for their other end |
@@ -26,11 +27,13 @@ mod program;
 pub mod protocol;
 pub mod regions;
 pub mod relay;
+pub mod rendezvous;
 pub mod server;
 pub mod state;
 pub mod wired;
 
 pub use client::{Client, Tracing, tell, trace};
 pub use command::commands;
+pub use rendezvous::Rendezvous;
 pub use server::{Limits, Listening, Options, Service, ServiceError};
 pub use wired::Wired;

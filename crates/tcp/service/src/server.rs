@@ -7,9 +7,10 @@ use crate::program::Program;
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::Regions;
 use crate::relay;
+use crate::rendezvous;
 use crate::state::{self, State};
 use crate::wired::Wired;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -89,7 +90,7 @@ impl Options {
     /// The service of the user of this number.
     pub fn of_user(uid: u32) -> Self {
         Self {
-            name: format!("uncopy-tcp-{uid}"),
+            name: rendezvous::of_user(uid),
             limits: Limits::default(),
             ends_idle: Some(Duration::from_secs(1)),
         }
@@ -578,17 +579,6 @@ fn welcome(program: &mut Program, doors: Vec<OwnedFd>, wire: bool) -> bool {
     program.mailbox = made().ok();
     program.doors = doors;
     program.mailbox.is_some()
-}
-
-/// A service answers under this name.
-pub fn is_running(name: &str) -> bool {
-    let probe = || {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
-        rustix::net::connect(&socket, &address)?;
-        poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None)
-    };
-    probe().is_ok()
 }
 
 fn total_memory() -> u64 {

@@ -17,8 +17,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
-use uncopy_tcp_service::Client;
 use uncopy_tcp_service::protocol::{Message, Reason};
+use uncopy_tcp_service::{Client, Rendezvous};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::wanted::{ASK, DOORS};
@@ -26,11 +26,11 @@ use uncopy_tcp_shared::wanted::{ASK, DOORS};
 /// How a process uses the service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The service's name.
-    pub service: String,
+    /// Which service.
+    pub service: Rendezvous,
     /// How blocking calls and sets wait.
     pub waiting: Waiting,
-    /// Starts a service where none answers to the name. It need not be there at once.
+    /// Starts a service where none answers. It need not be there at once.
     pub start: Option<fn()>,
     /// The calling thread is to stop waiting: its call says EINTR. Whoever makes that so wakes it ([`Context::wake_sleepers`]).
     pub interrupted: fn() -> bool,
@@ -42,8 +42,8 @@ pub struct Settings {
 static NOBODYS: Counters = Counters::new();
 
 impl Settings {
-    /// Of the service of this name.
-    pub fn new(service: impl Into<String>) -> Self {
+    /// Of this service, or the one of this name.
+    pub fn new(service: impl Into<Rendezvous>) -> Self {
         Self {
             service: service.into(),
             waiting: Waiting::Adaptive,
@@ -231,7 +231,15 @@ impl Context {
             Service::NotAsked | Service::Starting(_) => {}
         }
         let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
-        match (Client::connect(&self.settings.service, &doors), &*service, start) {
+        let which = &self.settings.service;
+        let found = match &*service {
+            // (It is started because nobody answers.)
+            Service::Starting(_) => Client::connect(&which.own(), &doors),
+            _ => which
+                .ask(|name| Client::connect(name, &doors))
+                .map_or_else(|(e, _)| Err(e), |(c, _)| Ok(c)),
+        };
+        match (found, &*service, start) {
             (Ok(client), ..) => {
                 let client = Arc::new(client);
                 *service = Service::Here(client.clone());
@@ -273,6 +281,16 @@ impl Context {
         }
         let waiting = std::mem::take(&mut *lock(&self.shown));
         waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
+    }
+
+    /// The program has become another user. Who cannot be the one again as whom the service knows it begins anew, as who it is now.
+    pub fn user_changes(&self) {
+        let known = match &mut *lock(&self.service) {
+            Service::Here(client) if !client.is_users() => client.clone(),
+            service @ Service::None => return *service = Service::NotAsked,
+            _ => return,
+        };
+        self.lost(&known);
     }
 
     /// In a forked child, before it uses anything: what is shared stays shared, but for the conversation with the service, which is the parent's.

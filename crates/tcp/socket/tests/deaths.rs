@@ -123,7 +123,7 @@ fn a_killed_peer_is_an_error_for_who_sleeps_and_for_who_sends() {
 fn connections_outlive_a_killed_service_and_new_ones_are_linux() {
     let name = format!("uncopy-tcp-test-killed-{}", std::process::id());
     let mut child = other("service", &name, 0);
-    wait_until("service", || uncopy_tcp_service::server::is_running(&name));
+    wait_until("service", || uncopy_tcp_service::rendezvous::is_running(&name));
     let (x, y) = (program_that(&name, Waiting::Sleep), program_that(&name, Waiting::Sleep));
     let (a, b) = shared(&x, &y);
     let again = uncopy_tcp_service::Service::bind(uncopy_tcp_service::Options {
@@ -144,7 +144,7 @@ fn connections_outlive_a_killed_service_and_new_ones_are_linux() {
     p.send(b"linux").unwrap();
     assert_eq!(q.receive(&mut got), Ok(5));
     assert!(!p.flow.is_shared() && !q.flow.is_attached());
-    assert!(!uncopy_tcp_service::server::is_running(&name), "nothing is left of it");
+    assert!(!uncopy_tcp_service::rendezvous::is_running(&name), "nothing is left of it");
 }
 
 /// It was the service over a device: of three connections to a program that had seen an earlier service, one was reset and one hung.

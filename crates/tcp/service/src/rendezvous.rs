@@ -1,0 +1,106 @@
+//! Which service a program uses: the one that it was given by name; else its user's, if that answers; else the system's, if that does; else its user's, which
+//! is to be started.
+
+use crate::client;
+use rustix::io::Errno;
+
+/// The name of the service of all users, which root starts. (Nobody else's is believed: [`crate::client`].)
+pub const OF_SYSTEM: &str = "uncopy-tcp";
+
+/// The name of the service of the user of this number.
+pub fn of_user(uid: u32) -> String {
+    format!("{OF_SYSTEM}-{uid}")
+}
+
+/// See the module. Users are looked up when they are needed: a program may become another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Rendezvous {
+    /// The service of this name, and no other.
+    Named(String),
+    /// This user's, or the system's.
+    #[default]
+    OfUser,
+}
+
+impl Rendezvous {
+    /// Of a name that may have been given.
+    pub fn of(name: Option<&str>) -> Self {
+        name.map_or(Self::OfUser, |name| Self::Named(name.to_owned()))
+    }
+
+    /// The name of the service that is started where none answers.
+    pub fn own(&self) -> String {
+        match self {
+            Self::Named(name) => name.clone(),
+            Self::OfUser => of_user(rustix::process::geteuid().as_raw()),
+        }
+    }
+
+    /// Asks by each name, in order, until somebody answers: the answer, and whose it is. Where nobody does: what came of the first name, which is [`own`](Self::own).
+    ///
+    /// # Errors
+    /// See above.
+    pub fn ask<T>(
+        &self,
+        ask: impl Fn(&str) -> Result<T, Errno>,
+    ) -> Result<(T, String), (Errno, String)> {
+        let own = self.own();
+        let error = match ask(&own) {
+            Ok(answer) => return Ok((answer, own)),
+            Err(error) => error,
+        };
+        let system = || ask(OF_SYSTEM).ok().map(|answer| (answer, OF_SYSTEM.to_owned()));
+        let found = (*self == Self::OfUser).then(system).flatten();
+        found.ok_or((error, own))
+    }
+
+    /// Somebody answers.
+    pub fn is_running(&self) -> bool {
+        self.ask(client::open).is_ok()
+    }
+
+    /// By which name somebody answers; where nobody does, [`own`](Self::own).
+    pub fn name(&self) -> String {
+        self.ask(client::open).map_or_else(|(_, own)| own, |(_, name)| name)
+    }
+}
+
+/// A service answers under this name.
+pub fn is_running(name: &str) -> bool {
+    client::open(name).is_ok()
+}
+
+impl From<String> for Rendezvous {
+    fn from(name: String) -> Self {
+        Self::Named(name)
+    }
+}
+
+impl From<&str> for Rendezvous {
+    fn from(name: &str) -> Self {
+        Self::Named(name.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_was_given_is_asked_alone_then_comes_the_users_then_the_systems() {
+        let own = of_user(rustix::process::geteuid().as_raw());
+        let runs = |running: &[&str], which: &Rendezvous| {
+            let ask = |name: &str| {
+                if running.contains(&name) { Ok(()) } else { Err(Errno::CONNREFUSED) }
+            };
+            which.ask(ask).map(|((), name)| name)
+        };
+        let all = ["given", &own, OF_SYSTEM];
+        let (given, user) = (Rendezvous::of(Some("given")), Rendezvous::of(None));
+        assert_eq!(runs(&all, &given), Ok("given".to_owned()));
+        assert_eq!(runs(&all[1..], &given), Err((Errno::CONNREFUSED, "given".to_owned())));
+        assert_eq!(runs(&all, &user), Ok(own.clone()));
+        assert_eq!(runs(&[OF_SYSTEM], &user), Ok(OF_SYSTEM.to_owned()));
+        assert_eq!(runs(&["given"], &user), Err((Errno::CONNREFUSED, own)));
+    }
+}
