@@ -6,6 +6,7 @@ use crate::process::Process;
 impl Process {
     /// The calling thread has changed its users or groups.
     pub fn ids_changed(&'static self) {
+        self.tcp.user_changes();
         if self.space.has_other_ids() {
             self.rights_changed();
         }

@@ -40,9 +40,33 @@ impl Tcp {
         (connections, sets)
     }
 
+    /// No connection, and nobody whom a service knows: a listener may have been shown.
+    fn is_unknown(&self) -> bool {
+        !self.in_use() && self.known_context().is_none()
+    }
+
+    /// This process's, and those of connections that it has inherited.
+    fn contexts<'a>(&self, flows: impl Iterator<Item = &'a Arc<Flow>>) -> Vec<Arc<Context>> {
+        let mut contexts: Vec<Arc<Context>> = self.known_context().into_iter().collect();
+        contexts.extend(flows.map(|flow| flow.context().clone()));
+        contexts.sort_unstable_by_key(Arc::as_ptr);
+        contexts.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        contexts
+    }
+
+    /// The program has become another user.
+    pub fn user_changes(&self) {
+        if self.is_unknown() || !self.is_own() {
+            return;
+        }
+        let (connections, _) = self.all();
+        let flows = connections.iter().map(|(_, connection)| &connection.flow);
+        self.contexts(flows).iter().for_each(|context| context.user_changes());
+    }
+
     /// Before fork.
     pub fn before_fork(&self) {
-        if !self.in_use() {
+        if self.is_unknown() {
             return;
         }
         let (connections, sets) = self.all();
@@ -58,10 +82,7 @@ impl Tcp {
         let mut sets: Vec<Arc<Set>> = sets.iter().filter_map(|set| set.set()).collect();
         sets.sort_unstable_by_key(Arc::as_ptr);
         sets.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let mut contexts: Vec<Arc<Context>> = self.known_context().into_iter().collect();
-        contexts.extend(flows.iter().map(|flow| flow.context().clone()));
-        contexts.sort_unstable_by_key(Arc::as_ptr);
-        contexts.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let contexts = self.contexts(flows.iter());
         // No handler of the program's finds them held by its own thread.
         let enters = !critical::inside();
         if enters {
@@ -99,7 +120,7 @@ impl Tcp {
             return;
         }
         self.process.store(std::process::id(), Relaxed);
-        if !self.in_use() {
+        if self.is_unknown() {
             return;
         }
         self.after_fork(true);
@@ -129,6 +150,7 @@ impl Tcp {
             return;
         }
         self.numbers.reset();
+        self.no_context();
         self.process.store(std::process::id(), Relaxed);
     }
 
