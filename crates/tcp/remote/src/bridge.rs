@@ -1,10 +1,12 @@
 //! One connection: what has come by the wire goes to the stand-in, and what the program sends to the wire. Both buffers are the protocol's: a byte's place follows from
 //! its number, so that a lane puts payload where it belongs, and takes from there what it sends.
 
+use crate::parts::Part;
 use crate::stand_in;
 use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP};
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use uncopy_tcp_events::line::Line;
@@ -123,9 +125,16 @@ pub struct Shared {
     pub queued: AtomicBool,
     /// The lane that it is of.
     pub lane: usize,
+    /// Its user's, once that is known.
+    pub part: OnceLock<Part>,
 }
 
 impl Shared {
+    /// It is known whose it is.
+    pub fn is_part_of(&self, part: Part) {
+        let _ = self.part.set(part);
+    }
+
     /// The bridge, to oneself.
     pub fn lock(&self) -> std::sync::MutexGuard<'_, Bridge> {
         self.bridge.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -14,6 +14,7 @@
 //! | [`detour`] | where their segments go until then |
 //! | [`packets`] | what these say |
 //! | `opening` | such a connection, on the slow path |
+//! | [`parts`] | what one user may have of them |
 //! | [`options`] | options of sockets that rustix does not know |
 //! | `told` | what is told of connections to who looks |
 //! | [`room`] | all connections, as the service's threads see them |
@@ -27,6 +28,7 @@ mod opening;
 pub mod options;
 pub mod outward;
 pub mod packets;
+pub mod parts;
 pub mod privileges;
 pub mod room;
 pub mod serve;

@@ -1,15 +1,19 @@
 //! Who listens for other hosts, as programs have shown, and whether somebody still does, as Linux says.
 
+use crate::parts::Part;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use uncopy_tcp_proto::ListenerId;
+use uncopy_tcp_service::Owner;
 
 /// A listener, and where the kernel steers connections to it from.
 #[derive(Debug)]
 pub struct Listener {
     /// As the protocol knows it.
     pub id: ListenerId,
+    /// Its user's.
+    pub part: Part,
     /// Its address, or all of the device's.
     pub steered: Vec<SocketAddrV4>,
 }
@@ -24,6 +28,12 @@ impl Listeners {
     /// Whether one is known there.
     pub fn has(&self, at: SocketAddrV4) -> bool {
         self.all.contains_key(&at)
+    }
+
+    /// Whose a connection to this address is.
+    pub fn owner(&self, at: SocketAddrV4) -> Option<Owner> {
+        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, at.port());
+        self.all.get(&at).or_else(|| self.all.get(&any)).map(|listener| listener.part.owner())
     }
 
     /// One more.
@@ -103,6 +113,7 @@ fn address(text: &str) -> Option<SocketAddrV4> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::Parts;
 
     #[test]
     fn lines_of_listeners_are_read_and_others_end_the_list() {
@@ -129,13 +140,17 @@ mod tests {
 
     #[test]
     fn who_does_not_listen_any_more_is_taken_out() {
-        let mut listeners = Listeners::default();
+        let (mut listeners, parts) = (Listeners::default(), Parts::new(1, 4, false));
         let at = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
         for port in [1, 2] {
-            listeners.add(at(port), Listener { id: ListenerId(port.into()), steered: vec![] });
+            let part = parts.listener(Owner::User(1)).unwrap();
+            let id = ListenerId(port.into());
+            listeners.add(at(port), Listener { id, part, steered: vec![] });
         }
         let gone = listeners.take_gone(&[at(2), at(3)]);
         assert_eq!(gone.iter().map(|gone| gone.id).collect::<Vec<_>>(), [ListenerId(1)]);
+        let one = SocketAddrV4::new([10, 0, 0, 1].into(), 2);
+        assert_eq!((listeners.owner(one), listeners.owner(at(1))), (Some(Owner::User(1)), None));
         assert!(listeners.has(at(2)) && !listeners.has(at(1)) && !listeners.is_empty());
     }
 }

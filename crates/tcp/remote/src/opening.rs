@@ -23,7 +23,10 @@ impl Room {
         // (Another address of this host's would be answered by another device.)
         let route = self.routes.number(*peer.ip());
         let ours = self.routes.addresses().contains(local.ip());
-        let Some(route) = route.filter(|_| ours) else { return outward.by_linux(&opening) };
+        let part = self.parts.connection(opening.asked.owner);
+        let (Some(route), Some(part)) = (route.filter(|_| ours), part) else {
+            return outward.by_linux(&opening);
+        };
         let connect = Connect {
             app: 0,
             local_ip: *local.ip(),
@@ -38,7 +41,7 @@ impl Room {
         endpoint.leave();
         match opened {
             Ok(flow) => {
-                self.hold(flow);
+                self.hold(flow).is_part_of(part);
                 outward.opens(flow, opening);
             }
             // One between the same ends that Linux knows nothing of is not over yet.

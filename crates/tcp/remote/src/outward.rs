@@ -11,15 +11,18 @@ use crate::packets::{self, Sent};
 use rustix::net::{AddressFamily, SocketType, connect, getsockname, sockopt};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uncopy_tcp_proto::{FlowId, Reason};
 use uncopy_tcp_routes::Routes;
 use uncopy_tcp_service::ends::network_namespace;
+use uncopy_tcp_service::{Lent, Owner};
 
 /// A program connects as soon as it is told that it may; and what it sends is sent again after a second.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// So many of one user's at once, of those that have been told to connect and have not begun: they are looked through for each that begins.
+const WAITING: usize = 1024;
 /// `TCP_CLOSE` of include/net/tcp_states.h: a socket that is not connected.
 const CLOSED: u8 = 7;
 /// linux/tcp.h.
@@ -33,7 +36,9 @@ pub struct Asked {
     /// The socket, as Linux knows it.
     pub cookie: u64,
     /// The socket.
-    pub socket: OwnedFd,
+    pub socket: Lent,
+    /// Whose it is.
+    pub owner: Owner,
     /// Whom it connects to.
     pub to: SocketAddrV4,
     since: Instant,
@@ -108,14 +113,17 @@ impl Outward {
     /// A program is about to connect this socket. Its cookie: it is to, and its segments come here. None: it is Linux's.
     pub fn takes(
         &self,
-        program: u64,
+        (program, owner): (u64, Owner),
         to: SocketAddrV4,
-        socket: OwnedFd,
+        socket: Lent,
         routes: &Routes,
     ) -> Option<u64> {
         let mut waiting = lock(&self.waiting);
         let late = |asked: &mut Asked| asked.since.elapsed() > PATIENCE;
         waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
+        if waiting.iter().filter(|asked| asked.owner == owner).count() >= WAITING {
+            return None;
+        }
         // (One that is not known is looked for: until then Linux connects, and waits for it.)
         let reached = !routes.is_own(*to.ip())
             && routes.number(*to.ip()).is_some_and(|hop| routes.find(hop).is_some());
@@ -124,12 +132,12 @@ impl Outward {
         }
         let cookie = sockopt::socket_cookie(&socket).ok()?;
         self.detour.take(&socket).ok()?;
-        waiting.push(Asked { program, cookie, socket, to, since: Instant::now() });
+        waiting.push(Asked { program, cookie, socket, owner, to, since: Instant::now() });
         Some(cookie)
     }
 
     /// It is a socket for which nothing is to be heeded that a stand-in would not do.
-    fn can_be(&self, socket: &OwnedFd, to: SocketAddrV4, routes: &Routes) -> bool {
+    fn can_be(&self, socket: &Lent, to: SocketAddrV4, routes: &Routes) -> bool {
         let is = |level, option, value| number(socket, level, option) == Ok(value);
         let mut device = [0; 16];
         let mut state = [0; 1];

@@ -1,4 +1,4 @@
-//! What is given up once all is open. What stays: CAP_NET_ADMIN, by which a socket may have another host's name and Linux is asked for neighbours; CAP_NET_BIND_SERVICE,
+//! What is given up once all is open. What stays of a service over a device: CAP_NET_ADMIN, by which a socket may have another host's name and Linux is asked for neighbours; CAP_NET_BIND_SERVICE,
 //! for peers whose port is below 1024; and, where Linux wants it for changing a map, CAP_BPF.
 
 use rustix::process::{Gid, Uid};
@@ -8,12 +8,19 @@ use rustix::thread::{
 };
 use std::io;
 
-/// For the rest of this process' life, for all threads that the calling one makes; there must be no others. With `user`, it is that user's from now on.
+/// What a service over a device keeps.
+pub const OF_WIRES: CapabilitySet =
+    CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE).union(CapabilitySet::BPF);
+
+/// What a service without one keeps.
+pub const NONE: CapabilitySet = CapabilitySet::empty();
+
+/// For the rest of this process' life, for all threads that the calling one makes; there must be no others. With `user`, it is that user's from now on. What it has of `kept` it
+/// keeps.
 ///
 /// # Errors
 /// The kernel's.
-pub fn drop_them(user: Option<(u32, u32)>) -> io::Result<()> {
-    let kept = CapabilitySet::NET_ADMIN | CapabilitySet::NET_BIND_SERVICE | CapabilitySet::BPF;
+pub fn drop_them(user: Option<(u32, u32)>, kept: CapabilitySet) -> io::Result<()> {
     let now = rustix::thread::capabilities(None)?;
     let kept = kept & now.permitted;
     if let Some((uid, gid)) = user {

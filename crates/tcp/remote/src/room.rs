@@ -5,17 +5,18 @@
 
 use crate::bridge::{Bridge, Shared, Wants};
 use crate::listeners::{self, Listener, Listeners};
-use crate::outward::{Opening, Outward};
+use crate::outward::{Asked, Opening, Outward};
+use crate::parts::Parts;
 use crate::stand_in;
 use rustix::event::epoll;
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
@@ -25,7 +26,7 @@ use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::Link;
 use uncopy_tcp_proto::{Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time};
 use uncopy_tcp_routes::Routes;
-use uncopy_tcp_service::Wired;
+use uncopy_tcp_service::{Lent, Owner, Wired};
 use uncopy_tcp_socket::set::{self, Event as Ready};
 use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
 use uncopy_tcp_wire::steer::Steer;
@@ -41,15 +42,15 @@ const EVENTS: usize = 128;
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Somebody listens here.
-    Listens(SocketAddrV4),
+    Listens(SocketAddrV4, Owner),
     /// Somebody may have ceased to.
     Look,
     /// The device's addresses, or the ways by it, may be others.
     Addresses,
     /// A program has begun to connect.
     Connect(Box<Opening>),
-    /// A program has closed the socket of this cookie before it was connected.
-    Closes(u64),
+    /// This program has closed its socket of this cookie before it was connected.
+    Closes(u64, u64),
     /// This program has gone.
     Gone(u64),
     /// Somebody wants to know of all connections.
@@ -61,7 +62,7 @@ impl Ask {
     fn is_done_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Look, Self::Look) | (Self::Addresses, Self::Addresses) => true,
-            (Self::Listens(at), Self::Listens(other)) => at == other,
+            (Self::Listens(at, _), Self::Listens(other, _)) => at == other,
             _ => false,
         }
     }
@@ -101,6 +102,7 @@ pub struct Room {
     slow: Mutex<Vec<Held>>,
     asks: Mutex<Vec<Ask>>,
     listeners: Mutex<Listeners>,
+    pub(crate) parts: Parts,
     last_key: AtomicU64,
 }
 
@@ -115,14 +117,15 @@ impl Room {
     /// For so many connections and lanes, with buffers of so many bits. `name`: the service where its own ends are shown.
     pub fn new(
         (flows, lanes, bits): (usize, usize, u8),
+        parts: Parts,
         name: &str,
         routes: Arc<Routes>,
         steer: Arc<Steer>,
         outward: Option<Outward>,
     ) -> Made<Self> {
+        let (waiting, wary) = (Waiting::Sleep, parts.shared);
         let desk = |_| {
-            let context =
-                Context::new(Settings { waiting: Waiting::Sleep, ..Settings::new(name) })?;
+            let context = Context::new(Settings { waiting, wary, ..Settings::new(name) })?;
             let kernel = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
             Ok(Desk {
                 set: Set::new(context.clone(), kernel)?,
@@ -146,6 +149,7 @@ impl Room {
             slow: Mutex::default(),
             asks: Mutex::default(),
             listeners: Mutex::default(),
+            parts,
             last_key: AtomicU64::new(0),
         })
     }
@@ -170,8 +174,13 @@ impl Room {
     }
 
     /// A program is about to connect. The socket's cookie: the connection is carried.
-    pub(crate) fn takes(&self, program: u64, to: SocketAddrV4, socket: OwnedFd) -> Option<u64> {
-        let room = self.connections() < self.slots.len();
+    pub(crate) fn takes(
+        &self,
+        program: (u64, Owner),
+        to: SocketAddrV4,
+        socket: Lent,
+    ) -> Option<u64> {
+        let room = self.connections() < self.slots.len() && self.parts.has_room(program.1);
         let outward = self.outward.as_ref().filter(|_| room);
         outward?.takes(program, to, socket, &self.routes)
     }
@@ -194,6 +203,7 @@ impl Room {
             bridge: Mutex::new(Bridge::new(key, self.bits)),
             queued: AtomicBool::new(false),
             lane,
+            part: OnceLock::new(),
         });
         *self.slots[flow.slot as usize].lock() = Some(held.clone());
         held
@@ -289,6 +299,16 @@ impl Room {
         };
         let peer = SocketAddrV4::new(ends.peer_ip, ends.peer_port);
         let local = SocketAddrV4::new(ends.local_ip, ends.local_port);
+        let owner = lock(&self.listeners).owner(local);
+        // (Nobody's any more: the next one is Linux'.)
+        let part = owner.and_then(|owner| self.parts.connection(owner));
+        let Some(part) = part else {
+            let _ = endpoint.abort(time, id, out);
+            endpoint.leave();
+            self.forget(id);
+            return;
+        };
+        held.is_part_of(part);
         match stand_in::connected(peer, local) {
             Ok((socket, connected)) => self.stands_in(held, socket, connected),
             Err(error) => {
@@ -375,18 +395,19 @@ impl Room {
         }
     }
 
-    fn listens(&self, at: SocketAddrV4, endpoint: &mut Endpoint<View<'_>>) {
+    fn listens(&self, at: SocketAddrV4, whose: Owner, endpoint: &mut Endpoint<View<'_>>) {
         let mut listeners = lock(&self.listeners);
         if listeners.has(at) {
             return;
         }
+        let Some(part) = self.parts.listener(whose) else { return };
         let flow = self.flow_options();
         let listen = Listen { app: 0, ip: *at.ip(), port: at.port(), backlog: BACKLOG, flow };
         let Ok(id) = endpoint.listen(listen) else { return };
         let steered = self.steered(at);
         // (Where there is no room for one more, Linux serves it.)
         steered.iter().for_each(|at| _ = self.steer.listen(*at));
-        listeners.add(at, Listener { id, steered });
+        listeners.add(at, Listener { id, part, steered });
     }
 
     /// Who does not listen any more is not steered to.
@@ -530,30 +551,36 @@ impl Applications for Room {
         let came = core::mem::take(&mut *lock(&self.came));
         let slow = core::mem::take(&mut *lock(&self.slow));
         let mut some = !(asks.is_empty() && came.is_empty() && slow.is_empty());
+        // (Once for all: Linux is asked for all of its sockets.)
+        let mut looks = false;
         for ask in asks {
             match (ask, &self.outward) {
                 (Ask::Connect(opening), Some(outward)) => {
                     self.open(time, outward, *opening, endpoint, out);
                 }
-                (Ask::Closes(cookie), Some(outward)) => {
-                    let flows = outward.take_back(|asked| asked.cookie == cookie);
+                (Ask::Closes(program, cookie), Some(outward)) => {
+                    let its = |asked: &Asked| (asked.program, asked.cookie) == (program, cookie);
+                    let flows = outward.take_back(its);
                     self.take_back(time, flows, endpoint, out);
                 }
                 (Ask::Gone(program), outward) => {
                     let all = |outward: &Outward| outward.take_back(|a| a.program == program);
                     self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
-                    self.look_at_listeners(time, endpoint, out);
+                    looks = true;
                 }
                 // (Who does not wait any more does not hear it.)
                 (Ask::Tell(to), _) => _ = to.send(self.wired(endpoint)),
-                (Ask::Connect(_) | Ask::Closes(_), None) => {}
-                (Ask::Listens(at), _) => self.listens(at, endpoint),
-                (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),
+                (Ask::Connect(_) | Ask::Closes(..), None) => {}
+                (Ask::Listens(at, whose), _) => self.listens(at, whose, endpoint),
+                (Ask::Look, _) => looks = true,
                 (Ask::Addresses, _) => {
                     self.look_at_addresses();
                     self.look_at_routes(endpoint);
                 }
             }
+        }
+        if looks {
+            self.look_at_listeners(time, endpoint, out);
         }
         came.iter().for_each(|held| self.meet(time, held, endpoint, out));
         slow.iter().for_each(|held| self.finish(time, held, endpoint, out));

@@ -2,6 +2,7 @@
 
 use crate::detour::Detour;
 use crate::outward::Outward;
+use crate::parts::Parts;
 use crate::privileges;
 use crate::room::{Ask, Room};
 use crate::stand_in;
@@ -14,14 +15,14 @@ use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uncopy_tcp_fast::{Service, Wait};
 use uncopy_tcp_proto::Config;
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
 use uncopy_tcp_routes::{Routes, loopback};
-use uncopy_tcp_service::{Listening, Wired};
+use uncopy_tcp_service::{Lent, Listening, Owner, Wired};
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
 use uncopy_tcp_trace::{Trace, Traced};
 use uncopy_tcp_wire::queues;
@@ -50,6 +51,8 @@ pub struct Options {
     pub wait: Wait,
     /// The user and group that it is to be from then on, by their numbers.
     pub user: Option<(u32, u32)>,
+    /// It serves all users: one of them gets at most half of its connections and listeners.
+    pub shared: bool,
 }
 
 impl Options {
@@ -62,6 +65,7 @@ impl Options {
             bits: 16,
             wait: Wait::Adaptive,
             user: None,
+            shared: false,
         }
     }
 }
@@ -138,7 +142,7 @@ impl Remote {
             Ok(detour) => (Some(Outward::new(detour)), None),
             Err(error) => (None, Some(error)),
         };
-        step("giving privileges up", privileges::drop_them(options.user))?;
+        step("giving privileges up", privileges::drop_them(options.user, privileges::OF_WIRES))?;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
         let config = Config {
             flows: options.connections,
@@ -154,6 +158,7 @@ impl Remote {
         };
         let room = Room::new(
             (options.connections, wires.len(), options.bits),
+            Parts::new(options.connections, LISTENERS as usize, options.shared),
             &options.name,
             routes.clone(),
             steer.clone(),
@@ -189,7 +194,8 @@ impl Remote {
     /// Who is to be told of programs that listen.
     pub fn listening(&self) -> impl Listening + use<> {
         let device = self.device.clone();
-        Told { service: self.service.clone(), trace: self.trace.clone(), device, whose: None }
+        let whose = Mutex::default();
+        Told { service: self.service.clone(), trace: self.trace.clone(), device, whose }
     }
 
     /// Carries connections until the wire fails.
@@ -255,28 +261,29 @@ struct Told {
     trace: Arc<Trace>,
     device: String,
     /// Who has the frames written.
-    whose: Option<u64>,
+    whose: Mutex<Option<u64>>,
 }
 
 impl Listening for Told {
-    fn listens(&mut self, at: SocketAddrV4) {
-        self.service.applications().ask(Ask::Listens(at));
+    fn listens(&self, whose: Owner, at: SocketAddrV4) {
+        self.service.applications().ask(Ask::Listens(at, whose));
         self.service.ask();
     }
 
-    fn gone(&mut self, program: u64) {
+    fn gone(&self, program: u64) {
         let _ = self.end_trace(program);
         self.service.applications().ask(Ask::Gone(program));
         self.service.ask();
     }
 
     fn trace(
-        &mut self,
+        &self,
         whose: u64,
         (address, port): (Option<Ipv4Addr>, Option<u16>),
         file: OwnedFd,
     ) -> Result<(), Errno> {
-        if self.whose.is_some() {
+        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.is_some() {
             return Err(Errno::BUSY);
         }
         // What is written must never be waited for: a lane writes it.
@@ -287,21 +294,19 @@ impl Listening for Told {
         let flows = if all { vec![] } else { vec![Flow::of(address, port)] };
         let begun = self.trace.begin(Chosen::new(flows), &self.device, Box::new(File::from(file)));
         begun.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        self.whose = Some(whose);
+        *holder = Some(whose);
         Ok(())
     }
 
-    fn end_trace(&mut self, whose: u64) -> Result<u64, Errno> {
-        if self.whose != Some(whose) {
-            return Err(Errno::INVAL);
-        }
-        self.whose = None;
+    fn end_trace(&self, whose: u64) -> Result<u64, Errno> {
+        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        holder.take_if(|holder| *holder == whose).ok_or(Errno::INVAL)?;
         let ended = self.trace.end();
         ended.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         Ok(self.trace.frames())
     }
 
-    fn wired(&mut self) -> Vec<Wired> {
+    fn wired(&self) -> Vec<Wired> {
         let (to, told) = channel();
         self.service.applications().ask(Ask::Tell(to));
         self.service.ask();
@@ -313,19 +318,19 @@ impl Listening for Told {
         self.service.applications().outward().is_some()
     }
 
-    fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd) {
+    fn connects(&self, program: (u64, Owner), to: SocketAddrV4, socket: Lent, answer: OwnedFd) {
         let taken = self.service.applications().takes(program, to, socket);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if let Some(cookie) = taken
             && rustix::net::send(&answer, &[1], flags).is_err()
         {
             // Who has not waited connects by Linux. (What was sent here meanwhile is sent again.)
-            self.closes(cookie);
+            self.closes(program.0, cookie);
         }
     }
 
-    fn closes(&mut self, cookie: u64) {
-        self.service.applications().ask(Ask::Closes(cookie));
+    fn closes(&self, program: u64, cookie: u64) {
+        self.service.applications().ask(Ask::Closes(program, cookie));
         self.service.ask();
     }
 }

@@ -212,7 +212,7 @@ pub fn tell(name: &str) -> Result<State, Errno> {
 pub struct Tracing(OwnedFd);
 
 /// Has a service's frames written to a file, of connections with this end, as far as it matters. ECONNREFUSED: there is no service; EOPNOTSUPP: it has no
-/// wire; EBUSY: somebody else has this.
+/// wire; EPERM: it serves several users, and this is not its own; EBUSY: somebody else has this.
 pub fn trace(
     name: &str,
     (address, port): (Option<Ipv4Addr>, Option<u16>),

@@ -4,7 +4,7 @@
 //! unsafe: `getsockopt` for an option that rustix does not know.
 
 use crate::protocol::Reason;
-use rustix::net::{SocketType, getpeername, getsockname, ipproto, sockopt};
+use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto, sockopt};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -61,6 +61,14 @@ pub fn network_namespace(socket: impl AsFd) -> Option<u64> {
         )
     };
     (failed == 0).then_some(cookie)
+}
+
+/// It is one end of a pair of sockets that this user has made, or is connected to one of its programs. What the service says by one of another's would be
+/// believed to be root's.
+pub fn is_of_user(socket: impl AsFd, uid: u32) -> bool {
+    let socket = socket.as_fd();
+    sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.as_raw() == uid)
 }
 
 /// What sockets have that stand in for connections of the service's to other hosts: the service's own, and those that programs accept from it. Linux gives

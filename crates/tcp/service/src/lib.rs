@@ -6,13 +6,19 @@
 //! | --- | --- |
 //! | [`protocol`] | the messages |
 //! | [`client`] | a program's side of them |
-//! | [`server`] | the loop: programs come, show, and go |
+//! | [`server`] | the service: programs come, and are heard |
+//! | `reading` | what they say, and what their descriptors are |
+//! | `meeting` | what is known of them all |
+//! | [`options`] | how to serve |
+//! | [`owner`] | whose programs are, and which owners meet |
+//! | `users`, `share` | what one user may have |
+//! | [`listening`] | what a wire to other hosts does for programs |
 //! | [`rendezvous`] | which service a program uses |
 //! | [`command`] | where the command lies that programs start to serve them |
 //! | `program` | a program as the service knows it, and what it is told |
 //! | [`matching`] | ends that wait for their other end |
-//! | `linger` | sockets whose close takes its time |
-//! | [`regions`] | which slots of which regions are whose |
+//! | [`linger`] | sockets whose close takes its time |
+//! | `regions` | which slots of which regions are whose |
 //! | [`ends`] | what a shown socket proves |
 //! | [`relay`] | the last resort of a program that executes another one over a ring that nobody takes back |
 //! | [`wired`] | what is told of a connection over the wire |
@@ -21,19 +27,30 @@
 pub mod client;
 pub mod command;
 pub mod ends;
-mod linger;
+pub mod linger;
+pub mod listening;
 pub mod matching;
+mod meeting;
+pub mod options;
+pub mod owner;
 mod program;
 pub mod protocol;
-pub mod regions;
+mod reading;
+mod regions;
 pub mod relay;
 pub mod rendezvous;
 pub mod server;
+mod share;
 pub mod state;
+mod users;
 pub mod wired;
 
 pub use client::{Client, Tracing, tell, trace};
 pub use command::commands;
+pub use linger::Lent;
+pub use listening::Listening;
+pub use options::{Limits, Options};
+pub use owner::{Owner, Serves};
 pub use rendezvous::Rendezvous;
-pub use server::{Limits, Listening, Options, Service, ServiceError};
+pub use server::{Service, ServiceError};
 pub use wired::Wired;

@@ -1,9 +1,12 @@
 //! Sockets that programs have shown are closed again at once. If the program has closed its own meanwhile, that close is the last; and where SO_LINGER is set it waits, for as
 //! long as that says, until the peer has taken all. The service does not wait with it.
+//!
+//! A program can set that also just before the close. So where others would wait with it, a thread of its user's closes what it has lent.
 
+use crate::share::Taken;
 use rustix::net::sockopt;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// At once; who has more of them does not want to close connections.
 const MOST: usize = 64;
@@ -25,6 +28,97 @@ pub fn close(socket: OwnedFd, waiting: &Arc<()>) {
         drop(socket);
         drop(waiting);
     });
+}
+
+/// Who closes what one user's programs have lent.
+#[derive(Debug)]
+pub(crate) struct Closer {
+    apart: bool,
+    waiting: Arc<()>,
+    left: Mutex<Left>,
+}
+
+#[derive(Debug, Default)]
+struct Left {
+    sockets: Vec<(OwnedFd, Option<Taken>)>,
+    /// A thread closes them.
+    runs: bool,
+}
+
+impl Closer {
+    /// `apart`: a thread of its own does it, whatever the sockets say.
+    pub fn new(apart: bool, waiting: Arc<()>) -> Self {
+        Self { apart, waiting, left: Mutex::default() }
+    }
+
+    /// Nothing is left to be closed.
+    pub fn is_idle(&self) -> bool {
+        !self.left().runs
+    }
+
+    /// Closes it, now or soon.
+    pub fn close(self: &Arc<Self>, socket: OwnedFd, taken: Option<Taken>) {
+        if !self.apart {
+            return close(socket, &self.waiting);
+        }
+        let mut left = self.left();
+        left.sockets.push((socket, taken));
+        if std::mem::replace(&mut left.runs, true) {
+            return;
+        }
+        drop(left);
+        let closer = self.clone();
+        let thread = std::thread::Builder::new().name("uncopy-close".into());
+        if thread.spawn(move || closer.close_all()).is_err() {
+            // (With the next one.)
+            self.left().runs = false;
+        }
+    }
+
+    fn close_all(&self) {
+        loop {
+            let mut left = self.left();
+            let sockets = std::mem::take(&mut left.sockets);
+            if sockets.is_empty() {
+                left.runs = false;
+                return;
+            }
+            drop(left);
+            drop(sockets);
+        }
+    }
+
+    fn left(&self) -> std::sync::MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A program's socket that is kept for a while.
+#[derive(Debug)]
+pub struct Lent {
+    /// Until it is dropped.
+    socket: Option<(OwnedFd, Taken)>,
+    closer: Arc<Closer>,
+}
+
+impl Lent {
+    pub(crate) fn new(socket: OwnedFd, taken: Taken, closer: Arc<Closer>) -> Self {
+        Self { socket: Some((socket, taken)), closer }
+    }
+}
+
+impl AsFd for Lent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("it is there until it is dropped").0.as_fd()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some((socket, taken)) = self.socket.take() {
+            self.closer.close(socket, Some(taken));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Ends that were shown and wait for their other end. Nobody's descriptor is kept: a connection must end when its programs close it.
 
 use crate::ends::EndName;
+use crate::owner::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Shown {
     /// The program.
     pub program: u64,
+    /// Whose that is.
+    pub owner: Owner,
     /// Its name for the socket.
     pub token: u64,
 }
@@ -23,6 +26,7 @@ pub struct Waiting {
     names: HashMap<Shown, EndName>,
     order: VecDeque<(Instant, EndName)>,
     counts: HashMap<u64, usize>,
+    of_owners: HashMap<Owner, usize>,
 }
 
 impl Waiting {
@@ -33,6 +37,7 @@ impl Waiting {
             return Some(other);
         }
         *self.counts.entry(shown.program).or_default() += 1;
+        *self.of_owners.entry(shown.owner).or_default() += 1;
         if let Some((older, _)) = self.ends.insert(name, (shown, now)) {
             self.is_over(older);
         }
@@ -76,10 +81,11 @@ impl Waiting {
     }
 
     /// A program has gone, and its ends with it.
-    pub fn forget(&mut self, program: u64) {
+    pub fn forget(&mut self, program: u64, owner: Owner) {
         self.ends.retain(|_, (shown, _)| shown.program != program);
         self.names.retain(|shown, _| shown.program != program);
-        self.counts.remove(&program);
+        let count = self.counts.remove(&program).unwrap_or(0);
+        self.fewer(owner, count);
     }
 
     /// How many of a program's wait.
@@ -87,11 +93,26 @@ impl Waiting {
         self.counts.get(&program).copied().unwrap_or(0)
     }
 
+    /// How many of an owner's wait.
+    pub fn of_owner(&self, owner: Owner) -> usize {
+        self.of_owners.get(&owner).copied().unwrap_or(0)
+    }
+
     /// It does not wait any more.
     fn is_over(&mut self, shown: Shown) {
         self.names.remove(&shown);
         if let Some(count) = self.counts.get_mut(&shown.program) {
             *count -= 1;
+        }
+        self.fewer(shown.owner, 1);
+    }
+
+    fn fewer(&mut self, owner: Owner, by: usize) {
+        if let Some(count) = self.of_owners.get_mut(&owner) {
+            *count -= by;
+            if *count == 0 {
+                self.of_owners.remove(&owner);
+            }
         }
     }
 }

@@ -1,12 +1,16 @@
 //! A program that has connected, and what it is told. A program that does not look for its messages (it computes, is stopped, or has no core just now)
 //! gets them later: its socket takes some 270 of them, and a storm of connections brings more.
+//!
+//! unsafe: an ioctl that rustix does not know.
 
 use crate::ends::EndName;
-use crate::protocol::{self, Message, Reason};
+use crate::owner::Owner;
+use crate::protocol::{self, DOOR_COUNT, Message, Reason};
+use crate::share::Taken;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -20,9 +24,13 @@ const UNSENT: usize = 65_536;
 /// doors of their processes.
 const DOORS: usize = 64;
 
+/// What a program costs of descriptors: its socket, its mailbox, its doors.
+pub(crate) const COSTS: usize = 2 + DOOR_COUNT;
+
 /// See above.
 pub(crate) struct Program {
-    pub socket: OwnedFd,
+    pub socket: Arc<OwnedFd>,
+    pub owner: Owner,
     pub doors: Vec<OwnedFd>,
     pub mailbox: Option<OwnedFd>,
     /// How many connections it has shown.
@@ -41,16 +49,26 @@ pub(crate) struct Program {
     /// Messages that its socket has not taken yet.
     unsent: VecDeque<(Message, Vec<OwnedFd>)>,
     unsent_doors: usize,
-    /// The service's set, which has its socket.
+    /// Descriptors that it has been sent since it had taken all.
+    sent: usize,
+    /// What it costs: [`COSTS`], what is unsent, what it has not taken.
+    taken: Taken,
+    /// The set that has its socket: that of its user's thread.
     set: Arc<OwnedFd>,
 }
 
 impl Program {
-    /// It has connected: from now on `set` tells of it, by `id`.
-    pub fn new(socket: OwnedFd, id: u64, pid: u32, set: Arc<OwnedFd>) -> Result<Self, Errno> {
+    /// It has connected: from now on `set` tells of it, by `id`. `taken`: what it costs.
+    pub fn new(
+        socket: Arc<OwnedFd>,
+        (id, pid, owner): (u64, u32, Owner),
+        set: Arc<OwnedFd>,
+        taken: Taken,
+    ) -> Result<Self, Errno> {
         epoll::add(&set, &socket, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?;
         Ok(Self {
             socket,
+            owner,
             doors: vec![],
             mailbox: None,
             shown: 0,
@@ -64,6 +82,8 @@ impl Program {
             messages: 0,
             unsent: VecDeque::new(),
             unsent_doors: 0,
+            sent: 0,
+            taken,
             set,
         })
     }
@@ -90,12 +110,16 @@ impl Program {
         if self.unsent.len() == UNSENT || is_door(&message) && self.unsent_doors == DOORS {
             return false;
         }
-        let kept: Result<Vec<OwnedFd>, _> = with.iter().map(|fd| fd.try_clone_to_owned()).collect();
-        let Ok(kept) = kept else { return false };
-        let both = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-        if self.unsent.is_empty() && self.watch(both).is_err() {
+        if !self.taken.more(with.len()) {
             return false;
         }
+        let kept: Result<Vec<OwnedFd>, _> = with.iter().map(|fd| fd.try_clone_to_owned()).collect();
+        let both = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+        let watched = !self.unsent.is_empty() || self.watch(both).is_ok();
+        let (Ok(kept), true) = (kept, watched) else {
+            self.taken.less(with.len());
+            return false;
+        };
         self.unsent_doors += usize::from(is_door(&message));
         self.unsent.push_back((message, kept));
         true
@@ -105,7 +129,10 @@ impl Program {
     pub fn tell_rest(&mut self) {
         while let Some((message, with)) = self.unsent.pop_front() {
             let fds: Vec<BorrowedFd> = with.iter().map(AsFd::as_fd).collect();
+            self.taken.less(with.len());
             if self.send(message, &fds) == Err(Errno::AGAIN) {
+                // (It was there a moment ago.)
+                self.taken.more(with.len());
                 self.unsent.push_front((message, with));
                 return;
             }
@@ -117,10 +144,35 @@ impl Program {
     }
 
     fn send(&mut self, message: Message, with: &[BorrowedFd]) -> Result<(), Errno> {
-        protocol::send(self.socket.as_fd(), message, with)?;
+        if !with.is_empty() {
+            self.looks_what_it_took();
+            if !self.taken.more(with.len()) {
+                return Err(Errno::NOBUFS);
+            }
+        }
+        let sent = protocol::send(self.socket.as_fd(), message, with);
+        if sent.is_err() {
+            self.taken.less(with.len());
+        }
+        sent?;
+        self.sent += with.len();
         self.messages = self.messages.wrapping_add(1);
         let mailbox = self.mailbox.as_ref().ok_or(Errno::NOTCONN)?;
         rustix::io::pwrite(mailbox, &self.messages.to_ne_bytes(), 0).map(drop)
+    }
+
+    /// Where it has taken all messages, the descriptors that came with them are its own.
+    pub fn looks_what_it_took(&mut self) {
+        if self.sent == 0 {
+            return;
+        }
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: writes one number.
+        let asked = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if asked == 0 && bytes == 0 {
+            self.taken.less(self.sent);
+            self.sent = 0;
+        }
     }
 
     fn watch(&self, events: epoll::EventFlags) -> Result<(), Errno> {
@@ -142,7 +194,9 @@ mod tests {
         let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (socket, theirs) = socketpair(unix, kind, SocketFlags::NONBLOCK, None).unwrap();
         let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-        let mut program = Program::new(socket, 1, 1, set).unwrap();
+        let share = crate::share::Share::new(usize::MAX);
+        let (of, taken) = ((1, 1, Owner::User(1)), share.take(COSTS).unwrap());
+        let mut program = Program::new(Arc::new(socket), of, set, taken).unwrap();
         program.mailbox =
             Some(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
         let door = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();

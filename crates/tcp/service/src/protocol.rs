@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -49,11 +49,13 @@ pub enum Reason {
     Left = 12,
     /// The program forked while it was asked about, or uses it in a way that rings do not carry.
     Forked = 13,
+    /// The other end is another user's, and the service serves each user apart.
+    OtherUser = 14,
 }
 
 impl Reason {
     /// All of them, by their number.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::PeerNotHere,
         Self::NotConnected,
         Self::OverLimit,
@@ -67,6 +69,7 @@ impl Reason {
         Self::Ended,
         Self::Left,
         Self::Forked,
+        Self::OtherUser,
     ];
 
     /// Its short name, for tables, JSON and labels.
@@ -85,6 +88,7 @@ impl Reason {
             Self::Ended => "ended",
             Self::Left => "left",
             Self::Forked => "forked",
+            Self::OtherUser => "other-user",
         }
     }
 
@@ -104,6 +108,7 @@ impl Reason {
             Self::Ended => "this direction has ended",
             Self::Left => "the sender does what rings do not carry",
             Self::Forked => "shared with a forked process, or used as rings are not",
+            Self::OtherUser => "the other end is another user's",
         }
     }
 
@@ -183,14 +188,14 @@ pub enum Message {
         /// Which region.
         region: u64,
     },
-    /// Anybody of this user: asks for the state.
+    /// Anybody whom it serves: asks for the state, as far as it is this user's.
     Tell,
     /// Service: the answer. With a memfd of so many words ([`crate::state`]).
     Told {
         /// Words in it.
         words: u64,
     },
-    /// Program: with a socket that listens. Where the service has a wire, it takes connections from other hosts for it ([`crate::server::Listening`]).
+    /// Program: with a socket that listens. Where the service has a wire, it takes connections from other hosts for it ([`crate::Listening`]).
     Listen,
     /// Program: with a socket that is about to connect to another host by IPv4, and one end of a pair of sockets. A byte comes there if the service's wire is to
     /// carry it; the end is closed if not.
@@ -200,7 +205,7 @@ pub enum Message {
         /// Its port.
         port: u64,
     },
-    /// Anybody of this user, with a file: frames of the wire are written there, of connections with this end (0: any). Until the asker says that it ends,
+    /// The service's user, or root, with a file: frames of the wire are written there, of connections with this end (0: any). Until the asker says that it ends,
     /// or goes.
     Trace {
         /// Its address.

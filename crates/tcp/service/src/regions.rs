@@ -3,7 +3,9 @@
 
 use crate::ends::EndName;
 use crate::matching::Shown;
+use crate::owner::Owner;
 use crate::protocol::Reason;
+use crate::share::Taken;
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
 use uncopy_tcp_shared::layout::{HEADER, PAGE, SLOT, header_at, slot_at};
@@ -19,6 +21,10 @@ pub struct Held {
     pub memory: OwnedFd,
     /// Its programs.
     pub programs: [u64; 2],
+    /// Whose they are.
+    pub owners: [Owner; 2],
+    /// What the memory's descriptor counts against.
+    _taken: Vec<Taken>,
     /// Which of them still live.
     pub alive: [bool; 2],
     /// Which of them have its descriptor.
@@ -51,22 +57,16 @@ pub struct Given {
     pub generation: u32,
 }
 
-/// All of them.
+/// A program that is one side of a connection.
+pub type Side = (u64, Owner);
+
+/// Those of one user, or those between programs of several.
 #[derive(Debug, Default)]
 pub struct Regions {
     /// The list.
     pub held: Vec<Held>,
-    last_id: u64,
     generation: u32,
     scan: usize,
-}
-
-impl Regions {
-    /// None yet. Their numbers are no earlier service's: programs still have regions of that one.
-    pub fn new() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { last_id: since.as_nanos() as u64, ..Self::default() }
-    }
 }
 
 /// Where in a header a side says that it has closed the slot.
@@ -159,8 +159,8 @@ impl Held {
 }
 
 impl Regions {
-    /// A slot for a connection between two programs: `a` will be the side that [`Held::programs`] says.
-    pub fn give(&mut self, a: u64, b: u64) -> Result<Given, Reason> {
+    /// A slot for a connection between two programs, of a region that they have: `a` will be the side that [`Held::programs`] says.
+    pub fn give(&mut self, a: u64, b: u64) -> Option<Given> {
         let of_both = |held: &Held| {
             held.alive == [true; 2] && (held.programs == [a, b] || held.programs == [b, a])
         };
@@ -178,29 +178,33 @@ impl Regions {
                 found = with_room(&self.held);
             }
         }
-        let region = match found {
-            Some(i) => i,
-            None => {
-                let memory = region::create().map_err(|_| Reason::NoMemory)?;
-                self.last_id += 1;
-                self.held.push(Held {
-                    id: self.last_id,
-                    memory,
-                    programs: [a, b],
-                    alive: [true; 2],
-                    sent: [false; 2],
-                    slots: [0; SLOTS],
-                    free: (0..=u8::MAX).rev().collect(),
-                    names: vec![None; SLOTS],
-                });
-                self.held.len() - 1
-            }
-        };
+        self.give_of(found?)
+    }
+
+    /// A slot of a new region, of this number. `taken`: what its memory's descriptor counts against.
+    pub fn make(&mut self, id: u64, sides: [Side; 2], taken: Vec<Taken>) -> Result<Given, Reason> {
+        let memory = region::create().map_err(|_| Reason::NoMemory)?;
+        self.held.push(Held {
+            id,
+            memory,
+            programs: sides.map(|(program, _)| program),
+            owners: sides.map(|(_, owner)| owner),
+            _taken: taken,
+            alive: [true; 2],
+            sent: [false; 2],
+            slots: [0; SLOTS],
+            free: (0..=u8::MAX).rev().collect(),
+            names: vec![None; SLOTS],
+        });
+        self.give_of(self.held.len() - 1).ok_or(Reason::NoMemory)
+    }
+
+    fn give_of(&mut self, region: usize) -> Option<Given> {
         self.generation = self.generation.wrapping_add(1).max(1);
         let held = &mut self.held[region];
-        let slot = held.free.pop().ok_or(Reason::NoMemory)? as usize;
+        let slot = held.free.pop()? as usize;
         held.slots[slot] = self.generation;
-        Ok(Given { region, slot, generation: self.generation })
+        Some(Given { region, slot, generation: self.generation })
     }
 
     /// A program has gone. Calls `left` with each other program and the region that it shared with it.
@@ -219,16 +223,18 @@ impl Regions {
         self.held.retain(|held| held.alive[0] && held.alive[1]);
     }
 
-    /// A program has closed what it has shown by this name, without having looked at its slot.
-    pub fn take_back(&mut self, shown: Shown) {
+    /// A program has closed what it has shown by this name, without having looked at its slot. False: it is none of these.
+    pub fn take_back(&mut self, shown: Shown) -> bool {
         for held in &self.held {
             for side in (0..2).filter(|&side| held.programs[side] == shown.program) {
                 let named = |of: &Option<Named>| of.is_some_and(|n| n.tokens[side] == shown.token);
                 if let Some(slot) = held.names.iter().position(named) {
-                    return held.closes(side, slot);
+                    held.closes(side, slot);
+                    return true;
                 }
             }
         }
+        false
     }
 
     /// The region of this number, of which `program` is this side.
@@ -242,18 +248,14 @@ impl Regions {
         Some(self.held.iter().find(of)?.programs[1 - side])
     }
 
-    /// Connections of a program.
-    pub fn flows_of(&self, program: u64) -> usize {
-        self.of(program).map(Held::used).sum()
-    }
-
-    /// Bytes that they use.
-    pub fn bytes_of(&self, program: u64) -> u64 {
-        self.of(program).map(Held::bytes).sum()
-    }
-
-    fn of(&self, program: u64) -> impl Iterator<Item = &Held> {
+    /// Those of a program.
+    pub fn of(&self, program: u64) -> impl Iterator<Item = &Held> {
         self.held.iter().filter(move |held| held.programs.contains(&program))
+    }
+
+    /// Those of an owner.
+    pub fn of_owner(&self, owner: Owner) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(move |held| held.owners.contains(&owner))
     }
 }
 
@@ -269,7 +271,15 @@ mod tests {
     #[test]
     fn slots_that_both_closed_are_given_again_and_others_are_not() {
         let mut regions = Regions::default();
-        let given: Vec<_> = (0..SLOTS).map(|_| regions.give(1, 2).unwrap()).collect();
+        let mut last = 0;
+        let mut give = |regions: &mut Regions, a: u64, b: u64| {
+            regions.give(a, b).unwrap_or_else(|| {
+                last += 1;
+                let sides = [a, b].map(|program| (program, Owner::User(7)));
+                regions.make(last, sides, vec![]).unwrap()
+            })
+        };
+        let given: Vec<_> = (0..SLOTS).map(|_| give(&mut regions, 1, 2)).collect();
         assert_eq!(regions.held.len(), 1);
         close(&regions.held[0], 7, 0, given[7].generation);
         close(&regions.held[0], 9, 0, given[9].generation);
@@ -279,10 +289,12 @@ mod tests {
         close(&regions.held[0], 11, 1, given[11].generation.wrapping_sub(1));
         let slot_of = |slot: usize| given.iter().position(|g| g.slot == slot).unwrap();
         assert_eq!(given[slot_of(9)].generation, given[9].generation);
-        let again = regions.give(2, 1).unwrap();
+        let again = give(&mut regions, 2, 1);
         assert_eq!((again.region, again.slot), (0, 9));
-        assert_eq!(regions.give(1, 2).unwrap().region, 1, "no other slot was free");
-        assert_eq!(regions.flows_of(1), SLOTS + 1);
+        assert_eq!(give(&mut regions, 1, 2).region, 1, "no other slot was free");
+        assert_eq!(regions.of(1).map(Held::used).sum::<usize>(), SLOTS + 1);
+        assert_eq!(regions.of_owner(Owner::User(7)).count(), 2);
+        assert_eq!(regions.of_owner(Owner::User(8)).count(), 0);
         let region = regions.held[0].id;
         assert_eq!(regions.other_side(1, region, 0), Some(2));
         assert_eq!(

@@ -2,27 +2,33 @@
 //! stream, died, or does not answer. Nobody can put them into the socket. So another socket stands in for it, and the service, which
 //! outlives both programs, hands on what comes: the ring's bytes first.
 
+use crate::ends::is_of_user;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::{ipproto, sockopt};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 
 /// At once. Each is two threads; a program that asks for more than this is not one that executes others.
 pub const MOST: usize = 256;
 
-/// Relays until both directions have ended, or the program has gone, on threads of its own. `alive` is dropped then.
-pub fn start(fds: [OwnedFd; 3], bytes: u64, alive: Arc<()>) {
-    let [socket, stand_in, first] = fds;
-    // What lay in the ring comes in a file: of anything else it might be waited for.
-    if !rustix::fs::fstat(&first).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
-    }) {
+/// They are what a program of this user sends: its socket, the other end of a pair, and memory. Of anything else the service's reading or writing might wait, or mean more than the
+/// program's would.
+fn may_be([socket, stand_in, first]: &[OwnedFd; 3], uid: u32) -> bool {
+    let is_tcp = sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
+    // (Only memory has seals.)
+    is_tcp && is_of_user(stand_in, uid) && rustix::fs::fcntl_get_seals(first).is_ok()
+}
+
+/// Relays for a program of this user until both directions have ended, or the program has gone, on threads of its own. `alive` is dropped then.
+pub fn start(fds: [OwnedFd; 3], bytes: u64, uid: u32, alive: impl Send + 'static) {
+    if !may_be(&fds, uid) {
         return;
     }
+    let [socket, stand_in, first] = fds;
     let name = std::thread::Builder::new().name("uncopy-relay".into());
     // (Without a thread the stand-in is closed, and so is the connection.)
     let _ = name.spawn(move || {
@@ -73,6 +79,7 @@ mod tests {
     use super::*;
     use std::io::Seek;
     use std::net::TcpListener;
+    use std::sync::Arc;
 
     #[test]
     fn what_was_unread_comes_first_and_each_direction_ends_by_itself() {
@@ -85,7 +92,7 @@ mod tests {
         memory.write_all(b"first ").unwrap();
         memory.rewind().unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), memory.into()], 6, alive.clone());
+        start([socket.into(), stand_in.into(), memory.into()], 6, own(), alive.clone());
         peer.write_all(b"and then").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
         let mut all = String::new();
@@ -99,6 +106,10 @@ mod tests {
         while Arc::strong_count(&alive) > 1 {
             std::thread::yield_now();
         }
+    }
+
+    fn own() -> u32 {
+        rustix::process::geteuid().as_raw()
     }
 
     fn connection() -> (TcpStream, TcpStream) {
@@ -121,7 +132,7 @@ mod tests {
         let (program, stand_in) = UnixStream::pair().unwrap();
         let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), memory], 0, alive.clone());
+        start([socket.into(), stand_in.into(), memory], 0, own(), alive.clone());
         drop(program);
         until_alone(&alive);
         // It was closed, not only shut: what is sent there now is refused.
@@ -138,7 +149,7 @@ mod tests {
         let (mut program, stand_in) = UnixStream::pair().unwrap();
         let (pipe, _never) = std::io::pipe().unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), pipe.into()], 1, alive.clone());
+        start([socket.into(), stand_in.into(), pipe.into()], 1, own(), alive.clone());
         assert_eq!(program.read(&mut [0]).unwrap(), 0);
         until_alone(&alive);
     }

@@ -23,6 +23,8 @@ pub struct Program {
     pub id: u64,
     /// Its process, in the service's PID namespace.
     pub pid: u32,
+    /// Its user.
+    pub uid: u32,
     /// Since when it is here.
     pub since: SystemTime,
     /// Ends of its that wait for their other end.
@@ -181,7 +183,7 @@ impl Flow {
 }
 
 /// Of the words' order: what `Out` writes `In` reads.
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 
 struct Out(Vec<u64>);
 
@@ -327,6 +329,7 @@ impl State {
         for program in &self.programs {
             out.word(program.id);
             out.word(program.pid.into());
+            out.word(program.uid.into());
             out.time(program.since);
             out.word(program.waiting);
             out.word(program.bytes);
@@ -366,6 +369,7 @@ impl State {
                 Some(Program {
                     id: from.word()?,
                     pid: from.word()?.try_into().ok()?,
+                    uid: from.number()?,
                     since: from.time()?,
                     waiting: from.word()?,
                     bytes: from.word()?,
@@ -458,6 +462,7 @@ mod tests {
             programs: vec![Program {
                 id: 1,
                 pid: 4711,
+                uid: 1000,
                 since,
                 waiting: 2,
                 bytes: 4096,

@@ -1,0 +1,39 @@
+//! What a service that has a wire to other hosts does for programs.
+
+use crate::linger::Lent;
+use crate::owner::Owner;
+use crate::wired::Wired;
+use rustix::io::Errno;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+
+/// Who carries connections between this host's programs and other hosts. Asked by several threads.
+pub trait Listening: Send + Sync {
+    /// A program of this owner has shown that it listens here.
+    fn listens(&self, whose: Owner, at: SocketAddrV4);
+    /// This program has gone: it may have been the last that listens somewhere.
+    fn gone(&self, program: u64);
+    /// Frames of connections with this end, as far as it matters, are written to this file, for who has this number.
+    ///
+    /// # Errors
+    /// EBUSY: somebody else's are already. Those of the file.
+    fn trace(
+        &self,
+        whose: u64,
+        end: (Option<Ipv4Addr>, Option<u16>),
+        file: OwnedFd,
+    ) -> Result<(), Errno>;
+    /// No more, if it was this one who asked. How many were.
+    ///
+    /// # Errors
+    /// What kept one from being written.
+    fn end_trace(&self, whose: u64) -> Result<u64, Errno>;
+    /// What there is to tell of the connections that it carries.
+    fn wired(&self) -> Vec<Wired>;
+    /// It carries connections that programs open.
+    fn carries_connects(&self) -> bool;
+    /// A program of this owner is about to connect this socket. A byte is to come by `answer` if this one carries the connection.
+    fn connects(&self, program: (u64, Owner), to: SocketAddrV4, socket: Lent, answer: OwnedFd);
+    /// The program has closed such a socket, of this cookie, before it was connected.
+    fn closes(&self, program: u64, cookie: u64);
+}

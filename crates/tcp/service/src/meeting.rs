@@ -1,0 +1,434 @@
+//! What a service knows: programs, ends that wait for their other end, regions. Nothing of it waits for a program.
+
+use crate::ends::EndName;
+use crate::matching::{Shown, Waiting};
+use crate::options::Limits;
+use crate::owner::{Owner, Serves};
+use crate::program::{COSTS, Program};
+use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
+use crate::regions::{Given, Held, Regions};
+use crate::state::{self, State};
+use crate::users::{Purse, User};
+use crate::wired::Wired;
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+use uncopy_tcp_shared::layout::PAGE;
+
+/// At most so many connections, each with two full rings (32 MB), are given past the limit of bytes.
+const LOOKS: usize = 64;
+
+/// See the module.
+pub(crate) struct Meeting {
+    pub serves: Serves,
+    limits: Limits,
+    programs: HashMap<u64, Program>,
+    last_program: u64,
+    waiting: Waiting,
+    users: HashMap<Owner, User>,
+    /// Between programs of different owners.
+    mixed: Regions,
+    last_region: u64,
+    since: SystemTime,
+}
+
+/// What is known of a program by who reads its messages.
+pub(crate) struct Seat {
+    pub socket: Arc<OwnedFd>,
+    pub owner: Owner,
+    pub purse: Purse,
+    /// It has said hello.
+    pub greeted: bool,
+}
+
+impl Meeting {
+    /// Of nobody.
+    pub fn new(serves: Serves, limits: Limits) -> Self {
+        let since = SystemTime::now();
+        // (Their numbers are no earlier service's: programs still have regions of that one.)
+        let last_region = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            serves,
+            limits,
+            programs: HashMap::new(),
+            last_program: 0,
+            waiting: Waiting::default(),
+            users: HashMap::new(),
+            mixed: Regions::default(),
+            last_region: last_region.as_nanos() as u64,
+            since,
+        }
+    }
+
+    /// A user's record; made, if this is its first program.
+    pub fn user(&mut self, owner: Owner) -> &mut User {
+        let serves = self.serves;
+        self.users.entry(owner).or_insert_with(|| User::new(serves, owner))
+    }
+
+    /// A program has connected; its user's thread sleeps in `set`.
+    ///
+    /// # Errors
+    /// Its user has as many as it may.
+    pub fn comes(
+        &mut self,
+        socket: &Arc<OwnedFd>,
+        (owner, pid): (Owner, u32),
+        set: Arc<OwnedFd>,
+    ) -> Result<(), Errno> {
+        let taken = self
+            .room(owner, COSTS)
+            .and_then(|()| self.user(owner).purse.share.take(COSTS).ok_or(Reason::OverLimit));
+        let taken = taken.map_err(|_| Errno::MFILE)?;
+        let id = self.last_program + 1;
+        let program = Program::new(socket.clone(), (id, pid, owner), set, taken)?;
+        self.last_program = id;
+        self.programs.insert(id, program);
+        self.user(owner).programs += 1;
+        Ok(())
+    }
+
+    /// A program's, and what it has not been told yet is told.
+    pub fn seat(&mut self, id: u64) -> Option<Seat> {
+        let program = self.programs.get_mut(&id)?;
+        program.tell_rest();
+        let (socket, owner) = (program.socket.clone(), program.owner);
+        let greeted = program.mailbox.is_some();
+        Some(Seat { socket, owner, purse: self.user(owner).purse.clone(), greeted })
+    }
+
+    /// A program has said hello, with its doors. False: it could not be answered.
+    pub fn welcome(&mut self, id: u64, doors: Vec<OwnedFd>, wire: bool) -> bool {
+        let Some(program) = self.programs.get_mut(&id) else { return false };
+        let made = || {
+            let mailbox = rustix::fs::memfd_create("uncopy-tcp-mailbox", MemfdFlags::CLOEXEC)?;
+            rustix::fs::ftruncate(&mailbox, PAGE as u64)?;
+            let message = Message::Welcome { version: VERSION, wire: wire.into() };
+            protocol::send(program.socket.as_fd(), message, &[mailbox.as_fd()])?;
+            Ok::<_, Errno>(mailbox)
+        };
+        program.mailbox = made().ok();
+        program.doors = doors;
+        program.mailbox.is_some()
+    }
+
+    /// A program only looks, unless it has said hello.
+    pub fn looks(&mut self, id: u64) {
+        if let Some(program) = self.programs.get_mut(&id) {
+            program.looks |= program.mailbox.is_none();
+        }
+    }
+
+    /// Some program is here to be served; when an end will have waited long enough.
+    pub fn waits_for(&self) -> (bool, Option<Instant>) {
+        (self.programs.values().any(|program| !program.looks), self.waiting.next())
+    }
+
+    /// Who has waited long enough hears it.
+    pub fn expire(&mut self) {
+        let programs = &mut self.programs;
+        self.waiting.expire(Instant::now(), |shown, name| {
+            stays(programs, shown, Some(name), Reason::PeerNotHere);
+        });
+    }
+
+    /// A socket was shown, and this was found.
+    pub fn shown(&mut self, shown: Shown, found: Result<EndName, Reason>) {
+        let outcome = found.and_then(|name| {
+            self.is_within_limits(shown)?;
+            Ok(self.waiting.show(name, shown, Instant::now()))
+        });
+        let name = found.ok();
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(other)) => {
+                if let Err(reason) = self.matched(other, shown, name) {
+                    let programs = &mut self.programs;
+                    stays(programs, other, name.map(EndName::other), reason);
+                    stays(programs, shown, name, reason);
+                }
+            }
+            Err(reason) => stays(&mut self.programs, shown, name, reason),
+        }
+    }
+
+    /// One more connection would not be too many.
+    fn is_within_limits(&mut self, Shown { program: id, owner, .. }: Shown) -> Result<(), Reason> {
+        // (What is used is asked of the kernel, a call for each region: not each time.)
+        let bytes = |of: &Self| of.bytes_of(id, owner) >= of.limits.bytes;
+        let program = self.programs.get(&id).ok_or(Reason::NoService)?;
+        let looks = program.shown.is_multiple_of(LOOKS);
+        let is_over = if looks { bytes(self) } else { program.over };
+        let program = self.programs.get_mut(&id).ok_or(Reason::NoService)?;
+        (program.over, program.shown) = (is_over, program.shown + 1);
+        let user = self.users.get(&owner).ok_or(Reason::NoService)?;
+        let count = |of: &mut dyn Iterator<Item = &Held>| of.map(Held::used).sum::<usize>();
+        let flows = count(&mut user.regions.of(id)) + count(&mut self.mixed.of(id));
+        let mut over = is_over || flows + self.waiting.of(id) >= self.limits.flows;
+        if self.serves != Serves::ItsUser && owner != Owner::Service {
+            let both = user.regions.held.iter().chain(self.mixed.of_owner(owner));
+            let flows = both.map(Held::used).sum::<usize>() + self.waiting.of_owner(owner);
+            over |= flows >= self.limits.flows || self.uses_too_much(owner);
+        }
+        if over { Err(Reason::OverLimit) } else { Ok(()) }
+    }
+
+    /// A user's programs have more memory than they may, or all have.
+    fn uses_too_much(&mut self, owner: Owner) -> bool {
+        let mixed = &self.mixed;
+        let Some(user) = self.users.get_mut(&owner) else { return true };
+        if user.shown.is_multiple_of(LOOKS) {
+            let both = user.regions.held.iter().chain(mixed.of_owner(owner));
+            user.bytes = both.map(Held::bytes).sum();
+            user.over = user.bytes >= self.limits.bytes;
+        }
+        user.shown += 1;
+        let over = user.over;
+        let all: u64 = self.users.values().map(|user| user.bytes).sum();
+        over || all / 2 >= self.limits.bytes
+    }
+
+    /// Bytes that a program's connections use.
+    fn bytes_of(&self, program: u64, owner: Owner) -> u64 {
+        let own = self.users.get(&owner).into_iter().flat_map(|user| user.regions.of(program));
+        own.chain(self.mixed.of(program)).map(Held::bytes).sum()
+    }
+
+    /// There is room for so many descriptors of a user's; it is looked for, if need be.
+    fn room(&mut self, owner: Owner, count: usize) -> Result<(), Reason> {
+        let share = self.user(owner).purse.share.clone();
+        if !share.has(count) {
+            let programs = self.programs.values_mut().filter(|program| program.owner == owner);
+            programs.for_each(Program::looks_what_it_took);
+        }
+        if share.has(count) { Ok(()) } else { Err(Reason::OverLimit) }
+    }
+
+    /// A place for a connection.
+    fn give(&mut self, a: Shown, b: Shown) -> Result<Given, Reason> {
+        let regions = regions_between(&mut self.users, &mut self.mixed, a.owner, b.owner)?;
+        if let Some(given) = regions.give(a.program, b.program) {
+            return Ok(given);
+        }
+        // A new region costs its memory, and what both are sent with it.
+        let mut taken = vec![];
+        let both = [a.owner, b.owner];
+        for &owner in if a.owner == b.owner { &both[..1] } else { &both } {
+            self.room(owner, 1 + 2 * (1 + DOOR_COUNT))?;
+            taken.push(self.user(owner).purse.share.take(1).ok_or(Reason::OverLimit)?);
+        }
+        self.last_region += 1;
+        let sides = [(a.program, a.owner), (b.program, b.owner)];
+        let regions = regions_between(&mut self.users, &mut self.mixed, a.owner, b.owner)?;
+        regions.make(self.last_region, sides, taken)
+    }
+
+    /// `name` is what `b` calls the connection.
+    fn matched(&mut self, a: Shown, b: Shown, name: Option<EndName>) -> Result<(), Reason> {
+        if !self.serves.meet(a.owner, b.owner) {
+            return Err(Reason::OtherUser);
+        }
+        let given = self.give(a, b)?;
+        let regions = regions_between(&mut self.users, &mut self.mixed, a.owner, b.owner)?;
+        let held = &mut regions.held[given.region];
+        // Both may be one program: then the first is side 0.
+        let side_of_a = usize::from(held.programs[0] != a.program);
+        if let Some(name) = name {
+            let (name, tokens) = match side_of_a {
+                0 => (name.other(), [a.token, b.token]),
+                _ => (name, [b.token, a.token]),
+            };
+            held.name(given.slot, name, tokens, SystemTime::now());
+        }
+        for (shown, side) in [(a, side_of_a), (b, 1 - side_of_a)] {
+            let other = held.programs[1 - side];
+            // (Borrowed from it for as long as the message is made: both may be one program.)
+            let of_other = self.programs.get_mut(&other);
+            let doors = of_other.map_or(vec![], |other| std::mem::take(&mut other.doors));
+            let mut with = vec![];
+            if !held.sent[side] {
+                with.push(held.memory.as_fd());
+                with.extend(doors.iter().map(AsFd::as_fd));
+            }
+            let message = Message::Matched {
+                token: shown.token,
+                region: held.id,
+                slot: given.slot as u64,
+                side: side as u64,
+                generation: given.generation.into(),
+            };
+            // (Whom it does not reach does not attach, and the other then uses it no more than it.)
+            if let Some(program) = self.programs.get_mut(&shown.program)
+                && program.tell(message, &with)
+            {
+                held.sent[side] = true;
+            }
+            if let Some(other) = self.programs.get_mut(&other) {
+                other.doors = doors;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was shown by this name is closed.
+    pub fn take_back(&mut self, shown: Shown) {
+        if !self.waiting.take_back(shown) && !self.user(shown.owner).regions.take_back(shown) {
+            self.mixed.take_back(shown);
+        }
+    }
+
+    /// The regions that this owner's programs may have.
+    fn regions_of(&mut self, owner: Owner) -> impl Iterator<Item = &mut Regions> {
+        let own = self.users.get_mut(&owner).map(|user| &mut user.regions);
+        own.into_iter().chain([&mut self.mixed])
+    }
+
+    /// A program has not got a region's memory.
+    pub fn misses(
+        &mut self,
+        (id, owner): (u64, Owner),
+        (region, side): (u64, usize),
+        (slot, generation): (usize, u32),
+    ) {
+        let held = self.regions_of(owner).find_map(|all| all.of_side(id, region, side));
+        if let Some(held) = held {
+            held.is_missed(side, slot, generation);
+        }
+    }
+
+    /// A program gives the other side a door of its own for a connection.
+    pub fn hands_on(
+        &mut self,
+        (id, owner): (u64, Owner),
+        (region, side): (u64, usize),
+        (slot, generation): (u64, u64),
+        door: &OwnedFd,
+    ) {
+        let other = self.regions_of(owner).find_map(|all| all.other_side(id, region, side));
+        if let Some(other) = other.and_then(|other| self.programs.get_mut(&other)) {
+            let side = 1 - side as u64;
+            other.tell(Message::Door { region, slot, side, generation }, &[door.as_fd()]);
+        }
+    }
+
+    /// A program has gone. Its record, to be dropped where that may wait.
+    pub fn goes(&mut self, id: u64) -> Option<Program> {
+        let gone = self.programs.remove(&id)?;
+        self.waiting.forget(id, gone.owner);
+        self.user(gone.owner).programs -= 1;
+        let mut left = vec![];
+        self.regions_of(gone.owner)
+            .for_each(|all| all.forget(id, |program, region| left.push((program, region))));
+        for (program, region) in left {
+            if let Some(program) = self.programs.get_mut(&program) {
+                program.tell(Message::Gone { region }, &[]);
+            }
+        }
+        Some(gone)
+    }
+
+    /// A user's thread has nobody to hear, and ends.
+    pub fn is_left(&mut self, owner: Owner) -> bool {
+        let user = self.user(owner);
+        let left = user.programs == 0;
+        if left {
+            (user.set, user.bytes) = (None, 0);
+            self.users.retain(|_, user| !user.is_gone());
+        }
+        left
+    }
+
+    /// What is told to this one.
+    pub fn state(&self, to: Owner, wired: Vec<Wired>) -> State {
+        let all = self.serves.sees_all(to);
+        let is_its = |owner: Owner| all || owner == to;
+        let its = || self.programs.iter().filter(|(_, program)| is_its(program.owner));
+        let greeted = its().filter(|(_, program)| program.mailbox.is_some());
+        let mut programs: Vec<state::Program> = greeted
+            .map(|(&id, program)| state::Program {
+                id,
+                pid: program.pid,
+                uid: program.owner.uid(),
+                since: program.since,
+                waiting: self.waiting.of(id) as u64,
+                bytes: self.bytes_of(id, program.owner),
+                stayed: program.stayed,
+            })
+            .collect();
+        programs.sort_by_key(|program| program.id);
+        let users = self.users.iter().filter(|(owner, _)| is_its(**owner));
+        let held = users.flat_map(|(_, user)| &user.regions.held);
+        let held =
+            held.chain(self.mixed.held.iter().filter(|held| held.owners.into_iter().any(is_its)));
+        let flows: Vec<state::Flow> = held.flat_map(flows_of).collect();
+        let waiting = self.waiting.ends().filter(|(_, shown, _)| is_its(shown.owner));
+        let waiting = waiting.map(|(name, shown, since)| state::Stayed {
+            program: shown.program,
+            addresses: name.addresses(),
+            since: SystemTime::now() - since.elapsed(),
+            reason: Reason::Waiting,
+        });
+        let stayed = its().flat_map(|(&program, of)| {
+            of.last.iter().map(move |&(name, since, reason)| state::Stayed {
+                program,
+                addresses: name.addresses(),
+                since,
+                reason,
+            })
+        });
+        // (Of a connection over the wire the program's end is among the others, with its stand-in's.)
+        let ends: HashSet<[SocketAddr; 2]> = flows
+            .iter()
+            .flat_map(|flow| [flow.addresses, [flow.addresses[1], flow.addresses[0]]])
+            .collect();
+        State {
+            pid: std::process::id(),
+            since: self.since,
+            stayed: waiting.chain(stayed).collect(),
+            wired: wired.into_iter().filter(|of| all || ends.contains(&of.addresses)).collect(),
+            flows,
+            programs,
+        }
+    }
+}
+
+/// A region's connections.
+fn flows_of(held: &Held) -> impl Iterator<Item = state::Flow> {
+    held.named().filter_map(|(slot, generation, name, since)| {
+        let place = (held.id, slot as u64);
+        let header = held.header(slot)?;
+        // (Its slot is given back when one is wanted.)
+        if held.is_closed(slot, &header) {
+            return None;
+        }
+        Some(state::Flow::read(&header, held.programs, place, generation, name, since))
+    })
+}
+
+fn regions_between<'a>(
+    users: &'a mut HashMap<Owner, User>,
+    mixed: &'a mut Regions,
+    a: Owner,
+    b: Owner,
+) -> Result<&'a mut Regions, Reason> {
+    if a != b {
+        return Ok(mixed);
+    }
+    users.get_mut(&a).map(|user| &mut user.regions).ok_or(Reason::NoService)
+}
+
+fn stays(
+    programs: &mut HashMap<u64, Program>,
+    shown: Shown,
+    name: Option<EndName>,
+    reason: Reason,
+) {
+    if let Some(program) = programs.get_mut(&shown.program) {
+        program.stays(name, reason);
+        program.tell(Message::Stays { token: shown.token, reason }, &[]);
+    }
+}

@@ -1,0 +1,87 @@
+//! Whose programs are, and which owners a service brings together.
+
+use rustix::net::UCred;
+
+/// Whose a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Owner {
+    /// The service itself: its ends stand in for other hosts.
+    Service,
+    /// The user of this number.
+    User(u32),
+}
+
+impl Owner {
+    /// The user's number.
+    pub fn uid(self) -> u32 {
+        match self {
+            Self::Service => rustix::process::geteuid().as_raw(),
+            Self::User(uid) => uid,
+        }
+    }
+}
+
+/// Whom a service serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Serves {
+    /// The user as whom it runs.
+    #[default]
+    ItsUser,
+    /// All users.
+    All {
+        /// Ends of different users meet.
+        across: bool,
+    },
+}
+
+impl Serves {
+    /// Whose this program is. None: nobody's whom it serves.
+    pub(crate) fn whose(self, program: &UCred) -> Option<Owner> {
+        let user = Owner::User(program.uid.as_raw());
+        if self == Self::ItsUser {
+            return (program.uid == rustix::process::geteuid()).then_some(user);
+        }
+        if program.pid == rustix::process::getpid() {
+            return Some(Owner::Service);
+        }
+        // (All whom a user namespace does not know have one number there.)
+        (program.uid.as_raw() != STRANGERS || knows_all()).then_some(user)
+    }
+
+    /// The two ends of a connection of theirs may meet.
+    pub(crate) fn meet(self, a: Owner, b: Owner) -> bool {
+        let all = matches!(self, Self::All { across: true });
+        all || a == b || [a, b].contains(&Owner::Service)
+    }
+
+    /// What it has is told to this one whole, and not the owner's part alone; so are frames of its wire.
+    pub(crate) fn sees_all(self, owner: Owner) -> bool {
+        let uid = owner.uid();
+        self == Self::ItsUser || uid == 0 || uid == rustix::process::geteuid().as_raw()
+    }
+}
+
+/// `/proc/sys/kernel/overflowuid`, as it is everywhere.
+const STRANGERS: u32 = 65_534;
+
+/// This process is in the first user namespace, or one that knows as many users.
+fn knows_all() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_two_users_meet_where_that_was_said_and_a_stand_in_meets_everybody() {
+        let (one, two) = (Owner::User(1), Owner::User(2));
+        for across in [false, true] {
+            let all = Serves::All { across };
+            assert!(all.meet(one, one) && all.meet(Owner::Service, two));
+            assert_eq!(all.meet(one, two), across);
+            assert!(all.sees_all(Owner::User(0)));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What programs say: one message is taken at a time, its descriptors are looked at and closed, and the meeting is told what it says.
+//!
+//! What a program has sent may make whoever asks about it, or closes it, wait: a file of FUSE, a socket that lingers. So that is done by a thread of its user's, where there are
+//! others, and while nothing is held that those need.
+
+use crate::ends;
+use crate::linger::{self, Lent};
+use crate::listening::Listening;
+use crate::matching::Shown;
+use crate::meeting::{Meeting, Seat};
+use crate::owner::{Owner, Serves};
+use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
+use crate::relay;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Who has had what all share for so long leaves it to others for three times as long.
+const LONG: Duration = Duration::from_millis(1);
+
+/// What a service's threads share.
+pub(crate) struct Shared {
+    pub meeting: Mutex<Meeting>,
+    pub listening: Option<Box<dyn Listening>>,
+    /// Of the service's own sockets.
+    pub namespace: Option<u64>,
+    /// Held once more by each connection that is relayed.
+    pub relays: Arc<()>,
+    /// Tells the main thread that there may be something else to wait for.
+    pub nudge: OwnedFd,
+    /// Readable when all is to end.
+    pub stop: Arc<OwnedFd>,
+}
+
+/// What a set says of [`Shared::stop`].
+pub(crate) const STOP: u64 = u64::MAX;
+
+impl Shared {
+    pub fn meeting(&self) -> MutexGuard<'_, Meeting> {
+        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A user's thread: hears its programs until it has none.
+    pub fn hears(&self, owner: Owner, set: &OwnedFd) {
+        let mut events = [const {
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }
+        }; 64];
+        loop {
+            let count = match epoll::wait(set, &mut events, None) {
+                Err(Errno::INTR) => 0,
+                Ok(count) => count,
+                Err(_) => return,
+            };
+            let known = self.meeting().waits_for();
+            for event in &events[..count] {
+                match event.data.u64() {
+                    STOP => return,
+                    id => self.serve(id),
+                }
+            }
+            let mut meeting = self.meeting();
+            let left = meeting.is_left(owner);
+            if meeting.waits_for() != known {
+                let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
+            }
+            if left {
+                return;
+            }
+        }
+    }
+
+    /// Takes one message of a program, or its end. One: who sends many waits its turn.
+    pub fn serve(&self, id: u64) {
+        let mut turn = Turn { shared: self, held: Duration::ZERO };
+        let Some(seat) = turn.within(|meeting| meeting.seat(id)) else { return };
+        let received = protocol::receive(seat.socket.as_fd(), RecvFlags::DONTWAIT);
+        let goes_on = match received {
+            Err(Errno::AGAIN) => true,
+            Err(_) => false,
+            Ok((message, fds)) => self.take(&mut turn, id, &seat, message, fds),
+        };
+        if !goes_on {
+            // It has gone, or it is none of ours.
+            let gone = turn.within(|meeting| meeting.goes(id));
+            if let Some(listening) = &self.listening {
+                listening.gone(id);
+            }
+            drop(gone);
+        }
+        turn.ends(seat.owner);
+    }
+
+    /// False: that is no message for a service, or not now.
+    fn take(
+        &self,
+        turn: &mut Turn,
+        id: u64,
+        seat: &Seat,
+        message: Message,
+        fds: Vec<OwnedFd>,
+    ) -> bool {
+        let Seat { owner, purse, greeted, .. } = seat;
+        let (owner, greeted) = (*owner, *greeted);
+        let of = |token| Shown { program: id, owner, token };
+        match message {
+            Message::Hello(VERSION) if fds.len() == DOOR_COUNT && !greeted => {
+                let wire = self.listening.as_ref().is_some_and(|wire| wire.carries_connects());
+                fds.iter().all(|fd| self.is_door(fd))
+                    && turn.within(|meeting| meeting.welcome(id, fds, wire))
+            }
+            Message::Show { token } if fds.len() <= 1 && greeted => {
+                // (Without one: no descriptor was left for it here.)
+                let found = fds.first().ok_or(Reason::NoMemory).and_then(ends::name);
+                // Before it is told anything: a program that knows does not expect a copy.
+                fds.into_iter().for_each(|socket| linger::close(socket, &purse.lingering));
+                turn.within(|meeting| meeting.shown(of(token), found));
+                true
+            }
+            Message::Forget { token } => {
+                turn.within(|meeting| meeting.take_back(of(token)));
+                true
+            }
+            Message::Door { region, slot, side, generation } if fds.len() <= 1 => {
+                let side = usize::from(side != 0);
+                if let Some(door) = fds.first().filter(|door| self.is_door(door)) {
+                    let (who, place) = ((id, owner), (region, side));
+                    turn.within(|all| all.hands_on(who, place, (slot, generation), door));
+                }
+                true
+            }
+            Message::Missing { region, slot, side, generation } => {
+                let side = usize::from(side != 0);
+                let what = (slot as usize, generation as u32);
+                turn.within(|meeting| meeting.misses((id, owner), (region, side), what));
+                true
+            }
+            Message::Relay { bytes } if greeted => {
+                self.relays(turn.serves(), seat, fds, bytes);
+                true
+            }
+            Message::Listen if fds.len() == 1 && greeted => {
+                // (Of another network namespace it would be somebody else's port here.)
+                let here = ends::network_namespace(&fds[0]) == self.namespace;
+                let at = ends::listens(&fds[0]).filter(|_| here);
+                // (A kept one would hold the port open after the program.)
+                fds.into_iter().for_each(|fd| linger::close(fd, &purse.lingering));
+                if let (Some(at), Some(listening)) = (at, &self.listening) {
+                    listening.listens(owner, at);
+                }
+                true
+            }
+            Message::Connect { address, port } if greeted => {
+                self.connects(id, seat, (address, port), fds);
+                true
+            }
+            Message::Closes { cookie } if greeted => {
+                if let Some(listening) = &self.listening {
+                    listening.closes(id, cookie);
+                }
+                true
+            }
+            Message::Trace { address, port } => {
+                turn.within(|meeting| meeting.looks(id));
+                let end = (
+                    u32::try_from(address).ok().filter(|a| *a != 0).map(Ipv4Addr::from),
+                    u16::try_from(port).ok().filter(|port| *port != 0),
+                );
+                let begun = match (&self.listening, <[OwnedFd; 1]>::try_from(fds)) {
+                    _ if !turn.serves().sees_all(owner) => Err(Errno::PERM),
+                    (None, _) => Err(Errno::OPNOTSUPP),
+                    (_, Err(_)) => Err(Errno::MFILE),
+                    (Some(listening), Ok([file])) => listening.trace(id, end, file),
+                };
+                answer_trace(seat, begun.map(|()| 0));
+                true
+            }
+            Message::EndTrace => {
+                let none = Err(Errno::OPNOTSUPP);
+                // (Who has not begun one cannot end it.)
+                let ended = self.listening.as_ref().map_or(none, |wire| wire.end_trace(id));
+                answer_trace(seat, ended);
+                true
+            }
+            Message::Tell => {
+                let begun = Instant::now();
+                let wired = self.listening.as_ref().map_or(vec![], |wire| wire.wired());
+                turn.held += begun.elapsed();
+                let told = turn.within(|meeting| {
+                    meeting.looks(id);
+                    meeting.state(owner, wired)
+                });
+                // (Who does not take the answer has gone, or asks more often than it reads.)
+                if let Ok((memory, words)) = told.write() {
+                    let (to, message) = (seat.socket.as_fd(), Message::Told { words });
+                    let _ = protocol::send(to, message, &[memory.as_fd()]);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// It is of an eventfd's kind, as far as that can be told.
+    fn is_door(&self, fd: impl AsFd) -> bool {
+        let kind =
+            |fd: &dyn AsFd| rustix::fs::fstat(fd.as_fd()).map(|stat| (stat.st_dev, stat.st_ino));
+        // (All that have no name are one file.)
+        kind(&fd).is_ok_and(|kind_of| kind(&self.stop) == Ok(kind_of))
+    }
+
+    fn relays(&self, serves: Serves, seat: &Seat, fds: Vec<OwnedFd>, bytes: u64) {
+        let most = if serves == Serves::ItsUser { relay::MOST } else { relay::MOST / 2 };
+        let purse = &seat.purse;
+        if let (Ok(fds), Some(taken)) = (<[OwnedFd; 3]>::try_from(fds), purse.share.take(3))
+            && Arc::strong_count(&self.relays) <= relay::MOST
+            && Arc::strong_count(&purse.relays) <= most
+        {
+            let alive = (self.relays.clone(), purse.relays.clone(), taken);
+            relay::start(fds, bytes, seat.owner.uid(), alive);
+        }
+    }
+
+    fn connects(&self, id: u64, seat: &Seat, (address, port): (u64, u64), fds: Vec<OwnedFd>) {
+        // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
+        if let (Ok([socket, answer]), Ok(address), Ok(port), Some(listening), Some(taken)) = (
+            <[OwnedFd; 2]>::try_from(fds),
+            u32::try_from(address),
+            u16::try_from(port),
+            &self.listening,
+            seat.purse.share.take(1),
+        ) && ends::is_of_user(&answer, seat.owner.uid())
+        {
+            let to = SocketAddrV4::new(address.into(), port);
+            let socket = Lent::new(socket, taken, seat.purse.closer.clone());
+            listening.connects((id, seat.owner), to, socket, answer);
+        }
+    }
+}
+
+fn answer_trace(seat: &Seat, outcome: Result<u64, Errno>) {
+    let error = outcome.err().map_or(0, |error| error.raw_os_error() as u64);
+    let message = Message::Traced { frames: outcome.unwrap_or(0), error };
+    // (Who does not take the answer has gone.)
+    let _ = protocol::send(seat.socket.as_fd(), message, &[]);
+}
+
+/// One message's way through.
+struct Turn<'a> {
+    shared: &'a Shared,
+    /// How long it has had what all share.
+    held: Duration,
+}
+
+impl Turn<'_> {
+    fn within<T>(&mut self, does: impl FnOnce(&mut Meeting) -> T) -> T {
+        let mut meeting = self.shared.meeting();
+        let begun = Instant::now();
+        let done = does(&mut meeting);
+        self.held += begun.elapsed();
+        done
+    }
+
+    fn serves(&self) -> Serves {
+        self.shared.meeting().serves
+    }
+
+    /// Who takes much of it takes no more than a part.
+    fn ends(self, owner: Owner) {
+        if self.held >= LONG && self.serves() != Serves::ItsUser && owner != Owner::Service {
+            std::thread::sleep(3 * self.held);
+        }
+    }
+}
+
+/// A descriptor that is good for nothing but to be written to.
+pub(crate) fn bell() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}

@@ -1,0 +1,543 @@
+//! A service of all users: each is served apart from the others, and none can take, see or hold up what is another's.
+//!
+//! The programs are threads of this test, each as another user; the service is a process of its own, or a thread where the test looks into it. As root.
+
+#![allow(missing_docs)]
+
+// Unsafe: a thread's user is changed past libc, which would change that of all.
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::process::{Pid, Signal};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason};
+use uncopy_tcp_service::rendezvous::is_running;
+use uncopy_tcp_service::state::State;
+use uncopy_tcp_service::wired::Wired;
+use uncopy_tcp_service::{
+    Client, Lent, Limits, Listening, Options, Owner, Serves, Service, tell, trace,
+};
+use uncopy_tests::verdict::leave_out;
+
+const ALICE: u32 = 61_001;
+const BOB: u32 = 61_002;
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        leave_out("only root can be several users");
+    }
+    root
+}
+
+/// What the calling thread does meanwhile it does as this user.
+fn as_user<T>(uid: u32, does: impl FnOnce() -> T) -> T {
+    let become_user = |uid: u32| {
+        let same = u32::MAX;
+        // SAFETY: numbers only. This thread alone is another user.
+        let failed = unsafe { libc::syscall(libc::SYS_setresuid, same, uid, same) };
+        assert_eq!(failed, 0);
+    };
+    become_user(uid);
+    let done = does();
+    become_user(0);
+    done
+}
+
+/// A service in a process of its own.
+struct Running(Child, String);
+
+impl Running {
+    fn new(what: &str, across: bool, flows: usize, descriptors: u64) -> Self {
+        let name = format!("uncopy-tcp-test-users-{what}-{}", std::process::id());
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_service", "--ignored"])
+            .env("NAME", &name)
+            .env("ACROSS", if across { "yes" } else { "" })
+            .env("FLOWS", flows.to_string())
+            .env("DESCRIPTORS", descriptors.to_string())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("the service", || is_running(&name));
+        Self(child, name)
+    }
+
+    fn usual(what: &str) -> Self {
+        Self::new(what, false, 1000, 1000)
+    }
+
+    fn program(&self, uid: u32) -> Program {
+        Program::new(&self.1, uid).unwrap()
+    }
+
+    fn is_sent(&self, signal: Signal) {
+        let process = Pid::from_child(&self.0);
+        rustix::process::kill_process(process, signal).unwrap();
+    }
+
+    fn tells(&self, uid: u32) -> State {
+        as_user(uid, || tell(&self.1)).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "it is what the others start"]
+fn the_service() {
+    let Ok(name) = std::env::var("NAME") else { return };
+    let number = |name: &str| std::env::var(name).unwrap().parse().unwrap();
+    let most = Some(number("DESCRIPTORS"));
+    let limit = rustix::process::Rlimit { current: most, maximum: most };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    let limits = Limits { flows: number("FLOWS") as usize, bytes: 1 << 30 };
+    let serves = Serves::All { across: !std::env::var("ACROSS").unwrap().is_empty() };
+    let service = Service::bind(Options { name, limits, ends_idle: None }).unwrap();
+    service.serving(serves).run().unwrap();
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A program, by its messages.
+struct Program {
+    client: Client,
+    _doors: Vec<OwnedFd>,
+}
+
+impl Program {
+    fn new(name: &str, uid: u32) -> Result<Self, Errno> {
+        let doors = doors();
+        let borrowed: Vec<BorrowedFd> = doors.iter().map(AsFd::as_fd).collect();
+        let client = as_user(uid, || Client::connect(name, &borrowed))?;
+        Ok(Self { client, _doors: doors })
+    }
+
+    fn says(&self) -> (Message, usize) {
+        let mut said = None;
+        wait_until("an answer", || {
+            said = self.client.next().map(|(message, fds)| (message, fds.len()));
+            said.is_some()
+        });
+        said.unwrap()
+    }
+
+    fn shows(&self, token: u64, socket: &TcpStream) {
+        self.client.show(token, socket.as_fd()).unwrap();
+    }
+}
+
+fn doors() -> Vec<OwnedFd> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    (0..DOOR_COUNT).map(|_| eventfd(0, flags).unwrap()).collect()
+}
+
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (b, _) = listener.accept().unwrap();
+    (a, b)
+}
+
+/// Says what no client would, as this user.
+fn raw(name: &str, uid: u32) -> OwnedFd {
+    let kind = SocketType::SEQPACKET;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let address = rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    as_user(uid, || rustix::net::connect(&socket, &address)).unwrap();
+    socket
+}
+
+fn greeted(name: &str, uid: u32) -> OwnedFd {
+    let socket = raw(name, uid);
+    let doors = doors();
+    let doors: Vec<BorrowedFd> = doors.iter().map(AsFd::as_fd).collect();
+    protocol::send(socket.as_fd(), Message::Hello(protocol::VERSION), &doors).unwrap();
+    let hello = protocol::receive(socket.as_fd(), rustix::net::RecvFlags::empty()).unwrap();
+    assert!(matches!(hello.0, Message::Welcome { .. }));
+    socket
+}
+
+fn stays(program: &Program, of: u64) -> Reason {
+    match program.says().0 {
+        Message::Stays { token, reason } if token == of => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn ends_of_one_user_meet_and_those_of_two_stay_with_linux() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("meet");
+    let [alice, other, bob, root] = [ALICE, ALICE, BOB, 0].map(|uid| service.program(uid));
+    let (x, y) = connection();
+    alice.shows(1, &x);
+    other.shows(2, &y);
+    assert!(matches!(alice.says(), (Message::Matched { token: 1, .. }, 6)));
+    assert!(matches!(other.says(), (Message::Matched { token: 2, .. }, 6)));
+    for (token, strangers) in [(3, &bob), (4, &root)] {
+        let (x, y) = connection();
+        alice.shows(token, &x);
+        strangers.shows(token, &y);
+        assert_eq!(stays(&alice, token), Reason::OtherUser);
+        assert_eq!(stays(strangers, token), Reason::OtherUser);
+    }
+    let told = service.tells(ALICE);
+    let counts = told.programs.iter().map(|program| program.stayed[Reason::OtherUser as usize - 1]);
+    assert_eq!(counts.sum::<u64>(), 2);
+}
+
+#[test]
+fn where_that_was_said_ends_of_two_users_meet() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::new("across", true, 1000, 1000);
+    let (alice, bob) = (service.program(ALICE), service.program(BOB));
+    let (x, y) = connection();
+    alice.shows(1, &x);
+    bob.shows(2, &y);
+    assert!(matches!(alice.says(), (Message::Matched { token: 1, .. }, 6)));
+    assert!(matches!(bob.says(), (Message::Matched { token: 2, .. }, 6)));
+    // Each is told of the connection, and of its own program.
+    for uid in [ALICE, BOB] {
+        let told = service.tells(uid);
+        assert_eq!(told.flows.len(), 1);
+        assert_eq!(told.programs.iter().map(|program| program.uid).collect::<Vec<_>>(), [uid]);
+    }
+}
+
+#[test]
+fn who_asks_is_told_of_its_own_and_root_of_all() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("tell");
+    let [alice, other, bob] = [ALICE, ALICE, BOB].map(|uid| service.program(uid));
+    let (pair, half) = (connection(), connection());
+    alice.shows(1, &pair.0);
+    other.shows(2, &pair.1);
+    alice.shows(3, &half.0);
+    alice.says();
+    let (nothing, _end) = connection();
+    bob.shows(4, &nothing);
+    wait_until("both wait", || service.tells(0).stayed.len() == 2);
+    let of = |told: &State| (told.programs.len(), told.flows.len(), told.stayed.len());
+    assert_eq!(of(&service.tells(ALICE)), (2, 1, 1));
+    assert_eq!(of(&service.tells(BOB)), (1, 0, 1));
+    assert_eq!(of(&service.tells(0)), (3, 1, 2));
+    assert_eq!(of(&service.tells(BOB + 1)), (0, 0, 0));
+    let bobs = service.tells(BOB).stayed[0].addresses;
+    assert_eq!(bobs[0], nothing.local_addr().unwrap());
+}
+
+#[test]
+fn frames_are_written_for_root_alone() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("trace");
+    let file = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
+    let ask = || trace(&service.1, (None, None), file.as_fd()).map(drop);
+    assert_eq!(as_user(ALICE, ask), Err(Errno::PERM));
+    // (There is no wire.)
+    assert_eq!(ask(), Err(Errno::OPNOTSUPP));
+}
+
+#[test]
+fn what_a_user_says_of_anothers_connections_has_no_effect() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("others");
+    let (alice, other) = (service.program(ALICE), service.program(ALICE));
+    let (x, y) = connection();
+    alice.shows(1, &x);
+    other.shows(2, &y);
+    let Message::Matched { region, slot, generation, .. } = alice.says().0 else { panic!() };
+    other.says();
+    let (half, end) = connection();
+    alice.shows(3, &half);
+    let bob = greeted(&service.1, BOB);
+    let door = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    for side in [0, 1] {
+        let missing = Message::Missing { region, slot, side, generation };
+        protocol::send(bob.as_fd(), missing, &[]).unwrap();
+        let message = Message::Door { region, slot, side, generation };
+        protocol::send(bob.as_fd(), message, &[door.as_fd()]).unwrap();
+    }
+    for token in 1..4 {
+        protocol::send(bob.as_fd(), Message::Forget { token }, &[]).unwrap();
+    }
+    // It is still there, and nobody's region comes again, nor did a door.
+    wait_until("all was said", || service.tells(BOB).programs.len() == 1);
+    other.shows(4, &end);
+    for program in [&alice, &other] {
+        let said = program.says();
+        assert!(
+            matches!(said, (Message::Matched { region: same, .. }, 0) if same == region),
+            "{said:?}"
+        );
+    }
+    assert_eq!(service.tells(ALICE).flows.len(), 2);
+}
+
+#[test]
+fn one_user_has_at_most_its_share_of_connections_and_another_has_its_own() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::new("flows", false, 3, 1000);
+    let programs = [ALICE, ALICE, BOB].map(|uid| service.program(uid));
+    let ends: Vec<_> = (0..5).map(|_| connection()).collect();
+    // By two programs, none of which has as many.
+    programs[0].shows(0, &ends[0].0);
+    programs[0].shows(1, &ends[1].0);
+    programs[1].shows(2, &ends[2].0);
+    wait_until("three wait", || service.tells(ALICE).stayed.len() == 3);
+    programs[1].shows(3, &ends[3].0);
+    assert_eq!(stays(&programs[1], 3), Reason::OverLimit);
+    programs[2].shows(4, &ends[4].0);
+    wait_until("another's waits", || service.tells(BOB).stayed.len() == 1);
+    // What is given back can be had again.
+    programs[0].client.forgets(0).unwrap();
+    wait_until("one less", || service.tells(ALICE).stayed.len() == 3);
+    programs[1].shows(5, &ends[3].0);
+    wait_until("one more", || {
+        let waits = |s: &&uncopy_tcp_service::state::Stayed| s.reason == Reason::Waiting;
+        service.tells(ALICE).stayed.iter().filter(waits).count() == 3
+    });
+}
+
+#[test]
+fn one_user_has_programs_for_at_most_half_of_the_descriptors() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::new("programs", false, 1000, 100);
+    let mut programs = vec![];
+    let refused = loop {
+        match Program::new(&service.1, ALICE) {
+            Ok(program) => programs.push(program),
+            Err(error) => break error,
+        }
+        assert!(programs.len() < 50, "as many as there are descriptors");
+    };
+    assert!(matches!(refused, Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN), "{refused}");
+    assert!(programs.len() >= 5, "{}", programs.len());
+    let _bob = service.program(BOB);
+    programs.pop();
+    wait_until("room again", || Program::new(&service.1, ALICE).is_ok());
+}
+
+/// A socket whose close waits: nobody takes what was sent, and whoever closes it last is to wait for that.
+fn that_lingers() -> (TcpStream, TcpStream) {
+    let (mut socket, peer) = connection();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 1 << 20]).is_ok() {}
+    socket.set_nonblocking(false).unwrap();
+    sockopt::set_socket_linger(&socket, Some(Duration::from_secs(60))).unwrap();
+    (socket, peer)
+}
+
+#[test]
+fn a_user_whose_descriptors_take_long_to_close_keeps_nobody_else_waiting() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("lingers");
+    let bob = greeted(&service.1, BOB);
+    // (Stopped, so that it has the last copy of each.)
+    service.is_sent(Signal::STOP);
+    // As doors of a program that is sent away for that; beside a message that has none; unread by who is sent away.
+    let peers: Vec<TcpStream> = (0..3)
+        .map(|what| {
+            let (socket, peer) = that_lingers();
+            match what {
+                0 => {
+                    let doors = [socket.as_fd(); DOOR_COUNT];
+                    let new = raw(&service.1, BOB);
+                    protocol::send(new.as_fd(), Message::Hello(protocol::VERSION), &doors).unwrap();
+                }
+                1 => {
+                    let message = Message::Forget { token: 1 };
+                    protocol::send(bob.as_fd(), message, &[socket.as_fd()]).unwrap();
+                }
+                _ => {
+                    let new = raw(&service.1, BOB);
+                    protocol::send(new.as_fd(), Message::Hello(0), &[]).unwrap();
+                    protocol::send(new.as_fd(), Message::Tell, &[socket.as_fd()]).unwrap();
+                }
+            }
+            peer
+        })
+        .collect();
+    service.is_sent(Signal::CONT);
+    std::thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    let (alice, other) = (service.program(ALICE), service.program(ALICE));
+    let (x, y) = connection();
+    alice.shows(1, &x);
+    other.shows(2, &y);
+    assert!(matches!(alice.says(), (Message::Matched { .. }, _)));
+    assert!(begun.elapsed() < Duration::from_secs(1), "it waited");
+    drop(peers);
+}
+
+/// Bytes that the service, which is root, would write to another's socket would be believed to be root's.
+#[test]
+fn bytes_are_relayed_to_a_socket_of_the_user_itself_only_and_from_memory_only() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("relays");
+    let alice = greeted(&service.1, ALICE);
+    let relay = |stand_in: &UnixStream, first: &OwnedFd| {
+        let (socket, peer) = connection();
+        let with = [socket.as_fd(), stand_in.as_fd(), first.as_fd()];
+        protocol::send(alice.as_fd(), Message::Relay { bytes: 5 }, &with).unwrap();
+        peer
+    };
+    let memory = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
+    rustix::io::pwrite(&memory, b"bytes", 0).unwrap();
+    let pair = || as_user(ALICE, || UnixStream::pair().unwrap());
+    let read = |mut from: UnixStream, _peer: TcpStream| {
+        let mut got = [0; 5];
+        from.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        from.read(&mut got).map(|count| got[..count].to_vec())
+    };
+    let (program, stand_in) = pair();
+    let peer = relay(&stand_in, &memory);
+    drop(stand_in);
+    assert_eq!(read(program, peer).unwrap(), b"bytes");
+    let directory = std::env::temp_dir().join(format!("uncopy-relay-{}", std::process::id()));
+    let _ = std::fs::remove_file(&directory);
+    let roots = UnixListener::bind(&directory).unwrap();
+    let stand_in = UnixStream::connect(&directory).unwrap();
+    let peer = relay(&stand_in, &memory);
+    drop(stand_in);
+    assert_eq!(read(roots.accept().unwrap().0, peer).unwrap(), b"", "root's");
+    let file: OwnedFd = std::fs::File::open("/proc/self/stat").unwrap().into();
+    let (program, stand_in) = pair();
+    let peer = relay(&stand_in, &file);
+    drop(stand_in);
+    assert_eq!(read(program, peer).unwrap(), b"", "no memory");
+    std::fs::remove_file(&directory).unwrap();
+}
+
+/// What a wire is told.
+#[derive(Clone, Default)]
+struct Wire(Arc<Mutex<Told>>);
+
+#[derive(Default)]
+struct Told {
+    listens: Vec<SocketAddrV4>,
+    closes: Vec<(u64, u64)>,
+    connects: Vec<u64>,
+}
+
+impl Listening for Wire {
+    fn listens(&self, _: Owner, at: SocketAddrV4) {
+        self.0.lock().unwrap().listens.push(at);
+    }
+
+    fn gone(&self, _: u64) {}
+
+    fn trace(&self, _: u64, _: (Option<Ipv4Addr>, Option<u16>), _: OwnedFd) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn end_trace(&self, _: u64) -> Result<u64, Errno> {
+        Ok(0)
+    }
+
+    fn wired(&self) -> Vec<Wired> {
+        vec![]
+    }
+
+    fn carries_connects(&self) -> bool {
+        true
+    }
+
+    fn connects(&self, program: (u64, Owner), _: SocketAddrV4, _: Lent, answer: OwnedFd) {
+        self.0.lock().unwrap().connects.push(program.0);
+        rustix::net::send(&answer, &[1], rustix::net::SendFlags::empty()).unwrap();
+    }
+
+    fn closes(&self, program: u64, cookie: u64) {
+        self.0.lock().unwrap().closes.push((program, cookie));
+    }
+}
+
+#[test]
+fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
+    if !is_root() {
+        return;
+    }
+    let name = format!("uncopy-tcp-test-users-wire-{}", std::process::id());
+    let limits = Limits::default();
+    let wire = Wire::default();
+    let service = Service::bind(Options { name: name.clone(), limits, ends_idle: None }).unwrap();
+    let stop = service.stop();
+    let service = service.serving(Serves::All { across: false }).listening(wire.clone());
+    let runs = std::thread::spawn(|| service.run());
+    let (alice, bob) = (greeted(&name, ALICE), greeted(&name, BOB));
+    let told = || wire.0.lock().unwrap();
+    // A listener of this network namespace, and one of another, where its port is nobody's.
+    let here = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = here.local_addr().unwrap().port();
+    let there = std::thread::spawn(|| {
+        // SAFETY: this thread's alone, which ends with it.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        TcpListener::bind("0.0.0.0:80").unwrap()
+    });
+    let there = there.join().unwrap();
+    for socket in [&there, &here] {
+        protocol::send(alice.as_fd(), Message::Listen, &[socket.as_fd()]).unwrap();
+    }
+    wait_until("it listens", || !told().listens.is_empty());
+    assert_eq!(told().listens, [SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)]);
+    // Whose a socket is that is closed is not the program's to say.
+    for program in [&alice, &bob] {
+        protocol::send(program.as_fd(), Message::Closes { cookie: 7 }, &[]).unwrap();
+    }
+    wait_until("both are told", || told().closes.len() == 2);
+    let closes = told().closes.clone();
+    assert!(closes[0].0 != closes[1].0 && closes.iter().all(|(_, cookie)| *cookie == 7));
+    // (All programs of this process are the service's own here: root made what they send.)
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let flags = SocketFlags::CLOEXEC;
+    let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let to = Message::Connect { address: 1, port: 1 };
+    for (answers, (own, theirs)) in [(false, as_user(BOB, pair)), (true, pair())] {
+        protocol::send(alice.as_fd(), to, &[socket.as_fd(), theirs.as_fd()]).unwrap();
+        drop(theirs);
+        let mut byte = [0];
+        let got = rustix::net::recv(&own, &mut byte, rustix::net::RecvFlags::empty());
+        assert_eq!(got.map(|(count, _)| count == 1), Ok(answers));
+    }
+    stop.stop();
+    runs.join().unwrap().unwrap();
+}
