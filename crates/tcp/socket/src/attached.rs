@@ -1,6 +1,6 @@
 //! A slot of a region, as one of its two sides sees it.
 
-use crate::context::{Mapped, knock_at};
+use crate::context::Mapped;
 use crate::sleepers::OwnDoor;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -129,7 +129,7 @@ impl Attached {
         if doors.wakes_own()
             && let Some(own) = self.other_door.get()
         {
-            knock_at(&own.door);
+            self.mapped.knocks.knock(&own.door);
         }
     }
 }

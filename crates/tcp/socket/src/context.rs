@@ -36,6 +36,8 @@ pub struct Settings {
     pub interrupted: fn() -> bool,
     /// Where what became of connections is counted.
     pub counters: &'static Counters,
+    /// The other sides are of other users, and may mean harm: none of them is waited for.
+    pub wary: bool,
 }
 
 /// A static: for those who do not look.
@@ -50,6 +52,7 @@ impl Settings {
             start: None,
             interrupted: || false,
             counters: &NOBODYS,
+            wary: false,
         }
     }
 }
@@ -115,7 +118,7 @@ impl Mapped {
     /// Knocks at one of the other side's doors.
     pub fn knock(&self, door: usize) {
         if let Some(door) = self.doors.get(door) {
-            knock_at(door);
+            self.knocks.knock(door);
         }
     }
 }
@@ -182,11 +185,12 @@ impl Context {
         let door = |_| Kept::new(OwnFd::from(eventfd(0, flags)?));
         let doors = (0..=ASK).map(door).collect::<Result<_, _>>()?;
         let waiting = settings.waiting;
+        let knocks = Arc::new(Knocks::new(settings.wary)?);
         Ok(Arc::new(Self {
             settings,
             process: AtomicU32::new(std::process::id()),
             doors,
-            knocks: Arc::default(),
+            knocks,
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
             lengths: Lengths::new(),

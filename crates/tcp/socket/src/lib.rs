@@ -11,6 +11,7 @@
 //! | `shown` | it becomes Linux's for good, or gets a slot |
 //! | `attached` | the slot, as one of its sides |
 //! | `knocks` | wakes that are made together |
+//! | `signals` | knocks that wait for nobody |
 //! | [`counts`] | what went by the ring |
 //! | [`fork`], `holders` | children share connections |
 //! | `source` | what is to be sent: the program's buffers, or a file |
@@ -49,6 +50,7 @@ pub mod receive;
 pub mod send;
 pub mod set;
 mod shown;
+mod signals;
 pub mod sleepers;
 mod source;
 pub mod spinning;
