@@ -110,6 +110,7 @@ pub fn text(look: &Look) -> String {
                 stayed.map(|(reason, n)| (reason.name().to_owned(), n.into())).collect();
             json!({
                 "pid": program.pid,
+                "uid": program.uid,
                 "command": look.command(program.id),
                 "seconds": look.age(program.since).as_secs_f64(),
                 "waiting": program.waiting,

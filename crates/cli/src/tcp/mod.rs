@@ -1,4 +1,4 @@
-//! `uncopy tcp`: the user-level TCP service of this user, seen from outside, or run in the foreground.
+//! `uncopy tcp`: the user-level TCP service of this user, or of the system, seen from outside, or run in the foreground.
 //!
 //! | file | one idea |
 //! | --- | --- |
@@ -90,7 +90,8 @@ pub fn command() -> Command {
             Command::new("top").about("Show the busiest connections again and again"),
         ))
         .subcommand(crate::with_args::<serve::ServeArgs>(
-            Command::new("serve").about("Run this user's service in the foreground"),
+            Command::new("serve")
+                .about("Run this user's service, or the system's, in the foreground"),
         ))
         .subcommand(crate::with_args::<trace::TraceArgs>(
             Command::new("trace").about("Write frames of connections to other hosts into a file"),

@@ -45,10 +45,15 @@ fn state(looked: u64) -> State {
     let program = |id: u64| Program {
         id,
         pid: 4000 + id as u32,
+        uid: 999 + id as u32,
         since: at(id),
         waiting: id - 1,
         bytes: id * 12_288,
-        stayed: std::array::from_fn(|i| if i == 0 { id * 3 } else { 0 }),
+        stayed: std::array::from_fn(|i| match i {
+            0 => id * 3,
+            _ if i == Reason::OtherUser as usize - 1 => id - 1,
+            _ => 0,
+        }),
     };
     let address = |port: u16| (std::net::Ipv4Addr::LOCALHOST, port).into();
     let flow = |slot: u64, since: u64, ways| Flow {
@@ -81,6 +86,12 @@ fn state(looked: u64) -> State {
                 addresses: [address(6379), address(50_009)],
                 since: at(400),
                 reason: Reason::PeerNotHere,
+            },
+            Stayed {
+                program: 2,
+                addresses: [address(6379), address(50_011)],
+                since: at(900),
+                reason: Reason::OtherUser,
             },
             Stayed {
                 program: 1,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
-use uncopy_tcp_remote::{Options as Over, Remote, Wait as Waits};
-use uncopy_tcp_service::{Limits, Options, Service};
+use uncopy_tcp_remote::{Options as Over, Remote, Wait as Waits, privileges};
+use uncopy_tcp_service::rendezvous::{OF_SYSTEM, of_user};
+use uncopy_tcp_service::{Limits, Options, Serves, Service};
 
 use crate::bench::values;
 use crate::{Outcome, units};
@@ -13,12 +14,19 @@ use crate::{Outcome, units};
 /// The options of `uncopy tcp serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    #[command(flatten)]
-    which: super::Which,
-    /// Connections that one program may have
+    /// The service's name [default: this user's; with --all-users, the system's]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Serve programs of all users, each user apart from the others (as root)
+    #[arg(long)]
+    all_users: bool,
+    /// With --all-users: connections between programs of different users go through memory too. A user can then make another's programs wait
+    #[arg(long, requires = "all_users")]
+    across_users: bool,
+    /// Connections that one program may have; with --all-users, one user
     #[arg(long, value_name = "N", value_parser = values::positive)]
     connections: Option<usize>,
-    /// Memory that one program's connections may use [default: a quarter of the machine's]
+    /// Memory that one program's connections may use; with --all-users, one user's [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<usize>,
     /// End when no program has been there for so long; without it, only when interrupted
@@ -28,7 +36,7 @@ pub struct ServeArgs {
     #[arg(long = "if", value_name = "DEVICE")]
     device: Option<String>,
     /// Over a device: be this user once all is open, and serve its programs [default: the user who starts it]
-    #[arg(long, value_name = "NAME", requires = "device")]
+    #[arg(long, value_name = "NAME", requires = "device", conflicts_with = "all_users")]
     user: Option<String>,
     /// Over a device: connections to other hosts that there is room for, of all programs
     #[arg(long, value_name = "N", default_value = "4096", requires = "device", value_parser = values::positive)]
@@ -73,18 +81,22 @@ pub fn main(args: &ServeArgs) -> Outcome {
     };
     let user = args.user.as_deref().map(user_of).transpose()?;
     let uid = user.map_or_else(nix::unistd::geteuid, |(uid, _)| uid);
-    let name = args.which.name.clone().unwrap_or_else(|| Options::of_user(uid.as_raw()).name);
+    if args.all_users && !uid.is_root() {
+        return Err("only root may serve all users (--all-users)".into());
+    }
+    let usual = || if args.all_users { OF_SYSTEM.into() } else { of_user(uid.as_raw()) };
+    let name = args.name.clone().unwrap_or_else(usual);
     let remote =
         args.device.as_deref().map(|device| remote(device, &name, user, args)).transpose()?;
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
     crate::tcp_service::take_descriptors();
+    if args.all_users && remote.is_none() {
+        privileges::drop_them(None, privileges::NONE)
+            .map_err(|e| format!("cannot give privileges up ({e})"))?;
+    }
     let service = Service::bind(options).map_err(|e| e.to_string())?;
-    crate::print(&format!(
-        "uncopy: TCP service @{name}: shared memory between programs of this user and network namespace; asleep but when connections begin and end. \
-         Each program: {} connections, {} of memory.\n",
-        units::grouped(limits.flows as u64),
-        units::rough_size(limits.bytes as f64),
-    ))?;
+    let service = service.serving(whom(args));
+    crate::print(&serves(&name, args, uid, limits))?;
     let Some(remote) = remote else { return service.run().map_err(|e| e.to_string()) };
     crate::print(&format!(
         "uncopy: and programs that listen, from other hosts, by AF_XDP on {} ({} queues); {} connections. {}\n",
@@ -115,6 +127,29 @@ pub fn main(args: &ServeArgs) -> Outcome {
     remote.run().map_err(|e| format!("the wire has failed: {e}"))
 }
 
+fn whom(args: &ServeArgs) -> Serves {
+    if args.all_users { Serves::All { across: args.across_users } } else { Serves::ItsUser }
+}
+
+/// Whom it serves, in one line.
+fn serves(name: &str, args: &ServeArgs, uid: Uid, limits: Limits) -> String {
+    let whom = match whom(args) {
+        Serves::ItsUser => {
+            let user = User::from_uid(uid).ok().flatten();
+            format!("programs of {}", user.map_or_else(|| uid.to_string(), |user| user.name))
+        }
+        Serves::All { across: false } => "programs of all users, each user's with its own".into(),
+        Serves::All { across: true } => "programs of all users, also with other users'".into(),
+    };
+    format!(
+        "uncopy: TCP service @{name}: shared memory between {whom}, of this network namespace; asleep but when connections begin and end. \
+         Each {}: {} connections, {} of memory.\n",
+        if args.all_users { "user" } else { "program" },
+        units::grouped(limits.flows as u64),
+        units::rough_size(limits.bytes as f64),
+    )
+}
+
 fn user_of(name: &str) -> Outcome<(Uid, Gid)> {
     let found =
         User::from_name(name).map_err(|e| format!("cannot look up the user {name} ({e})"))?;
@@ -127,6 +162,7 @@ fn remote(device: &str, name: &str, user: Option<(Uid, Gid)>, args: &ServeArgs) 
         connections: args.remote_connections,
         user,
         wait: args.wait.of_lanes(),
+        shared: args.all_users,
         ..Over::over(device, name)
     };
     Remote::open(&options).map_err(|e| e.to_string())

@@ -141,7 +141,9 @@ pub fn flows(look: &Look) -> String {
             stayed.reason.text(),
         );
     }
+    let several = state.programs.iter().any(|program| program.uid != state.programs[0].uid);
     for program in &state.programs {
+        let whose = if several { format!(" of user {}", program.uid) } else { String::new() };
         let stayed = Reason::ALL.into_iter().zip(program.stayed).filter(|(_, n)| *n > 0);
         let stayed: Vec<String> =
             stayed.map(|(reason, n)| format!("{} {}", grouped(n), reason.name())).collect();
@@ -152,7 +154,7 @@ pub fn flows(look: &Look) -> String {
         };
         let _ = writeln!(
             text,
-            "program {}[{}], for {}: {} of memory, {} ends wait{stayed}",
+            "program {}[{}]{whose}, for {}: {} of memory, {} ends wait{stayed}",
             printable(look.command(program.id)),
             program.pid,
             age(look.age(program.since)),

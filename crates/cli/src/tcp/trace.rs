@@ -93,6 +93,9 @@ fn why(name: &str, file: &str, error: i32) -> String {
         Errno::EOPNOTSUPP => format!(
             "the TCP service @{name} has no wire: it was not started with --if, and connections within a host have no frames"
         ),
+        Errno::EPERM => format!(
+            "the TCP service @{name} serves several users: only root has its frames written"
+        ),
         Errno::EBUSY => format!("the TCP service @{name} already writes another trace"),
         Errno::EINVAL => format!("{file} is no plain file"),
         Errno::EBADMSG => format!(
