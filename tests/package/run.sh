@@ -114,6 +114,16 @@ check "with the option that was given" "$(inside systemctl show -P Environment n
 check "it serves" "$(inside python3 -c 'import socket
 s = socket.create_connection(("127.0.0.1", 80)); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); print(s.recv(99).split(b"\r\n")[0].decode())')" "HTTP/1.1 200 OK"
 
+# The TCP service of all users.
+check "its units are there, and not enabled" "$(inside systemctl is-enabled uncopy-tcp.service uncopy-tcp@.service 2>&1 | xargs)" "disabled disabled"
+check "and sound" "$(inside systemd-analyze verify uncopy-tcp.service uncopy-tcp@eth0.service 2>&1 | grep -i uncopy)" ""
+check "the first starts" "$(inside systemctl start uncopy-tcp 2>&1; sleep 1; inside systemctl is-active uncopy-tcp)" "active"
+check "it says whom it serves" "$(inside journalctl -u uncopy-tcp -o cat 2>&1)" "*@uncopy-tcp: shared memory between programs of all users, each*"
+check "and has no capability" "$(inside sh -c 'grep -E "^(Uid|CapPrm|NoNewPrivs)" /proc/$(systemctl show -P MainPID uncopy-tcp)/status' | xargs)" "Uid: 0 0 0 0 CapPrm: 0000000000000000 NoNewPrivs: 1"
+said=$(step tcp)
+check "a program of an ordinary user is served" "$said" "@uncopy-tcp \[*1 programs, 1 connections*-> ring, *<- ring, *"
+check "it stops" "$(inside systemctl stop uncopy-tcp 2>&1; inside systemctl show -P ActiveState -P Result uncopy-tcp | xargs)" "inactive success"
+
 # What cannot work is refused, and said.
 inside sh -c 'printf "[Service]\nExecStart=/bin/sleep 1000\nUser=redis\nSystemCallFilter=@basic-io @process @default @file-system\n" >/etc/systemd/system/narrow.service; systemctl daemon-reload'
 check "a filter that would end the service is refused with its calls" "$(inside uncopy enable narrow 2>&1)" "*nothing was written*SystemCallFilter= refuses*systemctl edit narrow.service*"
