@@ -186,6 +186,13 @@ impl Network {
         self.begin(&self.outer, words)
     }
 
+    /// Starts a program among the servers, with an input.
+    pub fn inside_beside(&self, words: &[&str]) -> Result<Beside, Stop> {
+        let mut command = self.command(&self.inner, words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(Beside::of(command.spawn().map_err(|e| e.to_string())?))
+    }
+
     /// Starts a plain program among the servers.
     pub fn inside_python(&self, script: &str, arguments: &[&str]) -> Result<Beside, Stop> {
         self.begin(&self.inner, &[&["python3", "-c", script], arguments].concat())
