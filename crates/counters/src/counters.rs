@@ -259,6 +259,8 @@ counters! {
     tcp_stayed_remote,
     /// The program shares it with a forked process, or uses it as rings are not used.
     tcp_stayed_use,
+    /// The other end is another user's, and the service serves each user apart.
+    tcp_stayed_user,
 
     /// Times that the statistics could not be published (1 or more: nobody outside sees them).
     unpublished,

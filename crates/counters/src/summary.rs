@@ -65,6 +65,7 @@ pub fn phrases(s: &Snapshot) -> Vec<String> {
         (s.tcp_stayed_memory, "the service had no memory"),
         (s.tcp_stayed_service, "no service answered, and none could be started"),
         (s.tcp_stayed_remote, "the other end is on another host"),
+        (s.tcp_stayed_user, "the other end is another user's"),
         (s.tcp_stayed_use, "they were shared with forked processes or used as rings are not"),
     ] {
         say(n, format!("{} stayed with Linux: {why}", counted(n, "connection", "connections")));

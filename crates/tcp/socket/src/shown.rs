@@ -31,6 +31,7 @@ impl Shown for Flow {
                 Reason::NoMemory => &counters.tcp_stayed_memory,
                 Reason::NoService => &counters.tcp_stayed_service,
                 Reason::Remote => &counters.tcp_stayed_remote,
+                Reason::OtherUser => &counters.tcp_stayed_user,
                 // (What is a direction's only never comes here.)
                 _ => &counters.tcp_stayed_use,
             };
