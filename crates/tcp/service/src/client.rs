@@ -2,12 +2,13 @@
 //!
 //! unsafe: the mailbox's mapping; a question that rustix does not know.
 
+use crate::ends;
 use crate::protocol::{self, Message, VERSION};
 use crate::state::State;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Uid;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -172,8 +173,8 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
         None,
     )?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-    let owner = sockopt::socket_peercred(&socket)?.uid;
-    if owner != rustix::process::geteuid() && !owner.is_root() {
+    let (_, owner) = ends::peer(&socket).ok_or(Errno::NOTCONN)?;
+    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
         return Err(Errno::ACCESS);
     }
     Ok(socket)

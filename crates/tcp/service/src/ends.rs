@@ -63,12 +63,29 @@ pub fn network_namespace(socket: impl AsFd) -> Option<u64> {
     (failed == 0).then_some(cookie)
 }
 
+/// Who has the other end of a UNIX socket: process, user. The process is 0 where it is of a PID namespace that is not seen from here (rustix has no such number).
+pub fn peer(socket: impl AsFd) -> Option<(u32, u32)> {
+    let mut of = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of_val(&of) as libc::socklen_t;
+    // SAFETY: writes at most `length` bytes to `of`.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut of).cast(),
+            &raw mut length,
+        )
+    };
+    (failed == 0).then_some((of.pid.cast_unsigned(), of.uid))
+}
+
 /// It is one end of a pair of sockets that this user has made, or is connected to one of its programs. What the service says by one of another's would be
 /// believed to be root's.
 pub fn is_of_user(socket: impl AsFd, uid: u32) -> bool {
     let socket = socket.as_fd();
     sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
-        && sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.as_raw() == uid)
+        && peer(socket).is_some_and(|(_, user)| user == uid)
 }
 
 /// What sockets have that stand in for connections of the service's to other hosts: the service's own, and those that programs accept from it. Linux gives

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const MOST: usize = 64;
 
 /// Closes it. `waiting` is held once more by each that takes its time.
-pub fn close(socket: OwnedFd, waiting: &Arc<()>) {
+fn close(socket: OwnedFd, waiting: &Arc<()>) {
     let lingers =
         sockopt::socket_linger(&socket).ok().flatten().is_some_and(|time| !time.is_zero());
     if !lingers {
@@ -30,10 +30,11 @@ pub fn close(socket: OwnedFd, waiting: &Arc<()>) {
     });
 }
 
-/// Who closes what one user's programs have lent.
+/// Who closes what one user's programs have shown and lent.
 #[derive(Debug)]
 pub(crate) struct Closer {
     apart: bool,
+    /// Held once more by each socket whose close takes its time.
     waiting: Arc<()>,
     left: Mutex<Left>,
 }
@@ -46,20 +47,25 @@ struct Left {
 }
 
 impl Closer {
-    /// `apart`: a thread of its own does it, whatever the sockets say.
-    pub fn new(apart: bool, waiting: Arc<()>) -> Self {
-        Self { apart, waiting, left: Mutex::default() }
+    /// `apart`: a thread of its own closes what was lent, whatever the sockets say.
+    pub fn new(apart: bool) -> Self {
+        Self { apart, waiting: Arc::default(), left: Mutex::default() }
     }
 
     /// Nothing is left to be closed.
     pub fn is_idle(&self) -> bool {
-        !self.left().runs
+        !self.left().runs && Arc::strong_count(&self.waiting) == 1
+    }
+
+    /// Closes it for the thread of its user: now, unless it says that this takes its time.
+    pub fn close_now(&self, socket: OwnedFd) {
+        close(socket, &self.waiting);
     }
 
     /// Closes it, now or soon.
     pub fn close(self: &Arc<Self>, socket: OwnedFd, taken: Option<Taken>) {
         if !self.apart {
-            return close(socket, &self.waiting);
+            return self.close_now(socket);
         }
         let mut left = self.left();
         left.sockets.push((socket, taken));

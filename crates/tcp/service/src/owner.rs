@@ -1,7 +1,5 @@
 //! Whose programs are, and which owners a service brings together.
 
-use rustix::net::UCred;
-
 /// Whose a program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Owner {
@@ -36,16 +34,16 @@ pub enum Serves {
 
 impl Serves {
     /// Whose this program is. None: nobody's whom it serves.
-    pub(crate) fn whose(self, program: &UCred) -> Option<Owner> {
-        let user = Owner::User(program.uid.as_raw());
+    pub(crate) fn whose(self, (process, user): (u32, u32)) -> Option<Owner> {
         if self == Self::ItsUser {
-            return (program.uid == rustix::process::geteuid()).then_some(user);
+            let own = user == rustix::process::geteuid().as_raw();
+            return own.then_some(Owner::User(user));
         }
-        if program.pid == rustix::process::getpid() {
+        if process == std::process::id() {
             return Some(Owner::Service);
         }
         // (All whom a user namespace does not know have one number there.)
-        (program.uid.as_raw() != STRANGERS || knows_all()).then_some(user)
+        (user != STRANGERS || knows_all()).then_some(Owner::User(user))
     }
 
     /// The two ends of a connection of theirs may meet.

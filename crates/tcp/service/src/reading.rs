@@ -4,7 +4,7 @@
 //! others, and while nothing is held that those need.
 
 use crate::ends;
-use crate::linger::{self, Lent};
+use crate::linger::Lent;
 use crate::listening::Listening;
 use crate::matching::Shown;
 use crate::meeting::{Meeting, Seat};
@@ -116,7 +116,7 @@ impl Shared {
                 // (Without one: no descriptor was left for it here.)
                 let found = fds.first().ok_or(Reason::NoMemory).and_then(ends::name);
                 // Before it is told anything: a program that knows does not expect a copy.
-                fds.into_iter().for_each(|socket| linger::close(socket, &purse.lingering));
+                fds.into_iter().for_each(|socket| purse.closer.close_now(socket));
                 turn.within(|meeting| meeting.shown(of(token), found));
                 true
             }
@@ -147,7 +147,7 @@ impl Shared {
                 let here = ends::network_namespace(&fds[0]) == self.namespace;
                 let at = ends::listens(&fds[0]).filter(|_| here);
                 // (A kept one would hold the port open after the program.)
-                fds.into_iter().for_each(|fd| linger::close(fd, &purse.lingering));
+                fds.into_iter().for_each(|fd| purse.closer.close_now(fd));
                 if let (Some(at), Some(listening)) = (at, &self.listening) {
                     listening.listens(owner, at);
                 }

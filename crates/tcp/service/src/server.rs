@@ -10,7 +10,7 @@ use crate::owner::{Owner, Serves};
 use crate::reading::{STOP, Shared, bell};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -209,16 +209,15 @@ impl Running {
             }
             Err(_) => return,
         };
-        let Ok(peer) = sockopt::socket_peercred(&socket) else { return };
+        let Some(peer) = ends::peer(&socket) else { return };
         let mut meeting = self.shared.meeting();
         // Whom it does not serve learns no more than that somebody is here.
-        let Some(owner) = meeting.serves.whose(&peer) else { return };
+        let Some(owner) = meeting.serves.whose(peer) else { return };
         let closer = meeting.user(owner).purse.closer.clone();
-        let pid = peer.pid.as_raw_nonzero().get().cast_unsigned();
         let socket = Arc::new(socket);
         let comes = self
             .set_of(&mut meeting, owner)
-            .and_then(|set| meeting.comes(&socket, (owner, pid), set));
+            .and_then(|set| meeting.comes(&socket, (owner, peer.0), set));
         drop(meeting);
         if let (Err(_), Some(socket)) = (comes, Arc::into_inner(socket)) {
             // (It may have sent what is not to be closed here.)

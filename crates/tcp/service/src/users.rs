@@ -16,9 +16,7 @@ pub(crate) struct Purse {
     pub share: Share,
     /// Held once more by each connection that is relayed.
     pub relays: Arc<()>,
-    /// Held once more by each socket whose close waits.
-    pub lingering: Arc<()>,
-    /// Who closes what it has lent.
+    /// Who closes what it has shown and lent.
     pub closer: Arc<Closer>,
 }
 
@@ -44,11 +42,10 @@ impl User {
     pub fn new(serves: Serves, owner: Owner) -> Self {
         let limited = serves != Serves::ItsUser && owner != Owner::Service;
         let most = if limited { descriptors() / 2 } else { usize::MAX };
-        let lingering = Arc::new(());
-        let closer = Arc::new(Closer::new(serves != Serves::ItsUser, Arc::clone(&lingering)));
+        let closer = Arc::new(Closer::new(serves != Serves::ItsUser));
         let (share, relays) = (Share::new(most), Arc::default());
         Self {
-            purse: Purse { share, relays, lingering, closer },
+            purse: Purse { share, relays, closer },
             set: None,
             programs: 0,
             shown: 0,
@@ -60,9 +57,9 @@ impl User {
 
     /// Nothing of it is left.
     pub fn is_gone(&self) -> bool {
-        let Purse { relays, lingering, closer, .. } = &self.purse;
-        let rest = [relays, lingering].iter().any(|count| Arc::strong_count(count) > 1);
-        self.programs == 0 && self.set.is_none() && !rest && closer.is_idle()
+        let Purse { relays, closer, .. } = &self.purse;
+        let rest = Arc::strong_count(relays) > 1 || !closer.is_idle();
+        self.programs == 0 && self.set.is_none() && !rest
     }
 }
 
