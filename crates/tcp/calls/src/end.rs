@@ -31,6 +31,7 @@ impl Tcp {
         if !self.is_own() {
             return Closing(None);
         }
+        self.early.closes(fd..=fd);
         match self.numbers.remove(fd) {
             Some(What::Connection(connection)) if connection.one_less() => {
                 connection.says_that_it_closes();
@@ -71,6 +72,8 @@ impl Tcp {
         if !self.in_use() || !self.is_own() {
             return;
         }
+        let most = RawFd::MAX.cast_unsigned();
+        self.early.closes(first.min(most).cast_signed()..=last.min(most).cast_signed());
         for (fd, _) in self.numbers.all(first, last) {
             let closing = self.closes(fd);
             close(fd);
@@ -100,7 +103,9 @@ impl Tcp {
         let is_open =
             || old >= 0 && rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(old) }).is_ok();
         let closing = match new {
-            Some(new) if self.find(new).is_some() && is_open() => Some(self.closes(new)),
+            Some(new) if (self.find(new).is_some() || self.early.is_any()) && is_open() => {
+                Some(self.closes(new))
+            }
             _ => None,
         };
         // With a number of its own before there are two.

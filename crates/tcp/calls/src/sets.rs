@@ -130,15 +130,12 @@ impl Tcp {
         Some(set.add(fd, Some(connection.flow.clone()), events, data).map(|()| 0))
     }
 
-    /// The set `fd`, which gets a connection.
+    /// The set `fd`, which gets a connection. One that was made past us is known from now on; a number that is a connection's is no set.
     pub(crate) fn set_with(&self, fd: RawFd) -> Option<Arc<Set>> {
-        let epoll = match self.epoll(fd) {
-            Some(epoll) => epoll,
-            None => {
-                self.set_made(fd);
-                self.epoll(fd)?
-            }
-        };
+        if self.find(fd).is_none() {
+            self.set_made(fd);
+        }
+        let epoll = self.epoll(fd)?;
         match epoll.set() {
             Some(set) => Some(set),
             None if !self.is_own() => None,
