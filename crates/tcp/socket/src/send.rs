@@ -289,15 +289,28 @@ impl Flow {
         let Some(attached) = self.attached() else { return Ok(()) };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         own.stays |= stays;
+        self.goes_by_linux(attached, &mut own)
+    }
+
+    /// As above, and the program sends there now: what it has left unread in the ring would come too late after that.
+    pub(crate) fn send_past(&self) -> Result<(), Errno> {
+        let Some(attached) = self.attached() else { return Ok(()) };
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        self.goes_by_linux(attached, &mut own)?;
+        own.too_late = true;
+        Ok(())
+    }
+
+    fn goes_by_linux(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         if own.finished {
             return Ok(());
         }
         loop {
-            let at = attached.out().switch.phase.at().or_else(|_| poison(&mut own))?;
+            let at = attached.out().switch.phase.at().or_else(|_| poison(own))?;
             if matches!(at, At::Linux | At::Leaving) {
-                return self.flush(attached, &mut own);
+                return self.flush(attached, own);
             }
-            self.leave(attached, &mut own)?;
+            self.leave(attached, own)?;
         }
     }
 }
