@@ -119,6 +119,36 @@ static void by_a_stream(int fd) {
     kill(other, SIGKILL);
 }
 
+/* What stands in for a connection is in the sets that had the connection. */
+static int modes;
+static void by_a_stream_and_a_set(int fd) {
+    int set = epoll_create1(0), told = 0;
+    struct epoll_event event = {.events = EPOLLIN | (unsigned)modes, .data.u64 = 77};
+    MUST(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    all_is_there(fd);
+    nonblocking(fd, 1);
+    FILE *stream = fdopen(fd, "r");
+    MUST(stream);
+    size_t got = 0;
+    for (ssize_t more = 1; more != 0;) {
+        if (epoll_wait(set, &event, 1, 3000) != 1 || event.data.u64 != 77) {
+            say("WRONG: nothing is told after %zu", got);
+            break;
+        }
+        told++;
+        while ((more = read(fd, bytes + got, sizeof bytes - got)) > 0) got += (size_t)more;
+        if (modes & EPOLLONESHOT) {
+            event.events = EPOLLIN | (unsigned)modes;
+            MUST(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0);
+        }
+    }
+    say("by a set: %zu, %s, %s", got, is(bytes, got, 7, 0) ? "right" : "WRONG", told ? "told" : "not told");
+    MUST(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0);
+    fclose(stream);
+    say("and then: %d", epoll_wait(set, &event, 1, 0));
+    close(set);
+}
+
 /* stdio closes a number, which then is another file's. */
 static void closed_by_a_stream(int fd) {
     FILE *stream = fdopen(fd, "r+");
@@ -229,6 +259,13 @@ int main(void) {
     run_pair("splice to a full pipe", sends_and_closes, by_splice_to_a_full_pipe);
     run_pair("stdio after the end", sends_and_closes, by_a_stream);
     run_pair("stdio beside who is stopped", sends_and_stops, by_a_stream);
+    const struct { const char *name; int modes; } sets[] = {
+        {"a stand-in in a set", 0}, {"a stand-in in a set by edge", EPOLLET}, {"a stand-in in a set, one shot", EPOLLONESHOT},
+    };
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        modes = sets[i].modes;
+        run_pair(sets[i].name, sends_and_closes, by_a_stream_and_a_set);
+    }
     run_pair("closed by stdio", echo, closed_by_a_stream);
     run_pair("standard streams", by_stdin_and_stdout, talks_to_the_end);
     run_pair("a command's standard streams", by_a_command, talks_to_the_end);

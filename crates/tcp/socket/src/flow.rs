@@ -8,6 +8,7 @@ use crate::context::{Context, Shown};
 use crate::counts::Counts;
 use crate::holders::Holders;
 use crate::lock::{Guarded, lock};
+use crate::set::Added;
 use crate::sleepers::OwnSleeper;
 use rustix::event::PollFlags;
 use rustix::net::sockopt::{Timeout, socket_timeout};
@@ -24,6 +25,8 @@ pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     fn settles(&self);
     /// The connection is about to be closed, by this number.
     fn gone(&self, number: RawFd);
+    /// How the program added it there, if it has not removed it.
+    fn added(&self) -> Option<Added>;
 }
 
 /// See above.
@@ -275,6 +278,11 @@ impl Flow {
     /// The program has taken something.
     pub(crate) fn settles(&self) {
         lock(&self.watchers).iter().for_each(|watcher| watcher.settles());
+    }
+
+    /// The sets that it is in.
+    pub fn added_to(&self) -> Vec<Added> {
+        lock(&self.watchers).iter().filter_map(|watcher| watcher.added()).collect()
     }
 
     /// It is in a set.
