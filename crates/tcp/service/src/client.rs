@@ -7,7 +7,9 @@ use crate::state::State;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -85,9 +87,7 @@ impl Client {
     /// Says that a socket is about to connect to another host, and waits for the answer. True: it is to connect, and the service has made it so that its
     /// segments come to it. Not longer than a service needs that has a core: then the connection is Linux's.
     pub fn connects(&self, socket: BorrowedFd, to: SocketAddrV4) -> Result<bool, Errno> {
-        let flags = SocketFlags::CLOEXEC;
-        let (own, theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (own, theirs) = pair()?;
         let message =
             Message::Connect { address: to.ip().to_bits().into(), port: to.port().into() };
         protocol::send(self.socket.as_fd(), message, &[socket, theirs.as_fd()])?;
@@ -121,15 +121,23 @@ impl Client {
         protocol::send(self.socket.as_fd(), message, &[])
     }
 
-    /// Has a socket relayed to what stands in for it: `bytes` of `first` come before what the socket still brings.
+    /// Has a socket relayed to what stands in for it: what is in `first` comes before what the socket still brings. Begins when it is told how much that is. An error:
+    /// the service does not do that, and nothing has happened.
     pub fn relay(
         &self,
         socket: BorrowedFd,
         stand_in: BorrowedFd,
         first: BorrowedFd,
-        bytes: u64,
-    ) -> Result<(), Errno> {
-        protocol::send(self.socket.as_fd(), Message::Relay { bytes }, &[socket, stand_in, first])
+    ) -> Result<Relaying, Errno> {
+        let (own, theirs) = pair()?;
+        let with = [socket, stand_in, first, theirs.as_fd()];
+        protocol::send(self.socket.as_fd(), Message::Relay, &with)?;
+        drop(theirs);
+        wait(&own)?;
+        match rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)? {
+            (1, _) => Ok(Relaying(own)),
+            _ => Err(Errno::CONNREFUSED),
+        }
     }
 
     /// There may be messages: one load.
@@ -150,6 +158,23 @@ impl Client {
         }
         got
     }
+}
+
+/// A relay that the service has begun, as long as this is kept.
+#[derive(Debug)]
+pub struct Relaying(OwnedFd);
+
+impl Relaying {
+    /// So many bytes come first. Now it goes on by itself.
+    pub fn goes_on(self, bytes: u64) -> Result<(), Errno> {
+        rustix::net::send(&self.0, &bytes.to_ne_bytes(), SendFlags::NOSIGNAL).map(drop)
+    }
+}
+
+/// For an answer to one message.
+fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    rustix::net::socketpair(unix, kind, SocketFlags::CLOEXEC, None)
 }
 
 fn open(name: &str) -> Result<OwnedFd, Errno> {

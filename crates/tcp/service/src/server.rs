@@ -342,11 +342,11 @@ impl Service {
                     held.is_missed(side, slot as usize, generation as u32);
                 }
             }
-            Ok((Message::Relay { bytes }, fds)) if program.mailbox.is_some() => {
+            Ok((Message::Relay, fds)) if program.mailbox.is_some() => {
                 if let Ok(fds) = fds.try_into()
                     && Arc::strong_count(&self.relays) <= relay::MOST
                 {
-                    relay::start(fds, bytes, self.relays.clone());
+                    relay::start(fds, self.relays.clone());
                 }
             }
             Ok((Message::Listen, fds)) if fds.len() == 1 && program.mailbox.is_some() => {

@@ -214,6 +214,22 @@ fn what_stands_in_for_the_socket_brings_what_nobody_takes_back_and_takes_what_go
 }
 
 #[test]
+fn where_nothing_can_stand_in_for_the_socket_what_is_unread_stays_in_the_ring() {
+    let mut service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"the last").unwrap();
+    b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
+    service.end();
+    assert!(a.flow.stand_in().is_err());
+    let mut got = [0; 100];
+    assert_eq!(a.receive(&mut got), Ok(8));
+    assert_eq!(&got[..8], b"the last");
+    assert_eq!(a.receive(&mut got), Ok(0));
+}
+
+#[test]
 fn both_may_leave_at_once_with_bytes_unread_both_ways() {
     let service = service();
     let (x, y) = both(&service.name);
