@@ -185,7 +185,7 @@ impl Flow {
         let ended = self.peer_ended(&mut own);
         if ended && !own.finished && !own.poisoned {
             // (An error: the kernel says so to who sends.)
-            let _ = self.leave(attached, &mut own);
+            let _ = self.leave_for_room(attached, &mut own);
         }
         ended
     }
@@ -205,9 +205,15 @@ impl Flow {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             if !own.finished && !own.poisoned {
                 // (An error: who sends hears of it.)
-                let _ = self.leave(attached, &mut own);
+                let _ = self.leave_for_room(attached, &mut own);
             }
         }
+    }
+
+    /// As [`leave`](Self::leave), while nobody sends: perhaps nobody will, so what was withdrawn goes now.
+    fn leave_for_room(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+        self.leave(attached, own)?;
+        self.flush(attached, own)
     }
 
     fn may_offer(&self, attached: &Attached, own: &Held<Sending>, flags: i32) -> bool {
