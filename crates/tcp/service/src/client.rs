@@ -14,8 +14,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use uncopy_kernel::descriptors::Kept;
 use uncopy_tcp_shared::layout::PAGE;
+
+/// So long an answer is waited for. A service that has a core takes microseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The connection to the service.
 #[derive(Debug)]
@@ -177,14 +181,17 @@ fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(unix, kind, SocketFlags::CLOEXEC, None)
 }
 
-fn open(name: &str) -> Result<OwnedFd, Errno> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+/// A socket that is connected to the service of this name. ECONNREFUSED: there is none; EAGAIN: it does not take those that have come already, and is not waited for.
+pub(crate) fn rendezvous(name: &str) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(unix, kind, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(socket)
+}
+
+fn open(name: &str) -> Result<OwnedFd, Errno> {
+    let socket = rendezvous(name)?;
     let owner = sockopt::socket_peercred(&socket)?.uid;
     if owner != rustix::process::geteuid() && !owner.is_root() {
         return Err(Errno::ACCESS);
@@ -192,11 +199,13 @@ fn open(name: &str) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// See [`answer`].
+/// See [`answer`]. Signals do not make it longer.
 fn wait(socket: &OwnedFd) -> Result<(), Errno> {
-    let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let end = Instant::now() + PATIENCE;
     loop {
-        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience)) {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left)) {
             Err(Errno::INTR) => {}
             Ok(0) => return Err(Errno::TIMEDOUT),
             polled => return polled.map(drop),
@@ -273,5 +282,79 @@ impl Drop for Client {
     fn drop(&mut self) {
         // SAFETY: ours.
         let _ = unsafe { rustix::mm::munmap(self.mailbox.as_ptr().cast(), PAGE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// As a timer of the program's does it.
+    #[test]
+    fn signals_that_come_all_the_time_do_not_make_it_wait_for_longer() {
+        extern "C" fn nothing(_: i32) {}
+        // SAFETY: a handler that does nothing, and does not have calls begun again.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+        }
+        let (own, _theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        // SAFETY: asks only.
+        let (thread, done) = (unsafe { libc::gettid() }, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let begun = Instant::now();
+                while !done.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(5) {
+                    let process = std::process::id();
+                    // SAFETY: a signal that is handled, to a thread that waits for this one.
+                    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            });
+            let begun = Instant::now();
+            assert_eq!(wait(&own), Err(Errno::TIMEDOUT));
+            done.store(true, Ordering::Relaxed);
+            assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        });
+    }
+
+    #[test]
+    fn a_service_that_takes_nobody_is_not_waited_for() {
+        let name = format!("uncopy-tcp-test-full-{}", std::process::id());
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let socket = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+                .unwrap()
+        };
+        let listener = socket();
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let mut waiting = vec![];
+        loop {
+            let socket = socket();
+            match rustix::net::connect(&socket, &address) {
+                Err(Errno::AGAIN) => break,
+                connected => connected.unwrap(),
+            }
+            waiting.push(socket);
+        }
+        let begun = Instant::now();
+        std::thread::spawn(move || {
+            // (Or the test would wait without end.)
+            std::thread::sleep(Duration::from_secs(5));
+            drop(listener);
+        });
+        assert_eq!(Client::connect(&name, &[]).unwrap_err(), Errno::AGAIN);
+        assert!(!crate::server::is_running(&name));
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     }
 }

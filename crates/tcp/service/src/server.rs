@@ -1,5 +1,6 @@
 //! The loop: programs come, show sockets, and go. One thread, asleep but for that; it is not in the way of any byte.
 
+use crate::client;
 use crate::ends::{self, EndName};
 use crate::linger;
 use crate::matching::{Shown, Waiting};
@@ -9,7 +10,7 @@ use crate::regions::Regions;
 use crate::relay;
 use crate::state::{self, State};
 use crate::wired::Wired;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -580,15 +581,9 @@ fn welcome(program: &mut Program, doors: Vec<OwnedFd>, wire: bool) -> bool {
     program.mailbox.is_some()
 }
 
-/// A service answers under this name.
+/// A service is there under this name, and takes who comes.
 pub fn is_running(name: &str) -> bool {
-    let probe = || {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
-        rustix::net::connect(&socket, &address)?;
-        poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None)
-    };
-    probe().is_ok()
+    client::rendezvous(name).is_ok()
 }
 
 fn total_memory() -> u64 {

@@ -245,6 +245,8 @@ impl Context {
                 *service = Service::Starting(Instant::now());
                 Found::NotYet
             }
+            // It is there, and many have come before.
+            (Err(Errno::AGAIN), ..) => Found::NotYet,
             // (Somebody else may start one.)
             (Err(Errno::CONNREFUSED), Service::NotAsked, None) if self.settings.start.is_some() => {
                 Found::NotYet
