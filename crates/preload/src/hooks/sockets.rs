@@ -383,6 +383,8 @@ unsafe fn splice_copied(
             usize::try_from(put).map_err(|_| error())
         };
         loop {
+            // (Of this round: there may be nothing to put.)
+            is_full.set(false);
             let room = PART.min(n);
             let outcome = PROCESS.tcp.receive_by(from, &mut part[..room], flags, put)?;
             if is_full.get() && !nonblocking {

@@ -221,6 +221,7 @@ impl Tcp {
         mut put: impl FnMut(&[u8]) -> Result<usize, Errno>,
     ) -> Option<Result<usize, Errno>> {
         loop {
+            self.thread_may_end();
             let connection =
                 self.connection(fd).filter(|connection| connection.flow.is_attached())?;
             let flow = &connection.flow;
