@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{BorrowedFd, RawFd};
 use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
+use uncopy_tcp_socket::Reason;
 use uncopy_tcp_socket::set::Event;
 
 /// What was said. (Zeros where nothing was, which a `Vec` has not.)
@@ -139,9 +140,18 @@ impl Tcp {
             all.filter_map(|(fd, set)| Some((set, said.remove(fd, set)?))).collect()
         });
         let Some(connection) = self.connection(fd) else { return };
-        for (set, event) in of {
-            // (Closed since, or another file's number: the kernel knows.)
-            let _ = self.set_with(set).map(|set| set.adopt(fd, &connection.flow, event));
+        let unknown = |&(set, event): &(RawFd, Event)| match self.set_with(set) {
+            // (It is not there: closed since, or another file's number.)
+            Ok(set) => !matches!(
+                set.adopt(fd, &connection.flow, event),
+                Ok(()) | Err(Errno::NOENT | Errno::BADF)
+            ),
+            // (Any other: that number is no set.)
+            Err(error) => matches!(error, Errno::NOMEM | Errno::NOSPC),
+        };
+        if of.iter().filter(|of| unknown(of)).count() > 0 {
+            // The kernel tells of it there, and nobody would of a ring.
+            connection.flow.leave_to_linux(Reason::Forked);
         }
     }
 }
