@@ -190,17 +190,19 @@ impl Flow {
         ended
     }
 
-    /// What the other side has taken so far, while the ring has no room for who waits for it.
-    pub(crate) fn full_at(&self) -> Option<u32> {
-        let attached = self.attached()?;
-        let at_ring = matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring));
-        (at_ring && !attached.has_room()).then(|| attached.out().consumed.head.load(Relaxed))
+    /// What the other side has taken so far of the ring, while sending goes there: so room is the ring's matter.
+    pub(crate) fn room_of_ring(&self) -> Option<u32> {
+        let out = self.attached()?.out();
+        let at_ring = matches!(out.switch.phase.at(), Ok(At::Offered | At::Ring));
+        at_ring.then(|| out.consumed.head.load(Relaxed))
     }
 
-    /// Where it has taken no more since, Linux takes what follows: its buffers hold megabytes, and who sends so much before it reads the answers relies on them.
+    /// Where it has taken no more since, and there is no room, Linux takes what follows: its buffers hold megabytes, and who sends so much before it reads the answers relies on
+    /// them.
     pub(crate) fn leaves_a_full_ring(&self, since: u32) {
-        if self.full_at() == Some(since)
+        if self.room_of_ring() == Some(since)
             && let Some(attached) = self.attached()
+            && !attached.has_room()
         {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             if !own.finished && !own.poisoned {
