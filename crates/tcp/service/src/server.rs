@@ -2,7 +2,7 @@
 
 use crate::client;
 use crate::ends::{self, EndName};
-use crate::linger;
+use crate::linger::{Came, Lingering};
 use crate::matching::{Shown, Waiting};
 use crate::program::Program;
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
@@ -139,8 +139,7 @@ pub struct Service {
     listening: Option<Box<dyn Listening>>,
     /// Held once more by each connection that is relayed.
     relays: Arc<()>,
-    /// Held once more by each socket whose close waits.
-    lingering: Arc<()>,
+    lingering: Arc<Lingering>,
     /// So that who comes where no descriptor is left can be sent away.
     spare: Option<OwnedFd>,
 }
@@ -308,12 +307,14 @@ impl Service {
         let wire = self.listening.as_ref().is_some_and(|listening| listening.carries_connects());
         let Some(program) = self.programs.get_mut(&id) else { return };
         program.tell_rest();
-        match protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT) {
+        let received = protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT)
+            .map(|(message, fds)| (message, Came::new(fds, &self.lingering)));
+        match received {
             Err(Errno::AGAIN) => {}
             Ok((Message::Hello(VERSION), doors))
                 if doors.len() == DOOR_COUNT && program.mailbox.is_none() =>
             {
-                if !welcome(program, doors, wire) {
+                if !welcome(program, doors.take(), wire) {
                     self.forget(id);
                 }
             }
@@ -344,8 +345,8 @@ impl Service {
                 }
             }
             Ok((Message::Relay, fds)) if program.mailbox.is_some() => {
-                if let Ok(fds) = fds.try_into()
-                    && Arc::strong_count(&self.relays) <= relay::MOST
+                if Arc::strong_count(&self.relays) <= relay::MOST
+                    && let Some(fds) = fds.these()
                 {
                     relay::start(fds, self.relays.clone());
                 }
@@ -353,19 +354,17 @@ impl Service {
             Ok((Message::Listen, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
                 // (A kept one would hold the port open after the program.)
                 let at = ends::listens(&fds[0]);
-                fds.into_iter().for_each(|fd| linger::close(fd, &self.lingering));
+                drop(fds);
                 if let (Some(at), Some(listening)) = (at, &mut self.listening) {
                     listening.listens(at);
                 }
             }
             Ok((Message::Connect { address, port }, fds)) if program.mailbox.is_some() => {
                 // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
-                if let (Ok([socket, answer]), Ok(address), Ok(port), Some(listening)) = (
-                    <[OwnedFd; 2]>::try_from(fds),
-                    u32::try_from(address),
-                    u16::try_from(port),
-                    &mut self.listening,
-                ) {
+                if let (Ok(address), Ok(port), Some(listening)) =
+                    (u32::try_from(address), u16::try_from(port), &mut self.listening)
+                    && let Some([socket, answer]) = fds.these()
+                {
                     let to = SocketAddrV4::new(address.into(), port);
                     listening.connects(id, to, socket, answer);
                 }
@@ -381,10 +380,12 @@ impl Service {
                     u32::try_from(address).ok().filter(|a| *a != 0).map(Ipv4Addr::from),
                     u16::try_from(port).ok().filter(|port| *port != 0),
                 );
-                let begun = match (&mut self.listening, <[OwnedFd; 1]>::try_from(fds)) {
-                    (None, _) => Err(Errno::OPNOTSUPP),
-                    (_, Err(_)) => Err(Errno::MFILE),
-                    (Some(listening), Ok([file])) => listening.trace(id, end, file),
+                let begun = match &mut self.listening {
+                    None => Err(Errno::OPNOTSUPP),
+                    Some(listening) => match fds.these() {
+                        None => Err(Errno::MFILE),
+                        Some([file]) => listening.trace(id, end, file),
+                    },
                 };
                 self.answer_trace(id, begun.map(|()| 0));
             }
@@ -464,11 +465,11 @@ impl Service {
         }
     }
 
-    fn shown(&mut self, shown: Shown, socket: Vec<OwnedFd>) {
+    fn shown(&mut self, shown: Shown, socket: Came) {
         // (Without one: no descriptor was left for it here.)
         let found = socket.first().ok_or(Reason::NoMemory).and_then(ends::name);
         // Before it is told anything: a program that knows does not expect a copy.
-        socket.into_iter().for_each(|socket| linger::close(socket, &self.lingering));
+        drop(socket);
         let name = found.ok();
         let outcome = found.and_then(|name| {
             let flows = self.regions.flows_of(shown.program) + self.waiting.of(shown.program);
