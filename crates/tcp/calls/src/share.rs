@@ -141,7 +141,7 @@ impl Tcp {
         let deadline = Instant::now() + PATIENCE;
         for (fd, connection) in self.all().0 {
             // (Its socket may have been replaced under another of its numbers.)
-            if self.connection(fd).is_none() {
+            if self.connection(fd).is_none() || !self.is_number_of(fd, &connection) {
                 continue;
             }
             // SAFETY: asks only.
@@ -151,6 +151,12 @@ impl Tcp {
                 let _ = self.by_linux(&connection, patience) || self.replace(&connection);
             }
         }
+    }
+
+    /// The connection has this number in this process, which may be a child of vfork.
+    pub(crate) fn is_number_of(&self, fd: RawFd, connection: &Connection) -> bool {
+        // SAFETY: a number for the kernel, which checks it; only asked.
+        self.is_own() || connection.flow.is_socket(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// What the program is about to do uses `fd` past us for good, in this process: stdio, io_uring, a command's standard streams. It is Linux's from then on; where

@@ -11,7 +11,7 @@ use crate::lock::{Guarded, lock};
 use crate::set::Added;
 use crate::sleepers::OwnSleeper;
 use rustix::event::PollFlags;
-use rustix::net::sockopt::{Timeout, socket_timeout};
+use rustix::net::sockopt::{Timeout, socket_cookie, socket_timeout};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -107,6 +107,15 @@ impl Flow {
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: whoever made the flow keeps the socket open until `close`.
         unsafe { BorrowedFd::borrow_raw(self.number()) }
+    }
+
+    /// This is its socket. In a child of vfork, which has its parent's memory, and descriptors of its own, a number may be another file's. (One that has no slot is
+    /// believed: nothing is sent for it.)
+    pub fn is_socket(&self, fd: BorrowedFd) -> bool {
+        match self.attached.get() {
+            Some(Some(attached)) => socket_cookie(fd) == Ok(attached.cookie),
+            _ => true,
+        }
     }
 
     /// Its number.
