@@ -377,3 +377,31 @@ fn an_answer_that_was_offered_arrives_though_the_poll_that_heard_the_end_asks_fo
         }
     });
 }
+
+#[test]
+fn what_has_a_number_and_the_data_of_a_connection_that_was_removed_is_told() {
+    let service = service();
+    let program = program_that(&service.name, Waiting::Sleep);
+    let (mut a, b) = at_rings(&program, &program);
+    let set = set(&program);
+    let number = a.flow.number();
+    // (One more, so that the set has connections.)
+    set.add(b.flow.number(), Some(b.flow.clone()), IN, 8).unwrap();
+    set.add(number, Some(a.flow.clone()), IN, 7).unwrap();
+    set.remove(number).unwrap();
+    a.flow.closes(number);
+    let unix = std::os::unix::net::UnixStream::pair().unwrap();
+    {
+        // The same number.
+        let mut socket: std::os::fd::OwnedFd = a.socket.take().unwrap().into();
+        rustix::io::dup2(&unix.0, &mut socket).unwrap();
+        a.socket = Some(socket.into());
+    }
+    a.flow.closed();
+    set.add(number, None, IN | EDGE, 7).unwrap();
+    std::io::Write::write_all(&mut &unix.1, b"x").unwrap();
+    let mut events = [Event::default(); 4];
+    let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+    let told = events[..count].iter().any(|event| event.data == 7 && event.events & IN != 0);
+    assert!(told, "{:?}", &events[..count]);
+}

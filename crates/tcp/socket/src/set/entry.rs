@@ -115,6 +115,8 @@ impl Watcher for Entry {
         }
         self.off.store(true, Release);
         self.closed.store(true, Release);
+        // The kernel tells of nothing any more that the program has removed. (What has this number and this data next is the program's.)
+        self.parked.store(false, Release);
     }
 
     fn added(&self) -> Option<Added> {
