@@ -70,7 +70,8 @@ impl Tcp {
             Carrier::Service => true,
             Carrier::Linux => false,
             Carrier::Nobody => {
-                self.outward.none.store(now, Relaxed);
+                // (Since now: it may have been waited for.)
+                self.outward.none.store(self::now(), Relaxed);
                 false
             }
         }

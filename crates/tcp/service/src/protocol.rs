@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -222,11 +222,9 @@ pub enum Message {
         /// The socket's, as Linux names it (SO_COOKIE).
         cookie: u64,
     },
-    /// Program: with a socket, the other end of what stands in for it, and a memfd of so many bytes that come first ([`crate::relay`]).
-    Relay {
-        /// Bytes in it.
-        bytes: u64,
-    },
+    /// Program: with a socket, the other end of what stands in for it, a memfd for the bytes that come first, and one end of a pair of sockets: a byte comes there
+    /// when the service is ready to relay, and it waits there for how many bytes these are ([`crate::relay`]).
+    Relay,
 }
 
 impl Message {
@@ -242,7 +240,7 @@ impl Message {
             Self::Gone { region } => [6, region, 0, 0, 0, 0],
             Self::Tell => [7, 0, 0, 0, 0, 0],
             Self::Told { words } => [8, words, 0, 0, 0, 0],
-            Self::Relay { bytes } => [9, bytes, 0, 0, 0, 0],
+            Self::Relay => [9, 0, 0, 0, 0, 0],
             Self::Door { region, slot, side, generation } => {
                 [10, region, slot, side, generation, 0]
             }
@@ -270,7 +268,7 @@ impl Message {
             6 => Self::Gone { region: a },
             7 => Self::Tell,
             8 => Self::Told { words: a },
-            9 => Self::Relay { bytes: a },
+            9 => Self::Relay,
             10 => Self::Door { region: a, slot: b, side: c, generation: d },
             11 => Self::Listen,
             12 => Self::Connect { address: a, port: b },
@@ -353,7 +351,7 @@ mod tests {
             Message::Gone { region: 7 },
             Message::Tell,
             Message::Told { words: 99 },
-            Message::Relay { bytes: 5 },
+            Message::Relay,
             Message::Listen,
             Message::Connect { address: 0x0a00_0001, port: 80 },
             Message::Closes { cookie: 77 },

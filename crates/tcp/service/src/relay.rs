@@ -4,6 +4,7 @@
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,9 +15,10 @@ use std::sync::Arc;
 /// At once. Each is two threads; a program that asks for more than this is not one that executes others.
 pub const MOST: usize = 256;
 
-/// Relays until both directions have ended, or the program has gone, on threads of its own. `alive` is dropped then.
-pub fn start(fds: [OwnedFd; 3], bytes: u64, alive: Arc<()>) {
-    let [socket, stand_in, first] = fds;
+/// Relays until both directions have ended, or the program has gone, on threads of its own. `alive` is dropped then. It says that it is ready, so that the program takes
+/// nothing out of the ring for nobody, and is told how much that was.
+pub fn start(fds: [OwnedFd; 4], alive: Arc<()>) {
+    let [socket, stand_in, first, program] = fds;
     // What lay in the ring comes in a file: of anything else it might be waited for.
     if !rustix::fs::fstat(&first).is_ok_and(|stat| {
         rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
@@ -26,9 +28,24 @@ pub fn start(fds: [OwnedFd; 3], bytes: u64, alive: Arc<()>) {
     let name = std::thread::Builder::new().name("uncopy-relay".into());
     // (Without a thread the stand-in is closed, and so is the connection.)
     let _ = name.spawn(move || {
-        let _ = run(&socket.into(), &stand_in.into(), File::from(first).take(bytes));
+        if let Some(bytes) = is_told(&program) {
+            drop(program);
+            let _ = run(&socket.into(), &stand_in.into(), File::from(first).take(bytes));
+        }
         drop(alive);
     });
+}
+
+/// How many bytes come first. `None`: the program has gone, or goes on without this.
+fn is_told(program: &OwnedFd) -> Option<u64> {
+    send(program, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok()?;
+    let mut bytes = [0; 8];
+    loop {
+        match recv(program, &mut bytes, RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            got => return (got.ok()?.0 == bytes.len()).then(|| u64::from_ne_bytes(bytes)),
+        }
+    }
 }
 
 fn run(socket: &TcpStream, stand_in: &UnixStream, mut first: impl Read) -> io::Result<()> {
@@ -85,7 +102,7 @@ mod tests {
         memory.write_all(b"first ").unwrap();
         memory.rewind().unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), memory.into()], 6, alive.clone());
+        begin([socket.into(), stand_in.into(), memory.into()], Some(6), alive.clone());
         peer.write_all(b"and then").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
         let mut all = String::new();
@@ -99,6 +116,33 @@ mod tests {
         while Arc::strong_count(&alive) > 1 {
             std::thread::yield_now();
         }
+    }
+
+    /// As a program does it, which says how many bytes come first, or goes.
+    fn begin(fds: [OwnedFd; 3], bytes: Option<u64>, alive: Arc<()>) {
+        let (own, theirs) = UnixStream::pair().unwrap();
+        let [socket, stand_in, first] = fds;
+        start([socket, stand_in, first, theirs.into()], alive);
+        if let (Ok(1), Some(bytes)) = ((&own).read(&mut [0]), bytes) {
+            (&own).write_all(&bytes.to_ne_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_program_that_goes_on_without_it_is_not_waited_for() {
+        let (mut peer, socket) = connection();
+        let (mut program, stand_in) = UnixStream::pair().unwrap();
+        let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let alive = Arc::new(());
+        let kept = socket.try_clone().unwrap();
+        peer.write_all(b"for the program").unwrap();
+        begin([socket.into(), stand_in.into(), memory], None, alive.clone());
+        until_alone(&alive);
+        // It has what it had.
+        assert_eq!(program.read(&mut [0]).unwrap(), 0);
+        let mut got = [0; 15];
+        (&kept).read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"for the program");
     }
 
     fn connection() -> (TcpStream, TcpStream) {
@@ -121,7 +165,7 @@ mod tests {
         let (program, stand_in) = UnixStream::pair().unwrap();
         let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), memory], 0, alive.clone());
+        begin([socket.into(), stand_in.into(), memory], Some(0), alive.clone());
         drop(program);
         until_alone(&alive);
         // It was closed, not only shut: what is sent there now is refused.
@@ -138,7 +182,7 @@ mod tests {
         let (mut program, stand_in) = UnixStream::pair().unwrap();
         let (pipe, _never) = std::io::pipe().unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), pipe.into()], 1, alive.clone());
+        begin([socket.into(), stand_in.into(), pipe.into()], Some(1), alive.clone());
         assert_eq!(program.read(&mut [0]).unwrap(), 0);
         until_alone(&alive);
     }

@@ -1,7 +1,8 @@
 //! The loop: programs come, show sockets, and go. One thread, asleep but for that; it is not in the way of any byte.
 
+use crate::client;
 use crate::ends::{self, EndName};
-use crate::linger;
+use crate::linger::{Came, Lingering};
 use crate::matching::{Shown, Waiting};
 use crate::program::Program;
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
@@ -9,7 +10,7 @@ use crate::regions::Regions;
 use crate::relay;
 use crate::state::{self, State};
 use crate::wired::Wired;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -138,8 +139,7 @@ pub struct Service {
     listening: Option<Box<dyn Listening>>,
     /// Held once more by each connection that is relayed.
     relays: Arc<()>,
-    /// Held once more by each socket whose close waits.
-    lingering: Arc<()>,
+    lingering: Arc<Lingering>,
     /// So that who comes where no descriptor is left can be sent away.
     spare: Option<OwnedFd>,
 }
@@ -307,12 +307,14 @@ impl Service {
         let wire = self.listening.as_ref().is_some_and(|listening| listening.carries_connects());
         let Some(program) = self.programs.get_mut(&id) else { return };
         program.tell_rest();
-        match protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT) {
+        let received = protocol::receive(program.socket.as_fd(), RecvFlags::DONTWAIT)
+            .map(|(message, fds)| (message, Came::new(fds, &self.lingering)));
+        match received {
             Err(Errno::AGAIN) => {}
             Ok((Message::Hello(VERSION), doors))
                 if doors.len() == DOOR_COUNT && program.mailbox.is_none() =>
             {
-                if !welcome(program, doors, wire) {
+                if !welcome(program, doors.take(), wire) {
                     self.forget(id);
                 }
             }
@@ -342,29 +344,27 @@ impl Service {
                     held.is_missed(side, slot as usize, generation as u32);
                 }
             }
-            Ok((Message::Relay { bytes }, fds)) if program.mailbox.is_some() => {
-                if let Ok(fds) = fds.try_into()
-                    && Arc::strong_count(&self.relays) <= relay::MOST
+            Ok((Message::Relay, fds)) if program.mailbox.is_some() => {
+                if Arc::strong_count(&self.relays) <= relay::MOST
+                    && let Some(fds) = fds.these()
                 {
-                    relay::start(fds, bytes, self.relays.clone());
+                    relay::start(fds, self.relays.clone());
                 }
             }
             Ok((Message::Listen, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
                 // (A kept one would hold the port open after the program.)
                 let at = ends::listens(&fds[0]);
-                fds.into_iter().for_each(|fd| linger::close(fd, &self.lingering));
+                drop(fds);
                 if let (Some(at), Some(listening)) = (at, &mut self.listening) {
                     listening.listens(at);
                 }
             }
             Ok((Message::Connect { address, port }, fds)) if program.mailbox.is_some() => {
                 // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
-                if let (Ok([socket, answer]), Ok(address), Ok(port), Some(listening)) = (
-                    <[OwnedFd; 2]>::try_from(fds),
-                    u32::try_from(address),
-                    u16::try_from(port),
-                    &mut self.listening,
-                ) {
+                if let (Ok(address), Ok(port), Some(listening)) =
+                    (u32::try_from(address), u16::try_from(port), &mut self.listening)
+                    && let Some([socket, answer]) = fds.these()
+                {
                     let to = SocketAddrV4::new(address.into(), port);
                     listening.connects(id, to, socket, answer);
                 }
@@ -380,10 +380,12 @@ impl Service {
                     u32::try_from(address).ok().filter(|a| *a != 0).map(Ipv4Addr::from),
                     u16::try_from(port).ok().filter(|port| *port != 0),
                 );
-                let begun = match (&mut self.listening, <[OwnedFd; 1]>::try_from(fds)) {
-                    (None, _) => Err(Errno::OPNOTSUPP),
-                    (_, Err(_)) => Err(Errno::MFILE),
-                    (Some(listening), Ok([file])) => listening.trace(id, end, file),
+                let begun = match &mut self.listening {
+                    None => Err(Errno::OPNOTSUPP),
+                    Some(listening) => match fds.these() {
+                        None => Err(Errno::MFILE),
+                        Some([file]) => listening.trace(id, end, file),
+                    },
                 };
                 self.answer_trace(id, begun.map(|()| 0));
             }
@@ -463,11 +465,11 @@ impl Service {
         }
     }
 
-    fn shown(&mut self, shown: Shown, socket: Vec<OwnedFd>) {
+    fn shown(&mut self, shown: Shown, socket: Came) {
         // (Without one: no descriptor was left for it here.)
         let found = socket.first().ok_or(Reason::NoMemory).and_then(ends::name);
         // Before it is told anything: a program that knows does not expect a copy.
-        socket.into_iter().for_each(|socket| linger::close(socket, &self.lingering));
+        drop(socket);
         let name = found.ok();
         let outcome = found.and_then(|name| {
             let flows = self.regions.flows_of(shown.program) + self.waiting.of(shown.program);
@@ -580,15 +582,9 @@ fn welcome(program: &mut Program, doors: Vec<OwnedFd>, wire: bool) -> bool {
     program.mailbox.is_some()
 }
 
-/// A service answers under this name.
+/// A service is there under this name, and takes who comes.
 pub fn is_running(name: &str) -> bool {
-    let probe = || {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
-        rustix::net::connect(&socket, &address)?;
-        poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None)
-    };
-    probe().is_ok()
+    client::rendezvous(name).is_ok()
 }
 
 fn total_memory() -> u64 {

@@ -34,6 +34,8 @@ impl Context {
                 self.lost(&client);
                 Carrier::Nobody
             }
+            // It is stopped, or behind: the next connection does not wait for it again.
+            Err(Errno::TIMEDOUT | Errno::AGAIN) => Carrier::Nobody,
             _ => Carrier::Linux,
         }
     }

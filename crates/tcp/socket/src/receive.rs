@@ -180,6 +180,7 @@ impl Flow {
                 Ok(more @ 1..) => got += more,
                 // (The end is told again.)
                 Ok(_) | Err(Errno::AGAIN) => break,
+                Err(error) if is_of_the_call(error) => break,
                 Err(error) => {
                     own.error = Some(error.raw_os_error());
                     break;
@@ -230,6 +231,7 @@ impl Flow {
                     Ok(0) if !empty_buffers => own.ended = true,
                     Ok(bytes) => return Ok(bytes),
                     Err(Errno::AGAIN) => {}
+                    Err(error) if is_of_the_call(error) => return Err(error),
                     Err(error) => own.error = Some(error.raw_os_error()),
                 }
                 own.reader.forget();
@@ -339,6 +341,12 @@ impl Flow {
         }
         Ok(got as usize)
     }
+}
+
+/// The connection has nothing to do with it: nothing was looked at, and nobody else is told.
+fn is_of_the_call(error: Errno) -> bool {
+    use Errno as E;
+    matches!(error, E::FAULT | E::INVAL | E::MSGSIZE | E::NOMEM | E::NOBUFS | E::OPNOTSUPP)
 }
 
 pub(crate) fn poison<T>(own: &mut Held<Receiving>) -> Result<T, Errno> {
