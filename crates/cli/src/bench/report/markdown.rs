@@ -72,7 +72,8 @@ fn about_summary(about: &About) -> String {
     format!(
         "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the time. In brackets the same plain\n\
          server a second time: differences of that size mean nothing. Then what the gain of 1 MB comes from: glibc told to keep its\n\
-         memory; uncopy without elision; what elision adds to that. Four connections. {}, {}, glibc {}, commit {}, {}.\n",
+         memory; uncopy's allocator alone; what faster copies (`--copies`) add to that, and elision to both. Four connections.\n\
+         {}, {}, glibc {}, commit {}, {}.\n",
         about.cpu,
         about.congestion,
         about.glibc,
