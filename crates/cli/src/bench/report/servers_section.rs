@@ -1,5 +1,6 @@
 //! What gains and what does not: the first table of a report, and the README's.
 
+use super::noise;
 use super::section::{Section, Table};
 use super::servers::{ServerResults, ServerRow};
 use crate::bench::side::Side;
@@ -95,8 +96,21 @@ fn known(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
-/// One line for each kind of server: the table that somebody reads first.
-pub fn summary(results: &ServerResults) -> Table {
+/// What somebody reads first.
+#[derive(Debug)]
+pub struct Summary {
+    /// One line for each kind of server.
+    pub gains: Table,
+    /// How much of that is noise.
+    pub noise: Table,
+}
+
+/// All of it.
+pub fn summary(results: &ServerResults) -> Summary {
+    Summary { gains: gains(results), noise: noise::table(results) }
+}
+
+fn gains(results: &ServerResults) -> Table {
     let header = [
         "what",
         "64 KB (noise)",
