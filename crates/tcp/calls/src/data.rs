@@ -173,6 +173,11 @@ impl Tcp {
         self.connection(fd).map_or((0, 0), |connection| connection.flow.queued())
     }
 
+    /// Whether a ring has bytes ahead of the mark of urgent data that SIOCATMARK asks for.
+    pub fn mark_is_behind(&self, fd: c_int) -> bool {
+        self.connection(fd).is_some_and(|connection| connection.flow.mark_is_behind())
+    }
+
     /// shutdown(2). `None`: it is Linux's.
     pub fn shutdown(&self, fd: c_int, how: c_int) -> Option<isize> {
         use rustix::net::Shutdown;
