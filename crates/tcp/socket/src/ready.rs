@@ -179,7 +179,7 @@ impl Context {
             fds.extend(items.iter().zip(&by_ring).map(|(item, by_ring)| {
                 let asked = match by_ring {
                     // Who has died makes no room.
-                    Some(_) => item.events - ROOM | PollFlags::RDHUP,
+                    Some(_) => (item.events - ROOM) | PollFlags::RDHUP,
                     None => item.events,
                 };
                 PollFd::from_borrowed_fd(item.fd, asked)
