@@ -24,7 +24,7 @@ type Outcome = Result<(), Stop>;
 type Named = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
-    let all: [Named; 11] = [
+    let all: [Named; 12] = [
         ("redis_answers_other_hosts_over_the_wire", redis_answers),
         ("nginx_sends_every_byte", nginx_sends),
         ("a_killed_server_resets_its_clients_and_its_port_is_linuxs", server_killed),
@@ -38,6 +38,7 @@ fn main() -> ExitCode {
             "a_connection_that_the_program_has_closed_and_its_peer_never_does_is_forgotten",
             left_open,
         ),
+        ("a_peer_that_takes_its_time_gets_what_a_program_sent_before_it_closed", read_late),
         ("connections_live_through_a_device_that_goes_down_and_up_while_they_send", down_and_up),
         ("neighbours_are_heard_of_after_more_news_than_there_is_room_for", much_news),
         ("connections_follow_the_routes_to_their_peers", routes_change),
@@ -413,6 +414,35 @@ time.sleep(60)
         return Err(format!("the closed one: {ends}; the one that was shut down: {late}").into());
     }
     Ok(())
+}
+
+fn read_late() -> Outcome {
+    let network = Network::new("rl")?;
+    network.inside(&["sysctl", "-qw", "net.ipv4.tcp_fin_timeout=1"])?;
+    let service = network.serve()?;
+    let script = r#"
+while True:
+    connection, _ = listener.accept()
+    if connection.recv(1) == b"x": connection.sendall(bytes(range(250)) * 240)
+    connection.close()
+"#;
+    let _server = python_server(&network, script)?;
+    network.until_steered(7001)?;
+    // It has little room, and looks only after Linux has forgotten the closed socket.
+    let client = r#"
+import socket, sys, time
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048); s.settimeout(20)
+s.connect((sys.argv[1], 7001)); s.sendall(b"x"); time.sleep(5)
+got = b""
+while part := s.recv(65536): got += part
+print(got == bytes(range(250)) * 240)
+"#;
+    let said = network.outside(&["python3", "-c", client, ADDRESS])?;
+    if said.trim() != "True" {
+        return Err(format!("what came is right: {said}").into());
+    }
+    // (Its own end comes after that of a connection in FIN_WAIT_2.)
+    network.until_no_flows(&service)
 }
 
 fn down_and_up() -> Outcome {

@@ -65,6 +65,8 @@ pub enum Wants {
     Nothing,
     /// The program sends no more: [`uncopy_tcp_proto::Endpoint::shutdown`].
     Shutdown,
+    /// The program has gone, and what it has sent is still to arrive: [`uncopy_tcp_proto::Endpoint::close`].
+    Close,
     /// The program has gone, or its connection has failed: [`uncopy_tcp_proto::Endpoint::abort`].
     Abort,
 }
@@ -104,6 +106,9 @@ pub struct Bridge {
     /// The program sends no more; the protocol was told.
     ended: bool,
     shut: bool,
+    /// The program reads no more either, and not all has arrived that it has sent; the protocol was told.
+    left: bool,
+    closed: bool,
     /// The program's connection has failed; the protocol was told.
     failed: bool,
     aborted: bool,
@@ -149,6 +154,8 @@ impl Bridge {
             finished: false,
             ended: false,
             shut: false,
+            left: false,
+            closed: false,
             failed: false,
             aborted: false,
             asked: None,
@@ -215,7 +222,12 @@ impl Bridge {
             refused = matches!(failed, Some(Ok(Err(Errno::CONNREFUSED))));
             self.failed |= !matches!(failed, Some(Ok(Ok(()))));
         }
-        self.failed |= self.ended && !self.finished && says & DEAD != 0;
+        if self.ended && !self.finished && says & DEAD != 0 {
+            // Linux, too, would go on until the peer has what was sent before the close.
+            let arrived = self.outward.filled().is_empty();
+            self.left |= !arrived;
+            self.failed |= arrived && !self.left;
+        }
         self.readable |= says & (IN | ENDS) != 0;
         self.stuck &= says & (OUT | ENDS) == 0;
         refused
@@ -227,7 +239,9 @@ impl Bridge {
             // (Closed by its lane, with a reset.)
             return;
         }
-        let Some(line) = self.line.as_ref().filter(|_| !self.connecting && !self.failed) else {
+        let Some(line) =
+            self.line.as_ref().filter(|_| !self.connecting && !self.failed && !self.left)
+        else {
             return;
         };
         let moved = (|| {
@@ -289,6 +303,7 @@ impl Bridge {
     pub fn wants(&self) -> Wants {
         match (self.wire, self.failed, self.ended) {
             (Wire::Open, true, _) if !self.aborted => Wants::Abort,
+            (Wire::Open, false, _) if self.left && !self.closed => Wants::Close,
             (Wire::Open, false, true) if !self.shut => Wants::Shutdown,
             _ => Wants::Nothing,
         }
@@ -299,6 +314,7 @@ impl Bridge {
         match what {
             Wants::Nothing => {}
             Wants::Shutdown => self.shut = true,
+            Wants::Close => (self.shut, self.closed) = (true, true),
             Wants::Abort => self.aborted = true,
         }
     }
@@ -313,14 +329,15 @@ impl Bridge {
         match self.wire {
             Wire::Open => false,
             Wire::Reset => true,
-            Wire::Closed => self.failed || self.line.is_none() || self.finished,
+            Wire::Closed => self.failed || self.left || self.line.is_none() || self.finished,
         }
     }
 
     /// The stand-in's line, and what its set is to be asked for where that has changed (what it was, what it is to be).
     pub fn wanted(&mut self) -> Option<(&Line, Option<u32>, Option<u32>)> {
         self.line.as_ref()?;
-        let wanted = if self.failed {
+        // (Of one that has gone the set would say so again and again.)
+        let wanted = if self.failed || self.left {
             None
         } else if self.connecting {
             Some(OUT)
@@ -398,6 +415,29 @@ mod tests {
         assert!(!bridge.is_over());
         bridge.over(true);
         assert!(bridge.is_over());
+    }
+
+    #[test]
+    fn a_program_that_has_gone_is_told_to_the_peer_once_that_has_what_it_sent() {
+        let mut bridge = bridge();
+        bridge.outward.came = 3;
+        bridge.ended = true;
+        assert_eq!(bridge.wants(), Wants::Shutdown);
+        bridge.done(Wants::Shutdown);
+        bridge.hears(DEAD);
+        bridge.hears(DEAD);
+        assert_eq!(bridge.wants(), Wants::Close);
+        bridge.done(Wants::Close);
+        bridge.acked(3);
+        bridge.hears(DEAD);
+        assert_eq!(bridge.wants(), Wants::Nothing);
+        bridge.over(false);
+        assert!(bridge.is_over());
+        // Where the peer has everything, nothing is to be waited for.
+        let mut bridge = self::bridge();
+        bridge.ended = true;
+        bridge.hears(DEAD);
+        assert_eq!(bridge.wants(), Wants::Abort);
     }
 
     #[test]

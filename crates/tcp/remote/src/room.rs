@@ -329,6 +329,12 @@ impl Room {
                 endpoint.leave();
                 held.lock().done(wants);
             }
+            Wants::Close => {
+                held.lock().done(wants);
+                // (What is unread makes it a reset, as with Linux.)
+                let _ = endpoint.close(time, id, out);
+                endpoint.leave();
+            }
             Wants::Abort => {
                 held.lock().done(wants);
                 if endpoint.abort(time, id, out).is_ok() {
