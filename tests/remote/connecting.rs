@@ -7,9 +7,10 @@ use crate::{Named, Outcome, same};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 8] = [
+pub const ALL: [Named; 9] = [
     ("programs_that_connect_get_every_byte_and_the_names_that_linux_has", echoes),
     ("connections_that_fail_end_as_linux_ends_them", failures),
+    ("a_socket_that_has_failed_or_was_dissolved_connects_again_to_whom_it_says", again),
     ("redis_clients_connect_over_the_wire", redis_clients),
     ("curl_and_wrk_get_every_byte_over_the_wire", curl_and_wrk),
     ("both_ends_are_uncopys", both_ends),
@@ -184,6 +185,63 @@ fn lines_until_end(client: &mut Beside) -> Result<Vec<String>, Stop> {
     }
 }
 
+/// The other end is a router that says of the hosts behind it that they cannot be reached.
+fn unreachable(network: &Network) -> Outcome {
+    network.device("route add 198.51.100.0/24 via 10.78.9.1")?;
+    // It says so of each SYN. (Linux' rule is once a second, so a socket that it says nothing to waits for its next SYN, and for the one after.)
+    network.outside(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0"])?;
+    network.outside(&["ip", "route", "add", "unreachable", "198.51.100.0/25"])?;
+    Ok(())
+}
+
+/// Each connects by a socket that has been another connection's, or was to be.
+const AGAIN: &str = r#"
+import ctypes, errno, select, socket, time
+libc = ctypes.CDLL(None)
+there, nowhere, nobody = ("10.78.9.1", 7), ("198.51.100.1", 7), ("10.78.9.1", 9)
+def ended(s):
+    s.settimeout(5); s.sendall(b"x"); return s.recv(1)
+def how(s, peer):
+    s.setblocking(True)
+    try: s.connect(peer); return ended(s)
+    except OSError as e: return errno.errorcode.get(e.errno, type(e).__name__)
+def later(s):
+    # (What it says of the first time depends on when the router's answer came.)
+    failed = (errno.EALREADY, errno.ECONNABORTED, errno.EHOSTUNREACH)
+    while (error := s.connect_ex(there)) in failed: time.sleep(0.05)
+    assert error == errno.EINPROGRESS, error
+    poll = select.poll(); poll.register(s, select.POLLOUT)
+    return ended(s) if poll.poll(5000) == [(s.fileno(), select.POLLOUT)] else "no"
+def dissolve(s): assert libc.connect(s.fileno(), bytes(16), 16) == 0
+# Somebody of this host listens there too: he must not answer for the other host.
+own = socket.socket(); own.bind(("0.0.0.0", 9)); own.listen()
+# (Until Linux knows the neighbour, it connects.)
+socket.create_connection(there, 20).close()
+s = socket.socket(); print("waits", how(s, nowhere), how(s, there), flush=True)
+s = socket.socket(); s.setblocking(False); s.connect_ex(nowhere)
+poll = select.poll(); poll.register(s, select.POLLOUT); poll.poll(5000)
+print("does not wait", s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EHOSTUNREACH, later(s), flush=True)
+s = socket.socket(); first = how(s, there)
+dissolve(s); print("dissolved", first, how(s, nobody), flush=True)
+s = socket.socket(); s.setblocking(False); s.connect_ex(("10.78.9.77", 7)); s.setblocking(True)
+dissolve(s); print("dissolved while it connects", how(s, there), flush=True)
+print("end", flush=True)
+"#;
+
+fn again() -> Outcome {
+    let network = Network::new("ag")?;
+    let service = network.serve()?;
+    let _server = echo_server(&network)?;
+    unreachable(&network)?;
+    network.device("neigh replace 10.78.9.77 lladdr 02:00:00:00:00:77 dev inner nud permanent")?;
+    let plain = lines_until_end(&mut network.inside_python(AGAIN, &[])?)?;
+    let under = lines_until_end(&mut network.under_tcp(&["python3", "-c", AGAIN])?)?;
+    if plain != under {
+        return Err(format!("{plain:?}\nunder --tcp: {under:?}").into());
+    }
+    network.until_no_flows(&service)
+}
+
 fn failures() -> Outcome {
     let network = Network::new("f")?;
     let service = network.serve()?;
@@ -201,10 +259,7 @@ fn failures() -> Outcome {
         "nud",
         "permanent",
     ])?;
-    network.device("route add 198.51.100.0/24 via 10.78.9.1")?;
-    // It says so of each SYN. (Linux' rule is once a second, so a socket that it says nothing to waits for its next SYN, and for the one after.)
-    network.outside(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0"])?;
-    network.outside(&["ip", "route", "add", "unreachable", "198.51.100.0/25"])?;
+    unreachable(&network)?;
     network.outside(&["ip", "route", "add", "prohibit", "198.51.100.128/25"])?;
     let plain = lines_until_end(&mut network.inside_python(FAIL, &[])?)?;
     let under = lines_until_end(&mut network.under_tcp(&["python3", "-c", FAIL])?)?;

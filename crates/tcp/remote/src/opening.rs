@@ -19,6 +19,10 @@ impl Room {
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
+        if !Outward::is_current(&opening) {
+            // It has failed meanwhile.
+            return outward.gives_up(&opening);
+        }
         let (local, peer) = (opening.local, opening.asked.to);
         // (Another address of this host's would be answered by another device.)
         let route = self.routes.number(*peer.ip());
@@ -59,6 +63,13 @@ impl Room {
         let some = !decided.is_empty();
         for (flow, opening, why_not) in decided {
             match why_not {
+                // What it says now is of another connection.
+                _ if !Outward::is_current(&opening) => {
+                    let _ = endpoint.abort(time, flow, out);
+                    endpoint.leave();
+                    self.forget(flow);
+                    outward.gives_up(&opening);
+                }
                 Some(Reason::Refused | Reason::ByPeer) => outward.refused(&opening),
                 // (Linux has its own patience, which the program may have set.)
                 Some(_) => outward.by_linux(&opening),

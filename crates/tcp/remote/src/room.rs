@@ -5,7 +5,7 @@
 
 use crate::bridge::{Bridge, Shared, Wants};
 use crate::listeners::{self, Listener, Listeners};
-use crate::outward::{Opening, Outward};
+use crate::outward::{Before, Opening, Outward};
 use crate::stand_in;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -48,8 +48,8 @@ pub(crate) enum Ask {
     Addresses,
     /// A program has begun to connect.
     Connect(Box<Opening>),
-    /// A program has closed the socket of this cookie before it was connected.
-    Closes(u64),
+    /// A program has given up what was asked about a socket before.
+    Closes(Before),
     /// This program has gone.
     Gone(u64),
     /// Somebody wants to know of all connections.
@@ -541,12 +541,12 @@ impl Applications for Room {
                 (Ask::Connect(opening), Some(outward)) => {
                     self.open(time, outward, *opening, endpoint, out);
                 }
-                (Ask::Closes(cookie), Some(outward)) => {
-                    let flows = outward.take_back(|asked| asked.cookie == cookie);
+                (Ask::Closes(before), Some(outward)) => {
+                    let flows = outward.take_back_before(before);
                     self.take_back(time, flows, endpoint, out);
                 }
                 (Ask::Gone(program), outward) => {
-                    let all = |outward: &Outward| outward.take_back(|a| a.program == program);
+                    let all = |outward: &Outward| outward.take_back_of(program);
                     self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
                     self.look_at_listeners(time, endpoint, out);
                 }

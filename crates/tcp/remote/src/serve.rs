@@ -1,7 +1,7 @@
 //! Opened, and run.
 
 use crate::detour::Detour;
-use crate::outward::Outward;
+use crate::outward::{Outward, Passed};
 use crate::privileges;
 use crate::room::{Ask, Room};
 use crate::stand_in;
@@ -237,10 +237,13 @@ fn hear(service: &Service<Room>, stop: &OwnedFd) {
         loop {
             match outward.detour().read(&mut packet) {
                 Ok(Some(length)) => {
-                    if let Some(opening) = outward.passes(&packet[..length]) {
-                        service.applications().ask(Ask::Connect(Box::new(opening)));
-                        service.ask();
-                    }
+                    let ask = match outward.passes(&packet[..length]) {
+                        None => continue,
+                        Some(Passed::Opens(opening)) => Ask::Connect(Box::new(opening)),
+                        Some(Passed::Again(before)) => Ask::Closes(before),
+                    };
+                    service.applications().ask(ask);
+                    service.ask();
                 }
                 Ok(None) => break,
                 // Somebody has taken the device away, or down: Linux connects.
@@ -314,7 +317,12 @@ impl Listening for Told {
     }
 
     fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd) {
-        let taken = self.service.applications().takes(program, to, socket);
+        let room = self.service.applications();
+        if let Some(before) = room.outward().and_then(|outward| outward.frees(&socket)) {
+            room.ask(Ask::Closes(before));
+            self.service.ask();
+        }
+        let taken = room.takes(program, to, socket);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if let Some(cookie) = taken
             && rustix::net::send(&answer, &[1], flags).is_err()
@@ -325,7 +333,9 @@ impl Listening for Told {
     }
 
     fn closes(&mut self, cookie: u64) {
-        self.service.applications().ask(Ask::Closes(cookie));
-        self.service.ask();
+        if let Some(outward) = self.service.applications().outward() {
+            self.service.applications().ask(Ask::Closes(outward.before(cookie)));
+            self.service.ask();
+        }
     }
 }
