@@ -7,10 +7,11 @@ use crate::{Named, Outcome, same};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 9] = [
+pub const ALL: [Named; 10] = [
     ("programs_that_connect_get_every_byte_and_the_names_that_linux_has", echoes),
     ("connections_that_fail_end_as_linux_ends_them", failures),
     ("a_socket_that_has_failed_or_was_dissolved_connects_again_to_whom_it_says", again),
+    ("a_connection_that_waits_and_fails_is_forgotten_at_once", waits_and_fails),
     ("redis_clients_connect_over_the_wire", redis_clients),
     ("curl_and_wrk_get_every_byte_over_the_wire", curl_and_wrk),
     ("both_ends_are_uncopys", both_ends),
@@ -240,6 +241,30 @@ fn again() -> Outcome {
         return Err(format!("{plain:?}\nunder --tcp: {under:?}").into());
     }
     network.until_no_flows(&service)
+}
+
+fn waits_and_fails() -> Outcome {
+    let network = Network::new("wf")?;
+    let service = network.serve()?;
+    let _server = echo_server(&network)?;
+    unreachable(&network)?;
+    let script = r#"
+import errno, socket, time
+socket.create_connection(("10.78.9.1", 7), 20).close()
+for _ in range(4):
+    s = socket.socket(); error = s.connect_ex(("198.51.100.1", 7))
+    assert error == errno.EHOSTUNREACH, error
+print("failed", flush=True)
+time.sleep(60)
+"#;
+    let mut client = network.under_tcp(&["python3", "-c", script])?;
+    client.says("failed")?;
+    let mut last = String::new();
+    let none = network.until(Duration::from_secs(3), "", || {
+        last = service.flows().unwrap_or_default();
+        !last.is_empty() && !last.contains("198.51.100.1:7")
+    });
+    none.map_err(|_| format!("the service still has: {last}").into())
 }
 
 fn failures() -> Outcome {

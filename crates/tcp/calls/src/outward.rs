@@ -76,6 +76,16 @@ impl Tcp {
         }
     }
 
+    /// Linux has not connected `fd`, which the service would have carried.
+    #[cold]
+    pub fn does_not_connect(&self, fd: RawFd) {
+        // SAFETY: the program's; only asked.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        if let Some(context) = self.known_context() {
+            context.closes(socket);
+        }
+    }
+
     /// `fd` is about to be connected to nobody.
     #[cold]
     pub fn dissolves(&self, fd: RawFd) {

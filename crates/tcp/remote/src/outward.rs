@@ -176,6 +176,11 @@ impl Outward {
         Before { cookie, number: self.next.load(Relaxed) }
     }
 
+    /// How many are to connect, or connect.
+    pub fn count(&self) -> usize {
+        lock(&self.waiting).len() + lock(&self.opening).len()
+    }
+
     /// It is a socket for which nothing is to be heeded that a stand-in would not do.
     fn can_be(&self, socket: &OwnedFd, to: SocketAddrV4, routes: &Routes) -> bool {
         let is = |level, option, value| number(socket, level, option) == Ok(value);

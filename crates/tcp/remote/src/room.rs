@@ -171,9 +171,9 @@ impl Room {
 
     /// A program is about to connect. The socket's cookie: the connection is carried.
     pub(crate) fn takes(&self, program: u64, to: SocketAddrV4, socket: OwnedFd) -> Option<u64> {
-        let room = self.connections() < self.slots.len();
-        let outward = self.outward.as_ref().filter(|_| room);
-        outward?.takes(program, to, socket, &self.routes)
+        let outward = self.outward.as_ref()?;
+        let room = self.connections() + outward.count() < self.slots.len();
+        if room { outward.takes(program, to, socket, &self.routes) } else { None }
     }
 
     /// All connections that have a place.
