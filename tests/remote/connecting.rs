@@ -7,11 +7,12 @@ use crate::{Named, Outcome, same};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 10] = [
+pub const ALL: [Named; 11] = [
     ("programs_that_connect_get_every_byte_and_the_names_that_linux_has", echoes),
     ("connections_that_fail_end_as_linux_ends_them", failures),
     ("a_socket_that_has_failed_or_was_dissolved_connects_again_to_whom_it_says", again),
     ("a_connection_that_waits_and_fails_is_forgotten_at_once", waits_and_fails),
+    ("where_the_detour_is_taken_away_linux_connects_and_ends_as_ever", no_detour),
     ("redis_clients_connect_over_the_wire", redis_clients),
     ("curl_and_wrk_get_every_byte_over_the_wire", curl_and_wrk),
     ("both_ends_are_uncopys", both_ends),
@@ -266,6 +267,55 @@ time.sleep(60)
     });
     none.map_err(|_| format!("the service still has: {last}").into())
 }
+
+fn no_detour() -> Outcome {
+    // Down, connections are still shown to the service, which lets go of them after a while; without it, not any more.
+    for (words, most) in [("set uncopy0 down", 7), ("del uncopy0", 1)] {
+        let network = Network::new("nd")?;
+        let _service = network.serve()?;
+        let mut server = network.outside_python(ENDS, &[])?;
+        server.says("listens")?;
+        let script = r#"
+import socket, sys
+def short():
+    s = socket.create_connection(("10.78.9.1", 7), 20); s.sendall(b"x"); s.close()
+short(); print("here", flush=True); sys.stdin.readline()
+short(); print("done", flush=True); sys.stdin.readline()
+"#;
+        let once = "import socket; socket.create_connection(('10.78.9.1', 7), 20)";
+        network.inside(&["python3", "-c", once])?;
+        server.line()?;
+        let mut client = network.under_tcp_talking(&["python3", "-c", script])?;
+        client.says("here")?;
+        server.line()?;
+        network.device(&format!("link {words}"))?;
+        // (The service hears of it.)
+        std::thread::sleep(Duration::from_millis(200));
+        client.tell()?;
+        client.says("done")?;
+        let said = server.line()?;
+        if said.parse::<f64>().is_ok_and(|seconds| seconds <= f64::from(most)) {
+            continue;
+        }
+        return Err(format!("link {words}: the server heard of the end after {said} s").into());
+    }
+    Ok(())
+}
+
+/// Says of each connection how long its end took to come.
+const ENDS: &str = r#"
+import socket, time
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("0.0.0.0", 7)); listener.listen(512)
+print("listens", flush=True)
+while True:
+    s, _ = listener.accept(); begun = time.monotonic(); s.settimeout(20)
+    try:
+        while s.recv(65536): pass
+    except OSError as error: print(error, flush=True); continue
+    print(time.monotonic() - begun, flush=True)
+"#;
 
 fn failures() -> Outcome {
     let network = Network::new("f")?;

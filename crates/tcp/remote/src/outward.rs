@@ -8,12 +8,17 @@
 use crate::detour::Detour;
 use crate::options::{get, number, set};
 use crate::packets::{self, Sent};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, connect, getsockname, sockopt};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uncopy_tcp_proto::{FlowId, Reason};
@@ -88,6 +93,10 @@ pub struct Outward {
     meeting: Mutex<HashMap<Ends, Instant>>,
     /// Of the next that is asked about.
     next: AtomicU64,
+    /// Rings when some may have waited for too long.
+    bell: OwnedFd,
+    /// Their segments do not come here any more.
+    over: AtomicBool,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -120,15 +129,54 @@ fn source(peer: SocketAddrV4) -> Option<Ipv4Addr> {
 
 impl Outward {
     /// None yet.
-    pub fn new(detour: Detour) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(detour: Detour) -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self {
+            bell: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            over: AtomicBool::new(false),
             detour,
             waiting: Mutex::default(),
             opening: Mutex::default(),
             decided: Mutex::default(),
             meeting: Mutex::default(),
             next: AtomicU64::new(0),
+        })
+    }
+
+    /// Readable when [`purge`](Self::purge) is to be called.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Those that have waited for too long are Linux's: their segments went another way.
+    pub fn purge(&self) {
+        let mut rung = [0; 8];
+        let _ = rustix::io::read(&self.bell, &mut rung);
+        let mut waiting = lock(&self.waiting);
+        let late = |asked: &mut Asked| asked.since.elapsed() >= PATIENCE;
+        waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
+        if let Some(oldest) = waiting.iter().map(|asked| asked.since).min() {
+            self.ring(PATIENCE.saturating_sub(oldest.elapsed()));
         }
+    }
+
+    /// The bell rings after so long.
+    fn ring(&self, after: Duration) {
+        let after = after + Duration::from_millis(1);
+        let it_value =
+            Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        // (With a time that can be, it cannot fail.)
+        let _ = timerfd_settime(&self.bell, TimerfdTimerFlags::empty(), &once);
+    }
+
+    /// Their segments do not come here any more: nothing is taken from now on. Those that are under way.
+    pub fn ends(&self) -> Vec<FlowId> {
+        self.over.store(true, Relaxed);
+        self.take_back(|_| true)
     }
 
     /// Where their segments come from.
@@ -144,9 +192,6 @@ impl Outward {
         socket: OwnedFd,
         routes: &Routes,
     ) -> Option<u64> {
-        let mut waiting = lock(&self.waiting);
-        let late = |asked: &mut Asked| asked.since.elapsed() > PATIENCE;
-        waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
         // (One that is not known is looked for: until then Linux connects, and waits for it.)
         let reached = !routes.is_own(*to.ip())
             && routes.number(*to.ip()).is_some_and(|hop| routes.find(hop).is_some());
@@ -154,8 +199,15 @@ impl Outward {
             return None;
         }
         let cookie = sockopt::socket_cookie(&socket).ok()?;
+        let mut waiting = lock(&self.waiting);
+        if self.over.load(Relaxed) {
+            return None;
+        }
         self.detour.take(&socket).ok()?;
         let number = self.next.fetch_add(1, Relaxed);
+        if waiting.is_empty() {
+            self.ring(PATIENCE);
+        }
         waiting.push(Asked { program, cookie, socket, to, number, since: Instant::now() });
         Some(cookie)
     }
@@ -240,7 +292,11 @@ impl Outward {
 
     /// It is sent again after a second, and then opened, if it can be then.
     pub fn later(&self, opening: Opening) {
-        lock(&self.waiting).push(Asked { since: Instant::now(), ..opening.asked });
+        let mut waiting = lock(&self.waiting);
+        if waiting.is_empty() {
+            self.ring(PATIENCE);
+        }
+        waiting.push(Asked { since: Instant::now(), ..opening.asked });
     }
 
     /// Linux connects it: its SYN is sent again after a second.

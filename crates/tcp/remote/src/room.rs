@@ -50,6 +50,8 @@ pub(crate) enum Ask {
     Connect(Box<Opening>),
     /// A program has given up what was asked about a socket before.
     Closes(Before),
+    /// What programs send that connect does not come here any more.
+    NoDetour,
     /// This program has gone.
     Gone(u64),
     /// Somebody wants to know of all connections.
@@ -545,6 +547,9 @@ impl Applications for Room {
                     let flows = outward.take_back_before(before);
                     self.take_back(time, flows, endpoint, out);
                 }
+                (Ask::NoDetour, Some(outward)) => {
+                    self.take_back(time, outward.ends(), endpoint, out);
+                }
                 (Ask::Gone(program), outward) => {
                     let all = |outward: &Outward| outward.take_back_of(program);
                     self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
@@ -552,7 +557,7 @@ impl Applications for Room {
                 }
                 // (Who does not wait any more does not hear it.)
                 (Ask::Tell(to), _) => _ = to.send(self.wired(endpoint)),
-                (Ask::Connect(_) | Ask::Closes(_), None) => {}
+                (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
                 (Ask::Listens(at), _) => self.listens(at, endpoint),
                 (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),
                 (Ask::Addresses, _) => {

@@ -134,8 +134,9 @@ impl Remote {
         let routes = Arc::new(step("routes and neighbours (rtnetlink)", Routes::of(index))?);
         let source = routes.addresses().first().copied();
         let source = source.ok_or_else(|| io::Error::other("the device has no address"));
-        let (outward, why_not) = match source.and_then(|source| Detour::open(index, source)) {
-            Ok(detour) => (Some(Outward::new(detour)), None),
+        let detour = source.and_then(|source| Detour::open(index, source));
+        let (outward, why_not) = match detour.and_then(|detour| Ok(Outward::new(detour)?)) {
+            Ok(outward) => (Some(outward), None),
             Err(error) => (None, Some(error)),
         };
         step("giving privileges up", privileges::drop_them(options.user))?;
@@ -222,33 +223,39 @@ impl Remote {
     }
 }
 
-/// Programs that connect: their segments.
+/// Programs that connect: their segments, until there are none any more.
 fn hear(service: &Service<Room>, stop: &OwnedFd) {
-    let Some(outward) = service.applications().outward() else { return };
+    let room = service.applications();
+    let Some(outward) = room.outward() else { return };
     let mut packet = [0; 2048];
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(outward.detour().descriptor(), PollFlags::IN),
+            PollFd::from_borrowed_fd(outward.bell(), PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
-        if poll(&mut fds, None).is_ok_and(|_| !fds[1].revents().is_empty()) {
+        if poll(&mut fds, None).is_ok_and(|_| !fds[2].revents().is_empty()) {
             return;
         }
+        if !fds[1].revents().is_empty() {
+            outward.purge();
+        }
         loop {
-            match outward.detour().read(&mut packet) {
-                Ok(Some(length)) => {
-                    let ask = match outward.passes(&packet[..length]) {
-                        None => continue,
-                        Some(Passed::Opens(opening)) => Ask::Connect(Box::new(opening)),
-                        Some(Passed::Again(before)) => Ask::Closes(before),
-                    };
-                    service.applications().ask(ask);
-                    service.ask();
-                }
+            let ask = match outward.detour().read(&mut packet) {
+                Ok(Some(length)) => match outward.passes(&packet[..length]) {
+                    None => continue,
+                    Some(Passed::Opens(opening)) => Ask::Connect(Box::new(opening)),
+                    Some(Passed::Again(before)) => Ask::Closes(before),
+                },
                 Ok(None) => break,
-                // Somebody has taken the device away, or down: Linux connects.
-                Err(_) => return,
-            }
+                // Somebody has taken the device away: Linux connects.
+                Err(_) => {
+                    room.ask(Ask::NoDetour);
+                    return service.ask();
+                }
+            };
+            room.ask(ask);
+            service.ask();
         }
     }
 }
