@@ -7,12 +7,13 @@ use crate::{Named, Outcome, same};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 11] = [
+pub const ALL: [Named; 12] = [
     ("programs_that_connect_get_every_byte_and_the_names_that_linux_has", echoes),
     ("connections_that_fail_end_as_linux_ends_them", failures),
     ("a_socket_that_has_failed_or_was_dissolved_connects_again_to_whom_it_says", again),
     ("a_connection_that_waits_and_fails_is_forgotten_at_once", waits_and_fails),
     ("where_the_detour_is_taken_away_linux_connects_and_ends_as_ever", no_detour),
+    ("where_the_service_has_no_descriptor_for_a_stand_in_linux_connects", no_stand_in),
     ("redis_clients_connect_over_the_wire", redis_clients),
     ("curl_and_wrk_get_every_byte_over_the_wire", curl_and_wrk),
     ("both_ends_are_uncopys", both_ends),
@@ -485,30 +486,44 @@ print("ended", s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), flush=True)
 s.setblocking(True); s.sendall(b"hello"); print(s.recv(5), flush=True)
 "#;
 
-fn dies_while_connecting() -> Outcome {
-    let network = Network::new("d")?;
-    let service = network.serve()?;
-    let _server = echo_server(&network)?;
+/// A program connects to somebody who does not answer; then something happens, and he does.
+fn connects_slowly(network: &Network, meanwhile: impl FnOnce() -> Outcome) -> Outcome {
+    let _server = echo_server(network)?;
     let neighbour = |at: &str| {
         let words =
             ["ip", "neigh", "replace", OUTSIDE, "lladdr", at, "dev", "inner", "nud", "permanent"];
         network.inside(&words)
     };
     let there = network.outside(&["cat", "/sys/class/net/outer/address"])?;
-    // Nobody answers.
     neighbour("02:00:00:00:00:99")?;
     std::thread::sleep(Duration::from_millis(200));
     let mut client = network.under_tcp_talking(&["python3", "-c", SLOW])?;
     client.says("EINPROGRESS")?;
     std::thread::sleep(Duration::from_millis(300));
-    let ways = network.inside(&["ip", "-s", "link", "show", "type", "tun"])?;
-    if !ways.contains("uncopy0") {
-        return Err(format!("no device: {ways}").into());
-    }
-    service.kill();
+    meanwhile()?;
     neighbour(there.trim())?;
     client.says("ended 0")?;
     client.says("b'hello'")
+}
+
+fn dies_while_connecting() -> Outcome {
+    let network = Network::new("d")?;
+    let service = network.serve()?;
+    connects_slowly(&network, || {
+        let ways = network.inside(&["ip", "-s", "link", "show", "type", "tun"])?;
+        if !ways.contains("uncopy0") {
+            return Err(format!("no device: {ways}").into());
+        }
+        service.kill();
+        Ok(())
+    })
+}
+
+fn no_stand_in() -> Outcome {
+    let network = Network::new("ns")?;
+    network.needs(&["prlimit"])?;
+    let service = network.serve()?;
+    connects_slowly(&network, || service.has_no_descriptors())
 }
 
 fn held(network: &Network, count: usize) -> Result<Beside, Stop> {

@@ -441,6 +441,11 @@ impl Service {
         Ok(pages.unwrap_or(0) * 4096)
     }
 
+    /// It gets no descriptor any more.
+    pub fn has_no_descriptors(&self) -> Result<(), Stop> {
+        shell(&format!("prlimit --pid {} --nofile=3:3", self.beside.pid()))
+    }
+
     /// It has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.beside.child.try_wait(), Ok(Some(_)))

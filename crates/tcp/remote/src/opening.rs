@@ -81,10 +81,11 @@ impl Room {
                         self.stands_in(&held, socket, connected);
                         continue;
                     }
+                    // (No descriptor, or an older stand-in has that name: that is not the peer's doing.)
                     let _ = endpoint.abort(time, flow, out);
                     endpoint.leave();
                     self.forget(flow);
-                    outward.refused(&opening);
+                    outward.by_linux(&opening);
                 }
             }
         }
