@@ -24,7 +24,7 @@ type Outcome = Result<(), Stop>;
 type Named = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
-    let all: [Named; 12] = [
+    let all: [Named; 13] = [
         ("redis_answers_other_hosts_over_the_wire", redis_answers),
         ("nginx_sends_every_byte", nginx_sends),
         ("a_killed_server_resets_its_clients_and_its_port_is_linuxs", server_killed),
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
             "a_listener_that_its_program_closed_refuses_the_second_client_at_the_latest",
             listener_closed,
         ),
+        ("a_port_that_another_user_listens_at_now_is_linuxs", others_listener),
         (
             "a_connection_that_the_program_has_closed_and_its_peer_never_does_is_forgotten",
             left_open,
@@ -365,6 +366,60 @@ for attempt in range(2):
         return Err(format!("the clients: {said}").into());
     }
     network.until_no_flows(&service)
+}
+
+fn others_listener() -> Outcome {
+    let network = Network::new("ol")?;
+    let service = network.serve()?;
+    let script = r#"
+while (connection := listener.accept()[0]).recv(1) != b"c": pass
+listener.close(); connection.close()
+print("closed", flush=True)
+time.sleep(60)
+"#;
+    let mut server = python_server(&network, script)?;
+    network.until_steered(7001)?;
+    let client = r#"
+import socket, sys
+socket.create_connection((sys.argv[1], 7001), timeout=20).sendall(b"c")
+"#;
+    network.outside(&["python3", "-c", client, ADDRESS])?;
+    server.says("closed")?;
+    // Nobody has told the service; and somebody does listen.
+    let other = r#"
+import os, socket
+os.setgid(65534); os.setuid(65534)
+listener = socket.socket(); listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("0.0.0.0", 7001)); listener.listen()
+print("listens", flush=True)
+all = []
+while True:
+    all.append(listener.accept()[0])
+    try: all[-1].sendall(b"secret")
+    except ConnectionResetError: pass
+"#;
+    let mut other = network.inside_python(other, &[])?;
+    other.says("listens")?;
+    let client = r#"
+import socket, sys, time
+for _ in range(3):
+    try:
+        s = socket.create_connection((sys.argv[1], 7001), timeout=10)
+        s.settimeout(10)
+        print(s.recv(6).decode(), flush=True)
+    except OSError as error: print(type(error).__name__, flush=True)
+    time.sleep(0.2)
+print("here", flush=True); time.sleep(60)
+"#;
+    let mut clients = network.outside_python(client, &[ADDRESS])?;
+    // The first one shows the service that it is not its own any more.
+    for wanted in ["ConnectionResetError", "secret", "secret", "here"] {
+        clients.says(wanted)?;
+    }
+    if network.stand_ins()? > 0 {
+        return Err(format!("the service stands in: {}", service.flows()?).into());
+    }
+    Ok(())
 }
 
 fn left_open() -> Outcome {

@@ -4,7 +4,8 @@
 use crate::stand_in;
 use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{getpeername, sockopt};
+use std::net::SocketAddrV4;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use uncopy_tcp_events::line::Line;
@@ -69,6 +70,17 @@ pub enum Wants {
     Close,
     /// The program has gone, or its connection has failed: [`uncopy_tcp_proto::Endpoint::abort`].
     Abort,
+}
+
+/// What the set has said of a stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing that others need know.
+    Nothing,
+    /// It is connected now, after it had to wait, to a listener of this address.
+    Connected(Option<SocketAddrV4>),
+    /// Nobody listens any more where it was to be connected.
+    Refused,
 }
 
 /// Who is over.
@@ -213,14 +225,21 @@ impl Bridge {
         self.untold = Told::default();
     }
 
-    /// The lane's set says this of the stand-in. True: nobody listens any more where it was to be connected.
-    pub fn hears(&mut self, says: u32) -> bool {
-        let mut refused = false;
+    /// The lane's set says this of the stand-in.
+    pub fn hears(&mut self, says: u32) -> Heard {
+        let mut heard = Heard::Nothing;
         if self.connecting && says & (OUT | ENDS) != 0 {
             self.connecting = false;
-            let failed = self.line.as_ref().map(|line| sockopt::socket_error(line.descriptor()));
-            refused = matches!(failed, Some(Ok(Err(Errno::CONNREFUSED))));
-            self.failed |= !matches!(failed, Some(Ok(Ok(()))));
+            let line = self.line.as_ref().map(Line::descriptor);
+            heard = match line.map(|line| (sockopt::socket_error(line), getpeername(line))) {
+                Some((Ok(Ok(())), to)) => {
+                    let to = to.ok().flatten().and_then(|to| SocketAddrV4::try_from(to).ok());
+                    Heard::Connected(to)
+                }
+                Some((Ok(Err(Errno::CONNREFUSED)), _)) => Heard::Refused,
+                _ => Heard::Nothing,
+            };
+            self.failed |= !matches!(heard, Heard::Connected(_));
         }
         if self.ended && !self.finished && says & DEAD != 0 {
             // Linux, too, would go on until the peer has what was sent before the close.
@@ -230,7 +249,7 @@ impl Bridge {
         }
         self.readable |= says & (IN | ENDS) != 0;
         self.stuck &= says & (OUT | ENDS) == 0;
-        refused
+        heard
     }
 
     /// Moves what can be moved. The protocol is to be told what [`take_untold`](Self::take_untold) says, once the bridge is not locked any more.

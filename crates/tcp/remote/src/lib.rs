@@ -9,7 +9,8 @@
 //! | --- | --- |
 //! | [`stand_in`] | a socket with a peer's name, connected to a listener of this host |
 //! | [`bridge`] | one connection: between the wire's buffers and the stand-in |
-//! | [`listeners`] | who listens, and whether somebody still does |
+//! | [`listeners`] | who listens, and whether that one still does |
+//! | [`whose`] | whose the listener is that a stand-in finds |
 //! | [`outward`] | programs' sockets that connect, until they are connected |
 //! | [`detour`] | where their segments go until then |
 //! | [`packets`] | what these say |
@@ -32,6 +33,7 @@ pub mod room;
 pub mod serve;
 pub mod stand_in;
 mod told;
+pub mod whose;
 
 pub use serve::{Options, Remote};
 pub use uncopy_tcp_fast::Wait;

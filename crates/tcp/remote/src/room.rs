@@ -3,10 +3,11 @@
 //!
 //! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the other way round; lists are locked by themselves.
 
-use crate::bridge::{Bridge, Shared, Wants};
-use crate::listeners::{self, Listener, Listeners};
+use crate::bridge::{Bridge, Heard, Shared, Wants};
+use crate::listeners::{self, Listener, Listeners, Listens};
 use crate::outward::{Before, Opening, Outward};
 use crate::stand_in;
+use crate::whose::Whose;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -37,11 +38,14 @@ const ASK: u32 = 64;
 /// Stand-ins that are looked at in a turn.
 const EVENTS: usize = 128;
 
+/// Sockets of one address that are known, of the workers of a server; the oldest are forgotten.
+const SOCKETS: usize = 1024;
+
 /// What is asked of the slow path.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// Somebody listens here.
-    Listens(SocketAddrV4),
+    /// A program has shown a socket that listens.
+    Listens(Listens),
     /// Somebody may have ceased to.
     Look,
     /// The device's addresses, or the ways by it, may be others.
@@ -63,7 +67,7 @@ impl Ask {
     fn is_done_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Look, Self::Look) | (Self::Addresses, Self::Addresses) => true,
-            (Self::Listens(at), Self::Listens(other)) => at == other,
+            (Self::Listens(one), Self::Listens(other)) => one == other,
             _ => false,
         }
     }
@@ -103,6 +107,8 @@ pub struct Room {
     slow: Mutex<Vec<Held>>,
     asks: Mutex<Vec<Ask>>,
     listeners: Mutex<Listeners>,
+    /// None: the kernel has no such thing.
+    whose: Option<Whose>,
     last_key: AtomicU64,
 }
 
@@ -148,6 +154,7 @@ impl Room {
             slow: Mutex::default(),
             asks: Mutex::default(),
             listeners: Mutex::default(),
+            whose: Whose::open().ok(),
             last_key: AtomicU64::new(0),
         })
     }
@@ -291,7 +298,12 @@ impl Room {
         };
         let peer = SocketAddrV4::new(ends.peer_ip, ends.peer_port);
         let local = SocketAddrV4::new(ends.local_ip, ends.local_port);
-        match stand_in::connected(peer, local) {
+        let stand_in = stand_in::connected(peer, local);
+        // (Else its user's data would be shown to ours, who asks for frames of it.)
+        let stand_in = stand_in.and_then(|stand_in| {
+            if self.is_shown(local) { Ok(stand_in) } else { Err(Errno::CONNREFUSED) }
+        });
+        match stand_in {
             Ok((socket, connected)) => self.stands_in(held, socket, connected),
             Err(error) => {
                 let _ = endpoint.abort(time, id, out);
@@ -302,6 +314,21 @@ impl Room {
                 }
             }
         }
+    }
+
+    /// Who listens at this address, at which a stand-in connects, is one that was shown, and not another user who has the port now. To be asked after
+    /// the stand-in has been connected, or has not been.
+    fn is_shown(&self, at: SocketAddrV4) -> bool {
+        let asked = self.whose.as_ref().ok_or(Errno::NOENT).and_then(|whose| whose.ask(at));
+        let found = asked.or_else(|_| {
+            // Nobody does, or that question cannot be asked.
+            let all = listeners::of_this_host().unwrap_or_default();
+            let any = |one: &Listens| one.at.ip().is_unspecified() && one.at.port() == at.port();
+            let one = all.iter().find(|one| one.at == at).or_else(|| all.iter().find(|o| any(o)));
+            one.copied().ok_or(())
+        });
+        // (Who listened for one connection may have got it, and be gone.)
+        found.map_or(true, |found| lock(&self.listeners).has(at, &found))
     }
 
     /// What lanes could not do for a connection.
@@ -383,9 +410,27 @@ impl Room {
         }
     }
 
-    fn listens(&self, at: SocketAddrV4, endpoint: &mut Endpoint<View<'_>>) {
+    fn listens(
+        &self,
+        time: Time,
+        shown: Listens,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        let at = shown.at;
+        let is_others = |known: &mut Listener| known.user != shown.user;
+        if lock(&self.listeners).get(at).is_some_and(is_others) {
+            // They have closed theirs, or Linux lets both listen.
+            self.look_at_listeners(time, endpoint, out);
+        }
         let mut listeners = lock(&self.listeners);
-        if listeners.has(at) {
+        if let Some(known) = listeners.get(at) {
+            if known.user == shown.user && !known.sockets.contains(&shown.inode) {
+                known.sockets.push(shown.inode);
+                if known.sockets.len() > SOCKETS {
+                    known.sockets.remove(0);
+                }
+            }
             return;
         }
         let flow = self.flow_options();
@@ -394,7 +439,8 @@ impl Room {
         let steered = self.steered(at);
         // (Where there is no room for one more, Linux serves it.)
         steered.iter().for_each(|at| _ = self.steer.listen(*at));
-        listeners.add(at, Listener { id, steered });
+        let (user, sockets) = (shown.user, vec![shown.inode]);
+        listeners.add(at, Listener { id, user, sockets, steered });
     }
 
     /// Who does not listen any more is not steered to.
@@ -510,7 +556,14 @@ impl Applications for Room {
         for event in &ready[..count] {
             let held = lock(&desk.bridges).get(&event.data).cloned();
             let Some(held) = held else { continue };
-            if held.lock().hears(event.events) {
+            let heard = held.lock().hears(event.events);
+            let refused = match heard {
+                Heard::Nothing => false,
+                Heard::Refused => true,
+                Heard::Connected(to) => to.is_some_and(|to| !self.is_shown(to)),
+            };
+            if refused {
+                held.lock().fails();
                 self.ask(Ask::Look);
                 turn.for_slow_path = true;
             }
@@ -558,7 +611,7 @@ impl Applications for Room {
                 // (Who does not wait any more does not hear it.)
                 (Ask::Tell(to), _) => _ = to.send(self.wired(endpoint)),
                 (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
-                (Ask::Listens(at), _) => self.listens(at, endpoint),
+                (Ask::Listens(shown), _) => self.listens(time, shown, endpoint, out),
                 (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),
                 (Ask::Addresses, _) => {
                     self.look_at_addresses();

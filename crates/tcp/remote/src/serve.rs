@@ -1,6 +1,7 @@
 //! Opened, and run.
 
 use crate::detour::Detour;
+use crate::listeners::Listens;
 use crate::outward::{Outward, Passed};
 use crate::privileges;
 use crate::room::{Ask, Room};
@@ -13,7 +14,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -269,8 +270,10 @@ struct Told {
 }
 
 impl Listening for Told {
-    fn listens(&mut self, at: SocketAddrV4) {
-        self.service.applications().ask(Ask::Listens(at));
+    fn listens(&mut self, user: u32, at: SocketAddrV4, socket: BorrowedFd) {
+        let Ok(stat) = rustix::fs::fstat(socket) else { return };
+        let shown = Listens { at, user, inode: stat.st_ino };
+        self.service.applications().ask(Ask::Listens(shown));
         self.service.ask();
     }
 

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use uncopy_tcp_shared::layout::PAGE;
@@ -40,8 +40,8 @@ impl Default for Limits {
 
 /// Who carries connections between this host's programs and other hosts.
 pub trait Listening: Send {
-    /// A program has shown that it listens here.
-    fn listens(&mut self, at: SocketAddrV4);
+    /// A program of this user's has shown that it listens here, by this socket.
+    fn listens(&mut self, user: u32, at: SocketAddrV4, socket: BorrowedFd);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&mut self, program: u64);
     /// Frames of connections with this end, as far as it matters, are written to this file, for who has this number.
@@ -350,12 +350,13 @@ impl Service {
                 }
             }
             Ok((Message::Listen, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
-                // (A kept one would hold the port open after the program.)
-                let at = ends::listens(&fds[0]);
-                fds.into_iter().for_each(|fd| linger::close(fd, &self.lingering));
-                if let (Some(at), Some(listening)) = (at, &mut self.listening) {
-                    listening.listens(at);
+                if let (Some(at), Some(listening)) = (ends::listens(&fds[0]), &mut self.listening) {
+                    // (It serves nobody else.)
+                    let user = rustix::process::geteuid().as_raw();
+                    listening.listens(user, at, fds[0].as_fd());
                 }
+                // (A kept one would hold the port open after the program.)
+                fds.into_iter().for_each(|fd| linger::close(fd, &self.lingering));
             }
             Ok((Message::Connect { address, port }, fds)) if program.mailbox.is_some() => {
                 // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
