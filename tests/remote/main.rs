@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod choices;
 mod connecting;
 mod hostile;
 mod looks;
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
         ("connections_follow_the_routes_to_their_peers", routes_change),
         ("a_service_whose_device_is_gone_ends", device_gone),
     ];
-    let all = all.into_iter().chain(connecting::ALL).chain(looks::ALL).chain(hostile::ALL);
+    let all = all.into_iter().chain(connecting::ALL).chain(choices::ALL);
+    let all = all.chain(looks::ALL).chain(hostile::ALL);
     let trials: Vec<Trial> = all.map(|(name, body)| test(name, body)).collect();
     let mut arguments = Arguments::from_args();
     // (Each has a machine's worth of processes.)

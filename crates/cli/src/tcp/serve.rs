@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
-use uncopy_tcp_remote::{Options as Over, Remote, Wait as Waits};
+use uncopy_tcp_remote::{Algorithm, Options as Over, Remote, Wait as Waits};
 use uncopy_tcp_service::{Limits, Options, Service};
 
 use crate::bench::values;
@@ -36,6 +36,29 @@ pub struct ServeArgs {
     /// Over a device: when nothing arrives, sleep at once, look first for as long as a sleep costs where that pays, or never sleep
     #[arg(long, value_name = "HOW", requires = "device", default_value = "adaptive")]
     wait: Wait,
+    /// Over a device: how connections slow down whose program does not choose (TCP_CONGESTION: reno, cubic, dctcp)
+    #[arg(long, value_name = "HOW", requires = "device", default_value = "cubic")]
+    congestion: Congestion,
+}
+
+/// How connections slow down.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Congestion {
+    Cubic,
+    Reno,
+    Dctcp,
+    Timely,
+}
+
+impl Congestion {
+    fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Cubic => Algorithm::Cubic,
+            Self::Reno => Algorithm::Reno,
+            Self::Dctcp => Algorithm::Dctcp,
+            Self::Timely => Algorithm::Timely,
+        }
+    }
 }
 
 /// How lanes wait.
@@ -127,6 +150,7 @@ fn remote(device: &str, name: &str, user: Option<(Uid, Gid)>, args: &ServeArgs) 
         connections: args.remote_connections,
         user,
         wait: args.wait.of_lanes(),
+        congestion: args.congestion.algorithm(),
         ..Over::over(device, name)
     };
     Remote::open(&options).map_err(|e| e.to_string())

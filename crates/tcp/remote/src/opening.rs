@@ -36,7 +36,10 @@ impl Room {
             peer_port: peer.port(),
             route,
             // Linux' own: so what a router says of our SYN it believes to be of the program's, and tells the program.
-            flow: FlowOptions { first: Some(Seq(opening.number)), ..self.flow_options() },
+            flow: FlowOptions {
+                first: Some(Seq(opening.number)),
+                ..self.flow_options(opening.asked.congestion)
+            },
         };
         let opened = endpoint.connect(time, &connect, out);
         endpoint.leave();

@@ -6,7 +6,7 @@
 //! and is closed by Linux.
 
 use crate::detour::Detour;
-use crate::options::{get, number, set};
+use crate::options::{congestion, get, number, set};
 use crate::packets::{self, Sent};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, connect, getsockname, sockopt};
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use uncopy_tcp_proto::{FlowId, Reason};
+use uncopy_tcp_proto::{Algorithm, FlowId, Reason};
 use uncopy_tcp_routes::Routes;
 use uncopy_tcp_service::ends::{STAND_IN, network_namespace};
 
@@ -44,6 +44,8 @@ pub struct Asked {
     pub socket: OwnedFd,
     /// Whom it connects to.
     pub to: SocketAddrV4,
+    /// How it is to slow down, if the program has said so.
+    pub congestion: Option<Algorithm>,
     /// Its number among all that were asked about: a socket may connect several times.
     number: u64,
     since: Instant,
@@ -205,10 +207,19 @@ impl Outward {
         }
         self.detour.take(&socket).ok()?;
         let number = self.next.fetch_add(1, Relaxed);
+        let congestion = congestion(&socket);
         if waiting.is_empty() {
             self.ring(PATIENCE);
         }
-        waiting.push(Asked { program, cookie, socket, to, number, since: Instant::now() });
+        waiting.push(Asked {
+            program,
+            cookie,
+            socket,
+            to,
+            congestion,
+            number,
+            since: Instant::now(),
+        });
         Some(cookie)
     }
 

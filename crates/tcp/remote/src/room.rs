@@ -24,7 +24,9 @@ use uncopy_tcp_fast::{Applications, View};
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::Link;
-use uncopy_tcp_proto::{Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time};
+use uncopy_tcp_proto::{
+    Algorithm, Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time,
+};
 use uncopy_tcp_routes::Routes;
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_socket::set::{self, Event as Ready};
@@ -44,8 +46,8 @@ const SOCKETS: usize = 1024;
 /// What is asked of the slow path.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// A program has shown a socket that listens.
-    Listens(Listens),
+    /// A program has shown a socket that listens, and how its connections are to slow down.
+    Listens(Listens, Option<Algorithm>),
     /// Somebody may have ceased to.
     Look,
     /// The device's addresses, or the ways by it, may be others.
@@ -67,7 +69,7 @@ impl Ask {
     fn is_done_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Look, Self::Look) | (Self::Addresses, Self::Addresses) => true,
-            (Self::Listens(one), Self::Listens(other)) => one == other,
+            (Self::Listens(one, by), Self::Listens(other, also)) => (one, by) == (other, also),
             _ => false,
         }
     }
@@ -91,6 +93,8 @@ pub(crate) struct Desk {
 /// See the module.
 pub struct Room {
     bits: u8,
+    /// How connections slow down of which the program does not say.
+    congestion: Algorithm,
     /// See [`stand_in::patience`].
     pub(crate) patience: Duration,
     pub(crate) routes: Arc<Routes>,
@@ -123,6 +127,7 @@ impl Room {
     /// For so many connections and lanes, with buffers of so many bits. `name`: the service where its own ends are shown.
     pub fn new(
         (flows, lanes, bits): (usize, usize, u8),
+        congestion: Algorithm,
         name: &str,
         routes: Arc<Routes>,
         steer: Arc<Steer>,
@@ -143,6 +148,7 @@ impl Room {
         };
         Ok(Self {
             bits,
+            congestion,
             patience: stand_in::patience(),
             routes_seen: AtomicU64::new(routes.version()),
             routes,
@@ -399,8 +405,9 @@ impl Room {
         own.map(|ip| SocketAddrV4::new(ip, at.port())).collect()
     }
 
-    pub(crate) fn flow_options(&self) -> FlowOptions {
+    pub(crate) fn flow_options(&self, by: Option<Algorithm>) -> FlowOptions {
         FlowOptions {
+            algorithm: by.unwrap_or(self.congestion),
             rcv_bits: self.bits,
             snd_bits: self.bits,
             // What the program hands over has waited for it already.
@@ -413,7 +420,7 @@ impl Room {
     fn listens(
         &self,
         time: Time,
-        shown: Listens,
+        (shown, by): (Listens, Option<Algorithm>),
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
@@ -423,9 +430,15 @@ impl Room {
             // They have closed theirs, or Linux lets both listen.
             self.look_at_listeners(time, endpoint, out);
         }
+        let flow = self.flow_options(by);
         let mut listeners = lock(&self.listeners);
         if let Some(known) = listeners.get(at) {
-            if known.user == shown.user && !known.sockets.contains(&shown.inode) {
+            if known.user != shown.user {
+                return;
+            }
+            // (The last that was shown says how they are to be: a server that was started anew may have been told otherwise.)
+            let _ = endpoint.set_listener(known.id, 0, flow);
+            if !known.sockets.contains(&shown.inode) {
                 known.sockets.push(shown.inode);
                 if known.sockets.len() > SOCKETS {
                     known.sockets.remove(0);
@@ -433,7 +446,6 @@ impl Room {
             }
             return;
         }
-        let flow = self.flow_options();
         let listen = Listen { app: 0, ip: *at.ip(), port: at.port(), backlog: BACKLOG, flow };
         let Ok(id) = endpoint.listen(listen) else { return };
         let steered = self.steered(at);
@@ -611,7 +623,9 @@ impl Applications for Room {
                 // (Who does not wait any more does not hear it.)
                 (Ask::Tell(to), _) => _ = to.send(self.wired(endpoint)),
                 (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
-                (Ask::Listens(shown), _) => self.listens(time, shown, endpoint, out),
+                (Ask::Listens(shown, by), _) => {
+                    self.listens(time, (shown, by), endpoint, out);
+                }
                 (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),
                 (Ask::Addresses, _) => {
                     self.look_at_addresses();

@@ -2,6 +2,7 @@
 
 use crate::detour::Detour;
 use crate::listeners::Listens;
+use crate::options::congestion;
 use crate::outward::{Outward, Passed};
 use crate::privileges;
 use crate::room::{Ask, Room};
@@ -19,8 +20,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use uncopy_tcp_fast::{Service, Wait};
-use uncopy_tcp_proto::Config;
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
+use uncopy_tcp_proto::{Algorithm, Config};
 use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_service::{Listening, Wired};
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
@@ -49,6 +50,8 @@ pub struct Options {
     pub bits: u8,
     /// How lanes wait.
     pub wait: Wait,
+    /// How connections slow down of which the program does not say.
+    pub congestion: Algorithm,
     /// The user and group that it is to be from then on, by their numbers.
     pub user: Option<(u32, u32)>,
 }
@@ -62,6 +65,7 @@ impl Options {
             connections: 4096,
             bits: 16,
             wait: Wait::Adaptive,
+            congestion: Algorithm::default(),
             user: None,
         }
     }
@@ -156,6 +160,7 @@ impl Remote {
         };
         let room = Room::new(
             (options.connections, wires.len(), options.bits),
+            options.congestion,
             &options.name,
             routes.clone(),
             steer.clone(),
@@ -273,7 +278,7 @@ impl Listening for Told {
     fn listens(&mut self, user: u32, at: SocketAddrV4, socket: BorrowedFd) {
         let Ok(stat) = rustix::fs::fstat(socket) else { return };
         let shown = Listens { at, user, inode: stat.st_ino };
-        self.service.applications().ask(Ask::Listens(shown));
+        self.service.applications().ask(Ask::Listens(shown, congestion(socket)));
         self.service.ask();
     }
 
