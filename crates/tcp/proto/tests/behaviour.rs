@@ -601,6 +601,25 @@ fn an_application_gets_no_more_than_its_limits() {
 }
 
 #[test]
+fn a_listener_whose_application_has_all_that_it_may_refuses_and_others_do_not() {
+    let mut pair = Pair::plain();
+    let id = pair.listen_with(4, FlowOptions::default());
+    pair.hosts[1].endpoint.set_listener(id, 3, FlowOptions::default()).unwrap();
+    let limits = Limits { connections: 1, ..Limits::default() };
+    pair.hosts[1].endpoint.set_limits(3, limits).unwrap();
+    let all: Vec<FlowId> = (0..3).map(|_| pair.connect_with(FlowOptions::default())).collect();
+    pair.run(MILLISECOND);
+    let ends = all.iter().map(|id| pair.hosts[0].was_reset(*id));
+    assert_eq!(ends.collect::<Vec<_>>(), [None, Some(Reason::Refused), Some(Reason::Refused)]);
+    let endpoint = &mut pair.hosts[1].endpoint;
+    assert_eq!([endpoint.take_refused(3), endpoint.take_refused(3)], [2, 0]);
+    endpoint.set_listener(id, 4, FlowOptions::default()).unwrap();
+    let other = pair.connect_with(FlowOptions::default());
+    pair.run(MILLISECOND);
+    assert!(pair.hosts[0].socket(other).connected);
+}
+
+#[test]
 fn a_listener_that_is_changed_changes_what_comes_from_then_on() {
     let mut pair = Pair::plain();
     let id = pair.listen_with(4, FlowOptions::default());

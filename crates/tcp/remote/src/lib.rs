@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`stand_in`] | a socket with a peer's name, connected to a listener of this host |
 //! | [`bridge`] | one connection: between the wire's buffers and the stand-in |
+//! | [`programs`] | the service's programs as the protocol's applications, with their limits |
 //! | [`listeners`] | who listens, and whether that one still does |
 //! | [`whose`] | whose the listener is that a stand-in finds |
 //! | [`outward`] | programs' sockets that connect, until they are connected |
@@ -29,6 +30,7 @@ pub mod options;
 pub mod outward;
 pub mod packets;
 pub mod privileges;
+pub mod programs;
 pub mod room;
 pub mod serve;
 pub mod stand_in;
@@ -37,4 +39,4 @@ pub mod whose;
 
 pub use serve::{Options, Remote};
 pub use uncopy_tcp_fast::Wait;
-pub use uncopy_tcp_proto::Algorithm;
+pub use uncopy_tcp_proto::{Algorithm, Limits};

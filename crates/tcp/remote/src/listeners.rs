@@ -22,6 +22,8 @@ pub struct Listens {
 pub struct Listener {
     /// As the protocol knows it.
     pub id: ListenerId,
+    /// The program's number there.
+    pub app: u16,
     /// The user whose programs have shown it.
     pub user: u32,
     /// Their sockets: a program may have been given another user's.
@@ -182,7 +184,8 @@ mod tests {
         let now = |port, user, inode| Listens { at: at(port), user, inode };
         for port in 1..=4 {
             let id = ListenerId(port.into());
-            listeners.add(at(port), Listener { id, user: 7, sockets: vec![9], steered: vec![] });
+            listeners
+                .add(at(port), Listener { id, app: 0, user: 7, sockets: vec![9], steered: vec![] });
         }
         // Another one of its user's, another user's; and one that its program was given.
         let there = [now(2, 7, 8), now(3, 6, 8), now(4, 6, 9), now(5, 7, 9)];

@@ -28,8 +28,9 @@ impl Room {
         let route = self.routes.number(*peer.ip());
         let ours = self.routes.addresses().contains(local.ip());
         let Some(route) = route.filter(|_| ours) else { return outward.by_linux(&opening) };
+        let app = lock(&self.programs).of(opening.asked.program, endpoint);
         let connect = Connect {
-            app: 0,
+            app,
             local_ip: *local.ip(),
             local_port: Some(local.port()),
             peer_ip: *peer.ip(),

@@ -6,6 +6,7 @@
 use crate::bridge::{Bridge, Heard, Shared, Wants};
 use crate::listeners::{self, Listener, Listeners, Listens};
 use crate::outward::{Before, Opening, Outward};
+use crate::programs::Programs;
 use crate::stand_in;
 use crate::whose::Whose;
 use rustix::event::epoll;
@@ -25,7 +26,7 @@ use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::Link;
 use uncopy_tcp_proto::{
-    Algorithm, Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time,
+    Algorithm, Endpoint, Event, FlowId, FlowOptions, KeepAlive, Limits, Listen, Refusal, Time,
 };
 use uncopy_tcp_routes::Routes;
 use uncopy_tcp_service::Wired;
@@ -46,8 +47,8 @@ const SOCKETS: usize = 1024;
 /// What is asked of the slow path.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// A program has shown a socket that listens, and how its connections are to slow down.
-    Listens(Listens, Option<Algorithm>),
+    /// This program has shown a socket that listens, and how its connections are to slow down.
+    Listens(u64, Listens, Option<Algorithm>),
     /// Somebody may have ceased to.
     Look,
     /// The device's addresses, or the ways by it, may be others.
@@ -60,8 +61,8 @@ pub(crate) enum Ask {
     NoDetour,
     /// This program has gone.
     Gone(u64),
-    /// Somebody wants to know of all connections.
-    Tell(Sender<Vec<Wired>>),
+    /// Somebody wants to know of all connections, and of those that programs did not get.
+    Tell(Sender<(Vec<Wired>, Vec<(u64, u64)>)>),
 }
 
 impl Ask {
@@ -69,7 +70,9 @@ impl Ask {
     fn is_done_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Look, Self::Look) | (Self::Addresses, Self::Addresses) => true,
-            (Self::Listens(one, by), Self::Listens(other, also)) => (one, by) == (other, also),
+            (Self::Listens(a, at, by), Self::Listens(b, there, also)) => {
+                (a, at, by) == (b, there, also)
+            }
             _ => false,
         }
     }
@@ -111,6 +114,8 @@ pub struct Room {
     slow: Mutex<Vec<Held>>,
     asks: Mutex<Vec<Ask>>,
     listeners: Mutex<Listeners>,
+    /// Locked after the listeners.
+    pub(crate) programs: Mutex<Programs>,
     /// None: the kernel has no such thing.
     whose: Option<Whose>,
     last_key: AtomicU64,
@@ -128,6 +133,7 @@ impl Room {
     pub fn new(
         (flows, lanes, bits): (usize, usize, u8),
         congestion: Algorithm,
+        programs: Programs,
         name: &str,
         routes: Arc<Routes>,
         steer: Arc<Steer>,
@@ -160,6 +166,7 @@ impl Room {
             slow: Mutex::default(),
             asks: Mutex::default(),
             listeners: Mutex::default(),
+            programs: Mutex::new(programs),
             whose: Whose::open().ok(),
             last_key: AtomicU64::new(0),
         })
@@ -420,7 +427,7 @@ impl Room {
     fn listens(
         &self,
         time: Time,
-        (shown, by): (Listens, Option<Algorithm>),
+        (program, shown, by): (u64, Listens, Option<Algorithm>),
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
@@ -436,8 +443,13 @@ impl Room {
             if known.user != shown.user {
                 return;
             }
-            // (The last that was shown says how they are to be: a server that was started anew may have been told otherwise.)
-            let _ = endpoint.set_listener(known.id, 0, flow);
+            // (The last that was shown says how they are to be, and whose: a server that was started anew may have been told otherwise.)
+            let mut programs = lock(&self.programs);
+            let app = programs.of(program, endpoint);
+            if endpoint.set_listener(known.id, app, flow).is_ok() {
+                programs.listens(app);
+                programs.listens_no_more(core::mem::replace(&mut known.app, app));
+            }
             if !known.sockets.contains(&shown.inode) {
                 known.sockets.push(shown.inode);
                 if known.sockets.len() > SOCKETS {
@@ -446,13 +458,16 @@ impl Room {
             }
             return;
         }
-        let listen = Listen { app: 0, ip: *at.ip(), port: at.port(), backlog: BACKLOG, flow };
+        let mut programs = lock(&self.programs);
+        let app = programs.of(program, endpoint);
+        let listen = Listen { app, ip: *at.ip(), port: at.port(), backlog: BACKLOG, flow };
         let Ok(id) = endpoint.listen(listen) else { return };
+        programs.listens(app);
         let steered = self.steered(at);
         // (Where there is no room for one more, Linux serves it.)
         steered.iter().for_each(|at| _ = self.steer.listen(*at));
         let (user, sockets) = (shown.user, vec![shown.inode]);
-        listeners.add(at, Listener { id, user, sockets, steered });
+        listeners.add(at, Listener { id, app, user, sockets, steered });
     }
 
     /// Who does not listen any more is not steered to.
@@ -469,6 +484,7 @@ impl Room {
         let Ok(now) = listeners::of_this_host() else { return };
         for gone in listeners.take_gone(&now) {
             gone.steered.iter().for_each(|at| _ = self.steer.stop_listening(*at));
+            lock(&self.programs).listens_no_more(gone.app);
             let _ = endpoint.unlisten(time, gone.id, out);
             endpoint.leave();
         }
@@ -501,6 +517,21 @@ impl Room {
             }
             listener.steered = now;
         }
+    }
+}
+
+impl crate::programs::Applications for Endpoint<View<'_>> {
+    fn connections(&self, app: u16) -> u32 {
+        self.usage(app).0
+    }
+
+    fn limit(&mut self, app: u16, limits: Limits) {
+        // (Numbers are handed out below what the endpoint has.)
+        let _ = self.set_limits(app, limits);
+    }
+
+    fn refused(&mut self, app: u16) -> u64 {
+        self.take_refused(app)
     }
 }
 
@@ -619,12 +650,16 @@ impl Applications for Room {
                     let all = |outward: &Outward| outward.take_back_of(program);
                     self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
                     self.look_at_listeners(time, endpoint, out);
+                    lock(&self.programs).gone(program, endpoint);
                 }
                 // (Who does not wait any more does not hear it.)
-                (Ask::Tell(to), _) => _ = to.send(self.wired(endpoint)),
+                (Ask::Tell(to), _) => {
+                    let refused = lock(&self.programs).refused(endpoint);
+                    let _ = to.send((self.wired(endpoint), refused));
+                }
                 (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
-                (Ask::Listens(shown, by), _) => {
-                    self.listens(time, (shown, by), endpoint, out);
+                (Ask::Listens(program, shown, by), _) => {
+                    self.listens(time, (program, shown, by), endpoint, out);
                 }
                 (Ask::Look, _) => self.look_at_listeners(time, endpoint, out),
                 (Ask::Addresses, _) => {

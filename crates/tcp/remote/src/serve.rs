@@ -5,6 +5,7 @@ use crate::listeners::Listens;
 use crate::options::congestion;
 use crate::outward::{Outward, Passed};
 use crate::privileges;
+use crate::programs::Programs;
 use crate::room::{Ask, Room};
 use crate::stand_in;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,7 +22,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use uncopy_tcp_fast::{Service, Wait};
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
-use uncopy_tcp_proto::{Algorithm, Config};
+use uncopy_tcp_proto::{Algorithm, Config, Limits};
 use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_service::{Listening, Wired};
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
@@ -52,6 +53,8 @@ pub struct Options {
     pub wait: Wait,
     /// How connections slow down of which the program does not say.
     pub congestion: Algorithm,
+    /// What one program may have.
+    pub limits: Limits,
     /// The user and group that it is to be from then on, by their numbers.
     pub user: Option<(u32, u32)>,
 }
@@ -66,6 +69,7 @@ impl Options {
             bits: 16,
             wait: Wait::Adaptive,
             congestion: Algorithm::default(),
+            limits: Limits::default(),
             user: None,
         }
     }
@@ -146,9 +150,12 @@ impl Remote {
         };
         step("giving privileges up", privileges::drop_them(options.user))?;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
+        // (Each that uses its number has a listener or a connection; and one number is for all others.)
+        let programs = options.connections + LISTENERS as usize + 1;
+        let programs = u16::try_from(programs).unwrap_or(u16::MAX);
         let config = Config {
             flows: options.connections,
-            apps: 1,
+            apps: programs.into(),
             secret: std::array::from_fn(|_| fastrand::u8(..)),
             stamp_offset: fastrand::u32(..),
             mtu,
@@ -161,6 +168,7 @@ impl Remote {
         let room = Room::new(
             (options.connections, wires.len(), options.bits),
             options.congestion,
+            Programs::new(programs, options.limits),
             &options.name,
             routes.clone(),
             steer.clone(),
@@ -275,10 +283,10 @@ struct Told {
 }
 
 impl Listening for Told {
-    fn listens(&mut self, user: u32, at: SocketAddrV4, socket: BorrowedFd) {
+    fn listens(&mut self, (program, user): (u64, u32), at: SocketAddrV4, socket: BorrowedFd) {
         let Ok(stat) = rustix::fs::fstat(socket) else { return };
         let shown = Listens { at, user, inode: stat.st_ino };
-        self.service.applications().ask(Ask::Listens(shown, congestion(socket)));
+        self.service.applications().ask(Ask::Listens(program, shown, congestion(socket)));
         self.service.ask();
     }
 
@@ -319,7 +327,7 @@ impl Listening for Told {
         Ok(self.trace.frames())
     }
 
-    fn wired(&mut self) -> Vec<Wired> {
+    fn wired(&mut self) -> (Vec<Wired>, Vec<(u64, u64)>) {
         let (to, told) = channel();
         self.service.applications().ask(Ask::Tell(to));
         self.service.ask();
