@@ -7,11 +7,12 @@ use crate::{Named, Outcome, same};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 12] = [
+pub const ALL: [Named; 13] = [
     ("programs_that_connect_get_every_byte_and_the_names_that_linux_has", echoes),
     ("connections_that_fail_end_as_linux_ends_them", failures),
     ("a_socket_that_has_failed_or_was_dissolved_connects_again_to_whom_it_says", again),
     ("a_connection_that_waits_and_fails_is_forgotten_at_once", waits_and_fails),
+    ("a_connection_that_the_library_does_not_follow_is_linuxs_from_the_beginning", not_followed),
     ("where_the_detour_is_taken_away_linux_connects_and_ends_as_ever", no_detour),
     ("where_the_service_has_no_descriptor_for_a_stand_in_linux_connects", no_stand_in),
     ("redis_clients_connect_over_the_wire", redis_clients),
@@ -317,6 +318,30 @@ while True:
     except OSError as error: print(error, flush=True); continue
     print(time.monotonic() - begun, flush=True)
 "#;
+
+fn not_followed() -> Outcome {
+    let network = Network::new("nf")?;
+    let service = network.serve()?;
+    let _server = echo_server(&network)?;
+    network.device("neigh replace 10.78.9.77 lladdr 02:00:00:00:00:77 dev inner nud permanent")?;
+    // Closed while they connect: one of the standard numbers, one that signals.
+    let script = r#"
+import fcntl, os, socket, time
+socket.create_connection(("10.78.9.1", 7), 20).close()
+s = socket.socket(); s.setblocking(False); os.dup2(s.fileno(), 0); s.close()
+s = socket.socket(fileno=0); s.connect_ex(("10.78.9.77", 7)); s.close()
+s = socket.socket(); s.setblocking(False); fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) | os.O_ASYNC)
+s.connect_ex(("10.78.9.77", 7)); s.close()
+print("closed", flush=True); time.sleep(60)
+"#;
+    let mut client = network.under_tcp(&["python3", "-c", script])?;
+    client.says("closed")?;
+    let flows = service.flows()?;
+    if flows.contains("10.78.9.77") {
+        return Err(format!("the service connects: {flows}").into());
+    }
+    Ok(())
+}
 
 fn failures() -> Outcome {
     let network = Network::new("f")?;

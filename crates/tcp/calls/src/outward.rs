@@ -55,7 +55,8 @@ impl Tcp {
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let is_tcp = sockopt::socket_type(socket) == Ok(SocketType::STREAM)
             && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
-        if fd < 0 || !is_tcp {
+        // (The service could not be told when it is closed.)
+        if fd < 0 || !is_tcp || self.is_past_us(fd) {
             return false;
         }
         // (Where nobody is there, nothing is made for it.)
