@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
-use uncopy_tcp_remote::{Options as Over, Remote, Wait as Waits};
+use uncopy_tcp_remote::{Algorithm, Limits as OverLimits, Options as Over, Remote, Wait as Waits};
 use uncopy_tcp_service::{Limits, Options, Service};
 
 use crate::bench::values;
@@ -36,6 +36,32 @@ pub struct ServeArgs {
     /// Over a device: when nothing arrives, sleep at once, look first for as long as a sleep costs where that pays, or never sleep
     #[arg(long, value_name = "HOW", requires = "device", default_value = "adaptive")]
     wait: Wait,
+    /// Over a device: how connections slow down whose program does not choose (TCP_CONGESTION: reno, cubic, dctcp)
+    #[arg(long, value_name = "HOW", requires = "device", default_value = "cubic")]
+    congestion: Congestion,
+    /// Over a device: what one program's connections to other hosts may send together, in bits a second (500M, 10G) [default: no limit]
+    #[arg(long, value_name = "BITS_PER_SECOND", requires = "device", value_parser = values::rate)]
+    rate: Option<u64>,
+}
+
+/// How connections slow down.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Congestion {
+    Cubic,
+    Reno,
+    Dctcp,
+    Timely,
+}
+
+impl Congestion {
+    fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Cubic => Algorithm::Cubic,
+            Self::Reno => Algorithm::Reno,
+            Self::Dctcp => Algorithm::Dctcp,
+            Self::Timely => Algorithm::Timely,
+        }
+    }
 }
 
 /// How lanes wait.
@@ -74,8 +100,11 @@ pub fn main(args: &ServeArgs) -> Outcome {
     let user = args.user.as_deref().map(user_of).transpose()?;
     let uid = user.map_or_else(nix::unistd::geteuid, |(uid, _)| uid);
     let name = args.which.name.clone().unwrap_or_else(|| Options::of_user(uid.as_raw()).name);
-    let remote =
-        args.device.as_deref().map(|device| remote(device, &name, user, args)).transpose()?;
+    let remote = args
+        .device
+        .as_deref()
+        .map(|device| remote(device, &name, user, limits, args))
+        .transpose()?;
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
     crate::tcp_service::take_descriptors();
     let service = Service::bind(options).map_err(|e| e.to_string())?;
@@ -121,12 +150,24 @@ fn user_of(name: &str) -> Outcome<(Uid, Gid)> {
     found.map(|user| (user.uid, user.gid)).ok_or_else(|| format!("there is no user {name}"))
 }
 
-fn remote(device: &str, name: &str, user: Option<(Uid, Gid)>, args: &ServeArgs) -> Outcome<Remote> {
+fn remote(
+    device: &str,
+    name: &str,
+    user: Option<(Uid, Gid)>,
+    limits: Limits,
+    args: &ServeArgs,
+) -> Outcome<Remote> {
     let user = user.map(|(uid, gid)| (uid.as_raw(), gid.as_raw()));
     let options = Over {
         connections: args.remote_connections,
         user,
         wait: args.wait.of_lanes(),
+        congestion: args.congestion.algorithm(),
+        limits: OverLimits {
+            connections: u32::try_from(limits.flows).unwrap_or(u32::MAX),
+            buffers: limits.bytes,
+            rate: args.rate.map(|bits| bits.div_ceil(8)),
+        },
         ..Over::over(device, name)
     };
     Remote::open(&options).map_err(|e| e.to_string())

@@ -92,6 +92,9 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
             prepare();
             PROCESS.tcp.connected(fd, other, carried);
             *libc::__errno_location() = errno;
+        } else if carried {
+            PROCESS.tcp.does_not_connect(fd);
+            *libc::__errno_location() = errno;
         }
         result
     }

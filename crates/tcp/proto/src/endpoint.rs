@@ -62,7 +62,7 @@ pub struct Counters {
     pub cookies_sent: u64,
     /// Cookies that came back.
     pub cookies_accepted: u64,
-    /// SYNs dropped because too many wait to be accepted, or no slot or allowance was left.
+    /// SYNs dropped because too many wait to be accepted or no slot was left, or refused because the application has as many connections as it may.
     pub refused: u64,
     /// Segments for nobody.
     pub strangers: u64,
@@ -354,6 +354,11 @@ impl<F: Flows> Endpoint<F> {
     /// The connections of an application and the bytes of their buffers.
     pub fn usage(&self, app: u16) -> (u32, u64) {
         self.apps.usage(app)
+    }
+
+    /// Connections that an application did not get, since that was asked last, because it has as many as it may.
+    pub fn take_refused(&mut self, app: u16) -> u64 {
+        self.apps.take_refused(app)
     }
 
     /// Counts of what belongs to no connection.

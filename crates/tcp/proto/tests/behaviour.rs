@@ -601,6 +601,49 @@ fn an_application_gets_no_more_than_its_limits() {
 }
 
 #[test]
+fn a_listener_whose_application_has_all_that_it_may_refuses_and_others_do_not() {
+    let mut pair = Pair::plain();
+    let id = pair.listen_with(4, FlowOptions::default());
+    pair.hosts[1].endpoint.set_listener(id, 3, FlowOptions::default()).unwrap();
+    let limits = Limits { connections: 1, ..Limits::default() };
+    pair.hosts[1].endpoint.set_limits(3, limits).unwrap();
+    let all: Vec<FlowId> = (0..3).map(|_| pair.connect_with(FlowOptions::default())).collect();
+    pair.run(MILLISECOND);
+    let ends = all.iter().map(|id| pair.hosts[0].was_reset(*id));
+    assert_eq!(ends.collect::<Vec<_>>(), [None, Some(Reason::Refused), Some(Reason::Refused)]);
+    let endpoint = &mut pair.hosts[1].endpoint;
+    assert_eq!([endpoint.take_refused(3), endpoint.take_refused(3)], [2, 0]);
+    endpoint.set_listener(id, 4, FlowOptions::default()).unwrap();
+    let other = pair.connect_with(FlowOptions::default());
+    pair.run(MILLISECOND);
+    assert!(pair.hosts[0].socket(other).connected);
+}
+
+#[test]
+fn a_listener_that_is_changed_changes_what_comes_from_then_on() {
+    let mut pair = Pair::plain();
+    let id = pair.listen_with(4, FlowOptions::default());
+    let a = pair.connect_with(FlowOptions::default());
+    pair.run(MILLISECOND);
+    let old = pair.hosts[1].incoming().unwrap();
+    let flow = FlowOptions { algorithm: Algorithm::Reno, ..FlowOptions::default() };
+    pair.hosts[1].endpoint.set_listener(id, 1, flow).unwrap();
+    pair.connect_with(FlowOptions::default());
+    pair.run(MILLISECOND);
+    let new = pair.hosts[1].incoming().unwrap();
+    let algorithm = |id| pair.hosts[1].endpoint.info(id).unwrap().algorithm;
+    assert_eq!([old, new].map(algorithm), [Algorithm::Cubic, Algorithm::Reno]);
+    assert_eq!([0, 1].map(|app| pair.hosts[1].endpoint.usage(app).0), [1, 1]);
+    // Each goes back to whom it was taken from.
+    let now = pair.now;
+    pair.hosts[0].command(now, |endpoint, mut out| endpoint.abort(now, a, &mut out)).unwrap();
+    pair.run(MILLISECOND);
+    assert_eq!([0, 1].map(|app| pair.hosts[1].endpoint.usage(app).0), [0, 1]);
+    let no_app = pair.hosts[1].endpoint.set_listener(id, u16::MAX, flow);
+    assert_eq!(no_app, Err(Refusal::Invalid));
+}
+
+#[test]
 fn an_application_sends_no_faster_than_its_rate() {
     let mut pair = Pair::plain();
     let (a, b) = pair.established(FlowOptions::default());

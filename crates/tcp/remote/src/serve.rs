@@ -1,8 +1,11 @@
 //! Opened, and run.
 
 use crate::detour::Detour;
-use crate::outward::Outward;
+use crate::listeners::Listens;
+use crate::options::congestion;
+use crate::outward::{Outward, Passed};
 use crate::privileges;
+use crate::programs::Programs;
 use crate::room::{Ask, Room};
 use crate::stand_in;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -13,13 +16,13 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use uncopy_tcp_fast::{Service, Wait};
-use uncopy_tcp_proto::Config;
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
+use uncopy_tcp_proto::{Algorithm, Config, Limits};
 use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_service::{Listening, Wired};
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
@@ -48,6 +51,10 @@ pub struct Options {
     pub bits: u8,
     /// How lanes wait.
     pub wait: Wait,
+    /// How connections slow down of which the program does not say.
+    pub congestion: Algorithm,
+    /// What one program may have.
+    pub limits: Limits,
     /// The user and group that it is to be from then on, by their numbers.
     pub user: Option<(u32, u32)>,
 }
@@ -61,6 +68,8 @@ impl Options {
             connections: 4096,
             bits: 16,
             wait: Wait::Adaptive,
+            congestion: Algorithm::default(),
+            limits: Limits::default(),
             user: None,
         }
     }
@@ -134,15 +143,19 @@ impl Remote {
         let routes = Arc::new(step("routes and neighbours (rtnetlink)", Routes::of(index))?);
         let source = routes.addresses().first().copied();
         let source = source.ok_or_else(|| io::Error::other("the device has no address"));
-        let (outward, why_not) = match source.and_then(|source| Detour::open(index, source)) {
-            Ok(detour) => (Some(Outward::new(detour)), None),
+        let detour = source.and_then(|source| Detour::open(index, source));
+        let (outward, why_not) = match detour.and_then(|detour| Ok(Outward::new(detour)?)) {
+            Ok(outward) => (Some(outward), None),
             Err(error) => (None, Some(error)),
         };
         step("giving privileges up", privileges::drop_them(options.user))?;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
+        // (Each that uses its number has a listener or a connection; and one number is for all others.)
+        let programs = options.connections + LISTENERS as usize + 1;
+        let programs = u16::try_from(programs).unwrap_or(u16::MAX);
         let config = Config {
             flows: options.connections,
-            apps: 1,
+            apps: programs.into(),
             secret: std::array::from_fn(|_| fastrand::u8(..)),
             stamp_offset: fastrand::u32(..),
             mtu,
@@ -154,6 +167,8 @@ impl Remote {
         };
         let room = Room::new(
             (options.connections, wires.len(), options.bits),
+            options.congestion,
+            Programs::new(programs, options.limits),
             &options.name,
             routes.clone(),
             steer.clone(),
@@ -222,30 +237,39 @@ impl Remote {
     }
 }
 
-/// Programs that connect: their segments.
+/// Programs that connect: their segments, until there are none any more.
 fn hear(service: &Service<Room>, stop: &OwnedFd) {
-    let Some(outward) = service.applications().outward() else { return };
+    let room = service.applications();
+    let Some(outward) = room.outward() else { return };
     let mut packet = [0; 2048];
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(outward.detour().descriptor(), PollFlags::IN),
+            PollFd::from_borrowed_fd(outward.bell(), PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
-        if poll(&mut fds, None).is_ok_and(|_| !fds[1].revents().is_empty()) {
+        if poll(&mut fds, None).is_ok_and(|_| !fds[2].revents().is_empty()) {
             return;
         }
+        if !fds[1].revents().is_empty() {
+            outward.purge();
+        }
         loop {
-            match outward.detour().read(&mut packet) {
-                Ok(Some(length)) => {
-                    if let Some(opening) = outward.passes(&packet[..length]) {
-                        service.applications().ask(Ask::Connect(Box::new(opening)));
-                        service.ask();
-                    }
-                }
+            let ask = match outward.detour().read(&mut packet) {
+                Ok(Some(length)) => match outward.passes(&packet[..length]) {
+                    None => continue,
+                    Some(Passed::Opens(opening)) => Ask::Connect(Box::new(opening)),
+                    Some(Passed::Again(before)) => Ask::Closes(before),
+                },
                 Ok(None) => break,
-                // Somebody has taken the device away, or down: Linux connects.
-                Err(_) => return,
-            }
+                // Somebody has taken the device away: Linux connects.
+                Err(_) => {
+                    room.ask(Ask::NoDetour);
+                    return service.ask();
+                }
+            };
+            room.ask(ask);
+            service.ask();
         }
     }
 }
@@ -259,8 +283,10 @@ struct Told {
 }
 
 impl Listening for Told {
-    fn listens(&mut self, at: SocketAddrV4) {
-        self.service.applications().ask(Ask::Listens(at));
+    fn listens(&mut self, (program, user): (u64, u32), at: SocketAddrV4, socket: BorrowedFd) {
+        let Ok(stat) = rustix::fs::fstat(socket) else { return };
+        let shown = Listens { at, user, inode: stat.st_ino };
+        self.service.applications().ask(Ask::Listens(program, shown, congestion(socket)));
         self.service.ask();
     }
 
@@ -301,7 +327,7 @@ impl Listening for Told {
         Ok(self.trace.frames())
     }
 
-    fn wired(&mut self) -> Vec<Wired> {
+    fn wired(&mut self) -> (Vec<Wired>, Vec<(u64, u64)>) {
         let (to, told) = channel();
         self.service.applications().ask(Ask::Tell(to));
         self.service.ask();
@@ -314,7 +340,12 @@ impl Listening for Told {
     }
 
     fn connects(&mut self, program: u64, to: SocketAddrV4, socket: OwnedFd, answer: OwnedFd) {
-        let taken = self.service.applications().takes(program, to, socket);
+        let room = self.service.applications();
+        if let Some(before) = room.outward().and_then(|outward| outward.frees(&socket)) {
+            room.ask(Ask::Closes(before));
+            self.service.ask();
+        }
+        let taken = room.takes(program, to, socket);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if let Some(cookie) = taken
             && rustix::net::send(&answer, &[1], flags).is_err()
@@ -325,7 +356,9 @@ impl Listening for Told {
     }
 
     fn closes(&mut self, cookie: u64) {
-        self.service.applications().ask(Ask::Closes(cookie));
-        self.service.ask();
+        if let Some(outward) = self.service.applications().outward() {
+            self.service.applications().ask(Ask::Closes(outward.before(cookie)));
+            self.service.ask();
+        }
     }
 }

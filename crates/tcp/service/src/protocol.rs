@@ -217,7 +217,7 @@ pub enum Message {
         /// Why not, or why no more: an error number, or 0.
         error: u64,
     },
-    /// Program: such a socket was closed, or dissolved, before it was connected.
+    /// Program: such a socket was closed, or dissolved, before it was connected, or could not be.
     Closes {
         /// The socket's, as Linux names it (SO_COOKIE).
         cookie: u64,

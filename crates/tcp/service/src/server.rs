@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use uncopy_tcp_shared::layout::PAGE;
@@ -41,8 +41,8 @@ impl Default for Limits {
 
 /// Who carries connections between this host's programs and other hosts.
 pub trait Listening: Send {
-    /// A program has shown that it listens here.
-    fn listens(&mut self, at: SocketAddrV4);
+    /// This program, of this user's, has shown that it listens here, by this socket.
+    fn listens(&mut self, program: (u64, u32), at: SocketAddrV4, socket: BorrowedFd);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&mut self, program: u64);
     /// Frames of connections with this end, as far as it matters, are written to this file, for who has this number.
@@ -60,8 +60,8 @@ pub trait Listening: Send {
     /// # Errors
     /// What kept one from being written.
     fn end_trace(&mut self, whose: u64) -> Result<u64, Errno>;
-    /// What there is to tell of the connections that it carries.
-    fn wired(&mut self) -> Vec<Wired>;
+    /// What there is to tell of the connections that it carries; and how many programs did not get because of their limits.
+    fn wired(&mut self) -> (Vec<Wired>, Vec<(u64, u64)>);
     /// It carries connections that programs open.
     fn carries_connects(&self) -> bool;
     /// A program is about to connect this socket. A byte is to come by `answer` if this one carries the connection.
@@ -352,12 +352,13 @@ impl Service {
                 }
             }
             Ok((Message::Listen, fds)) if fds.len() == 1 && program.mailbox.is_some() => {
-                // (A kept one would hold the port open after the program.)
-                let at = ends::listens(&fds[0]);
-                drop(fds);
-                if let (Some(at), Some(listening)) = (at, &mut self.listening) {
-                    listening.listens(at);
+                if let (Some(at), Some(listening)) = (ends::listens(&fds[0]), &mut self.listening) {
+                    // (It serves nobody else.)
+                    let user = rustix::process::geteuid().as_raw();
+                    listening.listens((id, user), at, fds[0].as_fd());
                 }
+                // (A kept one would hold the port open after the program.)
+                drop(fds);
             }
             Ok((Message::Connect { address, port }, fds)) if program.mailbox.is_some() => {
                 // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
@@ -396,8 +397,13 @@ impl Service {
             }
             Ok((Message::Tell, _)) => {
                 program.looks |= program.mailbox.is_none();
-                let wired = self.listening.as_mut().map_or(vec![], |listening| listening.wired());
-                let told = State { wired, ..self.state() }.write();
+                let (wired, refused) =
+                    self.listening.as_mut().map_or((vec![], vec![]), |wire| wire.wired());
+                let mut state = State { wired, ..self.state() };
+                for (program, count) in refused {
+                    state.refused(program, count);
+                }
+                let told = state.write();
                 // (Who does not take the answer has gone, or asks more often than it reads.)
                 if let (Ok((memory, words)), Some(program)) = (told, self.programs.get(&id)) {
                     let message = Message::Told { words };

@@ -320,6 +320,13 @@ impl In<'_> {
 }
 
 impl State {
+    /// A program did not get so many connections over the wire, because it has as many as it may.
+    pub(crate) fn refused(&mut self, program: u64, count: u64) {
+        if let Some(program) = self.programs.iter_mut().find(|known| known.id == program) {
+            program.stayed[Reason::OverLimit as usize - 1] += count;
+        }
+    }
+
     fn words(&self) -> Vec<u64> {
         let mut out = Out(vec![LAYOUT, self.pid.into()]);
         out.time(self.since);

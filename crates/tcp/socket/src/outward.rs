@@ -40,7 +40,7 @@ impl Context {
         }
     }
 
-    /// Such a socket is about to be closed, or dissolved: the service is told where it is not connected yet.
+    /// Such a socket was not connected, or is about to be closed, or dissolved: the service is told where it is not connected yet.
     pub fn closes(&self, socket: BorrowedFd) {
         if uncopy_tcp_service::ends::name(socket).is_err()
             && let Some(client) = self.known_client()

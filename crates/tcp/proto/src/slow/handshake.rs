@@ -368,7 +368,15 @@ impl<F: Flows> Endpoint<F> {
                 self.arm(slot, Timer::Handshake, now.time + FIRST_TIMEOUT);
             }
             Err(Refusal::Full) => self.send_cookie(now, &terms, segment, out),
-            Err(_) => self.counters.refused += 1,
+            Err(why) => self.refused(route, why, segment, out),
+        }
+    }
+
+    /// There is no room for a connection. Whose application may have no more is told so: to try again would not help it.
+    fn refused(&mut self, route: u16, why: Refusal, segment: &Segment, out: &mut impl Actions) {
+        self.counters.refused += 1;
+        if why == Refusal::Limit {
+            self.answer_reset(route, segment, out);
         }
     }
 
@@ -436,9 +444,12 @@ impl<F: Flows> Endpoint<F> {
         let syn = SynOptions { mss: Some(offer.mss), shift: offer.shift, sack: offer.sack };
         Self::agree(&mut terms, &Segment { flags, syn, seq: segment.seq - 1, ..*segment });
         terms.iss = segment.ack - 1;
-        let Ok(slot) = self.take_slot(&terms, &listen.flow) else {
-            self.counters.refused += 1;
-            return true;
+        let slot = match self.take_slot(&terms, &listen.flow) {
+            Ok(slot) => slot,
+            Err(why) => {
+                self.refused(route, why, segment, out);
+                return true;
+            }
         };
         self.counters.cookies_accepted += 1;
         if let Some(listener) = self.listeners.get(owner) {

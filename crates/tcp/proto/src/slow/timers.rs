@@ -180,8 +180,13 @@ impl<F: Flows> Endpoint<F> {
     /// The peer's window is closed, and nothing on the way will open it.
     pub(crate) fn persist(&mut self, now: Now, slot: u32) {
         // What is sent next stops the questions.
-        self.lane.flows.at(slot).unset(flag::WATCHED);
-        if self.conns[slot as usize].due(Timer::Persist) == Time::NEVER {
+        let flow = self.lane.flows.at(slot);
+        flow.unset(flag::WATCHED);
+        let una = flow.snd_una;
+        let conn = &mut self.conns[slot as usize];
+        // (It may have been open meanwhile, and nobody has looked: then these are new questions.)
+        if conn.due(Timer::Persist) == Time::NEVER || conn.asked != una {
+            (conn.asked, conn.tries) = (una, 0);
             let due = now.time + self.timeout(slot);
             self.arm(slot, Timer::Persist, due);
         }
