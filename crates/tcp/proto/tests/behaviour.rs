@@ -414,6 +414,26 @@ fn a_closed_window_is_asked_until_it_opens_however_long() {
 }
 
 #[test]
+fn a_closed_window_is_asked_as_long_where_the_first_questions_come_soon() {
+    // Sixteen questions within a minute, each of which is answered.
+    let soon = Config { rto_min: 0, ..config(1) };
+    let mut pair = Pair::new(1, [soon, config(2)], Faults::none());
+    let (a, b) = pair.established(FlowOptions { rcv_bits: 12, ..FlowOptions::default() });
+    let now = pair.now;
+    pair.hosts[0].write(now, a, &[3; 10_000]);
+    pair.run(3600 * SECOND);
+    assert_eq!(pair.hosts[0].was_reset(a), None);
+    let now = pair.now;
+    pair.hosts[1].read(now, b, 4096);
+    pair.run(SECOND);
+    assert_eq!(pair.hosts[1].socket(b).arrived, 8192);
+    // One that answers no more is given up.
+    pair.wires[1].faults.drop = 1.0;
+    pair.run(3600 * SECOND);
+    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::TimedOut));
+}
+
+#[test]
 fn a_closed_window_is_not_asked_for_ever_where_both_have_closed() {
     let mut pair = Pair::plain();
     let (a, b) = pair.established(FlowOptions { rcv_bits: 12, ..FlowOptions::default() });
