@@ -33,6 +33,9 @@ pub struct ServeArgs {
     /// Over a device: connections to other hosts that there is room for, of all programs
     #[arg(long, value_name = "N", default_value = "4096", requires = "device", value_parser = values::positive)]
     remote_connections: usize,
+    /// Over a device: threads that carry its packets at once, at most; they are not bound to cores [default: one for each of its queues]
+    #[arg(long, value_name = "N", requires = "device", value_parser = values::positive)]
+    cores: Option<usize>,
     /// Over a device: when nothing arrives, sleep at once, look first for as long as a sleep costs where that pays, or never sleep
     #[arg(long, value_name = "HOW", requires = "device", default_value = "adaptive")]
     wait: Wait,
@@ -116,9 +119,13 @@ pub fn main(args: &ServeArgs) -> Outcome {
     ))?;
     let Some(remote) = remote else { return service.run().map_err(|e| e.to_string()) };
     crate::print(&format!(
-        "uncopy: and programs that listen, from other hosts, by AF_XDP on {} ({} queues); {} connections. {}\n",
+        "uncopy: and programs that listen, from other hosts, by AF_XDP on {} ({} queues, carried by {} at most); {} connections. {}\n",
         args.device.as_deref().unwrap_or_default(),
         remote.queues(),
+        match remote.lanes() {
+            1 => "1 thread".to_owned(),
+            lanes => format!("{lanes} threads"),
+        },
         units::grouped(args.remote_connections as u64),
         args.wait.text(),
     ))?;
@@ -168,6 +175,7 @@ fn remote(
             buffers: limits.bytes,
             rate: args.rate.map(|bits| bits.div_ceil(8)),
         },
+        cores: args.cores,
         ..Over::over(device, name)
     };
     Remote::open(&options).map_err(|e| e.to_string())

@@ -75,8 +75,6 @@ pub(crate) struct Conn {
     pub due: [Time; TIMERS.len()],
     /// SYNs, probes or questions sent in vain.
     pub tries: u8,
-    /// What was unacknowledged when the peer's closed window was first asked about.
-    pub asked: Seq,
     /// Retransmission timeouts one after another.
     pub backoff: u8,
     /// What was acknowledged at the last look.
@@ -125,7 +123,6 @@ impl Conn {
             control: None,
             due: [Time::NEVER; TIMERS.len()],
             tries: 0,
-            asked: Seq(0),
             backoff: 0,
             stalled: (Seq(0), Time(0), 0),
             last_control: Time(0),

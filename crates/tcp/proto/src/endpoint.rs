@@ -87,6 +87,10 @@ pub struct Endpoint<F = Own> {
     pub(crate) listeners: Listeners,
     pub(crate) apps: Apps,
     pub(crate) counters: Counters,
+    /// Connections that are half open, of all listeners.
+    pub(crate) half_open: usize,
+    /// Until then a SYN cookie may come back. [`Time::NEVER`]: none is out.
+    pub(crate) cookies_until: Time,
     /// The oldest and the newest in TIME_WAIT.
     pub(crate) time_wait: (u32, u32),
     pub(crate) next_port: u32,
@@ -120,6 +124,8 @@ impl<F: Flows> Endpoint<F> {
             listeners: Listeners::new(),
             apps: Apps::new(config.apps),
             counters: Counters::default(),
+            half_open: 0,
+            cookies_until: Time::NEVER,
             time_wait: (NONE, NONE),
             next_port: 0,
             config,
@@ -225,6 +231,10 @@ impl<F: Flows> Endpoint<F> {
         while let Some(slot) = self.timers.pop(time.0) {
             self.timer(now, slot, out);
         }
+        if self.cookies_until <= time {
+            self.cookies_until = Time::NEVER;
+            self.lane.flows.cookies(false);
+        }
         self.lane.come_due(time);
         while let Some(slot) = self.lane.next_unwatched(time) {
             self.attend(time, slot, Left::WATCH, out);
@@ -248,7 +258,8 @@ impl<F: Flows> Endpoint<F> {
         if !self.lane.ready.is_empty() {
             return Some(time);
         }
-        [self.timers.next_due().map(Time), self.lane.next_due()]
+        let cookies = Some(self.cookies_until).filter(|&until| until != Time::NEVER);
+        [self.timers.next_due().map(Time), self.lane.next_due(), cookies]
             .into_iter()
             .flatten()
             .min()

@@ -9,6 +9,7 @@ use uncopy_tcp_proto::segment::Flags;
 use uncopy_tcp_proto::{Config, FlowId, FlowOptions, Outgoing};
 
 const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
 /// So long acknowledgements wait here.
 const WAIT: u64 = 40 * MILLISECOND;
 /// So often an application has to have answered.
@@ -279,4 +280,30 @@ fn who_has_been_left_and_is_slow_but_takes_something_gets_all() {
     }
     let rest = pair.hosts[0].finished.iter().map(|socket| socket.rest().len()).sum::<usize>();
     assert_eq!(got + rest, pair.hosts[1].finished[0].written as usize);
+}
+
+#[test]
+fn a_window_that_opens_and_closes_again_is_asked_as_soon_each_time() {
+    let (mut pair, a, b) = connected(false);
+    // All that host 0 takes at once is there; host 1 has more for it.
+    let now = pair.now;
+    let size = pair.hosts[0].socket(a).rx.len();
+    let told = vec![7; size];
+    pair.hosts[1].write(now, b, &told);
+    pair.run(SECOND);
+    pair.hosts[1].write(now, b, &told);
+    pair.hosts[1].endpoint.shutdown(b).unwrap();
+    pair.hosts[0].endpoint.shutdown(a).unwrap();
+    pair.run(SECOND);
+    // Each time it takes a little, and the news of it is lost.
+    for round in 0..40 {
+        pair.wires[0].faults.drop = 1.0;
+        let (now, before) = (pair.now, pair.hosts[0].socket(a).arrived);
+        assert_eq!(pair.hosts[0].read(now, a, 3000).len(), 3000, "round {round}");
+        pair.run(MILLISECOND);
+        pair.wires[0].faults.drop = 0.0;
+        pair.run(SECOND);
+        assert_eq!(pair.hosts[0].socket(a).arrived, before + 3000, "round {round}");
+    }
+    assert_eq!(pair.hosts[1].was_reset(b), None);
 }

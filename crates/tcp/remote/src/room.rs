@@ -98,6 +98,8 @@ pub struct Room {
     bits: u8,
     /// How connections slow down of which the program does not say.
     congestion: Algorithm,
+    /// Lanes that have connections.
+    lanes: usize,
     /// See [`stand_in::patience`].
     pub(crate) patience: Duration,
     pub(crate) routes: Arc<Routes>,
@@ -129,9 +131,9 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 type Made<T> = Result<T, Errno>;
 
 impl Room {
-    /// For so many connections and lanes, with buffers of so many bits. `name`: the service where its own ends are shown.
+    /// For so many connections and lanes, with buffers of so many bits; only the first `carrying` of the lanes have connections. `name`: the service where its own ends are shown.
     pub fn new(
-        (flows, lanes, bits): (usize, usize, u8),
+        (flows, lanes, carrying, bits): (usize, usize, usize, u8),
         congestion: Algorithm,
         programs: Programs,
         name: &str,
@@ -155,6 +157,7 @@ impl Room {
         Ok(Self {
             bits,
             congestion,
+            lanes: carrying,
             patience: stand_in::patience(),
             routes_seen: AtomicU64::new(routes.version()),
             routes,
@@ -210,7 +213,7 @@ impl Room {
     /// A connection gets its place, and a lane.
     pub(crate) fn hold(&self, flow: FlowId) -> Held {
         let key = self.last_key.fetch_add(1, Relaxed);
-        let lane = flow.slot as usize % self.desks.len();
+        let lane = flow.slot as usize % self.lanes;
         let held = Arc::new(Shared {
             id: flow,
             bridge: Mutex::new(Bridge::new(key, self.bits)),

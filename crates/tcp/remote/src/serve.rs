@@ -55,6 +55,8 @@ pub struct Options {
     pub congestion: Algorithm,
     /// What one program may have.
     pub limits: Limits,
+    /// Lanes that run, at most. None: one for each of the device's queues.
+    pub cores: Option<usize>,
     /// The user and group that it is to be from then on, by their numbers.
     pub user: Option<(u32, u32)>,
 }
@@ -70,6 +72,7 @@ impl Options {
             wait: Wait::Adaptive,
             congestion: Algorithm::default(),
             limits: Limits::default(),
+            cores: None,
             user: None,
         }
     }
@@ -107,6 +110,7 @@ pub struct Remote {
     service: Arc<Service<Room>>,
     routes: Arc<Routes>,
     wires: Vec<Xsk>,
+    lanes: usize,
     stop: OwnedFd,
     why_not: Option<io::Error>,
     trace: Arc<Trace>,
@@ -165,8 +169,9 @@ impl Remote {
             watch_after: WATCH_AFTER,
             ..Config::default()
         };
+        let lanes = options.cores.map_or(wires.len(), |cores| cores.clamp(1, wires.len()));
         let room = Room::new(
-            (options.connections, wires.len(), options.bits),
+            (options.connections, wires.len(), lanes, options.bits),
             options.congestion,
             Programs::new(programs, options.limits),
             &options.name,
@@ -176,7 +181,7 @@ impl Remote {
         );
         let room = step("the lanes' sets", room)?;
         let service = step("the lanes", Service::new(&config, wires.len(), room))?;
-        let service = service.waits(options.wait).steered_by(steer);
+        let service = service.waits(options.wait).at_most(lanes).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let stop = step("an eventfd", stop)?;
         let device = device.clone();
@@ -185,6 +190,7 @@ impl Remote {
             service: Arc::new(service),
             routes,
             wires,
+            lanes,
             stop,
             why_not,
             trace: Arc::default(),
@@ -194,6 +200,11 @@ impl Remote {
     /// How many queues of the device it has.
     pub fn queues(&self) -> usize {
         self.wires.len()
+    }
+
+    /// How many lanes may run at once.
+    pub fn lanes(&self) -> usize {
+        self.lanes
     }
 
     /// Why programs that connect are Linux's, if they are.

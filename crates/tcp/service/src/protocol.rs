@@ -339,6 +339,8 @@ pub fn receive(from: BorrowedFd, flags: RecvFlags) -> Result<(Message, Vec<Owned
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::AsFd;
 
     #[test]
     fn every_message_comes_back_as_it_was() {
@@ -366,6 +368,52 @@ mod tests {
         }
         assert_eq!(Message::of([0; WORDS]), None);
         assert_eq!(Message::of([5, 0, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn any_bytes_are_a_message_that_is_sent_alike_or_refused_and_descriptors_beside_them_do_not_stay()
+     {
+        let kind = SocketType::SEQPACKET;
+        let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let (here, there) = pair.unwrap();
+        bolero::check!().with_type::<(u8, Vec<u64>, Vec<u8>, u8)>().with_iterations(5000).for_each(
+            |(first, words, rest, with)| {
+                // (Kinds that there are, and messages of the right length, more often than not.)
+                let words = [u64::from(first % 24)].into_iter().chain(words.iter().copied());
+                let mut bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+                if *first < 192 {
+                    bytes.resize(WORDS * 8, 0);
+                }
+                if *first >= 224 {
+                    bytes.extend(rest);
+                }
+                // (Two more than are ever wanted.)
+                let fds = vec![here.as_fd(); usize::from(*with) % (DESCRIPTORS + 3)];
+                let mut space =
+                    [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS + 2))];
+                let mut ancillary = SendAncillaryBuffer::new(&mut space);
+                if !fds.is_empty() {
+                    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+                }
+                let flags = SendFlags::DONTWAIT;
+                sendmsg(&here, &[IoSlice::new(&bytes)], &mut ancillary, flags).unwrap();
+                match receive(there.as_fd(), RecvFlags::DONTWAIT) {
+                    Ok((message, came)) => {
+                        assert_eq!(bytes.len(), WORDS * 8);
+                        assert!(
+                            came.len() == fds.len() || came.is_empty() && fds.len() > DESCRIPTORS
+                        );
+                        assert_eq!(Message::of(message.words()), Some(message));
+                    }
+                    Err(error) => assert_eq!(error, Errno::BADMSG),
+                }
+                // Nothing of it is left for the next one.
+                let none = receive(there.as_fd(), RecvFlags::DONTWAIT);
+                assert_eq!(none.unwrap_err(), Errno::AGAIN);
+            },
+        );
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        assert!(open < 200, "{open} descriptors are open");
     }
 
     #[test]
