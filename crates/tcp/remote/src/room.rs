@@ -29,7 +29,7 @@ use uncopy_tcp_proto::{
     Algorithm, Endpoint, Event, FlowId, FlowOptions, KeepAlive, Limits, Listen, Refusal, Time,
 };
 use uncopy_tcp_routes::Routes;
-use uncopy_tcp_service::Wired;
+use uncopy_tcp_service::Wires;
 use uncopy_tcp_socket::set::{self, Event as Ready};
 use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
 use uncopy_tcp_wire::steer::Steer;
@@ -62,7 +62,7 @@ pub(crate) enum Ask {
     /// This program has gone.
     Gone(u64),
     /// Somebody wants to know of all connections, and of those that programs did not get.
-    Tell(Sender<(Vec<Wired>, Vec<(u64, u64)>)>),
+    Tell(Sender<Wires>),
 }
 
 impl Ask {
@@ -658,7 +658,7 @@ impl Applications for Room {
                 // (Who does not wait any more does not hear it.)
                 (Ask::Tell(to), _) => {
                     let refused = lock(&self.programs).refused(endpoint);
-                    let _ = to.send((self.wired(endpoint), refused));
+                    let _ = to.send(Wires { flows: self.wired(endpoint), refused });
                 }
                 (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
                 (Ask::Listens(program, shown, by), _) => {

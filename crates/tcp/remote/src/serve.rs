@@ -24,7 +24,7 @@ use uncopy_tcp_fast::{Service, Wait};
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
 use uncopy_tcp_proto::{Algorithm, Config, Limits};
 use uncopy_tcp_routes::{Routes, loopback};
-use uncopy_tcp_service::{Listening, Wired};
+use uncopy_tcp_service::{Listening, Wires};
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
 use uncopy_tcp_trace::{Trace, Traced};
 use uncopy_tcp_wire::queues;
@@ -338,7 +338,7 @@ impl Listening for Told {
         Ok(self.trace.frames())
     }
 
-    fn wired(&mut self) -> (Vec<Wired>, Vec<(u64, u64)>) {
+    fn wired(&mut self) -> Wires {
         let (to, told) = channel();
         self.service.applications().ask(Ask::Tell(to));
         self.service.ask();

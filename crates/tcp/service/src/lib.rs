@@ -33,4 +33,4 @@ pub mod wired;
 pub use client::{Client, Tracing, tell, trace};
 pub use command::commands;
 pub use server::{Limits, Listening, Options, Service, ServiceError};
-pub use wired::Wired;
+pub use wired::{Wired, Wires};

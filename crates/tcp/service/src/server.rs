@@ -9,7 +9,7 @@ use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::Regions;
 use crate::relay;
 use crate::state::{self, State};
-use crate::wired::Wired;
+use crate::wired::Wires;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -60,8 +60,8 @@ pub trait Listening: Send {
     /// # Errors
     /// What kept one from being written.
     fn end_trace(&mut self, whose: u64) -> Result<u64, Errno>;
-    /// What there is to tell of the connections that it carries; and how many programs did not get because of their limits.
-    fn wired(&mut self) -> (Vec<Wired>, Vec<(u64, u64)>);
+    /// What there is to tell of the connections that it carries.
+    fn wired(&mut self) -> Wires;
     /// It carries connections that programs open.
     fn carries_connects(&self) -> bool;
     /// A program is about to connect this socket. A byte is to come by `answer` if this one carries the connection.
@@ -397,8 +397,8 @@ impl Service {
             }
             Ok((Message::Tell, _)) => {
                 program.looks |= program.mailbox.is_none();
-                let (wired, refused) =
-                    self.listening.as_mut().map_or((vec![], vec![]), |wire| wire.wired());
+                let wires = self.listening.as_mut().map(|listening| listening.wired());
+                let Wires { flows: wired, refused } = wires.unwrap_or_default();
                 let mut state = State { wired, ..self.state() };
                 for (program, count) in refused {
                     state.refused(program, count);
