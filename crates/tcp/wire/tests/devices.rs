@@ -248,6 +248,45 @@ fn frames_that_find_no_room_are_refused_and_the_wire_goes_on() {
 }
 
 #[test]
+fn what_has_arrived_is_taken_after_the_device_went_down_and_more_once_it_is_up_again() {
+    if !own_network() {
+        return;
+    }
+    pair_of_devices();
+    let mut steer = Steer::load(10, 10).unwrap();
+    steer.attach(index_of("inner"), Attach::Driver).unwrap();
+    let mut xsk = Xsk::bind("inner", 0, Mode::Copy).unwrap();
+    steer.serve(0, &xsk).unwrap();
+    steer.listen(address("0.0.0.0:91")).unwrap();
+    let frame = segment("10.0.0.3:5", "10.0.0.9:91", "to our listener", opening);
+    let outer = Frames::on("outer");
+    let mut take = |wait| {
+        let mut count = 0;
+        let end = Instant::now() + wait;
+        while count < 200 && Instant::now() < end {
+            count += xsk.receive(64, |got, _| assert_eq!(got, frame)).expect("it is only down");
+        }
+        count
+    };
+    // More than all rings hold, in the end.
+    for round in 0..12 {
+        // (The kernel lets a device that has come up wait for a while before it is sent to.)
+        let soon = Instant::now() + Duration::from_secs(10);
+        loop {
+            outer.send(&frame);
+            if take(Duration::from_millis(10)) > 0 {
+                break;
+            }
+            assert!(Instant::now() < soon, "round {round}: it does not come up");
+        }
+        (0..200).for_each(|_| outer.send(&frame));
+        ip("link set inner down");
+        assert_eq!(take(SOON), 200, "round {round}");
+        ip("link set inner up");
+    }
+}
+
+#[test]
 fn a_second_socket_on_a_queue_is_refused_by_name() {
     if !own_network() {
         return;
