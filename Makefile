@@ -87,6 +87,10 @@ install: build
 	install -D -m 755 $(UNCOPY) $(DESTDIR)$(PREFIX)/bin/uncopy
 	install -D -m 755 target/release/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so
 	install -D -m 755 target/release/libuncopy_profile.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libuncopy_tcp.so target/release/libuncopy_tcp.a
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/tcp/c/include/uncopy_tcp.h
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	scripts/pkg-config-file $(PREFIX) >$(DESTDIR)$(PREFIX)/lib/pkgconfig/uncopy-tcp.pc
 
 # A Debian package, in target/debian/.
 deb: build
@@ -94,6 +98,8 @@ deb: build
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/uncopy $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so
+	rm -f $(DESTDIR)$(PREFIX)/lib/libuncopy_tcp.so $(DESTDIR)$(PREFIX)/lib/libuncopy_tcp.a $(DESTDIR)$(PREFIX)/include/uncopy_tcp.h \
+		$(DESTDIR)$(PREFIX)/lib/pkgconfig/uncopy-tcp.pc
 	-rmdir $(DESTDIR)$(PREFIX)/lib/uncopy
 
 clean:

@@ -109,6 +109,43 @@ static void by_splice_to_a_full_pipe(int fd) {
     close(pipes[0]), close(pipes[1]);
     close(fd);
 }
+/* A thread waits for room in a pipe, while another one takes what it was to be given; then it waits for bytes: it can be cancelled there, and it hears the end. */
+static int splices[2], from, cleaned;
+static void cleans(void *unused) { (void)unused, cleaned = 1; }
+static void *splices_once(void *unused) {
+    pthread_cleanup_push(cleans, NULL);
+    ssize_t more = splice(from, NULL, splices[1], NULL, MANY, 0);
+    say("spliced to the end: %zd", more);
+    pthread_cleanup_pop(0);
+    return unused;
+}
+static void by_splice_in_a_thread(int fd, int cancels) {
+    enum { FULL = 65536 };
+    static char filling[FULL];
+    MUST(pipe(splices) == 0 && write(splices[1], filling, FULL) == FULL);
+    all_is_there(fd);
+    from = fd, cleaned = 0;
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, splices_once, NULL) == 0);
+    usleep(under_tcp() ? 2000000 : 200000); /* (As long as it waits for who is stopped, and some more.) */
+    receive_all(fd, bytes, MANY);
+    MUST(is(bytes, MANY, 7, 0));
+    MUST(read(splices[0], filling, FULL) == FULL);
+    usleep(200000);
+    if (cancels) MUST(pthread_cancel(thread) == 0);
+    else kill(other, SIGKILL);
+    struct timespec patience;
+    clock_gettime(CLOCK_REALTIME, &patience);
+    patience.tv_sec += 10;
+    int failed = pthread_timedjoin_np(thread, NULL, &patience);
+    if (failed) say("WRONG: it goes on: %s", strerror(failed));
+    say("cleaned: %d", cleaned);
+    kill(other, SIGKILL);
+    if (failed) _exit(1);
+    close(splices[0]), close(splices[1]), close(fd);
+}
+static void cancelled_in_splice(int fd) { by_splice_in_a_thread(fd, 1); }
+static void ended_in_splice(int fd) { by_splice_in_a_thread(fd, 0); }
 static void by_a_stream(int fd) {
     all_is_there(fd);
     FILE *stream = fdopen(fd, "r");
@@ -117,6 +154,36 @@ static void by_a_stream(int fd) {
     say("by stdio: %zu, %s", got, is(bytes, got, 7, 0) ? "right" : "WRONG");
     fclose(stream);
     kill(other, SIGKILL);
+}
+
+/* What stands in for a connection is in the sets that had the connection. */
+static int modes;
+static void by_a_stream_and_a_set(int fd) {
+    int set = epoll_create1(0), told = 0;
+    struct epoll_event event = {.events = EPOLLIN | (unsigned)modes, .data.u64 = 77};
+    MUST(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    all_is_there(fd);
+    nonblocking(fd, 1);
+    FILE *stream = fdopen(fd, "r");
+    MUST(stream);
+    size_t got = 0;
+    for (ssize_t more = 1; more != 0;) {
+        if (epoll_wait(set, &event, 1, 3000) != 1 || event.data.u64 != 77) {
+            say("WRONG: nothing is told after %zu", got);
+            break;
+        }
+        told++;
+        while ((more = read(fd, bytes + got, sizeof bytes - got)) > 0) got += (size_t)more;
+        if (modes & EPOLLONESHOT) {
+            event.events = EPOLLIN | (unsigned)modes;
+            MUST(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0);
+        }
+    }
+    say("by a set: %zu, %s, %s", got, is(bytes, got, 7, 0) ? "right" : "WRONG", told ? "told" : "not told");
+    MUST(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0);
+    fclose(stream);
+    say("and then: %d", epoll_wait(set, &event, 1, 0));
+    close(set);
 }
 
 /* stdio closes a number, which then is another file's. */
@@ -229,6 +296,15 @@ int main(void) {
     run_pair("splice to a full pipe", sends_and_closes, by_splice_to_a_full_pipe);
     run_pair("stdio after the end", sends_and_closes, by_a_stream);
     run_pair("stdio beside who is stopped", sends_and_stops, by_a_stream);
+    run_pair("cancelled in splice", sends_and_stops, cancelled_in_splice);
+    run_pair("the end in splice", sends_and_stops, ended_in_splice);
+    const struct { const char *name; int modes; } sets[] = {
+        {"a stand-in in a set", 0}, {"a stand-in in a set by edge", EPOLLET}, {"a stand-in in a set, one shot", EPOLLONESHOT},
+    };
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        modes = sets[i].modes;
+        run_pair(sets[i].name, sends_and_closes, by_a_stream_and_a_set);
+    }
     run_pair("closed by stdio", echo, closed_by_a_stream);
     run_pair("standard streams", by_stdin_and_stdout, talks_to_the_end);
     run_pair("a command's standard streams", by_a_command, talks_to_the_end);

@@ -27,6 +27,23 @@ user)
 outside-the-group) as_user --clear-groups uncopy run -- echo hello 2>&1 ;;
 doctor) as_user --clear-groups uncopy doctor --no-cache 2>&1 ;;
 elide) as_user --init-groups uncopy run --require --verbose -- python3 -c "$elide" 2>&1 >/dev/null ;;
+c-program)
+    # shellcheck disable=SC2046
+    tcc -o /tmp/echo /mnt/examples/echo.c $(pkg-config --cflags --libs uncopy-tcp) || exit 1
+    /tmp/echo 7778 >/tmp/port &
+    python3 - <<'PY'
+import socket, time
+for _ in range(100):
+    try:
+        s = socket.create_connection(("127.0.0.1", 7778))
+        break
+    except OSError:
+        time.sleep(0.05)
+s.sendall(b"x" * 100)
+print("came back" if s.recv(100, socket.MSG_WAITALL) == b"x" * 100 else "WRONG")
+PY
+    kill $!
+    ;;
 redis-load)
     # 60 values of 512 KB: received, copied, sent back; each is what it was.
     python3 - <<'PY'

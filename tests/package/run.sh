@@ -32,7 +32,7 @@ mknod "$device/userfaultfd" c "$(stat -c %Hr /dev/userfaultfd)" "$(stat -c %Lr /
 chmod 600 "$device/userfaultfd"
 systemd-nspawn --quiet --directory="$root" --volatile=overlay --boot --register=no --keep-unit --private-network --machine=uncopy-test-$$ \
     --bind="$device/userfaultfd:/dev/userfaultfd" --bind-ro="$package:/mnt/uncopy.deb" \
-    --bind-ro="$repo/tests/package/in-container.sh:/mnt/step" </dev/null >"$log" 2>&1 &
+    --bind-ro="$repo/tests/package/in-container.sh:/mnt/step" --bind-ro="$repo/crates/tcp/c/examples:/mnt/examples" </dev/null >"$log" 2>&1 &
 nspawn=$!
 cleanup() {
     # (SIGTERM to nspawn shuts the container down.)
@@ -78,6 +78,8 @@ check "the command says what it is" "$(inside uncopy --version)" "uncopy *commit
 check "its group may open the device, and nobody else" "$(inside stat -c '%G %a' /dev/userfaultfd)" "uncopy 660"
 check "it has its manual pages" "$(inside sh -c 'zcat /usr/share/man/man1/uncopy-enable.1.gz | head -n 6')" "*uncopy-enable*"
 check "and completions that the shell can read" "$(inside bash -n /usr/share/bash-completion/completions/uncopy 2>&1)" ""
+
+check "a program in C finds its library, and answers" "$(step c-program 2>&1)" "came back"
 
 said=$(step outside-the-group)
 check "who is not in the group is told the command, and the program runs" "$said" "*running plainly*adduser alice uncopy*hello"

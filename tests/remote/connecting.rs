@@ -7,9 +7,14 @@ use crate::{Named, Outcome, same};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 8] = [
+pub const ALL: [Named; 13] = [
     ("programs_that_connect_get_every_byte_and_the_names_that_linux_has", echoes),
     ("connections_that_fail_end_as_linux_ends_them", failures),
+    ("a_socket_that_has_failed_or_was_dissolved_connects_again_to_whom_it_says", again),
+    ("a_connection_that_waits_and_fails_is_forgotten_at_once", waits_and_fails),
+    ("a_connection_that_the_library_does_not_follow_is_linuxs_from_the_beginning", not_followed),
+    ("where_the_detour_is_taken_away_linux_connects_and_ends_as_ever", no_detour),
+    ("where_the_service_has_no_descriptor_for_a_stand_in_linux_connects", no_stand_in),
     ("redis_clients_connect_over_the_wire", redis_clients),
     ("curl_and_wrk_get_every_byte_over_the_wire", curl_and_wrk),
     ("both_ends_are_uncopys", both_ends),
@@ -184,6 +189,160 @@ fn lines_until_end(client: &mut Beside) -> Result<Vec<String>, Stop> {
     }
 }
 
+/// The other end is a router that says of the hosts behind it that they cannot be reached.
+fn unreachable(network: &Network) -> Outcome {
+    network.device("route add 198.51.100.0/24 via 10.78.9.1")?;
+    // It says so of each SYN. (Linux' rule is once a second, so a socket that it says nothing to waits for its next SYN, and for the one after.)
+    network.outside(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0"])?;
+    network.outside(&["ip", "route", "add", "unreachable", "198.51.100.0/25"])?;
+    Ok(())
+}
+
+/// Each connects by a socket that has been another connection's, or was to be.
+const AGAIN: &str = r#"
+import ctypes, errno, select, socket, time
+libc = ctypes.CDLL(None)
+there, nowhere, nobody = ("10.78.9.1", 7), ("198.51.100.1", 7), ("10.78.9.1", 9)
+def ended(s):
+    s.settimeout(5); s.sendall(b"x"); return s.recv(1)
+def how(s, peer):
+    s.setblocking(True)
+    try: s.connect(peer); return ended(s)
+    except OSError as e: return errno.errorcode.get(e.errno, type(e).__name__)
+def later(s):
+    # (What it says of the first time depends on when the router's answer came.)
+    failed = (errno.EALREADY, errno.ECONNABORTED, errno.EHOSTUNREACH)
+    while (error := s.connect_ex(there)) in failed: time.sleep(0.05)
+    assert error == errno.EINPROGRESS, error
+    poll = select.poll(); poll.register(s, select.POLLOUT)
+    return ended(s) if poll.poll(5000) == [(s.fileno(), select.POLLOUT)] else "no"
+def dissolve(s): assert libc.connect(s.fileno(), bytes(16), 16) == 0
+# Somebody of this host listens there too: he must not answer for the other host.
+own = socket.socket(); own.bind(("0.0.0.0", 9)); own.listen()
+# (Until Linux knows the neighbour, it connects.)
+socket.create_connection(there, 20).close()
+s = socket.socket(); print("waits", how(s, nowhere), how(s, there), flush=True)
+s = socket.socket(); s.setblocking(False); s.connect_ex(nowhere)
+poll = select.poll(); poll.register(s, select.POLLOUT); poll.poll(5000)
+print("does not wait", s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EHOSTUNREACH, later(s), flush=True)
+s = socket.socket(); first = how(s, there)
+dissolve(s); print("dissolved", first, how(s, nobody), flush=True)
+s = socket.socket(); s.setblocking(False); s.connect_ex(("10.78.9.77", 7)); s.setblocking(True)
+dissolve(s); print("dissolved while it connects", how(s, there), flush=True)
+print("end", flush=True)
+"#;
+
+fn again() -> Outcome {
+    let network = Network::new("ag")?;
+    let service = network.serve()?;
+    let _server = echo_server(&network)?;
+    unreachable(&network)?;
+    network.device("neigh replace 10.78.9.77 lladdr 02:00:00:00:00:77 dev inner nud permanent")?;
+    let plain = lines_until_end(&mut network.inside_python(AGAIN, &[])?)?;
+    let under = lines_until_end(&mut network.under_tcp(&["python3", "-c", AGAIN])?)?;
+    if plain != under {
+        return Err(format!("{plain:?}\nunder --tcp: {under:?}").into());
+    }
+    network.until_no_flows(&service)
+}
+
+fn waits_and_fails() -> Outcome {
+    let network = Network::new("wf")?;
+    let service = network.serve()?;
+    let _server = echo_server(&network)?;
+    unreachable(&network)?;
+    let script = r#"
+import errno, socket, time
+socket.create_connection(("10.78.9.1", 7), 20).close()
+for _ in range(4):
+    s = socket.socket(); error = s.connect_ex(("198.51.100.1", 7))
+    assert error == errno.EHOSTUNREACH, error
+print("failed", flush=True)
+time.sleep(60)
+"#;
+    let mut client = network.under_tcp(&["python3", "-c", script])?;
+    client.says("failed")?;
+    let mut last = String::new();
+    let none = network.until(Duration::from_secs(3), "", || {
+        last = service.flows().unwrap_or_default();
+        !last.is_empty() && !last.contains("198.51.100.1:7")
+    });
+    none.map_err(|_| format!("the service still has: {last}").into())
+}
+
+fn no_detour() -> Outcome {
+    // Down, connections are still shown to the service, which lets go of them after a while; without it, not any more.
+    for (words, most) in [("set uncopy0 down", 7), ("del uncopy0", 1)] {
+        let network = Network::new("nd")?;
+        let _service = network.serve()?;
+        let mut server = network.outside_python(ENDS, &[])?;
+        server.says("listens")?;
+        let script = r#"
+import socket, sys
+def short():
+    s = socket.create_connection(("10.78.9.1", 7), 20); s.sendall(b"x"); s.close()
+short(); print("here", flush=True); sys.stdin.readline()
+short(); print("done", flush=True); sys.stdin.readline()
+"#;
+        let once = "import socket; socket.create_connection(('10.78.9.1', 7), 20)";
+        network.inside(&["python3", "-c", once])?;
+        server.line()?;
+        let mut client = network.under_tcp_talking(&["python3", "-c", script])?;
+        client.says("here")?;
+        server.line()?;
+        network.device(&format!("link {words}"))?;
+        // (The service hears of it.)
+        std::thread::sleep(Duration::from_millis(200));
+        client.tell()?;
+        client.says("done")?;
+        let said = server.line()?;
+        if said.parse::<f64>().is_ok_and(|seconds| seconds <= f64::from(most)) {
+            continue;
+        }
+        return Err(format!("link {words}: the server heard of the end after {said} s").into());
+    }
+    Ok(())
+}
+
+/// Says of each connection how long its end took to come.
+const ENDS: &str = r#"
+import socket, time
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("0.0.0.0", 7)); listener.listen(512)
+print("listens", flush=True)
+while True:
+    s, _ = listener.accept(); begun = time.monotonic(); s.settimeout(20)
+    try:
+        while s.recv(65536): pass
+    except OSError as error: print(error, flush=True); continue
+    print(time.monotonic() - begun, flush=True)
+"#;
+
+fn not_followed() -> Outcome {
+    let network = Network::new("nf")?;
+    let service = network.serve()?;
+    let _server = echo_server(&network)?;
+    network.device("neigh replace 10.78.9.77 lladdr 02:00:00:00:00:77 dev inner nud permanent")?;
+    // Closed while they connect: one of the standard numbers, one that signals.
+    let script = r#"
+import fcntl, os, socket, time
+socket.create_connection(("10.78.9.1", 7), 20).close()
+s = socket.socket(); s.setblocking(False); os.dup2(s.fileno(), 0); s.close()
+s = socket.socket(fileno=0); s.connect_ex(("10.78.9.77", 7)); s.close()
+s = socket.socket(); s.setblocking(False); fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) | os.O_ASYNC)
+s.connect_ex(("10.78.9.77", 7)); s.close()
+print("closed", flush=True); time.sleep(60)
+"#;
+    let mut client = network.under_tcp(&["python3", "-c", script])?;
+    client.says("closed")?;
+    let flows = service.flows()?;
+    if flows.contains("10.78.9.77") {
+        return Err(format!("the service connects: {flows}").into());
+    }
+    Ok(())
+}
+
 fn failures() -> Outcome {
     let network = Network::new("f")?;
     let service = network.serve()?;
@@ -201,10 +360,7 @@ fn failures() -> Outcome {
         "nud",
         "permanent",
     ])?;
-    network.device("route add 198.51.100.0/24 via 10.78.9.1")?;
-    // It says so of each SYN. (Linux' rule is once a second, so a socket that it says nothing to waits for its next SYN, and for the one after.)
-    network.outside(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0"])?;
-    network.outside(&["ip", "route", "add", "unreachable", "198.51.100.0/25"])?;
+    unreachable(&network)?;
     network.outside(&["ip", "route", "add", "prohibit", "198.51.100.128/25"])?;
     let plain = lines_until_end(&mut network.inside_python(FAIL, &[])?)?;
     let under = lines_until_end(&mut network.under_tcp(&["python3", "-c", FAIL])?)?;
@@ -355,30 +511,44 @@ print("ended", s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), flush=True)
 s.setblocking(True); s.sendall(b"hello"); print(s.recv(5), flush=True)
 "#;
 
-fn dies_while_connecting() -> Outcome {
-    let network = Network::new("d")?;
-    let service = network.serve()?;
-    let _server = echo_server(&network)?;
+/// A program connects to somebody who does not answer; then something happens, and he does.
+fn connects_slowly(network: &Network, meanwhile: impl FnOnce() -> Outcome) -> Outcome {
+    let _server = echo_server(network)?;
     let neighbour = |at: &str| {
         let words =
             ["ip", "neigh", "replace", OUTSIDE, "lladdr", at, "dev", "inner", "nud", "permanent"];
         network.inside(&words)
     };
     let there = network.outside(&["cat", "/sys/class/net/outer/address"])?;
-    // Nobody answers.
     neighbour("02:00:00:00:00:99")?;
     std::thread::sleep(Duration::from_millis(200));
     let mut client = network.under_tcp_talking(&["python3", "-c", SLOW])?;
     client.says("EINPROGRESS")?;
     std::thread::sleep(Duration::from_millis(300));
-    let ways = network.inside(&["ip", "-s", "link", "show", "type", "tun"])?;
-    if !ways.contains("uncopy0") {
-        return Err(format!("no device: {ways}").into());
-    }
-    service.kill();
+    meanwhile()?;
     neighbour(there.trim())?;
     client.says("ended 0")?;
     client.says("b'hello'")
+}
+
+fn dies_while_connecting() -> Outcome {
+    let network = Network::new("d")?;
+    let service = network.serve()?;
+    connects_slowly(&network, || {
+        let ways = network.inside(&["ip", "-s", "link", "show", "type", "tun"])?;
+        if !ways.contains("uncopy0") {
+            return Err(format!("no device: {ways}").into());
+        }
+        service.kill();
+        Ok(())
+    })
+}
+
+fn no_stand_in() -> Outcome {
+    let network = Network::new("ns")?;
+    network.needs(&["prlimit"])?;
+    let service = network.serve()?;
+    connects_slowly(&network, || service.has_no_descriptors())
 }
 
 fn held(network: &Network, count: usize) -> Result<Beside, Stop> {

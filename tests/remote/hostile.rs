@@ -1,12 +1,13 @@
 //! Peers that mean harm: floods of SYNs, connections that are never used as they should be. The service's memory stays what it was, or as much as so many connections have at
 //! most; and whoever else is connected goes on.
 
-use crate::network::{ADDRESS, Network};
+use crate::network::{ADDRESS, Network, OUTSIDE};
 use crate::{Named, Outcome, REDIS, redis};
 
 /// Those of this file.
-pub const ALL: [Named; 2] = [
+pub const ALL: [Named; 3] = [
     ("a_flood_of_syns_costs_no_memory_and_connections_go_on", syns),
+    ("under_a_flood_of_syns_clients_come_in_by_cookies_and_connections_of_linux_go_on", cookies),
     ("peers_that_leave_holes_and_take_nothing_have_no_more_memory_than_their_buffers", holes),
 ];
 
@@ -99,6 +100,63 @@ assert answered > 1000, answered
 print("60,000 SYNs in", round(time.monotonic() - begun, 1), "s,", answered, "answers")
 "#;
     attacked(&Network::new("sf")?, script, 16 << 20)
+}
+
+/// Asks twice from each of ten connections; prints their ports.
+const COME: &str = r#"
+import socket, sys
+all = [socket.create_connection((sys.argv[1], 6379), timeout=20) for _ in range(10)]
+for n, s in enumerate(all * 2):
+    value = b"%d" % n * 3000
+    s.settimeout(20)
+    f = s.makefile("rb")
+    s.sendall(b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % len(value) + value + b"\r\n")
+    assert f.readline() == b"$%d\r\n" % len(value)
+    assert f.read(len(value) + 2) == value + b"\r\n"
+print(*(s.getsockname()[1] for s in all), flush=True)
+sys.stdin.readline()
+"#;
+
+fn cookies() -> Outcome {
+    let network = Network::new("sc")?;
+    network.needs(&["redis-server"])?;
+    // Connected before there is a service: that one is Linux'.
+    let _redis = redis(&network)?;
+    let mut linuxs = network.outside_python_talking(ASKS, &[ADDRESS])?;
+    linuxs.says("here")?;
+    let service = network.serve()?;
+    // (A connection that comes by Linux makes the program show its listener to a service that is new.)
+    network.until_steered(REDIS)?;
+    let mut services = network.outside_python_talking(ASKS, &[ADDRESS])?;
+    services.says("here")?;
+    network.device("route add 203.0.113.0/24 via 10.78.9.1")?;
+    let there = network.inside(&["cat", "/sys/class/net/inner/address"])?;
+    // More than there are slots; they are half open for a minute.
+    let script = format!(
+        r#"{FORGE}
+for n in range(6_000):
+    send(bytes([203, 0, 113, 1 + n % 250]), 1024 + n, 977 * n, 0, 2)
+    if n % 100 == 0: list(answers())
+time.sleep(0.5)
+"#
+    );
+    network.outside(&["python3", "-c", &script, there.trim()])?;
+    let before = service.count_flows()?;
+    let mut come = network.outside_python_talking(COME, &[ADDRESS])?;
+    let ports = come.line()?;
+    for port in ports.split_whitespace() {
+        if service.count(&format!("{OUTSIDE}:{port}"))? == 0 {
+            return Err(format!("port {port} is Linux': {before}, {}", service.flows()?).into());
+        }
+    }
+    for (asks, whose) in [(&mut linuxs, "Linux'"), (&mut services, "the service's")] {
+        asks.tell()?;
+        let answered = asks.line()?;
+        if answered.parse::<u32>().is_ok_and(|count| count < 100) {
+            return Err(format!("{whose} was answered {answered} times").into());
+        }
+    }
+    come.tell()
 }
 
 fn holes() -> Outcome {

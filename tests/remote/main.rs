@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod choices;
 mod connecting;
 mod hostile;
 mod looks;
@@ -25,7 +26,7 @@ type Outcome = Result<(), Stop>;
 type Named = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
-    let all: [Named; 11] = [
+    let all: [Named; 13] = [
         ("redis_answers_other_hosts_over_the_wire", redis_answers),
         ("nginx_sends_every_byte", nginx_sends),
         ("a_killed_server_resets_its_clients_and_its_port_is_linuxs", server_killed),
@@ -35,21 +36,19 @@ fn main() -> ExitCode {
             "a_listener_that_its_program_closed_refuses_the_second_client_at_the_latest",
             listener_closed,
         ),
+        ("a_port_that_another_user_listens_at_now_is_linuxs", others_listener),
         (
             "a_connection_that_the_program_has_closed_and_its_peer_never_does_is_forgotten",
             left_open,
         ),
+        ("a_peer_that_takes_its_time_gets_what_a_program_sent_before_it_closed", read_late),
         ("connections_live_through_a_device_that_goes_down_and_up_while_they_send", down_and_up),
         ("neighbours_are_heard_of_after_more_news_than_there_is_room_for", much_news),
         ("connections_follow_the_routes_to_their_peers", routes_change),
         ("a_service_whose_device_is_gone_ends", device_gone),
     ];
-    let all = all
-        .into_iter()
-        .chain(connecting::ALL)
-        .chain(looks::ALL)
-        .chain(hostile::ALL)
-        .chain(users::ALL);
+    let all = all.into_iter().chain(connecting::ALL).chain(choices::ALL);
+    let all = all.chain(looks::ALL).chain(hostile::ALL).chain(users::ALL);
     let trials: Vec<Trial> = all.map(|(name, body)| test(name, body)).collect();
     let mut arguments = Arguments::from_args();
     // (Each has a machine's worth of processes.)
@@ -372,6 +371,60 @@ for attempt in range(2):
     network.until_no_flows(&service)
 }
 
+fn others_listener() -> Outcome {
+    let network = Network::new("ol")?;
+    let service = network.serve()?;
+    let script = r#"
+while (connection := listener.accept()[0]).recv(1) != b"c": pass
+listener.close(); connection.close()
+print("closed", flush=True)
+time.sleep(60)
+"#;
+    let mut server = python_server(&network, script)?;
+    network.until_steered(7001)?;
+    let client = r#"
+import socket, sys
+socket.create_connection((sys.argv[1], 7001), timeout=20).sendall(b"c")
+"#;
+    network.outside(&["python3", "-c", client, ADDRESS])?;
+    server.says("closed")?;
+    // Nobody has told the service; and somebody does listen.
+    let other = r#"
+import os, socket
+os.setgid(65534); os.setuid(65534)
+listener = socket.socket(); listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("0.0.0.0", 7001)); listener.listen()
+print("listens", flush=True)
+all = []
+while True:
+    all.append(listener.accept()[0])
+    try: all[-1].sendall(b"secret")
+    except ConnectionResetError: pass
+"#;
+    let mut other = network.inside_python(other, &[])?;
+    other.says("listens")?;
+    let client = r#"
+import socket, sys, time
+for _ in range(3):
+    try:
+        s = socket.create_connection((sys.argv[1], 7001), timeout=10)
+        s.settimeout(10)
+        print(s.recv(6).decode(), flush=True)
+    except OSError as error: print(type(error).__name__, flush=True)
+    time.sleep(0.2)
+print("here", flush=True); time.sleep(60)
+"#;
+    let mut clients = network.outside_python(client, &[ADDRESS])?;
+    // The first one shows the service that it is not its own any more.
+    for wanted in ["ConnectionResetError", "secret", "secret", "here"] {
+        clients.says(wanted)?;
+    }
+    if network.stand_ins()? > 0 {
+        return Err(format!("the service stands in: {}", service.flows()?).into());
+    }
+    Ok(())
+}
+
 fn left_open() -> Outcome {
     let network = Network::new("o")?;
     network.inside(&["sysctl", "-qw", "net.ipv4.tcp_fin_timeout=2"])?;
@@ -419,6 +472,35 @@ time.sleep(60)
         return Err(format!("the closed one: {ends}; the one that was shut down: {late}").into());
     }
     Ok(())
+}
+
+fn read_late() -> Outcome {
+    let network = Network::new("rl")?;
+    network.inside(&["sysctl", "-qw", "net.ipv4.tcp_fin_timeout=1"])?;
+    let service = network.serve()?;
+    let script = r#"
+while True:
+    connection, _ = listener.accept()
+    if connection.recv(1) == b"x": connection.sendall(bytes(range(250)) * 240)
+    connection.close()
+"#;
+    let _server = python_server(&network, script)?;
+    network.until_steered(7001)?;
+    // It has little room, and looks only after Linux has forgotten the closed socket.
+    let client = r#"
+import socket, sys, time
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048); s.settimeout(20)
+s.connect((sys.argv[1], 7001)); s.sendall(b"x"); time.sleep(5)
+got = b""
+while part := s.recv(65536): got += part
+print(got == bytes(range(250)) * 240)
+"#;
+    let said = network.outside(&["python3", "-c", client, ADDRESS])?;
+    if said.trim() != "True" {
+        return Err(format!("what came is right: {said}").into());
+    }
+    // (Its own end comes after that of a connection in FIN_WAIT_2.)
+    network.until_no_flows(&service)
 }
 
 fn down_and_up() -> Outcome {

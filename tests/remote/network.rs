@@ -130,18 +130,23 @@ impl Network {
 
     /// Starts the service over the device.
     pub fn serve(&self) -> Result<Service, Stop> {
-        self.serve_at(&self.inner, "inner")
+        self.serve_at(&self.inner, "inner", &[])
+    }
+
+    /// Likewise, with options.
+    pub fn serve_with(&self, options: &[&str]) -> Result<Service, Stop> {
+        self.serve_at(&self.inner, "inner", options)
     }
 
     /// Starts one at the other end.
     pub fn serve_outside(&self) -> Result<Service, Stop> {
-        self.serve_at(&self.outer, "outer")
+        self.serve_at(&self.outer, "outer", &[])
     }
 
-    fn serve_at(&self, namespace: &str, device: &str) -> Result<Service, Stop> {
+    fn serve_at(&self, namespace: &str, device: &str, options: &[&str]) -> Result<Service, Stop> {
         let uncopy = product::uncopy()?.display().to_string();
         let words = [&uncopy[..], "tcp", "serve", "--if", device, "--name", &self.name];
-        let mut beside = self.begin(namespace, &words)?;
+        let mut beside = self.begin(namespace, &[&words, options].concat())?;
         let said = [beside.line()?, beside.line()?, beside.line()?];
         if !said[1].contains("AF_XDP") || !said[2].contains("that connect") {
             return Err(format!("the service says {said:?}").into());
@@ -432,6 +437,13 @@ impl Service {
         self.count("10.78.9.1:")
     }
 
+    /// What it says of each connection over the wire.
+    pub fn wired(&self) -> Result<Vec<String>, Stop> {
+        let flows = self.flows()?;
+        let wired = flows.split("\"wired\":").nth(1).unwrap_or_default();
+        Ok(wired.split('{').skip(1).map(str::to_owned).collect())
+    }
+
     /// How often this is said of connections that have rings.
     pub fn count(&self, what: &str) -> Result<usize, Stop> {
         let flows = self.flows()?;
@@ -446,6 +458,11 @@ impl Service {
         let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
         let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
         Ok(pages.unwrap_or(0) * 4096)
+    }
+
+    /// It gets no descriptor any more.
+    pub fn has_no_descriptors(&self) -> Result<(), Stop> {
+        shell(&format!("prlimit --pid {} --nofile=3:3", self.beside.pid()))
     }
 
     /// It has ended by itself.

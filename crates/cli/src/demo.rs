@@ -11,7 +11,7 @@ use crate::{Outcome, library, units};
 /// Options of `demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Length of each of the 36 measurements
+    /// Length of each of the 60 measurements
     #[arg(long, value_name = "SECONDS", default_value = "1")]
     seconds: f64,
     /// The preload library [default: as for 'uncopy run']
@@ -29,7 +29,7 @@ pub fn main(args: &DemoArgs) -> Outcome {
             .map_err(|e| format!("--seconds: {e}"))?,
         warmup: Duration::from_millis(300),
         verify: 2,
-        sides: vec![Side::Plain, Side::Again, Side::NoElision, Side::Uncopy],
+        sides: vec![Side::Plain, Side::Again, Side::Placed, Side::NoElision, Side::Uncopy],
         ..EchoArgs::default()
     };
     crate::print(
@@ -42,8 +42,9 @@ uncopy: the same program, without its copies
 
   It is run as it is, once more as it is (what these two differ by is noise), and with
   'uncopy run' in front. The program is the same file each time; uncopy remembers its
-  copies instead of carrying them out. 'placed only' is uncopy that carries them all
-  out: what faster copies gain, and buffers that lie better and keep their memory.
+  copies instead of carrying them out. 'no elision' is uncopy that carries them all out,
+  'placed' the same by libc's memcpy: what is left then is what buffers gain that lie
+  better and keep their memory, and between the two what faster copies gain.
 
 ",
     )?;

@@ -26,9 +26,9 @@ fn echo_prints_every_row_with_its_messages_verified() {
     let expected = [(16384, 0), (16384, 3), (65536, 0), (65536, 3)];
     assert_eq!(found, expected.map(|(s, c)| (Some(s), Some(c))));
     for row in rows {
-        // 4 connections, 2 messages before and 2 after, 5 sides.
-        assert_eq!(row["verified_messages"], 80);
-        for side in ["plain", "again", "kept", "unelided", "uncopy"] {
+        // 4 connections, 2 messages before and 2 after, 6 sides.
+        assert_eq!(row["verified_messages"], 96);
+        for side in ["plain", "again", "kept", "placed", "unelided", "uncopy"] {
             for number in ["req_per_s", "cpu_us_per_req", "p50_us", "p99_us", "rss_kb"] {
                 assert!(row[side][number].as_f64().unwrap() > 0.0, "{side} {number}");
             }
@@ -60,7 +60,7 @@ fn echo_verifies_with_threads_touches_and_every_allocation() {
         let results = json(&[&words[..], &SHORT].concat());
         let row = &results["rows"][0];
         assert_eq!((&row["threads"], &row["touched_pages"]), (&2.into(), &3.into()));
-        assert_eq!(row["verified_messages"], 60);
+        assert_eq!(row["verified_messages"], 72);
         // The row without copies that it needs is measured besides.
         assert!(row["ideal_ratio"].as_f64().unwrap() > 0.0);
     }
@@ -92,7 +92,7 @@ fn echo_verifies_with_every_checksum_and_with_moving_touches() {
             assert_eq!((&row["checksum"], &row["touched_in"]), (&checksum.into(), &"last".into()));
             assert_eq!(
                 (&row["touched_moving"], &row["verified_messages"]),
-                (&true.into(), &40.into())
+                (&true.into(), &48.into())
             );
         }
     }
@@ -110,8 +110,8 @@ fn the_papers_figures_print_rows_with_spreads() {
             series.iter().flat_map(|s| s["rows"].as_array().unwrap()).collect();
         assert!(found.len() >= rows, "{figure}: {}", found.len());
         for row in found {
-            // 2 connections, 2 messages before and 2 after, 4 sides.
-            assert_eq!(row["verified_messages"], 32);
+            // 2 connections, 2 messages before and 2 after, 5 sides.
+            assert_eq!(row["verified_messages"], 40);
             for side in ["plain", "uncopy"] {
                 let rate = row[side]["req_per_s"].as_f64().unwrap();
                 let spread = row[side]["req_per_s_spread"].as_array().unwrap();
@@ -167,7 +167,7 @@ fn the_demo_explains_itself_within_96_columns() {
     let output = uncopy().args(["demo", "--seconds", "0.1"]).output().unwrap();
     let said = stdout(&output);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(said.contains("3,072 of 3,072 random messages came back byte for byte"), "{said}");
+    assert!(said.contains("3,840 of 3,840 random messages came back byte for byte"), "{said}");
     assert!(said.lines().all(|line| line.chars().count() <= 96), "{said}");
 }
 

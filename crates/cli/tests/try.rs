@@ -115,8 +115,8 @@ fn the_json_has_every_turn_of_every_side() {
     assert_eq!(report["load"], Value::Null);
     let sides = report["sides"].as_array().unwrap();
     let names: Vec<&str> = sides.iter().map(|side| side["name"].as_str().unwrap()).collect();
-    let all = ["plain", "plain again", "memory kept", "uncopy without elision", "uncopy"];
-    assert_eq!(names, all);
+    assert_eq!(names[..3], ["plain", "plain again", "memory kept"]);
+    assert_eq!(names[3..], ["uncopy's allocator alone", "uncopy without elision", "uncopy"]);
     for side in sides {
         let cpu = side["cpu_s"].as_array().unwrap();
         assert_eq!(cpu.len(), 2);

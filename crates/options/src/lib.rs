@@ -151,7 +151,7 @@ pub const OPTIONS: &[Spec] = &[
         default: 0,
         min: 0,
         max: 1,
-        help: "Let TCP connections to programs of this host that also run with --tcp go through shared memory",
+        help: "Let TCP connections go past Linux: to programs of this host that also run with --tcp through shared memory, and, while 'uncopy tcp serve --if' serves a device, to and from other hosts, which need no uncopy",
     },
     Spec {
         name: "tcp-spin",

@@ -257,7 +257,7 @@ pub unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
                 *libc::__errno_location() = libc::EBUSY;
                 return -1;
             }
-            return PROCESS.tcp.sending_past(fd, plain);
+            return PROCESS.tcp.sending_past(fd, flags, plain);
         }
         PROCESS.tcp.send(fd, flags, || listed(header.msg_iov, header.msg_iovlen), plain)
     }

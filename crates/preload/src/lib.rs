@@ -22,7 +22,7 @@
 //! | [`hooks::advice`] | madvise, mincore |
 //! | [`hooks::protection`] | mprotect, mlock |
 //! | [`hooks::limits`] | mlockall, setrlimit |
-//! | [`hooks::ioctl`] | a userfaultfd of the program's own |
+//! | [`hooks::ioctl`] | a userfaultfd of the program's own; what a connection is asked |
 //! | [`hooks::ours`] | what the shims of memory calls have in common |
 //! | [`hooks::unwaited`] | memory that the kernel reads or writes without waiting for a fault |
 //! | [`hooks::remap`] | mremap |

@@ -1,18 +1,21 @@
 //! Rows of the echo server as bars, for a terminal.
 
-use super::echo_rows::Row;
+use super::echo_rows::{Compared, Row};
 use crate::units;
 
 /// Width of the longest bar.
 const BAR: f64 = 44.0;
 
-/// Requests a second as bars, a group for each row. `placed only`: uncopy that makes every copy, where it was measured; what it gains is not elision's.
+/// Requests a second as bars, a group for each row. `no elision`: uncopy that makes every copy; `placed`: and makes it by libc. Where they were measured; what they gain is not elision's.
 pub fn chart<'a>(rows: impl IntoIterator<Item = &'a Row> + Clone) -> String {
     let rates = |row: &Row| {
-        let placed = row.unelided.as_ref();
+        let bar = |name, side: &Option<Compared>| {
+            side.as_ref().map(|side| (name, side.common.req_per_s, Some(side.ratio)))
+        };
         [
             Some(("plain", row.plain.req_per_s, None)),
-            placed.map(|side| ("placed only", side.common.req_per_s, Some(side.ratio))),
+            bar("placed", &row.placed),
+            bar("no elision", &row.unelided),
             Some(("uncopy", row.uncopy.common.req_per_s, Some(row.ratio))),
         ]
     };

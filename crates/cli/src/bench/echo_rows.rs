@@ -46,6 +46,8 @@ pub struct Row {
     pub again: Compared,
     /// With glibc's memory kept.
     pub kept: Option<Compared>,
+    /// uncopy's allocator alone: nothing elided, nothing sent by reference, libc's copies. (Not in older results.)
+    pub placed: Option<Compared>,
     /// uncopy without elision and without sending by reference.
     pub unelided: Option<Compared>,
     /// Medians with it.
@@ -64,6 +66,8 @@ pub struct Row {
     pub elision_cpu_ratio: Option<f64>,
     /// The same for requests a second.
     pub elision_ratio: Option<f64>,
+    /// CPU time of a request of uncopy's allocator alone over that with faster copies: the gain of `--copies` itself.
+    pub copies_cpu_ratio: Option<f64>,
     /// Messages that were compared byte by byte, on all sides.
     pub verified_messages: u64,
 }
@@ -202,10 +206,13 @@ impl Samples {
             self.compared(side).ok_or_else(|| format!("the {side} server was not measured"))
         };
         let (again, uncopy) = (side(Side::Again)?, side(Side::Uncopy)?);
-        let (kept, unelided) = (self.compared(Side::Kept), self.compared(Side::NoElision));
+        let [kept, placed, unelided] =
+            [Side::Kept, Side::Placed, Side::NoElision].map(|side| self.compared(side));
+        let over = |with: f64, without: f64| round(quotient(with, without), 3);
         let elision = |of: fn(&Compared) -> f64| {
-            unelided.as_ref().map(|without| round(quotient(of(&uncopy), of(without)), 3))
+            unelided.as_ref().map(|without| over(of(&uncopy), of(without)))
         };
+        let copies = unelided.as_ref().zip(placed.as_ref());
         Ok(Row {
             size: plan.size,
             copies: plan.copies,
@@ -222,9 +229,11 @@ impl Samples {
             cpu_ratio_spread: uncopy.cpu_ratio_spread,
             elision_cpu_ratio: elision(|side| side.cpu_ratio),
             elision_ratio: elision(|side| side.ratio),
+            copies_cpu_ratio: copies.map(|(with, without)| over(with.cpu_ratio, without.cpu_ratio)),
             verified_messages: self.0.values().flatten().map(|s| s.verified).sum(),
             again,
             kept,
+            placed,
             unelided,
             plain,
             uncopy: UncopyNumbers {

@@ -41,6 +41,7 @@ pub fn table(rows: &[Row]) -> Table {
         "\nuncopy",
         "over plain\nagain",
         "\nkept",
+        "\nplaced",
         "\nno el.",
         "\nuncopy",
         "\nideal",
@@ -48,8 +49,10 @@ pub fn table(rows: &[Row]) -> Table {
         "\nuncopy",
         "plain over\nagain",
         "\nkept",
+        "\nplaced",
         "\nno el.",
         "\nuncopy",
+        "own:\ncopies",
         "\nelision",
         "p99\nplain",
         "\nagain",
@@ -59,7 +62,7 @@ pub fn table(rows: &[Row]) -> Table {
     ]);
     for row in rows {
         let (plain, uncopy) = (&row.plain, &row.uncopy.common);
-        let (kept, unelided) = (row.kept.as_ref(), row.unelided.as_ref());
+        let [kept, placed, unelided] = [&row.kept, &row.placed, &row.unelided].map(Option::as_ref);
         table.add_row([
             units::size(row.size as u64),
             row.copies.to_string(),
@@ -70,6 +73,7 @@ pub fn table(rows: &[Row]) -> Table {
             units::grouped(uncopy.req_per_s as u64),
             ratio(Some(row.again.ratio)),
             ratio(kept.map(|side| side.ratio)),
+            ratio(placed.map(|side| side.ratio)),
             ratio(unelided.map(|side| side.ratio)),
             ratio(Some(row.ratio)),
             ratio(Some(row.ideal_ratio)),
@@ -77,8 +81,10 @@ pub fn table(rows: &[Row]) -> Table {
             format!("{:.1}", uncopy.cpu_us_per_req),
             ratio(Some(row.again.cpu_ratio)),
             ratio(kept.map(|side| side.cpu_ratio)),
+            ratio(placed.map(|side| side.cpu_ratio)),
             ratio(unelided.map(|side| side.cpu_ratio)),
             ratio(Some(row.cpu_ratio)),
+            ratio(row.copies_cpu_ratio),
             ratio(row.elision_cpu_ratio),
             format!("{:.0}", plain.p99_us),
             format!("{:.0}", row.again.common.p99_us),
@@ -99,7 +105,8 @@ pub fn notes(args: &EchoArgs, rows: &[Row]) -> String {
     format!(
         "Medians of {} times fresh servers, one of each side, {} s each in short turns after {} s of load.\n\
          Ratios: above 1 is a gain. again: a second plain server, whose difference is noise. kept: plain, with glibc told to keep\n\
-         memory. no el.: uncopy without elision and lending. elision: uncopy over that, its own gain. ideal: plain without copies.\n\
+         memory. no el.: uncopy without elision and lending. placed: and with libc's copies. own gains: copies of the former over the\n\
+         latter, elision of uncopy over the former. ideal: plain without copies.\n\
          cpu: of the server, us a request; p99 in us; calls: page-table calls in 100 requests.\n\
          Processor: {}. {}\n\
          Echoes are not compared while time is taken; before and after, every byte of {} random messages was, on all\n\

@@ -45,12 +45,12 @@ pub struct FigureArgs {
     pub allowed: Option<Duration>,
 }
 
-/// A row of four sides takes about so much, once: what a full grid must be able to have.
-const ROW: Duration = Duration::from_secs(5);
+/// A row of five sides takes about so much, once: what a full grid must be able to have.
+const ROW: Duration = Duration::from_secs(6);
 /// In a budget a row is repeated as long as there is time, so often at most.
 const MOST_REPEATS: usize = 5;
 /// Where copies go into buffers that live as long as their connection, plain's memory is kept anyway.
-const BUT_KEPT: [Side; 4] = [Side::Plain, Side::Again, Side::NoElision, Side::Uncopy];
+const BUT_KEPT: [Side; 5] = [Side::Plain, Side::Again, Side::Placed, Side::NoElision, Side::Uncopy];
 
 /// A mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

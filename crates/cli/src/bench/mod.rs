@@ -8,7 +8,7 @@
 //! | `echo_server`, `echo_connection` | the server |
 //! | `echo_load`, `echo_turns` | what drives it; servers side by side, in turns |
 //! | `echo_rows`, `echo_table`, `echo_chart` | from single windows to medians; what people read |
-//! | `rpc/` | small requests between two programs of this host |
+//! | `rpc/` | small requests between two programs, within this host or over a device |
 //! | `short/`, `kv/`, `events/` | connections that end soon; a key-value store; what these share |
 //! | `link/` | many flows over one link that loses, from several hosts to one, and between Linux and uncopy |
 //! | `proportional/` | cores in use while clients come and go |
@@ -90,7 +90,7 @@ pub fn command() -> Command {
                 .about("What an elided copy costs over its size, among up to 100,000 live views"),
         ))
         .subcommand(crate::with_args::<rpc::RpcArgs>(Command::new("rpc").about(
-            "Small requests between two programs of this host: Linux' loopback against uncopy's wires",
+            "Small requests between two programs: Linux' TCP against uncopy's, within this host or over a device",
         )))
         .subcommand(crate::with_args::<short::ShortArgs>(Command::new("short").about(
             "Connections that end after a few requests: Linux' loopback against uncopy's rings (TAS, 3.3.1)",

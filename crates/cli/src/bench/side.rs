@@ -16,8 +16,10 @@ pub const TUNABLES: &str = "GLIBC_TUNABLES";
 /// With these glibc gives no memory back, so that no page of it faults twice (as in `bench/apps`).
 pub const KEEP: &str = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184:\
                         glibc.malloc.top_pad=67108864";
-/// Variables of uncopy's that leave fast copies, placing and recycling of memory, and nothing else.
-const UNELIDED: [(&str, &str); 2] = [("UNCOPY_ELIDE", "no"), ("UNCOPY_LEND", "0")];
+/// Options of `uncopy run` that leave faster copies, placing and recycling of memory, and nothing else.
+const UNELIDED: &[(&str, &str)] = &[("elide", "no"), ("lend", "no")];
+/// And without faster copies.
+const PLACED: &[(&str, &str)] = &[("elide", "no"), ("lend", "no"), ("copies", "libc")];
 
 /// One of what is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,7 +31,9 @@ pub enum Side {
     Again,
     /// glibc keeps what is freed.
     Kept,
-    /// uncopy's allocator and its copies only.
+    /// uncopy's allocator only: where memory lies, and that it is recycled.
+    Placed,
+    /// The same, and faster copies.
     NoElision,
     /// All of uncopy.
     Uncopy,
@@ -37,11 +41,11 @@ pub enum Side {
 
 impl Side {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Plain, Self::Again, Self::Kept, Self::NoElision, Self::Uncopy];
+    pub const ALL: [Self; 6] =
+        [Self::Plain, Self::Again, Self::Kept, Self::Placed, Self::NoElision, Self::Uncopy];
 
     /// All in the order of round number `round`: each one is the first in its turn.
-    pub fn in_turn(round: usize) -> [Self; 5] {
+    pub fn in_turn(round: usize) -> [Self; Self::ALL.len()] {
         let mut sides = Self::ALL;
         sides.rotate_left(round % Self::ALL.len());
         sides
@@ -69,6 +73,7 @@ impl Side {
             Self::Plain => "plain",
             Self::Again => "plain again",
             Self::Kept => "memory kept",
+            Self::Placed => "uncopy's allocator alone",
             Self::NoElision => "uncopy without elision",
             Self::Uncopy => "uncopy",
         }
@@ -76,7 +81,16 @@ impl Side {
 
     /// Whether the library is in front.
     pub fn preloads(self) -> bool {
-        matches!(self, Self::NoElision | Self::Uncopy)
+        !self.options().is_empty() || self == Self::Uncopy
+    }
+
+    /// Options of `uncopy run` that make it this side.
+    pub fn options(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Plain | Self::Again | Self::Kept | Self::Uncopy => &[],
+            Self::Placed => PLACED,
+            Self::NoElision => UNELIDED,
+        }
     }
 
     /// Has `command` run on this side, with `library` in front where it is one of uncopy's: the environment is the only difference.
@@ -105,8 +119,9 @@ impl Side {
         if self == Self::Kept {
             command.env(TUNABLES, kept(std::env::var_os(TUNABLES)));
         }
-        if self == Self::NoElision {
-            command.envs(UNELIDED);
+        for (name, value) in self.options() {
+            let spec = OPTIONS.iter().find(|spec| spec.name == *name).expect("it is an option");
+            command.env(spec.env, value);
         }
     }
 
@@ -146,7 +161,7 @@ mod tests {
     #[test]
     fn sides_take_turns_at_being_first() {
         assert_eq!(Side::in_turn(0), Side::ALL);
-        assert_eq!(Side::in_turn(6)[0], Side::Again);
+        assert_eq!(Side::in_turn(7)[0], Side::Again);
         assert!(Side::ALL.iter().enumerate().all(|(i, side)| *side as usize == i));
     }
 
@@ -161,6 +176,8 @@ mod tests {
         assert_eq!(variables(Side::Plain), variables(Side::Again));
         assert!(variables(Side::Kept).contains(&TUNABLES.to_owned()));
         assert!(variables(Side::NoElision).contains(&"UNCOPY_ELIDE".to_owned()));
+        assert!(!variables(Side::NoElision).contains(&"UNCOPY_COPIES".to_owned()));
+        assert!(variables(Side::Placed).contains(&"UNCOPY_COPIES".to_owned()));
         assert!(!variables(Side::Uncopy).contains(&"UNCOPY_ELIDE".to_owned()));
         assert!(variables(Side::Uncopy).contains(&"LD_PRELOAD".to_owned()));
     }

@@ -78,7 +78,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// The subcommand.
 pub fn command() -> Command {
     Command::new("tcp")
-        .about("Connections that programs of this host have through memory instead of Linux' TCP")
+        .about("Connections past Linux' TCP: between programs of this host, and over a device with other hosts")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)

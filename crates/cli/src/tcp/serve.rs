@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
-use uncopy_tcp_remote::{Options as Over, Remote, Wait as Waits, privileges};
+use uncopy_tcp_remote::{
+    Algorithm, Limits as OverLimits, Options as Over, Remote, Wait as Waits, privileges,
+};
 use uncopy_tcp_service::rendezvous::{OF_SYSTEM, of_user};
 use uncopy_tcp_service::{Limits, Options, Serves, Service};
 
@@ -41,9 +43,38 @@ pub struct ServeArgs {
     /// Over a device: connections to other hosts that there is room for, of all programs
     #[arg(long, value_name = "N", default_value = "4096", requires = "device", value_parser = values::positive)]
     remote_connections: usize,
+    /// Over a device: threads that carry its packets at once, at most; they are not bound to cores [default: one for each of its queues]
+    #[arg(long, value_name = "N", requires = "device", value_parser = values::positive)]
+    cores: Option<usize>,
     /// Over a device: when nothing arrives, sleep at once, look first for as long as a sleep costs where that pays, or never sleep
     #[arg(long, value_name = "HOW", requires = "device", default_value = "adaptive")]
     wait: Wait,
+    /// Over a device: how connections slow down whose program does not choose (TCP_CONGESTION: reno, cubic, dctcp)
+    #[arg(long, value_name = "HOW", requires = "device", default_value = "cubic")]
+    congestion: Congestion,
+    /// Over a device: what one program's connections to other hosts may send together, in bits a second (500M, 10G) [default: no limit]
+    #[arg(long, value_name = "BITS_PER_SECOND", requires = "device", value_parser = values::rate)]
+    rate: Option<u64>,
+}
+
+/// How connections slow down.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Congestion {
+    Cubic,
+    Reno,
+    Dctcp,
+    Timely,
+}
+
+impl Congestion {
+    fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Cubic => Algorithm::Cubic,
+            Self::Reno => Algorithm::Reno,
+            Self::Dctcp => Algorithm::Dctcp,
+            Self::Timely => Algorithm::Timely,
+        }
+    }
 }
 
 /// How lanes wait.
@@ -86,8 +117,11 @@ pub fn main(args: &ServeArgs) -> Outcome {
     }
     let usual = || if args.all_users { OF_SYSTEM.into() } else { of_user(uid.as_raw()) };
     let name = args.name.clone().unwrap_or_else(usual);
-    let remote =
-        args.device.as_deref().map(|device| remote(device, &name, user, args)).transpose()?;
+    let remote = args
+        .device
+        .as_deref()
+        .map(|device| remote(device, &name, user, limits, args))
+        .transpose()?;
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
     crate::tcp_service::take_descriptors();
     if args.all_users && remote.is_none() {
@@ -99,9 +133,13 @@ pub fn main(args: &ServeArgs) -> Outcome {
     crate::print(&serves(&name, args, uid, limits))?;
     let Some(remote) = remote else { return service.run().map_err(|e| e.to_string()) };
     crate::print(&format!(
-        "uncopy: and programs that listen, from other hosts, by AF_XDP on {} ({} queues); {} connections. {}\n",
+        "uncopy: and programs that listen, from other hosts, by AF_XDP on {} ({} queues, carried by {} at most); {} connections. {}\n",
         args.device.as_deref().unwrap_or_default(),
         remote.queues(),
+        match remote.lanes() {
+            1 => "1 thread".to_owned(),
+            lanes => format!("{lanes} threads"),
+        },
         units::grouped(args.remote_connections as u64),
         args.wait.text(),
     ))?;
@@ -156,13 +194,26 @@ fn user_of(name: &str) -> Outcome<(Uid, Gid)> {
     found.map(|user| (user.uid, user.gid)).ok_or_else(|| format!("there is no user {name}"))
 }
 
-fn remote(device: &str, name: &str, user: Option<(Uid, Gid)>, args: &ServeArgs) -> Outcome<Remote> {
+fn remote(
+    device: &str,
+    name: &str,
+    user: Option<(Uid, Gid)>,
+    limits: Limits,
+    args: &ServeArgs,
+) -> Outcome<Remote> {
     let user = user.map(|(uid, gid)| (uid.as_raw(), gid.as_raw()));
     let options = Over {
         connections: args.remote_connections,
         user,
         wait: args.wait.of_lanes(),
         shared: args.all_users,
+        congestion: args.congestion.algorithm(),
+        limits: OverLimits {
+            connections: u32::try_from(limits.flows).unwrap_or(u32::MAX),
+            buffers: limits.bytes,
+            rate: args.rate.map(|bits| bits.div_ceil(8)),
+        },
+        cores: args.cores,
         ..Over::over(device, name)
     };
     Remote::open(&options).map_err(|e| e.to_string())

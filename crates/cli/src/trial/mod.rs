@@ -70,8 +70,8 @@ Examples:
   uncopy try -- python3 convert.py input.dat
   uncopy try --load 'redis-benchmark -p 7777 -t get -d 1000000 -n 20000' -- redis-server --port 7777
 
-Five sides take turns: the program as it is, twice (what they differ by is noise); with glibc told to keep \
-memory; under uncopy without elision; under uncopy. Measured is the CPU time of all its processes from \
+Six sides take turns: the program as it is, twice (what they differ by is noise); with glibc told to keep \
+memory; under uncopy's allocator alone; under uncopy without elision, which has faster copies besides; under uncopy. Measured is the CPU time of all its processes from \
 start to end, so a turn should take some seconds. A server is ended by SIGTERM, by SIGKILL after 5 s. \
 Programs get an empty standard input; their output is thrown away. Options of 'uncopy run' hold for the \
 sides under uncopy.";

@@ -140,10 +140,12 @@ impl<'a> Report<'a> {
     /// Where it comes from.
     fn origin(&self) -> String {
         format!(
-            "Of that, elision and sending by reference: {:.2} (uncopy over uncopy without elision); uncopy's \
-             allocator, which recycles memory: {:.2} (that over plain). With memory kept by glibc itself: {:.2}.",
+            "Of that, elision and sending by reference: {:.2} (uncopy over uncopy without elision); faster copies \
+             (--copies): {:.2} (that over uncopy's allocator alone); the allocator, which recycles memory: {:.2} (over plain). \
+             With memory kept by glibc itself: {:.2}.",
             self.over(Side::Uncopy, Side::NoElision),
-            self.part(Side::NoElision),
+            self.over(Side::NoElision, Side::Placed),
+            self.part(Side::Placed),
             self.part(Side::Kept)
         )
     }
@@ -178,7 +180,8 @@ impl<'a> Report<'a> {
             "plain_spread": round(self.plain.spread, 4),
             "uncopy_of_plain": round(self.part(Side::Uncopy), 4),
             "elision": round(self.over(Side::Uncopy, Side::NoElision), 4),
-            "allocator": round(self.part(Side::NoElision), 4),
+            "copies": round(self.over(Side::NoElision, Side::Placed), 4),
+            "allocator": round(self.part(Side::Placed), 4),
             "memory_kept": round(self.part(Side::Kept), 4),
             "counters_per_run": did,
             "verdict": self.verdict.name(),

@@ -28,9 +28,9 @@ impl Program {
         command.arg(supervisor::NAME).args(server.then_some(supervisor::SERVER)).arg("--");
         match side {
             Side::Plain | Side::Again | Side::Kept => side.arrange(&mut command, &self.library),
-            Side::NoElision | Side::Uncopy => {
+            Side::Placed | Side::NoElision | Side::Uncopy => {
                 command.env(library::VARIABLE, &self.library);
-                command.arg(own).args(self.run_words(side == Side::Uncopy)).arg("--");
+                command.arg(own).args(self.run_words(side)).arg("--");
             }
         }
         command.args(&self.words);
@@ -38,19 +38,12 @@ impl Program {
     }
 
     /// `run` and its options: those that were given but for what this side sets.
-    fn run_words(&self, elides: bool) -> Vec<String> {
-        let own: &[&str] = if elides {
-            &["verbose=counters"]
-        } else {
-            &["verbose=counters", "elide=no", "lend=no"]
-        };
-        let given = self
-            .options
-            .iter()
-            .filter(|(name, _)| !own.iter().any(|o| o.split('=').next() == Some(name)));
+    fn run_words(&self, side: Side) -> Vec<String> {
+        let own = || [("verbose", "counters")].iter().chain(side.options());
+        let given = self.options.iter().filter(|(name, _)| !own().any(|(of, _)| of == name));
         ["run".to_owned(), "--require".to_owned()]
             .into_iter()
-            .chain(own.iter().map(|option| format!("--{option}")))
+            .chain(own().map(|(name, value)| format!("--{name}={value}")))
             .chain(given.map(|(name, value)| format!("--{name}={value}")))
             .collect()
     }
@@ -64,9 +57,11 @@ mod tests {
     fn given_options_go_on_but_for_those_that_make_the_side() {
         let options = vec![("threshold", 8192), ("elide", 1), ("verbose", 0)];
         let program = Program { words: vec!["cat".into()], library: "/l.so".into(), options };
-        let words = program.run_words(false).join(" ");
+        let words = program.run_words(Side::NoElision).join(" ");
         assert_eq!(words, "run --require --verbose=counters --elide=no --lend=no --threshold=8192");
-        let words = program.run_words(true).join(" ");
+        let words = program.run_words(Side::Placed).join(" ");
+        assert!(words.ends_with(" --lend=no --copies=libc --threshold=8192"), "{words}");
+        let words = program.run_words(Side::Uncopy).join(" ");
         assert_eq!(words, "run --require --verbose=counters --threshold=8192 --elide=1");
     }
 }

@@ -1,4 +1,4 @@
-//! A userfaultfd of the program's own.
+//! A userfaultfd of the program's own; what is asked of a connection that rings know better.
 //!
 //! unsafe: see the crate.
 
@@ -17,6 +17,9 @@ const UFFDIO_MOVE: c_ulong = 0xc028_aa05;
 
 /// asm-generic/ioctls.h: as fcntl's O_ASYNC.
 const FIOASYNC: c_ulong = 0x5452;
+
+/// asm-generic/sockios.h.
+const SIOCATMARK: c_ulong = 0x8905;
 
 /// `ioctl(2)`: memory that the program registers with a userfaultfd of its own must not be
 /// registered with ours, for the kernel allows one (EBUSY); and what it moves must be there (ENOENT). All other operations
@@ -76,8 +79,25 @@ unsafe fn of_connection(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_
                     reading::write(argument, &said.saturating_add(more as c_int));
                 }
             }
+            SIOCATMARK if PROCESS.tcp.mark_is_behind(fd) => {
+                reading::write(argument, &0);
+            }
             _ => {}
         }
     }
     0
+}
+
+/// `sockatmark(3)`: libc's own makes the call past us.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+    let mut is_at: c_int = 0;
+    // SAFETY: it writes an int.
+    match unsafe { ioctl(fd, SIOCATMARK, (&raw mut is_at).cast()) } {
+        0 => is_at,
+        failed => failed,
+    }
 }

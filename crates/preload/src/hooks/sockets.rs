@@ -92,6 +92,9 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
             prepare();
             PROCESS.tcp.connected(fd, other, carried);
             *libc::__errno_location() = errno;
+        } else if carried {
+            PROCESS.tcp.does_not_connect(fd);
+            *libc::__errno_location() = errno;
         }
         result
     }
@@ -259,7 +262,7 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
         {
             return sent;
         }
-        PROCESS.tcp.sending_past(to, || real::sendfile(to, from, at, n))
+        PROCESS.tcp.sending_past(to, 0, || real::sendfile(to, from, at, n))
     }
 }
 
@@ -348,8 +351,9 @@ pub unsafe extern "C" fn splice(
     if let Some(Some(answer)) = copied {
         return answer;
     }
+    let waits = if flags & libc::SPLICE_F_NONBLOCK != 0 { libc::MSG_DONTWAIT } else { 0 };
     // SAFETY: the program's own arguments.
-    PROCESS.tcp.sending_past(to, || unsafe { real::splice(from, at, to, there, n, flags) })
+    PROCESS.tcp.sending_past(to, waits, || unsafe { real::splice(from, at, to, there, n, flags) })
 }
 
 /// Of a connection into a pipe. `None`: that is not what is asked for, and the kernel says so.
@@ -382,6 +386,8 @@ unsafe fn splice_copied(
             usize::try_from(put).map_err(|_| error())
         };
         loop {
+            // (Of this round: there may be nothing to put.)
+            is_full.set(false);
             let room = PART.min(n);
             let outcome = PROCESS.tcp.receive_by(from, &mut part[..room], flags, put)?;
             if is_full.get() && !nonblocking {

@@ -96,7 +96,7 @@ pub unsafe extern "C" fn vdprintf(
     arguments: *mut c_void,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    PROCESS.tcp.sending_past(fd, || unsafe { real::vdprintf(fd, format, arguments) })
+    PROCESS.tcp.sending_past(fd, 0, || unsafe { real::vdprintf(fd, format, arguments) })
 }
 
 /// `vdprintf(3)` that refuses `%n` in memory that can be written.
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
     arguments: *mut c_void,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    PROCESS.tcp.sending_past(fd, || unsafe { real::__vdprintf_chk(fd, flag, format, arguments) })
+    PROCESS.tcp.sending_past(fd, 0, || unsafe { real::__vdprintf_chk(fd, flag, format, arguments) })
 }
 
 /// Defines a variadic function by the one that takes a `va_list`, whose address goes in `list`; so many bytes of registers hold what stands before the variable

@@ -201,6 +201,7 @@ pub const TABLE: &[Row] = &[
     row(Connections, "epoll_wait", &[], By("epoll_wait"), Run, "as poll"),
     row(Connections, "epoll_pwait", &[], By("epoll_pwait"), Run, "as poll"),
     row(Connections, "epoll_pwait2", &[], By("epoll_pwait2"), Run, "as poll"),
+    row(Connections, "sockatmark", &[], Number::None, Run, "what a ring has comes before Linux' mark (`--tcp`)"),
 
     row(Allocator, "malloc", &[], Number::None, Run, "large blocks are the twin allocator's"),
     row(Allocator, "calloc", &[], Number::None, Run, "as malloc"),

@@ -27,6 +27,11 @@ fn within_host(fd: BorrowedFd, other: IpAddr) -> bool {
             .is_some_and(|own| plain(own) == other)
 }
 
+/// O_ASYNC.
+fn signals(flags: OFlags) -> bool {
+    flags.bits() & libc::O_ASYNC as u32 != 0
+}
+
 impl Tcp {
     /// `fd` was connected to `other`, or is about to be. `carried`: by the service's wire ([`Tcp::connects`]).
     #[cold]
@@ -36,7 +41,7 @@ impl Tcp {
         let is_tcp = || sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
         if self.is_own() && (carried || within_host(socket, plain(other)) && is_tcp()) {
             let flags = fcntl_getfl(socket).unwrap_or(OFlags::empty());
-            if flags.bits() & libc::O_ASYNC as u32 != 0 {
+            if signals(flags) {
                 return self.stays_unseen(fd);
             }
             self.begins(fd, flags.contains(OFlags::NONBLOCK));
@@ -62,6 +67,18 @@ impl Tcp {
         }
     }
 
+    /// It is used as rings are not, or other libraries use it past us.
+    fn is_used_past_us(&self, fd: RawFd) -> bool {
+        is_standard(fd) || self.has_options(fd)
+    }
+
+    /// A connection of this number would not be looked up.
+    pub(crate) fn is_past_us(&self, fd: RawFd) -> bool {
+        // SAFETY: as above.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        self.is_used_past_us(fd) || fcntl_getfl(socket).is_ok_and(signals)
+    }
+
     /// It is Linux's, and nobody looks it up.
     fn stays_unseen(&self, fd: RawFd) {
         let older = self.numbers.remove(fd);
@@ -80,7 +97,7 @@ impl Tcp {
         if self.stopped.load(Relaxed) {
             return;
         }
-        if is_standard(fd) || self.has_options(fd) {
+        if self.is_used_past_us(fd) {
             return self.stays_unseen(fd);
         }
         let Some(context) = self.context() else { return };

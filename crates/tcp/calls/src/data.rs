@@ -50,6 +50,10 @@ impl Tcp {
         };
         // SAFETY: the caller's promise.
         let call = |flow: &Flow, parts: &[iovec]| unsafe { flow.send(parts, flags) };
+        let plain = || match flags & SENDS_OTHERWISE {
+            0 => plain(),
+            _ => self.sending_past(fd, flags, plain),
+        };
         self.made(fd, true, parts, call, plain)
     }
 
@@ -87,7 +91,7 @@ impl Tcp {
             let Some(found) = self.numbers.find(fd) else { return plain() };
             let What::Connection(connection) = &*found else { return plain() };
             let flow = &connection.flow;
-            match flow.way() {
+            match flow.way(room) {
                 Way::Linux => return plain(),
                 Way::Past(_past) => return plain(),
                 Way::Here => {}
@@ -169,6 +173,11 @@ impl Tcp {
         self.connection(fd).map_or((0, 0), |connection| connection.flow.queued())
     }
 
+    /// Whether a ring has bytes ahead of the mark of urgent data that SIOCATMARK asks for.
+    pub fn mark_is_behind(&self, fd: c_int) -> bool {
+        self.connection(fd).is_some_and(|connection| connection.flow.mark_is_behind())
+    }
+
     /// shutdown(2). `None`: it is Linux's.
     pub fn shutdown(&self, fd: c_int, how: c_int) -> Option<isize> {
         use rustix::net::Shutdown;
@@ -217,6 +226,7 @@ impl Tcp {
         mut put: impl FnMut(&[u8]) -> Result<usize, Errno>,
     ) -> Option<Result<usize, Errno>> {
         loop {
+            self.thread_may_end();
             let connection =
                 self.connection(fd).filter(|connection| connection.flow.is_attached())?;
             let flow = &connection.flow;
@@ -227,11 +237,33 @@ impl Tcp {
         }
     }
 
-    /// A call that sends past the ring (sendfile, splice): until it returns nothing is sent otherwise.
-    pub fn sending_past<R>(&self, fd: c_int, call: impl FnOnce() -> R) -> R {
-        let Some(connection) = self.connection(fd) else { return call() };
-        let _past = connection.flow.sends_past();
-        call()
+    /// A call that sends past the ring (sendfile, splice), with these flags: until it returns nothing is sent otherwise. It is made when Linux has what was taken back from
+    /// the ring: where it may not wait for that, or is interrupted, it fails.
+    pub fn sending_past<R: From<i8>>(
+        &self,
+        fd: c_int,
+        flags: c_int,
+        call: impl FnOnce() -> R,
+    ) -> R {
+        loop {
+            let Some(connection) = self.connection(fd) else { return call() };
+            let mut past = None;
+            let begins = || {
+                past = Some(connection.flow.sends_past(flags)?);
+                Ok(0)
+            };
+            match self.interrupted(begins, || connection.flow.has_timeout(true)) {
+                Ok(Ok(_)) => return call(),
+                Ok(Err(error)) => {
+                    answer(Err(error));
+                    return R::from(-1);
+                }
+                Err(Interrupted) => {}
+            }
+            drop(past);
+            drop(connection);
+            self.thread_may_end();
+        }
     }
 }
 

@@ -4,20 +4,57 @@
 
 use crate::tcp::Tcp;
 use core::cell::UnsafeCell;
+use core::ops::RangeInclusive;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 use rustix::net::{getpeername, ipproto, sockopt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{BorrowedFd, RawFd};
 use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
+use uncopy_tcp_socket::Reason;
 use uncopy_tcp_socket::set::Event;
 
-/// What was said, by the socket's number and the set's. (Zeros where nothing was, which a `Vec` has not.)
-type Said = BTreeMap<(RawFd, RawFd), Event>;
+/// What was said. (Zeros where nothing was, which a `Vec` has not.)
+#[derive(Debug)]
+struct Said {
+    /// By the socket's number and the set's.
+    of: BTreeMap<(RawFd, RawFd), Event>,
+    /// The same the other way round.
+    by_set: BTreeSet<(RawFd, RawFd)>,
+}
+
+impl Said {
+    fn insert(&mut self, fd: RawFd, set: RawFd, event: Event) {
+        self.of.insert((fd, set), event);
+        self.by_set.insert((set, fd));
+    }
+
+    fn remove(&mut self, fd: RawFd, set: RawFd) -> Option<Event> {
+        self.by_set.remove(&(set, fd));
+        self.of.remove(&(fd, set))
+    }
+
+    fn sets_of(&self, fds: RangeInclusive<RawFd>) -> Vec<(RawFd, RawFd)> {
+        let range = (*fds.start(), 0)..=(*fds.end(), RawFd::MAX);
+        self.of.range(range).map(|(&both, _)| both).collect()
+    }
+
+    /// What was said of these numbers, as sockets or as sets, is over.
+    fn forget(&mut self, numbers: RangeInclusive<RawFd>) {
+        let range = (*numbers.start(), 0)..=(*numbers.end(), RawFd::MAX);
+        let mut all: Vec<_> = self.by_set.range(range).map(|&(set, fd)| (fd, set)).collect();
+        all.extend(self.sets_of(numbers));
+        all.into_iter().for_each(|(fd, set)| _ = self.remove(fd, set));
+    }
+}
 
 /// See the module. Zeros at first.
 #[derive(Debug)]
 pub(crate) struct Early {
+    /// There was something: closes look.
+    any: AtomicBool,
     lock: Lock,
     said: UnsafeCell<Said>,
 }
@@ -27,7 +64,8 @@ unsafe impl Sync for Early {}
 
 impl Early {
     pub const fn new() -> Self {
-        Self { lock: Lock::new(), said: UnsafeCell::new(Said::new()) }
+        let said = Said { of: BTreeMap::new(), by_set: BTreeSet::new() };
+        Self { any: AtomicBool::new(false), lock: Lock::new(), said: UnsafeCell::new(said) }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Said) -> R) -> R {
@@ -38,6 +76,18 @@ impl Early {
             self.lock.unlock();
             result
         })
+    }
+
+    /// Something was said of these numbers, perhaps.
+    pub fn is_any(&self) -> bool {
+        self.any.load(Relaxed)
+    }
+
+    /// They are about to be closed: what was said of them is not true of whatever has these numbers next.
+    pub fn closes(&self, numbers: RangeInclusive<RawFd>) {
+        if self.is_any() {
+            self.with(|said| said.forget(numbers));
+        }
     }
 
     pub fn hold(&self) {
@@ -66,7 +116,8 @@ impl Tcp {
     #[cold]
     pub(crate) fn added_early(&self, set: RawFd, fd: RawFd, event: Event) {
         if is_unconnected(fd) {
-            self.early.with(|said| said.insert((fd, set), event));
+            self.early.any.store(true, Relaxed);
+            self.early.with(|said| said.insert(fd, set, event));
         } else {
             self.changed_early(set, fd, None);
         }
@@ -74,23 +125,33 @@ impl Tcp {
 
     /// It was changed there (`None`: removed).
     pub(crate) fn changed_early(&self, set: RawFd, fd: RawFd, event: Option<Event>) {
-        self.early.with(|said| match event {
-            Some(event) => said.get_mut(&(fd, set)).map(|said| *said = event),
-            None => said.remove(&(fd, set)).map(drop),
-        });
+        if self.early.is_any() {
+            self.early.with(|said| match event {
+                Some(event) => said.of.get_mut(&(fd, set)).map(|said| *said = event),
+                None => said.remove(fd, set).map(drop),
+            });
+        }
     }
 
     /// The socket connects: the sets that it is in know of it from now on.
     pub(crate) fn tell_sets_of(&self, fd: RawFd) {
         let of: Vec<(RawFd, Event)> = self.early.with(|said| {
-            let sets: Vec<RawFd> =
-                said.range((fd, 0)..=(fd, RawFd::MAX)).map(|(&(_, set), _)| set).collect();
-            sets.into_iter().filter_map(|set| Some((set, said.remove(&(fd, set))?))).collect()
+            let all = said.sets_of(fd..=fd).into_iter();
+            all.filter_map(|(fd, set)| Some((set, said.remove(fd, set)?))).collect()
         });
         let Some(connection) = self.connection(fd) else { return };
-        for (set, event) in of {
-            // (Closed since, or another file's number: the kernel knows.)
-            let _ = self.set_with(set).map(|set| set.adopt(fd, &connection.flow, event));
+        let unknown = |&(set, event): &(RawFd, Event)| match self.set_with(set) {
+            // (It is not there: closed since, or another file's number.)
+            Ok(set) => !matches!(
+                set.adopt(fd, &connection.flow, event),
+                Ok(()) | Err(Errno::NOENT | Errno::BADF)
+            ),
+            // (Any other: that number is no set.)
+            Err(error) => matches!(error, Errno::NOMEM | Errno::NOSPC),
+        };
+        if of.iter().filter(|of| unknown(of)).count() > 0 {
+            // The kernel tells of it there, and nobody would of a ring.
+            connection.flow.leave_to_linux(Reason::Forked);
         }
     }
 }

@@ -31,6 +31,7 @@ impl Tcp {
         if !self.is_own() {
             return Closing(None);
         }
+        self.early.closes(fd..=fd);
         match self.numbers.remove(fd) {
             Some(What::Connection(connection)) if connection.one_less() => {
                 connection.says_that_it_closes();
@@ -71,6 +72,8 @@ impl Tcp {
         if !self.in_use() || !self.is_own() {
             return;
         }
+        let most = RawFd::MAX.cast_unsigned();
+        self.early.closes(first.min(most).cast_signed()..=last.min(most).cast_signed());
         for (fd, _) in self.numbers.all(first, last) {
             let closing = self.closes(fd);
             close(fd);
@@ -90,7 +93,8 @@ impl Tcp {
         }
         if !self.is_own() {
             // After vfork: what is duplicated there is for another program, whatever the old number's flags are.
-            return if self.give_to_linux(old) { duplicate() } else { busy() };
+            let another = || self.connection(old).is_some_and(|of| !self.is_number_of(old, &of));
+            return if another() || self.give_to_linux(old) { duplicate() } else { busy() };
         }
         if new.is_some_and(is_standard) && !self.is_used_past(old) {
             return busy();
@@ -100,7 +104,9 @@ impl Tcp {
         let is_open =
             || old >= 0 && rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(old) }).is_ok();
         let closing = match new {
-            Some(new) if self.find(new).is_some() && is_open() => Some(self.closes(new)),
+            Some(new) if (self.find(new).is_some() || self.early.is_any()) && is_open() => {
+                Some(self.closes(new))
+            }
             _ => None,
         };
         // With a number of its own before there are two.

@@ -55,7 +55,8 @@ impl Tcp {
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let is_tcp = sockopt::socket_type(socket) == Ok(SocketType::STREAM)
             && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
-        if fd < 0 || !is_tcp {
+        // (The service could not be told when it is closed.)
+        if fd < 0 || !is_tcp || self.is_past_us(fd) {
             return false;
         }
         // (Where nobody is there, nothing is made for it.)
@@ -70,9 +71,20 @@ impl Tcp {
             Carrier::Service => true,
             Carrier::Linux => false,
             Carrier::Nobody => {
-                self.outward.none.store(now, Relaxed);
+                // (Since now: it may have been waited for.)
+                self.outward.none.store(self::now(), Relaxed);
                 false
             }
+        }
+    }
+
+    /// Linux has not connected `fd`, which the service would have carried.
+    #[cold]
+    pub fn does_not_connect(&self, fd: RawFd) {
+        // SAFETY: the program's; only asked.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        if let Some(context) = self.known_context() {
+            context.closes(socket);
         }
     }
 

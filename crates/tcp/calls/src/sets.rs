@@ -126,31 +126,29 @@ impl Tcp {
         }
         let connection = connection?;
         let Event { events, data } = event()?;
-        let set = self.set_with(set)?;
+        let set = self.set_with(set).ok()?;
         Some(set.add(fd, Some(connection.flow.clone()), events, data).map(|()| 0))
     }
 
-    /// The set `fd`, which gets a connection.
-    pub(crate) fn set_with(&self, fd: RawFd) -> Option<Arc<Set>> {
-        let epoll = match self.epoll(fd) {
-            Some(epoll) => epoll,
-            None => {
-                self.set_made(fd);
-                self.epoll(fd)?
-            }
-        };
+    /// The set `fd`, which gets a connection. One that was made past us is known from now on; a number that is a connection's is no set.
+    pub(crate) fn set_with(&self, fd: RawFd) -> Result<Arc<Set>, Errno> {
+        if self.find(fd).is_none() {
+            self.set_made(fd);
+        }
+        let epoll = self.epoll(fd).ok_or(Errno::INVAL)?;
         match epoll.set() {
-            Some(set) => Some(set),
-            None if !self.is_own() => None,
+            Some(set) => Ok(set),
+            None if !self.is_own() => Err(Errno::INVAL),
             None => {
-                let made = Set::around(self.context()?, epoll.number.load(Relaxed)).ok()?;
+                let context = self.context().ok_or(Errno::NOMEM)?;
+                let made = Set::around(context, epoll.number.load(Relaxed))?;
                 // Whoever sleeps in the kernel's set is woken by the door, and comes here.
                 made.wake();
                 let set = epoll.set.get_or_init(|| Arc::new(made)).clone();
                 if epoll.waited_for.load(Relaxed) {
                     set.nest();
                 }
-                Some(set)
+                Ok(set)
             }
         }
     }

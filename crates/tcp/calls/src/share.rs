@@ -12,6 +12,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uncopy_kernel::critical;
+use uncopy_tcp_socket::set::Added;
 use uncopy_tcp_socket::{Context, Flow, Set, fork};
 
 /// What is held over a fork.
@@ -162,7 +163,7 @@ impl Tcp {
         let deadline = Instant::now() + PATIENCE;
         for (fd, connection) in self.all().0 {
             // (Its socket may have been replaced under another of its numbers.)
-            if self.connection(fd).is_none() {
+            if self.connection(fd).is_none() || !self.is_number_of(fd, &connection) {
                 continue;
             }
             // SAFETY: asks only.
@@ -172,6 +173,12 @@ impl Tcp {
                 let _ = self.by_linux(&connection, patience) || self.replace(&connection);
             }
         }
+    }
+
+    /// The connection has this number in this process, which may be a child of vfork.
+    pub(crate) fn is_number_of(&self, fd: RawFd, connection: &Connection) -> bool {
+        // SAFETY: a number for the kernel, which checks it; only asked.
+        self.is_own() || connection.flow.is_socket(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// What the program is about to do uses `fd` past us for good, in this process: stdio, io_uring, a command's standard streams. It is Linux's from then on; where
@@ -185,17 +192,22 @@ impl Tcp {
     /// Another socket stands in for it, under all of its numbers ([`uncopy_tcp_socket::Flow::stand_in`]).
     fn replace(&self, connection: &Arc<Connection>) -> bool {
         let Ok(other) = connection.flow.stand_in() else { return false };
-        for (fd, of) in self.all().0 {
-            if Arc::ptr_eq(&of, connection) {
-                let closing = self.closes(fd);
-                // SAFETY: the program's number; it stays open.
-                let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
-                let flags = rustix::io::fcntl_getfd(&*number).unwrap_or(FdFlags::empty());
-                let _ = rustix::io::dup2(&other, &mut number);
-                let _ = rustix::io::fcntl_setfd(&*number, flags);
-                self.closed(closing);
-            }
+        let all = self.all().0.into_iter();
+        let numbers: Vec<RawFd> =
+            all.filter(|(_, of)| Arc::ptr_eq(of, connection)).map(|(fd, _)| fd).collect();
+        // The service keeps the connection's socket open: the kernel would go on telling of that by these numbers.
+        let mut added = connection.flow.added_to();
+        added.retain(|added| numbers.contains(&added.number()) && added.take_out());
+        for fd in numbers {
+            let closing = self.closes(fd);
+            // SAFETY: the program's number; it stays open.
+            let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+            let flags = rustix::io::fcntl_getfd(&*number).unwrap_or(FdFlags::empty());
+            let _ = rustix::io::dup2(&other, &mut number);
+            let _ = rustix::io::fcntl_setfd(&*number, flags);
+            self.closed(closing);
         }
+        added.iter().for_each(Added::put);
         true
     }
 

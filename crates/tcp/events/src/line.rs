@@ -47,7 +47,7 @@ impl Line {
     pub fn receive(&self, to: &mut [u8]) -> Result<usize, Errno> {
         let Some(flow) = &self.flow else { return calls::receive(self.number, to) };
         // A connection that is used a few times is shown.
-        let _way = flow.way();
+        let _way = flow.way(false);
         let part = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
         // SAFETY: it is as long as that.
         unsafe { flow.receive(&[part], libc::MSG_DONTWAIT) }
@@ -59,7 +59,7 @@ impl Line {
     /// Those of send(2). EAGAIN: nothing fits.
     pub fn send(&self, from: &[u8]) -> Result<usize, Errno> {
         let Some(flow) = &self.flow else { return calls::send(self.number, from) };
-        let _way = flow.way();
+        let _way = flow.way(true);
         let part = iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
         // SAFETY: it is only read.
         unsafe { flow.send(&[part], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }

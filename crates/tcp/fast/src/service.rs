@@ -131,6 +131,8 @@ pub struct Service<A> {
     pub(crate) applications: A,
     pub(crate) desks: Box<[Desk]>,
     pub(crate) active: AtomicUsize,
+    /// Lanes that run, at most.
+    pub(crate) most: usize,
     /// Follow the load; else somebody else says how many lanes run.
     pub(crate) proportional: AtomicBool,
     pub(crate) stop: AtomicBool,
@@ -162,6 +164,7 @@ impl<A: Applications> Service<A> {
             applications,
             desks: desks.collect::<io::Result<_>>()?,
             active: AtomicUsize::new(1),
+            most: lanes,
             proportional: AtomicBool::new(true),
             stop: AtomicBool::new(false),
             wait: Wait::For(QUIET),
@@ -174,6 +177,12 @@ impl<A: Applications> Service<A> {
     /// Lanes wait so, instead of for [`QUIET`].
     pub fn waits(mut self, wait: Wait) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// So many lanes run at most, whatever the load. (At least one does.)
+    pub fn at_most(mut self, lanes: usize) -> Self {
+        self.most = lanes.clamp(1, self.desks.len());
         self
     }
 
@@ -199,10 +208,10 @@ impl<A: Applications> Service<A> {
         self.desks.iter().map(|desk| desk.naps.load(Relaxed)).sum()
     }
 
-    /// So many lanes run from now on, whatever the load.
+    /// So many lanes run from now on, whatever the load, but not more than [`at_most`](Self::at_most) says.
     pub fn fix(&self, lanes: usize) {
         self.proportional.store(false, Relaxed);
-        self.change(lanes.clamp(1, self.desks.len()));
+        self.change(lanes.clamp(1, self.most));
     }
 
     /// Applications have something for the slow path, or know more ways.

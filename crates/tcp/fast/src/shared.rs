@@ -142,6 +142,13 @@ impl Flows for View<'_> {
         }
     }
 
+    fn cookies(&mut self, are_out: bool) {
+        if let Some(steer) = &self.shared.steer {
+            // Where the kernel refuses, who comes back by a cookie is Linux's, which refuses them.
+            let _ = steer.cookies(are_out);
+        }
+    }
+
     #[inline]
     fn rates(&self) -> &Rates {
         &self.shared.rates

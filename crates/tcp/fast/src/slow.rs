@@ -115,7 +115,7 @@ impl<A: Applications> Service<A> {
             })
             .collect();
         if self.proportional.load(Relaxed) {
-            self.change(wanted(active, self.desks.len(), idle.into_iter()));
+            self.change(wanted(active, self.most, idle.into_iter()));
         }
     }
 }

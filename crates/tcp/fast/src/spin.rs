@@ -33,6 +33,7 @@ impl<T> Spin<T> {
     /// The value, once nobody else has it. Who asks for it while he has it waits for ever.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
+        nearer(self);
         let mut looks = 0;
         while self.locked.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
             while self.locked.load(Relaxed) {
@@ -42,6 +43,20 @@ impl<T> Spin<T> {
         }
         Guard(self)
     }
+}
+
+/// Asks for the line where `at` begins, if it is far away. A locked instruction asks only once all before it has been done: the line of a flow that has not been in use
+/// lately comes 85 ns sooner this way (`examples/frames.rs`).
+#[inline]
+fn nearer<T>(at: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: changes nothing, and faults at no address; this one is of a live value besides.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(at).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// The value is locked as long as this lives.

@@ -47,6 +47,13 @@ impl Drop for Namespace {
 }
 
 #[test]
+fn no_more_lanes_run_than_are_allowed() {
+    let service = service(Ipv4Addr::LOCALHOST, Duration::ZERO, None).at_most(1);
+    service.fix(LANES);
+    assert_eq!(service.active(), 1);
+}
+
+#[test]
 fn linux_gets_every_byte_back_while_lanes_come_and_go_sleep_and_wake() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (namespace, taps) = match Namespace::new("a") {

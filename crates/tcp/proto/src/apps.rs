@@ -14,6 +14,7 @@ struct App {
     limits: Limits,
     connections: u32,
     buffers: u64,
+    refused: u64,
 }
 
 /// What each application may send. All who send look here.
@@ -78,10 +79,16 @@ impl Apps {
         self.0.get(usize::from(app)).map_or((0, 0), |app| (app.connections, app.buffers))
     }
 
+    /// Connections that it did not get because of its limits. Counted from 0 again.
+    pub fn take_refused(&mut self, app: u16) -> u64 {
+        self.0.get_mut(usize::from(app)).map_or(0, |app| core::mem::take(&mut app.refused))
+    }
+
     /// Is there room for one more connection with so many bytes of buffers? Then it counts.
     pub fn take(&mut self, app: u16, buffers: u64) -> Result<(), Refusal> {
         let app = self.0.get_mut(usize::from(app)).ok_or(Refusal::Invalid)?;
         if app.connections >= app.limits.connections || app.buffers + buffers > app.limits.buffers {
+            app.refused += 1;
             return Err(Refusal::Limit);
         }
         app.connections += 1;

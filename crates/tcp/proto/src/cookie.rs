@@ -6,11 +6,14 @@
 
 use crate::segment::{Segment, Tuple};
 use crate::seq::Seq;
-use crate::time::{SECOND, Time};
+use crate::time::{Nanos, SECOND, Time};
 use siphasher::sip::SipHasher13;
 
 /// Segment sizes that a cookie can hold: of old modems, of the internet's least, of tunnels, of Ethernet.
 const SIZES: [u16; 4] = [64, 536, 1300, 1460];
+
+/// A cookie of the minute before is still good.
+pub(crate) const LIFETIME: Nanos = 120 * SECOND;
 
 /// In the stamp's last bits, where the peer offered no window scale.
 const NO_SHIFT: u8 = 15;

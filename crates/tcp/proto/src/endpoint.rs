@@ -62,7 +62,7 @@ pub struct Counters {
     pub cookies_sent: u64,
     /// Cookies that came back.
     pub cookies_accepted: u64,
-    /// SYNs dropped because too many wait to be accepted, or no slot or allowance was left.
+    /// SYNs dropped because too many wait to be accepted or no slot was left, or refused because the application has as many connections as it may.
     pub refused: u64,
     /// Segments for nobody.
     pub strangers: u64,
@@ -87,6 +87,10 @@ pub struct Endpoint<F = Own> {
     pub(crate) listeners: Listeners,
     pub(crate) apps: Apps,
     pub(crate) counters: Counters,
+    /// Connections that are half open, of all listeners.
+    pub(crate) half_open: usize,
+    /// Until then a SYN cookie may come back. [`Time::NEVER`]: none is out.
+    pub(crate) cookies_until: Time,
     /// The oldest and the newest in TIME_WAIT.
     pub(crate) time_wait: (u32, u32),
     pub(crate) next_port: u32,
@@ -120,6 +124,8 @@ impl<F: Flows> Endpoint<F> {
             listeners: Listeners::new(),
             apps: Apps::new(config.apps),
             counters: Counters::default(),
+            half_open: 0,
+            cookies_until: Time::NEVER,
             time_wait: (NONE, NONE),
             next_port: 0,
             config,
@@ -225,6 +231,10 @@ impl<F: Flows> Endpoint<F> {
         while let Some(slot) = self.timers.pop(time.0) {
             self.timer(now, slot, out);
         }
+        if self.cookies_until <= time {
+            self.cookies_until = Time::NEVER;
+            self.lane.flows.cookies(false);
+        }
         self.lane.come_due(time);
         while let Some(slot) = self.lane.next_unwatched(time) {
             self.attend(time, slot, Left::WATCH, out);
@@ -248,7 +258,8 @@ impl<F: Flows> Endpoint<F> {
         if !self.lane.ready.is_empty() {
             return Some(time);
         }
-        [self.timers.next_due().map(Time), self.lane.next_due()]
+        let cookies = Some(self.cookies_until).filter(|&until| until != Time::NEVER);
+        [self.timers.next_due().map(Time), self.lane.next_due(), cookies]
             .into_iter()
             .flatten()
             .min()
@@ -354,6 +365,11 @@ impl<F: Flows> Endpoint<F> {
     /// The connections of an application and the bytes of their buffers.
     pub fn usage(&self, app: u16) -> (u32, u64) {
         self.apps.usage(app)
+    }
+
+    /// Connections that an application did not get, since that was asked last, because it has as many as it may.
+    pub fn take_refused(&mut self, app: u16) -> u64 {
+        self.apps.take_refused(app)
     }
 
     /// Counts of what belongs to no connection.

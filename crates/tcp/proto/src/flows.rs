@@ -33,6 +33,9 @@ pub trait Flows {
         self.table().remove(ends, slot);
     }
 
+    /// From now on acknowledgements that belong to no flow may bring SYN cookies back; or they do no more. (The slow path's.)
+    fn cookies(&mut self, _are_out: bool) {}
+
     /// What applications may send.
     fn rates(&self) -> &Rates;
 

@@ -2,12 +2,18 @@
 
 mod support;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use support::wire::Faults;
 use support::{A, B, PORT, Pair, config};
+use uncopy_tcp_proto::apps::Rates;
+use uncopy_tcp_proto::flow::{Flow, Place};
+use uncopy_tcp_proto::flows::{Flows, Own};
 use uncopy_tcp_proto::segment::{Blocks, Flags, SynOptions, Tuple};
+use uncopy_tcp_proto::table::Table;
 use uncopy_tcp_proto::{
-    Algorithm, Config, Connect, Event, FlowId, FlowOptions, KeepAlive, Limits, Reason, Refusal,
-    Segment, Seq, State,
+    Actions, Algorithm, Config, Connect, Endpoint, Event, FlowId, FlowOptions, KeepAlive, Limits,
+    Listen, Outgoing, Reason, Refusal, Segment, Seq, State, Time,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -414,6 +420,26 @@ fn a_closed_window_is_asked_until_it_opens_however_long() {
 }
 
 #[test]
+fn a_closed_window_is_asked_as_long_where_the_first_questions_come_soon() {
+    // Sixteen questions within a minute, each of which is answered.
+    let soon = Config { rto_min: 0, ..config(1) };
+    let mut pair = Pair::new(1, [soon, config(2)], Faults::none());
+    let (a, b) = pair.established(FlowOptions { rcv_bits: 12, ..FlowOptions::default() });
+    let now = pair.now;
+    pair.hosts[0].write(now, a, &[3; 10_000]);
+    pair.run(3600 * SECOND);
+    assert_eq!(pair.hosts[0].was_reset(a), None);
+    let now = pair.now;
+    pair.hosts[1].read(now, b, 4096);
+    pair.run(SECOND);
+    assert_eq!(pair.hosts[1].socket(b).arrived, 8192);
+    // One that answers no more is given up.
+    pair.wires[1].faults.drop = 1.0;
+    pair.run(3600 * SECOND);
+    assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::TimedOut));
+}
+
+#[test]
 fn a_closed_window_is_not_asked_for_ever_where_both_have_closed() {
     let mut pair = Pair::plain();
     let (a, b) = pair.established(FlowOptions { rcv_bits: 12, ..FlowOptions::default() });
@@ -498,11 +524,9 @@ fn data_for_an_application_that_has_closed_resets_the_peer() {
     assert_eq!(pair.hosts[0].was_reset(a), Some(Reason::ByPeer));
 }
 
-#[test]
-fn under_a_flood_of_syns_cookies_let_real_clients_in() {
-    let mut pair = Pair::plain();
-    pair.listen_with(8, FlowOptions { rcv_bits: 20, ..FlowOptions::default() });
-    let syn = |port| Segment {
+/// From a host that is not there.
+fn syn(port: u16) -> Segment {
+    Segment {
         tuple: Tuple {
             local_ip: B.into(),
             local_port: PORT,
@@ -518,7 +542,13 @@ fn under_a_flood_of_syns_cookies_let_real_clients_in() {
         stamp: Some((1, 0)),
         sack: Blocks::default(),
         syn: SynOptions { mss: Some(1460), shift: Some(7), sack: true },
-    };
+    }
+}
+
+#[test]
+fn under_a_flood_of_syns_cookies_let_real_clients_in() {
+    let mut pair = Pair::plain();
+    pair.listen_with(8, FlowOptions { rcv_bits: 20, ..FlowOptions::default() });
     for port in 1..10_000 {
         answers(&mut pair, &syn(port));
     }
@@ -536,6 +566,94 @@ fn under_a_flood_of_syns_cookies_let_real_clients_in() {
     pair.hosts[0].write(now, a, &[9; 100_000]);
     pair.run(100 * MILLISECOND);
     assert_eq!(pair.hosts[1].socket(b).arrived, 100_000);
+}
+
+#[test]
+fn of_all_slots_half_are_left_to_who_comes_back_by_a_cookie() {
+    let small = Config { flows: 8, ..config(2) };
+    let mut pair = Pair::new(1, [config(1), small], Faults::none());
+    pair.listen_with(1000, FlowOptions::default());
+    for port in 1..1000 {
+        answers(&mut pair, &syn(port));
+    }
+    pair.hosts[1].frames.clear();
+    assert_eq!(pair.hosts[1].endpoint.used(), 4);
+    let clients: Vec<_> = (0..4).map(|_| pair.connect_with(FlowOptions::default())).collect();
+    pair.run(10 * MILLISECOND);
+    assert_eq!(pair.hosts[1].endpoint.counters().cookies_accepted, 4);
+    assert!(clients.iter().all(|&a| pair.hosts[0].socket(a).connected));
+    // Who was not there has been given up after a while: then SYNs have slots again.
+    pair.run(100 * SECOND);
+    assert_eq!(pair.hosts[1].endpoint.used(), 4);
+    let cookies = pair.hosts[1].endpoint.counters().cookies_sent;
+    pair.connect_with(FlowOptions::default());
+    pair.run(10 * MILLISECOND);
+    assert_eq!(pair.hosts[1].endpoint.counters().cookies_sent, cookies);
+}
+
+/// Flows that write down whether cookies are said to be out.
+struct Told {
+    own: Own,
+    cookies: Rc<RefCell<Vec<bool>>>,
+}
+
+impl Flows for Told {
+    fn count(&self) -> usize {
+        self.own.count()
+    }
+    fn at(&mut self, slot: u32) -> &mut Flow {
+        self.own.at(slot)
+    }
+    fn leave(&mut self) {}
+    fn table(&self) -> &Table {
+        self.own.table()
+    }
+    fn cookies(&mut self, are_out: bool) {
+        self.cookies.borrow_mut().push(are_out);
+    }
+    fn rates(&self) -> &Rates {
+        self.own.rates()
+    }
+    fn wake(&mut self, slot: u32) -> bool {
+        self.own.wake(slot)
+    }
+}
+
+struct Nobody;
+
+impl Actions for Nobody {
+    fn send(&mut self, _: Option<FlowId>, _: &Outgoing) {}
+    fn place(&mut self, _: FlowId, _: Place) {}
+    fn event(&mut self, _: FlowId, _: Event) {}
+}
+
+#[test]
+fn it_is_said_when_cookies_are_out_and_that_they_are_no_more_two_minutes_after_the_last() {
+    let cookies = Rc::new(RefCell::new(Vec::new()));
+    let config = Config { flows: 8, ..config(2) };
+    let flows = Told { own: Own::new(&config), cookies: cookies.clone() };
+    let mut endpoint = Endpoint::over(config, flows);
+    let flow = FlowOptions::default();
+    endpoint.listen(Listen { app: 0, ip: B.into(), port: PORT, backlog: 1000, flow }).unwrap();
+    let start = Time(SECOND);
+    let flood = |endpoint: &mut Endpoint<Told>, time, ports: std::ops::Range<u16>| {
+        ports.for_each(|port| assert!(endpoint.segment(time, 0, &syn(port), &mut Nobody)));
+    };
+    flood(&mut endpoint, start, 1..5);
+    assert_eq!(*cookies.borrow(), []);
+    flood(&mut endpoint, start, 5..20);
+    flood(&mut endpoint, start + 60 * SECOND, 20..30);
+    assert_eq!(*cookies.borrow(), [true]);
+    let mut time = start + 179 * SECOND;
+    let next = endpoint.poll(time, 64, &mut Nobody);
+    assert!(next.is_some_and(|next| next <= start + 180 * SECOND), "{next:?}");
+    assert_eq!(*cookies.borrow(), [true]);
+    time = start + 180 * SECOND;
+    endpoint.poll(time, 64, &mut Nobody);
+    assert_eq!(*cookies.borrow(), [true, false]);
+    // And anew.
+    flood(&mut endpoint, time, 30..40);
+    assert_eq!(*cookies.borrow(), [true, false, true]);
 }
 
 #[test]
@@ -598,6 +716,49 @@ fn an_application_gets_no_more_than_its_limits() {
         pair.hosts[0].command(now, |endpoint, mut out| endpoint.connect(now, &connect, &mut out));
     assert_eq!(third, Err(Refusal::Limit));
     assert_eq!(pair.hosts[0].endpoint.usage(0), (2, 4 << 17));
+}
+
+#[test]
+fn a_listener_whose_application_has_all_that_it_may_refuses_and_others_do_not() {
+    let mut pair = Pair::plain();
+    let id = pair.listen_with(4, FlowOptions::default());
+    pair.hosts[1].endpoint.set_listener(id, 3, FlowOptions::default()).unwrap();
+    let limits = Limits { connections: 1, ..Limits::default() };
+    pair.hosts[1].endpoint.set_limits(3, limits).unwrap();
+    let all: Vec<FlowId> = (0..3).map(|_| pair.connect_with(FlowOptions::default())).collect();
+    pair.run(MILLISECOND);
+    let ends = all.iter().map(|id| pair.hosts[0].was_reset(*id));
+    assert_eq!(ends.collect::<Vec<_>>(), [None, Some(Reason::Refused), Some(Reason::Refused)]);
+    let endpoint = &mut pair.hosts[1].endpoint;
+    assert_eq!([endpoint.take_refused(3), endpoint.take_refused(3)], [2, 0]);
+    endpoint.set_listener(id, 4, FlowOptions::default()).unwrap();
+    let other = pair.connect_with(FlowOptions::default());
+    pair.run(MILLISECOND);
+    assert!(pair.hosts[0].socket(other).connected);
+}
+
+#[test]
+fn a_listener_that_is_changed_changes_what_comes_from_then_on() {
+    let mut pair = Pair::plain();
+    let id = pair.listen_with(4, FlowOptions::default());
+    let a = pair.connect_with(FlowOptions::default());
+    pair.run(MILLISECOND);
+    let old = pair.hosts[1].incoming().unwrap();
+    let flow = FlowOptions { algorithm: Algorithm::Reno, ..FlowOptions::default() };
+    pair.hosts[1].endpoint.set_listener(id, 1, flow).unwrap();
+    pair.connect_with(FlowOptions::default());
+    pair.run(MILLISECOND);
+    let new = pair.hosts[1].incoming().unwrap();
+    let algorithm = |id| pair.hosts[1].endpoint.info(id).unwrap().algorithm;
+    assert_eq!([old, new].map(algorithm), [Algorithm::Cubic, Algorithm::Reno]);
+    assert_eq!([0, 1].map(|app| pair.hosts[1].endpoint.usage(app).0), [1, 1]);
+    // Each goes back to whom it was taken from.
+    let now = pair.now;
+    pair.hosts[0].command(now, |endpoint, mut out| endpoint.abort(now, a, &mut out)).unwrap();
+    pair.run(MILLISECOND);
+    assert_eq!([0, 1].map(|app| pair.hosts[1].endpoint.usage(app).0), [0, 1]);
+    let no_app = pair.hosts[1].endpoint.set_listener(id, u16::MAX, flow);
+    assert_eq!(no_app, Err(Refusal::Invalid));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use uncopy_tcp_proto::segment::Flags;
 use uncopy_tcp_proto::{Config, FlowId, FlowOptions, Outgoing};
 
 const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
 /// So long acknowledgements wait here.
 const WAIT: u64 = 40 * MILLISECOND;
 /// So often an application has to have answered.
@@ -225,4 +226,84 @@ fn what_its_window_holds_back_is_looked_at_at_once() {
     pair.hosts[1].write(now, b, &[7; 100_000]);
     pair.hosts[1].poll(now);
     assert_eq!(pair.hosts[1].endpoint.deadlines().0, 1);
+}
+
+/// Host 1 has sent more than host 0 has room for, which takes nothing for so long.
+fn kept_closed(for_long: u64) -> (Pair, FlowId, FlowId) {
+    let (mut pair, a, b) = connected(false);
+    let now = pair.now;
+    let sent = pair.hosts[1].write(now, b, &[7; 1 << 17]);
+    assert_eq!(sent, 1 << 17);
+    pair.run(MILLISECOND * 100);
+    let now = pair.now;
+    // (What it takes is written anew, so that it never has all.)
+    pair.hosts[1].write(now, b, &[7; 1 << 17]);
+    pair.run(for_long);
+    assert!(pair.hosts[1].endpoint.info(b).unwrap().totals.probes > 0);
+    (pair, a, b)
+}
+
+#[test]
+fn a_window_that_was_closed_for_long_and_closes_again_is_asked_about_soon() {
+    let (mut pair, a, b) = kept_closed(20_000 * MILLISECOND);
+    // It opens, and is full again.
+    let now = pair.now;
+    assert_eq!(pair.hosts[0].read(now, a, 1 << 16).len(), 1 << 16);
+    pair.run(5 * MILLISECOND);
+    assert_eq!(pair.hosts[1].endpoint.info(b).unwrap().peer_window, 0);
+    // What says that it is open once more is lost.
+    pair.wires[0].faults.drop = 1.0;
+    let now = pair.now;
+    pair.hosts[0].read(now, a, 1 << 17);
+    pair.run(MILLISECOND);
+    pair.wires[0].faults.drop = 0.0;
+    pair.run(200 * MILLISECOND);
+    let socket = pair.hosts[0].socket(a);
+    assert!(socket.arrived > socket.taken, "it waits");
+}
+
+#[test]
+fn who_has_been_left_and_is_slow_but_takes_something_gets_all() {
+    let (mut pair, a, b) = kept_closed(200 * MILLISECOND);
+    pair.hosts[0].endpoint.shutdown(a).unwrap();
+    pair.hosts[1].endpoint.shutdown(b).unwrap();
+    let mut got = 0;
+    for _ in 0..200 {
+        // (All of it together takes longer than sixteen questions that get no other answer.)
+        pair.run(20_000 * MILLISECOND);
+        assert_eq!(pair.hosts[1].was_reset(b), None);
+        if pair.hosts[0].end(a).is_some() {
+            break;
+        }
+        let now = pair.now;
+        got += pair.hosts[0].read(now, a, 4096).len();
+    }
+    let rest = pair.hosts[0].finished.iter().map(|socket| socket.rest().len()).sum::<usize>();
+    assert_eq!(got + rest, pair.hosts[1].finished[0].written as usize);
+}
+
+#[test]
+fn a_window_that_opens_and_closes_again_is_asked_as_soon_each_time() {
+    let (mut pair, a, b) = connected(false);
+    // All that host 0 takes at once is there; host 1 has more for it.
+    let now = pair.now;
+    let size = pair.hosts[0].socket(a).rx.len();
+    let told = vec![7; size];
+    pair.hosts[1].write(now, b, &told);
+    pair.run(SECOND);
+    pair.hosts[1].write(now, b, &told);
+    pair.hosts[1].endpoint.shutdown(b).unwrap();
+    pair.hosts[0].endpoint.shutdown(a).unwrap();
+    pair.run(SECOND);
+    // Each time it takes a little, and the news of it is lost.
+    for round in 0..40 {
+        pair.wires[0].faults.drop = 1.0;
+        let (now, before) = (pair.now, pair.hosts[0].socket(a).arrived);
+        assert_eq!(pair.hosts[0].read(now, a, 3000).len(), 3000, "round {round}");
+        pair.run(MILLISECOND);
+        pair.wires[0].faults.drop = 0.0;
+        pair.run(SECOND);
+        assert_eq!(pair.hosts[0].socket(a).arrived, before + 3000, "round {round}");
+    }
+    assert_eq!(pair.hosts[1].was_reset(b), None);
 }

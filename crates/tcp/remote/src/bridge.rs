@@ -5,7 +5,8 @@ use crate::parts::Part;
 use crate::stand_in;
 use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{getpeername, sockopt};
+use std::net::SocketAddrV4;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -67,8 +68,21 @@ pub enum Wants {
     Nothing,
     /// The program sends no more: [`uncopy_tcp_proto::Endpoint::shutdown`].
     Shutdown,
+    /// The program has gone, and what it has sent is still to arrive: [`uncopy_tcp_proto::Endpoint::close`].
+    Close,
     /// The program has gone, or its connection has failed: [`uncopy_tcp_proto::Endpoint::abort`].
     Abort,
+}
+
+/// What the set has said of a stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing that others need know.
+    Nothing,
+    /// It is connected now, after it had to wait, to a listener of this address.
+    Connected(Option<SocketAddrV4>),
+    /// Nobody listens any more where it was to be connected.
+    Refused,
 }
 
 /// Who is over.
@@ -106,6 +120,9 @@ pub struct Bridge {
     /// The program sends no more; the protocol was told.
     ended: bool,
     shut: bool,
+    /// The program reads no more either, and not all has arrived that it has sent; the protocol was told.
+    left: bool,
+    closed: bool,
     /// The program's connection has failed; the protocol was told.
     failed: bool,
     aborted: bool,
@@ -158,6 +175,8 @@ impl Bridge {
             finished: false,
             ended: false,
             shut: false,
+            left: false,
+            closed: false,
             failed: false,
             aborted: false,
             asked: None,
@@ -215,19 +234,31 @@ impl Bridge {
         self.untold = Told::default();
     }
 
-    /// The lane's set says this of the stand-in. True: nobody listens any more where it was to be connected.
-    pub fn hears(&mut self, says: u32) -> bool {
-        let mut refused = false;
+    /// The lane's set says this of the stand-in.
+    pub fn hears(&mut self, says: u32) -> Heard {
+        let mut heard = Heard::Nothing;
         if self.connecting && says & (OUT | ENDS) != 0 {
             self.connecting = false;
-            let failed = self.line.as_ref().map(|line| sockopt::socket_error(line.descriptor()));
-            refused = matches!(failed, Some(Ok(Err(Errno::CONNREFUSED))));
-            self.failed |= !matches!(failed, Some(Ok(Ok(()))));
+            let line = self.line.as_ref().map(Line::descriptor);
+            heard = match line.map(|line| (sockopt::socket_error(line), getpeername(line))) {
+                Some((Ok(Ok(())), to)) => {
+                    let to = to.ok().flatten().and_then(|to| SocketAddrV4::try_from(to).ok());
+                    Heard::Connected(to)
+                }
+                Some((Ok(Err(Errno::CONNREFUSED)), _)) => Heard::Refused,
+                _ => Heard::Nothing,
+            };
+            self.failed |= !matches!(heard, Heard::Connected(_));
         }
-        self.failed |= self.ended && !self.finished && says & DEAD != 0;
+        if self.ended && !self.finished && says & DEAD != 0 {
+            // Linux, too, would go on until the peer has what was sent before the close.
+            let arrived = self.outward.filled().is_empty();
+            self.left |= !arrived;
+            self.failed |= arrived && !self.left;
+        }
         self.readable |= says & (IN | ENDS) != 0;
         self.stuck &= says & (OUT | ENDS) == 0;
-        refused
+        heard
     }
 
     /// Moves what can be moved. The protocol is to be told what [`take_untold`](Self::take_untold) says, once the bridge is not locked any more.
@@ -236,7 +267,9 @@ impl Bridge {
             // (Closed by its lane, with a reset.)
             return;
         }
-        let Some(line) = self.line.as_ref().filter(|_| !self.connecting && !self.failed) else {
+        let Some(line) =
+            self.line.as_ref().filter(|_| !self.connecting && !self.failed && !self.left)
+        else {
             return;
         };
         let moved = (|| {
@@ -298,6 +331,7 @@ impl Bridge {
     pub fn wants(&self) -> Wants {
         match (self.wire, self.failed, self.ended) {
             (Wire::Open, true, _) if !self.aborted => Wants::Abort,
+            (Wire::Open, false, _) if self.left && !self.closed => Wants::Close,
             (Wire::Open, false, true) if !self.shut => Wants::Shutdown,
             _ => Wants::Nothing,
         }
@@ -308,6 +342,7 @@ impl Bridge {
         match what {
             Wants::Nothing => {}
             Wants::Shutdown => self.shut = true,
+            Wants::Close => (self.shut, self.closed) = (true, true),
             Wants::Abort => self.aborted = true,
         }
     }
@@ -322,14 +357,15 @@ impl Bridge {
         match self.wire {
             Wire::Open => false,
             Wire::Reset => true,
-            Wire::Closed => self.failed || self.line.is_none() || self.finished,
+            Wire::Closed => self.failed || self.left || self.line.is_none() || self.finished,
         }
     }
 
     /// The stand-in's line, and what its set is to be asked for where that has changed (what it was, what it is to be).
     pub fn wanted(&mut self) -> Option<(&Line, Option<u32>, Option<u32>)> {
         self.line.as_ref()?;
-        let wanted = if self.failed {
+        // (Of one that has gone the set would say so again and again.)
+        let wanted = if self.failed || self.left {
             None
         } else if self.connecting {
             Some(OUT)
@@ -407,6 +443,29 @@ mod tests {
         assert!(!bridge.is_over());
         bridge.over(true);
         assert!(bridge.is_over());
+    }
+
+    #[test]
+    fn a_program_that_has_gone_is_told_to_the_peer_once_that_has_what_it_sent() {
+        let mut bridge = bridge();
+        bridge.outward.came = 3;
+        bridge.ended = true;
+        assert_eq!(bridge.wants(), Wants::Shutdown);
+        bridge.done(Wants::Shutdown);
+        bridge.hears(DEAD);
+        bridge.hears(DEAD);
+        assert_eq!(bridge.wants(), Wants::Close);
+        bridge.done(Wants::Close);
+        bridge.acked(3);
+        bridge.hears(DEAD);
+        assert_eq!(bridge.wants(), Wants::Nothing);
+        bridge.over(false);
+        assert!(bridge.is_over());
+        // Where the peer has everything, nothing is to be waited for.
+        let mut bridge = self::bridge();
+        bridge.ended = true;
+        bridge.hears(DEAD);
+        assert_eq!(bridge.wants(), Wants::Abort);
     }
 
     #[test]

@@ -78,10 +78,15 @@ impl Detour {
         set(socket, libc::SOL_SOCKET, libc::SO_MARK, self.mark.cast_signed())
     }
 
+    /// What this socket sends goes here.
+    pub fn is_taken(&self, socket: impl AsFd) -> bool {
+        number(socket, libc::SOL_SOCKET, libc::SO_MARK) == Ok(self.mark.cast_signed())
+    }
+
     /// What it sends is Linux's again.
     pub fn leave(&self, socket: impl AsFd) {
         let socket = socket.as_fd();
-        if number(socket, libc::SOL_SOCKET, libc::SO_MARK) == Ok(self.mark.cast_signed()) {
+        if self.is_taken(socket) {
             let _ = set(socket, libc::SOL_SOCKET, libc::SO_MARK, 0);
         }
     }

@@ -9,7 +9,9 @@
 //! | --- | --- |
 //! | [`stand_in`] | a socket with a peer's name, connected to a listener of this host |
 //! | [`bridge`] | one connection: between the wire's buffers and the stand-in |
-//! | [`listeners`] | who listens, and whether somebody still does |
+//! | [`programs`] | the service's programs as the protocol's applications, with their limits |
+//! | [`listeners`] | who listens, and whether that one still does |
+//! | [`whose`] | whose the listener is that a stand-in finds |
 //! | [`outward`] | programs' sockets that connect, until they are connected |
 //! | [`detour`] | where their segments go until then |
 //! | [`packets`] | what these say |
@@ -30,10 +32,13 @@ pub mod outward;
 pub mod packets;
 pub mod parts;
 pub mod privileges;
+pub mod programs;
 pub mod room;
 pub mod serve;
 pub mod stand_in;
 mod told;
+pub mod whose;
 
 pub use serve::{Options, Remote};
 pub use uncopy_tcp_fast::Wait;
+pub use uncopy_tcp_proto::{Algorithm, Limits};

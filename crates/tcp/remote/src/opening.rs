@@ -19,6 +19,10 @@ impl Room {
         endpoint: &mut Endpoint<View<'_>>,
         out: &mut SlowOut<'_, Self>,
     ) {
+        if !Outward::is_current(&opening) {
+            // It has failed meanwhile.
+            return outward.gives_up(&opening);
+        }
         let (local, peer) = (opening.local, opening.asked.to);
         // (Another address of this host's would be answered by another device.)
         let route = self.routes.number(*peer.ip());
@@ -27,15 +31,19 @@ impl Room {
         let (Some(route), Some(part)) = (route.filter(|_| ours), part) else {
             return outward.by_linux(&opening);
         };
+        let app = lock(&self.programs).of(opening.asked.program, endpoint);
         let connect = Connect {
-            app: 0,
+            app,
             local_ip: *local.ip(),
             local_port: Some(local.port()),
             peer_ip: *peer.ip(),
             peer_port: peer.port(),
             route,
             // Linux' own: so what a router says of our SYN it believes to be of the program's, and tells the program.
-            flow: FlowOptions { first: Some(Seq(opening.number)), ..self.flow_options() },
+            flow: FlowOptions {
+                first: Some(Seq(opening.number)),
+                ..self.flow_options(opening.asked.congestion)
+            },
         };
         let opened = endpoint.connect(time, &connect, out);
         endpoint.leave();
@@ -62,6 +70,13 @@ impl Room {
         let some = !decided.is_empty();
         for (flow, opening, why_not) in decided {
             match why_not {
+                // What it says now is of another connection.
+                _ if !Outward::is_current(&opening) => {
+                    let _ = endpoint.abort(time, flow, out);
+                    endpoint.leave();
+                    self.forget(flow);
+                    outward.gives_up(&opening);
+                }
                 Some(Reason::Refused | Reason::ByPeer) => outward.refused(&opening),
                 // (Linux has its own patience, which the program may have set.)
                 Some(_) => outward.by_linux(&opening),
@@ -73,10 +88,11 @@ impl Room {
                         self.stands_in(&held, socket, connected);
                         continue;
                     }
+                    // (No descriptor, or an older stand-in has that name: that is not the peer's doing.)
                     let _ = endpoint.abort(time, flow, out);
                     endpoint.leave();
                     self.forget(flow);
-                    outward.refused(&opening);
+                    outward.by_linux(&opening);
                 }
             }
         }

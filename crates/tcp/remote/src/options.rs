@@ -5,6 +5,7 @@
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use uncopy_tcp_proto::Algorithm;
 
 fn failed() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
@@ -43,6 +44,22 @@ pub fn get(socket: impl AsFd, level: i32, option: i32, value: &mut [u8]) -> Resu
     if done { Ok(length as usize) } else { Err(failed()) }
 }
 
+/// How the program that has this socket wants it to slow down, where it has said so: what is not the system's own choice is the program's.
+pub fn congestion(socket: impl AsFd) -> Option<Algorithm> {
+    // (TCP_CA_NAME_MAX of include/net/tcp.h.)
+    let mut name = [0; 16];
+    let length = get(socket, libc::SOL_TCP, libc::TCP_CONGESTION, &mut name).ok()?;
+    let name = name[..length].split(|byte| *byte == 0).next()?;
+    let wanted = match name {
+        b"reno" => Algorithm::Reno,
+        b"cubic" => Algorithm::Cubic,
+        b"dctcp" => Algorithm::Dctcp,
+        _ => return None,
+    };
+    let usual = std::fs::read("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
+    (usual.trim_ascii() != name).then_some(wanted)
+}
+
 /// A number that is set.
 ///
 /// # Errors
@@ -51,4 +68,24 @@ pub fn number(socket: impl AsFd, level: i32, option: i32) -> Result<i32, Errno> 
     let mut value = [0; 4];
     get(socket, level, option, &mut value)?;
     Ok(i32::from_ne_bytes(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_has_chosen_counts_and_what_the_system_has_does_not() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(congestion(&socket), None);
+        let usual = std::fs::read("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+        let (name, algorithm) = match usual.trim_ascii() {
+            b"reno" => (b"cubic".as_slice(), Algorithm::Cubic),
+            _ => (b"reno".as_slice(), Algorithm::Reno),
+        };
+        set_bytes(&socket, libc::SOL_TCP, libc::TCP_CONGESTION, name).unwrap();
+        assert_eq!(congestion(&socket), Some(algorithm));
+        set_bytes(&socket, libc::SOL_TCP, libc::TCP_CONGESTION, usual.trim_ascii()).unwrap();
+        assert_eq!(congestion(&socket), None);
+    }
 }

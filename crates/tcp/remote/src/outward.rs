@@ -6,24 +6,32 @@
 //! and is closed by Linux.
 
 use crate::detour::Detour;
-use crate::options::{get, number};
+use crate::options::{congestion, get, number, set};
 use crate::packets::{self, Sent};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, connect, getsockname, sockopt};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use uncopy_tcp_proto::{FlowId, Reason};
+use uncopy_tcp_proto::{Algorithm, FlowId, Reason};
 use uncopy_tcp_routes::Routes;
-use uncopy_tcp_service::ends::network_namespace;
+use uncopy_tcp_service::ends::{STAND_IN, network_namespace};
 use uncopy_tcp_service::{Lent, Owner};
 
 /// A program connects as soon as it is told that it may; and what it sends is sent again after a second.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// So many of one user's at once, of those that have been told to connect and have not begun: they are looked through for each that begins.
 const WAITING: usize = 1024;
-/// `TCP_CLOSE` of include/net/tcp_states.h: a socket that is not connected.
+/// `TCP_SYN_SENT` and `TCP_CLOSE` of include/net/tcp_states.h: a socket that connects, one that is not connected.
+const CONNECTS: u8 = 2;
 const CLOSED: u8 = 7;
 /// linux/tcp.h.
 const TCP_FASTOPEN_CONNECT: i32 = 30;
@@ -41,7 +49,29 @@ pub struct Asked {
     pub owner: Owner,
     /// Whom it connects to.
     pub to: SocketAddrV4,
+    /// How it is to slow down, if the program has said so.
+    pub congestion: Option<Algorithm>,
+    /// Its number among all that were asked about: a socket may connect several times.
+    number: u64,
     since: Instant,
+}
+
+/// What a program asks for no more: what was asked about this socket before.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    cookie: u64,
+    number: u64,
+    /// Only what this program has asked about: who says no more than a socket's name may not have it.
+    program: Option<u64>,
+}
+
+/// What a packet of a program's means.
+#[derive(Debug)]
+pub enum Passed {
+    /// A connection is to be opened.
+    Opens(Opening),
+    /// Its socket connects to somebody else by now.
+    Again(Before),
 }
 
 /// One that has begun.
@@ -70,6 +100,12 @@ pub struct Outward {
     decided: Mutex<Vec<(FlowId, Option<Reason>)>>,
     /// Those whose stand-in has sent its SYN: the answer comes here, and is for the stand-in.
     meeting: Mutex<HashMap<Ends, Instant>>,
+    /// Of the next that is asked about.
+    next: AtomicU64,
+    /// Rings when some may have waited for too long.
+    bell: OwnedFd,
+    /// Their segments do not come here any more.
+    over: AtomicBool,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -86,6 +122,13 @@ fn local(socket: impl AsFd) -> Option<SocketAddrV4> {
     Some(SocketAddrV4::new(ip, address.port()))
 }
 
+/// As [`CLOSED`].
+fn state(socket: impl AsFd) -> Option<u8> {
+    let mut state = [0; 1];
+    let got = get(socket, libc::SOL_TCP, libc::TCP_INFO, &mut state);
+    (got == Ok(1)).then_some(state[0])
+}
+
 /// The address of ours that Linux would have for this peer.
 fn source(peer: SocketAddrV4) -> Option<Ipv4Addr> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
@@ -95,14 +138,54 @@ fn source(peer: SocketAddrV4) -> Option<Ipv4Addr> {
 
 impl Outward {
     /// None yet.
-    pub fn new(detour: Detour) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(detour: Detour) -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self {
+            bell: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            over: AtomicBool::new(false),
             detour,
             waiting: Mutex::default(),
             opening: Mutex::default(),
             decided: Mutex::default(),
             meeting: Mutex::default(),
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Readable when [`purge`](Self::purge) is to be called.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Those that have waited for too long are Linux's: their segments went another way.
+    pub fn purge(&self) {
+        let mut rung = [0; 8];
+        let _ = rustix::io::read(&self.bell, &mut rung);
+        let mut waiting = lock(&self.waiting);
+        let late = |asked: &mut Asked| asked.since.elapsed() >= PATIENCE;
+        waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
+        if let Some(oldest) = waiting.iter().map(|asked| asked.since).min() {
+            self.ring(PATIENCE.saturating_sub(oldest.elapsed()));
         }
+    }
+
+    /// The bell rings after so long.
+    fn ring(&self, after: Duration) {
+        let after = after + Duration::from_millis(1);
+        let it_value =
+            Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        // (With a time that can be, it cannot fail.)
+        let _ = timerfd_settime(&self.bell, TimerfdTimerFlags::empty(), &once);
+    }
+
+    /// Their segments do not come here any more: nothing is taken from now on. Those that are under way.
+    pub fn ends(&self) -> Vec<FlowId> {
+        self.over.store(true, Relaxed);
+        self.take_back(|_| true)
     }
 
     /// Where their segments come from.
@@ -118,12 +201,6 @@ impl Outward {
         socket: Lent,
         routes: &Routes,
     ) -> Option<u64> {
-        let mut waiting = lock(&self.waiting);
-        let late = |asked: &mut Asked| asked.since.elapsed() > PATIENCE;
-        waiting.extract_if(.., late).for_each(|asked| self.detour.leave(&asked.socket));
-        if waiting.iter().filter(|asked| asked.owner == owner).count() >= WAITING {
-            return None;
-        }
         // (One that is not known is looked for: until then Linux connects, and waits for it.)
         let reached = !routes.is_own(*to.ip())
             && routes.number(*to.ip()).is_some_and(|hop| routes.find(hop).is_some());
@@ -131,23 +208,71 @@ impl Outward {
             return None;
         }
         let cookie = sockopt::socket_cookie(&socket).ok()?;
+        let mut waiting = lock(&self.waiting);
+        let of_owner = || waiting.iter().filter(|asked| asked.owner == owner).count();
+        if self.over.load(Relaxed) || of_owner() >= WAITING {
+            return None;
+        }
         self.detour.take(&socket).ok()?;
-        waiting.push(Asked { program, cookie, socket, owner, to, since: Instant::now() });
+        let number = self.next.fetch_add(1, Relaxed);
+        let congestion = congestion(&socket);
+        if waiting.is_empty() {
+            self.ring(PATIENCE);
+        }
+        waiting.push(Asked {
+            program,
+            cookie,
+            socket,
+            owner,
+            to,
+            congestion,
+            number,
+            since: Instant::now(),
+        });
         Some(cookie)
+    }
+
+    /// A socket that is to connect again is no connection's that it was of. What is to be taken back then.
+    pub fn frees(&self, socket: &Lent) -> Option<Before> {
+        let mark = number(socket, libc::SOL_SOCKET, libc::SO_MARK).ok()?;
+        let ours = mark == STAND_IN.cast_signed() || self.detour.is_taken(socket);
+        if !ours || state(socket) != Some(CLOSED) {
+            return None;
+        }
+        set(socket, libc::SOL_SOCKET, libc::SO_MARK, 0).ok()?;
+        Some(self.before(sockopt::socket_cookie(socket).ok()?))
+    }
+
+    /// All that was asked about this socket until now.
+    fn before(&self, cookie: u64) -> Before {
+        Before { cookie, number: self.next.load(Relaxed), program: None }
+    }
+
+    /// All that this program has asked about the socket of this cookie until now.
+    pub fn before_of(&self, program: u64, cookie: u64) -> Before {
+        Before { program: Some(program), ..self.before(cookie) }
+    }
+
+    /// How many are to connect, or connect.
+    pub fn count(&self) -> usize {
+        lock(&self.waiting).len() + lock(&self.opening).len()
+    }
+
+    /// How many of this owner's are to connect. (Those that connect have their part.)
+    pub fn waiting_of(&self, owner: Owner) -> usize {
+        lock(&self.waiting).iter().filter(|asked| asked.owner == owner).count()
     }
 
     /// It is a socket for which nothing is to be heeded that a stand-in would not do.
     fn can_be(&self, socket: &Lent, to: SocketAddrV4, routes: &Routes) -> bool {
         let is = |level, option, value| number(socket, level, option) == Ok(value);
         let mut device = [0; 16];
-        let mut state = [0; 1];
         let plain = is(libc::SOL_SOCKET, libc::SO_TYPE, libc::SOCK_STREAM)
             && is(libc::SOL_SOCKET, libc::SO_PROTOCOL, libc::IPPROTO_TCP)
             && is(libc::SOL_SOCKET, libc::SO_MARK, 0)
             && is(libc::SOL_TCP, TCP_FASTOPEN_CONNECT, 0)
             && get(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &mut device) == Ok(0)
-            && get(socket, libc::SOL_TCP, libc::TCP_INFO, &mut state) == Ok(1)
-            && state == [CLOSED]
+            && state(socket) == Some(CLOSED)
             && network_namespace(socket) == network_namespace(self.detour.own());
         plain
             && local(socket).is_some_and(|local| match *local.ip() {
@@ -156,11 +281,11 @@ impl Outward {
             })
     }
 
-    /// A program has sent this. What is to be opened now.
-    pub fn passes(&self, packet: &[u8]) -> Option<Opening> {
+    /// A program has sent this.
+    pub fn passes(&self, packet: &[u8]) -> Option<Passed> {
         let sent = packets::read(packet)?;
         if sent.begins {
-            return self.begins(&sent);
+            return self.begins(&sent).map(Passed::Opens).or_else(|| self.again(&sent));
         }
         let known = lock(&self.meeting).remove(&(sent.from, sent.to)).is_some();
         if known {
@@ -172,19 +297,49 @@ impl Outward {
     fn begins(&self, sent: &Sent) -> Option<Opening> {
         let mut waiting = lock(&self.waiting);
         let is = |asked: &Asked| asked.to == sent.to && local(&asked.socket) == Some(sent.from);
-        // (None: it is sent again, because the peer has not answered.)
         let at = waiting.iter().position(is)?;
         Some(Opening { asked: waiting.swap_remove(at), local: sent.from, number: sent.number })
     }
 
+    /// A socket may connect again without a question, where the first time is not known to have failed. (One that is under way is sent again, because the peer has not
+    /// answered.)
+    fn again(&self, sent: &Sent) -> Option<Passed> {
+        let opening = lock(&self.opening);
+        let is = |opening: &&Opening| (opening.local, opening.asked.to) == (sent.from, sent.to);
+        if opening.values().find(is).is_some() {
+            return None;
+        }
+        let its = |opening: &&Opening| local(&opening.asked.socket) == Some(sent.from);
+        let before = opening.values().find(its)?;
+        Some(Passed::Again(self.before(before.asked.cookie)))
+    }
+
+    /// Its socket still connects as it did.
+    pub fn is_current(opening: &Opening) -> bool {
+        let socket = &opening.asked.socket;
+        state(socket) == Some(CONNECTS) && local(socket) == Some(opening.local)
+    }
+
     /// It is sent again after a second, and then opened, if it can be then.
     pub fn later(&self, opening: Opening) {
-        lock(&self.waiting).push(Asked { since: Instant::now(), ..opening.asked });
+        let mut waiting = lock(&self.waiting);
+        if waiting.is_empty() {
+            self.ring(PATIENCE);
+        }
+        waiting.push(Asked { since: Instant::now(), ..opening.asked });
     }
 
     /// Linux connects it: its SYN is sent again after a second.
     pub fn by_linux(&self, opening: &Opening) {
         self.detour.leave(&opening.asked.socket);
+    }
+
+    /// Its socket has given up, and may be to connect again already: then it keeps its mark.
+    pub fn gives_up(&self, opening: &Opening) {
+        let waiting = lock(&self.waiting);
+        if !waiting.iter().any(|other| other.cookie == opening.asked.cookie) {
+            self.detour.leave(&opening.asked.socket);
+        }
     }
 
     /// Nobody listens there.
@@ -213,18 +368,34 @@ impl Outward {
         known.filter_map(|(flow, why)| Some((flow, opening.remove(&flow)?, why))).collect()
     }
 
-    /// Nobody waits for these any more: of whom `whose` is true. (If somebody does after all, Linux connects it.) Those that are under way.
-    pub fn take_back(&self, whose: impl Fn(&Asked) -> bool) -> Vec<FlowId> {
+    /// This program has gone. (If somebody waits for one of its after all, Linux connects it.) Those that are under way.
+    pub fn take_back_of(&self, program: u64) -> Vec<FlowId> {
+        self.take_back(|asked| asked.program == program)
+    }
+
+    /// Nobody waits for these any more. Those that are under way.
+    pub fn take_back_before(&self, before: Before) -> Vec<FlowId> {
+        let is = |asked: &Asked| (asked.cookie == before.cookie) && asked.number < before.number;
+        let its = |asked: &Asked| before.program.is_none_or(|program| program == asked.program);
+        self.take_back(|asked| is(asked) && its(asked))
+    }
+
+    fn take_back(&self, whose: impl Fn(&Asked) -> bool) -> Vec<FlowId> {
         let of = |asked: &mut Asked| whose(asked);
-        lock(&self.waiting).extract_if(.., of).for_each(|asked| self.detour.leave(&asked.socket));
-        let mut opening = lock(&self.opening);
-        let theirs = opening.extract_if(|_, opening| whose(&opening.asked));
-        theirs
-            .map(|(flow, opening)| {
-                self.detour.leave(&opening.asked.socket);
-                flow
-            })
-            .collect()
+        let mut waiting = lock(&self.waiting);
+        let mut back: Vec<Asked> = waiting.extract_if(.., of).collect();
+        let mut flows = vec![];
+        for (flow, opening) in lock(&self.opening).extract_if(|_, opening| whose(&opening.asked)) {
+            back.push(opening.asked);
+            flows.push(flow);
+        }
+        for asked in back {
+            // (It may be to connect again already.)
+            if !waiting.iter().any(|other| other.cookie == asked.cookie) {
+                self.detour.leave(&asked.socket);
+            }
+        }
+        flows
     }
 
     /// A stand-in connects to it, by `connects`; from then on what the program sends stays on this host.

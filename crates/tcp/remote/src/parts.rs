@@ -37,10 +37,16 @@ impl Parts {
         Self { used: Arc::default(), shared, most: [connections, listeners].map(part) }
     }
 
-    /// A user has not as many connections as it may.
-    pub fn has_room(&self, owner: Owner) -> bool {
+    /// No user has more connections.
+    pub fn at_most(mut self, connections: usize) -> Self {
+        self.most[0] = self.most[0].min(connections);
+        self
+    }
+
+    /// A user may have a connection more than it has, beside so many that are to come.
+    pub fn has_room(&self, owner: Owner, to_come: usize) -> bool {
         let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.get(&(owner, Kind::Connection)).is_none_or(|count| *count < self.most[0])
+        used.get(&(owner, Kind::Connection)).copied().unwrap_or(0) + to_come < self.most[0]
     }
 
     /// One for a connection. None: it has as many as it may.
@@ -94,10 +100,10 @@ mod tests {
         let first = parts.connection(one);
         let second = parts.connection(one);
         assert!(first.is_some() && second.is_some() && parts.connection(one).is_none());
-        assert!(!parts.has_room(one) && parts.has_room(two));
+        assert!(!parts.has_room(one, 0) && parts.has_room(two, 1) && !parts.has_room(two, 2));
         assert!(parts.connection(two).is_some() && parts.listener(one).is_some());
         drop(first);
-        assert!(parts.has_room(one) && parts.connection(one).is_some());
+        assert!(parts.has_room(one, 0) && parts.connection(one).is_some());
         let alone = Parts::new(2, 1, false);
         let both = [alone.connection(one), alone.connection(one)];
         assert!(both.iter().all(Option::is_some));

@@ -3,11 +3,13 @@
 //!
 //! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the other way round; lists are locked by themselves.
 
-use crate::bridge::{Bridge, Shared, Wants};
-use crate::listeners::{self, Listener, Listeners};
-use crate::outward::{Asked, Opening, Outward};
+use crate::bridge::{Bridge, Heard, Shared, Wants};
+use crate::listeners::{self, Listener, Listeners, Listens};
+use crate::outward::{Before, Opening, Outward};
 use crate::parts::Parts;
+use crate::programs::Programs;
 use crate::stand_in;
+use crate::whose::Whose;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
@@ -24,9 +26,11 @@ use uncopy_tcp_fast::{Applications, View};
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::Link;
-use uncopy_tcp_proto::{Endpoint, Event, FlowId, FlowOptions, KeepAlive, Listen, Refusal, Time};
+use uncopy_tcp_proto::{
+    Algorithm, Endpoint, Event, FlowId, FlowOptions, KeepAlive, Limits, Listen, Refusal, Time,
+};
 use uncopy_tcp_routes::Routes;
-use uncopy_tcp_service::{Lent, Owner, Wired};
+use uncopy_tcp_service::{Lent, Owner, Wires};
 use uncopy_tcp_socket::set::{self, Event as Ready};
 use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
 use uncopy_tcp_wire::steer::Steer;
@@ -38,23 +42,28 @@ const ASK: u32 = 64;
 /// Stand-ins that are looked at in a turn.
 const EVENTS: usize = 128;
 
+/// Sockets of one address that are known, of the workers of a server; the oldest are forgotten.
+const SOCKETS: usize = 1024;
+
 /// What is asked of the slow path.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// Somebody listens here.
-    Listens(SocketAddrV4, Owner),
+    /// This program has shown a socket that listens, and how its connections are to slow down.
+    Listens((u64, Owner), Listens, Option<Algorithm>),
     /// Somebody may have ceased to.
     Look,
     /// The device's addresses, or the ways by it, may be others.
     Addresses,
     /// A program has begun to connect.
     Connect(Box<Opening>),
-    /// This program has closed its socket of this cookie before it was connected.
-    Closes(u64, u64),
+    /// A program has given up what was asked about a socket before.
+    Closes(Before),
+    /// What programs send that connect does not come here any more.
+    NoDetour,
     /// This program has gone.
     Gone(u64),
-    /// Somebody wants to know of all connections.
-    Tell(Sender<Vec<Wired>>),
+    /// Somebody wants to know of all connections, and of those that programs did not get.
+    Tell(Sender<Wires>),
 }
 
 impl Ask {
@@ -62,7 +71,9 @@ impl Ask {
     fn is_done_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Look, Self::Look) | (Self::Addresses, Self::Addresses) => true,
-            (Self::Listens(at, _), Self::Listens(other, _)) => at == other,
+            (Self::Listens(a, at, by), Self::Listens(b, there, also)) => {
+                (a, at, by) == (b, there, also)
+            }
             _ => false,
         }
     }
@@ -86,6 +97,10 @@ pub(crate) struct Desk {
 /// See the module.
 pub struct Room {
     bits: u8,
+    /// How connections slow down of which the program does not say.
+    congestion: Algorithm,
+    /// Lanes that have connections.
+    lanes: usize,
     /// See [`stand_in::patience`].
     pub(crate) patience: Duration,
     pub(crate) routes: Arc<Routes>,
@@ -103,6 +118,10 @@ pub struct Room {
     asks: Mutex<Vec<Ask>>,
     listeners: Mutex<Listeners>,
     pub(crate) parts: Parts,
+    /// Locked after the listeners.
+    pub(crate) programs: Mutex<Programs>,
+    /// None: the kernel has no such thing.
+    whose: Option<Whose>,
     last_key: AtomicU64,
 }
 
@@ -114,10 +133,11 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 type Made<T> = Result<T, Errno>;
 
 impl Room {
-    /// For so many connections and lanes, with buffers of so many bits. `name`: the service where its own ends are shown.
+    /// For so many connections and lanes, with buffers of so many bits; only the first `carrying` of the lanes have connections. `name`: the service where its own ends are shown.
     pub fn new(
-        (flows, lanes, bits): (usize, usize, u8),
-        parts: Parts,
+        (flows, lanes, carrying, bits): (usize, usize, usize, u8),
+        congestion: Algorithm,
+        (parts, programs): (Parts, Programs),
         name: &str,
         routes: Arc<Routes>,
         steer: Arc<Steer>,
@@ -138,6 +158,8 @@ impl Room {
         };
         Ok(Self {
             bits,
+            congestion,
+            lanes: carrying,
             patience: stand_in::patience(),
             routes_seen: AtomicU64::new(routes.version()),
             routes,
@@ -150,6 +172,8 @@ impl Room {
             asks: Mutex::default(),
             listeners: Mutex::default(),
             parts,
+            programs: Mutex::new(programs),
+            whose: Whose::open().ok(),
             last_key: AtomicU64::new(0),
         })
     }
@@ -180,9 +204,10 @@ impl Room {
         to: SocketAddrV4,
         socket: Lent,
     ) -> Option<u64> {
-        let room = self.connections() < self.slots.len() && self.parts.has_room(program.1);
-        let outward = self.outward.as_ref().filter(|_| room);
-        outward?.takes(program, to, socket, &self.routes)
+        let outward = self.outward.as_ref()?;
+        let room = self.connections() + outward.count() < self.slots.len()
+            && self.parts.has_room(program.1, outward.waiting_of(program.1));
+        if room { outward.takes(program, to, socket, &self.routes) } else { None }
     }
 
     /// All connections that have a place.
@@ -197,7 +222,7 @@ impl Room {
     /// A connection gets its place, and a lane.
     pub(crate) fn hold(&self, flow: FlowId) -> Held {
         let key = self.last_key.fetch_add(1, Relaxed);
-        let lane = flow.slot as usize % self.desks.len();
+        let lane = flow.slot as usize % self.lanes;
         let held = Arc::new(Shared {
             id: flow,
             bridge: Mutex::new(Bridge::new(key, self.bits)),
@@ -309,7 +334,12 @@ impl Room {
             return;
         };
         held.is_part_of(part);
-        match stand_in::connected(peer, local) {
+        let stand_in = stand_in::connected(peer, local);
+        // (Else its user's data would be shown to ours, who asks for frames of it.)
+        let stand_in = stand_in.and_then(|stand_in| {
+            if self.is_shown(local) { Ok(stand_in) } else { Err(Errno::CONNREFUSED) }
+        });
+        match stand_in {
             Ok((socket, connected)) => self.stands_in(held, socket, connected),
             Err(error) => {
                 let _ = endpoint.abort(time, id, out);
@@ -320,6 +350,21 @@ impl Room {
                 }
             }
         }
+    }
+
+    /// Who listens at this address, at which a stand-in connects, is one that was shown, and not another user who has the port now. To be asked after
+    /// the stand-in has been connected, or has not been.
+    fn is_shown(&self, at: SocketAddrV4) -> bool {
+        let asked = self.whose.as_ref().ok_or(Errno::NOENT).and_then(|whose| whose.ask(at));
+        let found = asked.or_else(|_| {
+            // Nobody does, or that question cannot be asked.
+            let all = listeners::of_this_host().unwrap_or_default();
+            let any = |one: &Listens| one.at.ip().is_unspecified() && one.at.port() == at.port();
+            let one = all.iter().find(|one| one.at == at).or_else(|| all.iter().find(|o| any(o)));
+            one.copied().ok_or(())
+        });
+        // (Who listened for one connection may have got it, and be gone.)
+        found.map_or(true, |found| lock(&self.listeners).has(at, &found))
     }
 
     /// What lanes could not do for a connection.
@@ -348,6 +393,12 @@ impl Room {
                 let _ = endpoint.shutdown(id);
                 endpoint.leave();
                 held.lock().done(wants);
+            }
+            Wants::Close => {
+                held.lock().done(wants);
+                // (What is unread makes it a reset, as with Linux.)
+                let _ = endpoint.close(time, id, out);
+                endpoint.leave();
             }
             Wants::Abort => {
                 held.lock().done(wants);
@@ -384,8 +435,9 @@ impl Room {
         own.map(|ip| SocketAddrV4::new(ip, at.port())).collect()
     }
 
-    pub(crate) fn flow_options(&self) -> FlowOptions {
+    pub(crate) fn flow_options(&self, by: Option<Algorithm>) -> FlowOptions {
         FlowOptions {
+            algorithm: by.unwrap_or(self.congestion),
             rcv_bits: self.bits,
             snd_bits: self.bits,
             // What the program hands over has waited for it already.
@@ -395,19 +447,51 @@ impl Room {
         }
     }
 
-    fn listens(&self, at: SocketAddrV4, whose: Owner, endpoint: &mut Endpoint<View<'_>>) {
+    fn listens(
+        &self,
+        time: Time,
+        ((program, owner), shown, by): ((u64, Owner), Listens, Option<Algorithm>),
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        let at = shown.at;
+        let is_others = |known: &mut Listener| known.user() != shown.user;
+        if lock(&self.listeners).get(at).is_some_and(is_others) {
+            // They have closed theirs, or Linux lets both listen.
+            self.look_at_listeners(time, endpoint, out);
+        }
+        let flow = self.flow_options(by);
         let mut listeners = lock(&self.listeners);
-        if listeners.has(at) {
+        if let Some(known) = listeners.get(at) {
+            if known.user() != shown.user {
+                return;
+            }
+            // (The last that was shown says how they are to be, and whose: a server that was started anew may have been told otherwise.)
+            let mut programs = lock(&self.programs);
+            let app = programs.of(program, endpoint);
+            if endpoint.set_listener(known.id, app, flow).is_ok() {
+                programs.listens(app);
+                programs.listens_no_more(core::mem::replace(&mut known.app, app));
+            }
+            if !known.sockets.contains(&shown.inode) {
+                known.sockets.push(shown.inode);
+                if known.sockets.len() > SOCKETS {
+                    known.sockets.remove(0);
+                }
+            }
             return;
         }
-        let Some(part) = self.parts.listener(whose) else { return };
-        let flow = self.flow_options();
-        let listen = Listen { app: 0, ip: *at.ip(), port: at.port(), backlog: BACKLOG, flow };
+        let Some(part) = self.parts.listener(owner) else { return };
+        let mut programs = lock(&self.programs);
+        let app = programs.of(program, endpoint);
+        let listen = Listen { app, ip: *at.ip(), port: at.port(), backlog: BACKLOG, flow };
         let Ok(id) = endpoint.listen(listen) else { return };
+        programs.listens(app);
         let steered = self.steered(at);
         // (Where there is no room for one more, Linux serves it.)
         steered.iter().for_each(|at| _ = self.steer.listen(*at));
-        listeners.add(at, Listener { id, part, steered });
+        let sockets = vec![shown.inode];
+        listeners.add(at, Listener { id, app, part, sockets, steered });
     }
 
     /// Who does not listen any more is not steered to.
@@ -424,6 +508,7 @@ impl Room {
         let Ok(now) = listeners::of_this_host() else { return };
         for gone in listeners.take_gone(&now) {
             gone.steered.iter().for_each(|at| _ = self.steer.stop_listening(*at));
+            lock(&self.programs).listens_no_more(gone.app);
             let _ = endpoint.unlisten(time, gone.id, out);
             endpoint.leave();
         }
@@ -456,6 +541,21 @@ impl Room {
             }
             listener.steered = now;
         }
+    }
+}
+
+impl crate::programs::Applications for Endpoint<View<'_>> {
+    fn connections(&self, app: u16) -> u32 {
+        self.usage(app).0
+    }
+
+    fn limit(&mut self, app: u16, limits: Limits) {
+        // (Numbers are handed out below what the endpoint has.)
+        let _ = self.set_limits(app, limits);
+    }
+
+    fn refused(&mut self, app: u16) -> u64 {
+        self.take_refused(app)
     }
 }
 
@@ -523,7 +623,14 @@ impl Applications for Room {
         for event in &ready[..count] {
             let held = lock(&desk.bridges).get(&event.data).cloned();
             let Some(held) = held else { continue };
-            if held.lock().hears(event.events) {
+            let heard = held.lock().hears(event.events);
+            let refused = match heard {
+                Heard::Nothing => false,
+                Heard::Refused => true,
+                Heard::Connected(to) => to.is_some_and(|to| !self.is_shown(to)),
+            };
+            if refused {
+                held.lock().fails();
                 self.ask(Ask::Look);
                 turn.for_slow_path = true;
             }
@@ -552,26 +659,34 @@ impl Applications for Room {
         let slow = core::mem::take(&mut *lock(&self.slow));
         let mut some = !(asks.is_empty() && came.is_empty() && slow.is_empty());
         // (Once for all: Linux is asked for all of its sockets.)
-        let mut looks = false;
+        let (mut looks, mut gone) = (false, vec![]);
         for ask in asks {
             match (ask, &self.outward) {
                 (Ask::Connect(opening), Some(outward)) => {
                     self.open(time, outward, *opening, endpoint, out);
                 }
-                (Ask::Closes(program, cookie), Some(outward)) => {
-                    let its = |asked: &Asked| (asked.program, asked.cookie) == (program, cookie);
-                    let flows = outward.take_back(its);
+                (Ask::Closes(before), Some(outward)) => {
+                    let flows = outward.take_back_before(before);
                     self.take_back(time, flows, endpoint, out);
                 }
+                (Ask::NoDetour, Some(outward)) => {
+                    self.take_back(time, outward.ends(), endpoint, out);
+                }
                 (Ask::Gone(program), outward) => {
-                    let all = |outward: &Outward| outward.take_back(|a| a.program == program);
+                    let all = |outward: &Outward| outward.take_back_of(program);
                     self.take_back(time, outward.as_ref().map_or(vec![], all), endpoint, out);
                     looks = true;
+                    gone.push(program);
                 }
                 // (Who does not wait any more does not hear it.)
-                (Ask::Tell(to), _) => _ = to.send(self.wired(endpoint)),
-                (Ask::Connect(_) | Ask::Closes(..), None) => {}
-                (Ask::Listens(at, whose), _) => self.listens(at, whose, endpoint),
+                (Ask::Tell(to), _) => {
+                    let refused = lock(&self.programs).refused(endpoint);
+                    let _ = to.send(Wires { flows: self.wired(endpoint), refused });
+                }
+                (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
+                (Ask::Listens(program, shown, by), _) => {
+                    self.listens(time, (program, shown, by), endpoint, out);
+                }
                 (Ask::Look, _) => looks = true,
                 (Ask::Addresses, _) => {
                     self.look_at_addresses();
@@ -582,6 +697,8 @@ impl Applications for Room {
         if looks {
             self.look_at_listeners(time, endpoint, out);
         }
+        // (Their numbers are free once their listeners are gone.)
+        gone.into_iter().for_each(|program| lock(&self.programs).gone(program, endpoint));
         came.iter().for_each(|held| self.meet(time, held, endpoint, out));
         slow.iter().for_each(|held| self.finish(time, held, endpoint, out));
         if let Some(outward) = &self.outward {

@@ -1,9 +1,12 @@
 //! Opened, and run.
 
 use crate::detour::Detour;
-use crate::outward::Outward;
+use crate::listeners::Listens;
+use crate::options::congestion;
+use crate::outward::{Outward, Passed};
 use crate::parts::Parts;
 use crate::privileges;
+use crate::programs::Programs;
 use crate::room::{Ask, Room};
 use crate::stand_in;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,15 +17,15 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uncopy_tcp_fast::{Service, Wait};
-use uncopy_tcp_proto::Config;
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
+use uncopy_tcp_proto::{Algorithm, Config, Limits};
 use uncopy_tcp_routes::{Routes, loopback};
-use uncopy_tcp_service::{Lent, Listening, Owner, Wired};
+use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
 use uncopy_tcp_trace::{Trace, Traced};
 use uncopy_tcp_wire::queues;
@@ -49,6 +52,12 @@ pub struct Options {
     pub bits: u8,
     /// How lanes wait.
     pub wait: Wait,
+    /// How connections slow down of which the program does not say.
+    pub congestion: Algorithm,
+    /// What one program may have.
+    pub limits: Limits,
+    /// Lanes that run, at most. None: one for each of the device's queues.
+    pub cores: Option<usize>,
     /// The user and group that it is to be from then on, by their numbers.
     pub user: Option<(u32, u32)>,
     /// It serves all users: one of them gets at most half of its connections and listeners.
@@ -64,9 +73,20 @@ impl Options {
             connections: 4096,
             bits: 16,
             wait: Wait::Adaptive,
+            congestion: Algorithm::default(),
+            limits: Limits::default(),
+            cores: None,
             user: None,
             shared: false,
         }
+    }
+
+    /// What one user may have. (Where it serves all users, the limits are a user's too.)
+    fn parts(&self) -> Parts {
+        let Limits { connections, buffers, .. } = self.limits;
+        let most = (connections as usize).min((buffers >> (self.bits + 1)) as usize);
+        let parts = Parts::new(self.connections, LISTENERS as usize, self.shared);
+        if self.shared { parts.at_most(most) } else { parts }
     }
 }
 
@@ -102,6 +122,7 @@ pub struct Remote {
     service: Arc<Service<Room>>,
     routes: Arc<Routes>,
     wires: Vec<Xsk>,
+    lanes: usize,
     stop: OwnedFd,
     why_not: Option<io::Error>,
     trace: Arc<Trace>,
@@ -138,15 +159,19 @@ impl Remote {
         let routes = Arc::new(step("routes and neighbours (rtnetlink)", Routes::of(index))?);
         let source = routes.addresses().first().copied();
         let source = source.ok_or_else(|| io::Error::other("the device has no address"));
-        let (outward, why_not) = match source.and_then(|source| Detour::open(index, source)) {
-            Ok(detour) => (Some(Outward::new(detour)), None),
+        let detour = source.and_then(|source| Detour::open(index, source));
+        let (outward, why_not) = match detour.and_then(|detour| Ok(Outward::new(detour)?)) {
+            Ok(outward) => (Some(outward), None),
             Err(error) => (None, Some(error)),
         };
         step("giving privileges up", privileges::drop_them(options.user, privileges::OF_WIRES))?;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
+        // (Each that uses its number has a listener or a connection; and one number is for all others.)
+        let programs = options.connections + LISTENERS as usize + 1;
+        let programs = u16::try_from(programs).unwrap_or(u16::MAX);
         let config = Config {
             flows: options.connections,
-            apps: 1,
+            apps: programs.into(),
             secret: std::array::from_fn(|_| fastrand::u8(..)),
             stamp_offset: fastrand::u32(..),
             mtu,
@@ -156,9 +181,11 @@ impl Remote {
             watch_after: WATCH_AFTER,
             ..Config::default()
         };
+        let lanes = options.cores.map_or(wires.len(), |cores| cores.clamp(1, wires.len()));
         let room = Room::new(
-            (options.connections, wires.len(), options.bits),
-            Parts::new(options.connections, LISTENERS as usize, options.shared),
+            (options.connections, wires.len(), lanes, options.bits),
+            options.congestion,
+            (options.parts(), Programs::new(programs, options.limits)),
             &options.name,
             routes.clone(),
             steer.clone(),
@@ -166,7 +193,7 @@ impl Remote {
         );
         let room = step("the lanes' sets", room)?;
         let service = step("the lanes", Service::new(&config, wires.len(), room))?;
-        let service = service.waits(options.wait).steered_by(steer);
+        let service = service.waits(options.wait).at_most(lanes).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let stop = step("an eventfd", stop)?;
         let device = device.clone();
@@ -175,6 +202,7 @@ impl Remote {
             service: Arc::new(service),
             routes,
             wires,
+            lanes,
             stop,
             why_not,
             trace: Arc::default(),
@@ -184,6 +212,11 @@ impl Remote {
     /// How many queues of the device it has.
     pub fn queues(&self) -> usize {
         self.wires.len()
+    }
+
+    /// How many lanes may run at once.
+    pub fn lanes(&self) -> usize {
+        self.lanes
     }
 
     /// Why programs that connect are Linux's, if they are.
@@ -228,30 +261,39 @@ impl Remote {
     }
 }
 
-/// Programs that connect: their segments.
+/// Programs that connect: their segments, until there are none any more.
 fn hear(service: &Service<Room>, stop: &OwnedFd) {
-    let Some(outward) = service.applications().outward() else { return };
+    let room = service.applications();
+    let Some(outward) = room.outward() else { return };
     let mut packet = [0; 2048];
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(outward.detour().descriptor(), PollFlags::IN),
+            PollFd::from_borrowed_fd(outward.bell(), PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
-        if poll(&mut fds, None).is_ok_and(|_| !fds[1].revents().is_empty()) {
+        if poll(&mut fds, None).is_ok_and(|_| !fds[2].revents().is_empty()) {
             return;
         }
+        if !fds[1].revents().is_empty() {
+            outward.purge();
+        }
         loop {
-            match outward.detour().read(&mut packet) {
-                Ok(Some(length)) => {
-                    if let Some(opening) = outward.passes(&packet[..length]) {
-                        service.applications().ask(Ask::Connect(Box::new(opening)));
-                        service.ask();
-                    }
-                }
+            let ask = match outward.detour().read(&mut packet) {
+                Ok(Some(length)) => match outward.passes(&packet[..length]) {
+                    None => continue,
+                    Some(Passed::Opens(opening)) => Ask::Connect(Box::new(opening)),
+                    Some(Passed::Again(before)) => Ask::Closes(before),
+                },
                 Ok(None) => break,
-                // Somebody has taken the device away, or down: Linux connects.
-                Err(_) => return,
-            }
+                // Somebody has taken the device away: Linux connects.
+                Err(_) => {
+                    room.ask(Ask::NoDetour);
+                    return service.ask();
+                }
+            };
+            room.ask(ask);
+            service.ask();
         }
     }
 }
@@ -265,8 +307,11 @@ struct Told {
 }
 
 impl Listening for Told {
-    fn listens(&self, whose: Owner, at: SocketAddrV4) {
-        self.service.applications().ask(Ask::Listens(at, whose));
+    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, socket: BorrowedFd) {
+        let Ok(stat) = rustix::fs::fstat(socket) else { return };
+        let shown = Listens { at, user: owner.uid(), inode: stat.st_ino };
+        let program = (program, owner);
+        self.service.applications().ask(Ask::Listens(program, shown, congestion(socket)));
         self.service.ask();
     }
 
@@ -306,7 +351,7 @@ impl Listening for Told {
         Ok(self.trace.frames())
     }
 
-    fn wired(&self) -> Vec<Wired> {
+    fn wired(&self) -> Wires {
         let (to, told) = channel();
         self.service.applications().ask(Ask::Tell(to));
         self.service.ask();
@@ -319,7 +364,12 @@ impl Listening for Told {
     }
 
     fn connects(&self, program: (u64, Owner), to: SocketAddrV4, socket: Lent, answer: OwnedFd) {
-        let taken = self.service.applications().takes(program, to, socket);
+        let room = self.service.applications();
+        if let Some(before) = room.outward().and_then(|outward| outward.frees(&socket)) {
+            room.ask(Ask::Closes(before));
+            self.service.ask();
+        }
+        let taken = room.takes(program, to, socket);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if let Some(cookie) = taken
             && rustix::net::send(&answer, &[1], flags).is_err()
@@ -330,7 +380,9 @@ impl Listening for Told {
     }
 
     fn closes(&self, program: u64, cookie: u64) {
-        self.service.applications().ask(Ask::Closes(program, cookie));
-        self.service.ask();
+        if let Some(outward) = self.service.applications().outward() {
+            self.service.applications().ask(Ask::Closes(outward.before_of(program, cookie)));
+            self.service.ask();
+        }
     }
 }

@@ -8,14 +8,18 @@ use crate::state::State;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Uid;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use uncopy_kernel::descriptors::Kept;
 use uncopy_tcp_shared::layout::PAGE;
+
+/// So long an answer is waited for. A service that has a core takes microseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The connection to the service.
 #[derive(Debug)]
@@ -97,9 +101,7 @@ impl Client {
     /// Says that a socket is about to connect to another host, and waits for the answer. True: it is to connect, and the service has made it so that its
     /// segments come to it. Not longer than a service needs that has a core: then the connection is Linux's.
     pub fn connects(&self, socket: BorrowedFd, to: SocketAddrV4) -> Result<bool, Errno> {
-        let flags = SocketFlags::CLOEXEC;
-        let (own, theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (own, theirs) = pair()?;
         let message =
             Message::Connect { address: to.ip().to_bits().into(), port: to.port().into() };
         protocol::send(self.socket.as_fd(), message, &[socket, theirs.as_fd()])?;
@@ -133,15 +135,23 @@ impl Client {
         protocol::send(self.socket.as_fd(), message, &[])
     }
 
-    /// Has a socket relayed to what stands in for it: `bytes` of `first` come before what the socket still brings.
+    /// Has a socket relayed to what stands in for it: what is in `first` comes before what the socket still brings. Begins when it is told how much that is. An error:
+    /// the service does not do that, and nothing has happened.
     pub fn relay(
         &self,
         socket: BorrowedFd,
         stand_in: BorrowedFd,
         first: BorrowedFd,
-        bytes: u64,
-    ) -> Result<(), Errno> {
-        protocol::send(self.socket.as_fd(), Message::Relay { bytes }, &[socket, stand_in, first])
+    ) -> Result<Relaying, Errno> {
+        let (own, theirs) = pair()?;
+        let with = [socket, stand_in, first, theirs.as_fd()];
+        protocol::send(self.socket.as_fd(), Message::Relay, &with)?;
+        drop(theirs);
+        wait(&own)?;
+        match rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)? {
+            (1, _) => Ok(Relaying(own)),
+            _ => Err(Errno::CONNREFUSED),
+        }
     }
 
     /// There may be messages: one load.
@@ -164,14 +174,29 @@ impl Client {
     }
 }
 
-/// Connects. EACCES: the name belongs to another user's process.
+/// A relay that the service has begun, as long as this is kept.
+#[derive(Debug)]
+pub struct Relaying(OwnedFd);
+
+impl Relaying {
+    /// So many bytes come first. Now it goes on by itself.
+    pub fn goes_on(self, bytes: u64) -> Result<(), Errno> {
+        rustix::net::send(&self.0, &bytes.to_ne_bytes(), SendFlags::NOSIGNAL).map(drop)
+    }
+}
+
+/// For an answer to one message.
+fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    rustix::net::socketpair(unix, kind, SocketFlags::CLOEXEC, None)
+}
+
+/// Connects. ECONNREFUSED: there is no service of this name; EACCES: the name belongs to another user's process; EAGAIN: it does not take those that have come
+/// already, and is not waited for.
 pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(unix, kind, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
     let (_, owner) = ends::peer(&socket).ok_or(Errno::NOTCONN)?;
     if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
@@ -180,11 +205,13 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// See [`answer`].
+/// See [`answer`]. Signals do not make it longer.
 fn wait(socket: &OwnedFd) -> Result<(), Errno> {
-    let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let end = Instant::now() + PATIENCE;
     loop {
-        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience)) {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left)) {
             Err(Errno::INTR) => {}
             Ok(0) => return Err(Errno::TIMEDOUT),
             polled => return polled.map(drop),
@@ -261,5 +288,79 @@ impl Drop for Client {
     fn drop(&mut self) {
         // SAFETY: ours.
         let _ = unsafe { rustix::mm::munmap(self.mailbox.as_ptr().cast(), PAGE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// As a timer of the program's does it.
+    #[test]
+    fn signals_that_come_all_the_time_do_not_make_it_wait_for_longer() {
+        extern "C" fn nothing(_: i32) {}
+        // SAFETY: a handler that does nothing, and does not have calls begun again.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+        }
+        let (own, _theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        // SAFETY: asks only.
+        let (thread, done) = (unsafe { libc::gettid() }, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let begun = Instant::now();
+                while !done.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(5) {
+                    let process = std::process::id();
+                    // SAFETY: a signal that is handled, to a thread that waits for this one.
+                    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            });
+            let begun = Instant::now();
+            assert_eq!(wait(&own), Err(Errno::TIMEDOUT));
+            done.store(true, Ordering::Relaxed);
+            assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        });
+    }
+
+    #[test]
+    fn a_service_that_takes_nobody_is_not_waited_for() {
+        let name = format!("uncopy-tcp-test-full-{}", std::process::id());
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let socket = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+                .unwrap()
+        };
+        let listener = socket();
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let mut waiting = vec![];
+        loop {
+            let socket = socket();
+            match rustix::net::connect(&socket, &address) {
+                Err(Errno::AGAIN) => break,
+                connected => connected.unwrap(),
+            }
+            waiting.push(socket);
+        }
+        let begun = Instant::now();
+        std::thread::spawn(move || {
+            // (Or the test would wait without end.)
+            std::thread::sleep(Duration::from_secs(5));
+            drop(listener);
+        });
+        assert_eq!(Client::connect(&name, &[]).unwrap_err(), Errno::AGAIN);
+        assert!(!crate::rendezvous::is_running(&name));
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     }
 }

@@ -108,11 +108,29 @@ pub fn is_stand_in(socket: impl AsFd) -> bool {
     failed == 0 && mark == STAND_IN
 }
 
-/// Where a shown socket listens for other hosts by IPv4. Not at loopback addresses: nobody else reaches those.
+/// It is bound to a device. (Or that cannot be told.)
+fn is_bound_to_device(socket: impl AsFd) -> bool {
+    let (mut name, mut length) = ([0u8; libc::IFNAMSIZ], libc::IFNAMSIZ as libc::socklen_t);
+    // SAFETY: writes at most `length` bytes to `name`.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    failed != 0 || length != 0
+}
+
+/// Where a shown socket listens for other hosts by IPv4. Not at loopback addresses: nobody else reaches those; and not by one device alone: the service would come by
+/// another one.
 pub fn listens(socket: impl AsFd) -> Option<SocketAddrV4> {
     let socket = socket.as_fd();
     if sockopt::socket_protocol(socket).ok()? != Some(ipproto::TCP)
         || !sockopt::socket_acceptconn(socket).ok()?
+        || is_bound_to_device(socket)
     {
         return None;
     }
@@ -182,6 +200,25 @@ mod tests {
         }
         let connected = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert_eq!(listens(&connected), None);
+    }
+
+    #[test]
+    fn a_listener_of_one_device_is_not_reached_by_another() {
+        let socket = TcpListener::bind("0.0.0.0:0").unwrap();
+        assert!(listens(&socket).is_some());
+        let name = c"lo".to_bytes_with_nul();
+        // SAFETY: reads the name.
+        let failed = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_BINDTODEVICE,
+                name.as_ptr().cast(),
+                name.len() as libc::socklen_t,
+            )
+        };
+        assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(listens(&socket), None);
     }
 
     #[test]

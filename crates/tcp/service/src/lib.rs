@@ -53,4 +53,4 @@ pub use options::{Limits, Options};
 pub use owner::{Owner, Serves};
 pub use rendezvous::Rendezvous;
 pub use server::{Service, ServiceError};
-pub use wired::Wired;
+pub use wired::{Wired, Wires};

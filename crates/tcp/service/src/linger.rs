@@ -1,39 +1,26 @@
 //! Sockets that programs have shown are closed again at once. If the program has closed its own meanwhile, that close is the last; and where SO_LINGER is set it waits, for as
-//! long as that says, until the peer has taken all. The service does not wait with it.
+//! long as that says, until the peer has taken all. The service does not wait with it. Nor does it clear the option, which is the program's, whose socket may be open still.
 //!
 //! A program can set that also just before the close. So where others would wait with it, a thread of its user's closes what it has lent.
 
-use crate::share::Taken;
+use crate::share::{Share, Taken};
 use rustix::net::sockopt;
+use std::collections::VecDeque;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// At once; who has more of them does not want to close connections.
+/// At once, each on a thread of its own. Those beyond are closed one after the other.
 const MOST: usize = 64;
-
-/// Closes it. `waiting` is held once more by each that takes its time.
-fn close(socket: OwnedFd, waiting: &Arc<()>) {
-    let lingers =
-        sockopt::socket_linger(&socket).ok().flatten().is_some_and(|time| !time.is_zero());
-    if !lingers {
-        return;
-    }
-    if Arc::strong_count(waiting) > MOST {
-        let _ = sockopt::set_socket_linger(&socket, None);
-        return;
-    }
-    let waiting = waiting.clone();
-    // (Without a thread it waits here after all.)
-    let _ = std::thread::Builder::new().name("uncopy-linger".into()).spawn(move || {
-        drop(socket);
-        drop(waiting);
-    });
-}
+/// So many wait for that. Each is a descriptor, of which others want some too.
+const QUEUED: usize = 256;
 
 /// Who closes what one user's programs have shown and lent.
 #[derive(Debug)]
 pub(crate) struct Closer {
     apart: bool,
+    /// Of descriptors; those that wait to be closed are of it.
+    share: Share,
     /// Held once more by each socket whose close takes its time.
     waiting: Arc<()>,
     left: Mutex<Left>,
@@ -41,34 +28,59 @@ pub(crate) struct Closer {
 
 #[derive(Debug, Default)]
 struct Left {
-    sockets: Vec<(OwnedFd, Option<Taken>)>,
+    sockets: VecDeque<(OwnedFd, Option<Taken>)>,
     /// A thread closes them.
     runs: bool,
 }
 
 impl Closer {
     /// `apart`: a thread of its own closes what was lent, whatever the sockets say.
-    pub fn new(apart: bool) -> Self {
-        Self { apart, waiting: Arc::default(), left: Mutex::default() }
+    pub fn new(apart: bool, share: Share) -> Self {
+        Self { apart, share, waiting: Arc::default(), left: Mutex::default() }
     }
 
     /// Nothing is left to be closed.
     pub fn is_idle(&self) -> bool {
-        !self.left().runs && Arc::strong_count(&self.waiting) == 1
+        let left = self.left();
+        !left.runs && left.sockets.is_empty() && Arc::strong_count(&self.waiting) == 1
     }
 
     /// Closes it for the thread of its user: now, unless it says that this takes its time.
-    pub fn close_now(&self, socket: OwnedFd) {
-        close(socket, &self.waiting);
+    pub fn close_now(self: &Arc<Self>, socket: OwnedFd) {
+        let lingers =
+            sockopt::socket_linger(&socket).ok().flatten().is_some_and(|time| !time.is_zero());
+        if !lingers {
+            return;
+        }
+        if Arc::strong_count(&self.waiting) > MOST {
+            return self.queue(socket);
+        }
+        let waiting = self.waiting.clone();
+        // (Without a thread it waits here after all.)
+        let _ = std::thread::Builder::new().name("uncopy-linger".into()).spawn(move || {
+            drop(socket);
+            drop(waiting);
+        });
+    }
+
+    fn queue(self: &Arc<Self>, socket: OwnedFd) {
+        let room = self.left().sockets.len() < QUEUED;
+        if let Some(taken) = room.then(|| self.share.take(1)).flatten() {
+            return self.leave(socket, Some(taken));
+        }
+        // Who has that many does not want to close connections, or would leave no descriptor to others.
+        let _ = sockopt::set_socket_linger(&socket, None);
     }
 
     /// Closes it, now or soon.
     pub fn close(self: &Arc<Self>, socket: OwnedFd, taken: Option<Taken>) {
-        if !self.apart {
-            return self.close_now(socket);
-        }
+        if self.apart { self.leave(socket, taken) } else { self.close_now(socket) }
+    }
+
+    /// To be closed by a thread, after those that are there.
+    fn leave(self: &Arc<Self>, socket: OwnedFd, taken: Option<Taken>) {
         let mut left = self.left();
-        left.sockets.push((socket, taken));
+        left.sockets.push_back((socket, taken));
         if std::mem::replace(&mut left.runs, true) {
             return;
         }
@@ -84,18 +96,55 @@ impl Closer {
     fn close_all(&self) {
         loop {
             let mut left = self.left();
-            let sockets = std::mem::take(&mut left.sockets);
-            if sockets.is_empty() {
+            let Some(next) = left.sockets.pop_front() else {
                 left.runs = false;
                 return;
-            }
+            };
             drop(left);
-            drop(sockets);
+            drop(next);
         }
     }
 
     fn left(&self) -> std::sync::MutexGuard<'_, Left> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Descriptors that came with a message. Those that are not taken are closed as above, for the thread of their user.
+#[derive(Debug)]
+pub(crate) struct Came {
+    fds: Vec<OwnedFd>,
+    closer: Arc<Closer>,
+}
+
+impl Came {
+    /// These.
+    pub fn new(fds: Vec<OwnedFd>, closer: &Arc<Closer>) -> Self {
+        Self { fds, closer: closer.clone() }
+    }
+
+    /// All of them.
+    pub fn take(mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds)
+    }
+
+    /// All, if there are so many.
+    pub fn these<const N: usize>(mut self) -> Option<[OwnedFd; N]> {
+        let fds = std::mem::take(&mut self.fds).try_into();
+        fds.map_err(|others| self.fds = others).ok()
+    }
+}
+
+impl Deref for Came {
+    type Target = [OwnedFd];
+    fn deref(&self) -> &[OwnedFd] {
+        &self.fds
+    }
+}
+
+impl Drop for Came {
+    fn drop(&mut self) {
+        self.fds.drain(..).for_each(|fd| self.closer.close_now(fd));
     }
 }
 
@@ -134,6 +183,43 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
+    fn closer() -> Arc<Closer> {
+        Arc::new(Closer::new(false, Share::new(usize::MAX)))
+    }
+
+    /// One whose peer takes nothing.
+    fn full(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        sockopt::set_socket_recv_buffer_size(listener, 4096).unwrap();
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while socket.write(&[0; 1 << 20]).is_ok() {}
+        sockopt::set_socket_linger(&socket, Some(Duration::from_secs(60))).unwrap();
+        (socket, peer)
+    }
+
+    #[test]
+    fn where_many_linger_others_that_are_open_elsewhere_keep_their_option() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (closer, begun) = (closer(), Instant::now());
+        let mut peers = vec![];
+        for _ in 0..=MOST {
+            let (socket, peer) = full(&listener);
+            closer.close_now(socket.into());
+            peers.push(peer);
+        }
+        let (socket, peer) = full(&listener);
+        closer.close_now(socket.try_clone().unwrap().into());
+        assert!(begun.elapsed() < Duration::from_secs(50), "it waited");
+        assert_eq!(sockopt::socket_linger(&socket), Ok(Some(Duration::from_secs(60))));
+        drop((socket, peer, peers));
+        while !closer.is_idle() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it waits still");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn a_close_that_lingers_keeps_nobody_waiting() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -142,13 +228,13 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         while socket.write(&[0; 1 << 20]).is_ok() {}
         sockopt::set_socket_linger(&socket, Some(Duration::from_secs(60))).unwrap();
-        let (waiting, begun) = (Arc::new(()), Instant::now());
-        close(socket.into(), &waiting);
+        let (closer, begun) = (closer(), Instant::now());
+        closer.close_now(socket.into());
         assert!(begun.elapsed() < Duration::from_secs(10), "it waited");
-        assert_eq!(Arc::strong_count(&waiting), 2, "somebody else does");
+        assert_eq!(Arc::strong_count(&closer.waiting), 2, "somebody else does");
         // A reset ends it.
         drop(peer);
-        while Arc::strong_count(&waiting) > 1 {
+        while !closer.is_idle() {
             assert!(begun.elapsed() < Duration::from_secs(30), "it waits still");
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -2,15 +2,15 @@
 
 use crate::linger::Lent;
 use crate::owner::Owner;
-use crate::wired::Wired;
+use crate::wired::Wires;
 use rustix::io::Errno;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Who carries connections between this host's programs and other hosts. Asked by several threads.
 pub trait Listening: Send + Sync {
-    /// A program of this owner has shown that it listens here.
-    fn listens(&self, whose: Owner, at: SocketAddrV4);
+    /// A program of this owner has shown that it listens here, by this socket.
+    fn listens(&self, program: (u64, Owner), at: SocketAddrV4, socket: BorrowedFd);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&self, program: u64);
     /// Frames of connections with this end, as far as it matters, are written to this file, for who has this number.
@@ -29,7 +29,7 @@ pub trait Listening: Send + Sync {
     /// What kept one from being written.
     fn end_trace(&self, whose: u64) -> Result<u64, Errno>;
     /// What there is to tell of the connections that it carries.
-    fn wired(&self) -> Vec<Wired>;
+    fn wired(&self) -> Wires;
     /// It carries connections that programs open.
     fn carries_connects(&self) -> bool;
     /// A program of this owner is about to connect this socket. A byte is to come by `answer` if this one carries the connection.

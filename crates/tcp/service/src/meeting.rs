@@ -9,7 +9,7 @@ use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::{Given, Held, Regions};
 use crate::state::{self, State};
 use crate::users::{Purse, User};
-use crate::wired::Wired;
+use crate::wired::Wires;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -343,7 +343,7 @@ impl Meeting {
     }
 
     /// What is told to this one.
-    pub fn state(&self, to: Owner, wired: Vec<Wired>) -> State {
+    pub fn state(&self, to: Owner, wires: Wires) -> State {
         let all = self.serves.sees_all(to);
         let is_its = |owner: Owner| all || owner == to;
         let its = || self.programs.iter().filter(|(_, program)| is_its(program.owner));
@@ -385,14 +385,20 @@ impl Meeting {
             .iter()
             .flat_map(|flow| [flow.addresses, [flow.addresses[1], flow.addresses[0]]])
             .collect();
-        State {
+        let Wires { flows: wired, refused } = wires;
+        let mut state = State {
             pid: std::process::id(),
             since: self.since,
             stayed: waiting.chain(stayed).collect(),
             wired: wired.into_iter().filter(|of| all || ends.contains(&of.addresses)).collect(),
             flows,
             programs,
+        };
+        // (Of those that are told of.)
+        for (program, count) in refused {
+            state.refused(program, count);
         }
+        state
     }
 }
 

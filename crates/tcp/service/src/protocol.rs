@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -222,16 +222,14 @@ pub enum Message {
         /// Why not, or why no more: an error number, or 0.
         error: u64,
     },
-    /// Program: such a socket was closed, or dissolved, before it was connected.
+    /// Program: such a socket was closed, or dissolved, before it was connected, or could not be.
     Closes {
         /// The socket's, as Linux names it (SO_COOKIE).
         cookie: u64,
     },
-    /// Program: with a socket, the other end of what stands in for it, and a memfd of so many bytes that come first ([`crate::relay`]).
-    Relay {
-        /// Bytes in it.
-        bytes: u64,
-    },
+    /// Program: with a socket, the other end of what stands in for it, a memfd for the bytes that come first, and one end of a pair of sockets: a byte comes there
+    /// when the service is ready to relay, and it waits there for how many bytes these are ([`crate::relay`]).
+    Relay,
 }
 
 impl Message {
@@ -247,7 +245,7 @@ impl Message {
             Self::Gone { region } => [6, region, 0, 0, 0, 0],
             Self::Tell => [7, 0, 0, 0, 0, 0],
             Self::Told { words } => [8, words, 0, 0, 0, 0],
-            Self::Relay { bytes } => [9, bytes, 0, 0, 0, 0],
+            Self::Relay => [9, 0, 0, 0, 0, 0],
             Self::Door { region, slot, side, generation } => {
                 [10, region, slot, side, generation, 0]
             }
@@ -275,7 +273,7 @@ impl Message {
             6 => Self::Gone { region: a },
             7 => Self::Tell,
             8 => Self::Told { words: a },
-            9 => Self::Relay { bytes: a },
+            9 => Self::Relay,
             10 => Self::Door { region: a, slot: b, side: c, generation: d },
             11 => Self::Listen,
             12 => Self::Connect { address: a, port: b },
@@ -346,6 +344,8 @@ pub fn receive(from: BorrowedFd, flags: RecvFlags) -> Result<(Message, Vec<Owned
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::AsFd;
 
     #[test]
     fn every_message_comes_back_as_it_was() {
@@ -358,7 +358,7 @@ mod tests {
             Message::Gone { region: 7 },
             Message::Tell,
             Message::Told { words: 99 },
-            Message::Relay { bytes: 5 },
+            Message::Relay,
             Message::Listen,
             Message::Connect { address: 0x0a00_0001, port: 80 },
             Message::Closes { cookie: 77 },
@@ -373,6 +373,52 @@ mod tests {
         }
         assert_eq!(Message::of([0; WORDS]), None);
         assert_eq!(Message::of([5, 0, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn any_bytes_are_a_message_that_is_sent_alike_or_refused_and_descriptors_beside_them_do_not_stay()
+     {
+        let kind = SocketType::SEQPACKET;
+        let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let (here, there) = pair.unwrap();
+        bolero::check!().with_type::<(u8, Vec<u64>, Vec<u8>, u8)>().with_iterations(5000).for_each(
+            |(first, words, rest, with)| {
+                // (Kinds that there are, and messages of the right length, more often than not.)
+                let words = [u64::from(first % 24)].into_iter().chain(words.iter().copied());
+                let mut bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+                if *first < 192 {
+                    bytes.resize(WORDS * 8, 0);
+                }
+                if *first >= 224 {
+                    bytes.extend(rest);
+                }
+                // (Two more than are ever wanted.)
+                let fds = vec![here.as_fd(); usize::from(*with) % (DESCRIPTORS + 3)];
+                let mut space =
+                    [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS + 2))];
+                let mut ancillary = SendAncillaryBuffer::new(&mut space);
+                if !fds.is_empty() {
+                    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+                }
+                let flags = SendFlags::DONTWAIT;
+                sendmsg(&here, &[IoSlice::new(&bytes)], &mut ancillary, flags).unwrap();
+                match receive(there.as_fd(), RecvFlags::DONTWAIT) {
+                    Ok((message, came)) => {
+                        assert_eq!(bytes.len(), WORDS * 8);
+                        assert!(
+                            came.len() == fds.len() || came.is_empty() && fds.len() > DESCRIPTORS
+                        );
+                        assert_eq!(Message::of(message.words()), Some(message));
+                    }
+                    Err(error) => assert_eq!(error, Errno::BADMSG),
+                }
+                // Nothing of it is left for the next one.
+                let none = receive(there.as_fd(), RecvFlags::DONTWAIT);
+                assert_eq!(none.unwrap_err(), Errno::AGAIN);
+            },
+        );
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        assert!(open < 200, "{open} descriptors are open");
     }
 
     #[test]

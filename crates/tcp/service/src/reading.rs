@@ -4,7 +4,7 @@
 //! others, and while nothing is held that those need.
 
 use crate::ends;
-use crate::linger::Lent;
+use crate::linger::{Came, Lent};
 use crate::listening::Listening;
 use crate::matching::Shown;
 use crate::meeting::{Meeting, Seat};
@@ -81,7 +81,10 @@ impl Shared {
         let goes_on = match received {
             Err(Errno::AGAIN) => true,
             Err(_) => false,
-            Ok((message, fds)) => self.take(&mut turn, id, &seat, message, fds),
+            Ok((message, fds)) => {
+                let fds = Came::new(fds, &seat.purse.closer);
+                self.take(&mut turn, id, &seat, message, fds)
+            }
         };
         if !goes_on {
             // It has gone, or it is none of ours.
@@ -95,28 +98,21 @@ impl Shared {
     }
 
     /// False: that is no message for a service, or not now.
-    fn take(
-        &self,
-        turn: &mut Turn,
-        id: u64,
-        seat: &Seat,
-        message: Message,
-        fds: Vec<OwnedFd>,
-    ) -> bool {
-        let Seat { owner, purse, greeted, .. } = seat;
+    fn take(&self, turn: &mut Turn, id: u64, seat: &Seat, message: Message, fds: Came) -> bool {
+        let Seat { owner, greeted, .. } = seat;
         let (owner, greeted) = (*owner, *greeted);
         let of = |token| Shown { program: id, owner, token };
         match message {
             Message::Hello(VERSION) if fds.len() == DOOR_COUNT && !greeted => {
                 let wire = self.listening.as_ref().is_some_and(|wire| wire.carries_connects());
                 fds.iter().all(|fd| self.is_door(fd))
-                    && turn.within(|meeting| meeting.welcome(id, fds, wire))
+                    && turn.within(|meeting| meeting.welcome(id, fds.take(), wire))
             }
             Message::Show { token } if fds.len() <= 1 && greeted => {
                 // (Without one: no descriptor was left for it here.)
                 let found = fds.first().ok_or(Reason::NoMemory).and_then(ends::name);
                 // Before it is told anything: a program that knows does not expect a copy.
-                fds.into_iter().for_each(|socket| purse.closer.close_now(socket));
+                drop(fds);
                 turn.within(|meeting| meeting.shown(of(token), found));
                 true
             }
@@ -138,19 +134,19 @@ impl Shared {
                 turn.within(|meeting| meeting.misses((id, owner), (region, side), what));
                 true
             }
-            Message::Relay { bytes } if greeted => {
-                self.relays(turn.serves(), seat, fds, bytes);
+            Message::Relay if greeted => {
+                self.relays(turn.serves(), seat, fds);
                 true
             }
             Message::Listen if fds.len() == 1 && greeted => {
                 // (Of another network namespace it would be somebody else's port here.)
                 let here = ends::network_namespace(&fds[0]) == self.namespace;
                 let at = ends::listens(&fds[0]).filter(|_| here);
-                // (A kept one would hold the port open after the program.)
-                fds.into_iter().for_each(|fd| purse.closer.close_now(fd));
                 if let (Some(at), Some(listening)) = (at, &self.listening) {
-                    listening.listens(owner, at);
+                    listening.listens((id, owner), at, fds[0].as_fd());
                 }
+                // (A kept one would hold the port open after the program.)
+                drop(fds);
                 true
             }
             Message::Connect { address, port } if greeted => {
@@ -169,11 +165,13 @@ impl Shared {
                     u32::try_from(address).ok().filter(|a| *a != 0).map(Ipv4Addr::from),
                     u16::try_from(port).ok().filter(|port| *port != 0),
                 );
-                let begun = match (&self.listening, <[OwnedFd; 1]>::try_from(fds)) {
+                let begun = match &self.listening {
                     _ if !turn.serves().sees_all(owner) => Err(Errno::PERM),
-                    (None, _) => Err(Errno::OPNOTSUPP),
-                    (_, Err(_)) => Err(Errno::MFILE),
-                    (Some(listening), Ok([file])) => listening.trace(id, end, file),
+                    None => Err(Errno::OPNOTSUPP),
+                    Some(listening) => match fds.these() {
+                        None => Err(Errno::MFILE),
+                        Some([file]) => listening.trace(id, end, file),
+                    },
                 };
                 answer_trace(seat, begun.map(|()| 0));
                 true
@@ -187,11 +185,11 @@ impl Shared {
             }
             Message::Tell => {
                 let begun = Instant::now();
-                let wired = self.listening.as_ref().map_or(vec![], |wire| wire.wired());
+                let wires = self.listening.as_ref().map(|wire| wire.wired()).unwrap_or_default();
                 turn.held += begun.elapsed();
                 let told = turn.within(|meeting| {
                     meeting.looks(id);
-                    meeting.state(owner, wired)
+                    meeting.state(owner, wires)
                 });
                 // (Who does not take the answer has gone, or asks more often than it reads.)
                 if let Ok((memory, words)) = told.write() {
@@ -212,27 +210,26 @@ impl Shared {
         kind(&fd).is_ok_and(|kind_of| kind(&self.stop) == Ok(kind_of))
     }
 
-    fn relays(&self, serves: Serves, seat: &Seat, fds: Vec<OwnedFd>, bytes: u64) {
+    fn relays(&self, serves: Serves, seat: &Seat, fds: Came) {
         let most = if serves == Serves::ItsUser { relay::MOST } else { relay::MOST / 2 };
         let purse = &seat.purse;
-        if let (Ok(fds), Some(taken)) = (<[OwnedFd; 3]>::try_from(fds), purse.share.take(3))
-            && Arc::strong_count(&self.relays) <= relay::MOST
+        if Arc::strong_count(&self.relays) <= relay::MOST
             && Arc::strong_count(&purse.relays) <= most
+            && let Some(taken) = purse.share.take(4)
+            && let Some(fds) = fds.these()
         {
             let alive = (self.relays.clone(), purse.relays.clone(), taken);
-            relay::start(fds, bytes, seat.owner.uid(), alive);
+            relay::start(fds, seat.owner.uid(), alive);
         }
     }
 
-    fn connects(&self, id: u64, seat: &Seat, (address, port): (u64, u64), fds: Vec<OwnedFd>) {
+    fn connects(&self, id: u64, seat: &Seat, (address, port): (u64, u64), fds: Came) {
         // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
-        if let (Ok([socket, answer]), Ok(address), Ok(port), Some(listening), Some(taken)) = (
-            <[OwnedFd; 2]>::try_from(fds),
-            u32::try_from(address),
-            u16::try_from(port),
-            &self.listening,
-            seat.purse.share.take(1),
-        ) && ends::is_of_user(&answer, seat.owner.uid())
+        if let (Ok(address), Ok(port), Some(listening)) =
+            (u32::try_from(address), u16::try_from(port), &self.listening)
+            && fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid()))
+            && let Some(taken) = seat.purse.share.take(1)
+            && let Some([socket, answer]) = fds.these()
         {
             let to = SocketAddrV4::new(address.into(), port);
             let socket = Lent::new(socket, taken, seat.purse.closer.clone());

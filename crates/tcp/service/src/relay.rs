@@ -5,7 +5,7 @@
 use crate::ends::is_of_user;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{ipproto, sockopt};
+use rustix::net::{RecvFlags, SendFlags, ipproto, recv, send, sockopt};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,26 +15,43 @@ use std::os::unix::net::UnixStream;
 /// At once. Each is two threads; a program that asks for more than this is not one that executes others.
 pub const MOST: usize = 256;
 
-/// They are what a program of this user sends: its socket, the other end of a pair, and memory. Of anything else the service's reading or writing might wait, or mean more than the
-/// program's would.
-fn may_be([socket, stand_in, first]: &[OwnedFd; 3], uid: u32) -> bool {
+/// They are what a program of this user sends: its socket, the other end of a pair, memory, and the end of another pair. Of anything else the service's reading or writing might wait,
+/// or mean more than the program's would.
+fn may_be([socket, stand_in, first, program]: &[OwnedFd; 4], uid: u32) -> bool {
     let is_tcp = sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
     // (Only memory has seals.)
-    is_tcp && is_of_user(stand_in, uid) && rustix::fs::fcntl_get_seals(first).is_ok()
+    let is_memory = rustix::fs::fcntl_get_seals(first).is_ok();
+    is_tcp && is_memory && is_of_user(stand_in, uid) && is_of_user(program, uid)
 }
 
-/// Relays for a program of this user until both directions have ended, or the program has gone, on threads of its own. `alive` is dropped then.
-pub fn start(fds: [OwnedFd; 3], bytes: u64, uid: u32, alive: impl Send + 'static) {
+/// Relays for a program of this user until both directions have ended, or the program has gone, on threads of its own. `alive` is dropped then. It says that it is
+/// ready, so that the program takes nothing out of the ring for nobody, and is told how much that was.
+pub fn start(fds: [OwnedFd; 4], uid: u32, alive: impl Send + 'static) {
     if !may_be(&fds, uid) {
         return;
     }
-    let [socket, stand_in, first] = fds;
+    let [socket, stand_in, first, program] = fds;
     let name = std::thread::Builder::new().name("uncopy-relay".into());
     // (Without a thread the stand-in is closed, and so is the connection.)
     let _ = name.spawn(move || {
-        let _ = run(&socket.into(), &stand_in.into(), File::from(first).take(bytes));
+        if let Some(bytes) = is_told(&program) {
+            drop(program);
+            let _ = run(&socket.into(), &stand_in.into(), File::from(first).take(bytes));
+        }
         drop(alive);
     });
+}
+
+/// How many bytes come first. `None`: the program has gone, or goes on without this.
+fn is_told(program: &OwnedFd) -> Option<u64> {
+    send(program, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok()?;
+    let mut bytes = [0; 8];
+    loop {
+        match recv(program, &mut bytes, RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            got => return (got.ok()?.0 == bytes.len()).then(|| u64::from_ne_bytes(bytes)),
+        }
+    }
 }
 
 fn run(socket: &TcpStream, stand_in: &UnixStream, mut first: impl Read) -> io::Result<()> {
@@ -92,7 +109,7 @@ mod tests {
         memory.write_all(b"first ").unwrap();
         memory.rewind().unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), memory.into()], 6, own(), alive.clone());
+        begin([socket.into(), stand_in.into(), memory.into()], Some(6), alive.clone());
         peer.write_all(b"and then").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
         let mut all = String::new();
@@ -108,8 +125,32 @@ mod tests {
         }
     }
 
-    fn own() -> u32 {
-        rustix::process::geteuid().as_raw()
+    /// As a program does it, which says how many bytes come first, or goes.
+    fn begin(fds: [OwnedFd; 3], bytes: Option<u64>, alive: Arc<()>) {
+        let (own, theirs) = UnixStream::pair().unwrap();
+        let [socket, stand_in, first] = fds;
+        let own_user = rustix::process::geteuid().as_raw();
+        start([socket, stand_in, first, theirs.into()], own_user, alive);
+        if let (Ok(1), Some(bytes)) = ((&own).read(&mut [0]), bytes) {
+            (&own).write_all(&bytes.to_ne_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_program_that_goes_on_without_it_is_not_waited_for() {
+        let (mut peer, socket) = connection();
+        let (mut program, stand_in) = UnixStream::pair().unwrap();
+        let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let alive = Arc::new(());
+        let kept = socket.try_clone().unwrap();
+        peer.write_all(b"for the program").unwrap();
+        begin([socket.into(), stand_in.into(), memory], None, alive.clone());
+        until_alone(&alive);
+        // It has what it had.
+        assert_eq!(program.read(&mut [0]).unwrap(), 0);
+        let mut got = [0; 15];
+        (&kept).read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"for the program");
     }
 
     fn connection() -> (TcpStream, TcpStream) {
@@ -132,7 +173,7 @@ mod tests {
         let (program, stand_in) = UnixStream::pair().unwrap();
         let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), memory], 0, own(), alive.clone());
+        begin([socket.into(), stand_in.into(), memory], Some(0), alive.clone());
         drop(program);
         until_alone(&alive);
         // It was closed, not only shut: what is sent there now is refused.
@@ -149,7 +190,7 @@ mod tests {
         let (mut program, stand_in) = UnixStream::pair().unwrap();
         let (pipe, _never) = std::io::pipe().unwrap();
         let alive = Arc::new(());
-        start([socket.into(), stand_in.into(), pipe.into()], 1, own(), alive.clone());
+        begin([socket.into(), stand_in.into(), pipe.into()], Some(1), alive.clone());
         assert_eq!(program.read(&mut [0]).unwrap(), 0);
         until_alone(&alive);
     }

@@ -47,6 +47,8 @@ impl Rendezvous {
         let own = self.own();
         let error = match ask(&own) {
             Ok(answer) => return Ok((answer, own)),
+            // It is there, and many have come before.
+            Err(Errno::AGAIN) => return Err((Errno::AGAIN, own)),
             Err(error) => error,
         };
         let system = || ask(OF_SYSTEM).ok().map(|answer| (answer, OF_SYSTEM.to_owned()));
@@ -101,6 +103,8 @@ mod tests {
         assert_eq!(runs(&all[1..], &given), Err((Errno::CONNREFUSED, "given".to_owned())));
         assert_eq!(runs(&all, &user), Ok(own.clone()));
         assert_eq!(runs(&[OF_SYSTEM], &user), Ok(OF_SYSTEM.to_owned()));
-        assert_eq!(runs(&["given"], &user), Err((Errno::CONNREFUSED, own)));
+        assert_eq!(runs(&["given"], &user), Err((Errno::CONNREFUSED, own.clone())));
+        let busy = |name: &str| if name == own { Err(Errno::AGAIN) } else { Ok(()) };
+        assert_eq!(user.ask(busy), Err((Errno::AGAIN, own.clone())));
     }
 }

@@ -184,6 +184,8 @@ impl Flow {
 
 /// Of the words' order: what `Out` writes `In` reads.
 const LAYOUT: u64 = 3;
+/// Words that are read, at most: of a million connections.
+const WORDS: u64 = 1 << 26;
 
 struct Out(Vec<u64>);
 
@@ -322,6 +324,13 @@ impl In<'_> {
 }
 
 impl State {
+    /// A program did not get so many connections over the wire, because it has as many as it may.
+    pub(crate) fn refused(&mut self, program: u64, count: u64) {
+        if let Some(program) = self.programs.iter_mut().find(|known| known.id == program) {
+            program.stayed[Reason::OverLimit as usize - 1] += count;
+        }
+    }
+
     fn words(&self) -> Vec<u64> {
         let mut out = Out(vec![LAYOUT, self.pid.into()]);
         out.time(self.since);
@@ -417,10 +426,13 @@ impl State {
         Ok((memory, words.len() as u64))
     }
 
-    /// Out of one. EPROTO: a service of another build wrote it.
+    /// Out of one. EPROTO: a service of another build wrote it; or somebody else.
     pub fn read(memory: &OwnedFd, words: u64) -> Result<Self, Errno> {
         // (No more than there is: what is asked for is somebody else's number.)
         let there = rustix::fs::fstat(memory)?.st_size as u64 / 8;
+        if words.min(there) > WORDS {
+            return Err(Errno::PROTO);
+        }
         let mut bytes = vec![0; words.min(there) as usize * 8];
         let mut at = 0;
         while at < bytes.len() {
@@ -521,5 +533,47 @@ mod tests {
             }
         }
         assert_eq!(State::of(&[LAYOUT + 1]), None);
+    }
+
+    /// A number that is put in the place of one that was there.
+    #[derive(Clone, Debug, bolero::TypeGenerator)]
+    struct Damage {
+        at: u16,
+        small: bool,
+        value: u64,
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_or_read_as_something_that_can_be_written_and_read_alike() {
+        let good = some().words();
+        let check = bolero::check!().with_type::<(Vec<Damage>, u16, u64)>();
+        check.with_iterations(4000).for_each(|(damages, cut, words)| {
+            let mut bad = good.clone();
+            for damage in damages.iter().take(4) {
+                let at = usize::from(damage.at) % bad.len();
+                bad[at] = if damage.small { damage.value % 8 } else { damage.value };
+            }
+            // (One in sixteen is cut off somewhere, within a word too.)
+            let mut bytes: Vec<u8> = bad.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            if cut % 16 == 0 {
+                bytes.truncate(usize::from(*cut) % bytes.len());
+            }
+            let memory = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC).unwrap();
+            assert_eq!(rustix::io::pwrite(&memory, &bytes, 0), Ok(bytes.len()));
+            let words = if words % 4 == 0 { *words } else { bad.len() as u64 };
+            if let Ok(state) = State::read(&memory, words) {
+                let again = state.words();
+                assert!(again.len() <= bytes.len() / 8);
+                assert_eq!(State::of(&again), Some(state));
+            }
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_larger_than_any_state_is_refused_and_takes_no_memory() {
+        let memory = rustix::fs::memfd_create("hostile", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&memory, i64::MAX as u64).unwrap();
+        assert_eq!(State::read(&memory, u64::MAX), Err(Errno::PROTO));
+        assert_eq!(State::read(&memory, 1), Err(Errno::PROTO));
     }
 }

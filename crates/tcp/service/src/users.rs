@@ -42,8 +42,8 @@ impl User {
     pub fn new(serves: Serves, owner: Owner) -> Self {
         let limited = serves != Serves::ItsUser && owner != Owner::Service;
         let most = if limited { descriptors() / 2 } else { usize::MAX };
-        let closer = Arc::new(Closer::new(serves != Serves::ItsUser));
         let (share, relays) = (Share::new(most), Arc::default());
+        let closer = Arc::new(Closer::new(serves != Serves::ItsUser, share.clone()));
         Self {
             purse: Purse { share, relays, closer },
             set: None,

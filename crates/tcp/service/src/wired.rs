@@ -56,6 +56,15 @@ pub struct Wired {
     pub agreed: [bool; 3],
 }
 
+/// What there is to tell of a wire.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wires {
+    /// Its connections.
+    pub flows: Vec<Wired>,
+    /// Programs, and how many connections each did not get because of its limits.
+    pub refused: Vec<(u64, u64)>,
+}
+
 impl Wired {
     /// Its state's name.
     pub fn state(&self) -> &'static str {

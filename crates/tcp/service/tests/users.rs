@@ -21,9 +21,8 @@ use std::time::{Duration, Instant};
 use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason};
 use uncopy_tcp_service::rendezvous::is_running;
 use uncopy_tcp_service::state::State;
-use uncopy_tcp_service::wired::Wired;
 use uncopy_tcp_service::{
-    Client, Lent, Limits, Listening, Options, Owner, Serves, Service, tell, trace,
+    Client, Lent, Limits, Listening, Options, Owner, Serves, Service, Wires, tell, trace,
 };
 use uncopy_tests::verdict::leave_out;
 
@@ -414,12 +413,23 @@ fn bytes_are_relayed_to_a_socket_of_the_user_itself_only_and_from_memory_only() 
     }
     let service = Running::usual("relays");
     let alice = greeted(&service.1, ALICE);
-    let relay = |stand_in: &UnixStream, first: &OwnedFd| {
+    let told_by = |user, stand_in: &UnixStream, first: &OwnedFd| {
         let (socket, peer) = connection();
-        let with = [socket.as_fd(), stand_in.as_fd(), first.as_fd()];
-        protocol::send(alice.as_fd(), Message::Relay { bytes: 5 }, &with).unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let (own, theirs) = as_user(user, pair);
+        let with = [socket.as_fd(), stand_in.as_fd(), first.as_fd(), theirs.as_fd()];
+        protocol::send(alice.as_fd(), Message::Relay, &with).unwrap();
+        drop(theirs);
+        // (It says that it is ready, or goes.)
+        let got = rustix::net::recv(&own, &mut [0], rustix::net::RecvFlags::empty());
+        if got.unwrap().0 == 1 {
+            let flags = rustix::net::SendFlags::NOSIGNAL;
+            rustix::net::send(&own, &5u64.to_ne_bytes(), flags).unwrap();
+        }
         peer
     };
+    let relay = |stand_in: &UnixStream, first: &OwnedFd| told_by(ALICE, stand_in, first);
     let memory = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
     rustix::io::pwrite(&memory, b"bytes", 0).unwrap();
     let pair = || as_user(ALICE, || UnixStream::pair().unwrap());
@@ -432,6 +442,10 @@ fn bytes_are_relayed_to_a_socket_of_the_user_itself_only_and_from_memory_only() 
     let peer = relay(&stand_in, &memory);
     drop(stand_in);
     assert_eq!(read(program, peer).unwrap(), b"bytes");
+    let (program, stand_in) = pair();
+    let peer = told_by(BOB, &stand_in, &memory);
+    drop(stand_in);
+    assert_eq!(read(program, peer).unwrap(), b"", "told by another's");
     let directory = std::env::temp_dir().join(format!("uncopy-relay-{}", std::process::id()));
     let _ = std::fs::remove_file(&directory);
     let roots = UnixListener::bind(&directory).unwrap();
@@ -453,14 +467,14 @@ struct Wire(Arc<Mutex<Told>>);
 
 #[derive(Default)]
 struct Told {
-    listens: Vec<SocketAddrV4>,
+    listens: Vec<(Owner, SocketAddrV4)>,
     closes: Vec<(u64, u64)>,
     connects: Vec<u64>,
 }
 
 impl Listening for Wire {
-    fn listens(&self, _: Owner, at: SocketAddrV4) {
-        self.0.lock().unwrap().listens.push(at);
+    fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: BorrowedFd) {
+        self.0.lock().unwrap().listens.push((owner, at));
     }
 
     fn gone(&self, _: u64) {}
@@ -473,8 +487,8 @@ impl Listening for Wire {
         Ok(0)
     }
 
-    fn wired(&self) -> Vec<Wired> {
-        vec![]
+    fn wired(&self) -> Wires {
+        Wires::default()
     }
 
     fn carries_connects(&self) -> bool {
@@ -518,7 +532,8 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
         protocol::send(alice.as_fd(), Message::Listen, &[socket.as_fd()]).unwrap();
     }
     wait_until("it listens", || !told().listens.is_empty());
-    assert_eq!(told().listens, [SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)]);
+    let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    assert_eq!(told().listens, [(Owner::Service, at)]);
     // Whose a socket is that is closed is not the program's to say.
     for program in [&alice, &bob] {
         protocol::send(program.as_fd(), Message::Closes { cookie: 7 }, &[]).unwrap();

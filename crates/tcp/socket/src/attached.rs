@@ -22,6 +22,8 @@ pub(crate) struct Attached {
     pub generation: u32,
     /// The other side's own door for it.
     pub other_door: OnceLock<OwnDoor>,
+    /// As Linux names the socket (SO_COOKIE).
+    pub cookie: u64,
 }
 
 impl Attached {

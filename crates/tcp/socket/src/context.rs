@@ -257,6 +257,8 @@ impl Context {
                 *service = Service::Starting(Instant::now());
                 Found::NotYet
             }
+            // It is there, and many have come before.
+            (Err(Errno::AGAIN), ..) => Found::NotYet,
             // (Somebody else may start one.)
             (Err(Errno::CONNREFUSED), Service::NotAsked, None) if self.settings.start.is_some() => {
                 Found::NotYet
@@ -427,6 +429,10 @@ impl Context {
             Service::Here(client) if client.has_news() || has_unshown => client.clone(),
             _ => return,
         };
+        // What came with an answer in a child of vfork, which has this memory, would be no descriptor of this process.
+        if std::process::id() != self.process() {
+            return;
+        }
         self.pump_news(&news);
         if has_unshown {
             self.ask(&news);
@@ -490,8 +496,10 @@ impl Context {
     }
 
     fn mapped(&self, id: u64, side: u64, mut fds: Vec<OwnedFd>) -> Option<Arc<Mapped>> {
-        if fds.is_empty() {
-            return self.known(id, side);
+        // (It may come again: two answers found no room for descriptors, and both were told of.)
+        let known = self.known(id, side);
+        if known.is_some() || fds.is_empty() {
+            return known;
         }
         // Whom a door is missing could not wake those who sleep at it.
         if fds.len() != 1 + self.doors.len() {
@@ -636,6 +644,22 @@ mod tests {
         assert!((0..=ASK).all(|doors| context.mapped(1, 0, with(doors)).is_none()));
         assert!(context.known(1, 0).is_none());
         assert!(context.mapped(1, 0, with(ASK + 1)).is_some());
+    }
+
+    /// Two answers came where there was no room for descriptors, and so the service sends them twice.
+    #[test]
+    fn a_region_that_comes_again_is_the_one_that_is_known() {
+        let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();
+        let memory = uncopy_tcp_shared::region::create().unwrap();
+        let door = |_| eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let with = || std::iter::once(memory.try_clone().unwrap()).chain((0..=ASK).map(door));
+        let first = context.mapped(1, 0, with().collect()).unwrap();
+        let again = context.mapped(1, 0, with().collect()).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        // Its other side is another one, where both ends are this program's.
+        let other = context.mapped(1, 1, with().collect()).unwrap();
+        assert!(!Arc::ptr_eq(&first, &other));
+        assert_eq!(lock(&context.regions).len(), 2);
     }
 
     /// Who gives it might have whoever knocks there wait.

@@ -8,9 +8,10 @@ use crate::context::{Context, Shown};
 use crate::counts::Counts;
 use crate::holders::Holders;
 use crate::lock::{Guarded, lock};
+use crate::set::Added;
 use crate::sleepers::OwnSleeper;
 use rustix::event::PollFlags;
-use rustix::net::sockopt::{Timeout, socket_timeout};
+use rustix::net::sockopt::{Timeout, socket_cookie, socket_timeout};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,8 @@ pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     fn settles(&self);
     /// The connection is about to be closed, by this number.
     fn gone(&self, number: RawFd);
+    /// How the program added it there, if it has not removed it.
+    fn added(&self) -> Option<Added>;
 }
 
 /// See above.
@@ -104,6 +107,15 @@ impl Flow {
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: whoever made the flow keeps the socket open until `close`.
         unsafe { BorrowedFd::borrow_raw(self.number()) }
+    }
+
+    /// This is its socket. In a child of vfork, which has its parent's memory, and descriptors of its own, a number may be another file's. (One that has no slot is
+    /// believed: nothing is sent for it.)
+    pub fn is_socket(&self, fd: BorrowedFd) -> bool {
+        match self.attached.get() {
+            Some(Some(attached)) => socket_cookie(fd) == Ok(attached.cookie),
+            _ => true,
+        }
     }
 
     /// Its number.
@@ -275,6 +287,11 @@ impl Flow {
     /// The program has taken something.
     pub(crate) fn settles(&self) {
         lock(&self.watchers).iter().for_each(|watcher| watcher.settles());
+    }
+
+    /// The sets that it is in.
+    pub fn added_to(&self) -> Vec<Added> {
+        lock(&self.watchers).iter().filter_map(|watcher| watcher.added()).collect()
     }
 
     /// It is in a set.

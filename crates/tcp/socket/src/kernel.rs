@@ -123,6 +123,19 @@ pub fn unsent(fd: BorrowedFd) -> Result<usize, Errno> {
     unsafe { rustix::ioctl::ioctl(fd, Unsent::new()) }.map(|bytes| bytes as usize)
 }
 
+/// SIOCATMARK: the urgent byte is next.
+pub fn is_at_mark(fd: BorrowedFd) -> bool {
+    type AtMark = rustix::ioctl::Getter<0x8905, i32>;
+    // SAFETY: tcp(7): writes an int.
+    let said = unsafe { rustix::ioctl::ioctl(fd, AtMark::new()) };
+    said == Ok(1)
+}
+
+/// There is an urgent byte that nobody has received, or it is next.
+pub fn has_mark(fd: BorrowedFd) -> bool {
+    !poll_now(fd, PollFlags::PRI).is_empty() || is_at_mark(fd)
+}
+
 /// All that was sent is in the other end's queue.
 pub fn all_arrived(fd: BorrowedFd) -> bool {
     unsent(fd) == Ok(0)

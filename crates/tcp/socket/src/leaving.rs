@@ -124,7 +124,7 @@ impl Flow {
 
     /// What stands in for the socket in a program that this process is about to execute, where [`Flow::by_linux`] said no: it brings what lies unread
     /// in the ring, then what the socket brings, and takes what goes there. EBUSY: another process, too, holds this end, and may want to read
-    /// the ring.
+    /// the ring. Where the service does not do that, nothing has been taken out of the ring.
     pub fn stand_in(&self) -> Result<OwnedFd, Errno> {
         let attached = self.attached().ok_or(Errno::NOTCONN)?;
         let holders = attached.mapped.ends.processes(attached.slot).load(Acquire);
@@ -137,12 +137,14 @@ impl Flow {
         let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
         let (program, stand_in) = socketpair(unix, stream, SocketFlags::CLOEXEC, None)?;
         let memory = rustix::fs::memfd_create("uncopy-tcp-unread", MemfdFlags::CLOEXEC)?;
+        let relaying = client.relay(self.fd(), stand_in.as_fd(), memory.as_fd())?;
+        drop(stand_in);
         let unread = self.take_unread()?;
         let mut done = 0;
         while done < unread.len() {
             done += rustix::io::pwrite(&memory, &unread[done..], done as u64)?;
         }
-        client.relay(self.fd(), stand_in.as_fd(), memory.as_fd(), unread.len() as u64)?;
+        relaying.goes_on(unread.len() as u64)?;
         rustix::io::ioctl_fionbio(&program, self.is_nonblocking())?;
         Ok(program)
     }

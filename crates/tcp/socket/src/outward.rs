@@ -34,11 +34,13 @@ impl Context {
                 self.lost(&client);
                 Carrier::Nobody
             }
+            // It is stopped, or behind: the next connection does not wait for it again.
+            Err(Errno::TIMEDOUT | Errno::AGAIN) => Carrier::Nobody,
             _ => Carrier::Linux,
         }
     }
 
-    /// Such a socket is about to be closed, or dissolved: the service is told where it is not connected yet.
+    /// Such a socket was not connected, or is about to be closed, or dissolved: the service is told where it is not connected yet.
     pub fn closes(&self, socket: BorrowedFd) {
         if uncopy_tcp_service::ends::name(socket).is_err()
             && let Some(client) = self.known_client()

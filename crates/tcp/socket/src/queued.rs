@@ -26,6 +26,8 @@ impl Flow {
         let unread = match attached.inward().switch.phase.at() {
             // What lies in the ring then is the sender's.
             Ok(At::Linux | At::Returned) | Err(_) => 0,
+            // (It comes after what Linux has, which counts up to the urgent byte alone.)
+            Ok(At::Offered) if kernel::has_mark(self.fd()) => 0,
             Ok(At::Offered | At::Ring | At::Leaving) => attached.unread(),
         };
         let own = attached.mapped.ends.sending(attached.slot, self.context.process());

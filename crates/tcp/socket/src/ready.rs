@@ -171,13 +171,17 @@ impl Context {
                 }
             }
             let mut fds: Vec<PollFd> = Vec::with_capacity(items.len() + 1);
-            fds.extend(items.iter().map(|item| {
-                let ask = item.flow.map_or(PollFlags::all(), |flow| flow.ready().ask);
-                let mut asked = item.events & ask;
-                if asked != item.events {
+            // Of who waits for room in the ring, for which the kernel is not asked then: what the other side has taken. (Both from one look, for another thread may leave the
+            // ring at any moment.)
+            let waits_for_room =
+                |item: &Item| item.flow.filter(|_| item.events.intersects(ROOM))?.room_of_ring();
+            let by_ring: Vec<Option<u32>> = items.iter().map(waits_for_room).collect();
+            fds.extend(items.iter().zip(&by_ring).map(|(item, by_ring)| {
+                let asked = match by_ring {
                     // Who has died makes no room.
-                    asked |= PollFlags::RDHUP;
-                }
+                    Some(_) => (item.events - ROOM) | PollFlags::RDHUP,
+                    None => item.events,
+                };
                 PollFd::from_borrowed_fd(item.fd, asked)
             }));
             fds.extend(keepers.0.iter().map(|(_, keeper)| PollFd::new(&keeper.set, PollFlags::IN)));
@@ -188,12 +192,7 @@ impl Context {
                     Some(deadline.saturating_duration_since(Instant::now()))
                 })
             };
-            // Of who waits for room: what the other side has taken.
-            let waits_for_room = |item: &Item| {
-                item.flow.filter(|_| item.events.intersects(ROOM)).and_then(Flow::full_at)
-            };
-            let full: Vec<Option<u32>> = items.iter().map(waits_for_room).collect();
-            let is_full = left != Some(Duration::ZERO) && full.iter().any(Option::is_some);
+            let is_full = left != Some(Duration::ZERO) && by_ring.iter().any(Option::is_some);
             let slept = Instant::now();
             let left = if is_full { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
             match mask {
@@ -223,7 +222,7 @@ impl Context {
                 keeper.knocked();
             }
             if is_full && slept.elapsed() >= PATIENCE {
-                for (item, since) in items.iter().zip(full) {
+                for (item, since) in items.iter().zip(by_ring) {
                     if let (Some(flow), Some(since)) = (item.flow, since) {
                         flow.leaves_a_full_ring(since);
                     }

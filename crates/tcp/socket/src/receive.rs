@@ -48,7 +48,7 @@ impl Flow {
                 }
                 Ok(bytes) => {
                     got += bytes;
-                    if !all || bytes == 0 || got >= total {
+                    if !all || bytes == 0 || got >= total || self.is_at_mark() {
                         return Ok(got);
                     }
                     rest = to.to_vec();
@@ -63,6 +63,21 @@ impl Flow {
                 Err(_) if got > 0 => return Ok(got),
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// The urgent byte is next: a call that has received something ends there.
+    pub fn is_at_mark(&self) -> bool {
+        !self.mark_is_behind() && kernel::is_at_mark(self.fd())
+    }
+
+    /// The ring has bytes that come before all that Linux has, or is where more of them come: Linux' mark is behind them.
+    pub fn mark_is_behind(&self) -> bool {
+        let Some(attached) = self.attached() else { return false };
+        match attached.inward().switch.phase.at() {
+            Ok(At::Ring) => true,
+            Ok(At::Leaving) => attached.unread() > 0,
+            _ => false,
         }
     }
 
@@ -172,7 +187,7 @@ impl Flow {
             _ => false,
         };
         let total: usize = to.iter().map(|part| part.iov_len).sum();
-        while got > 0 && got < total && flags & MSG_PEEK == 0 && goes_on() {
+        while got > 0 && got < total && flags & MSG_PEEK == 0 && goes_on() && !self.is_at_mark() {
             let mut rest = to.to_vec();
             advance(&mut rest, got);
             // SAFETY: the caller's promise.
@@ -180,6 +195,7 @@ impl Flow {
                 Ok(more @ 1..) => got += more,
                 // (The end is told again.)
                 Ok(_) | Err(Errno::AGAIN) => break,
+                Err(error) if is_of_the_call(error) => break,
                 Err(error) => {
                     own.error = Some(error.raw_os_error());
                     break;
@@ -230,6 +246,7 @@ impl Flow {
                     Ok(0) if !empty_buffers => own.ended = true,
                     Ok(bytes) => return Ok(bytes),
                     Err(Errno::AGAIN) => {}
+                    Err(error) if is_of_the_call(error) => return Err(error),
                     Err(error) => own.error = Some(error.raw_os_error()),
                 }
                 own.reader.forget();
@@ -339,6 +356,12 @@ impl Flow {
         }
         Ok(got as usize)
     }
+}
+
+/// The connection has nothing to do with it: nothing was looked at, and nobody else is told.
+fn is_of_the_call(error: Errno) -> bool {
+    use Errno as E;
+    matches!(error, E::FAULT | E::INVAL | E::MSGSIZE | E::NOMEM | E::NOBUFS | E::OPNOTSUPP)
 }
 
 pub(crate) fn poison<T>(own: &mut Held<Receiving>) -> Result<T, Errno> {

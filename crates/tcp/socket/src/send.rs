@@ -185,29 +185,37 @@ impl Flow {
         let ended = self.peer_ended(&mut own);
         if ended && !own.finished && !own.poisoned {
             // (An error: the kernel says so to who sends.)
-            let _ = self.leave(attached, &mut own);
+            let _ = self.leave_for_room(attached, &mut own);
         }
         ended
     }
 
-    /// What the other side has taken so far, while the ring has no room for who waits for it.
-    pub(crate) fn full_at(&self) -> Option<u32> {
-        let attached = self.attached()?;
-        let at_ring = matches!(attached.out().switch.phase.at(), Ok(At::Offered | At::Ring));
-        (at_ring && !attached.has_room()).then(|| attached.out().consumed.head.load(Relaxed))
+    /// What the other side has taken so far of the ring, while sending goes there: so room is the ring's matter.
+    pub(crate) fn room_of_ring(&self) -> Option<u32> {
+        let out = self.attached()?.out();
+        let at_ring = matches!(out.switch.phase.at(), Ok(At::Offered | At::Ring));
+        at_ring.then(|| out.consumed.head.load(Relaxed))
     }
 
-    /// Where it has taken no more since, Linux takes what follows: its buffers hold megabytes, and who sends so much before it reads the answers relies on them.
+    /// Where it has taken no more since, and there is no room, Linux takes what follows: its buffers hold megabytes, and who sends so much before it reads the answers relies on
+    /// them.
     pub(crate) fn leaves_a_full_ring(&self, since: u32) {
-        if self.full_at() == Some(since)
+        if self.room_of_ring() == Some(since)
             && let Some(attached) = self.attached()
+            && !attached.has_room()
         {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             if !own.finished && !own.poisoned {
                 // (An error: who sends hears of it.)
-                let _ = self.leave(attached, &mut own);
+                let _ = self.leave_for_room(attached, &mut own);
             }
         }
+    }
+
+    /// As [`leave`](Self::leave), while nobody sends: perhaps nobody will, so what was withdrawn goes now.
+    fn leave_for_room(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
+        self.leave(attached, own)?;
+        self.flush(attached, own)
     }
 
     fn may_offer(&self, attached: &Attached, own: &Held<Sending>, flags: i32) -> bool {
@@ -289,15 +297,28 @@ impl Flow {
         let Some(attached) = self.attached() else { return Ok(()) };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         own.stays |= stays;
+        self.goes_by_linux(attached, &mut own)
+    }
+
+    /// As above, and the program sends there now: what it has left unread in the ring would come too late after that.
+    pub(crate) fn send_past(&self) -> Result<(), Errno> {
+        let Some(attached) = self.attached() else { return Ok(()) };
+        let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+        self.goes_by_linux(attached, &mut own)?;
+        own.too_late = true;
+        Ok(())
+    }
+
+    fn goes_by_linux(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         if own.finished {
             return Ok(());
         }
         loop {
-            let at = attached.out().switch.phase.at().or_else(|_| poison(&mut own))?;
+            let at = attached.out().switch.phase.at().or_else(|_| poison(own))?;
             if matches!(at, At::Linux | At::Leaving) {
-                return self.flush(attached, &mut own);
+                return self.flush(attached, own);
             }
-            self.leave(attached, &mut own)?;
+            self.leave(attached, own)?;
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::context::{Context, Mapped, Shown, knock_at};
 use crate::flow::Flow;
 use crate::lock::lock;
 use crate::sleepers::OwnDoor;
+use rustix::net::sockopt::socket_cookie;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
@@ -46,7 +47,8 @@ impl Shown for Flow {
 
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32) {
         let other_door = OnceLock::new();
-        let attached = Attached { mapped: mapped.clone(), slot, generation, other_door };
+        let cookie = socket_cookie(self.fd()).unwrap_or(0);
+        let attached = Attached { mapped: mapped.clone(), slot, generation, other_door, cookie };
         // Shown long ago, perhaps: attach only what is connected still. Then its other end is the one that the service matched: names of ends
         // that live are unique.
         if !self.is_undecided() || uncopy_tcp_service::ends::name(self.fd()).is_err() {

@@ -116,12 +116,13 @@ impl Flow {
         if let Some(word) = word {
             word.arm(sleeper.doors());
         }
+        // Who waits for room in the ring does not ask the kernel for it. Another thread may leave the ring at any moment from here on: so the patience of who waits for
+        // that belongs to the same look.
+        let room_of_ring = if what == For::Room { self.room_of_ring() } else { None };
         let events = match what {
             For::Data | For::More(_) => E::IN | E::RDHUP,
-            For::Room => match attached.map(|attached| attached.out().switch.phase.at()) {
-                Some(Ok(At::Offered | At::Ring)) => E::RDHUP,
-                _ => E::RDHUP | E::OUT,
-            },
+            For::Room if room_of_ring.is_some() => E::RDHUP,
+            For::Room => E::RDHUP | E::OUT,
         };
         let slept = (|| {
             sleeper.watch(self.fd(), self.number(), events)?;
@@ -129,9 +130,10 @@ impl Flow {
                 return Ok(());
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let full = if what == For::Room { self.full_at() } else { None };
-            let left =
-                if full.is_some() { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
+            let left = match room_of_ring {
+                Some(_) => Some(left.unwrap_or(PATIENCE).min(PATIENCE)),
+                None => left,
+            };
             let left = if self.context.spinning.only_looks() { Some(Duration::ZERO) } else { left };
             let nothing = epoll::Event { flags: E::empty(), data: epoll::EventData::new_u64(0) };
             let mut events = [nothing; 2];
@@ -140,7 +142,7 @@ impl Flow {
                 self.ask.store(true, Relaxed);
             }
             if count == 0
-                && let Some(since) = full
+                && let Some(since) = room_of_ring
             {
                 self.leaves_a_full_ring(since);
             }

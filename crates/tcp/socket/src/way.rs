@@ -1,11 +1,15 @@
 //! Whose a call is: Linux's, or the ring's; and when a connection is shown.
 
+use crate::attached::Attached;
 use crate::context::Shown;
 use crate::flow::Flow;
+use crate::wait::For;
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
+use uncopy_tcp_shared::phase::At;
 
 /// A call that goes past the ring, begun before there was one. As long as one is under way sending does not go to the ring: its bytes would
 /// come first.
@@ -38,11 +42,13 @@ pub enum Way<'a> {
 }
 
 impl Flow {
-    /// Whose a call is. A connection that was used a few times is shown.
+    /// Whose a call is, one that `sends` or not. A connection that was used a few times is shown.
     #[inline]
-    pub fn way(self: &Arc<Self>) -> Way<'_> {
+    pub fn way(self: &Arc<Self>, sends: bool) -> Way<'_> {
         match self.attached.get() {
-            Some(Some(_)) if self.left.load(Ordering::Relaxed) => self.way_of_linux(),
+            Some(Some(attached)) if self.left.load(Ordering::Relaxed) => {
+                self.way_of_linux(attached, sends)
+            }
             Some(Some(_)) => Way::Here,
             Some(None) => Way::Linux,
             None => self.undecided(),
@@ -50,10 +56,18 @@ impl Flow {
     }
 
     /// It has gone back: just as it is, options that rings do not have included. But the other side may ask for what it has not read.
+    /// So far it may have that; what is sent now comes after it.
     #[cold]
-    fn way_of_linux(&self) -> Way<'_> {
-        if self.attached().is_some_and(|attached| self.is_asked(attached)) {
-            let _ = self.serve();
+    fn way_of_linux(&self, attached: &Attached, sends: bool) -> Way<'_> {
+        let leaves = sends && attached.out().switch.phase.at() == Ok(At::Leaving);
+        if leaves || self.is_asked(attached) {
+            let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
+            if self.serve_locked(attached, &mut own) == Err(Errno::AGAIN) && sends {
+                // Linux has no room for all of it now: so this call, and later ones, wait here until it has.
+                self.left.store(false, Ordering::Relaxed);
+                return Way::Here;
+            }
+            own.too_late |= sends;
         }
         Way::Linux
     }
@@ -94,11 +108,23 @@ impl Flow {
         if matches!(self.attached.get(), Some(Some(_))) { None } else { Some(past) }
     }
 
-    /// The program sends by a call that rings do not carry: sending is Linux's as long as this is kept.
-    pub fn sends_past(&self) -> Past<'_> {
+    /// The program sends by a call that rings do not carry, with these flags: sending is Linux's as long as this is kept. What was taken back from the ring goes first, which is
+    /// waited for.
+    ///
+    /// # Errors
+    /// EAGAIN: the call does not wait, or its timeout has passed. EINTR.
+    pub fn sends_past(&self, flags: i32) -> Result<Past<'_>, Errno> {
         let past = Past::begin(self);
-        let _ = self.send_by_linux(false);
-        past
+        let waits = flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let mut deadline = None;
+        loop {
+            match self.send_past() {
+                Err(Errno::AGAIN) if waits => self.wait_in_call(For::Room, &mut deadline)?,
+                Err(Errno::AGAIN) => return Err(Errno::AGAIN),
+                // (An error: the kernel says so again.)
+                _ => return Ok(past),
+            }
+        }
     }
 
     /// No call goes past the ring.

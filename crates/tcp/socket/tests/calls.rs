@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{End, connection, end, program, program_that, service, shared, wait_until};
+use common::{End, at_rings, connection, end, program, program_that, service, shared, wait_until};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::wanted::DOORS;
-use uncopy_tcp_socket::{Errno, Waiting};
+use uncopy_tcp_socket::{Errno, Waiting, iovec};
 
 #[test]
 fn bytes_go_through_the_ring_once_both_ends_are_shown() {
@@ -316,4 +316,46 @@ fn a_pointer_of_no_buffer_is_not_followed_by_a_full_or_empty_ring() {
     assert_eq!(receive(), Err(Errno::AGAIN));
     a.send(&vec![1; 256 << 10]).unwrap();
     assert_eq!(receive(), Ok(0));
+}
+
+/// Nothing is there.
+fn nowhere() -> iovec {
+    iovec { iov_base: std::ptr::without_provenance_mut(8), iov_len: 100 }
+}
+
+#[test]
+fn a_bad_buffer_is_the_call_s_own_error_and_what_linux_has_still_comes_before_the_ring() {
+    let service = service();
+    let (a, b) = shared(&program(&service.name), &program(&service.name));
+    // By Linux, and then by the ring that is offered.
+    std::io::Write::write_all(&mut a.socket.as_ref().unwrap(), b"by linux ").unwrap();
+    wait_until("it has arrived", || a.flow.unsent() == Ok(0));
+    a.send(b"by ring").unwrap();
+    assert_eq!(a.flow.counts.sent_by_ring.load(Relaxed), 7);
+    // SAFETY: it is the kernel that looks there.
+    let got = unsafe { b.flow.receive(&[nowhere()], libc::MSG_DONTWAIT) };
+    assert_eq!(got, Err(Errno::FAULT));
+    let mut got = [0; 16];
+    assert_eq!(b.receive_with(&mut got, libc::MSG_WAITALL), Ok(16));
+    assert_eq!(&got, b"by linux by ring");
+    assert_eq!(b.receive_with(&mut got, libc::MSG_DONTWAIT), Err(Errno::AGAIN));
+}
+
+#[test]
+fn a_bad_second_buffer_is_no_error_of_the_next_call() {
+    let service = service();
+    let (a, b) = at_rings(&program(&service.name), &program(&service.name));
+    // The stream goes on by Linux.
+    a.send(b"by ring ").unwrap();
+    a.flow.send_by_linux(true).unwrap();
+    a.send(b"by linux").unwrap();
+    wait_until("it has arrived", || b.flow.unread() == Ok(16));
+    let mut first = [0u8; 8];
+    let first = iovec { iov_base: first.as_mut_ptr().cast(), iov_len: 8 };
+    // SAFETY: the first is ours; nobody but the kernel looks at the other.
+    let got = unsafe { b.flow.receive(&[first, nowhere()], libc::MSG_DONTWAIT) };
+    assert_eq!(got, Ok(8));
+    let mut got = [0; 8];
+    assert_eq!(b.receive_with(&mut got, libc::MSG_DONTWAIT), Ok(8));
+    assert_eq!(&got, b"by linux");
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
-use uncopy_tcp_socket::{Context, Errno, Waiting};
+use uncopy_tcp_socket::{Context, Errno, Waiting, Way};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -214,6 +214,22 @@ fn what_stands_in_for_the_socket_brings_what_nobody_takes_back_and_takes_what_go
 }
 
 #[test]
+fn where_nothing_can_stand_in_for_the_socket_what_is_unread_stays_in_the_ring() {
+    let mut service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"the last").unwrap();
+    b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    assert_eq!(a.flow.by_linux(PATIENCE), Ok(false));
+    service.end();
+    assert!(a.flow.stand_in().is_err());
+    let mut got = [0; 100];
+    assert_eq!(a.receive(&mut got), Ok(8));
+    assert_eq!(&got[..8], b"the last");
+    assert_eq!(a.receive(&mut got), Ok(0));
+}
+
+#[test]
 fn both_may_leave_at_once_with_bytes_unread_both_ways() {
     let service = service();
     let (x, y) = both(&service.name);
@@ -264,6 +280,64 @@ fn what_went_by_linux_after_the_ring_comes_after_it_whoever_leaves() {
     assert_eq!(&got, b"by ring ");
     assert_eq!(a.flow.by_linux(Duration::ZERO), Ok(true));
     assert_eq!(read_bare(&a, 8), b"by linux");
+}
+
+/// Sends past the ring by `past`, while what it has sent by the ring is unread; then the other side wants everything by Linux.
+fn comes_after_the_ring(past: impl FnOnce(&End)) {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"by ring ").unwrap();
+    past(&b);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(10));
+            b.flow.serve().unwrap();
+        });
+        assert_eq!(a.flow.by_linux(PATIENCE), Ok(false), "it would come too late");
+    });
+    let mut got = [0; 8];
+    assert_eq!(a.receive(&mut got), Ok(8));
+    assert_eq!(&got, b"by ring ");
+    assert_eq!(a.flow.by_linux(Duration::ZERO), Ok(true));
+    assert_eq!(read_bare(&a, 8), b"by linux");
+}
+
+#[test]
+fn what_a_connection_that_has_gone_back_sends_comes_after_what_is_unread_in_its_ring() {
+    comes_after_the_ring(|end| {
+        assert_eq!(end.flow.by_linux(Duration::ZERO), Ok(true));
+        assert!(matches!(end.flow.way(true), Way::Linux));
+        end.socket.as_ref().unwrap().write_all(b"by linux").unwrap();
+    });
+}
+
+#[test]
+fn what_is_sent_past_the_ring_comes_after_what_is_unread_there() {
+    comes_after_the_ring(|end| {
+        let past = end.flow.sends_past(0).unwrap();
+        end.socket.as_ref().unwrap().write_all(b"by linux").unwrap();
+        drop(past);
+    });
+}
+
+#[test]
+fn a_connection_that_has_gone_back_and_only_receives_can_still_take_back() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"by ring ").unwrap();
+    assert_eq!(b.flow.by_linux(Duration::ZERO), Ok(true));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(matches!(b.flow.way(false), Way::Linux));
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(matches!(b.flow.way(false), Way::Linux));
+        });
+        assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+    });
+    b.socket.as_ref().unwrap().write_all(b"by linux").unwrap();
+    assert_eq!(read_bare(&a, 16), b"by ring by linux");
 }
 
 /// The byte at a position.

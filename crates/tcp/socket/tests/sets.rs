@@ -330,3 +330,78 @@ fn who_sleeps_is_woken_once_knocks_that_were_put_off_are_made() {
         assert_eq!(before, 9, "it was woken before");
     });
 }
+
+/// An answer is offered, and whoever asked has ended its stream and has not looked for it yet.
+fn what_is_offered_arrives(hears: impl FnOnce(&std::sync::Arc<Context>, &common::End)) {
+    let service = service();
+    let program = || program_that(&service.name, Waiting::Sleep);
+    let (client, server) = (program(), program());
+    let (a, b) = shared(&client, &server);
+    b.send(b"the answer").unwrap();
+    assert_eq!(b.flow.counts.sent_by_ring.load(Relaxed), 10);
+    a.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    hears(&server, &b);
+    let mut got = [0; 20];
+    // (Sent it was long ago.)
+    assert_eq!(a.receive_with(&mut got, libc::MSG_DONTWAIT), Ok(10));
+    assert_eq!(&got[..10], b"the answer");
+}
+
+#[test]
+fn an_answer_that_was_offered_arrives_though_the_set_that_heard_the_end_asks_for_room() {
+    for flags in [EDGE, 0] {
+        what_is_offered_arrives(|server, end| {
+            let set = set(server);
+            let asked = IN | OUT | flags;
+            set.add(end.flow.number(), Some(end.flow.clone()), asked, 7).unwrap();
+            let mut events = [Event::default(); 4];
+            for _ in 0..10 {
+                set.wait(&mut events, Some(Duration::from_millis(20))).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn an_answer_that_was_offered_arrives_though_the_poll_that_heard_the_end_asks_for_room() {
+    what_is_offered_arrives(|server, end| {
+        use rustix::event::PollFlags;
+        let mut items = [uncopy_tcp_socket::ready::Item {
+            fd: end.flow.fd(),
+            flow: Some(&end.flow),
+            events: PollFlags::IN | PollFlags::OUT,
+            revents: PollFlags::empty(),
+        }];
+        for _ in 0..10 {
+            server.poll(&mut items, Some(Duration::from_millis(20))).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_has_a_number_and_the_data_of_a_connection_that_was_removed_is_told() {
+    let service = service();
+    let program = program_that(&service.name, Waiting::Sleep);
+    let (mut a, b) = at_rings(&program, &program);
+    let set = set(&program);
+    let number = a.flow.number();
+    // (One more, so that the set has connections.)
+    set.add(b.flow.number(), Some(b.flow.clone()), IN, 8).unwrap();
+    set.add(number, Some(a.flow.clone()), IN, 7).unwrap();
+    set.remove(number).unwrap();
+    a.flow.closes(number);
+    let unix = std::os::unix::net::UnixStream::pair().unwrap();
+    {
+        // The same number.
+        let mut socket: std::os::fd::OwnedFd = a.socket.take().unwrap().into();
+        rustix::io::dup2(&unix.0, &mut socket).unwrap();
+        a.socket = Some(socket.into());
+    }
+    a.flow.closed();
+    set.add(number, None, IN | EDGE, 7).unwrap();
+    std::io::Write::write_all(&mut &unix.1, b"x").unwrap();
+    let mut events = [Event::default(); 4];
+    let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+    let told = events[..count].iter().any(|event| event.data == 7 && event.events & IN != 0);
+    assert!(told, "{:?}", &events[..count]);
+}

@@ -22,6 +22,7 @@ pub struct Instruction {
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Hash = 1,
+    Array = 2,
     XskMap = 17,
 }
 

@@ -14,7 +14,7 @@
 //!
 //! Taken, and compared: for AF_XDP the crate `xdp` (no C, no dependency, MIT or Apache; `xsk-rs` and `libxdp-sys` want libxdp and a C compiler,
 //! `xdpilone` is under the EUPL). For the program none: `aya` and `libbpf-rs` load object files, which only a nightly compiler or
-//! clang makes; sixty instructions and four commands of `bpf(2)` are less.
+//! clang makes; ninety instructions and four commands of `bpf(2)` are less.
 
 use rustix::fd::BorrowedFd;
 use std::io;

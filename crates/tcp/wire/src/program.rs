@@ -4,8 +4,11 @@
 //! RST) to an address and port, or to any address and a port, that is in the map of listeners. It then goes to the AF_XDP socket of the queue
 //! on which it arrived, if that has one. All else goes to Linux, as without us.
 //!
-//! Registers: r6 the context; r2 the frame, then its IP header; r3 its end; r4, r5 at hand; r7 the TCP flags; r8 the destination
-//! port. The stack holds the keys: see [`FLOW_AT`] and [`LISTENER_AT`].
+//! While SYN cookies are out, so does what acknowledges something (without SYN and RST) to such a listener, if Linux has nobody for it but who listens: its own
+//! connections at that port, and those that it has half open, go on being its.
+//!
+//! Registers: r6 the context; r2 the frame, then its IP header; r3 its end; r4, r5 at hand; r7 the TCP flags, at last the state of Linux' socket; r8 the
+//! destination port. The stack holds the keys: see [`FLOW_AT`] and [`LISTENER_AT`].
 
 use crate::bpf::Instruction;
 
@@ -22,12 +25,27 @@ const LISTENER_AT: i16 = FLOW_AT - 4 - LISTENER_KEY as i16;
 const PASS: i32 = 2;
 const MAP_LOOKUP: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
+/// `bpf_sk_release`, `bpf_skc_lookup_tcp`.
+const SOCKET_RELEASE: i32 = 86;
+const SOCKET_LOOKUP: i32 = 99;
+/// `BPF_F_CURRENT_NETNS`: the device's.
+const OWN_NAMESPACE: i32 = -1;
+/// Of `struct bpf_sock`: `state`; and `BPF_TCP_LISTEN` there.
+const SOCKET_STATE: i16 = 72;
+const LISTENS: i32 = 10;
+
+/// Of the TCP flags: SYN, RST, ACK.
+const SYN_RST_ACK: i32 = 0x16;
+const SYN: i32 = 0x02;
+const ACK: i32 = 0x10;
 
 /// Numbers of the maps, as this process has them.
 pub struct Maps {
     pub flows: i32,
     pub listeners: i32,
     pub sockets: i32,
+    /// An array of one number: not 0 while SYN cookies are out.
+    pub cookies: i32,
 }
 
 /// Where a jump leads.
@@ -35,6 +53,10 @@ pub struct Maps {
 enum To {
     Pass,
     Redirect,
+    /// It may bring a cookie back.
+    Cookie,
+    /// It does, if Linux has nobody for it.
+    Nobodys,
 }
 
 /// Instructions whose jumps are not known yet.
@@ -62,6 +84,8 @@ mod code {
     pub const STORE_16_K: u8 = 0x6a;
     pub const JUMP_ABOVE: u8 = 0x2d;
     pub const JUMP_BELOW_K: u8 = 0xa5;
+    pub const JUMP: u8 = 0x05;
+    pub const JUMP_EQ_K: u8 = 0x15;
     pub const JUMP_NE_K: u8 = 0x55;
     pub const LOAD_64_K: u8 = 0x18;
     pub const CALL: u8 = 0x85;
@@ -71,6 +95,8 @@ use code::*;
 
 /// `LOAD_64_K` of a map's descriptor.
 const FROM_MAP: u8 = 1;
+/// Of the value of an array's map.
+const FROM_MAPS_VALUE: u8 = 2;
 
 impl Assembler {
     fn put(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) {
@@ -85,6 +111,12 @@ impl Assembler {
 
     fn map(&mut self, to: u8, number: i32) {
         self.put(LOAD_64_K, to, FROM_MAP, 0, number);
+        self.put(0, 0, 0, 0, 0);
+    }
+
+    /// Where the first value of an array is.
+    fn value(&mut self, to: u8, number: i32) {
+        self.put(LOAD_64_K, to, FROM_MAPS_VALUE, 0, number);
         self.put(0, 0, 0, 0, 0);
     }
 
@@ -109,6 +141,13 @@ impl Assembler {
         self.put(ADD_K, 2, 0, 0, i32::from(at));
         self.put(CALL, 0, 0, 0, MAP_LOOKUP);
         self.jump(JUMP_NE_K, 0, 0, 0, found);
+    }
+
+    /// Looks up who listens at the address, then at any.
+    fn look_up_listener(&mut self, map: i32, found: To) {
+        self.look_up(map, LISTENER_AT, found);
+        self.put(STORE_32_K, 10, 0, LISTENER_AT, 0);
+        self.look_up(map, LISTENER_AT, found);
     }
 }
 
@@ -154,14 +193,33 @@ pub fn program(maps: &Maps) -> Vec<Instruction> {
     a.put(LOAD_16, 8, 2, 2, 0);
     a.put(LOAD_8, 7, 2, 13, 0);
     a.look_up(maps.flows, FLOW_AT, To::Redirect);
-    // SYN without ACK and RST.
-    a.put(AND_K, 7, 0, 0, 0x16);
-    a.jump(JUMP_NE_K, 7, 0, 0x02, To::Pass);
     a.put(STORE_16, 10, 8, LISTENER_AT + 4, 0);
     a.put(STORE_16_K, 10, 0, LISTENER_AT + 6, 0);
-    a.look_up(maps.listeners, LISTENER_AT, To::Redirect);
-    a.put(STORE_32_K, 10, 0, LISTENER_AT, 0);
-    a.look_up(maps.listeners, LISTENER_AT, To::Redirect);
+    a.put(AND_K, 7, 0, 0, SYN_RST_ACK);
+    a.jump(JUMP_EQ_K, 7, 0, ACK, To::Cookie);
+    a.jump(JUMP_NE_K, 7, 0, SYN, To::Pass);
+    a.look_up_listener(maps.listeners, To::Redirect);
+    a.jump(JUMP, 0, 0, 0, To::Pass);
+    a.here(To::Cookie);
+    a.value(1, maps.cookies);
+    a.put(LOAD_32, 1, 1, 0, 0);
+    a.jump(JUMP_EQ_K, 1, 0, 0, To::Pass);
+    a.look_up_listener(maps.listeners, To::Nobodys);
+    a.jump(JUMP, 0, 0, 0, To::Pass);
+    a.here(To::Nobodys);
+    // The key of a flow is a `struct bpf_sock_tuple`.
+    a.put(MOV, 1, 6, 0, 0);
+    a.put(MOV, 2, 10, 0, 0);
+    a.put(ADD_K, 2, 0, 0, i32::from(FLOW_AT));
+    a.put(MOV_K, 3, 0, 0, FLOW_KEY as i32);
+    a.put(MOV_K, 4, 0, 0, OWN_NAMESPACE);
+    a.put(MOV_K, 5, 0, 0, 0);
+    a.put(CALL, 0, 0, 0, SOCKET_LOOKUP);
+    a.jump(JUMP_EQ_K, 0, 0, 0, To::Redirect);
+    a.put(LOAD_32, 7, 0, SOCKET_STATE, 0);
+    a.put(MOV, 1, 0, 0, 0);
+    a.put(CALL, 0, 0, 0, SOCKET_RELEASE);
+    a.jump(JUMP_EQ_K, 7, 0, LISTENS, To::Redirect);
     a.here(To::Pass);
     a.put(MOV_K, 0, 0, 0, PASS);
     a.put(EXIT, 0, 0, 0, 0);

@@ -31,6 +31,7 @@ pub struct Steer {
     flows: Map,
     listeners: Map,
     sockets: Map,
+    cookies: Map,
     program: OwnedFd,
     attached: Vec<OwnedFd>,
 }
@@ -44,13 +45,15 @@ impl Steer {
         let flows = Map::make(Kind::Hash, FLOW_KEY, size_of::<u32>(), flows)?;
         let listeners = Map::make(Kind::Hash, LISTENER_KEY, size_of::<u32>(), listeners)?;
         let sockets = Map::make(Kind::XskMap, size_of::<u32>(), size_of::<u32>(), QUEUES)?;
+        let cookies = Map::make(Kind::Array, size_of::<u32>(), size_of::<u32>(), 1)?;
         let maps = Maps {
             flows: flows.number(),
             listeners: listeners.number(),
             sockets: sockets.number(),
+            cookies: cookies.number(),
         };
         let program = bpf::load("uncopy_steer", &program(&maps))?;
-        Ok(Self { flows, listeners, sockets, program, attached: Vec::new() })
+        Ok(Self { flows, listeners, sockets, cookies, program, attached: Vec::new() })
     }
 
     /// Attaches the program to the device of this index.
@@ -100,6 +103,15 @@ impl Steer {
     /// The kernel's.
     pub fn stop_listening(&self, address: SocketAddrV4) -> io::Result<bool> {
         self.listeners.remove(&listener_key(address))
+    }
+
+    /// Whether acknowledgements to who listens that belong to no flow, and to no connection of Linux', are the service's too: they may bring SYN cookies back. (At first
+    /// they are not.)
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn cookies(&self, are_out: bool) -> io::Result<()> {
+        self.cookies.set(&[0; 4], &u32::from(are_out).to_ne_bytes())
     }
 }
 

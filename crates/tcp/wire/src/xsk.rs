@@ -124,9 +124,37 @@ impl Xsk {
         let wanted = self.most - self.given;
         if wanted >= BATCH {
             // SAFETY: the memory outlives the socket: see the order of the fields.
-            self.given += unsafe { self.rings.fill_ring.enqueue(&mut self.umem, wanted, true) }?;
+            self.given += unsafe { self.rings.fill_ring.enqueue(&mut self.umem, wanted, false) }?;
+            self.wake()?;
         }
         Ok(())
+    }
+
+    /// Tells a driver that sleeps that there are frames again to receive into.
+    fn wake(&self) -> io::Result<()> {
+        let (fd, none) = (self.socket.as_raw_fd(), core::ptr::null_mut());
+        // SAFETY: a call without data.
+        let result = unsafe {
+            libc::recvfrom(
+                fd,
+                none,
+                0,
+                libc::MSG_DONTWAIT,
+                core::ptr::null_mut(),
+                core::ptr::null_mut(),
+            )
+        };
+        if result >= 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        match e.raw_os_error() {
+            // The device is down, and may come up again: then it looks by itself.
+            Some(libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ENOBUFS | libc::ENETDOWN) => {
+                Ok(())
+            }
+            _ => Err(e),
+        }
     }
 
     /// Puts what is leaving into the send ring. Returns whether all of it found room.

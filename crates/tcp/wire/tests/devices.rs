@@ -3,7 +3,7 @@
 mod support;
 
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, PacketBuilder, TcpHeader};
-use std::net::SocketAddrV4;
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use support::{Frames, index_of, ip, leave_out, own_network, pair_of_devices};
 use uncopy_tcp_wire::steer::{Attach, Flow, Steer};
@@ -139,6 +139,57 @@ fn only_its_own_flows_and_listeners_are_steered_to_the_service() {
     assert_eq!(inner.receive(SOON).as_ref(), Some(&ours[3]));
 }
 
+#[test]
+fn while_cookies_are_out_acknowledgements_for_a_listener_are_the_services_unless_linux_has_somebody_for_them()
+ {
+    if !own_network() {
+        return;
+    }
+    pair_of_devices();
+    for words in ["link set lo up", "addr add 10.0.0.1/32 dev lo"] {
+        ip(words);
+    }
+    // Linux' own: somebody listens at both ports, and one connection is there.
+    let _listening = [90, 92].map(|port| TcpListener::bind(("10.0.0.1", port)).unwrap());
+    let linuxs = TcpStream::connect("10.0.0.1:90").unwrap();
+    let peer = linuxs.local_addr().unwrap().to_string();
+
+    let mut steer = Steer::load(1000, 100).unwrap();
+    steer.attach(index_of("inner"), Attach::Driver).unwrap();
+    let mut xsk = Xsk::bind("inner", 0, Mode::Copy).unwrap();
+    steer.serve(0, &xsk).unwrap();
+    steer.listen(address("10.0.0.1:90")).unwrap();
+    steer.listen(address("0.0.0.0:91")).unwrap();
+    let back = [
+        segment("10.0.0.2:4001", "10.0.0.1:90", "acknowledges", plain),
+        segment("10.0.0.2:4001", "10.0.0.1:90", "and ends", |_, tcp| tcp.fin = true),
+        segment("10.0.0.2:4001", "10.0.0.9:91", "where only the service listens", plain),
+    ];
+    let others = [
+        segment(&peer, "10.0.0.1:90", "of a connection of linux", plain),
+        segment("10.0.0.2:4001", "10.0.0.1:92", "to a listener of linux", plain),
+        segment("10.0.0.2:4001", "10.0.0.1:90", "an answer", |_, tcp| tcp.syn = true),
+        segment("10.0.0.2:4001", "10.0.0.1:90", "a reset", |_, tcp| tcp.rst = true),
+        segment("10.0.0.2:4001", "10.0.0.1:90", "nothing", |_, tcp| tcp.ack = false),
+    ];
+    let (outer, inner) = (Frames::on("outer"), Frames::on("inner"));
+    let all: Vec<_> = back.iter().chain(&others).cloned().collect();
+    let passes = |xsk: &mut Xsk, ours: &[Vec<u8>], linuxs: &[Vec<u8>]| {
+        all.iter().for_each(|frame| outer.send(frame));
+        assert_eq!(tags(xsk, &all), ours.iter().map(|f| tag_of(f)).collect::<Vec<_>>());
+        for frame in linuxs {
+            let got = inner.receive(SOON);
+            assert_eq!(got.as_ref(), Some(frame), "what Linux gets: {}", tag_of(frame));
+        }
+        assert_eq!(inner.receive(SOON), None);
+    };
+    passes(&mut xsk, &[], &all);
+    steer.cookies(true).unwrap();
+    passes(&mut xsk, &back, &others);
+    steer.cookies(false).unwrap();
+    passes(&mut xsk, &[], &all);
+}
+
 /// A pseudo-random frame: its number, then bytes that follow from it.
 fn numbered(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
@@ -194,6 +245,45 @@ fn frames_that_find_no_room_are_refused_and_the_wire_goes_on() {
     assert!(xsk.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame)).unwrap());
     xsk.flush().unwrap();
     while outer.receive(SOON).expect("the last frame arrives") != frame {}
+}
+
+#[test]
+fn what_has_arrived_is_taken_after_the_device_went_down_and_more_once_it_is_up_again() {
+    if !own_network() {
+        return;
+    }
+    pair_of_devices();
+    let mut steer = Steer::load(10, 10).unwrap();
+    steer.attach(index_of("inner"), Attach::Driver).unwrap();
+    let mut xsk = Xsk::bind("inner", 0, Mode::Copy).unwrap();
+    steer.serve(0, &xsk).unwrap();
+    steer.listen(address("0.0.0.0:91")).unwrap();
+    let frame = segment("10.0.0.3:5", "10.0.0.9:91", "to our listener", opening);
+    let outer = Frames::on("outer");
+    let mut take = |wait| {
+        let mut count = 0;
+        let end = Instant::now() + wait;
+        while count < 200 && Instant::now() < end {
+            count += xsk.receive(64, |got, _| assert_eq!(got, frame)).expect("it is only down");
+        }
+        count
+    };
+    // More than all rings hold, in the end.
+    for round in 0..12 {
+        // (The kernel lets a device that has come up wait for a while before it is sent to.)
+        let soon = Instant::now() + Duration::from_secs(10);
+        loop {
+            outer.send(&frame);
+            if take(Duration::from_millis(10)) > 0 {
+                break;
+            }
+            assert!(Instant::now() < soon, "round {round}: it does not come up");
+        }
+        (0..200).for_each(|_| outer.send(&frame));
+        ip("link set inner down");
+        assert_eq!(take(SOON), 200, "round {round}");
+        ip("link set inner up");
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use super::about::About;
+use super::noise;
 use super::section::{Section, Table};
+use super::servers_section::Summary;
 use crate::{Outcome, units};
 
 /// What stands around a part of the README.
@@ -14,7 +16,7 @@ fn marks(name: &str) -> [String; 2] {
 }
 
 /// All of it.
-pub fn page(about: &About, summary: Option<&Table>, sections: &[Section]) -> String {
+pub fn page(about: &About, summary: Option<&Summary>, sections: &[Section]) -> String {
     let mut text = format!(
         "# Numbers\n\nWritten by `{}`: nothing here is written by hand. [The page with all pictures](index.html).\n\n{}",
         about.command,
@@ -24,7 +26,9 @@ pub fn page(about: &About, summary: Option<&Table>, sections: &[Section]) -> Str
         let _ = writeln!(text, "\n> {}", line(&warning));
     }
     if let Some(summary) = summary {
-        let _ = write!(text, "\n## In short\n\n{}\n{}", about_summary(about), table(summary));
+        let gains = table(&summary.gains);
+        let _ = write!(text, "\n## In short\n\n{}\n{gains}", about_summary(about));
+        let _ = write!(text, "\n{}\n\n{}", line(noise::TEXT), table(&summary.noise));
     }
     for section in sections {
         let _ = write!(text, "\n## {}\n\n{}\n\n", section.title, line(&section.text));
@@ -72,7 +76,8 @@ fn about_summary(about: &About) -> String {
     format!(
         "Processor time of the server for a request, plain over uncopy: **above 1 is a gain**, 2 is half the time. In brackets the same plain\n\
          server a second time: differences of that size mean nothing. Then what the gain of 1 MB comes from: glibc told to keep its\n\
-         memory; uncopy without elision; what elision adds to that. Four connections. {}, {}, glibc {}, commit {}, {}.\n",
+         memory; uncopy's allocator alone; what faster copies (`--copies`) add to that, and elision to both. Four connections.\n\
+         {}, {}, glibc {}, commit {}, {}.\n",
         about.cpu,
         about.congestion,
         about.glibc,

@@ -7,6 +7,7 @@
 //! | `budget` | time shared out among the modes |
 //! | `servers` | the servers of `bench/apps`, driven by Python |
 //! | `servers_section`, `echo_sections`, `touch_sections`, `views_section`, `transfer_sections` | pictures and sentences of the modes |
+//! | `noise` | how much of the servers' numbers is noise |
 //! | `row_pictures` | rows of the echo server as points and as a table |
 //! | `section` | what all sections are made of |
 //! | `page`, `markdown` | HTML; markdown |
@@ -16,6 +17,7 @@ mod budget;
 mod echo_sections;
 mod markdown;
 mod modes;
+mod noise;
 mod page;
 mod row_pictures;
 mod section;
@@ -140,8 +142,8 @@ fn draw(args: &ReportArgs, about: &About) -> Outcome {
     write(out, "README.md", &markdown::page(about, summary.as_ref(), &sections))?;
     write(out, "index.html", &page::html(about, summary.as_ref(), &sections))?;
     match (&args.readme, summary, bars) {
-        (Some(readme), Some(table), Some(chart)) => {
-            markdown::replace(readme, about, &Excerpt { table, chart })
+        (Some(readme), Some(summary), Some(chart)) => {
+            markdown::replace(readme, about, &Excerpt { table: summary.gains, chart })
         }
         _ => Ok(()),
     }

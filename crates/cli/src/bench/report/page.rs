@@ -3,14 +3,16 @@
 use std::fmt::Write;
 
 use super::about::About;
+use super::noise;
 use super::section::{Section, Table};
+use super::servers_section::Summary;
 use crate::bench::plot::{self, escape};
 use crate::units;
 
 const STYLE: &str = include_str!("page.css");
 
 /// The whole page.
-pub fn html(about: &About, gains: Option<&Table>, sections: &[Section]) -> String {
+pub fn html(about: &About, short: Option<&Summary>, sections: &[Section]) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
@@ -18,10 +20,12 @@ pub fn html(about: &About, gains: Option<&Table>, sections: &[Section]) -> Strin
         plot::STYLE
     );
     head(about, &mut page);
-    if let Some(gains) = gains {
+    if let Some(short) = short {
         page += "<h2>In short</h2><p>Processor time of a server for a request, plain over uncopy, with four connections: \
                  above 1 is a gain. In brackets the same plain server a second time.</p>";
-        numbers(gains, &mut page);
+        numbers(&short.gains, &mut page);
+        let _ = write!(page, "<p>{}</p>", escape(noise::TEXT));
+        numbers(&short.noise, &mut page);
     }
     summary(sections, &mut page);
     for section in sections {

@@ -44,6 +44,8 @@ pub struct ServerRow {
     pub connections: usize,
     /// What was measured.
     pub sides: BTreeMap<Side, ServerNumbers>,
+    /// Faster copies' gain in CPU: uncopy without elision over its allocator alone. (Not in older results.)
+    pub copies_cpu: Option<f64>,
     /// uncopy's gain in CPU over uncopy without elision.
     pub elision_cpu: f64,
     /// Options that uncopy got.

@@ -1,5 +1,6 @@
 //! What gains and what does not: the first table of a report, and the README's.
 
+use super::noise;
 use super::section::{Section, Table};
 use super::servers::{ServerResults, ServerRow};
 use crate::bench::side::Side;
@@ -18,9 +19,11 @@ pub fn section(results: &ServerResults) -> Section {
         "plain CPU µs",
         "CPU: plain again",
         "memory kept",
+        "uncopy's allocator alone",
         "uncopy without elision",
         "uncopy",
         "middle half",
+        "faster copies' own",
         "elision's own",
         "plain req/s",
         "rate: plain again",
@@ -44,9 +47,11 @@ pub fn section(results: &ServerResults) -> Section {
             format!("{:.1}", of(Side::Plain, |side| side.cpu_us)),
             cpu(Side::Again),
             cpu(Side::Kept),
+            cpu(Side::Placed),
             cpu(Side::NoElision),
             cpu(Side::Uncopy),
             format!("{low:.2} to {high:.2}"),
+            known(row.copies_cpu),
             format!("{:.2}", row.elision_cpu),
             units::grouped(of(Side::Plain, |side| side.per_s) as u64),
             format!("{:.2}", of(Side::Again, |side| side.rate_ratio)),
@@ -63,8 +68,9 @@ pub fn section(results: &ServerResults) -> Section {
         text: "Servers as they are installed, fresh processes side by side on one core, in turns; the load is on \
             another core. CPU is the server’s for a request, plain over the column’s: above 1 is a gain. \
             A second plain process shows the noise. Memory kept: plain, with glibc told not to give memory back. \
-            Without elision: uncopy’s allocator and copies, and nothing elided or sent by reference. Elision’s \
-            own gain is uncopy over that. Every answer is compared byte by byte before and after the turns."
+            Allocator alone: uncopy with nothing elided or sent by reference, and libc’s copies. Without elision: the same \
+            with faster copies (--copies), whose own gain is that over the allocator alone. Elision’s \
+            own gain is uncopy over uncopy without it. Every answer is compared byte by byte before and after the turns."
             .to_owned(),
         plots: Vec::new(),
         facts: Vec::new(),
@@ -82,17 +88,36 @@ fn named(row: &ServerRow) -> String {
 }
 
 fn ratio(row: &ServerRow, side: Side) -> String {
-    row.sides.get(&side).map_or_else(|| "–".to_owned(), |side| format!("{:.2}", side.cpu_ratio))
+    known(row.sides.get(&side).map(|side| side.cpu_ratio))
 }
 
-/// One line for each kind of server: the table that somebody reads first.
-pub fn summary(results: &ServerResults) -> Table {
+/// A ratio that older results do not have.
+fn known(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
+/// What somebody reads first.
+#[derive(Debug)]
+pub struct Summary {
+    /// One line for each kind of server.
+    pub gains: Table,
+    /// How much of that is noise.
+    pub noise: Table,
+}
+
+/// All of it.
+pub fn summary(results: &ServerResults) -> Summary {
+    Summary { gains: gains(results), noise: noise::table(results) }
+}
+
+fn gains(results: &ServerResults) -> Table {
     let header = [
         "what",
         "64 KB (noise)",
         "1 MB (noise)",
         "of it: memory kept",
-        "and placed, copied faster",
+        "placed",
+        "copied faster",
         "elision's own",
     ];
     let mut kinds: Vec<(&str, &str)> = Vec::new();
@@ -118,8 +143,9 @@ pub fn summary(results: &ServerResults) -> Table {
             gain(small),
             gain(large),
             of(large, Side::Kept),
-            of(large, Side::NoElision),
-            large.map_or_else(|| "–".into(), |row| format!("{:.2}", row.elision_cpu)),
+            of(large, Side::Placed),
+            known(large.and_then(|row| row.copies_cpu)),
+            known(large.map(|row| row.elision_cpu)),
         ])
     });
     Table::new(&header, rows.collect())

@@ -11,6 +11,7 @@
 //! | `turns` | pairs of each side, in turns |
 //! | `carried` | what carries the connections of uncopy's side |
 //! | `wired` | whether the connections are where they should be |
+//! | `smc` | whether this kernel has SMC |
 //! | `over/` | network namespaces, and both programs over a wire |
 //! | `rows`, `table` | medians; what people read |
 
@@ -25,6 +26,7 @@ pub mod plan;
 pub mod requests;
 pub mod rows;
 pub mod server;
+mod smc;
 pub mod table;
 pub mod turns;
 mod wired;

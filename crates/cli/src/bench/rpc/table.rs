@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, Table};
 
 use super::args::{Api, RpcArgs, Way, Wire};
 use super::rows::{Compared, Measured, Numbers, Ratios, Row};
+use super::smc;
 use crate::doctor::machine::Machine;
 use crate::units;
 
@@ -128,13 +129,17 @@ pub fn notes(args: &RpcArgs, rows: &[Row]) -> String {
         Way::In => " Nobody answers: the server only receives, and compares.",
         Way::Out => " Nobody answers: the server only sends, and the client compares.",
     };
+    let smc = match args.wire {
+        Wire::Shared => smc::words() + "\n",
+        Wire::Xdp | Wire::Tap => String::new(),
+    };
     let without = if args.only_uncopy { " Linux' side was left out." } else { "" };
     format!(
         "Medians of {} times fresh pairs of processes, {} s each in short turns after {} s of load. {calls}{pipeline}{way}{without}\n\
          Ratios: above 1 is a gain. again: a second pair over Linux, whose difference is noise. CPU: user and system time of\n\
          both processes, us for an RPC. Where both spin, each has a core of its own, and calls on Linux' side do not wait. work: cycles\n\
          of the server for each. B/conn: memory of both programs, from 1,000 connections on; the kernel's is not in it.\n\
-         Processor: {}. All {} answers were compared, and right.\n",
+         {smc}Processor: {}. All {} answers were compared, and right.\n",
         args.pairs.repeats,
         args.pairs.seconds.as_secs_f64(),
         args.pairs.warmup.as_secs_f64(),

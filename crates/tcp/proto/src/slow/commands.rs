@@ -25,6 +25,22 @@ impl<F: Flows> Endpoint<F> {
         self.listeners.add(listen)
     }
 
+    /// The connections that come from now on are this application's, and are to be like this.
+    pub fn set_listener(
+        &mut self,
+        listener: ListenerId,
+        app: u16,
+        flow: FlowOptions,
+    ) -> Result<(), Refusal> {
+        valid(&flow)?;
+        if usize::from(app) >= self.config.apps {
+            return Err(Refusal::Invalid);
+        }
+        let known = self.listeners.get(listener.0).ok_or(Refusal::NoSuchFlow)?;
+        (known.listen.app, known.listen.flow) = (app, flow);
+        Ok(())
+    }
+
     /// Accepts no more. What was not accepted is reset, as Linux does it.
     pub fn unlisten(
         &mut self,

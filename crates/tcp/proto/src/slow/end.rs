@@ -125,6 +125,7 @@ impl<F: Flows> Endpoint<F> {
     fn leave_owner(&mut self, slot: u32) {
         let conn = &mut self.conns[slot as usize];
         let (app, buffers) = (conn.terms.app, conn.buffers());
+        self.half_open -= usize::from(conn.half_open);
         if conn.listener != NONE {
             if let Some(listener) = self.listeners.get(conn.listener) {
                 if conn.half_open {

@@ -291,6 +291,7 @@ impl<F: Flows> Endpoint<F> {
         conn.set_due(Timer::Handshake, Time::NEVER);
         conn.control = Some(Control::new(conn.options.algorithm, u32::from(flow.mss), flow.rtt));
         let event = if core::mem::take(&mut conn.half_open) {
+            self.half_open -= 1;
             Event::Incoming { listener: ListenerId(conn.listener) }
         } else {
             Event::Connected
@@ -349,7 +350,9 @@ impl<F: Flows> Endpoint<F> {
             self.counters.refused += 1;
             return;
         }
-        let crowded = listener.half_open > listen.backlog;
+        // Half of the slots are left to those who come back.
+        let crowded =
+            listener.half_open > listen.backlog || self.half_open >= self.config.flows.div_ceil(2);
         let mut terms = self.terms(now, segment.tuple, route, listen.app, &listen.flow);
         Self::agree(&mut terms, segment);
         let slot = if crowded { Err(Refusal::Full) } else { self.take_slot(&terms, &listen.flow) };
@@ -363,18 +366,32 @@ impl<F: Flows> Endpoint<F> {
                 conn.state = State::SynReceived;
                 conn.listener = owner;
                 conn.half_open = true;
+                self.half_open += 1;
                 conn.syn_sent = now.time;
                 self.send_syn(now, slot, out);
                 self.arm(slot, Timer::Handshake, now.time + FIRST_TIMEOUT);
             }
             Err(Refusal::Full) => self.send_cookie(now, &terms, segment, out),
-            Err(_) => self.counters.refused += 1,
+            Err(why) => self.refused(route, why, segment, out),
+        }
+    }
+
+    /// There is no room for a connection. Whose application may have no more is told so: to try again would not help it.
+    fn refused(&mut self, route: u16, why: Refusal, segment: &Segment, out: &mut impl Actions) {
+        self.counters.refused += 1;
+        if why == Refusal::Limit {
+            self.answer_reset(route, segment, out);
         }
     }
 
     /// Answers without remembering anything.
     fn send_cookie(&mut self, now: Now, terms: &Terms, segment: &Segment, out: &mut impl Actions) {
         self.counters.cookies_sent += 1;
+        if self.cookies_until == Time::NEVER {
+            // Before it can come back.
+            self.lane.flows.cookies(true);
+        }
+        self.cookies_until = now.time + cookie::LIFETIME;
         let stamps = terms.flags & flag::STAMPS != 0;
         let offer = Offer {
             mss: segment.syn.mss.unwrap_or(DEFAULT_MSS),
@@ -436,9 +453,12 @@ impl<F: Flows> Endpoint<F> {
         let syn = SynOptions { mss: Some(offer.mss), shift: offer.shift, sack: offer.sack };
         Self::agree(&mut terms, &Segment { flags, syn, seq: segment.seq - 1, ..*segment });
         terms.iss = segment.ack - 1;
-        let Ok(slot) = self.take_slot(&terms, &listen.flow) else {
-            self.counters.refused += 1;
-            return true;
+        let slot = match self.take_slot(&terms, &listen.flow) {
+            Ok(slot) => slot,
+            Err(why) => {
+                self.refused(route, why, segment, out);
+                return true;
+            }
         };
         self.counters.cookies_accepted += 1;
         if let Some(listener) = self.listeners.get(owner) {
@@ -449,6 +469,7 @@ impl<F: Flows> Endpoint<F> {
         conn.state = State::SynReceived;
         conn.listener = owner;
         conn.half_open = true;
+        self.half_open += 1;
         self.syn_received(now, slot, segment, out);
         true
     }

@@ -181,13 +181,27 @@ impl<F: Flows> Endpoint<F> {
     pub(crate) fn persist(&mut self, now: Now, slot: u32) {
         // What is sent next stops the questions.
         self.lane.flows.at(slot).unset(flag::WATCHED);
-        if self.conns[slot as usize].due(Timer::Persist) == Time::NEVER {
+        if self.conns[slot as usize].due(Timer::Persist) == Time::NEVER || self.moved(now, slot) {
             let due = now.time + self.timeout(slot);
             self.arm(slot, Timer::Persist, due);
         }
     }
 
+    /// Whether the peer has taken something since that was asked last: its window was open in between, and nobody looked
+    /// ([`Config::watch_after`](crate::Config::watch_after)). Then its questions count from the beginning.
+    fn moved(&mut self, now: Now, slot: u32) -> bool {
+        let una = self.lane.flows.at(slot).snd_una;
+        let conn = &mut self.conns[slot as usize];
+        if conn.stalled.0 == una {
+            return false;
+        }
+        conn.stalled = (una, now.time, 0);
+        (conn.tries, conn.backoff) = (0, 0);
+        true
+    }
+
     fn persist_timer(&mut self, now: Now, slot: u32, out: &mut impl Actions) {
+        self.moved(now, slot);
         let timeout = self.timeout(slot);
         let flow = self.lane.flows.at(slot);
         if flow.snd_wnd > 0 && flow.in_flight() == 0 {
@@ -197,7 +211,7 @@ impl<F: Flows> Endpoint<F> {
         let conn = &mut self.conns[slot as usize];
         // As long as it answers, it may keep its window closed (RFC 1122, 4.2.2.17): but not for whom nobody is left that could give up on it.
         let silent = u64::from(elapsed(now.stamp, flow.heard)) * MILLISECOND;
-        let last = backed_off(timeout, conn.tries.saturating_sub(1), self.config.rto_max);
+        let last = backed_off(timeout, conn.tries, self.config.rto_max);
         let answered = conn.tries == 0 || silent <= last + MILLISECOND;
         conn.backoff = if answered { 0 } else { conn.backoff.saturating_add(1) };
         if conn.backoff > self.config.retries || conn.is_left() && conn.tries > self.config.retries

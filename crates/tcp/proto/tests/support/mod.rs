@@ -10,7 +10,8 @@ use uncopy_tcp_proto::segment::Flags;
 use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::wire::{Checksums, Link, MAX_HEADERS, Packet, emit, parse, seal};
 use uncopy_tcp_proto::{
-    Actions, Config, Connect, Endpoint, Event, FlowId, FlowOptions, Listen, Outgoing, Reason, Time,
+    Actions, Config, Connect, Endpoint, Event, FlowId, FlowOptions, Listen, ListenerId, Outgoing,
+    Reason, Time,
 };
 use wire::{Faults, Wire};
 
@@ -416,10 +417,10 @@ impl Pair {
         self.hosts[0].connect(now, &connect)
     }
 
-    pub fn listen_with(&mut self, backlog: u32, flow: FlowOptions) {
+    pub fn listen_with(&mut self, backlog: u32, flow: FlowOptions) -> ListenerId {
         self.hosts[1].listen = flow;
         let listen = Listen { app: 0, ip: B.into(), port: PORT, backlog, flow };
-        self.hosts[1].endpoint.listen(listen).expect("listen");
+        self.hosts[1].endpoint.listen(listen).expect("listen")
     }
 
     /// An established connection: its names on both hosts.

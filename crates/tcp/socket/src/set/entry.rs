@@ -1,7 +1,7 @@
 //! A connection in a set, and the queue of those that are to be looked at.
 
-use super::Set;
 use super::nested::Bell;
+use super::{Added, EVENTS, Event, Set};
 use crate::context::{Context, knock_at};
 use crate::flow::{Flow, Watcher};
 use crate::lock::{Guarded, lock};
@@ -115,5 +115,17 @@ impl Watcher for Entry {
         }
         self.off.store(true, Release);
         self.closed.store(true, Release);
+        // The kernel tells of nothing any more that the program has removed. (What has this number and this data next is the program's.)
+        self.parked.store(false, Release);
+    }
+
+    fn added(&self) -> Option<Added> {
+        let asked = self.events.load(Relaxed);
+        // (What has told once asks for nothing until it is changed.)
+        let events = if self.off.load(Acquire) { asked & !EVENTS } else { asked };
+        let (kernel, data) = (self.kernel.clone(), self.data.load(Relaxed));
+        let event = Event { events, data };
+        let is_there = !self.parked.load(Acquire) && !self.closed.load(Acquire);
+        is_there.then_some(Added { kernel, number: self.fd, event })
     }
 }

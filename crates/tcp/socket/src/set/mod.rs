@@ -65,6 +65,34 @@ impl Event {
     }
 }
 
+/// How a descriptor is in a set, by one of its numbers: for another file that is to be there in its place.
+#[derive(Debug)]
+pub struct Added {
+    kernel: Arc<AtomicI32>,
+    number: RawFd,
+    event: Event,
+}
+
+impl Added {
+    /// By which number.
+    pub fn number(&self) -> RawFd {
+        self.number
+    }
+
+    /// Takes the file that has this number out of the set. False: it is not there.
+    pub fn take_out(&self) -> bool {
+        let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(self.number));
+        epoll::delete(set, file).is_ok()
+    }
+
+    /// Adds the file that has it now. (One that cannot be there, for want of memory, is not: the program hears of it when it changes it.)
+    pub fn put(&self) {
+        let Event { events, data } = self.event;
+        let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(self.number));
+        let _ = epoll::add(set, file, epoll::EventData::new_u64(data), Set::flags(events));
+    }
+}
+
 /// See above.
 #[derive(Debug)]
 pub struct Set {

@@ -1,0 +1,172 @@
+//! What is chosen for the connections of a program: how they slow down, how many there may be, how fast they send.
+
+use std::time::Duration;
+
+use crate::network::{ADDRESS, Beside, Network, OUTSIDE};
+use crate::{Named, Outcome, connecting};
+use uncopy_tests::verdict::Stop;
+
+/// Those of this file.
+pub const ALL: [Named; 4] = [
+    ("connections_slow_down_as_their_program_or_the_service_says", slows),
+    ("a_program_that_has_all_connections_that_it_may_refuses_more_and_others_do_not", many),
+    ("what_a_program_may_not_open_by_the_service_linux_opens", many_opened),
+    ("what_a_program_sends_keeps_to_its_rate", fast),
+];
+
+/// Listens at both ports, at the second with a choice of its own, and connects to both of the other host's.
+const CHOOSES: &str = r#"
+import socket, sys, threading
+def choose(s, port):
+    if port == 7002: s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+def listen(port):
+    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); choose(s, port)
+    s.bind(("0.0.0.0", port)); s.listen(); return s
+listeners = [listen(port) for port in (7001, 7002)]
+print("listens", flush=True); sys.stdin.readline()
+mine = []
+for port in (7001, 7002):
+    s = socket.socket(); choose(s, port); s.connect(("10.78.9.1", port)); s.sendall(b"x"); assert s.recv(1) == b"x"; mine.append(s)
+print("connected", flush=True)
+theirs = []
+def serve(listener):
+    while True: theirs.append(listener.accept()[0]); theirs[-1].sendall(b"x")
+for listener in listeners: threading.Thread(target=serve, args=(listener,), daemon=True).start()
+sys.stdin.readline()
+"#;
+
+/// The other host's.
+const OTHER: &str = r#"
+import socket, sys
+listeners = []
+for port in (7001, 7002):
+    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("0.0.0.0", port)); s.listen(); listeners.append(s)
+print("listens", flush=True)
+# (Until Linux knows the neighbour, it connects.)
+listeners[0].accept()[0].close()
+theirs = []
+for listener in listeners: s = listener.accept()[0]; s.sendall(s.recv(1)); theirs.append(s)
+print("accepted", flush=True); sys.stdin.readline()
+mine = [socket.create_connection((sys.argv[1], port), timeout=20) for port in (7001, 7002)]
+for s in mine: assert s.recv(1) == b"x"
+print("connected", flush=True); sys.stdin.readline()
+"#;
+
+fn slows() -> Outcome {
+    let network = Network::new("cc")?;
+    let service = network.serve_with(&["--congestion", "timely"])?;
+    let mut other = network.outside_python_talking(OTHER, &[ADDRESS])?;
+    other.says("listens")?;
+    let once = "import socket; socket.create_connection(('10.78.9.1', 7001), 20)";
+    network.inside(&["python3", "-c", once])?;
+    let mut program = network.under_tcp_talking(&["python3", "-c", CHOOSES])?;
+    program.says("listens")?;
+    network.until_steered(7001)?;
+    network.until_steered(7002)?;
+    program.tell()?;
+    program.says("connected")?;
+    other.says("accepted")?;
+    other.tell()?;
+    other.says("connected")?;
+    let flows = service.wired()?;
+    for (end, port, wanted) in [
+        ("\"address\":\"10.78.9.2", 7001, "timely"),
+        ("\"address\":\"10.78.9.2", 7002, "reno"),
+        ("\"peer\":\"10.78.9.1", 7001, "timely"),
+        ("\"peer\":\"10.78.9.1", 7002, "reno"),
+    ] {
+        let of = |flow: &&String| flow.contains(&format!("{end}:{port}\""));
+        let right = |flow: &String| flow.contains(&format!("\"{wanted}\""));
+        let its: Vec<&String> = flows.iter().filter(of).collect();
+        if its.is_empty() || !its.into_iter().all(right) {
+            return Err(format!("{end}:{port} not by {wanted}: {flows:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// A server at this port that keeps each connection until its peer closes it.
+fn keeps(network: &Network, port: u16) -> Result<Beside, Stop> {
+    let script = connecting::ECHO.replace("(\"0.0.0.0\", 7)", &format!("(\"0.0.0.0\", {port})"));
+    let mut server = network.under_tcp(&["python3", "-c", &script])?;
+    server.says("listens")?;
+    network.until_steered(port)?;
+    Ok(server)
+}
+
+fn many() -> Outcome {
+    let network = Network::new("lm")?;
+    let service = network.serve_with(&["--connections", "3"])?;
+    let (_server, _other) = (keeps(&network, 7001)?, keeps(&network, 7002)?);
+    let none =
+        || service.wired().is_ok_and(|flows| !flows.iter().any(|flow| flow.contains("ESTAB")));
+    network.until(Duration::from_secs(10), "connections are left", none)?;
+    let clients = r#"
+import socket, sys
+all, ends = [], []
+for port in [7001] * 5 + [7002]:
+    try:
+        s = socket.create_connection((sys.argv[1], port), timeout=10); s.settimeout(10)
+        s.sendall(b"x"); ends.append(s.recv(1)); all.append(s)
+    except OSError as error: ends.append(type(error).__name__)
+print(ends, flush=True); sys.stdin.readline()
+# Room is there again once some have ended.
+all.pop(0).close()
+for _ in range(50):
+    try:
+        s = socket.create_connection((sys.argv[1], 7001), timeout=10); s.settimeout(10)
+        s.sendall(b"x"); print(s.recv(1), flush=True); break
+    except ConnectionRefusedError: import time; time.sleep(0.1)
+"#;
+    let mut clients = network.outside_python_talking(clients, &[ADDRESS])?;
+    let refused = "'ConnectionRefusedError'";
+    clients.says(&format!("[b'x', b'x', b'x', {refused}, {refused}, b'x']"))?;
+    let flows = service.flows()?;
+    if !flows.contains("\"over-limit\":2") {
+        return Err(format!("two are not counted: {flows}").into());
+    }
+    clients.tell()?;
+    clients.says("b'x'")
+}
+
+fn many_opened() -> Outcome {
+    let network = Network::new("lo")?;
+    let service = network.serve_with(&["--connections", "2"])?;
+    let mut server = network.outside_python(connecting::ECHO, &[])?;
+    server.says("listens")?;
+    let once = "import socket; socket.create_connection(('10.78.9.1', 7), 20)";
+    network.inside(&["python3", "-c", once])?;
+    let script = r#"
+import socket, sys
+all = [socket.create_connection((sys.argv[1], 7), 20) for _ in range(4)]
+for s in all: s.sendall(b"x"); assert s.recv(1) == b"x"
+print("right", flush=True); sys.stdin.readline()
+"#;
+    let mut client = network.under_tcp_talking(&["python3", "-c", script, OUTSIDE])?;
+    client.says("right")?;
+    let over = service.wired()?.len();
+    if over == 2 { Ok(()) } else { Err(format!("{over} over the wire").into()) }
+}
+
+fn fast() -> Outcome {
+    let network = Network::new("lr")?;
+    let _service = network.serve_with(&["--rate", "8M"])?;
+    let _server = keeps(&network, 7001)?;
+    // Two connections together: two million bytes, a million a second.
+    let client = r#"
+import socket, sys, threading, time
+def run():
+    s = socket.create_connection((sys.argv[1], 7001), timeout=20); s.settimeout(20)
+    threading.Thread(target=s.sendall, args=(bytes(1_000_000),), daemon=True).start()
+    n = 0
+    while n < 1_000_000: n += len(s.recv(65536))
+begun = time.monotonic()
+threads = [threading.Thread(target=run) for _ in range(2)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(time.monotonic() - begun)
+"#;
+    let took = network.outside(&["python3", "-c", client, ADDRESS])?;
+    let right = took.trim().parse().is_ok_and(|seconds: f64| (1.8..5.0).contains(&seconds));
+    if right { Ok(()) } else { Err(format!("it took {took} s").into()) }
+}
