@@ -67,10 +67,11 @@ PY
 tcp)
     # A connection of a program to itself, and where its bytes go.
     as_user --init-groups uncopy run --tcp -- python3 - <<'PY' 2>&1
-import os, socket, subprocess
+import os, socket, subprocess, time
 listener = socket.create_server(("127.0.0.1", 0))
 a = socket.create_connection(listener.getsockname()); b, _ = listener.accept()
-for i in range(300):
+for i in range(500):
+    time.sleep(0.002)
     for x, y in ((a, b), (b, a)):
         x.sendall(b"%09d" % i); assert y.recv(9) == b"%09d" % i
 plain = {k: v for k, v in os.environ.items() if not k.startswith(("UNCOPY_", "LD_"))}

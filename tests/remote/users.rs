@@ -11,9 +11,10 @@ use crate::network::{ADDRESS, Beside, Network};
 use crate::{Named, Outcome, REDIS};
 
 /// Those of this file.
-pub const ALL: [Named; 3] = [
+pub const ALL: [Named; 4] = [
     ("programs_find_their_users_service_and_then_the_systems_and_users_do_not_meet", found),
     ("workers_that_have_become_another_user_are_served_as_that_one", workers),
+    ("children_of_a_program_that_listened_before_have_conversations_of_their_own", children),
     ("programs_of_several_users_are_served_over_the_wire", over_the_wire),
 ];
 
@@ -31,6 +32,30 @@ for i in range(100):
     assert f.readline() == b"+OK\r\n" and f.readline() == b"$%d\r\n" % len(value)
     assert f.read(len(value) + 2) == value + b"\r\n"
 print(s.getsockname()[1], flush=True)
+sys.stdin.readline()
+"#;
+
+/// Two children that answer one client each. (By Python's inner module: the outer one makes a set when it is imported, and then the program has had something.)
+const CHILDREN: &str = r#"
+import os, _socket
+l = _socket.socket(); l.bind(("0.0.0.0", 7)); l.listen(10)
+for _ in range(2):
+    if os.fork() == 0:
+        fd, _ = l._accept()
+        while data := os.read(fd, 64): os.write(fd, data)
+        os._exit(0)
+for _ in range(2): os.wait()
+"#;
+
+/// Asks both in turn for a while, and stays until its input ends.
+const BOTH: &str = r#"
+import socket, sys, time
+both = [socket.create_connection(("127.0.0.1", 7), 20) for _ in range(2)]
+for i in range(300):
+    for s in both:
+        s.sendall(b"%09d" % i); assert s.recv(64) == b"%09d" % i
+    time.sleep(0.001)
+print("done", flush=True)
 sys.stdin.readline()
 "#;
 
@@ -177,6 +202,18 @@ fn workers() -> Outcome {
         .lines()
         .any(|line| line.starts_with("program nginx") && line.contains("of user 65534"));
     if served { Ok(()) } else { Err(told.into()) }
+}
+
+fn children() -> Outcome {
+    let network = Network::new("c")?;
+    network.needs(&["setpriv"])?;
+    let users = Users::new(&network)?;
+    let (_system, _) = users.serves("0", &["--all-users"])?;
+    let _server = users.under("0", &["python3", "-c", CHILDREN])?;
+    network.until_listens(7)?;
+    let mut client = users.under("0", &["python3", "-c", BOTH])?;
+    client.says("done")?;
+    expect(&users.flows("0")?, "4 programs, 2 connections with both ends here", true)
 }
 
 fn over_the_wire() -> Outcome {
