@@ -12,7 +12,7 @@ do not compare them.
     bench/tcp/programs.py --only redis --turns 15
     chrt -r 3 bench/tcp/programs.py              where others use the machine (as root)
 
-Needs what scripts/install-test-deps installs, and libmemcached-tools."""
+Needs what scripts/install-test-deps installs, and wrk and libmemcached-tools."""
 
 import argparse
 import contextlib
@@ -271,7 +271,7 @@ def main():
         missing = [need for need in case.needs if not (harness.find(need) or shutil.which(need))]
         try:
             if missing:
-                raise Failure(f"{missing[0]} is not installed (scripts/install-test-deps; memcslap: libmemcached-tools)")
+                raise Failure(f"{missing[0]} is not installed (scripts/install-test-deps; wrk: wrk; memcslap: libmemcached-tools)")
             say(measure(case))
         except Failure as why:
             print(f"{case.name:34} not measured: {why}", file=sys.stderr, flush=True)
