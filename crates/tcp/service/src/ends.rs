@@ -45,39 +45,34 @@ fn plain(address: SocketAddr) -> (u128, u16) {
     (bits, address.port())
 }
 
+/// A socket's option, as the kernel writes it. `None`: it has none such.
+fn option<const BYTES: usize>(socket: impl AsFd, name: libc::c_int) -> Option<[u8; BYTES]> {
+    let (mut value, mut length) = ([0; BYTES], BYTES as libc::socklen_t);
+    // SAFETY: writes at most `length` bytes to `value`.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    (failed == 0).then_some(value)
+}
+
 /// Which network namespace it is of, as Linux numbers them.
 pub fn network_namespace(socket: impl AsFd) -> Option<u64> {
     /// linux/asm-generic/socket.h, since Linux 5.14.
     const SO_NETNS_COOKIE: i32 = 71;
-    let (mut cookie, mut length) = (0u64, 8);
-    // SAFETY: writes at most `length` bytes to `cookie`.
-    let failed = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut length,
-        )
-    };
-    (failed == 0).then_some(cookie)
+    option(socket, SO_NETNS_COOKIE).map(u64::from_ne_bytes)
 }
 
 /// Who has the other end of a UNIX socket: process, user. The process is 0 where it is of a PID namespace that is not seen from here (rustix has no such number).
 pub fn peer(socket: impl AsFd) -> Option<(u32, u32)> {
-    let mut of = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of_val(&of) as libc::socklen_t;
-    // SAFETY: writes at most `length` bytes to `of`.
-    let failed = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut of).cast(),
-            &raw mut length,
-        )
-    };
-    (failed == 0).then_some((of.pid.cast_unsigned(), of.uid))
+    // `struct ucred`: process, user, group.
+    let [p0, p1, p2, p3, u0, u1, u2, u3, ..]: [u8; 12] = option(socket, libc::SO_PEERCRED)?;
+    Some((u32::from_ne_bytes([p0, p1, p2, p3]), u32::from_ne_bytes([u0, u1, u2, u3])))
 }
 
 /// It is one end of a pair of sockets that this user has made, or is connected to one of its programs. What the service says by one of another's would be
@@ -94,18 +89,7 @@ pub const STAND_IN: u32 = 0x7563_7079;
 
 /// It is the end of a connection that stands in for one to another host: its peer is the service.
 pub fn is_stand_in(socket: impl AsFd) -> bool {
-    let (mut mark, mut length) = (0u32, size_of::<u32>() as libc::socklen_t);
-    // SAFETY: writes at most `length` bytes to `mark`.
-    let failed = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MARK,
-            (&raw mut mark).cast(),
-            &raw mut length,
-        )
-    };
-    failed == 0 && mark == STAND_IN
+    option(socket, libc::SO_MARK).map(u32::from_ne_bytes) == Some(STAND_IN)
 }
 
 /// It is bound to a device. (Or that cannot be told.)
