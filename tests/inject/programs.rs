@@ -18,6 +18,8 @@ pub enum Program {
     Faults,
     /// Moves what has become several mappings, without descriptors.
     Remapped,
+    /// Moves such while another thread maps and unmaps.
+    RemappedBeside,
 }
 
 type Plain = LazyLock<Result<String, Stop>>;
@@ -31,6 +33,8 @@ impl Program {
             Self::Faults
         } else if rule == "unregister:EINVAL" {
             Self::Remapped
+        } else if rule.contains("mremap:") {
+            Self::RemappedBeside
         } else {
             Self::Consistency
         }
@@ -56,6 +60,10 @@ impl Program {
                 let part = Part::program("process/remapped_without_descriptors.c", &[NO_BUILTIN]);
                 ("remapped_without_descriptors", part, &[])
             }
+            Self::RemappedBeside => {
+                let part = Part::program("process/remapped_beside_others.c", &[NO_BUILTIN]);
+                ("remapped_beside_others", part, &[])
+            }
             Self::Faults => {
                 let part = Part::program("/bench/experiments/faults_in_a_loop.c", &[NO_BUILTIN]);
                 ("faults_in_a_loop", part, &["300", "8"])
@@ -71,11 +79,13 @@ impl Program {
         static LENT: Plain = LazyLock::new(|| Program::Lent.run());
         static FAULTS: Plain = LazyLock::new(|| Program::Faults.run());
         static REMAPPED: Plain = LazyLock::new(|| Program::Remapped.run());
+        static BESIDE: Plain = LazyLock::new(|| Program::RemappedBeside.run());
         let said = match self {
             Self::Consistency => &CONSISTENCY,
             Self::Lent => &LENT,
             Self::Faults => &FAULTS,
             Self::Remapped => &REMAPPED,
+            Self::RemappedBeside => &BESIDE,
         };
         said.as_deref().map_err(Clone::clone)
     }

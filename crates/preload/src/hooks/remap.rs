@@ -64,24 +64,49 @@ unsafe fn remap(
     was_ours: bool,
 ) -> *mut c_void {
     let span = Span::sized(addr as usize, page_up(old));
+    let answer = |result: Result<usize, c_int>| match result {
+        Ok(at) => at as *mut c_void,
+        Err(errno) => {
+            // SAFETY: errno's address is always valid.
+            unsafe { *libc::__errno_location() = errno };
+            MAP_FAILED
+        }
+    };
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
-        let moved = super::ours::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
-        if moved != MAP_FAILED
-            || !PROCESS.space.may_have_split_mappings()
-            || *libc::__errno_location() != EFAULT
-        {
+        let whole =
+            || super::ours::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
+        if !PROCESS.space.may_have_split_mappings() {
+            return whole();
+        }
+        // Before it refuses the kernel may have done a part of it: moved the first of several mappings (since Linux 6.17, up to
+        // one that is registered), or cut off what is too much (before).
+        if is_valid_place(to as usize, new, flags) && are_several(span) != Some(false) {
+            let moved = piecewise(span, page_up(new), flags, to, was_ours);
+            if moved != Err(EFAULT) {
+                return answer(moved);
+            }
+            return whole();
+        }
+        let moved = whole();
+        if moved != MAP_FAILED || *libc::__errno_location() != EFAULT {
             return moved;
         }
-        match piecewise(span, page_up(new), flags, to, was_ours) {
-            Ok(at) => at as *mut c_void,
-            Err(errno) => {
-                *libc::__errno_location() = errno;
-                MAP_FAILED
-            }
-        }
+        answer(piecewise(span, page_up(new), flags, to, was_ours))
     }
 }
+
+/// Whether the program names a place, and one that the kernel would take.
+fn is_valid_place(to: usize, new: usize, flags: c_int) -> bool {
+    let named = MREMAP_MAYMOVE | MREMAP_FIXED;
+    flags & named == named
+        && to.is_multiple_of(PAGE)
+        && new > 0
+        && to.checked_add(new).is_some_and(|end| end <= ADDRESSES)
+}
+
+/// Where the addresses of a program end (four levels of page tables; what lies beyond is the kernel's to judge).
+const ADDRESSES: usize = 1 << 47;
 
 unsafe fn piecewise(
     old: Span,
@@ -144,29 +169,38 @@ unsafe fn piecewise(
             return Err(ENOMEM);
         }
         let at = at as usize;
-        for (i, p) in pieces.iter().enumerate() {
-            let offset = p.start - old.start;
-            if offset >= new {
-                real::munmap(p.start as *mut _, p.len());
-                continue;
+        let kept = old.len().min(new);
+        let mut left = old;
+        let mut moved = Vec::new();
+        for p in pieces {
+            let part = p.intersect(Span::sized(old.start, kept));
+            if part.is_empty() {
+                break;
             }
-            let length = p.len().min(new - offset);
-            let target = length + if *p == last { more } else { 0 };
-            if target < p.len() {
-                real::munmap((p.start + target) as *mut _, p.len() - target);
-            }
-            if shift(p.start, length, target, at + offset).is_err() {
-                let returned = pieces[..i].iter().all(|back| {
-                    let from = at + (back.start - old.start);
-                    (0..TRIES).any(|_| shift(from, back.len(), back.len(), back.start).is_ok())
-                });
-                // (Else something of the program's is there still.)
-                if !returned {
+            let target = Span::sized(at + (part.start - old.start), part.len());
+            // (The last one: nothing has to be put back after it.)
+            let grows = p == last && more > 0;
+            let done = if grows {
+                left.end = part.start;
+                shift(part, target.start, part.len() + more)
+            } else {
+                leave(part, target.start)
+            };
+            if done.is_err() {
+                if !moved.iter().all(|&(part, target)| put_back(target, part)) {
+                    // Something of the program's is there still.
                     return Err(ENOMEM);
                 }
-                real::munmap(at as *mut _, new);
+                // (In a place that the program named the new memory takes its place in one step.)
+                if !(fixed && writable) {
+                    real::munmap(at as *mut _, new);
+                }
                 return in_a_new_place(old, new, flags, to, writable);
             }
+            moved.push((part, target));
+        }
+        if !left.is_empty() {
+            real::munmap(left.start as *mut _, left.len());
         }
         Ok(at)
     }
@@ -246,40 +280,64 @@ unsafe fn by_pages(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Resu
         let at = at as usize;
         // The last page takes what is more along.
         let kept = old.len().min(new);
-        let (most, last) = (kept - PAGE, new - (kept - PAGE));
-        let moved = shift_pages(old.start, most, at);
-        if moved < most
-            || !(0..TRIES).any(|_| shift(old.start + most, PAGE, last, at + most).is_ok())
-        {
-            shift_pages(at, moved, old.start);
-            real::munmap((at + moved) as *mut _, new - moved);
+        let (most, page) = (kept - PAGE, Span::sized(old.start + kept - PAGE, PAGE));
+        let moved = leave_pages(Span::sized(old.start, most), at);
+        if moved < most || !(0..TRIES).any(|_| shift(page, at + most, new - most).is_ok()) {
+            // (A place that the program named is to be mapped over.)
+            if leave_pages(Span::sized(at, moved), old.start) == moved && !fixed {
+                real::munmap(at as *mut _, new);
+            }
             return Err(EFAULT);
         }
-        if kept < old.len() {
-            real::munmap((old.start + kept) as *mut _, old.len() - kept);
+        let rest = Span::new(page.end, old.end);
+        for left in [Span::sized(old.start, most), rest] {
+            if !left.is_empty() {
+                real::munmap(left.start as *mut _, left.len());
+            }
         }
         Ok(at)
     }
 }
 
-/// Moves so many bytes. Returns how many the kernel took.
-unsafe fn shift_pages(from: usize, len: usize, to: usize) -> usize {
+/// Leaves so many pages of `from`, for addresses from `to` on. Returns how many bytes the kernel took.
+unsafe fn leave_pages(from: Span, to: usize) -> usize {
     let mut done = 0;
-    // SAFETY: as in `piecewise`.
-    let page = |at| (0..TRIES).any(|_| unsafe { shift(from + at, PAGE, PAGE, to + at) }.is_ok());
-    while done < len && page(done) {
+    let page = |at| {
+        let page = Span::sized(from.start + at, PAGE);
+        // SAFETY: as in `piecewise`.
+        (0..TRIES).any(|_| unsafe { leave(page, to + at) }.is_ok())
+    };
+    while done < from.len() && page(done) {
         done += PAGE;
     }
     done
 }
 
-unsafe fn shift(from: usize, len: usize, new: usize, to: usize) -> Result<(), ()> {
-    inject::check(Call::Mremap).map_err(drop)?;
+/// What was moved from `there` to `at` goes back. Returns whether it does.
+unsafe fn put_back(at: Span, there: Span) -> bool {
     // SAFETY: as in `piecewise`.
-    let moved = unsafe {
-        real::mremap(from as *mut _, len, new, MREMAP_MAYMOVE | MREMAP_FIXED, to as *mut _)
-    };
-    if moved == MAP_FAILED { Err(()) } else { Ok(()) }
+    (0..TRIES).any(|_| unsafe { leave(at, there.start) }.is_ok())
+}
+
+/// Moves what is mapped at `from` to `to`. The addresses stay taken, by empty memory: were they free, another thread might map there, and
+/// who puts the mapping back, or unmaps what is left, would take it away from that one.
+unsafe fn leave(from: Span, to: usize) -> Result<(), ()> {
+    // SAFETY: as in `piecewise`.
+    unsafe { moved(from, to, from.len(), MREMAP_DONTUNMAP) }
+}
+
+/// Moves what is mapped at `from` to `to`, where it is `len` long from then on.
+unsafe fn shift(from: Span, to: usize, len: usize) -> Result<(), ()> {
+    // SAFETY: as in `piecewise`.
+    unsafe { moved(from, to, len, 0) }
+}
+
+unsafe fn moved(from: Span, to: usize, len: usize, more: c_int) -> Result<(), ()> {
+    inject::check(Call::Mremap).map_err(drop)?;
+    let flags = MREMAP_MAYMOVE | MREMAP_FIXED | more;
+    // SAFETY: as in `piecewise`.
+    let there = unsafe { real::mremap(from.start as *mut _, from.len(), len, flags, to as *mut _) };
+    if there == MAP_FAILED { Err(()) } else { Ok(()) }
 }
 
 /// All mappings of this process, as the kernel lists them.
@@ -297,6 +355,12 @@ fn mappings() -> Option<Vec<u8>> {
             n => text.extend_from_slice(&chunk[..n]),
         }
     }
+}
+
+/// Whether `span` is made up of several mappings that could be one. `None`: the kernel does not tell.
+fn are_several(span: Span) -> Option<bool> {
+    let pieces = private_pieces(&mappings()?, span);
+    Some(pieces.is_some_and(|(pieces, _)| pieces.len() > 1))
 }
 
 /// The mappings that make up `span`, if they are all private, anonymous and alike, and whether they can
