@@ -18,6 +18,8 @@ pub enum Program {
     Faults,
     /// Moves what has become several mappings, without descriptors.
     Remapped,
+    /// The same in a process whose first thread has ended.
+    RemappedAfterMain,
     /// Moves such while another thread maps and unmaps.
     RemappedBeside,
 }
@@ -33,6 +35,8 @@ impl Program {
             Self::Faults
         } else if rule == "unregister:EINVAL" {
             Self::Remapped
+        } else if rule == "unregister:EINVAL:1/1" {
+            Self::RemappedAfterMain
         } else if rule.contains("mremap:") {
             Self::RemappedBeside
         } else {
@@ -60,6 +64,10 @@ impl Program {
                 let part = Part::program("process/remapped_without_descriptors.c", &[NO_BUILTIN]);
                 ("remapped_without_descriptors", part, &[])
             }
+            Self::RemappedAfterMain => {
+                let part = Part::program("process/remapped_after_main_has_left.c", &[NO_BUILTIN]);
+                ("remapped_after_main_has_left", part, &[])
+            }
             Self::RemappedBeside => {
                 let part = Part::program("process/remapped_beside_others.c", &[NO_BUILTIN]);
                 ("remapped_beside_others", part, &[])
@@ -79,12 +87,14 @@ impl Program {
         static LENT: Plain = LazyLock::new(|| Program::Lent.run());
         static FAULTS: Plain = LazyLock::new(|| Program::Faults.run());
         static REMAPPED: Plain = LazyLock::new(|| Program::Remapped.run());
+        static AFTER_MAIN: Plain = LazyLock::new(|| Program::RemappedAfterMain.run());
         static BESIDE: Plain = LazyLock::new(|| Program::RemappedBeside.run());
         let said = match self {
             Self::Consistency => &CONSISTENCY,
             Self::Lent => &LENT,
             Self::Faults => &FAULTS,
             Self::Remapped => &REMAPPED,
+            Self::RemappedAfterMain => &AFTER_MAIN,
             Self::RemappedBeside => &BESIDE,
         };
         said.as_deref().map_err(Clone::clone)

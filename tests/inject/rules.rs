@@ -75,6 +75,7 @@ pub const RULES: &[Rule] = &[
     rule("unregister:ENOMEM", Somewhere("refused_no_memory")),
     often("unregister:1/3", Somewhere("elided_copies")),
     often("unregister:EINVAL", Silent),
+    often("unregister:EINVAL:1/1", Silent),
     often("move:EBUSY", Somewhere("refused_busy")),
     rule("move:EAGAIN", Somewhere("refused_again")),
     often("move:EAGAIN+short:1/3", Somewhere("elided_copies")),

@@ -16,7 +16,8 @@ int main(void) {
     }
     if (limit > 200000) limit = 200000; /* (More than a test should make.) */
     int own = (limit - ROOM) / 2, more = (ROOM - LAST) / 2;
-    char *a = mmap(NULL, (size_t)(own + more) * 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int all = limit / 2 + 1;
+    char *a = mmap(NULL, (size_t)all * 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     MUST(a != MAP_FAILED);
     for (int i = 0; i < own; i++) MUST(mprotect(a + (size_t)i * 2 * PAGE, PAGE, PROT_READ) == 0);
     char *src = fresh(EACH), *big = fresh(2 * EACH * COPIES);
@@ -27,6 +28,15 @@ int main(void) {
     say("refused: %d", failed);
     char *block = malloc(64 << 20), *mapped = mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     say("block: %s, mapping: %s", block ? "yes" : "no", mapped != MAP_FAILED ? "yes" : "no");
+    /* mremap refuses some mappings before the last. */
+    for (int i = own + more; counters() && i < all; i++) {
+        if (RAW(SYS_mprotect, a + (size_t)i * 2 * PAGE, PAGE, PROT_READ) == 0) continue;
+        MUST(RAW(SYS_mprotect, a + (size_t)(i - 1) * 2 * PAGE, PAGE, PROT_NONE) == 0);
+        break;
+    }
+    char *one = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *moved = mremap(one, PAGE, 64 * PAGE, MREMAP_MAYMOVE);
+    say("moved: %s", moved != MAP_FAILED ? "yes" : "no");
     for (size_t i = 0; i < COPIES; i++)
         if (!is_input(big + i * 2 * EACH, EACH, 1, 0)) return 1;
     free(block);

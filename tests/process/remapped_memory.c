@@ -43,6 +43,21 @@ int main(void) {
         EXPECT_INPUT(mixed + SIZE / 4, SIZE / 2, 9);
         EXPECT_INPUT_FROM(mixed + SIZE / 4 * 3, SIZE / 4, 8, SIZE / 4 * 3);
         EXPECT_FILLED(mixed + SIZE, SIZE * 2, 0);
+        /* Parts that were first touched apart stay several mappings. */
+        char *apart = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        MUST(apart != MAP_FAILED);
+        ELIDED_COPY(apart + SIZE / 4, VIEW(11), SIZE / 2);
+        fill(apart, SIZE / 4, 12, 0);
+        fill(apart + SIZE / 4 * 3, SIZE / 4, 12, SIZE / 4 * 3);
+        char *twin = mremap(apart, SIZE, SIZE, MREMAP_MAYMOVE | 4, NULL);
+        MUST(twin != MAP_FAILED);
+        EXPECT_INPUT(twin, SIZE / 4, 12);
+        EXPECT_INPUT(twin + SIZE / 4, SIZE / 2, 11);
+        EXPECT_INPUT_FROM(twin + SIZE / 4 * 3, SIZE / 4, 12, SIZE / 4 * 3);
+        EXPECT_FILLED(apart, SIZE, 0);
+        errno = 0;
+        MUST(mremap(twin + 1, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, apart) == MAP_FAILED && errno == EINVAL);
+        EXPECT_FILLED(apart, SIZE, 0);
         char *nothing = mremap((void *)PAGE, SIZE, SIZE * 2, MREMAP_MAYMOVE);
         say("nothing there: %s", nothing == MAP_FAILED ? strerror(errno) : "?");
         say("shrunk to nothing: %s", mremap(mixed, SIZE, 0, 0) == MAP_FAILED ? strerror(errno) : "?");

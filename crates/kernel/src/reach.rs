@@ -5,23 +5,39 @@
 use crate::call::{syscall4, syscall6};
 use crate::descriptors::OwnFd;
 use crate::inject;
-use crate::own_process::pid;
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use uncopy_inject::{Call, Error};
 use uncopy_ranges::span::PAGE;
+
+/// `process_vm_readv` or `process_vm_writev` (`call`) between `here` and `there`, both of this process. Returns how many bytes, or an error's number below zero.
+///
+/// # Safety
+/// What is written to may be overwritten; what is no memory is answered with EFAULT.
+pub(crate) unsafe fn own_memory(call: i64, here: &libc::iovec, there: &[libc::iovec]) -> isize {
+    // SAFETY: the caller's promise.
+    let by = |number: isize| unsafe {
+        let here = core::ptr::from_ref(here) as usize;
+        let arguments = [number as usize, here, 1, there.as_ptr() as usize, there.len(), 0];
+        syscall6(call as usize, arguments)
+    };
+    // SAFETY: calls without arguments.
+    let number = |call: i64| unsafe { syscall4(call as usize, 0, 0, 0, 0) };
+    match by(number(libc::SYS_getpid)) {
+        // The process' number is its first thread's, which may have ended: then it leads to no memory.
+        n if n == -(libc::ESRCH as isize) => by(number(libc::SYS_gettid)),
+        n => n,
+    }
+}
 
 /// Reads a byte of this process from each of the places. Returns false where that is forbidden, or where one of
 /// several is no memory.
 pub fn peek(places: &[libc::iovec], bytes: &mut [u8]) -> bool {
     let to = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: places.len() };
     // SAFETY: reads bytes of this process into bytes of ours, or answers EFAULT.
-    let result = inject::check(Call::Peek).is_ok().then(|| unsafe {
-        let (from, to) = (places.as_ptr(), core::ptr::from_ref(&to));
-        let call = libc::SYS_process_vm_readv as usize;
-        let arguments = [pid() as usize, to as usize, 1, from as usize, places.len(), 0];
-        syscall6(call, arguments)
-    });
+    let result = inject::check(Call::Peek)
+        .is_ok()
+        .then(|| unsafe { own_memory(libc::SYS_process_vm_readv, &to, places) });
     let nowhere = -(libc::EFAULT as isize);
     result.is_some_and(|r| r == places.len() as isize || r == nowhere && places.len() == 1)
 }
@@ -58,10 +74,8 @@ pub fn present(addr: usize) -> bool {
 /// Copies within this process through the kernel. Returns how much of it, or an error's number below
 /// zero.
 pub fn copy_within(from: &libc::iovec, to: &libc::iovec) -> isize {
-    let address = |v: &libc::iovec| core::ptr::from_ref(v) as usize;
-    let call = libc::SYS_process_vm_readv as usize;
-    // SAFETY: whatever is not there is answered with EFAULT; the callers may overwrite what is.
-    unsafe { syscall6(call, [pid() as usize, address(to), 1, address(from), 1, 0]) }
+    // SAFETY: the callers may overwrite what is there.
+    unsafe { own_memory(libc::SYS_process_vm_readv, to, core::slice::from_ref(from)) }
 }
 
 /// Copies within this process through the kernel, as much of it as is there.
@@ -73,9 +87,8 @@ pub fn poke(to: usize, from: usize, len: usize) -> Result<usize, Errno> {
     };
     let piece = |addr: usize| libc::iovec { iov_base: addr as *mut _, iov_len: len };
     let (from, to) = (piece(from), piece(to));
-    let address = |v: &libc::iovec| core::ptr::from_ref(v) as usize;
-    let call = libc::SYS_process_vm_writev as usize;
-    // SAFETY: the destination is the program's own memory, the source the pool; what is not there is answered with EFAULT.
-    let n = unsafe { syscall6(call, [pid() as usize, address(&from), 1, address(&to), 1, 0]) };
+    let there = core::slice::from_ref(&to);
+    // SAFETY: the destination is the program's own memory, the source the pool.
+    let n = unsafe { own_memory(libc::SYS_process_vm_writev, &from, there) };
     usize::try_from(n).map_err(|_| Errno::from_raw_os_error(-n as i32))
 }

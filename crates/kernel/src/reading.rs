@@ -10,7 +10,7 @@
 //!
 //! unsafe: the instructions, and what their callers may be given.
 
-use crate::call::{syscall4, syscall6};
+use crate::reach::own_memory;
 use core::arch::global_asm;
 use core::ffi::c_char;
 use core::mem::MaybeUninit;
@@ -161,15 +161,12 @@ unsafe fn copy(to: usize, from: usize, bytes: usize) -> bool {
 unsafe fn copy_by_kernel(to: usize, from: usize, bytes: usize) -> bool {
     let piece = |addr: usize| libc::iovec { iov_base: addr as *mut _, iov_len: bytes };
     let (here, there) = (piece(to), piece(from));
-    let address = |v: &libc::iovec| core::ptr::from_ref(v) as usize;
-    let call = libc::SYS_process_vm_readv as usize;
     // SAFETY: whatever is not there is answered with EFAULT; the caller's promise.
     unsafe {
         let n = if without_calls() {
             -(libc::EPERM as isize)
         } else {
-            let pid = syscall4(libc::SYS_getpid as usize, 0, 0, 0, 0) as usize;
-            syscall6(call, [pid, address(&here), 1, address(&there), 1, 0])
+            own_memory(libc::SYS_process_vm_readv, &here, core::slice::from_ref(&there))
         };
         if n >= 0 || n == -(libc::EFAULT as isize) {
             return n == bytes as isize;

@@ -23,6 +23,9 @@ const POOL_MIN: usize = (8 << 20) / PAGE;
 /// A program whose address space is limited must not miss what the pool takes: at most this part
 /// of the limit.
 const POOL_OF_LIMIT: usize = 32;
+/// Pages that are made mappings of their own to see whether there may be more. `mremap` refuses when less than seven are left
+/// (mm/mremap.c); each of these makes two.
+const SPLITS: usize = 4;
 /// How often a contended move is tried again before it counts as refused.
 const MOVE_TRIES: usize = 4;
 /// The same for waking, where nobody looks again.
@@ -119,8 +122,8 @@ impl Pages {
             _ if limits::strict_overcommit() => 0,
             limit => limit.map_or(usize::MAX, |l| l / POOL_OF_LIMIT),
         };
-        // Behind the pool: the page to wake by, the staging buffer, the spare page, and two to be split (see `mappings_used_up`).
-        const BEHIND: usize = 1 + STAGING_PAGES + 1 + 2;
+        // Behind the pool: the page to wake by, the staging buffer, the spare page, and those to be split (see `mappings_used_up`).
+        const BEHIND: usize = 1 + STAGING_PAGES + 1 + 2 * SPLITS;
         let mut half = (bytes.min(limit / 2) / PAGE).max(POOL_MIN);
         let base = loop {
             match mapping::reserve((2 * half + BEHIND) * PAGE) {
@@ -204,14 +207,16 @@ impl Pages {
         Span::sized(self.base, self.shape.boundary * PAGE)
     }
 
-    /// Whether this process can have no more mappings (`vm.max_map_count`): not even one of ours can be made three.
+    /// Whether this process can have no more mappings (`vm.max_map_count`), or so few that `mremap` is refused.
     pub fn mappings_used_up(&self) -> bool {
-        let probe = |access| {
-            // SAFETY: the page behind the spare one, which nobody uses.
-            unsafe { mprotect((self.spare + PAGE) as *mut _, PAGE, access) }
+        let probe = |i, access| {
+            // SAFETY: every second page behind the spare one, which nobody uses.
+            unsafe { mprotect((self.spare + PAGE + 2 * i * PAGE) as *mut _, PAGE, access) }
         };
-        let used_up = probe(MprotectFlags::READ) == Err(Errno::NOMEM);
-        let _ = probe(MprotectFlags::READ | MprotectFlags::WRITE);
+        let used_up = (0..SPLITS).any(|i| probe(i, MprotectFlags::READ) == Err(Errno::NOMEM));
+        for i in 0..SPLITS {
+            let _ = probe(i, MprotectFlags::READ | MprotectFlags::WRITE);
+        }
         used_up
     }
 

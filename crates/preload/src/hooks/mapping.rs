@@ -5,15 +5,14 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{after_unmapping, alter, tracked, with_room};
+use super::ours::{after_unmapping, alter, mapped_anew, tracked, with_room};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
-/// `mmap(2)`: addresses that come back while the report of their unmapping is still on its way
-/// must not be taken for the old ones.
+/// `mmap(2)`: see [`mapped_anew`].
 ///
 /// # Safety
 /// As its man page says.
@@ -34,12 +33,7 @@ pub unsafe extern "C" fn mmap(
         with_room(libc::MAP_FAILED, || unsafe { real::mmap(addr, n, prot, flags, fd, at) });
     PROCESS.space.await_line();
     if mapped != libc::MAP_FAILED {
-        let span = Span::sized(mapped as usize, n);
-        if tracked(span) {
-            PROCESS.space.settle();
-            PROCESS.space.with_after_fork(|b| b.forget(span.hull()));
-        }
-        PROCESS.space.mapped_anew(span);
+        mapped_anew(Span::sized(mapped as usize, n));
     }
     mapped
 }
@@ -85,7 +79,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
     }
 }
 
-/// `shmat(2)`: a segment put in place of other memory (`SHM_REMAP`). The kernel reports the unmapping
+/// `shmat(2)`: as `mmap`, and a segment put in place of other memory (`SHM_REMAP`). The kernel reports the unmapping
 /// of every other call, but not of this one (ipc/shm.c, `do_shmat`).
 ///
 /// # Safety
@@ -95,8 +89,15 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
     // SAFETY: the program's own arguments; the segment's size is written where the kernel knows it.
     unsafe {
         let mut about: libc::shmid_ds = core::mem::zeroed();
-        if flags & libc::SHM_REMAP == 0 || libc::shmctl(id, libc::IPC_STAT, &mut about) != 0 {
+        if !PROCESS.space.serving() || libc::shmctl(id, libc::IPC_STAT, &mut about) != 0 {
             return real::shmat(id, addr, flags);
+        }
+        if flags & libc::SHM_REMAP == 0 {
+            let at = real::shmat(id, addr, flags);
+            if at as isize != -1 {
+                mapped_anew(Span::sized(at as usize, about.shm_segsz));
+            }
+            return at;
         }
         let start =
             if flags & libc::SHM_RND != 0 { page_down(addr as usize) } else { addr as usize };

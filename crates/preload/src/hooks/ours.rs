@@ -15,6 +15,16 @@ pub(super) fn tracked(span: Span) -> bool {
     perhaps_tracked(span.start, span.len()) && PROCESS.space.tracks(span)
 }
 
+/// The kernel has put something at `span` that was not there: addresses that come back while the report of their unmapping is still on its way
+/// must not be taken for the old ones.
+pub(super) fn mapped_anew(span: Span) {
+    if tracked(span) {
+        PROCESS.space.settle();
+        PROCESS.space.with_after_fork(|b| b.forget(span.hull()));
+    }
+    PROCESS.space.mapped_anew(span);
+}
+
 /// Makes a range ordinary. Returns whether anything of it was
 /// ours.
 pub(super) fn make_ordinary(addr: usize, len: usize) -> bool {

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn mremap(
     }
     let there = Span::sized(moved as usize, page_up(new));
     let grown = Span::new(span.end, there.end);
-    PROCESS.space.mapped_anew(if there.start == span.start { grown } else { there });
+    super::ours::mapped_anew(if there.start == span.start { grown } else { there });
     // What the kernel or children know of the memory moves with it.
     if let Some(excluded) = excluded {
         PROCESS.space.put_exclusions(&excluded.moved(span, there));
@@ -64,43 +64,50 @@ unsafe fn remap(
     was_ours: bool,
 ) -> *mut c_void {
     let span = Span::sized(addr as usize, page_up(old));
-    let answer = |result: Result<usize, c_int>| match result {
-        Ok(at) => at as *mut c_void,
-        Err(errno) => {
-            // SAFETY: errno's address is always valid.
-            unsafe { *libc::__errno_location() = errno };
-            MAP_FAILED
-        }
-    };
     // SAFETY: the program's own arguments (the last one is read only with MREMAP_FIXED).
     unsafe {
         let whole =
             || super::ours::with_room(MAP_FAILED, || real::mremap(addr, old, new, flags, to));
+        let in_parts = || piecewise(span, page_up(new), flags, to, was_ours);
         if !PROCESS.space.may_have_split_mappings() {
             return whole();
         }
         // Before it refuses the kernel may have done a part of it: moved the first of several mappings (since Linux 6.17, up to
         // one that is registered), or cut off what is too much (before).
-        if is_valid_place(to as usize, new, flags) && are_several(span) != Some(false) {
-            let moved = piecewise(span, page_up(new), flags, to, was_ours);
-            if moved != Err(EFAULT) {
-                return answer(moved);
+        let first = if names_a_place(span, to as usize, new, flags)
+            && are_several(span).unwrap_or(was_ours)
+        {
+            in_parts()
+        } else {
+            Err(Stop::NotForUs)
+        };
+        let result = match first {
+            Err(Stop::NotForUs) => {
+                let moved = whole();
+                if moved != MAP_FAILED || *libc::__errno_location() != EFAULT {
+                    return moved;
+                }
+                in_parts()
             }
-            return whole();
+            known => known,
+        };
+        match result {
+            Ok(at) => at as *mut c_void,
+            Err(stop) => {
+                *libc::__errno_location() = stop.errno();
+                MAP_FAILED
+            }
         }
-        let moved = whole();
-        if moved != MAP_FAILED || *libc::__errno_location() != EFAULT {
-            return moved;
-        }
-        answer(piecewise(span, page_up(new), flags, to, was_ours))
     }
 }
 
-/// Whether the program names a place, and one that the kernel would take.
-fn is_valid_place(to: usize, new: usize, flags: c_int) -> bool {
+/// Whether the program names a place, and the kernel would take it.
+fn names_a_place(from: Span, to: usize, new: usize, flags: c_int) -> bool {
     let named = MREMAP_MAYMOVE | MREMAP_FIXED;
+    let aligned = |at: usize| at.is_multiple_of(PAGE);
     flags & named == named
-        && to.is_multiple_of(PAGE)
+        && aligned(from.start)
+        && aligned(to)
         && new > 0
         && to.checked_add(new).is_some_and(|end| end <= ADDRESSES)
 }
@@ -108,40 +115,61 @@ fn is_valid_place(to: usize, new: usize, flags: c_int) -> bool {
 /// Where the addresses of a program end (four levels of page tables; what lies beyond is the kernel's to judge).
 const ADDRESSES: usize = 1 << 47;
 
+/// Why memory was not moved in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// It is not what we can have split, or not to be moved: nothing was done. To the program it is EFAULT, as the kernel says of several mappings.
+    NotForUs,
+    /// With this error; what could be put back was.
+    Failed(c_int),
+}
+
+impl Stop {
+    fn errno(self) -> c_int {
+        match self {
+            Self::NotForUs => EFAULT,
+            Self::Failed(errno) => errno,
+        }
+    }
+}
+
 unsafe fn piecewise(
     old: Span,
     new: usize,
     flags: c_int,
     to: *mut c_void,
     was_ours: bool,
-) -> Result<usize, c_int> {
-    if old.is_empty() || flags & !(MREMAP_MAYMOVE | MREMAP_FIXED) != 0 {
-        return Err(EFAULT);
+) -> Result<usize, Stop> {
+    if old.is_empty() || flags & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) != 0 {
+        return Err(Stop::NotForUs);
     }
     let fixed = flags & MREMAP_FIXED != 0;
+    let stays = flags & MREMAP_DONTUNMAP != 0;
+    if stays && new != old.len() {
+        return Err(Stop::NotForUs);
+    }
     let Some(mappings) = mappings() else {
         // SAFETY: as this function.
         return unsafe {
-            if was_ours {
+            match by_pages(old, new, flags, to) {
                 // (It is private, anonymous and writable.)
-                in_a_new_place(old, new, flags, to, true)
-            } else {
-                by_pages(old, new, flags, to)
+                Err(Stop::NotForUs) if was_ours => in_a_new_place(old, new, flags, to, true),
+                known => known,
             }
         };
     };
-    let (pieces, writable) = private_pieces(&mappings, old).ok_or(EFAULT)?;
-    let last = *pieces.last().ok_or(EFAULT)?;
+    let (pieces, writable) = private_pieces(&mappings, old).ok_or(Stop::NotForUs)?;
+    let last = *pieces.last().ok_or(Stop::NotForUs)?;
     // SAFETY: mappings of the program that it asked to move, shrink or grow; the target is fresh
     // or the one that it named.
     unsafe {
-        if !fixed && new <= old.len() {
+        if !fixed && !stays && new <= old.len() {
             let rest = old.len() - new;
             let cut = rest == 0 || real::munmap((old.start + new) as *mut _, rest) == 0;
-            return if cut { Ok(old.start) } else { Err(ENOMEM) };
+            return if cut { Ok(old.start) } else { Err(Stop::Failed(ENOMEM)) };
         }
         let more = new.saturating_sub(old.len());
-        if !fixed {
+        if !fixed && !stays {
             let grown = real::mremap(
                 last.start as *mut _,
                 last.len(),
@@ -153,31 +181,19 @@ unsafe fn piecewise(
                 return Ok(old.start);
             }
             if flags & MREMAP_MAYMOVE == 0 {
-                return Err(ENOMEM);
+                return Err(Stop::Failed(ENOMEM));
             }
-        } else if old.overlaps(Span::sized(to as usize, new)) {
-            return Err(EINVAL);
         }
-        // A place for the whole, then each piece moves into it; the last one grows.
-        let place = libc::MAP_PRIVATE
-            | libc::MAP_ANONYMOUS
-            | libc::MAP_NORESERVE
-            | if fixed { libc::MAP_FIXED } else { 0 };
-        let hint = if fixed { to } else { core::ptr::null_mut() };
-        let at = real::mmap(hint, new, libc::PROT_NONE, place, -1, 0);
-        if at == MAP_FAILED {
-            return Err(ENOMEM);
-        }
-        let at = at as usize;
-        let kept = old.len().min(new);
+        // Each piece moves into the place; the last one grows.
+        let mut place = Place::take(old, new, flags, to)?;
         let mut left = old;
-        let mut moved = Vec::new();
+        let mut held = Vec::new();
         for p in pieces {
-            let part = p.intersect(Span::sized(old.start, kept));
+            let part = p.intersect(Span::sized(old.start, new));
             if part.is_empty() {
                 break;
             }
-            let target = Span::sized(at + (part.start - old.start), part.len());
+            let target = Span::sized(place.0.start + (part.start - old.start), part.len());
             // (The last one: nothing has to be put back after it.)
             let grows = p == last && more > 0;
             let done = if grows {
@@ -186,28 +202,75 @@ unsafe fn piecewise(
             } else {
                 leave(part, target.start)
             };
-            if done.is_err() {
-                if !moved.iter().all(|&(part, target)| put_back(target, part)) {
+            if let Err(refused) = done {
+                place.not_taken(target.start, part.len() + if grows { more } else { 0 }, refused);
+                if !held.iter().rev().all(|&(part, target)| put_back(target, part)) {
                     // Something of the program's is there still.
-                    return Err(ENOMEM);
+                    return Err(Stop::Failed(ENOMEM));
                 }
                 // (In a place that the program named the new memory takes its place in one step.)
-                if !(fixed && writable) {
-                    real::munmap(at as *mut _, new);
+                if fixed && writable && !stays && refused == Refused::Before {
+                    return in_a_new_place(old, new, flags, to, writable);
+                }
+                place.give_up();
+                if fixed && refused == Refused::ByKernel {
+                    return Err(Stop::Failed(ENOMEM));
                 }
                 return in_a_new_place(old, new, flags, to, writable);
             }
-            moved.push((part, target));
+            held.push((part, target));
         }
-        if !left.is_empty() {
+        if !left.is_empty() && !stays {
             real::munmap(left.start as *mut _, left.len());
         }
-        Ok(at)
+        Ok(place.0.start)
     }
 }
 
-/// How often a piece is tried to be put back where it was.
+/// How often a piece is tried to be moved or put back, where a test makes that fail.
 const TRIES: usize = 1000;
+
+/// Addresses for the whole, which nobody else gets while the pieces come.
+struct Place(Span);
+
+impl Place {
+    /// `new` bytes, where the program wants them or anywhere.
+    unsafe fn take(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Result<Self, Stop> {
+        let fixed = flags & MREMAP_FIXED != 0;
+        if fixed && old.overlaps(Span::sized(to as usize, new)) {
+            return Err(Stop::Failed(EINVAL));
+        }
+        let place = libc::MAP_PRIVATE
+            | libc::MAP_ANONYMOUS
+            | libc::MAP_NORESERVE
+            | if fixed { libc::MAP_FIXED } else { 0 };
+        let hint = if fixed { to } else { core::ptr::null_mut() };
+        // SAFETY: fresh addresses, or those that the program wants to be mapped over.
+        let at = unsafe { real::mmap(hint, new, libc::PROT_NONE, place, -1, 0) };
+        if at == MAP_FAILED {
+            return Err(Stop::Failed(ENOMEM));
+        }
+        Ok(Self(Span::sized(at as usize, new)))
+    }
+
+    /// What was to come to `at`, `len` bytes, did not. Where the kernel refused, these addresses may be another thread's by now, and are left alone; what
+    /// lies behind goes back at once: with a mapping less the kernel takes the pieces back as it took them.
+    unsafe fn not_taken(&mut self, at: usize, len: usize, refused: Refused) {
+        if refused == Refused::ByKernel {
+            let behind = Span::new(at + len, self.0.end);
+            self.0.end = at;
+            // SAFETY: as in `give_up`.
+            unsafe { Self(behind).give_up() };
+        }
+    }
+
+    unsafe fn give_up(self) {
+        if !self.0.is_empty() {
+            // SAFETY: of our own, or left empty by a piece.
+            unsafe { real::munmap(self.0.start as *mut _, self.0.len()) };
+        }
+    }
+}
 
 /// Where the kernel does not tell the mappings (no /proc, no descriptors left), or does not move them:
 /// the content goes to a new mapping. `writable`: the old ones are private, anonymous, to be read and
@@ -218,16 +281,16 @@ unsafe fn in_a_new_place(
     flags: c_int,
     to: *mut c_void,
     writable: bool,
-) -> Result<usize, c_int> {
-    if !writable {
-        return Err(EFAULT);
+) -> Result<usize, Stop> {
+    if !writable || flags & MREMAP_DONTUNMAP != 0 {
+        return Err(Stop::Failed(EFAULT));
     }
     if flags & MREMAP_MAYMOVE == 0 {
-        return Err(ENOMEM);
+        return Err(Stop::Failed(ENOMEM));
     }
     let fixed = flags & MREMAP_FIXED != 0;
     if fixed && old.overlaps(Span::sized(to as usize, new)) {
-        return Err(EINVAL);
+        return Err(Stop::Failed(EINVAL));
     }
     // SAFETY: as in `piecewise`; a part of the old range that is no memory answers EFAULT.
     unsafe {
@@ -237,17 +300,18 @@ unsafe fn in_a_new_place(
         let hint = if fixed { to } else { core::ptr::null_mut() };
         let at = real::mmap(hint, new, access, place, -1, 0);
         if at == MAP_FAILED {
-            return Err(ENOMEM);
+            return Err(Stop::Failed(ENOMEM));
         }
         let len = old.len().min(new);
         let mut done = 0;
         while done < len {
             let piece = |p: usize| libc::iovec { iov_base: p as *mut _, iov_len: len - done };
             let (here, there) = (piece(at as usize + done), piece(old.start + done));
-            let n = libc::process_vm_readv(libc::getpid(), &here, 1, &there, 1, 0);
+            // (A thread's number: the first thread may have ended.)
+            let n = libc::process_vm_readv(libc::gettid(), &here, 1, &there, 1, 0);
             if n <= 0 {
                 real::munmap(at, new);
-                return Err(EFAULT);
+                return Err(Stop::Failed(EFAULT));
             }
             done += n as usize;
         }
@@ -256,38 +320,37 @@ unsafe fn in_a_new_place(
     }
 }
 
-/// Where the kernel does not tell the mappings, and nothing says that they are ours (their registration ended, and the kernel did not join them): a page is of one
-/// mapping. (Of more than one the kernel may move some, and refuse then: since Linux 6.17.)
-unsafe fn by_pages(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Result<usize, c_int> {
+/// Where the kernel does not tell the mappings: a page is of one. (Of more than one the kernel may move some, and refuse then: since Linux 6.17.)
+unsafe fn by_pages(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Result<usize, Stop> {
+    if flags & MREMAP_MAYMOVE == 0 || flags & MREMAP_DONTUNMAP != 0 {
+        return Err(Stop::NotForUs);
+    }
     let fixed = flags & MREMAP_FIXED != 0;
-    if flags & MREMAP_MAYMOVE == 0 {
-        return Err(EFAULT);
-    }
-    if fixed && old.overlaps(Span::sized(to as usize, new)) {
-        return Err(EINVAL);
-    }
     // SAFETY: as in `piecewise`.
     unsafe {
-        let place = libc::MAP_PRIVATE
-            | libc::MAP_ANONYMOUS
-            | libc::MAP_NORESERVE
-            | if fixed { libc::MAP_FIXED } else { 0 };
-        let hint = if fixed { to } else { core::ptr::null_mut() };
-        let at = real::mmap(hint, new, libc::PROT_NONE, place, -1, 0);
-        if at == MAP_FAILED {
-            return Err(ENOMEM);
-        }
-        let at = at as usize;
+        let mut place = Place::take(old, new, flags, to)?;
+        let at = place.0.start;
         // The last page takes what is more along.
         let kept = old.len().min(new);
         let (most, page) = (kept - PAGE, Span::sized(old.start + kept - PAGE, PAGE));
-        let moved = leave_pages(Span::sized(old.start, most), at);
-        if moved < most || !(0..TRIES).any(|_| shift(page, at + most, new - most).is_ok()) {
-            // (A place that the program named is to be mapped over.)
-            if leave_pages(Span::sized(at, moved), old.start) == moved && !fixed {
-                real::munmap(at as *mut _, new);
+        let (moved, refused) = leave_pages(Span::sized(old.start, most), at);
+        let refused = match refused {
+            Ok(()) => tried(|| shift(page, at + most, new - most)),
+            refused => refused,
+        };
+        if let Err(refused) = refused {
+            let len = if moved == most { new - most } else { PAGE };
+            place.not_taken(at + moved, len, refused);
+            let back = leave_pages(Span::sized(at, moved), old.start).0 == moved;
+            // (A place that the program named is mapped over next.)
+            if back && !fixed {
+                place.give_up();
             }
-            return Err(EFAULT);
+            return Err(match refused {
+                _ if !back => Stop::Failed(ENOMEM),
+                Refused::ByKernel if fixed => Stop::Failed(EFAULT),
+                _ => Stop::NotForUs,
+            });
         }
         let rest = Span::new(page.end, old.end);
         for left in [Span::sized(old.start, most), rest] {
@@ -299,55 +362,69 @@ unsafe fn by_pages(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Resu
     }
 }
 
-/// Leaves so many pages of `from`, for addresses from `to` on. Returns how many bytes the kernel took.
-unsafe fn leave_pages(from: Span, to: usize) -> usize {
-    let mut done = 0;
-    let page = |at| {
-        let page = Span::sized(from.start + at, PAGE);
+/// Leaves the pages of `from`, for addresses from `to` on. Returns how many bytes the kernel took, and why not all.
+unsafe fn leave_pages(from: Span, to: usize) -> (usize, Result<(), Refused>) {
+    for done in (0..from.len()).step_by(PAGE) {
+        let page = Span::sized(from.start + done, PAGE);
         // SAFETY: as in `piecewise`.
-        (0..TRIES).any(|_| unsafe { leave(page, to + at) }.is_ok())
-    };
-    while done < from.len() && page(done) {
-        done += PAGE;
+        let left = tried(|| unsafe { leave(page, to + done) });
+        if left.is_err() {
+            return (done, left);
+        }
     }
-    done
+    (from.len(), Ok(()))
 }
 
 /// What was moved from `there` to `at` goes back. Returns whether it does.
 unsafe fn put_back(at: Span, there: Span) -> bool {
     // SAFETY: as in `piecewise`.
-    (0..TRIES).any(|_| unsafe { leave(at, there.start) }.is_ok())
+    tried(|| unsafe { leave(at, there.start) }).is_ok()
+}
+
+/// Makes `call`, again where a test had it fail.
+fn tried(call: impl Fn() -> Result<(), Refused>) -> Result<(), Refused> {
+    let again = |result: &Result<(), Refused>| *result == Err(Refused::Before);
+    (0..TRIES).map(|_| call()).find(|result| !again(result)).unwrap_or(Err(Refused::Before))
+}
+
+/// Why a piece did not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// A test wanted that: the kernel was not asked.
+    Before,
+    /// The kernel did. It unmaps the target first, and asks for limits then.
+    ByKernel,
 }
 
 /// Moves what is mapped at `from` to `to`. The addresses stay taken, by empty memory: were they free, another thread might map there, and
 /// who puts the mapping back, or unmaps what is left, would take it away from that one.
-unsafe fn leave(from: Span, to: usize) -> Result<(), ()> {
+unsafe fn leave(from: Span, to: usize) -> Result<(), Refused> {
     // SAFETY: as in `piecewise`.
     unsafe { moved(from, to, from.len(), MREMAP_DONTUNMAP) }
 }
 
 /// Moves what is mapped at `from` to `to`, where it is `len` long from then on.
-unsafe fn shift(from: Span, to: usize, len: usize) -> Result<(), ()> {
+unsafe fn shift(from: Span, to: usize, len: usize) -> Result<(), Refused> {
     // SAFETY: as in `piecewise`.
     unsafe { moved(from, to, len, 0) }
 }
 
-unsafe fn moved(from: Span, to: usize, len: usize, more: c_int) -> Result<(), ()> {
-    inject::check(Call::Mremap).map_err(drop)?;
+unsafe fn moved(from: Span, to: usize, len: usize, more: c_int) -> Result<(), Refused> {
+    inject::check(Call::Mremap).map_err(|_| Refused::Before)?;
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED | more;
     // SAFETY: as in `piecewise`.
     let there = unsafe { real::mremap(from.start as *mut _, from.len(), len, flags, to as *mut _) };
-    if there == MAP_FAILED { Err(()) } else { Ok(()) }
+    if there == MAP_FAILED { Err(Refused::ByKernel) } else { Ok(()) }
 }
 
 /// All mappings of this process, as the kernel lists them.
 fn mappings() -> Option<Vec<u8>> {
     let mut text = Vec::new();
     inject::check(Call::Open).ok()?;
-    let maps =
-        rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map(OwnFd::from)
-            .ok()?;
+    // (Of the process it would be the first thread's, which may have ended.)
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let maps = rustix::fs::open(c"/proc/thread-self/maps", flags, Mode::empty());
+    let maps = maps.map(OwnFd::from).ok()?;
     let mut chunk = [0u8; 4096];
     loop {
         match rustix::io::read(&maps, &mut chunk[..]).ok()? {
