@@ -7,7 +7,7 @@ use crate::bed::Bed;
 use crate::patience::{Now, Patience};
 use crate::service::{Applications, BUDGET, Desk, LONGEST, Service, Turn};
 use crate::wires::Wires;
-use crate::work::Work;
+use crate::work::{Leaving, Work};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 use std::io;
@@ -26,6 +26,7 @@ impl<A: Applications> Service<A> {
         let desk = &self.desks[number];
         let mut lane = self.shared.lane(number);
         let mut answers: Vec<(Option<FlowId>, Outgoing)> = Vec::with_capacity(BATCH);
+        let mut leaving = Leaving::default();
         let mut patience = Patience::new(self.wait);
         let mut bed = Bed::new(number, self.applications.bed(number), &desk.bell)?;
         let mut last_work = Instant::now();
@@ -36,7 +37,8 @@ impl<A: Applications> Service<A> {
             let mut received = 0;
             for mut wire in wires.served(number, active) {
                 received += wire.receive(BATCH, |frame, offload| {
-                    self.frame(number, time, &mut lane, frame, offload, &mut answers);
+                    let mut met = Met { answers: &mut answers, leaving: &mut leaving };
+                    self.frame(number, time, &mut lane, frame, offload, &mut met);
                 })?;
             }
             let mut worked = received > 0;
@@ -50,7 +52,7 @@ impl<A: Applications> Service<A> {
             }
             self.shared.collect(number, &mut lane);
             let next = lane.poll(self.now(), BUDGET, &mut out, |slot, left| {
-                self.work.left(slot, left);
+                self.work.left(&mut leaving, slot, left);
             });
             worked |= out.sent > 0;
             if let Some(error) = out.error {
@@ -59,6 +61,7 @@ impl<A: Applications> Service<A> {
             worked |= self.leave_frames(desk, &mut *wire)?;
             wire.flush()?;
             drop(wire);
+            self.work.hand_over(&mut leaving);
             let now = Instant::now();
             if worked {
                 desk.busy.fetch_add((now - before).as_nanos() as u64, Relaxed);
@@ -83,7 +86,7 @@ impl<A: Applications> Service<A> {
         Ok(())
     }
 
-    /// A frame arrived. What answers it waits until the wire can be sent on.
+    /// A frame arrived.
     fn frame(
         &self,
         number: usize,
@@ -91,8 +94,9 @@ impl<A: Applications> Service<A> {
         lane: &mut Lane<View<'_>>,
         frame: &[u8],
         offload: Offload,
-        answers: &mut Vec<(Option<FlowId>, Outgoing)>,
+        met: &mut Met<'_>,
     ) {
+        let Met { answers, leaving } = met;
         let checksums = if offload.checksum { Checksums::Device } else { Checksums::Software };
         match parse(frame, checksums) {
             Ok(Packet::Tcp(segment, at)) => {
@@ -100,13 +104,15 @@ impl<A: Applications> Service<A> {
                 let mut out =
                     Answers { applications: &self.applications, number, payload, answers };
                 match lane.segment(time, &segment, &mut out) {
-                    None => self.work.segment(|| Work::Segment(segment, payload.to_vec())),
+                    None => {
+                        self.work.segment(leaving, || Work::Segment(segment, payload.to_vec()));
+                    }
                     Some((_, Left::NOTHING)) => {}
-                    Some((slot, left)) => self.work.left(slot, left),
+                    Some((slot, left)) => self.work.left(leaving, slot, left),
                 }
             }
             Ok(Packet::TooBig { tuple, seq, mtu }) => {
-                self.work.segment(|| Work::TooBig { tuple, seq, mtu });
+                self.work.segment(leaving, || Work::TooBig { tuple, seq, mtu });
             }
             Err(_) => {}
         }
@@ -162,6 +168,13 @@ impl<A: Applications> Service<A> {
         desk.nap.end();
         slept.map(|_| turn)
     }
+}
+
+/// What frames lead to, until all have been looked at.
+struct Met<'a> {
+    /// Wait until the wire can be sent on.
+    answers: &'a mut Vec<(Option<FlowId>, Outgoing)>,
+    leaving: &'a mut Leaving,
 }
 
 /// What answers a segment, while the wire is being read.

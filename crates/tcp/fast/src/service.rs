@@ -139,7 +139,7 @@ pub struct Service<A> {
     pub(crate) wait: Wait,
     clock: Instant,
     pub(crate) work: Queue,
-    inlet: Mutex<Option<Receiver<Work>>>,
+    inlet: Mutex<Option<Receiver<Vec<Work>>>>,
 }
 
 impl<A: Applications> Service<A> {

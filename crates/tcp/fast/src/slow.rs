@@ -13,12 +13,14 @@ use uncopy_tcp_proto::segment::Flags;
 use uncopy_tcp_proto::wire::{Link, emit, headers_len, relink, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Outgoing, Time};
 
+/// What lanes leave of so many turns is dealt with before anything else has its turn.
+const BATCHES: usize = 4;
 /// Frames that wait until it is known where they go: as many as a host asks for in the second that a neighbour takes at most. The oldest goes first: it will
 /// be sent again.
 const UNSENT: usize = 256;
 
 impl<A: Applications> Service<A> {
-    pub(crate) fn slow(&self, inlet: &Receiver<Work>) {
+    pub(crate) fn slow(&self, inlet: &Receiver<Vec<Work>>) {
         let mut endpoint = self.shared.slow_path();
         let mut busy = vec![0; self.desks.len()];
         let mut observed = Instant::now();
@@ -40,7 +42,7 @@ impl<A: Applications> Service<A> {
                 told: false,
             };
             out.send_rest();
-            for work in first.into_iter().chain(inlet.try_iter().take(BUDGET)) {
+            for work in first.into_iter().chain(inlet.try_iter().take(BATCHES)).flatten() {
                 match work {
                     Work::Segment(segment, payload) => {
                         self.work.took_segment();
