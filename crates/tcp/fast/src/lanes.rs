@@ -21,6 +21,9 @@ use uncopy_tcp_wire::{Offload, Wire};
 /// ring, which drops what it has no room for. But acknowledgements must not be late: so many take some hundred microseconds.
 const BATCH: usize = 512;
 
+/// A lane that does not come to rest hands over what it leaves to the slow path so often.
+const HANDED_OVER: Duration = Duration::from_millis(1);
+
 impl<A: Applications> Service<A> {
     pub(crate) fn lane<W: Wire>(&self, number: usize, wires: &Wires<W>) -> io::Result<()> {
         let desk = &self.desks[number];
@@ -30,6 +33,7 @@ impl<A: Applications> Service<A> {
         let mut patience = Patience::new(self.wait);
         let mut bed = Bed::new(number, self.applications.bed(number), &desk.bell)?;
         let mut last_work = Instant::now();
+        let mut handed_over = last_work;
         let mut before = last_work;
         while !self.stop.load(Acquire) {
             let active = self.active();
@@ -61,8 +65,11 @@ impl<A: Applications> Service<A> {
             worked |= self.leave_frames(desk, &mut *wire)?;
             wire.flush()?;
             drop(wire);
-            self.work.hand_over(&mut leaving);
             let now = Instant::now();
+            if !worked || now - handed_over > HANDED_OVER {
+                self.work.hand_over(&mut leaving);
+                handed_over = now;
+            }
             if worked {
                 desk.busy.fetch_add((now - before).as_nanos() as u64, Relaxed);
                 patience.worked(now - last_work, turn.gave);
