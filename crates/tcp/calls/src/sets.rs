@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use uncopy_kernel::descriptors::lift;
+use uncopy_kernel::descriptors::lift_if_possible;
 use uncopy_tcp_socket::Set;
 use uncopy_tcp_socket::set::Event;
 
@@ -38,20 +38,20 @@ impl Epoll {
         self.set.get().cloned()
     }
 
-    /// It has a second number, or more.
-    pub(crate) fn has_more_numbers(&self) {
+    /// It gets a second number, or more. (Before the program knows it.)
+    pub(crate) fn one_more(&self) -> Result<(), Errno> {
         if self.own.load(Relaxed) >= 0 {
-            return;
+            return Ok(());
         }
         // SAFETY: the program's, open.
         let number = unsafe { BorrowedFd::borrow_raw(self.number.load(Relaxed)) };
-        if let Ok(own) = lift(number) {
-            self.number.store(own.as_raw_fd(), Relaxed);
-            if let Some(set) = self.set.get() {
-                set.set_number(own.as_raw_fd());
-            }
-            self.own.store(own.into_raw(), Relaxed);
+        let own = lift_if_possible(number)?;
+        self.number.store(own.as_raw_fd(), Relaxed);
+        if let Some(set) = self.set.get() {
+            set.set_number(own.as_raw_fd());
         }
+        self.own.store(own.into_raw(), Relaxed);
+        Ok(())
     }
 
     /// By another set, or by poll.
