@@ -38,6 +38,10 @@ impl Tcp {
                 connection.flow.closes(fd);
                 Closing(Some(connection))
             }
+            Some(What::Connection(connection)) => {
+                connection.flow.loses(fd);
+                Closing(None)
+            }
             _ => Closing(None),
         }
     }
