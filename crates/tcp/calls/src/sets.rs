@@ -73,6 +73,13 @@ impl Drop for Epoll {
     }
 }
 
+/// By level: the kernel, whose buffers have room while the ring has none, would say so again and again. And what is exclusive cannot be changed there.
+fn asks_for_room_exclusively(events: u32) -> bool {
+    let room = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+    let has = |flag: i32| events & flag as u32 != 0;
+    events & room != 0 && has(libc::EPOLLEXCLUSIVE) && !has(libc::EPOLLET)
+}
+
 impl Tcp {
     /// `fd` is a new set.
     pub fn set_made(&self, fd: RawFd) {
@@ -126,6 +133,9 @@ impl Tcp {
         }
         let connection = connection?;
         let Event { events, data } = event()?;
+        if asks_for_room_exclusively(events) {
+            self.give_to_linux(fd);
+        }
         let set = self.set_with(set).ok()?;
         Some(set.add(fd, Some(connection.flow.clone()), events, data).map(|()| 0))
     }
