@@ -105,6 +105,8 @@ pub struct Tcp {
     pub(crate) cancels: AtomicBool,
     /// Some socket has an option that rings do not have.
     pub(crate) options: AtomicBool,
+    /// Some socket signs its segments.
+    pub(crate) signs: AtomicBool,
     pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
     pub(crate) listening: Listening,
     pub(crate) outward: Outward,
@@ -129,6 +131,7 @@ impl Tcp {
             stopped: AtomicBool::new(false),
             cancels: AtomicBool::new(false),
             options: AtomicBool::new(false),
+            signs: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
             listening: Listening::new(),
             outward: Outward::new(),
