@@ -54,6 +54,26 @@ static void a_connection_in_place_of_a_set(int fd) {
     close(another), close(l), close(fd);
 }
 
+/* The kernel refuses it, and closes nothing. */
+static void dup3_with_unknown_flags(int fd) {
+    int other = open("/dev/null", O_RDONLY);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    talks(fd);
+    fill(bytes, 5000, 1, 0);
+    send_all(fd, bytes, 5000);
+    for (int there = 0, i = 0; there < 5000 && i < 5000; i++) {
+        MUST(ioctl(fd, FIONREAD, &there) == 0);
+        usleep(1000);
+    }
+    int same = dup3(other, fd, 12345);
+    say("dup3: %d %s", same, strerror(errno));
+    say("what had come: %d", poll(&p, 1, 5000));
+    receive_all(fd, back, 5000);
+    is(back, 5000, 1, 0);
+    talks(fd);
+    close(other), close(fd);
+}
+
 /* The other end goes back to Linux and to its ring again, and this one has not looked since: what is sent now is offered, and nobody has taken it. */
 static void reads_late(int fd) {
     receive_all(fd, bytes, sizeof bytes);
@@ -167,6 +187,7 @@ int main(void) {
     alarm(60);
     run_pair("a connection at a set's number", echo, a_connection_at_a_set_s_number);
     run_pair("a connection in place of a set", echo, a_connection_in_place_of_a_set);
+    run_pair("dup3 with flags that there are not", echo, dup3_with_unknown_flags);
     run_pair("another file, duplicated after vfork", reads_late, duplicated_there);
     run_pair("another file, executed after vfork", reads_late, executed_there);
     if (is_wanted("few numbers are left")) {
