@@ -1,5 +1,6 @@
 /* Echo servers over epoll: by level, by edge, one shot; several connections and an eventfd in one set; sets in sets. */
 #include "connection.h"
+#include <sys/resource.h>
 
 enum { CONNECTIONS = 8, ROUNDS = 300, MOST = 3000 };
 static int modes;
@@ -128,6 +129,50 @@ static void writes_much(int fd) {
     close(set), close(fd);
 }
 
+/* Nobody reads until it is told to; then how much it was is answered. */
+static int told[2];
+static void reads_in_the_end(int fd) {
+    static char bytes[100000];
+    uint64_t count = 0;
+    ssize_t got;
+    char go;
+    MUST(read(told[0], &go, 1) == 1);
+    while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0) count += (uint64_t)got;
+    send_all(fd, (char *)&count, sizeof count);
+    close(fd);
+}
+static long processor(void) {
+    struct rusage used;
+    MUST(getrusage(RUSAGE_THREAD, &used) == 0);
+    return (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 + used.ru_utime.tv_usec + used.ru_stime.tv_usec;
+}
+static void a_writer_that_is_exclusive_sleeps(int fd) {
+    int set = epoll_create1(0), n;
+    struct epoll_event event = {.events = EPOLLOUT | EPOLLEXCLUSIVE};
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    nonblocking(fd, 1);
+    uint64_t sent = 0, count = 0;
+    do {
+        ssize_t more;
+        while ((more = write(fd, much, sizeof much)) > 0) sent += (uint64_t)more;
+        MUST(errno == EAGAIN);
+        n = epoll_wait(set, &event, 1, 200);
+    } while (n == 1);
+    long used = processor();
+    n = epoll_wait(set, &event, 1, 1000);
+    used = processor() - used;
+    say("while nobody reads: %d", n);
+    if (used > 300000) say("WRONG: it took %ld us of the processor", used);
+    MUST(write(told[1], "g", 1) == 1);
+    n = epoll_wait(set, &event, 1, 10000);
+    say("once somebody does: %d, room %d", n, n == 1 && event.events & EPOLLOUT ? 1 : 0);
+    nonblocking(fd, 0);
+    MUST(shutdown(fd, SHUT_WR) == 0);
+    receive_all(fd, (char *)&count, sizeof count);
+    if (count != sent) say("WRONG: %lu of %lu bytes have come", (unsigned long)count, (unsigned long)sent);
+    close(set), close(fd);
+}
+
 int main(void) {
     const struct { const char *name; int modes, nested; } all[] = {
         {"level", 0, 0}, {"edge", EPOLLET, 0}, {"one shot", EPOLLONESHOT, 0}, {"one shot by edge", EPOLLONESHOT | EPOLLET, 0},
@@ -152,5 +197,7 @@ int main(void) {
     run_pair("a writer by edge", reads_slowly, writes_much);
     modes = 0;
     run_pair("a writer by level", reads_slowly, writes_much);
+    MUST(pipe(told) == 0);
+    run_pair("a writer that is exclusive", reads_in_the_end, a_writer_that_is_exclusive_sleeps);
     return 0;
 }

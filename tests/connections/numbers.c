@@ -1,5 +1,6 @@
 /* Numbers that were a file's and are another's now: what was said of the first is not true of the second. */
 #include "connection.h"
+#include <sys/resource.h>
 
 static char bytes[20000], back[20000];
 
@@ -53,6 +54,26 @@ static void a_connection_in_place_of_a_set(int fd) {
     close(another), close(l), close(fd);
 }
 
+/* The kernel refuses it, and closes nothing. */
+static void dup3_with_unknown_flags(int fd) {
+    int other = open("/dev/null", O_RDONLY);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    talks(fd);
+    fill(bytes, 5000, 1, 0);
+    send_all(fd, bytes, 5000);
+    for (int there = 0, i = 0; there < 5000 && i < 5000; i++) {
+        MUST(ioctl(fd, FIONREAD, &there) == 0);
+        usleep(1000);
+    }
+    int same = dup3(other, fd, 12345);
+    say("dup3: %d %s", same, strerror(errno));
+    say("what had come: %d", poll(&p, 1, 5000));
+    receive_all(fd, back, 5000);
+    is(back, 5000, 1, 0);
+    talks(fd);
+    close(other), close(fd);
+}
+
 /* The other end goes back to Linux and to its ring again, and this one has not looked since: what is sent now is offered, and nobody has taken it. */
 static void reads_late(int fd) {
     receive_all(fd, bytes, sizeof bytes);
@@ -93,11 +114,85 @@ static void another_file_in_a_child_of_vfork(int fd, int duplicates) {
 static void duplicated_there(int fd) { another_file_in_a_child_of_vfork(fd, 1); }
 static void executed_there(int fd) { another_file_in_a_child_of_vfork(fd, 0); }
 
+/* Connections of which each gets a second number, where ours have few numbers to lie at. */
+enum { MANY = 40 };
+static void echoes(int l) {
+    struct pollfd all[MANY];
+    int open = 0;
+    for (; open < MANY; open++) all[open] = (struct pollfd){.fd = accepted(l), .events = POLLIN};
+    while (open > 0) {
+        MUST(poll(all, MANY, 20000) > 0);
+        for (int i = 0; i < MANY; i++) {
+            if (all[i].fd < 0 || !all[i].revents) continue;
+            ssize_t got = recv(all[i].fd, bytes, sizeof bytes, 0);
+            if (got > 0) send_all(all[i].fd, bytes, (size_t)got);
+            else close(all[i].fd), all[i].fd = -1, open--;
+        }
+    }
+    _exit(0);
+}
+/* By the one number there, by the other back. */
+static void goes_round(int to, int from, int i) {
+    char byte = (char)i, back = 0;
+    struct pollfd p = {.fd = from, .events = POLLIN};
+    MUST(send(to, &byte, 1, 0) == 1);
+    if (poll(&p, 1, 5000) != 1 || recv(from, &back, 1, MSG_DONTWAIT) != 1 || back != byte) {
+        say("WRONG: connection %d: it does not come back", i);
+        _exit(1);
+    }
+}
+static void duplicates_where_few_numbers_are_left(void) {
+    struct rlimit before, few;
+    struct sockaddr_in at;
+    int l = listener(&at), first[MANY], second[MANY];
+    MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before, few.rlim_cur = 1024;
+    MUST(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    other = fork();
+    MUST(other >= 0);
+    if (other == 0) {
+        alarm(60);
+        echoes(l);
+    }
+    close(l);
+    unsigned long there = counter("tcp_connections");
+    for (int i = 0; i < MANY; i++) first[i] = connected(&at);
+    for (int round = 0; round < 300; round++) {
+        for (int i = 0; i < MANY; i++) goes_round(first[i], first[i], i);
+        if (!under_tcp() && round == 20) break;
+        if (counter("tcp_connections") - there >= MANY && round > 20) break;
+        usleep(1000);
+    }
+    if (under_tcp() && counter("tcp_connections") - there < MANY) say("NOT UPGRADED: %lu", counter("tcp_connections") - there);
+    for (int i = 0; i < MANY; i++) MUST((second[i] = dup(first[i])) >= 0);
+    for (int round = 0; round < 10; round++)
+        for (int i = 0; i < MANY; i++) goes_round(first[i], second[i], i), goes_round(second[i], first[i], i);
+    /* A set too. */
+    struct epoll_event event = {.events = EPOLLIN};
+    int set = epoll_create1(0), again = dup(set);
+    MUST(again >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, second[0], &event) == 0);
+    close(set);
+    MUST(send(second[0], "s", 1, 0) == 1);
+    int told = epoll_wait(again, &event, 1, 5000);
+    say("by the set's second number: %d", told);
+    receive_all(first[0], bytes, 1);
+    close(again);
+    for (int i = 0; i < MANY; i++) close(first[i]);
+    for (int i = 0; i < MANY; i++) goes_round(second[i], second[i], i), close(second[i]);
+    MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    other_ends();
+}
+
 int main(void) {
     alarm(60);
     run_pair("a connection at a set's number", echo, a_connection_at_a_set_s_number);
     run_pair("a connection in place of a set", echo, a_connection_in_place_of_a_set);
+    run_pair("dup3 with flags that there are not", echo, dup3_with_unknown_flags);
     run_pair("another file, duplicated after vfork", reads_late, duplicated_there);
     run_pair("another file, executed after vfork", reads_late, executed_there);
+    if (is_wanted("few numbers are left")) {
+        duplicates_where_few_numbers_are_left();
+        say("few numbers are left: done");
+    }
     return 0;
 }

@@ -1,6 +1,7 @@
 /* What a connection can be asked for, and rings do not have or have to imitate: signals for news, the fewest bytes to wait for, looking ahead, marks beside
  * the data; and how a peer's death is told to who waits for room. */
 #include "connection.h"
+#include <linux/filter.h>
 
 static char bytes[1 << 20];
 static volatile sig_atomic_t came;
@@ -107,6 +108,23 @@ static void counted(int fd) {
     MUST(setsockopt(fd, IPPROTO_TCP, TCP_INQ, &on, sizeof on) == 0);
     ask(fd), until_there(fd, 110);
     say("what is left beside the data: %d", has_control(fd, IPPROTO_TCP, TCP_CM_INQ));
+    close(fd);
+}
+
+/* Lets nothing through. */
+static void a_filter_is_heeded(int fd) {
+    struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog filter = {.len = 1, .filter = &nothing};
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    ask(fd);
+    receive_all(fd, bytes, 110);
+    MUST(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0);
+    ask(fd);
+    say("behind the filter: %d", poll(&p, 1, 500));
+    int none = 0;
+    MUST(setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none) == 0);
+    receive_all(fd, bytes, 110);
+    say("without it: %s", is(bytes, 110, 3, 0) ? "right" : "WRONG");
     close(fd);
 }
 
@@ -263,6 +281,7 @@ int main(void) {
     run_pair("a signal for news", in_two_parts, by_signal);
     run_pair("time stamps", in_two_parts, stamped);
     run_pair("bytes that are left", in_two_parts, counted);
+    run_pair("a filter", in_two_parts, a_filter_is_heeded);
     run_pair("much first", echo, much_first);
     run_pair("much first, by poll", echo, much_first_by_poll);
     run_pair("by both, and an edge", sends_by_both, receives_by_edge);

@@ -237,6 +237,29 @@ static void many_messages(int fd) {
     close(fd);
 }
 
+/* What was sent before is offered, and nobody has taken it (see numbers.c), when pages are sent by reference, which goes past the ring. */
+enum { AHEAD = 20000 };
+static void reads_late(int fd) {
+    receive_all(fd, bytes, AHEAD);
+    send_all(fd, bytes, 1);
+    usleep(300000);
+    receive_all(fd, bytes, 22);
+    say("it has come: %.22s", bytes);
+    close(fd);
+}
+static void many_messages_by_reference(int fd) {
+    struct iovec out[2] = {{"later, ", 7}, {"latest", 6}};
+    struct mmsghdr to[2] = {{.msg_hdr = {.msg_iov = &out[0], .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &out[1], .msg_iovlen = 1}}};
+    int one = 1;
+    MUST(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one) == 0);
+    MUST(dprintf(fd, "%0*d", AHEAD, 0) == AHEAD);
+    receive_all(fd, bytes, 1);
+    usleep(50000);
+    send_all(fd, "earlier, ", 9);
+    MUST(sendmmsg(fd, to, 2, MSG_ZEROCOPY) == 2 && to[0].msg_len == 7 && to[1].msg_len == 6);
+    close(fd);
+}
+
 /* The child waits in the set that its parent made. */
 static void inherited_set(int fd) {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
@@ -393,6 +416,7 @@ int main(void) {
     alone("a listener", shut_listener);
     run_pair("closed in a set", echo, closed_in_a_set);
     run_pair("many messages", echo, many_messages);
+    run_pair("many messages by reference", reads_late, many_messages_by_reference);
     run_pair("an inherited set", echo, inherited_set);
     alone("added before it connects", added_before);
     alone("added exclusively before it connects", added_before_exclusively);

@@ -7,11 +7,12 @@ use crate::{Named, Outcome, connecting};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 4] = [
+pub const ALL: [Named; 5] = [
     ("connections_slow_down_as_their_program_or_the_service_says", slows),
     ("a_program_that_has_all_connections_that_it_may_refuses_more_and_others_do_not", many),
     ("what_a_program_may_not_open_by_the_service_linux_opens", many_opened),
     ("what_a_program_sends_keeps_to_its_rate", fast),
+    ("a_listener_that_signs_is_linuxs", signs),
 ];
 
 /// Listens at both ports, at the second with a choice of its own, and connects to both of the other host's.
@@ -169,4 +170,42 @@ print(time.monotonic() - begun)
     let took = network.outside(&["python3", "-c", client, ADDRESS])?;
     let right = took.trim().parse().is_ok_and(|seconds: f64| (1.8..5.0).contains(&seconds));
     if right { Ok(()) } else { Err(format!("it took {took} s").into()) }
+}
+
+/// What is sent to this peer is signed by a key, and so is what comes from there (TCP_MD5SIG).
+const SIGN: &str = r#"
+import socket, struct, sys
+def sign(s, peer):
+    at = struct.pack("HH4s120x", socket.AF_INET, 0, socket.inet_aton(peer))
+    try: s.setsockopt(socket.IPPROTO_TCP, 14, at + struct.pack("BBHi80s", 0, 0, 3, 0, b"key"))
+    except OSError as error: print("none:", error, flush=True); sys.exit()
+"#;
+
+fn signs() -> Outcome {
+    let network = Network::new("sg")?;
+    let service = network.serve()?;
+    let script = r#"
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("0.0.0.0", 7001)); sign(s, sys.argv[1]); s.listen()
+print("listens", flush=True)
+while True: c = s.accept()[0]; c.sendall(c.recv(1))
+"#;
+    let script = format!("{SIGN}{script}");
+    let mut server = network.under_tcp(&["python3", "-c", &script, OUTSIDE])?;
+    let line = server.line()?;
+    if line.starts_with("none") {
+        return Err(Stop::Skip(format!("the kernel does not sign: {line}")));
+    }
+    // (Whoever was shown before is steered to as well by then.)
+    let _other = keeps(&network, 7002)?;
+    let client = r#"
+s = socket.socket(); s.settimeout(5); sign(s, sys.argv[1])
+try: s.connect((sys.argv[1], 7001)); s.sendall(b"x"); print(s.recv(1))
+except OSError as error: print(error)
+"#;
+    let said = network.outside(&["python3", "-c", &format!("{SIGN}{client}"), ADDRESS])?;
+    if said.trim() != "b'x'" {
+        return Err(format!("{said}; the service has {}", service.flows()?).into());
+    }
+    Ok(())
 }

@@ -1,14 +1,15 @@
 //! Peers that mean harm: floods of SYNs, connections that are never used as they should be. The service's memory stays what it was, or as much as so many connections have at
-//! most; and whoever else is connected goes on.
+//! most; and whoever else is connected goes on. And programs of this host that listen where they should not.
 
 use crate::network::{ADDRESS, Network, OUTSIDE};
 use crate::{Named, Outcome, REDIS, redis};
 
 /// Those of this file.
-pub const ALL: [Named; 3] = [
+pub const ALL: [Named; 4] = [
     ("a_flood_of_syns_costs_no_memory_and_connections_go_on", syns),
     ("under_a_flood_of_syns_clients_come_in_by_cookies_and_connections_of_linux_go_on", cookies),
     ("peers_that_leave_holes_and_take_nothing_have_no_more_memory_than_their_buffers", holes),
+    ("a_listener_at_another_hosts_address_is_not_steered", anothers),
 ];
 
 /// Segments from hosts that are not there: `send(source, port, seq, ack, flags, window, payload)`, `answers()`.
@@ -188,4 +189,35 @@ for turn in range(20):
 print("300 peers")
 "#;
     attacked(&Network::new("sh")?, script, PEERS * (256 << 10))
+}
+
+fn anothers() -> Outcome {
+    // A host behind this one, which is a router.
+    const ANOTHER: &str = "198.51.100.7";
+    let network = Network::new("an")?;
+    network.inside(&["sysctl", "-qw", "net.ipv4.ip_forward=1"])?;
+    network.outside(&["ip", "route", "add", "198.51.100.0/24", "via", ADDRESS])?;
+    let _service = network.serve()?;
+    // (What is shown later is steered to later. 15: IP_FREEBIND)
+    let script = r#"
+import socket, sys, time
+all = []
+for at in ((sys.argv[1], 7001), ("0.0.0.0", 7002)):
+    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.setsockopt(socket.IPPROTO_IP, 15, 1); s.bind(at); s.listen(); all.append(s)
+print("listens", flush=True); time.sleep(60)
+"#;
+    let mut server = network.under_tcp(&["python3", "-c", script, ANOTHER])?;
+    server.says("listens")?;
+    network.until_steered(7002)?;
+    let client = r#"
+import socket, sys
+try: socket.create_connection((sys.argv[1], 7001), timeout=3); print("connected")
+except OSError: print("nobody is there")
+"#;
+    let said = network.outside(&["python3", "-c", client, ANOTHER])?;
+    if said.trim() != "nobody is there" {
+        return Err(format!("a client of {ANOTHER}: {said}").into());
+    }
+    Ok(())
 }

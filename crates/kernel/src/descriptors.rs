@@ -89,11 +89,8 @@ impl Kept {
     /// When its number is too high to be known.
     pub fn new(fd: impl Into<OwnFd>) -> Result<Self, Errno> {
         let fd = fd.into();
-        // There are few numbers up there where the limit is low: then among the upper half, or where it is.
-        let fd = match lift(&fd).or_else(|_| duplicate(&fd, (floor() + 16) / 2)) {
-            Ok(lifted) => lifted,
-            Err(_) => fd,
-        };
+        // (Where nothing is free there it stays where it is.)
+        let fd = lift_or_halfway(&fd).unwrap_or(fd);
         let (word, bit) = mark(fd.as_raw_fd()).ok_or(Errno::MFILE)?;
         word.fetch_or(bit, Ordering::Relaxed);
         Ok(Self(fd))
@@ -179,6 +176,19 @@ pub fn floor() -> i32 {
 /// When no descriptor is free there.
 pub fn lift(fd: impl AsFd) -> Result<OwnFd, Errno> {
     duplicate(fd, floor())
+}
+
+/// The same. There are few numbers up there where the limit is low: then among the upper half.
+fn lift_or_halfway(fd: impl AsFd) -> Result<OwnFd, Errno> {
+    lift(&fd).or_else(|_| duplicate(&fd, (floor() + 16) / 2))
+}
+
+/// The same; and where nothing is free there either, at any number but those of the standard streams.
+///
+/// # Errors
+/// When no descriptor is free.
+pub fn lift_if_possible(fd: impl AsFd) -> Result<OwnFd, Errno> {
+    lift_or_halfway(&fd).or_else(|_| duplicate(&fd, 3))
 }
 
 /// Leaves this thread with a descriptor table of its own that holds only ours: what the program

@@ -130,6 +130,10 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if flags & !libc::O_CLOEXEC != 0 {
+        // SAFETY: the program's own arguments. The kernel refuses them, and closes nothing.
+        return unsafe { real::dup3(old, new, flags) };
+    }
     if !make_way(new) {
         return -1;
     }

@@ -370,13 +370,14 @@ pub unsafe extern "C" fn sendmmsg(
     // SAFETY: the program passes `count` headers.
     unsafe {
         let message = |i: usize| take(&raw const (*msgs.add(i)).msg_hdr);
-        if flags & MSG_ZEROCOPY != 0 {
+        // (A ring may hold what was sent before.)
+        let ring = PROCESS.tcp.begun() && PROCESS.tcp.is_connection(fd);
+        if flags & MSG_ZEROCOPY != 0 && !ring {
             for h in (0..count_taken).map_while(message) {
                 held_by_kernel(each(h.msg_iov, h.msg_iovlen));
             }
             return real::sendmmsg(fd, msgs, count, flags);
         }
-        let ring = PROCESS.tcp.begun() && PROCESS.tcp.is_connection(fd);
         let tracked = PROCESS.space.running()
             && (0..count_taken).map_while(message).any(|h| {
                 let mut buffers = Buffers::default();

@@ -38,6 +38,10 @@ impl Tcp {
                 connection.flow.closes(fd);
                 Closing(Some(connection))
             }
+            Some(What::Connection(connection)) => {
+                connection.flow.loses(fd);
+                Closing(None)
+            }
             _ => Closing(None),
         }
     }
@@ -100,6 +104,20 @@ impl Tcp {
             return busy();
         }
         let what = self.find(old).map(|found| (*found).clone());
+        // With a number of its own before there are two. (Where there is none for it, `duplicate` may yet find one: that of `new`, or of what another thread closes.)
+        let what = match what {
+            Some(What::Connection(connection)) if connection.one_more().is_err() => {
+                if !self.is_used_past(old) {
+                    return busy();
+                }
+                None
+            }
+            Some(What::Set(set)) => match set.one_more() {
+                Err(error) => return answer(Err(error)) as c_int,
+                Ok(()) => Some(What::Set(set)),
+            },
+            other => other,
+        };
         // SAFETY: asks only. (A negative one is open nowhere.)
         let is_open =
             || old >= 0 && rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(old) }).is_ok();
@@ -109,23 +127,12 @@ impl Tcp {
             }
             _ => None,
         };
-        // With a number of its own before there are two.
-        let what = match what {
-            Some(What::Connection(connection)) if connection.one_more().is_err() => {
-                // (No descriptor is left: so will `duplicate` say.)
-                None
-            }
-            other => other,
-        };
         let result = duplicate();
         if let Some(closing) = closing {
             self.closed(closing);
         }
         match what {
             Some(what) if result >= 0 => {
-                if let What::Set(set) = &what {
-                    set.has_more_numbers();
-                }
                 let older = self.numbers.put(result, what);
                 self.was_closed(older);
                 if is_standard(result) {

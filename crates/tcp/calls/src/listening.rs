@@ -48,8 +48,11 @@ impl Tcp {
         }
     }
 
-    /// False: it does not listen for other hosts.
+    /// False: it does not listen for other hosts; or may sign what it sends, which a service does not.
     fn show_listener(&self, fd: RawFd) -> bool {
+        if self.signs.load(Relaxed) {
+            return false;
+        }
         // SAFETY: the program's, or a number for the kernel, which checks it; only asked.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         if uncopy_tcp_socket::listens(socket).is_none() {

@@ -23,6 +23,9 @@ const OPTIONS: [(c_int, c_int, c_int); 9] = [
     (libc::IPPROTO_TCP, 36, 0),
 ];
 
+/// Keys to sign segments with: TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY. Which sockets have some the kernel does not say.
+const KEYS: [c_int; 3] = [14, 32, 38];
+
 impl Tcp {
     /// The program has set an option of a socket's to `value`, whatever it is.
     pub fn option_set(&self, fd: RawFd, level: c_int, name: c_int, value: impl FnOnce() -> c_int) {
@@ -32,6 +35,9 @@ impl Tcp {
         {
             self.options.store(true, Relaxed);
             self.give_to_linux(fd);
+        }
+        if level == libc::IPPROTO_TCP && KEYS.contains(&name) {
+            self.signs.store(true, Relaxed);
         }
     }
 

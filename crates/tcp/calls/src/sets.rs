@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use uncopy_kernel::descriptors::lift;
+use uncopy_kernel::descriptors::lift_if_possible;
 use uncopy_tcp_socket::Set;
 use uncopy_tcp_socket::set::Event;
 
@@ -38,20 +38,20 @@ impl Epoll {
         self.set.get().cloned()
     }
 
-    /// It has a second number, or more.
-    pub(crate) fn has_more_numbers(&self) {
+    /// It gets a second number, or more. (Before the program knows it.)
+    pub(crate) fn one_more(&self) -> Result<(), Errno> {
         if self.own.load(Relaxed) >= 0 {
-            return;
+            return Ok(());
         }
         // SAFETY: the program's, open.
         let number = unsafe { BorrowedFd::borrow_raw(self.number.load(Relaxed)) };
-        if let Ok(own) = lift(number) {
-            self.number.store(own.as_raw_fd(), Relaxed);
-            if let Some(set) = self.set.get() {
-                set.set_number(own.as_raw_fd());
-            }
-            self.own.store(own.into_raw(), Relaxed);
+        let own = lift_if_possible(number)?;
+        self.number.store(own.as_raw_fd(), Relaxed);
+        if let Some(set) = self.set.get() {
+            set.set_number(own.as_raw_fd());
         }
+        self.own.store(own.into_raw(), Relaxed);
+        Ok(())
     }
 
     /// By another set, or by poll.
@@ -71,6 +71,13 @@ impl Drop for Epoll {
             unsafe { rustix::io::close(own) };
         }
     }
+}
+
+/// By level: the kernel, whose buffers have room while the ring has none, would say so again and again. And what is exclusive cannot be changed there.
+fn asks_for_room_exclusively(events: u32) -> bool {
+    let room = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+    let has = |flag: i32| events & flag as u32 != 0;
+    events & room != 0 && has(libc::EPOLLEXCLUSIVE) && !has(libc::EPOLLET)
 }
 
 impl Tcp {
@@ -126,6 +133,9 @@ impl Tcp {
         }
         let connection = connection?;
         let Event { events, data } = event()?;
+        if asks_for_room_exclusively(events) {
+            self.give_to_linux(fd);
+        }
         let set = self.set_with(set).ok()?;
         Some(set.add(fd, Some(connection.flow.clone()), events, data).map(|()| 0))
     }

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use uncopy_counters::Counters;
 use uncopy_kernel::critical;
-use uncopy_kernel::descriptors::lift;
+use uncopy_kernel::descriptors::lift_if_possible;
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::{Context, Flow, Rendezvous, Settings as OfContext, Waiting};
 
@@ -70,7 +70,7 @@ impl Connection {
     /// It has one more number. (Before the program knows it.)
     pub(crate) fn one_more(&self) -> Result<(), Errno> {
         if self.own.load(Relaxed) < 0 {
-            let own = lift(self.flow.fd())?;
+            let own = lift_if_possible(self.flow.fd())?;
             self.flow.set_number(own.as_raw_fd());
             self.own.store(own.into_raw(), Relaxed);
         }
@@ -105,6 +105,8 @@ pub struct Tcp {
     pub(crate) cancels: AtomicBool,
     /// Some socket has an option that rings do not have.
     pub(crate) options: AtomicBool,
+    /// Some socket signs its segments.
+    pub(crate) signs: AtomicBool,
     pub(crate) over_fork: AtomicPtr<crate::share::OverFork>,
     pub(crate) listening: Listening,
     pub(crate) outward: Outward,
@@ -129,6 +131,7 @@ impl Tcp {
             stopped: AtomicBool::new(false),
             cancels: AtomicBool::new(false),
             options: AtomicBool::new(false),
+            signs: AtomicBool::new(false),
             over_fork: AtomicPtr::new(core::ptr::null_mut()),
             listening: Listening::new(),
             outward: Outward::new(),

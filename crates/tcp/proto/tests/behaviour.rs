@@ -591,6 +591,38 @@ fn of_all_slots_half_are_left_to_who_comes_back_by_a_cookie() {
     assert_eq!(pair.hosts[1].endpoint.counters().cookies_sent, cookies);
 }
 
+#[test]
+fn who_comes_back_gets_the_slot_of_one_that_does_not_answer() {
+    let small = Config { flows: 8, ..config(2) };
+    let mut pair = Pair::new(1, [config(1), small], Faults::none());
+    pair.listen_with(1000, FlowOptions::default());
+    (1..100).for_each(|port| drop(answers(&mut pair, &syn(port))));
+    pair.hosts[1].frames.clear();
+    (0..4).for_each(|_| _ = pair.connect_with(FlowOptions::default()));
+    pair.run(10 * MILLISECOND);
+    let of = |pair: &Pair| {
+        let endpoint = &pair.hosts[1].endpoint;
+        (endpoint.used(), endpoint.counters().cookies_accepted)
+    };
+    assert_eq!(of(&pair), (8, 4));
+    // Those that are half open may still answer.
+    pair.connect_with(FlowOptions::default());
+    pair.run(10 * MILLISECOND);
+    assert_eq!(of(&pair), (8, 4));
+    // (Nobody says of them that they are not there.)
+    pair.wires[1].faults.drop = 1.0;
+    pair.run(1500 * MILLISECOND);
+    pair.wires[1].faults.drop = 0.0;
+    let a = pair.connect_with(FlowOptions::default());
+    pair.run(10 * MILLISECOND);
+    assert_eq!(of(&pair), (8, 5));
+    let now = pair.now;
+    pair.hosts[0].write(now, a, b"hello");
+    pair.run(10 * MILLISECOND);
+    let b = pair.hosts[1].incoming().unwrap();
+    assert_eq!(pair.hosts[1].socket(b).arrived, 5);
+}
+
 /// Flows that write down whether cookies are said to be out.
 struct Told {
     own: Own,

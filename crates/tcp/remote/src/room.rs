@@ -427,9 +427,10 @@ impl Room {
         self.to_lane(held, lane);
     }
 
+    /// Whence who listens there is steered to: this host's addresses alone. A socket may listen at another host's (IP_FREEBIND), whose connections this one may forward.
     fn steered(&self, at: SocketAddrV4) -> Vec<SocketAddrV4> {
         if !at.ip().is_unspecified() {
-            return vec![at];
+            return if self.routes.is_own(*at.ip()) { vec![at] } else { vec![] };
         }
         let own = self.routes.addresses().into_iter();
         own.map(|ip| SocketAddrV4::new(ip, at.port())).collect()

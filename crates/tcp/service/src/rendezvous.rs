@@ -36,7 +36,8 @@ impl Rendezvous {
         }
     }
 
-    /// Asks by each name, in order, until somebody answers: the answer, and whose it is. Where nobody does: what came of the first name, which is [`own`](Self::own).
+    /// Asks by each name, in order, until somebody answers: the answer, and whose it is. Where nobody does: what came of the first name, which is [`own`](Self::own),
+    /// or of the system's where that is there: ends that it serves would not meet those of another one.
     ///
     /// # Errors
     /// See above.
@@ -51,9 +52,14 @@ impl Rendezvous {
             Err(Errno::AGAIN) => return Err((Errno::AGAIN, own)),
             Err(error) => error,
         };
-        let system = || ask(OF_SYSTEM).ok().map(|answer| (answer, OF_SYSTEM.to_owned()));
-        let found = (*self == Self::OfUser).then(system).flatten();
-        found.ok_or((error, own))
+        if *self != Self::OfUser {
+            return Err((error, own));
+        }
+        match ask(OF_SYSTEM) {
+            Ok(answer) => Ok((answer, OF_SYSTEM.to_owned())),
+            Err(error) if is_there(error) => Err((error, OF_SYSTEM.to_owned())),
+            Err(_) => Err((error, own)),
+        }
     }
 
     /// Somebody answers.
@@ -65,6 +71,14 @@ impl Rendezvous {
     pub fn name(&self) -> String {
         self.ask(client::open).map_or_else(|(_, own)| own, |(_, name)| name)
     }
+}
+
+/// Who says so is there: it has not taken those that have come already; does not answer in time; has sent this one away.
+fn is_there(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::AGAIN | Errno::TIMEDOUT | Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN
+    )
 }
 
 /// A service answers under this name.
@@ -106,5 +120,23 @@ mod tests {
         assert_eq!(runs(&["given"], &user), Err((Errno::CONNREFUSED, own.clone())));
         let busy = |name: &str| if name == own { Err(Errno::AGAIN) } else { Ok(()) };
         assert_eq!(user.ask(busy), Err((Errno::AGAIN, own.clone())));
+    }
+
+    #[test]
+    fn where_the_systems_is_busy_none_is_started() {
+        let own = of_user(rustix::process::geteuid().as_raw());
+        let where_it_says = |error: Errno| {
+            let ask = |name: &str| -> Result<(), Errno> {
+                Err(if name == OF_SYSTEM { error } else { Errno::CONNREFUSED })
+            };
+            Rendezvous::OfUser.ask(ask)
+        };
+        // (Who hears that nobody is there starts one.)
+        for busy in [Errno::AGAIN, Errno::TIMEDOUT, Errno::CONNRESET, Errno::PIPE, Errno::NOTCONN] {
+            assert_eq!(where_it_says(busy), Err((busy, OF_SYSTEM.to_owned())));
+        }
+        for nobody in [Errno::CONNREFUSED, Errno::ACCESS, Errno::PROTO] {
+            assert_eq!(where_it_says(nobody), Err((Errno::CONNREFUSED, own.clone())));
+        }
     }
 }

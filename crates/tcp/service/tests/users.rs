@@ -105,7 +105,13 @@ fn the_service() {
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
     let limits = Limits { flows: number("FLOWS") as usize, bytes: 1 << 30 };
     let serves = Serves::All { across: !std::env::var("ACROSS").unwrap().is_empty() };
-    let service = Service::bind(Options { name, limits, ends_idle: None }).unwrap();
+    let refuses = name.contains("-refused-");
+    let mut service = Service::bind(Options { name, limits, ends_idle: None }).unwrap();
+    if refuses {
+        let wire = Wire::default();
+        wire.0.lock().unwrap().refused = (1..=64).map(|program| (program, program)).collect();
+        service = service.listening(wire);
+    }
     service.serving(serves).run().unwrap();
 }
 
@@ -250,6 +256,29 @@ fn who_asks_is_told_of_its_own_and_root_of_all() {
     assert_eq!(of(&service.tells(BOB + 1)), (0, 0, 0));
     let bobs = service.tells(BOB).stayed[0].addresses;
     assert_eq!(bobs[0], nothing.local_addr().unwrap());
+}
+
+#[test]
+fn what_programs_did_not_get_over_the_wire_is_told_to_their_user_and_root() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("refused");
+    let _programs = [ALICE, ALICE, BOB].map(|uid| service.program(uid));
+    // (Of each program it says as many as its number.)
+    let of = |uid| {
+        let programs = service.tells(uid).programs;
+        let over = |of: &uncopy_tcp_service::state::Program| {
+            (of.uid, of.stayed[Reason::OverLimit as usize - 1] == of.id)
+        };
+        let mut all: Vec<_> = programs.iter().map(over).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(of(ALICE), [(ALICE, true); 2]);
+    assert_eq!(of(BOB), [(BOB, true)]);
+    assert_eq!(of(0), [(ALICE, true), (ALICE, true), (BOB, true)]);
+    assert!(of(BOB + 1).is_empty());
 }
 
 #[test]
@@ -470,6 +499,7 @@ struct Told {
     listens: Vec<(Owner, SocketAddrV4)>,
     closes: Vec<(u64, u64)>,
     connects: Vec<u64>,
+    refused: Vec<(u64, u64)>,
 }
 
 impl Listening for Wire {
@@ -488,7 +518,7 @@ impl Listening for Wire {
     }
 
     fn wired(&self) -> Wires {
-        Wires::default()
+        Wires { flows: vec![], refused: self.0.lock().unwrap().refused.clone() }
     }
 
     fn carries_connects(&self) -> bool {

@@ -139,12 +139,15 @@ enum Service {
     NotAsked,
     /// It was started; so long it may take.
     Starting(Instant),
-    None,
+    /// Since when nobody is asked.
+    None(Instant),
     Here(Arc<Client>),
 }
 
 /// Loading a program takes some milliseconds, on a busy machine some hundred.
 const STARTS: Duration = Duration::from_secs(2);
+/// Who did not answer is asked again after this long: it may have been stopped, or had no room.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// An answer to "is there a service?".
 pub(crate) enum Found {
@@ -231,8 +234,8 @@ impl Context {
         let mut service = lock(&self.service);
         match &*service {
             Service::Here(client) => return Found::Here(client.clone()),
-            Service::None => return Found::None,
-            Service::NotAsked | Service::Starting(_) => {}
+            Service::None(since) if since.elapsed() < AGAIN => return Found::None,
+            Service::NotAsked | Service::Starting(_) | Service::None(_) => {}
         }
         let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
         let which = &self.settings.service;
@@ -263,8 +266,9 @@ impl Context {
             (Err(Errno::CONNREFUSED), Service::NotAsked, None) if self.settings.start.is_some() => {
                 Found::NotYet
             }
+            // (Nothing is started a second time.)
             _ => {
-                *service = Service::None;
+                *service = Service::None(Instant::now());
                 Found::None
             }
         }
@@ -293,7 +297,7 @@ impl Context {
     pub fn user_changes(&self) {
         let known = match &mut *lock(&self.service) {
             Service::Here(client) if !client.is_users() => client.clone(),
-            service @ Service::None => return *service = Service::NotAsked,
+            service @ Service::None(_) => return *service = Service::NotAsked,
             _ => return,
         };
         self.lost(&known);
@@ -660,6 +664,27 @@ mod tests {
         let other = context.mapped(1, 1, with().collect()).unwrap();
         assert!(!Arc::ptr_eq(&first, &other));
         assert_eq!(lock(&context.regions).len(), 2);
+    }
+
+    /// It was stopped, or had no room. From then on nothing is started in its place.
+    #[test]
+    fn who_did_not_answer_is_asked_again_after_a_while() {
+        use uncopy_tcp_service::{Limits, Options, Service as Serving};
+        let name = format!("uncopy-tcp-test-again-{}", std::process::id());
+        let context = Context::new(Settings::new(name.as_str())).unwrap();
+        let ask = || context.client_of(Some(|| panic!("it is started")));
+        let long_ago = || Service::None(Instant::now().checked_sub(AGAIN).unwrap());
+        *lock(&context.service) = long_ago();
+        assert!(matches!(ask(), Found::None));
+        let limits = Limits::default();
+        let service = Serving::bind(Options { name, limits, ends_idle: None }).unwrap();
+        let stop = service.stop();
+        let runs = std::thread::spawn(|| service.run());
+        assert!(matches!(ask(), Found::None), "so soon");
+        *lock(&context.service) = long_ago();
+        assert!(matches!(ask(), Found::Here(_)));
+        stop.stop();
+        runs.join().unwrap().unwrap();
     }
 
     /// Who gives it might have whoever knocks there wait.

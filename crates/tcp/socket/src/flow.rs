@@ -25,6 +25,8 @@ pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     fn settles(&self);
     /// The connection is about to be closed, by this number.
     fn gone(&self, number: RawFd);
+    /// This number of the connection's, which has others, is about to be closed.
+    fn loses(&self, number: RawFd);
     /// How the program added it there, if it has not removed it.
     fn added(&self) -> Option<Added>;
 }
@@ -190,6 +192,11 @@ impl Flow {
         if self.shown.load(Ordering::Relaxed) {
             self.context.lengths.ended(self.shown_after, self.counts.calls());
         }
+    }
+
+    /// One of its numbers is about to be closed, and it has others: it stays in sets that know it by that one, but what is said of the number is the next file's.
+    pub fn loses(&self, number: RawFd) {
+        lock(&self.watchers).iter().for_each(|watcher| watcher.loses(number));
     }
 
     /// The program has closed it: no set looks at it any more, and it gets no slot.

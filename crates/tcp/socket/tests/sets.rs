@@ -405,3 +405,50 @@ fn what_has_a_number_and_the_data_of_a_connection_that_was_removed_is_told() {
     let told = events[..count].iter().any(|event| event.data == 7 && event.events & IN != 0);
     assert!(told, "{:?}", &events[..count]);
 }
+
+/// It has another number, and is still told of.
+#[test]
+fn a_number_that_one_of_several_had_is_the_next_files() {
+    for was_removed in [true, false] {
+        let service = service();
+        let program = program_that(&service.name, Waiting::Sleep);
+        let (mut a, b) = at_rings(&program, &program);
+        let set = set(&program);
+        let number = a.flow.number();
+        set.add(b.flow.number(), Some(b.flow.clone()), IN, 8).unwrap();
+        set.add(number, Some(a.flow.clone()), IN, 7).unwrap();
+        if was_removed {
+            set.remove(number).unwrap();
+        }
+        let other = rustix::io::dup(a.socket.as_ref().unwrap()).unwrap();
+        a.flow.set_number(other.as_raw_fd());
+        a.flow.loses(number);
+        let unix = std::os::unix::net::UnixStream::pair().unwrap();
+        {
+            let mut socket: std::os::fd::OwnedFd = a.socket.take().unwrap().into();
+            rustix::io::dup2(&unix.0, &mut socket).unwrap();
+            a.socket = Some(socket.into());
+        }
+        let mut events = [Event::default(); 4];
+        let soon = Some(Duration::from_millis(100));
+        if was_removed {
+            set.add(number, None, IN, 9).unwrap();
+            // Linux has news of the connection, which was removed.
+            std::io::Write::write_all(&mut b.socket.as_ref().unwrap(), b"x").unwrap();
+            assert_eq!(set.wait(&mut events, soon), Ok(0));
+        } else {
+            // It has the connection's data, and is asked for nothing; then for what the connection was asked for.
+            set.add(number, None, EDGE, 9).unwrap();
+            set.modify(number, IN, 7).unwrap();
+            b.send(b"x").unwrap();
+            let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+            assert_eq!(events[..count], [Event { events: IN, data: 7 }], "of the connection");
+            a.receive(&mut [0]).unwrap();
+            assert_eq!(set.wait(&mut events, soon), Ok(0));
+        }
+        std::io::Write::write_all(&mut &unix.1, b"x").unwrap();
+        let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
+        let data = if was_removed { 9 } else { 7 };
+        assert_eq!(events[..count], [Event { events: IN, data }], "removed: {was_removed}");
+    }
+}

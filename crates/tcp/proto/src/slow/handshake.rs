@@ -71,12 +71,25 @@ impl<F: Flows> Endpoint<F> {
         }
     }
 
-    /// A free slot for `terms`; the oldest in TIME_WAIT goes for it.
-    fn take_slot(&mut self, terms: &Terms, options: &FlowOptions) -> Result<u32, Refusal> {
+    /// A free slot for `terms`; the oldest in TIME_WAIT goes for it. Where the peer has answered, or is ours to ask (`comes_back`), so does one that is half open and whose peer has
+    /// not answered in time.
+    fn take_slot(
+        &mut self,
+        terms: &Terms,
+        options: &FlowOptions,
+        comes_back: bool,
+    ) -> Result<u32, Refusal> {
         let buffers = (1u64 << options.rcv_bits) + (1u64 << options.snd_bits);
         self.apps.take(terms.app, buffers)?;
         if self.free.is_empty() && self.time_wait.0 != NONE {
             self.release(self.time_wait.0);
+        }
+        if self.free.is_empty() && comes_back && self.half_open > 0 {
+            let silent =
+                |conn: &Conn| conn.state == State::SynReceived && conn.half_open && conn.tries > 0;
+            if let Some(slot) = self.conns.iter().position(silent) {
+                self.release(slot as u32);
+            }
         }
         let Some(slot) = self.free.pop() else {
             self.apps.give(terms.app, buffers);
@@ -104,7 +117,7 @@ impl<F: Flows> Endpoint<F> {
         }
         let mut terms = self.terms(now, tuple, connect.route, connect.app, &connect.flow);
         terms.iss = connect.flow.first.unwrap_or(terms.iss);
-        let slot = self.take_slot(&terms, &connect.flow)?;
+        let slot = self.take_slot(&terms, &connect.flow, true)?;
         self.conns[slot as usize].state = State::SynSent;
         self.conns[slot as usize].syn_sent = now.time;
         self.send_syn(now, slot, out);
@@ -355,7 +368,8 @@ impl<F: Flows> Endpoint<F> {
             listener.half_open > listen.backlog || self.half_open >= self.config.flows.div_ceil(2);
         let mut terms = self.terms(now, segment.tuple, route, listen.app, &listen.flow);
         Self::agree(&mut terms, segment);
-        let slot = if crowded { Err(Refusal::Full) } else { self.take_slot(&terms, &listen.flow) };
+        let slot =
+            if crowded { Err(Refusal::Full) } else { self.take_slot(&terms, &listen.flow, false) };
         match slot {
             Ok(slot) => {
                 if let Some(listener) = self.listeners.get(owner) {
@@ -453,7 +467,7 @@ impl<F: Flows> Endpoint<F> {
         let syn = SynOptions { mss: Some(offer.mss), shift: offer.shift, sack: offer.sack };
         Self::agree(&mut terms, &Segment { flags, syn, seq: segment.seq - 1, ..*segment });
         terms.iss = segment.ack - 1;
-        let slot = match self.take_slot(&terms, &listen.flow) {
+        let slot = match self.take_slot(&terms, &listen.flow, true) {
             Ok(slot) => slot,
             Err(why) => {
                 self.refused(route, why, segment, out);

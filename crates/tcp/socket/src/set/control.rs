@@ -62,6 +62,7 @@ impl Set {
             kernel_data: AtomicU64::new(data),
             parked: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
             queue: self.queue.clone(),
             kernel: self.kernel.clone(),
@@ -87,7 +88,11 @@ impl Set {
 
     /// The connection of this number, as it was added.
     fn entry(&self, fd: RawFd) -> Option<Arc<Entry>> {
-        lock(&self.entries).by_fd.get(&fd).filter(|entry| !entry.closed.load(Acquire)).cloned()
+        let is_its = |entry: &&Arc<Entry>| {
+            let is_not = [&entry.closed, &entry.lost];
+            is_not.iter().all(|so| !so.load(Acquire))
+        };
+        lock(&self.entries).by_fd.get(&fd).filter(is_its).cloned()
     }
 
     /// EPOLL_CTL_MOD.

@@ -58,6 +58,8 @@ pub(super) struct Entry {
     pub(super) parked: AtomicBool,
     /// The descriptor was closed: the kernel does not know it any more.
     pub(super) closed: AtomicBool,
+    /// Its number is not the connection's any more, which has others: what is there now is another file's.
+    pub(super) lost: AtomicBool,
     /// It was once at the ring.
     pub(super) at_ring: AtomicBool,
     pub(super) queue: Arc<Queue>,
@@ -119,13 +121,27 @@ impl Watcher for Entry {
         self.parked.store(false, Release);
     }
 
+    fn loses(&self, number: RawFd) {
+        if self.fd != number {
+            return;
+        }
+        if self.parked.load(Acquire) {
+            // (Soon the kernel would know it by a number that is another's.)
+            let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
+            self.closed.store(true, Release);
+            self.parked.store(false, Release);
+        }
+        self.lost.store(true, Release);
+    }
+
     fn added(&self) -> Option<Added> {
         let asked = self.events.load(Relaxed);
         // (What has told once asks for nothing until it is changed.)
         let events = if self.off.load(Acquire) { asked & !EVENTS } else { asked };
         let (kernel, data) = (self.kernel.clone(), self.data.load(Relaxed));
         let event = Event { events, data };
-        let is_there = !self.parked.load(Acquire) && !self.closed.load(Acquire);
+        let is_not = [&self.parked, &self.closed, &self.lost];
+        let is_there = is_not.iter().all(|so| !so.load(Acquire));
         is_there.then_some(Added { kernel, number: self.fd, event })
     }
 }

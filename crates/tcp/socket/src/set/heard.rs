@@ -109,6 +109,11 @@ impl Set {
         if entry.closed.load(Acquire) {
             return flags;
         }
+        if entry.lost.load(Acquire) {
+            // (Or of the file that has its number, and its data, now.)
+            flow.ask.store(true, Relaxed);
+            return flags;
+        }
         if self.needs_no_more(entry) {
             let mut entries = lock(&self.entries);
             if entries.by_fd.get(&entry.fd).is_some_and(|other| Arc::ptr_eq(other, entry)) {

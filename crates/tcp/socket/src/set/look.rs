@@ -79,6 +79,7 @@ impl Set {
         let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
         let fd = Self::borrowed(entry.fd);
         if !entry.closed.load(Acquire)
+            && !entry.lost.load(Acquire)
             && epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_ok()
         {
             entry.kernel_events.store(events, Relaxed);
