@@ -12,7 +12,8 @@ use core::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
-/// `mmap(2)`: see [`mapped_anew`].
+/// `mmap(2)`: addresses that come back while the report of their unmapping is still on its way
+/// must not be taken for the old ones.
 ///
 /// # Safety
 /// As its man page says.
