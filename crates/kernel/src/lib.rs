@@ -7,6 +7,7 @@
 //! | [`uffd`] | userfaultfd |
 //! | [`mapping`] | mappings of our own |
 //! | [`descriptors`] | descriptors of our own |
+//! | `own_memory` | this process' memory by its number |
 //! | [`reach`] | the program's memory, reached through the kernel |
 //! | [`reading`] | the program's pointers, which may lead nowhere |
 //! | [`critical`] | no signal handler of the program runs while a lock of ours is held |
@@ -37,6 +38,7 @@ pub mod lock;
 pub mod made;
 #[cfg(not(loom))]
 pub mod mapping;
+mod own_memory;
 #[cfg(not(loom))]
 pub mod own_process;
 #[cfg(not(loom))]

@@ -10,7 +10,7 @@
 //!
 //! unsafe: the instructions, and what their callers may be given.
 
-use crate::reach::own_memory;
+use crate::own_memory::own_memory;
 use core::arch::global_asm;
 use core::ffi::c_char;
 use core::mem::MaybeUninit;
