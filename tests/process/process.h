@@ -291,6 +291,16 @@ __attribute__((unused)) static void tcp_pair(int *out, int *in, const char *cont
     close(l);
 }
 
+/* Memory of SIZE bytes that has become several mappings under uncopy: its middle is a view of `view`, and was first touched apart from both ends. */
+static inline char *in_parts(const char *view) {
+    char *all = (char *)mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(all != MAP_FAILED);
+    ELIDED_COPY(all + SIZE / 4, view, SIZE / 2);
+    for (size_t at = 0; at < SIZE; at += PAGE)
+        if (at < SIZE / 4 || at >= SIZE / 4 * 3) all[at] = 1;
+    return all;
+}
+
 /* The end of main. */
 static inline int finish(void) {
     if (counters() && !elided_here) say("NOTHING ELIDED");

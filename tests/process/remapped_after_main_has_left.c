@@ -5,11 +5,7 @@ static void *goes_on(void *first) {
     MUST(pthread_join(*(pthread_t *)first, NULL) == 0);
     char *view = VIEW(9);
     for (int round = 0; round < 4; round++) {
-        char *mixed = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        MUST(mixed != MAP_FAILED);
-        ELIDED_COPY(mixed + SIZE / 4, view, SIZE / 2);
-        for (size_t at = 0; at < SIZE; at += PAGE)
-            if (at < SIZE / 4 || at >= SIZE / 4 * 3) mixed[at] = 1;
+        char *mixed = in_parts(view);
         EXPECT_INPUT(mixed + SIZE / 4, SIZE / 2, 9);
         char *there = fresh(2 * SIZE);
         char *moved = mremap(mixed, SIZE, 2 * SIZE, MREMAP_MAYMOVE | (round & 1 ? MREMAP_FIXED : 0), there);

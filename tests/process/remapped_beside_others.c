@@ -31,11 +31,7 @@ int main(void) {
     MUST(pthread_create(&other, NULL, maps, NULL) == 0);
     char *view = VIEW(9);
     for (int round = 0; round < ROUNDS; round++) {
-        char *mixed = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        MUST(mixed != MAP_FAILED);
-        ELIDED_COPY(mixed + SIZE / 4, view, SIZE / 2);
-        for (size_t at = 0; at < SIZE; at += PAGE)
-            if (at < SIZE / 4 || at >= SIZE / 4 * 3) mixed[at] = 1;
+        char *mixed = in_parts(view);
         EXPECT_INPUT(mixed + SIZE / 4, SIZE / 2, 9);
         size_t size = round % 3 == 0 ? 2 * SIZE : round % 3 == 1 ? SIZE : SIZE / 2;
         char *there = fresh(size);

@@ -6,11 +6,7 @@
 int main(void) {
     char *mixed[3];
     for (int i = 0; i < 3; i++) {
-        mixed[i] = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        MUST(mixed[i] != MAP_FAILED);
-        ELIDED_COPY(mixed[i] + SIZE / 4, VIEW(9), SIZE / 2);
-        for (size_t at = 0; at < SIZE; at += PAGE)
-            if (at < SIZE / 4 || at >= SIZE / 4 * 3) mixed[i][at] = 1;
+        mixed[i] = in_parts(VIEW(9));
         EXPECT_INPUT(mixed[i] + SIZE / 4, SIZE / 2, 9);
         MUST(mprotect(mixed[i], SIZE, PROT_READ) == 0 && mprotect(mixed[i], SIZE, PROT_READ | PROT_WRITE) == 0);
     }
