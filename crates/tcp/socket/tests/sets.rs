@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{at_rings, connection, end, program_that, service, shared, wait_until};
+use common::{End, at_rings, connection, end, program_that, service, shared, wait_until};
 use rustix::event::epoll;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
@@ -378,6 +379,15 @@ fn an_answer_that_was_offered_arrives_though_the_poll_that_heard_the_end_asks_fo
     });
 }
 
+/// A UNIX socket takes the place of `end`'s. Both of its ends.
+fn another_at_its_number(end: &mut End) -> (UnixStream, UnixStream) {
+    let unix = UnixStream::pair().unwrap();
+    let mut socket: OwnedFd = end.socket.take().unwrap().into();
+    rustix::io::dup2(&unix.0, &mut socket).unwrap();
+    end.socket = Some(socket.into());
+    unix
+}
+
 #[test]
 fn what_has_a_number_and_the_data_of_a_connection_that_was_removed_is_told() {
     let service = service();
@@ -390,13 +400,7 @@ fn what_has_a_number_and_the_data_of_a_connection_that_was_removed_is_told() {
     set.add(number, Some(a.flow.clone()), IN, 7).unwrap();
     set.remove(number).unwrap();
     a.flow.closes(number);
-    let unix = std::os::unix::net::UnixStream::pair().unwrap();
-    {
-        // The same number.
-        let mut socket: std::os::fd::OwnedFd = a.socket.take().unwrap().into();
-        rustix::io::dup2(&unix.0, &mut socket).unwrap();
-        a.socket = Some(socket.into());
-    }
+    let unix = another_at_its_number(&mut a);
     a.flow.closed();
     set.add(number, None, IN | EDGE, 7).unwrap();
     std::io::Write::write_all(&mut &unix.1, b"x").unwrap();
@@ -423,12 +427,7 @@ fn a_number_that_one_of_several_had_is_the_next_files() {
         let other = rustix::io::dup(a.socket.as_ref().unwrap()).unwrap();
         a.flow.set_number(other.as_raw_fd());
         a.flow.loses(number);
-        let unix = std::os::unix::net::UnixStream::pair().unwrap();
-        {
-            let mut socket: std::os::fd::OwnedFd = a.socket.take().unwrap().into();
-            rustix::io::dup2(&unix.0, &mut socket).unwrap();
-            a.socket = Some(socket.into());
-        }
+        let unix = another_at_its_number(&mut a);
         let mut events = [Event::default(); 4];
         let soon = Some(Duration::from_millis(100));
         if was_removed {
