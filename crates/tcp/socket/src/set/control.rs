@@ -88,11 +88,7 @@ impl Set {
 
     /// The connection of this number, as it was added.
     fn entry(&self, fd: RawFd) -> Option<Arc<Entry>> {
-        let is_its = |entry: &&Arc<Entry>| {
-            let is_not = [&entry.closed, &entry.lost];
-            is_not.iter().all(|so| !so.load(Acquire))
-        };
-        lock(&self.entries).by_fd.get(&fd).filter(is_its).cloned()
+        lock(&self.entries).by_fd.get(&fd).filter(|entry| entry.has_its_number()).cloned()
     }
 
     /// EPOLL_CTL_MOD.

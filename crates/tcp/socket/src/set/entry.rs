@@ -94,6 +94,13 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Its number is open, and still the connection's.
+    pub(super) fn has_its_number(&self) -> bool {
+        !self.closed.load(Acquire) && !self.lost.load(Acquire)
+    }
+}
+
 impl Watcher for Entry {
     fn news(self: Arc<Self>, asleep_too: bool) {
         self.queue();
@@ -140,8 +147,7 @@ impl Watcher for Entry {
         let events = if self.off.load(Acquire) { asked & !EVENTS } else { asked };
         let (kernel, data) = (self.kernel.clone(), self.data.load(Relaxed));
         let event = Event { events, data };
-        let is_not = [&self.parked, &self.closed, &self.lost];
-        let is_there = is_not.iter().all(|so| !so.load(Acquire));
+        let is_there = !self.parked.load(Acquire) && self.has_its_number();
         is_there.then_some(Added { kernel, number: self.fd, event })
     }
 }

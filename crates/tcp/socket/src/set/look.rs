@@ -78,8 +78,7 @@ impl Set {
     pub(super) fn kernel_events(&self, entry: &Entry, events: u32) {
         let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
         let fd = Self::borrowed(entry.fd);
-        if !entry.closed.load(Acquire)
-            && !entry.lost.load(Acquire)
+        if entry.has_its_number()
             && epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_ok()
         {
             entry.kernel_events.store(events, Relaxed);
