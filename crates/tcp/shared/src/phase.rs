@@ -359,6 +359,7 @@ mod loom_tests {
         wire.consumed.flags.fetch_or(BY_LINUX, Relaxed);
         fence(SeqCst);
         let given = wire.phase.give_back();
+        r.forget();
         r.look(&wire.produced).unwrap();
         let settled = r.filled() == 0;
         r.forget();

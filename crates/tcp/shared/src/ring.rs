@@ -191,7 +191,9 @@ impl<const SIZE: u32> Reader<SIZE> {
     #[inline]
     pub fn look(&mut self, produced: &Produced) -> Result<(), Poisoned> {
         let tail = produced.tail.load(Acquire);
-        if tail.wrapping_sub(self.head) > SIZE {
+        // It may only go forward (what was seen may have been copied already), and not past what there is room for.
+        let filled = tail.wrapping_sub(self.head);
+        if filled > SIZE || filled < self.filled() {
             return Err(Poisoned);
         }
         self.tail = tail;
@@ -200,7 +202,7 @@ impl<const SIZE: u32> Reader<SIZE> {
         Ok(())
     }
 
-    /// What was seen of the ring is not so any more: it was given back, or a new offer begins.
+    /// What was seen of the ring is not so any more: it was given back, or a new offer begins. (Only so may the tail go back.)
     pub fn forget(&mut self) {
         self.tail = self.head;
     }
@@ -294,6 +296,32 @@ mod tests {
             r.release(&d.consumed, s.first + s.second);
         }
         assert!(w.tail > 100_000);
+    }
+
+    #[test]
+    fn a_producer_that_takes_back_what_was_seen_poisons_the_ring() {
+        let d = zeroed();
+        let (mut w, mut r) = (Writer::<RING>::new(0), Reader::<RING>::new());
+        w.commit(&d.produced, 100);
+        r.look(&d.produced).unwrap();
+        d.produced.tail.store(99, Release);
+        assert_eq!(r.look(&d.produced), Err(Poisoned));
+        assert_eq!(r.filled(), 100, "what was copied can be released");
+        r.release(&d.consumed, 100);
+        d.produced.tail.store(99, Release);
+        assert_eq!(r.look(&d.produced), Err(Poisoned));
+    }
+
+    #[test]
+    fn what_was_given_back_may_be_offered_anew() {
+        let d = zeroed();
+        let (mut w, mut r) = (Writer::<RING>::new(0), Reader::<RING>::new());
+        w.commit(&d.produced, 100);
+        r.look(&d.produced).unwrap();
+        w.take_back(&d.produced);
+        r.forget();
+        assert_eq!(r.look(&d.produced), Ok(()));
+        assert_eq!(r.filled(), 0);
     }
 
     #[test]

@@ -58,6 +58,8 @@ impl Flow {
         }
         inward.consumed.flags.fetch_or(BY_LINUX, Release);
         let given = phase.give_back();
+        // (What was only offered may have been withdrawn meanwhile.)
+        own.reader.forget();
         own.reader.look(&inward.produced).or_else(|_| receive::poison(own))?;
         let unread = own.reader.filled() > 0;
         own.reader.forget();
