@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #define HALF (SIZE / 2)
-enum { ROUNDS = 2000 };
+enum { ROUNDS = 1200 };
 static _Atomic(char *) touched, watched;
 static atomic_int looked, ended;
 

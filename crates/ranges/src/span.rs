@@ -65,6 +65,14 @@ impl Span {
         Self::new(start, end)
     }
 
+    /// What is left of it without `other`: nothing, one part or two.
+    pub fn without(self, other: Self) -> impl Iterator<Item = Self> {
+        let before = Self::new(self.start, self.end.min(other.start));
+        let behind = Self::new(self.start.max(other.end), self.end);
+        let parts = if self.overlaps(other) { [before, behind] } else { [self, Self::new(0, 0)] };
+        parts.into_iter().filter(|part| !part.is_empty())
+    }
+
     /// Whether the byte at `addr` is in it.
     pub const fn contains(self, addr: usize) -> bool {
         self.start <= addr && addr < self.end
@@ -73,5 +81,21 @@ impl Span {
     /// Whether they share a byte.
     pub const fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_span_its_two_ends_are_left_or_all_or_nothing() {
+        let left = |a, b| Span::new(10, 20).without(Span::new(a, b)).collect::<Vec<_>>();
+        assert_eq!(left(13, 15), [Span::new(10, 13), Span::new(15, 20)]);
+        assert_eq!(left(5, 15), [Span::new(15, 20)]);
+        assert_eq!(left(15, 25), [Span::new(10, 15)]);
+        assert_eq!(left(0, 30), []);
+        assert_eq!(left(20, 30), [Span::new(10, 20)]);
+        assert_eq!(left(0, 10), [Span::new(10, 20)]);
     }
 }

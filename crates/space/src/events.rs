@@ -6,6 +6,7 @@ use crate::gate::{IDLE, OFF};
 use crate::ground::touch;
 use crate::pages::CopyBytes;
 use crate::space::{Books, Space};
+use core::sync::atomic::Ordering;
 use uncopy_core::excluded::Why;
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{Copies, Pins};
@@ -89,6 +90,11 @@ impl Space {
         let mut hold = self.hold();
         let Some(books) = hold.books() else { return [false; PAGES] };
         core::array::from_fn(|i| books.stands_for_resident(start.saturating_add(i * PAGE)))
+    }
+
+    /// The program frees pages that the kernel takes when it needs them (`MADV_FREE`), unless they are written to before.
+    pub fn frees_lazily(&self) {
+        self.lazily_freed.store(true, Ordering::Relaxed);
     }
 
     /// Makes `span` ordinary and leaves it so, as long as it is mapped: the kernel writes there without waiting for a fault.

@@ -13,6 +13,7 @@ use rustix::mm::Advice;
 use uncopy_core::plan::Copy;
 use uncopy_kernel::critical;
 use uncopy_kernel::reach::{poke, populate, present};
+use uncopy_kernel::uffd::Event;
 use uncopy_ranges::span::PAGE;
 
 impl Space {
@@ -178,24 +179,29 @@ impl Space {
         // The inherited ones would act on the parent's memory: never used here, only closed.
         let made = self.make_userfaultfds(inner);
         let Some(books) = &mut inner.books else { return made };
-        let ready = made && books.register_all_again() || {
-            self.off(&self.counters().off_resources);
-            false
-        };
-        if !ready {
-            self.serve_without_monitor(inner);
-            return false;
-        }
-        for line in self.list.lines() {
-            match line {
-                // Where it is missing here it was dropped again: it has to be.
-                Noted::Filled(addr) => books.filled_meanwhile(addr),
-                Noted::Filling(addr) => books.materialize_page(addr),
-                Noted::Report(event) => self.report(books, event),
+        let mut ready = made && books.register_all_again();
+        if ready {
+            let mut moved = false;
+            for line in self.list.lines() {
+                match line {
+                    // Where it is missing here it was dropped again: it has to be.
+                    Noted::Filled(addr) => books.filled_meanwhile(addr),
+                    Noted::Filling(addr) => books.materialize_page(addr),
+                    Noted::Report(event) => {
+                        moved |= matches!(event, Event::Remap(..));
+                        self.report(books, event);
+                    }
+                }
             }
+            self.list.clear();
+            // (What the kernel moves it registers with the parent's userfaultfd.)
+            ready = !moved || books.register_all_again();
         }
-        self.list.clear();
-        true
+        if !ready {
+            self.off(&self.counters().off_resources);
+            self.serve_without_monitor(inner);
+        }
+        ready
     }
 
     /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so the

@@ -185,6 +185,7 @@ impl Space {
             books_short: s.books_short,
             counters: self.counters(),
             addresses: &self.pool,
+            lazily_freed: &self.lazily_freed,
         };
         let Ok(pages) = Pages::new(fds, extent_bytes, means) else {
             return false;

@@ -4,7 +4,7 @@
 //! unsafe: reserves the pool and composes pages in a staging buffer; both are this module's own
 //! mappings, reached only through addresses that it handed out.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MprotectFlags, mprotect};
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
@@ -86,6 +86,8 @@ pub struct Means {
     pub counters: &'static Counters,
     /// Tells where the pool is.
     pub(crate) addresses: &'static PoolAddresses,
+    /// Whether pages that are moved out may be the kernel's to take.
+    pub(crate) lazily_freed: &'static AtomicBool,
 }
 
 impl Means {
@@ -278,6 +280,8 @@ impl Pages {
                     step = half(part.len());
                     Ok(())
                 }
+                // It is being moved elsewhere: with its view, once that is reported.
+                Some(Errno::NOENT) if uffd.map_changing() == Some(true) => Err(FillError::Again),
                 // Unmapped meanwhile: nobody can be waiting for it.
                 Some(Errno::NOENT | Errno::INVAL | Errno::FAULT | Errno::SRCH) => {
                     woken(uffd, &mut at)
@@ -325,6 +329,45 @@ impl Pages {
                 self.means.refused(why);
                 Err(FillError::Refused)
             }
+        }
+    }
+
+    fn take_out(&self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
+        let mut done = 0;
+        let mut tries = 0;
+        let mut step = from.len();
+        loop {
+            let rest = Span::new(from.start + done, from.end);
+            if rest.is_empty() {
+                return Taken { pages: done / PAGE, stop: Stop::Done };
+            }
+            let part = Span::sized(rest.start, step.min(rest.len()));
+            let (moved, error) = match self.fds.as_ref() {
+                Some(fds) => fds.pool.move_pages(self.slot(slot) + done, part, holes_allowed),
+                None => (0, Some(Errno::BADF)),
+            };
+            done += moved;
+            let stop = match error {
+                None => continue,
+                Some(Errno::AGAIN) if moved > 0 || tries < MOVE_TRIES => {
+                    tries += usize::from(moved == 0);
+                    continue;
+                }
+                // One call of the kernel's must stay inside one mapping.
+                Some(Errno::INVAL) if part.len() > PAGE => {
+                    step = half(part.len());
+                    continue;
+                }
+                Some(Errno::NOENT) if !holes_allowed => Stop::Hole,
+                Some(why) => {
+                    self.means.refused(why);
+                    match why {
+                        Errno::AGAIN | Errno::BUSY | Errno::NOMEM | Errno::EXIST => Stop::Busy,
+                        _ => Stop::Unsuitable,
+                    }
+                }
+            };
+            return Taken { pages: done / PAGE, stop };
         }
     }
 }
@@ -376,42 +419,16 @@ impl Memory for Pages {
     }
 
     fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
-        let mut done = 0;
-        let mut tries = 0;
-        let mut step = from.len();
-        loop {
-            let rest = Span::new(from.start + done, from.end);
-            if rest.is_empty() {
-                return Taken { pages: done / PAGE, stop: Stop::Done };
-            }
-            let part = Span::sized(rest.start, step.min(rest.len()));
-            let (moved, error) = match self.fds.as_ref() {
-                Some(fds) => fds.pool.move_pages(self.slot(slot) + done, part, holes_allowed),
-                None => (0, Some(Errno::BADF)),
+        let taken = self.take_out(from, slot, holes_allowed);
+        // Pages that were freed lazily and not written to since are so still: the kernel would take them out of the extent.
+        if !holes_allowed && taken.pages > 0 && self.means.lazily_freed.load(Relaxed) {
+            // SAFETY: pool pages that have just arrived; they keep their content.
+            let _ = unsafe {
+                let at = self.slot(slot) as *mut _;
+                rustix::mm::madvise(at, taken.pages * PAGE, Advice::LinuxPopulateWrite)
             };
-            done += moved;
-            let stop = match error {
-                None => continue,
-                Some(Errno::AGAIN) if moved > 0 || tries < MOVE_TRIES => {
-                    tries += usize::from(moved == 0);
-                    continue;
-                }
-                // One call of the kernel's must stay inside one mapping.
-                Some(Errno::INVAL) if part.len() > PAGE => {
-                    step = half(part.len());
-                    continue;
-                }
-                Some(Errno::NOENT) if !holes_allowed => Stop::Hole,
-                Some(why) => {
-                    self.means.refused(why);
-                    match why {
-                        Errno::AGAIN | Errno::BUSY | Errno::NOMEM | Errno::EXIST => Stop::Busy,
-                        _ => Stop::Unsuitable,
-                    }
-                }
-            };
-            return Taken { pages: done / PAGE, stop };
         }
+        taken
     }
 
     fn move_in(&mut self, to: Span, from: usize) -> usize {

@@ -58,6 +58,8 @@ pub struct Space {
     /// Set for good, children included, once anything may have been registered.
     pub(crate) has_run: AtomicBool,
     pub(crate) meanwhile: Meanwhile,
+    /// Set for good once the program has freed pages that the kernel takes later (`MADV_FREE`).
+    pub(crate) lazily_freed: AtomicBool,
     /// Set for good once there was any region of others.
     pub(crate) regions_begun: AtomicBool,
     /// The lock-free test; see [`Filter`].
@@ -133,6 +135,7 @@ impl Space {
             starts: AtomicU32::new(0),
             has_run: AtomicBool::new(false),
             meanwhile: Meanwhile::new(),
+            lazily_freed: AtomicBool::new(false),
             regions_begun: AtomicBool::new(false),
             filter: Filter::new(),
             repeats: Repeats::new(),

@@ -65,6 +65,9 @@ impl<M: Memory> Tracker<M> {
     /// pages read as zeros from now on. Resident pages are not ours.
     pub fn removed(&mut self, span: Span) {
         self.freed(span.start, span.len());
+        for leaving in &mut self.leaving {
+            leaving.views.remove(span, &mut self.extents, &mut self.backing);
+        }
         add(&self.counters.events, 1);
     }
 
@@ -109,9 +112,14 @@ impl<M: Memory> Tracker<M> {
     /// Forgets all tracking of `span` without touching memory or kernel: its mapping is about to
     /// go away inside the allocator, and its addresses may come back before the kernel's report.
     pub fn forget(&mut self, span: Span) {
-        self.control.did(|| Deed::Unmapped { addr: span.core().start, len: span.core().len() });
-        self.views.remove(span.core(), &mut self.extents, &mut self.backing);
-        self.forget_registration(span.core());
+        let span = span.core();
+        self.control.did(|| Deed::Unmapped { addr: span.start, len: span.len() });
+        self.views.remove(span, &mut self.extents, &mut self.backing);
+        self.forget_registration(span);
+        for leaving in &mut self.leaving {
+            leaving.views.remove(span, &mut self.extents, &mut self.backing);
+            leaving.registered = leaving.registered.iter().flat_map(|r| r.without(span)).collect();
+        }
         self.gauges();
     }
 
@@ -190,9 +198,16 @@ impl<M: Memory> Tracker<M> {
             // (It may have been made anew meanwhile.)
             self.filter.track(r);
             for (start, v) in leaving.views.iter_from(r.start).take_while(|(s, _)| *s < r.end) {
+                // (What was copied there meanwhile is newer.)
                 let span = Span::new(start, v.end);
-                let (extents, backing) = (&mut self.extents, &mut self.backing);
-                self.views.assign(span, v.extent, v.offset, v.site, extents, backing);
+                let segments = self.views.segments(span).filter(|s| s.view.is_none());
+                let free: Vec<Span> = segments.map(|s| s.span).collect();
+                for span in free {
+                    let into = if v.extent == ExtentId::NONE { 0 } else { span.start - start };
+                    let offset = v.offset + into as u32;
+                    let (extents, backing) = (&mut self.extents, &mut self.backing);
+                    self.views.assign(span, v.extent, offset, v.site, extents, backing);
+                }
             }
         }
         let mut views = leaving.views;
@@ -206,9 +221,11 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Whether any page of `span` is unmapped by us or registered.
+    /// Whether any page of `span` is unmapped by us or registered, or was before it was detached.
     pub fn tracks(&self, span: Span) -> bool {
-        self.views.touches(span) || self.registered.touches(span)
+        let leaves =
+            |l: &Leaving| l.views.touches(span) || l.registered.iter().any(|r| r.overlaps(span));
+        self.views.touches(span) || self.registered.touches(span) || self.leaving.iter().any(leaves)
     }
 
     /// The unmapped stretches of `span`.

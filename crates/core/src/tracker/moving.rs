@@ -37,6 +37,10 @@ impl<M: Memory> Tracker<M> {
         if !self.register(span, site) {
             return None;
         }
+        // (What is reported to be dropped has still to go: moved away it would stay.)
+        if !discard && self.memory.map_changing() {
+            return None;
+        }
         let pages = span.pages();
         let Some(slot) = self.take_vacant(pages) else {
             self.exhausted(Lack::Extents);

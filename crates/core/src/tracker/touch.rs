@@ -25,12 +25,20 @@ impl<M: Memory> Tracker<M> {
         let page = page_down(addr);
         let Some((_, v)) = self.views.at(page) else {
             add(&self.counters.empty_faults, 1);
+            if self.memory.map_changing() {
+                return Fault::Again;
+            }
             return match self.untracked_fault(page) {
                 Fault::Unknown => self.fault_while_leaving(page, true),
                 known => known,
             };
         };
         if v.extent == ExtentId::NONE && self.empty_page(page) {
+            // What is reported to be dropped has still to go: if it were ordinary by then, the
+            // kernel would take what is written to it now.
+            if self.memory.map_changing() {
+                return Fault::Again;
+            }
             // Freed memory is in use again: most likely all of it.
             add(&self.counters.empty_faults, 1);
             let reach = Span::new(page, page.saturating_add(POPULATE_MAX * PAGE));

@@ -41,6 +41,8 @@ pub struct Machine {
     pub registered: Ranges,
     pub random: Random,
     pub refusals: bool,
+    /// Whether the memory map is changing, as far as is known.
+    pub changing: bool,
     /// Pool bytes that somebody outside refers to, and what they must be: address and content.
     pub lent: Vec<(usize, Vec<u8>)>,
     /// Pages of the program's that somebody outside refers to, wherever they are by now.
@@ -74,6 +76,7 @@ impl Machine {
             registered: Ranges::new(),
             random: Random(seed),
             refusals,
+            changing: false,
             lent: Vec::new(),
             references: Vec::new(),
             foreign: Vec::new(),
@@ -155,7 +158,7 @@ impl Memory for Machine {
     }
 
     fn map_changing(&mut self) -> bool {
-        self.refuse()
+        self.changing || self.refuse()
     }
 
     fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {

@@ -7,7 +7,6 @@ use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_uchar, c_uint, c_void};
 use libc::{iovec, size_t, ssize_t};
-use uncopy_core::excluded::Why;
 use uncopy_ranges::span::{PAGE, Span, page_up};
 use uncopy_stack::buffers::each;
 
@@ -80,6 +79,9 @@ fn before_advice(span: Span, advice: c_int) {
         libc::MADV_DONTNEED_LOCKED,
         libc::MADV_COLLAPSE,
     ];
+    if advice == libc::MADV_FREE {
+        PROCESS.space.frees_lazily();
+    }
     let stays = advice == libc::MADV_DONTDUMP
         || !(dropped.contains(&advice) || harmless.contains(&advice) || passing.contains(&advice));
     if stays {
@@ -90,11 +92,11 @@ fn before_advice(span: Span, advice: c_int) {
     }
 }
 
-/// A child must not find there what was copied later, either.
+/// A child must not find there what was copied later, either, or while the call was made.
 fn after_advice(span: Span, advice: c_int) {
     let of_children = [libc::MADV_WIPEONFORK, libc::MADV_DONTFORK];
     if of_children.contains(&advice) && PROCESS.space.wanted() {
-        PROCESS.space.exclude(span, Why::WhileMapped);
+        PROCESS.space.keep_resident(span);
     }
 }
 

@@ -5,12 +5,12 @@
 //!
 //! unsafe: see the crate.
 
-use super::ours::{after_unmapping, alter, mapped_anew, tracked, with_room};
+use super::ours::{after_unmapping, alter, mapped_anew, over, tracked, with_room};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
-use uncopy_ranges::span::{PAGE, Span, page_down};
+use uncopy_ranges::span::{Span, page_down};
 
 /// `mmap(2)`: addresses that come back while the report of their unmapping is still on its way
 /// must not be taken for the old ones.
@@ -26,12 +26,17 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     at: off_t,
 ) -> *mut c_void {
+    // SAFETY: the program's own arguments.
+    let map =
+        || with_room(libc::MAP_FAILED, || unsafe { real::mmap(addr, n, prot, flags, fd, at) });
     if flags & libc::MAP_FIXED != 0 {
         alter(addr, n);
+        return over(addr, n, || {
+            let mapped = map();
+            (mapped, mapped != libc::MAP_FAILED)
+        });
     }
-    // SAFETY: the program's own arguments.
-    let mapped =
-        with_room(libc::MAP_FAILED, || unsafe { real::mmap(addr, n, prot, flags, fd, at) });
+    let mapped = map();
     PROCESS.space.await_line();
     if mapped != libc::MAP_FAILED {
         mapped_anew(Span::sized(mapped as usize, n));
@@ -63,21 +68,12 @@ pub unsafe extern "C" fn mmap64(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
-    let span = Span::sized(addr as usize, n).hull();
     alter(addr, n);
-    // SAFETY: the program's own arguments.
-    unsafe {
-        let unmap = || with_room(-1, || real::munmap(addr, n));
-        if !(addr as usize).is_multiple_of(PAGE) {
-            return unmap();
-        }
-        let detached = if tracked(span) { PROCESS.space.detach(span) } else { None };
-        let excluded = PROCESS.space.unmapping(span);
-        let result = unmap();
-        PROCESS.space.await_line();
-        after_unmapping(detached, excluded, result == 0);
-        result
-    }
+    over(addr, n, || {
+        // SAFETY: the program's own arguments.
+        let result = with_room(-1, || unsafe { real::munmap(addr, n) });
+        (result, result == 0)
+    })
 }
 
 /// `shmat(2)`: as `mmap`, and a segment put in place of other memory (`SHM_REMAP`). The kernel reports the unmapping

@@ -4,7 +4,7 @@ use crate::process::PROCESS;
 use core::ffi::{c_int, c_void};
 use uncopy_core::excluded::Parts;
 use uncopy_core::tracker::Detached;
-use uncopy_ranges::span::Span;
+use uncopy_ranges::span::{PAGE, Span};
 
 #[inline]
 pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
@@ -23,6 +23,22 @@ pub(super) fn mapped_anew(span: Span) {
         PROCESS.space.with_after_fork(|b| b.forget(span.hull()));
     }
     PROCESS.space.mapped_anew(span);
+}
+
+/// Makes a call that ends what is mapped at a range, and may put something else there: others see that before it returns, and before the
+/// kernel's report is read. So what is known of the range leaves the books first, and comes back where the kernel refuses (which it may report
+/// as an unmapping all the same). `call` says whether it worked.
+pub(super) fn over<R>(addr: *const c_void, n: usize, call: impl FnOnce() -> (R, bool)) -> R {
+    let span = Span::sized(addr as usize, n).hull();
+    if !(addr as usize).is_multiple_of(PAGE) {
+        return call().0;
+    }
+    let detached = if tracked(span) { PROCESS.space.detach(span) } else { None };
+    let excluded = PROCESS.space.unmapping(span);
+    let (result, worked) = call();
+    PROCESS.space.await_line();
+    after_unmapping(detached, excluded, worked);
+    result
 }
 
 /// Makes a range ordinary. Returns whether anything of it was

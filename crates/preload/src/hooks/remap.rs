@@ -36,7 +36,18 @@ pub unsafe extern "C" fn mremap(
     let was_ours = super::ours::make_ordinary(addr as usize, old);
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
-    let moved = unsafe { remap(addr, old, new, flags, to, was_ours) };
+    let remap = || unsafe { remap(addr, old, new, flags, to, was_ours) };
+    // (What lies in the place that the program names ends, unless the kernel would take none of it.)
+    let named = names_a_place(span, to as usize, new, flags)
+        && !span.overlaps(Span::sized(to as usize, page_up(new)));
+    let moved = if named {
+        super::ours::over(to, new, || {
+            let moved = remap();
+            (moved, moved != MAP_FAILED)
+        })
+    } else {
+        remap()
+    };
     PROCESS.space.await_line();
     if moved == MAP_FAILED {
         excluded.iter().for_each(|parts| PROCESS.space.put_exclusions(parts));
@@ -44,7 +55,9 @@ pub unsafe extern "C" fn mremap(
     }
     let there = Span::sized(moved as usize, page_up(new));
     let grown = Span::new(span.end, there.end);
-    super::ours::mapped_anew(if there.start == span.start { grown } else { there });
+    if !named {
+        super::ours::mapped_anew(if there.start == span.start { grown } else { there });
+    }
     // What the kernel or children know of the memory moves with it.
     if let Some(excluded) = excluded {
         PROCESS.space.put_exclusions(&excluded.moved(span, there));
