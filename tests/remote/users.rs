@@ -11,12 +11,13 @@ use crate::network::{ADDRESS, Beside, Network};
 use crate::{Named, Outcome, REDIS, connecting};
 
 /// Those of this file.
-pub const ALL: [Named; 5] = [
+pub const ALL: [Named; 6] = [
     ("programs_find_their_users_service_and_then_the_systems_and_users_do_not_meet", found),
     ("workers_that_have_become_another_user_are_served_as_that_one", workers),
     ("children_of_a_program_that_listened_before_have_conversations_of_their_own", children),
     ("programs_of_several_users_are_served_over_the_wire", over_the_wire),
     ("a_marked_socket_has_no_foreign_source", foreign_source),
+    ("a_user_whom_the_systems_service_sends_away_has_no_service_while_it_is_there", sent_away),
 ];
 
 const NOBODY: &str = "65534";
@@ -321,4 +322,36 @@ while True:
     }
     let said = network.inside(&["ss", "-Hta"])?;
     expect(&said, "203.0.113.9", false)
+}
+
+fn sent_away() -> Outcome {
+    let network = Network::new("sa")?;
+    network.needs(&["redis-server", "setpriv", "unshare"])?;
+    let users = Users::new(&network)?;
+    // It knows root alone: everybody else is a stranger there.
+    let inner = ["unshare", "--user", "--map-root-user", &users.uncopy, "tcp", "serve"];
+    let words = [&["env", "-u", "UNCOPY_TCP_SERVICE"], &inner[..], &["--all-users"]].concat();
+    let mut system = network.inside_beside(&words)?;
+    let said = system.line()?;
+    expect(&said, "@uncopy-tcp: shared memory between programs of all users", true)?;
+    let redis = users.redis(DAEMON, "127.0.0.1")?;
+    let (client, _) = users.asks(DAEMON)?;
+    let names = || network.inside(&["ss", "-Hxl"]);
+    // (A service is started by the first program that needs it: by now both have.)
+    expect(&names()?, "@uncopy-tcp-1 ", false)?;
+    let its = format!("{:?}", users.flows(DAEMON));
+    expect(&its, "programs,", false)?;
+    // Once it is gone, programs that come have one.
+    drop((client, redis));
+    system.kill();
+    let gone = || {
+        let names = names();
+        names.is_ok_and(|said| !said.contains("@uncopy-tcp "))
+            && network.inside(&["ss", "-Hltn"]).is_ok_and(|said| !said.contains(":6379 "))
+    };
+    network.until(Duration::from_secs(10), "it is still there", gone)?;
+    let _redis = users.redis(DAEMON, "127.0.0.1")?;
+    let (_client, port) = users.asks(DAEMON)?;
+    expect(&names()?, "@uncopy-tcp-1 ", true)?;
+    expect(&users.flows(DAEMON)?, &format!("127.0.0.1:{port} "), true)
 }
