@@ -11,13 +11,14 @@ use crate::network::{ADDRESS, Beside, Network};
 use crate::{Named, Outcome, REDIS, connecting};
 
 /// Those of this file.
-pub const ALL: [Named; 6] = [
+pub const ALL: [Named; 7] = [
     ("programs_find_their_users_service_and_then_the_systems_and_users_do_not_meet", found),
     ("workers_that_have_become_another_user_are_served_as_that_one", workers),
     ("children_of_a_program_that_listened_before_have_conversations_of_their_own", children),
     ("programs_of_several_users_are_served_over_the_wire", over_the_wire),
     ("a_marked_socket_has_no_foreign_source", foreign_source),
     ("a_user_whom_the_systems_service_sends_away_has_no_service_while_it_is_there", sent_away),
+    ("who_has_the_number_of_all_strangers_believes_no_stranger", strangers),
 ];
 
 const NOBODY: &str = "65534";
@@ -354,4 +355,30 @@ fn sent_away() -> Outcome {
     let (_client, port) = users.asks(DAEMON)?;
     expect(&names()?, "@uncopy-tcp-1 ", true)?;
     expect(&users.flows(DAEMON)?, &format!("127.0.0.1:{port} "), true)
+}
+
+fn strangers() -> Outcome {
+    let network = Network::new("st")?;
+    network.needs(&["setpriv", "unshare"])?;
+    let users = Users::new(&network)?;
+    // Somebody else has the name first that a user of a container asks by; says how much each who connects tells him.
+    let takes = r#"
+import os, socket
+os.setuid(1)
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind("\0uncopy-tcp-65534"); s.listen()
+print("listens", flush=True)
+while True: print(len(s.accept()[0].recv(1000)), flush=True)
+"#;
+    let mut service = network.inside_python(takes, &[])?;
+    service.says("listens")?;
+    let asks = ["tcp", "flows", "--name", "uncopy-tcp-65534"];
+    // (There both have this number: who asks, as the user that it is, and the other, because he is not known.)
+    let inside = ["unshare", "--user", "--map-user=65534", "--map-group=65534", &users.uncopy];
+    let inside = [&inside[..], &asks].concat();
+    for asks in [inside, users.words(NOBODY, &asks)] {
+        let said = format!("{:?}", network.inside(&asks));
+        expect(&said, "is another user's", true)?;
+        service.says("0")?;
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 //! unsafe: the mailbox's mapping; a question that rustix does not know.
 
 use crate::ends;
+use crate::owner::is_somebody;
 use crate::protocol::{self, Message, VERSION};
 use crate::state::State;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -199,7 +200,7 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
     let socket = rustix::net::socket_with(unix, kind, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
     let (_, owner) = ends::peer(&socket).ok_or(Errno::NOTCONN)?;
-    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
+    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) || !is_somebody(owner) {
         return Err(Errno::ACCESS);
     }
     Ok(socket)
