@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 8;
+pub const VERSION: u64 = 9;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -51,11 +51,13 @@ pub enum Reason {
     Forked = 13,
     /// The other end is another user's, and the service serves each user apart.
     OtherUser = 14,
+    /// A filter is attached to the socket, its own or its listener's: the kernel alone heeds it.
+    Filtered = 15,
 }
 
 impl Reason {
     /// All of them, by their number.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::PeerNotHere,
         Self::NotConnected,
         Self::OverLimit,
@@ -70,6 +72,7 @@ impl Reason {
         Self::Left,
         Self::Forked,
         Self::OtherUser,
+        Self::Filtered,
     ];
 
     /// Its short name, for tables, JSON and labels.
@@ -89,6 +92,7 @@ impl Reason {
             Self::Left => "left",
             Self::Forked => "forked",
             Self::OtherUser => "other-user",
+            Self::Filtered => "filtered",
         }
     }
 
@@ -109,6 +113,7 @@ impl Reason {
             Self::Left => "the sender does what rings do not carry",
             Self::Forked => "shared with a forked process, or used as rings are not",
             Self::OtherUser => "the other end is another user's",
+            Self::Filtered => "a filter is attached to the socket",
         }
     }
 

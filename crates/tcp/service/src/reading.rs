@@ -110,7 +110,10 @@ impl Shared {
             }
             Message::Show { token } if fds.len() <= 1 && greeted => {
                 // (Without one: no descriptor was left for it here.)
-                let found = fds.first().ok_or(Reason::NoMemory).and_then(ends::name);
+                let found = fds.first().ok_or(Reason::NoMemory).and_then(|socket| {
+                    let filtered = ends::has_filter(socket);
+                    if filtered { Err(Reason::Filtered) } else { ends::name(socket) }
+                });
                 // Before it is told anything: a program that knows does not expect a copy.
                 drop(fds);
                 turn.within(|meeting| meeting.shown(of(token), found));

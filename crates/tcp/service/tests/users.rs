@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Pid, Signal};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -279,6 +279,36 @@ fn what_programs_did_not_get_over_the_wire_is_told_to_their_user_and_root() {
     assert_eq!(of(BOB), [(BOB, true)]);
     assert_eq!(of(0), [(ALICE, true), (ALICE, true), (BOB, true)]);
     assert!(of(BOB + 1).is_empty());
+}
+
+#[test]
+fn an_end_with_its_listeners_filter_stays_linuxs() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("filter");
+    let (alice, other) = (service.program(ALICE), service.program(ALICE));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut all = libc::sock_filter { code: 6, jt: 0, jf: 0, k: u32::MAX };
+    let filter = libc::sock_fprog { len: 1, filter: &raw mut all };
+    // SAFETY: reads both, which live here.
+    let failed = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of_val(&filter) as libc::socklen_t,
+        )
+    };
+    assert_eq!(failed, 0);
+    let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    alice.shows(1, &connected);
+    other.shows(2, &accepted);
+    assert_eq!(stays(&other, 2), Reason::Filtered);
+    // Its other end waits in vain, and hears that.
+    assert_eq!(stays(&alice, 1), Reason::PeerNotHere);
 }
 
 #[test]
