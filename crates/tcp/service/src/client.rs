@@ -87,6 +87,16 @@ impl Client {
         protocol::send(self.socket.as_fd(), Message::Listen, &[socket])
     }
 
+    /// Says that a socket that listens is to be Linux's again, and waits until it is. False: the service could not be told; or it has gone.
+    pub fn withdraws(&self, socket: BorrowedFd) -> Result<bool, Errno> {
+        let (own, theirs) = pair()?;
+        protocol::send(self.socket.as_fd(), Message::Withdraw, &[socket, theirs.as_fd()])?;
+        drop(theirs);
+        wait(&own)?;
+        let (got, _) = rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)?;
+        Ok(got == 1)
+    }
+
     /// The service carries connections to other hosts.
     pub fn has_wire(&self) -> bool {
         self.wire

@@ -202,6 +202,9 @@ pub enum Message {
     },
     /// Program: with a socket that listens. Where the service has a wire, it takes connections from other hosts for it ([`crate::Listening`]).
     Listen,
+    /// Program: with a socket that listens and is to be Linux's again, because it is about to get what the service does not heed; and one end of a pair of sockets. A byte
+    /// comes there once nothing is taken for it any more.
+    Withdraw,
     /// Program: with a socket that is about to connect to another host by IPv4, and one end of a pair of sockets. A byte comes there if the service's wire is to
     /// carry it; the end is closed if not.
     Connect {
@@ -264,6 +267,7 @@ impl Message {
                 [17, region, slot, side, generation, 0]
             }
             Self::Forget { token } => [18, token, 0, 0, 0, 0],
+            Self::Withdraw => [19, 0, 0, 0, 0, 0],
         }
     }
 
@@ -288,6 +292,7 @@ impl Message {
             16 => Self::Traced { frames: a, error: b },
             17 => Self::Missing { region: a, slot: b, side: c, generation: d },
             18 => Self::Forget { token: a },
+            19 => Self::Withdraw,
             _ => return None,
         })
     }
@@ -373,6 +378,7 @@ mod tests {
             Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
             Message::Forget { token: 3 },
+            Message::Withdraw,
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }

@@ -152,6 +152,10 @@ impl Shared {
                 drop(fds);
                 true
             }
+            Message::Withdraw if greeted => {
+                self.withdraws(seat, fds);
+                true
+            }
             Message::Connect { address, port } if greeted => {
                 self.connects(id, seat, (address, port), fds);
                 true
@@ -223,6 +227,24 @@ impl Shared {
         {
             let alive = (self.relays.clone(), purse.relays.clone(), taken);
             relay::start(fds, seat.owner.uid(), alive);
+        }
+    }
+
+    fn withdraws(&self, seat: &Seat, fds: Came) {
+        // (Without both, as below: the program hears that it is not done.)
+        if fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid()))
+            && let Some(taken) = seat.purse.share.take(1)
+            && let Some([socket, answer]) = fds.these()
+        {
+            let here = ends::network_namespace(&socket) == self.namespace;
+            let at = ends::listens_at(&socket).filter(|_| here);
+            seat.purse.closer.close(socket, None);
+            let answer = Lent::new(answer, taken, seat.purse.closer.clone());
+            match (at, &self.listening) {
+                (Some(at), Some(listening)) => listening.withdraws(at, answer),
+                // Nothing is taken for it.
+                _ => answer.is_done(),
+            }
         }
     }
 

@@ -527,6 +527,7 @@ struct Wire(Arc<Mutex<Told>>);
 #[derive(Default)]
 struct Told {
     listens: Vec<(Owner, SocketAddrV4)>,
+    withdrawn: Vec<SocketAddrV4>,
     closes: Vec<(u64, u64)>,
     connects: Vec<u64>,
     refused: Vec<(u64, u64)>,
@@ -535,6 +536,11 @@ struct Told {
 impl Listening for Wire {
     fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: BorrowedFd) {
         self.0.lock().unwrap().listens.push((owner, at));
+    }
+
+    fn withdraws(&self, at: SocketAddrV4, answer: Lent) {
+        self.0.lock().unwrap().withdrawn.push(at);
+        answer.is_done();
     }
 
     fn gone(&self, _: u64) {}
@@ -594,6 +600,30 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
     wait_until("it listens", || !told().listens.is_empty());
     let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     assert_eq!(told().listens, [(Owner::Service, at)]);
+    // It is to be Linux's again. Where nothing is taken that is so already; and without a socket it is not said.
+    let flags = SocketFlags::CLOEXEC;
+    let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let answered = |own: OwnedFd| {
+        let got = rustix::net::recv(&own, &mut [0], rustix::net::RecvFlags::empty());
+        got.map(|(count, _)| count == 1)
+    };
+    for socket in [&there, &here] {
+        let (own, theirs) = pair();
+        let with = [socket.as_fd(), theirs.as_fd()];
+        protocol::send(alice.as_fd(), Message::Withdraw, &with).unwrap();
+        drop(theirs);
+        assert_eq!(answered(own), Ok(true));
+    }
+    assert_eq!(told().withdrawn, [at]);
+    for theirs_are_bobs in [false, true] {
+        let (own, theirs) = if theirs_are_bobs { as_user(BOB, pair) } else { pair() };
+        let with = [here.as_fd(), theirs.as_fd()];
+        let with = if theirs_are_bobs { &with[..] } else { &with[1..] };
+        protocol::send(alice.as_fd(), Message::Withdraw, with).unwrap();
+        drop(theirs);
+        assert_eq!(answered(own), Ok(false));
+    }
+    assert_eq!(told().withdrawn, [at]);
     // Whose a socket is that is closed is not the program's to say.
     for program in [&alice, &bob] {
         protocol::send(program.as_fd(), Message::Closes { cookie: 7 }, &[]).unwrap();
@@ -603,8 +633,6 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
     assert!(closes[0].0 != closes[1].0 && closes.iter().all(|(_, cookie)| *cookie == 7));
     // (All programs of this process are the service's own here: root made what they send.)
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let flags = SocketFlags::CLOEXEC;
-    let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let to = Message::Connect { address: 1, port: 1 };
     for (answers, (own, theirs)) in [(false, as_user(BOB, pair)), (true, pair())] {
         protocol::send(alice.as_fd(), to, &[socket.as_fd(), theirs.as_fd()]).unwrap();
