@@ -7,13 +7,14 @@ use crate::{Named, Outcome, connecting};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 7] = [
+pub const ALL: [Named; 8] = [
     ("connections_slow_down_as_their_program_or_the_service_says", slows),
     ("a_program_that_has_all_connections_that_it_may_refuses_more_and_others_do_not", many),
     ("what_a_program_may_not_open_by_the_service_linux_opens", many_opened),
     ("what_a_program_sends_keeps_to_its_rate", fast),
     ("a_listener_that_signs_is_linuxs", signs),
     ("a_listener_that_is_given_a_key_is_linuxs_from_then_on", signs_later),
+    ("a_program_that_signs_connects_by_linux", signs_and_connects),
     ("a_listener_with_a_filter_is_linuxs", filters),
 ];
 
@@ -268,6 +269,30 @@ sign(s, sys.argv[1]); print("signs", ours.recv(9).decode(), flush=True); sys.std
     }
     // What the service carries it cannot sign (EBUSY).
     if said == "signs 16" { Ok(()) } else { Err(said.into()) }
+}
+
+fn signs_and_connects() -> Outcome {
+    let network = Network::new("sc2")?;
+    let service = network.serve()?;
+    let script = r#"
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("0.0.0.0", 7001)); sign(s, sys.argv[1]); s.listen()
+print("listens", flush=True)
+while True: c = s.accept()[0]; c.sendall(c.recv(1))
+"#;
+    let mut server = network.outside_python(&format!("{SIGN}{script}"), &[ADDRESS])?;
+    let line = server.line()?;
+    if line.starts_with("none") {
+        return Err(Stop::Skip(format!("the kernel does not sign: {line}")));
+    }
+    // (Now Linux knows the neighbour, and the service would take the next one.)
+    let knock = "import socket, sys; socket.socket().connect_ex((sys.argv[1], 9))";
+    network.inside(&["python3", "-c", knock, OUTSIDE])?;
+    let said = network.inside_under_tcp(&["python3", "-c", &format!("{SIGN}{SIGNED}"), OUTSIDE])?;
+    if said.trim() == "b'x'" {
+        return Ok(());
+    }
+    Err(format!("{said}; the service has {}", service.flows()?).into())
 }
 
 fn filters() -> Outcome {
