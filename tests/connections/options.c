@@ -128,6 +128,58 @@ static void a_filter_is_heeded(int fd) {
     close(fd);
 }
 
+/* The listener's, which connections have from the beginning: no segment of more than 500 bytes comes through. */
+static void sends_little_and_much(int fd) {
+    char byte;
+    fill(bytes, 1000, 3, 0);
+    send_all(fd, bytes, 100);
+    MUST(recv(fd, &byte, 1, 0) == 1);
+    send_all(fd, bytes, 1000);
+    MUST(recv(fd, &byte, 1, 0) == 1);
+    close(fd);
+}
+static void a_listeners_filter_is_heeded(void) {
+    if (!is_wanted("a listener's filter")) return;
+    struct sock_filter little[] = {BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0), BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 500, 0, 1), BPF_STMT(BPF_RET | BPF_K, 0),
+                                   BPF_STMT(BPF_RET | BPF_K, ~0u)};
+    struct sock_fprog filter = {.len = 4, .filter = little};
+    struct sockaddr_in at;
+    int l = listener(&at);
+    MUST(setsockopt(l, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0);
+    other = fork();
+    MUST(other >= 0);
+    if (other == 0) {
+        alarm(60);
+        close(l);
+        int fd = connected(&at);
+        /* (As often as a connection takes that gets a ring. Not by the counter: this one is to get none.) */
+        for (int i = 0; i < 300; i++) {
+            char byte;
+            ask(fd), receive_all(fd, &byte, 1);
+            if (under_tcp()) usleep(500);
+        }
+        sends_little_and_much(fd);
+        _exit(0);
+    }
+    int fd = accepted(l), none = 0;
+    close(l);
+    for (int i = 0; i < 300; i++) {
+        char byte;
+        receive_all(fd, &byte, 1), ask(fd);
+    }
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    receive_all(fd, bytes, 100);
+    say("little: %s", is(bytes, 100, 3, 0) ? "right" : "WRONG");
+    ask(fd);
+    say("behind the filter: %d", poll(&p, 1, 500));
+    MUST(setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none) == 0);
+    receive_all(fd, bytes, 1000);
+    say("without it: %s", is(bytes, 1000, 3, 0) ? "right" : "WRONG");
+    ask(fd);
+    other_ends();
+    close(fd);
+}
+
 /* Much is sent before any answer is read: it lies in buffers. */
 static void echo(int fd) {
     static char piece[60000];
@@ -282,6 +334,7 @@ int main(void) {
     run_pair("time stamps", in_two_parts, stamped);
     run_pair("bytes that are left", in_two_parts, counted);
     run_pair("a filter", in_two_parts, a_filter_is_heeded);
+    a_listeners_filter_is_heeded();
     run_pair("much first", echo, much_first);
     run_pair("much first, by poll", echo, much_first_by_poll);
     run_pair("by both, and an edge", sends_by_both, receives_by_edge);

@@ -7,12 +7,15 @@ use crate::{Named, Outcome, connecting};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 5] = [
+pub const ALL: [Named; 8] = [
     ("connections_slow_down_as_their_program_or_the_service_says", slows),
     ("a_program_that_has_all_connections_that_it_may_refuses_more_and_others_do_not", many),
     ("what_a_program_may_not_open_by_the_service_linux_opens", many_opened),
     ("what_a_program_sends_keeps_to_its_rate", fast),
     ("a_listener_that_signs_is_linuxs", signs),
+    ("a_listener_that_is_given_a_key_is_linuxs_from_then_on", signs_later),
+    ("a_program_that_signs_connects_by_linux", signs_and_connects),
+    ("a_listener_with_a_filter_is_linuxs", filters),
 ];
 
 /// Listens at both ports, at the second with a choice of its own, and connects to both of the other host's.
@@ -208,4 +211,138 @@ except OSError as error: print(error)
         return Err(format!("{said}; the service has {}", service.flows()?).into());
     }
     Ok(())
+}
+
+/// Connects with the key, and without one.
+const SIGNED: &str = r#"
+s = socket.socket(); s.settimeout(5); sign(s, sys.argv[1])
+try: s.connect((sys.argv[1], 7001)); s.sendall(b"x"); print(s.recv(1))
+except OSError as error: print(error)
+"#;
+const UNSIGNED: &str = r#"
+import socket, sys
+s = socket.socket(); s.settimeout(3)
+try: s.connect((sys.argv[1], 7001)); print("connected")
+except OSError as error: print(error)
+"#;
+
+fn signs_later() -> Outcome {
+    let network = Network::new("sl")?;
+    let service = network.serve()?;
+    // (Its child, which accepts, does not hear of the key, and shows the listener again when a connection has come by Linux.)
+    let script = r#"
+import os
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("0.0.0.0", 7001)); s.listen(); ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    ours.close()
+    while True:
+        c = s.accept()[0]
+        if c.getsockopt(socket.SOL_SOCKET, 36) == 0x75637079:
+            try: c.setsockopt(socket.IPPROTO_TCP, 14, bytes(216)); theirs.send(b"?")
+            except OSError as error: theirs.send(b"%d" % error.errno)
+        if byte := c.recv(1): c.sendall(byte)
+        c.close()
+print("listens", flush=True); sys.stdin.readline()
+sign(s, sys.argv[1]); print("signs", ours.recv(9).decode(), flush=True); sys.stdin.readline()
+"#;
+    let script = format!("{SIGN}{script}");
+    let mut server = network.under_tcp_talking(&["python3", "-c", &script, OUTSIDE])?;
+    server.says("listens")?;
+    network.until_steered(7001)?;
+    server.tell()?;
+    let said = server.line()?;
+    if said.starts_with("none") {
+        return Err(Stop::Skip(format!("the kernel does not sign: {said}")));
+    }
+    let signed = format!("{SIGN}{SIGNED}");
+    for turn in 0..3 {
+        let answer = network.outside(&["python3", "-c", &signed, ADDRESS])?;
+        if answer.trim() != "b'x'" {
+            return Err(format!("turn {turn}: {answer}; {}", service.flows()?).into());
+        }
+        // What is not signed is not answered.
+        let answer = network.outside(&["python3", "-c", UNSIGNED, ADDRESS])?;
+        if answer.trim() != "timed out" {
+            return Err(format!("turn {turn}, unsigned: {answer}").into());
+        }
+    }
+    // What the service carries it cannot sign (EBUSY).
+    if said == "signs 16" { Ok(()) } else { Err(said.into()) }
+}
+
+fn signs_and_connects() -> Outcome {
+    let network = Network::new("sc2")?;
+    let service = network.serve()?;
+    let script = r#"
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("0.0.0.0", 7001)); sign(s, sys.argv[1]); s.listen()
+print("listens", flush=True)
+while True: c = s.accept()[0]; c.sendall(c.recv(1))
+"#;
+    let mut server = network.outside_python(&format!("{SIGN}{script}"), &[ADDRESS])?;
+    let line = server.line()?;
+    if line.starts_with("none") {
+        return Err(Stop::Skip(format!("the kernel does not sign: {line}")));
+    }
+    // (Now Linux knows the neighbour, and the service would take the next one.)
+    let knock = "import socket, sys; socket.socket().connect_ex((sys.argv[1], 9))";
+    network.inside(&["python3", "-c", knock, OUTSIDE])?;
+    let said = network.inside_under_tcp(&["python3", "-c", &format!("{SIGN}{SIGNED}"), OUTSIDE])?;
+    if said.trim() == "b'x'" {
+        return Ok(());
+    }
+    Err(format!("{said}; the service has {}", service.flows()?).into())
+}
+
+fn filters() -> Outcome {
+    let network = Network::new("fi")?;
+    let service = network.serve()?;
+    // Lets all through. Three listeners: with a filter before, one that gets it, none.
+    let script = r#"
+import ctypes, socket, struct, sys, threading
+code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffffffff))
+def filters(s): s.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HP", 1, ctypes.addressof(code)))
+all = []
+for port in (7001, 7002, 7003):
+    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("0.0.0.0", port)); all.append(s)
+    if port == 7001: filters(s)
+    s.listen()
+def serve(s):
+    while True: c = s.accept()[0]; kept.append(c); threading.Thread(target=echo, args=(c,), daemon=True).start()
+def echo(c):
+    try:
+        while part := c.recv(100): c.sendall(part)
+    except OSError: pass
+kept = []
+for s in all: threading.Thread(target=serve, args=(s,), daemon=True).start()
+print("listens", flush=True); sys.stdin.readline()
+filters(all[1]); print("filters", flush=True); sys.stdin.readline()
+"#;
+    let mut server = network.under_tcp_talking(&["python3", "-c", script])?;
+    server.says("listens")?;
+    network.until_steered(7002)?;
+    network.until_steered(7003)?;
+    server.tell()?;
+    server.says("filters")?;
+    let client = r#"
+import socket, sys
+all = []
+for port in (7001, 7002, 7003) * 2:
+    s = socket.create_connection((sys.argv[1], port), timeout=20); s.settimeout(20); all.append(s)
+    for _ in range(10): s.sendall(b"x"); assert s.recv(1) == b"x"
+print(*(s.getsockname()[1] for s in all), flush=True); sys.stdin.readline()
+"#;
+    let mut client = network.outside_python_talking(client, &[ADDRESS])?;
+    let ports = client.line()?;
+    let wired = service.wired()?;
+    let is_wired = |port: &str| {
+        let peer = format!("\"peer\":\"{OUTSIDE}:{port}\"");
+        wired.iter().any(|flow| flow.contains(&peer))
+    };
+    let found: Vec<bool> = ports.split(' ').map(is_wired).collect();
+    if found == [false, false, true, false, false, true] {
+        return Ok(());
+    }
+    Err(format!("{found:?} of {ports}: {wired:?}").into())
 }

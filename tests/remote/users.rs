@@ -8,14 +8,17 @@ use uncopy_tests::product;
 use uncopy_tests::verdict::Stop;
 
 use crate::network::{ADDRESS, Beside, Network};
-use crate::{Named, Outcome, REDIS};
+use crate::{Named, Outcome, REDIS, connecting};
 
 /// Those of this file.
-pub const ALL: [Named; 4] = [
+pub const ALL: [Named; 7] = [
     ("programs_find_their_users_service_and_then_the_systems_and_users_do_not_meet", found),
     ("workers_that_have_become_another_user_are_served_as_that_one", workers),
     ("children_of_a_program_that_listened_before_have_conversations_of_their_own", children),
     ("programs_of_several_users_are_served_over_the_wire", over_the_wire),
+    ("a_marked_socket_has_no_foreign_source", foreign_source),
+    ("a_user_whom_the_systems_service_sends_away_has_no_service_while_it_is_there", sent_away),
+    ("who_has_the_number_of_all_strangers_believes_no_stranger", strangers),
 ];
 
 const NOBODY: &str = "65534";
@@ -57,6 +60,45 @@ for i in range(300):
     time.sleep(0.001)
 print("done", flush=True)
 sys.stdin.readline()
+"#;
+
+/// Gets sockets that have the stand-ins' mark, one that was accepted and one that has connected, dissolves them, and tries to be another host with them. Another program
+/// of this host listens at port 7003. (15: IP_FREEBIND, 19: IP_TRANSPARENT, 36: SO_MARK.)
+const ANOTHER: &str = r#"
+import ctypes, errno, socket, sys
+l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); l.bind(("0.0.0.0", 7001)); l.listen()
+print("listens", flush=True)
+def mark(s): return s.getsockopt(socket.SOL_SOCKET, 36)
+def accepted():
+    while True:
+        s = l.accept()[0]
+        if mark(s) == 0x75637079: return s
+        s.close()
+def connected():
+    for _ in range(50):
+        s = socket.create_connection(("10.78.9.1", 7), 20)
+        if mark(s) == 0x75637079: return s
+        s.close()
+    sys.exit("no connection of its is carried")
+def dissolve(s):
+    s.settimeout(None)
+    assert ctypes.CDLL(None).connect(s.fileno(), bytes(16), 16) == 0
+def tries(s, *to):
+    try: s.connect(to); return "connected"
+    except OSError as error: return errno.errorcode[error.errno]
+for marked in (accepted, connected):
+    # As it is, it reaches a listener of this host.
+    s = marked(); dissolve(s); before = mark(s)
+    assert tries(s, "127.0.0.1", 7003) == "connected"
+    for to in (("127.0.0.1", 7003), ("10.78.9.2", 7003), ("203.0.113.9", 7003)):
+        s = marked(); dissolve(s)
+        try: s.setsockopt(socket.IPPROTO_IP, 19, 1); sys.exit("it may be anybody")
+        except PermissionError: pass
+        s.setsockopt(socket.IPPROTO_IP, 15, 1); s.bind(("203.0.113.9", 0))
+        print(hex(before), hex(mark(s)), to[0], tries(s, *to), flush=True)
+# One that is to be carried, likewise.
+s = socket.socket(); s.setsockopt(socket.IPPROTO_IP, 15, 1); s.bind(("203.0.113.9", 0))
+print("new", tries(s, "10.78.9.1", 7), mark(s), flush=True)
 "#;
 
 /// The product where every user may execute it.
@@ -240,4 +282,103 @@ fn over_the_wire() -> Outcome {
     // (CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_BPF.)
     expect(&status, "0000008000001400", true)?;
     expect(&status, "NoNewPrivs:\t1", true)
+}
+
+fn foreign_source() -> Outcome {
+    let network = Network::new("fs")?;
+    network.needs(&["setpriv"])?;
+    let users = Users::new(&network)?;
+    let (mut service, _) = users.serves("0", &["--all-users", "--if", "inner"])?;
+    service.line()?;
+    let mut echo = network.outside_python(connecting::ECHO, &[])?;
+    echo.says("listens")?;
+    // Another user's, which trusts the addresses of who comes.
+    let trusts = connecting::ECHO.replace("(\"0.0.0.0\", 7)", "(\"0.0.0.0\", 7003)");
+    let mut trusts = network.inside_python(&trusts, &[])?;
+    trusts.says("listens")?;
+    let mut program = users.under(NOBODY, &["python3", "-c", ANOTHER])?;
+    program.says("listens")?;
+    network.until_listens(7001)?;
+    let knocks = r#"
+import socket, sys, time
+while True:
+    try: s = socket.create_connection((sys.argv[1], 7001), timeout=5); s.settimeout(1); s.recv(1)
+    except OSError: pass
+    time.sleep(0.05)
+"#;
+    let _knocks = network.outside_python(knocks, &[ADDRESS])?;
+    for way in ["accepted", "connected"] {
+        for to in ["127.0.0.1", ADDRESS, "203.0.113.9"] {
+            let said = program.line()?;
+            let wanted = format!("0x75637079 0x75637079 {to} ENETUNREACH");
+            if said != wanted {
+                return Err(format!("{way}: {said}, not {wanted}").into());
+            }
+        }
+    }
+    program.says("new ENETUNREACH 0")?;
+    // It has heard of those alone that came as they are.
+    for _ in 0..2 {
+        expect(&trusts.line()?, "127.0.0.1 ", true)?;
+    }
+    let said = network.inside(&["ss", "-Hta"])?;
+    expect(&said, "203.0.113.9", false)
+}
+
+fn sent_away() -> Outcome {
+    let network = Network::new("sa")?;
+    network.needs(&["redis-server", "setpriv", "unshare"])?;
+    let users = Users::new(&network)?;
+    // It knows root alone: everybody else is a stranger there.
+    let inner = ["unshare", "--user", "--map-root-user", &users.uncopy, "tcp", "serve"];
+    let words = [&["env", "-u", "UNCOPY_TCP_SERVICE"], &inner[..], &["--all-users"]].concat();
+    let mut system = network.inside_beside(&words)?;
+    let said = system.line()?;
+    expect(&said, "@uncopy-tcp: shared memory between programs of all users", true)?;
+    let redis = users.redis(DAEMON, "127.0.0.1")?;
+    let (client, _) = users.asks(DAEMON)?;
+    let names = || network.inside(&["ss", "-Hxl"]);
+    // (A service is started by the first program that needs it: by now both have.)
+    expect(&names()?, "@uncopy-tcp-1 ", false)?;
+    let its = format!("{:?}", users.flows(DAEMON));
+    expect(&its, "programs,", false)?;
+    // Once it is gone, programs that come have one.
+    drop((client, redis));
+    system.kill();
+    let gone = || {
+        let names = names();
+        names.is_ok_and(|said| !said.contains("@uncopy-tcp "))
+            && network.inside(&["ss", "-Hltn"]).is_ok_and(|said| !said.contains(":6379 "))
+    };
+    network.until(Duration::from_secs(10), "it is still there", gone)?;
+    let _redis = users.redis(DAEMON, "127.0.0.1")?;
+    let (_client, port) = users.asks(DAEMON)?;
+    expect(&names()?, "@uncopy-tcp-1 ", true)?;
+    expect(&users.flows(DAEMON)?, &format!("127.0.0.1:{port} "), true)
+}
+
+fn strangers() -> Outcome {
+    let network = Network::new("st")?;
+    network.needs(&["setpriv", "unshare"])?;
+    let users = Users::new(&network)?;
+    // Somebody else has the name first that a user of a container asks by; says how much each who connects tells him.
+    let takes = r#"
+import os, socket
+os.setuid(1)
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind("\0uncopy-tcp-65534"); s.listen()
+print("listens", flush=True)
+while True: print(len(s.accept()[0].recv(1000)), flush=True)
+"#;
+    let mut service = network.inside_python(takes, &[])?;
+    service.says("listens")?;
+    let asks = ["tcp", "flows", "--name", "uncopy-tcp-65534"];
+    // (There both have this number: who asks, as the user that it is, and the other, because he is not known.)
+    let inside = ["unshare", "--user", "--map-user=65534", "--map-group=65534", &users.uncopy];
+    let inside = [&inside[..], &asks].concat();
+    for asks in [inside, users.words(NOBODY, &asks)] {
+        let said = format!("{:?}", network.inside(&asks));
+        expect(&said, "is another user's", true)?;
+        service.says("0")?;
+    }
+    Ok(())
 }

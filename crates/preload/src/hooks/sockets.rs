@@ -180,7 +180,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
 }
 
-/// `setsockopt(2)`: how long calls wait; and a protocol of the kernel's on top (TLS), or a filter, takes the connection.
+/// `setsockopt(2)`: how long calls wait; and what the kernel alone heeds takes the connection, or the listener.
 ///
 /// # Safety
 /// As its man page says.
@@ -194,13 +194,9 @@ pub unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // The second ones have 64-bit times everywhere (asm-generic/socket.h).
     const TIMEOUTS: [c_int; 4] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, 66, 67];
-    let is_linuxs = match level {
-        libc::IPPROTO_TCP => name == libc::TCP_ULP,
-        libc::SOL_SOCKET => [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF].contains(&name),
-        _ => false,
-    };
-    // (Before: what has come already is not filtered.)
-    if PROCESS.tcp.in_use() && is_linuxs && !PROCESS.tcp.give_to_linux(fd) {
+    // SAFETY: the thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    if PROCESS.tcp.begun() && !PROCESS.tcp.option_may_be_set(fd, level, name) {
         return answer(Err(Errno::BUSY)) as c_int;
     }
     // SAFETY: the program's own arguments.
@@ -212,6 +208,8 @@ pub unsafe extern "C" fn setsockopt(
     if result == 0 && PROCESS.tcp.begun() {
         let value = || reading::read(value.cast::<c_int>()).unwrap_or(0);
         PROCESS.tcp.option_set(fd, level, name, value);
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
     }
     result
 }

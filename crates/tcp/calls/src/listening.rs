@@ -64,6 +64,18 @@ impl Tcp {
         true
     }
 
+    /// `fd` is about to get, or has got, what a service does not heed: a filter, a key. Where it listens it is Linux's from now on. False: it may not be yet.
+    #[cold]
+    pub fn withdraws(&self, fd: RawFd) -> bool {
+        // SAFETY: as above.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        // (Whoever has shown it: it may have been inherited.)
+        if fd < 0 || !self.is_own() || uncopy_tcp_socket::listens_at(socket).is_none() {
+            return true;
+        }
+        self.context().is_none_or(|context| context.withdraw_listener(socket))
+    }
+
     /// Linux has brought a connection of another host.
     pub(crate) fn came_by_linux(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);

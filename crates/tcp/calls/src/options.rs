@@ -1,12 +1,13 @@
 //! Options that ask for what rings do not have: the fewest bytes to be woken for, marks beside the data. A connection for which one is set is Linux's from then on; one that
-//! inherits it from its listener, or has it before it connects, is so from the beginning.
+//! inherits it from its listener, or has it before it connects, is so from the beginning. And what the kernel alone heeds: filters, keys. A listener for other hosts that gets
+//! one is withdrawn from the service.
 //!
-//! unsafe: `getsockopt` for options that rustix does not know.
+//! unsafe: `getsockopt` for options that rustix does not know; descriptors by their numbers.
 
 use crate::tcp::Tcp;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// Level, name, and the value as it comes. (Newer ones by number: linux/asm-generic/socket.h, linux/tcp.h.)
 const OPTIONS: [(c_int, c_int, c_int); 9] = [
@@ -26,7 +27,32 @@ const OPTIONS: [(c_int, c_int, c_int); 9] = [
 /// Keys to sign segments with: TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY. Which sockets have some the kernel does not say.
 const KEYS: [c_int; 3] = [14, 32, 38];
 
+fn is_key(level: c_int, name: c_int) -> bool {
+    level == libc::IPPROTO_TCP && KEYS.contains(&name)
+}
+
+/// It is a filter, of which a socket has one.
+fn is_filter(level: c_int, name: c_int) -> bool {
+    level == libc::SOL_SOCKET && [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF].contains(&name)
+}
+
 impl Tcp {
+    /// The program is about to set an option of a socket's which the kernel alone heeds: a protocol on top (TLS), a filter, a key. (Before: what has come already is not
+    /// filtered, and nothing may be answered unsigned.) False: that cannot be, because what the socket carries cannot be made Linux's.
+    pub fn option_may_be_set(&self, fd: RawFd, level: c_int, name: c_int) -> bool {
+        let (key, filter) = (is_key(level, name), is_filter(level, name));
+        if (key || filter) && !self.withdraws(fd) {
+            return false;
+        }
+        if key {
+            // (The service sends what it does, and signs nothing.)
+            // SAFETY: the program's; only asked.
+            return !uncopy_tcp_socket::is_stand_in(unsafe { BorrowedFd::borrow_raw(fd) });
+        }
+        let is_linuxs = filter || (level, name) == (libc::IPPROTO_TCP, libc::TCP_ULP);
+        !self.in_use() || !is_linuxs || self.give_to_linux(fd)
+    }
+
     /// The program has set an option of a socket's to `value`, whatever it is.
     pub fn option_set(&self, fd: RawFd, level: c_int, name: c_int, value: impl FnOnce() -> c_int) {
         let known = OPTIONS.iter().find(|(of, option, _)| (*of, *option) == (level, name));
@@ -36,8 +62,12 @@ impl Tcp {
             self.options.store(true, Relaxed);
             self.give_to_linux(fd);
         }
-        if level == libc::IPPROTO_TCP && KEYS.contains(&name) {
+        if is_key(level, name) {
             self.signs.store(true, Relaxed);
+        }
+        if is_key(level, name) || is_filter(level, name) {
+            // (A thread may have shown it again meanwhile.)
+            self.withdraws(fd);
         }
     }
 

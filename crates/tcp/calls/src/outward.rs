@@ -43,6 +43,10 @@ impl Tcp {
         if nobody || other.port() == 0 || self.stopped.load(Relaxed) || !self.is_own() {
             return false;
         }
+        // (What it sends may have to be signed.)
+        if self.signs.load(Relaxed) {
+            return false;
+        }
         let now = now();
         if now.abs_diff(self.outward.none.load(Relaxed)) < AGAIN {
             return false;

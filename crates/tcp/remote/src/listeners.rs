@@ -17,6 +17,8 @@ pub struct Listens {
     pub user: u32,
     /// The socket.
     pub inode: u64,
+    /// It is known to have keys by which segments are signed.
+    pub signs: bool,
 }
 
 /// A listener, and where the kernel steers connections to it from.
@@ -90,6 +92,11 @@ impl Listeners {
         gone.iter().filter_map(|at| self.all.remove(at)).collect()
     }
 
+    /// This one, taken out.
+    pub fn take(&mut self, at: SocketAddrV4) -> Option<Listener> {
+        self.all.remove(&at)
+    }
+
     /// All, to be changed.
     pub fn each(&mut self) -> impl Iterator<Item = (SocketAddrV4, &mut Listener)> {
         self.all.iter_mut().map(|(at, listener)| (*at, listener))
@@ -135,7 +142,7 @@ fn listener(line: &str) -> Option<Option<Listens>> {
     // (Queues, timers, timeouts; the user; probes; the inode.)
     let user = words.nth(3).and_then(|user| user.parse().ok());
     let inode = words.nth(1).and_then(|inode| inode.parse().ok());
-    Some((|| Some(Listens { at: address(local)?, user: user?, inode: inode? }))())
+    Some((|| Some(Listens { at: address(local)?, user: user?, inode: inode?, signs: false }))())
 }
 
 /// `0100007F:1F90`; of IPv6 four such words before the colon. Each word is as this processor has it.
@@ -161,7 +168,7 @@ mod tests {
     use crate::parts::Parts;
 
     fn listens(at: &str, user: u32, inode: u64) -> Listens {
-        Listens { at: at.parse().unwrap(), user, inode }
+        Listens { at: at.parse().unwrap(), user, inode, signs: false }
     }
 
     #[test]
@@ -185,7 +192,7 @@ mod tests {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let std::net::SocketAddr::V4(at) = socket.local_addr().unwrap() else { panic!() };
         let stat = rustix::fs::fstat(&socket).unwrap();
-        let own = Listens { at, user: stat.st_uid, inode: stat.st_ino };
+        let own = Listens { at, user: stat.st_uid, inode: stat.st_ino, signs: false };
         assert!(of_this_host().unwrap().contains(&own));
         drop(socket);
         assert!(!of_this_host().unwrap().iter().any(|one| one.at == at));
@@ -195,7 +202,7 @@ mod tests {
     fn who_does_not_listen_any_more_is_taken_out_also_where_another_user_does() {
         let (mut listeners, parts) = (Listeners::default(), Parts::new(1, 4, false));
         let at = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
-        let now = |port, user, inode| Listens { at: at(port), user, inode };
+        let now = |port, user, inode| Listens { at: at(port), user, inode, signs: false };
         for port in 1..=4 {
             let (id, part) = (ListenerId(port.into()), parts.listener(Owner::User(7)).unwrap());
             let (sockets, steered) = (vec![9], vec![]);

@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uncopy_tcp_proto::{Algorithm, FlowId, Reason};
 use uncopy_tcp_routes::Routes;
-use uncopy_tcp_service::ends::{STAND_IN, network_namespace};
+use uncopy_tcp_service::ends::{STAND_IN, has_filter, network_namespace};
 use uncopy_tcp_service::{Lent, Owner};
 
 /// A program connects as soon as it is told that it may; and what it sends is sent again after a second.
@@ -272,6 +272,7 @@ impl Outward {
             && is(libc::SOL_SOCKET, libc::SO_MARK, 0)
             && is(libc::SOL_TCP, TCP_FASTOPEN_CONNECT, 0)
             && get(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &mut device) == Ok(0)
+            && !has_filter(socket)
             && state(socket) == Some(CLOSED)
             && network_namespace(socket) == network_namespace(self.detour.own());
         plain

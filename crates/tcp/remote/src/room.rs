@@ -50,6 +50,8 @@ const SOCKETS: usize = 1024;
 pub(crate) enum Ask {
     /// This program has shown a socket that listens, and how its connections are to slow down.
     Listens((u64, Owner), Listens, Option<Algorithm>),
+    /// What listens here is Linux's, and somebody may wait until it is.
+    Withdraw(SocketAddrV4, Option<Lent>),
     /// Somebody may have ceased to.
     Look,
     /// The device's addresses, or the ways by it, may be others.
@@ -364,7 +366,12 @@ impl Room {
             one.copied().ok_or(())
         });
         // (Who listened for one connection may have got it, and be gone.)
-        found.map_or(true, |found| lock(&self.listeners).has(at, &found))
+        found.map_or(true, |found| {
+            if found.signs {
+                self.ask(Ask::Withdraw(found.at, None));
+            }
+            !found.signs && lock(&self.listeners).has(at, &found)
+        })
     }
 
     /// What lanes could not do for a connection.
@@ -456,6 +463,10 @@ impl Room {
         out: &mut SlowOut<'_, Self>,
     ) {
         let at = shown.at;
+        // (Who shows it may not know: another process has given it a key.)
+        if self.whose.as_ref().is_some_and(|whose| whose.ask(at).is_ok_and(|found| found.signs)) {
+            return self.withdraw(time, at, endpoint, out);
+        }
         let is_others = |known: &mut Listener| known.user() != shown.user;
         if lock(&self.listeners).get(at).is_some_and(is_others) {
             // They have closed theirs, or Linux lets both listen.
@@ -508,11 +519,34 @@ impl Room {
         }
         let Ok(now) = listeners::of_this_host() else { return };
         for gone in listeners.take_gone(&now) {
-            gone.steered.iter().for_each(|at| _ = self.steer.stop_listening(*at));
-            lock(&self.programs).listens_no_more(gone.app);
-            let _ = endpoint.unlisten(time, gone.id, out);
-            endpoint.leave();
+            self.leaves(time, &gone, endpoint, out);
         }
+    }
+
+    /// What listens here is Linux's from now on: nothing is answered for it any more.
+    fn withdraw(
+        &self,
+        time: Time,
+        at: SocketAddrV4,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        if let Some(known) = lock(&self.listeners).take(at) {
+            self.leaves(time, &known, endpoint, out);
+        }
+    }
+
+    fn leaves(
+        &self,
+        time: Time,
+        gone: &Listener,
+        endpoint: &mut Endpoint<View<'_>>,
+        out: &mut SlowOut<'_, Self>,
+    ) {
+        gone.steered.iter().for_each(|at| _ = self.steer.stop_listening(*at));
+        lock(&self.programs).listens_no_more(gone.app);
+        let _ = endpoint.unlisten(time, gone.id, out);
+        endpoint.leave();
     }
 
     /// Connections go where new ones would go. (Where that is by another device, or nowhere, they go on as before: the peer may still be there.)
@@ -687,6 +721,12 @@ impl Applications for Room {
                 (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
                 (Ask::Listens(program, shown, by), _) => {
                     self.listens(time, (program, shown, by), endpoint, out);
+                }
+                (Ask::Withdraw(at, answer), _) => {
+                    self.withdraw(time, at, endpoint, out);
+                    if let Some(answer) = answer {
+                        answer.is_done();
+                    }
                 }
                 (Ask::Look, _) => looks = true,
                 (Ask::Addresses, _) => {

@@ -309,9 +309,14 @@ struct Told {
 impl Listening for Told {
     fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, socket: BorrowedFd) {
         let Ok(stat) = rustix::fs::fstat(socket) else { return };
-        let shown = Listens { at, user: owner.uid(), inode: stat.st_ino };
+        let shown = Listens { at, user: owner.uid(), inode: stat.st_ino, signs: false };
         let program = (program, owner);
         self.service.applications().ask(Ask::Listens(program, shown, congestion(socket)));
+        self.service.ask();
+    }
+
+    fn withdraws(&self, at: SocketAddrV4, answer: Lent) {
+        self.service.applications().ask(Ask::Withdraw(at, Some(answer)));
         self.service.ask();
     }
 

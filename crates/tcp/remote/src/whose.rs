@@ -16,6 +16,10 @@ const HEADER: usize = 16;
 /// `struct inet_diag_req_v2`, and of `struct inet_diag_msg` what is known of it everywhere.
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
+/// The attribute that has a listener's keys, `INET_DIAG_MD5SIG`: it is told to who has CAP_NET_ADMIN, and asks for more than the least (`INET_DIAG_INFO`). (Of TCP-AO's
+/// keys Linux tells nothing.)
+const KEYS: u16 = 18;
+const INFO: u8 = 1 << (2 - 1);
 /// `TCP_LISTEN` of include/net/tcp_states.h.
 const LISTEN: u8 = 10;
 /// The loopback device's number, in each namespace: stand-ins come by it.
@@ -55,7 +59,7 @@ impl Whose {
             &SocketAddrNetlink::new(0, 0),
         )?;
         // (The kernel has answered when that returns.)
-        let mut answer = [0; 512];
+        let mut answer = [0; 4096];
         let (length, _) = rustix::net::recv(&*socket, &mut answer, RecvFlags::DONTWAIT)?;
         read(&answer[..length])
     }
@@ -67,7 +71,7 @@ fn request(at: SocketAddrV4) -> [u8; HEADER + REQUEST] {
     put(0, &((HEADER + REQUEST) as u32).to_ne_bytes());
     put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     put(6, &NLM_F_REQUEST.to_ne_bytes());
-    put(HEADER, &[libc::AF_INET as u8, libc::IPPROTO_TCP as u8]);
+    put(HEADER, &[libc::AF_INET as u8, libc::IPPROTO_TCP as u8, INFO]);
     put(HEADER + 4, &(1u32 << LISTEN).to_ne_bytes());
     // `struct inet_diag_sockid`: both ports, both addresses, the device, any cookie.
     put(HEADER + 8, &at.port().to_be_bytes());
@@ -99,7 +103,20 @@ fn read(answer: &[u8]) -> Result<Listens, Errno> {
         at: SocketAddrV4::new(ip, port),
         user: word(HEADER + 64)?,
         inode: word(HEADER + 68)?.into(),
+        signs: has_attribute(&answer[HEADER + MESSAGE..], KEYS),
     })
+}
+
+/// Each has its length with its head, and its kind, and is filled up to a multiple of four.
+fn has_attribute(mut attributes: &[u8], wanted: u16) -> bool {
+    while let [l0, l1, k0, k1, ..] = *attributes {
+        if u16::from_ne_bytes([k0, k1]) == wanted {
+            return true;
+        }
+        let length = usize::from(u16::from_ne_bytes([l0, l1])).max(4).next_multiple_of(4);
+        attributes = attributes.get(length..).unwrap_or_default();
+    }
+    false
 }
 
 #[cfg(test)]
@@ -107,6 +124,7 @@ mod tests {
     use super::*;
     use crate::listeners::of_this_host;
     use std::net::{SocketAddr, TcpListener, TcpStream};
+    use uncopy_tests::verdict::leave_out;
 
     #[test]
     fn a_listener_is_found_with_its_user_and_its_inode_where_one_connects() {
@@ -122,6 +140,27 @@ mod tests {
             assert!(of_this_host().unwrap().contains(&found), "{listen}: {found:?}");
             drop(socket);
             assert_eq!(whose.ask(at), Err(Errno::NOENT));
+        }
+    }
+
+    #[test]
+    fn a_listener_with_a_key_is_known_to_sign() {
+        let whose = Whose::open().unwrap();
+        let socket = TcpListener::bind("0.0.0.0:0").unwrap();
+        let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, socket.local_addr().unwrap().port());
+        assert!(!whose.ask(at).unwrap().signs);
+        // `struct tcp_md5sig`: the peer's address, the key's length behind it, the key.
+        let mut key = [0; 216];
+        key[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+        key[4..8].copy_from_slice(&[10, 0, 0, 1]);
+        (key[130], key[136]) = (1, b'k');
+        if crate::options::set_bytes(&socket, libc::SOL_TCP, libc::TCP_MD5SIG, &key).is_err()
+            || !rustix::process::geteuid().is_root()
+        {
+            return leave_out("a kernel that signs tells root alone of keys");
+        }
+        for ip in [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED] {
+            assert!(whose.ask(SocketAddrV4::new(ip, at.port())).unwrap().signs);
         }
     }
 }

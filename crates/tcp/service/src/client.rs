@@ -3,6 +3,7 @@
 //! unsafe: the mailbox's mapping; a question that rustix does not know.
 
 use crate::ends;
+use crate::owner::is_somebody;
 use crate::protocol::{self, Message, VERSION};
 use crate::state::State;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -84,6 +85,16 @@ impl Client {
     /// Shows a socket that listens.
     pub fn listens(&self, socket: BorrowedFd) -> Result<(), Errno> {
         protocol::send(self.socket.as_fd(), Message::Listen, &[socket])
+    }
+
+    /// Says that a socket that listens is to be Linux's again, and waits until it is. False: the service could not be told; or it has gone.
+    pub fn withdraws(&self, socket: BorrowedFd) -> Result<bool, Errno> {
+        let (own, theirs) = pair()?;
+        protocol::send(self.socket.as_fd(), Message::Withdraw, &[socket, theirs.as_fd()])?;
+        drop(theirs);
+        wait(&own)?;
+        let (got, _) = rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)?;
+        Ok(got == 1)
     }
 
     /// The service carries connections to other hosts.
@@ -199,7 +210,7 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
     let socket = rustix::net::socket_with(unix, kind, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
     let (_, owner) = ends::peer(&socket).ok_or(Errno::NOTCONN)?;
-    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
+    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) || !is_somebody(owner) {
         return Err(Errno::ACCESS);
     }
     Ok(socket)

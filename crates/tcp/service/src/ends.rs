@@ -108,13 +108,34 @@ fn is_bound_to_device(socket: impl AsFd) -> bool {
     failed != 0 || length != 0
 }
 
-/// Where a shown socket listens for other hosts by IPv4. Not at loopback addresses: nobody else reaches those; and not by one device alone: the service would come by
-/// another one.
+/// A filter says which segments it gets (SO_ATTACH_FILTER, SO_ATTACH_BPF), its own or its listener's: rings have none. (Or that cannot be told.)
+pub fn has_filter(socket: impl AsFd) -> bool {
+    let mut length: libc::socklen_t = 0;
+    // SAFETY: no byte is asked for: Linux says how long the filter is, and EACCES where it has no such form.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_GET_FILTER,
+            std::ptr::null_mut(),
+            &raw mut length,
+        )
+    };
+    failed != 0 || length != 0
+}
+
+/// Where a shown socket listens for other hosts by IPv4, such that the service may take connections for it. Not by one device alone: the service would come by another one;
+/// and not with a filter, which sees the segments of the wire.
 pub fn listens(socket: impl AsFd) -> Option<SocketAddrV4> {
+    let socket = socket.as_fd();
+    listens_at(socket).filter(|_| !is_bound_to_device(socket) && !has_filter(socket))
+}
+
+/// Where it listens for other hosts by IPv4. Not at loopback addresses: nobody else reaches those.
+pub fn listens_at(socket: impl AsFd) -> Option<SocketAddrV4> {
     let socket = socket.as_fd();
     if sockopt::socket_protocol(socket).ok()? != Some(ipproto::TCP)
         || !sockopt::socket_acceptconn(socket).ok()?
-        || is_bound_to_device(socket)
     {
         return None;
     }
@@ -184,6 +205,34 @@ mod tests {
         }
         let connected = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert_eq!(listens(&connected), None);
+    }
+
+    #[test]
+    fn a_filter_is_seen_where_it_was_attached_and_where_it_was_inherited() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(!has_filter(&listener) && listens(&listener).is_some());
+        // Lets all through.
+        let mut all = libc::sock_filter { code: 6, jt: 0, jf: 0, k: u32::MAX };
+        let filter = libc::sock_fprog { len: 1, filter: &raw mut all };
+        // SAFETY: reads both, which live here.
+        let failed = unsafe {
+            libc::setsockopt(
+                listener.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const filter).cast(),
+                size_of_val(&filter) as libc::socklen_t,
+            )
+        };
+        assert_eq!(failed, 0);
+        let connected = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!([has_filter(&listener), has_filter(&accepted)], [true; 2]);
+        assert!(!has_filter(&connected));
+        // It listens, but nobody may take connections for it.
+        let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+        assert_eq!((listens_at(&listener), listens(&listener)), (Some(at), None));
     }
 
     #[test]

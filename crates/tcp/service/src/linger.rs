@@ -4,7 +4,7 @@
 //! A program can set that also just before the close. So where others would wait with it, a thread of its user's closes what it has lent.
 
 use crate::share::{Share, Taken};
-use rustix::net::sockopt;
+use rustix::net::{SendFlags, sockopt};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -159,6 +159,12 @@ pub struct Lent {
 impl Lent {
     pub(crate) fn new(socket: OwnedFd, taken: Taken, closer: Arc<Closer>) -> Self {
         Self { socket: Some((socket, taken)), closer }
+    }
+
+    /// Who waits at its other end for a byte hears that what it has asked for is done.
+    pub fn is_done(&self) {
+        // (Who has not waited does not hear it.)
+        let _ = rustix::net::send(self, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 

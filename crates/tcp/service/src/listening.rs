@@ -11,6 +11,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 pub trait Listening: Send + Sync {
     /// A program of this owner has shown that it listens here, by this socket.
     fn listens(&self, program: (u64, Owner), at: SocketAddrV4, socket: BorrowedFd);
+    /// A program's listener at this address is Linux's from now on. A byte is to come by `answer` once that is so.
+    fn withdraws(&self, at: SocketAddrV4, answer: Lent);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&self, program: u64);
     /// Frames of connections with this end, as far as it matters, are written to this file, for who has this number.

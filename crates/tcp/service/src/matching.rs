@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// How long an end waits. A server that takes longer than this to accept keeps that connection with Linux.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// So many entries of the order may be of ends that wait no more, before they are looked for.
+const STALE: usize = 1024;
+
 /// Who showed it, and what that program calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shown {
@@ -43,7 +46,17 @@ impl Waiting {
         }
         self.names.insert(shown, name);
         self.order.push_back((now, name));
+        self.clean();
         None
+    }
+
+    /// Who shows and forgets in a loop would else have an entry for each time, until its patience is over. (Not each time: all are looked at.)
+    fn clean(&mut self) {
+        if self.order.len() > 2 * self.ends.len() + STALE {
+            let ends = &self.ends;
+            self.order
+                .retain(|(since, name)| ends.get(name).is_some_and(|(_, shown)| shown == since));
+        }
     }
 
     /// Calls `gone` for each end that has waited long enough.
@@ -114,5 +127,51 @@ impl Waiting {
                 self.of_owners.remove(&owner);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ends;
+    use std::net::{TcpListener, TcpStream};
+
+    const ME: Owner = Owner::User(7);
+
+    /// Both ends' names, and the sockets that have them.
+    fn connection() -> ([EndName; 2], [TcpStream; 2]) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let b = listener.accept().unwrap().0;
+        ([ends::name(&a).unwrap(), ends::name(&b).unwrap()], [a, b])
+    }
+
+    fn shown(token: u64) -> Shown {
+        Shown { program: 1, owner: ME, token }
+    }
+
+    #[test]
+    fn who_shows_and_forgets_without_end_takes_no_memory() {
+        let (mut waiting, now) = (Waiting::default(), Instant::now());
+        let ([name, other], _sockets) = connection();
+        let ([waits, _], _others) = connection();
+        assert_eq!(waiting.show(waits, shown(0), now), None);
+        for token in 1..100_000 {
+            let then = now + Duration::from_nanos(token);
+            assert_eq!(waiting.show(name, shown(token), then), None);
+            if token % 2 == 0 {
+                assert!(waiting.take_back(shown(token)));
+            } else {
+                assert_eq!(waiting.show(other, shown(token), then), Some(shown(token)));
+            }
+            assert!(waiting.order.len() <= 4 + STALE, "{}", waiting.order.len());
+        }
+        assert_eq!((waiting.of(1), waiting.of_owner(ME)), (1, 1));
+        // Who still waits hears when its time is over, and once.
+        assert_eq!(waiting.next(), Some(now + PATIENCE));
+        let mut gone = vec![];
+        waiting.expire(now + PATIENCE, |shown, name| gone.push((shown, name)));
+        assert_eq!(gone, [(shown(0), waits)]);
+        assert_eq!((waiting.of(1), waiting.of_owner(ME)), (0, 0));
     }
 }

@@ -35,15 +35,11 @@ pub enum Serves {
 impl Serves {
     /// Whose this program is. None: nobody's whom it serves.
     pub(crate) fn whose(self, (process, user): (u32, u32)) -> Option<Owner> {
-        if self == Self::ItsUser {
-            let own = user == rustix::process::geteuid().as_raw();
-            return own.then_some(Owner::User(user));
-        }
-        if process == std::process::id() {
+        if self != Self::ItsUser && process == std::process::id() {
             return Some(Owner::Service);
         }
-        // (All whom a user namespace does not know have one number there.)
-        (user != STRANGERS || knows_all()).then_some(Owner::User(user))
+        let served = self != Self::ItsUser || user == rustix::process::geteuid().as_raw();
+        (served && is_somebody(user)).then_some(Owner::User(user))
     }
 
     /// The two ends of a connection of theirs may meet.
@@ -61,6 +57,11 @@ impl Serves {
 
 /// `/proc/sys/kernel/overflowuid`, as it is everywhere.
 const STRANGERS: u32 = 65_534;
+
+/// This number is one user's. (All whom a user namespace does not know have one number there, which may be this process's own user's besides.)
+pub(crate) fn is_somebody(user: u32) -> bool {
+    user != STRANGERS || knows_all()
+}
 
 /// This process is in the first user namespace, or one that knows as many users.
 fn knows_all() -> bool {

@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 8;
+pub const VERSION: u64 = 9;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -51,11 +51,13 @@ pub enum Reason {
     Forked = 13,
     /// The other end is another user's, and the service serves each user apart.
     OtherUser = 14,
+    /// A filter is attached to the socket, its own or its listener's: the kernel alone heeds it.
+    Filtered = 15,
 }
 
 impl Reason {
     /// All of them, by their number.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::PeerNotHere,
         Self::NotConnected,
         Self::OverLimit,
@@ -70,6 +72,7 @@ impl Reason {
         Self::Left,
         Self::Forked,
         Self::OtherUser,
+        Self::Filtered,
     ];
 
     /// Its short name, for tables, JSON and labels.
@@ -89,6 +92,7 @@ impl Reason {
             Self::Left => "left",
             Self::Forked => "forked",
             Self::OtherUser => "other-user",
+            Self::Filtered => "filtered",
         }
     }
 
@@ -109,6 +113,7 @@ impl Reason {
             Self::Left => "the sender does what rings do not carry",
             Self::Forked => "shared with a forked process, or used as rings are not",
             Self::OtherUser => "the other end is another user's",
+            Self::Filtered => "a filter is attached to the socket",
         }
     }
 
@@ -197,6 +202,9 @@ pub enum Message {
     },
     /// Program: with a socket that listens. Where the service has a wire, it takes connections from other hosts for it ([`crate::Listening`]).
     Listen,
+    /// Program: with a socket that listens and is to be Linux's again, because it is about to get what the service does not heed; and one end of a pair of sockets. A byte
+    /// comes there once nothing is taken for it any more.
+    Withdraw,
     /// Program: with a socket that is about to connect to another host by IPv4, and one end of a pair of sockets. A byte comes there if the service's wire is to
     /// carry it; the end is closed if not.
     Connect {
@@ -259,6 +267,7 @@ impl Message {
                 [17, region, slot, side, generation, 0]
             }
             Self::Forget { token } => [18, token, 0, 0, 0, 0],
+            Self::Withdraw => [19, 0, 0, 0, 0, 0],
         }
     }
 
@@ -283,6 +292,7 @@ impl Message {
             16 => Self::Traced { frames: a, error: b },
             17 => Self::Missing { region: a, slot: b, side: c, generation: d },
             18 => Self::Forget { token: a },
+            19 => Self::Withdraw,
             _ => return None,
         })
     }
@@ -368,6 +378,7 @@ mod tests {
             Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
             Message::Forget { token: 3 },
+            Message::Withdraw,
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }

@@ -110,7 +110,10 @@ impl Shared {
             }
             Message::Show { token } if fds.len() <= 1 && greeted => {
                 // (Without one: no descriptor was left for it here.)
-                let found = fds.first().ok_or(Reason::NoMemory).and_then(ends::name);
+                let found = fds.first().ok_or(Reason::NoMemory).and_then(|socket| {
+                    let filtered = ends::has_filter(socket);
+                    if filtered { Err(Reason::Filtered) } else { ends::name(socket) }
+                });
                 // Before it is told anything: a program that knows does not expect a copy.
                 drop(fds);
                 turn.within(|meeting| meeting.shown(of(token), found));
@@ -147,6 +150,10 @@ impl Shared {
                 }
                 // (A kept one would hold the port open after the program.)
                 drop(fds);
+                true
+            }
+            Message::Withdraw if greeted => {
+                self.withdraws(seat, fds);
                 true
             }
             Message::Connect { address, port } if greeted => {
@@ -220,6 +227,24 @@ impl Shared {
         {
             let alive = (self.relays.clone(), purse.relays.clone(), taken);
             relay::start(fds, seat.owner.uid(), alive);
+        }
+    }
+
+    fn withdraws(&self, seat: &Seat, fds: Came) {
+        // (Without both, as below: the program hears that it is not done.)
+        if fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid()))
+            && let Some(taken) = seat.purse.share.take(1)
+            && let Some([socket, answer]) = fds.these()
+        {
+            let here = ends::network_namespace(&socket) == self.namespace;
+            let at = ends::listens_at(&socket).filter(|_| here);
+            seat.purse.closer.close(socket, None);
+            let answer = Lent::new(answer, taken, seat.purse.closer.clone());
+            match (at, &self.listening) {
+                (Some(at), Some(listening)) => listening.withdraws(at, answer),
+                // Nothing is taken for it.
+                _ => answer.is_done(),
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Pid, Signal};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -282,6 +282,36 @@ fn what_programs_did_not_get_over_the_wire_is_told_to_their_user_and_root() {
 }
 
 #[test]
+fn an_end_with_its_listeners_filter_stays_linuxs() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::usual("filter");
+    let (alice, other) = (service.program(ALICE), service.program(ALICE));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut all = libc::sock_filter { code: 6, jt: 0, jf: 0, k: u32::MAX };
+    let filter = libc::sock_fprog { len: 1, filter: &raw mut all };
+    // SAFETY: reads both, which live here.
+    let failed = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of_val(&filter) as libc::socklen_t,
+        )
+    };
+    assert_eq!(failed, 0);
+    let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    alice.shows(1, &connected);
+    other.shows(2, &accepted);
+    assert_eq!(stays(&other, 2), Reason::Filtered);
+    // Its other end waits in vain, and hears that.
+    assert_eq!(stays(&alice, 1), Reason::PeerNotHere);
+}
+
+#[test]
 fn frames_are_written_for_root_alone() {
     if !is_root() {
         return;
@@ -497,6 +527,7 @@ struct Wire(Arc<Mutex<Told>>);
 #[derive(Default)]
 struct Told {
     listens: Vec<(Owner, SocketAddrV4)>,
+    withdrawn: Vec<SocketAddrV4>,
     closes: Vec<(u64, u64)>,
     connects: Vec<u64>,
     refused: Vec<(u64, u64)>,
@@ -505,6 +536,11 @@ struct Told {
 impl Listening for Wire {
     fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: BorrowedFd) {
         self.0.lock().unwrap().listens.push((owner, at));
+    }
+
+    fn withdraws(&self, at: SocketAddrV4, answer: Lent) {
+        self.0.lock().unwrap().withdrawn.push(at);
+        answer.is_done();
     }
 
     fn gone(&self, _: u64) {}
@@ -564,6 +600,30 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
     wait_until("it listens", || !told().listens.is_empty());
     let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     assert_eq!(told().listens, [(Owner::Service, at)]);
+    // It is to be Linux's again. Where nothing is taken that is so already; and without a socket it is not said.
+    let flags = SocketFlags::CLOEXEC;
+    let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let answered = |own: OwnedFd| {
+        let got = rustix::net::recv(&own, &mut [0], rustix::net::RecvFlags::empty());
+        got.map(|(count, _)| count == 1)
+    };
+    for socket in [&there, &here] {
+        let (own, theirs) = pair();
+        let with = [socket.as_fd(), theirs.as_fd()];
+        protocol::send(alice.as_fd(), Message::Withdraw, &with).unwrap();
+        drop(theirs);
+        assert_eq!(answered(own), Ok(true));
+    }
+    assert_eq!(told().withdrawn, [at]);
+    for theirs_are_bobs in [false, true] {
+        let (own, theirs) = if theirs_are_bobs { as_user(BOB, pair) } else { pair() };
+        let with = [here.as_fd(), theirs.as_fd()];
+        let with = if theirs_are_bobs { &with[..] } else { &with[1..] };
+        protocol::send(alice.as_fd(), Message::Withdraw, with).unwrap();
+        drop(theirs);
+        assert_eq!(answered(own), Ok(false));
+    }
+    assert_eq!(told().withdrawn, [at]);
     // Whose a socket is that is closed is not the program's to say.
     for program in [&alice, &bob] {
         protocol::send(program.as_fd(), Message::Closes { cookie: 7 }, &[]).unwrap();
@@ -573,8 +633,6 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
     assert!(closes[0].0 != closes[1].0 && closes.iter().all(|(_, cookie)| *cookie == 7));
     // (All programs of this process are the service's own here: root made what they send.)
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let flags = SocketFlags::CLOEXEC;
-    let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let to = Message::Connect { address: 1, port: 1 };
     for (answers, (own, theirs)) in [(false, as_user(BOB, pair)), (true, pair())] {
         protocol::send(alice.as_fd(), to, &[socket.as_fd(), theirs.as_fd()]).unwrap();

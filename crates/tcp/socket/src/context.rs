@@ -400,6 +400,30 @@ impl Context {
         }
     }
 
+    /// A socket that listens is to be Linux's again. False: it may not be yet.
+    pub fn withdraw_listener(&self, socket: BorrowedFd) -> bool {
+        let client = match self.client_of(None) {
+            Found::Here(client) => client,
+            // (It may have been there, and have it, though it does not answer this one now.)
+            Found::NotYet | Found::None => {
+                let doors: Vec<BorrowedFd> = self.doors.iter().map(AsFd::as_fd).collect();
+                match self.settings.service.ask(|name| Client::connect(name, &doors)) {
+                    Ok((client, _)) => Arc::new(client),
+                    Err((error, _)) => return !matches!(error, Errno::AGAIN | Errno::TIMEDOUT),
+                }
+            }
+        };
+        match client.withdraws(socket) {
+            Ok(done) => done || client.is_over(),
+            // (What it has steered ends with it.)
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                self.lost(&client);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
     /// Shows what is still to be shown, as far as the service takes it now.
     fn ask(&self, client: &Arc<Client>) {
         let mut unshown = lock(&self.unshown);
