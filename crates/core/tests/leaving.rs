@@ -1,5 +1,6 @@
 //! Memory that is about to be unmapped, dropped or moved, until the kernel's report is read, or the call has failed.
 
+#[allow(dead_code, reason = "nothing is lent here")]
 mod machine;
 
 use machine::{BASE, Machine, page_of};
