@@ -65,8 +65,9 @@ pub trait Memory {
     /// Ends that; missing pages of `span` become ordinary fresh memory. Wakes who waits there.
     fn unregister(&mut self, span: Span);
 
-    /// Whether an unmap, remove or remap by some thread is under way and not yet reported.
-    fn map_changing(&mut self) -> bool;
+    /// Whether an unmap, remove or remap by some thread is under way and not yet reported. `None`: that cannot be known (a sandbox forbids
+    /// the call).
+    fn map_changing(&mut self) -> Option<bool>;
 
     /// Moves the pages of `from` into the vacant pool pages that start at page number `slot`.
     fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken;

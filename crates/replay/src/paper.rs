@@ -77,8 +77,8 @@ impl Memory for Paper {
         self.missing.remove(span);
     }
 
-    fn map_changing(&mut self) -> bool {
-        false
+    fn map_changing(&mut self) -> Option<bool> {
+        Some(false)
     }
 
     fn move_out(&mut self, from: Span, _: usize, _: bool) -> Taken {

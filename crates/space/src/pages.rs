@@ -405,9 +405,8 @@ impl Memory for Pages {
         }
     }
 
-    fn map_changing(&mut self) -> bool {
-        // In doubt it is.
-        self.fds.as_ref().is_none_or(|fds| fds.program.map_changing() != Some(false))
+    fn map_changing(&mut self) -> Option<bool> {
+        self.fds.as_ref()?.program.map_changing()
     }
 
     fn room(&mut self) -> bool {

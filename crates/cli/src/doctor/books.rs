@@ -31,8 +31,8 @@ impl Memory for Nowhere {
 
     fn unregister(&mut self, _: Span) {}
 
-    fn map_changing(&mut self) -> bool {
-        false
+    fn map_changing(&mut self) -> Option<bool> {
+        Some(false)
     }
 
     fn move_out(&mut self, from: Span, _: usize, _: bool) -> Taken {

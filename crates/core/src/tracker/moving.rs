@@ -38,7 +38,7 @@ impl<M: Memory> Tracker<M> {
             return None;
         }
         // (What is reported to be dropped has still to go: moved away it would stay.)
-        if !discard && self.memory.map_changing() {
+        if !discard && self.memory.map_changing() != Some(false) {
             return None;
         }
         let pages = span.pages();
@@ -89,7 +89,7 @@ impl<M: Memory> Tracker<M> {
         let complete = self.register_gaps(span, site, &mut gaps);
         // New ranges are trusted only when no unmap of the same addresses is still on its way
         // to us: its event would end the views of the new mapping.
-        if !gaps.is_empty() && self.memory.map_changing() {
+        if !gaps.is_empty() && self.memory.map_changing() != Some(false) {
             for gap in gaps {
                 self.memory.unregister(gap);
                 self.registered.remove(gap);

@@ -157,8 +157,8 @@ impl Memory for Machine {
         self.registered.remove(span);
     }
 
-    fn map_changing(&mut self) -> bool {
-        self.changing || self.refuse()
+    fn map_changing(&mut self) -> Option<bool> {
+        Some(self.changing || self.refuse())
     }
 
     fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
