@@ -138,13 +138,20 @@ impl Space {
 
     /// After [`Space::detach`]: the mapping is gone, or not.
     pub fn after_unmapping(&'static self, detached: Detached, gone: bool) {
-        self.with_after_fork(|b| {
-            if gone {
-                b.drop_detached(&detached);
-            } else {
-                b.reattach(&detached);
+        if gone {
+            self.with_after_fork(|b| b.drop_detached(&detached));
+            return;
+        }
+        loop {
+            match self.with_after_fork(|b| b.write_back(&detached)) {
+                Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
+                Some(Err(FillError::Refused)) => {
+                    self.with_after_fork(|b| b.reattach(&detached));
+                    return;
+                }
+                Some(Ok(())) | None => return,
             }
-        });
+        }
     }
 
     /// Makes all memory ordinary. Returns whether there was anything to do.

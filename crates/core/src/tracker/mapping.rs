@@ -3,7 +3,7 @@
 use super::{NOBODY, Tracker};
 use crate::excluded::Excluded;
 use crate::extents::ExtentId;
-use crate::memory::Memory;
+use crate::memory::{FillError, Memory};
 use uncopy_counters::add;
 
 use crate::views::Views;
@@ -20,7 +20,7 @@ pub struct Detached(u64);
 pub(super) struct Leaving {
     number: u64,
     pub(super) views: Views,
-    registered: Vec<Span>,
+    pub(super) registered: Vec<Span>,
 }
 
 impl<M: Memory> Tracker<M> {
@@ -62,13 +62,32 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// The kernel is about to drop the pages of `span` (MADV_DONTNEED, MADV_FREE, ...): unmapped
-    /// pages read as zeros from now on. Resident pages are not ours.
+    /// pages read as zeros from now on. Resident pages are not ours, until they are gone.
     pub fn removed(&mut self, span: Span) {
         self.freed(span.start, span.len());
+        if self.dropping.is_full() {
+            let start = self.dropping.iter().map(|s| s.start).min().unwrap_or(span.start);
+            let end = self.dropping.iter().map(|s| s.end).max().unwrap_or(span.end);
+            self.dropping.clear();
+            self.dropping.push(Span::new(start, end));
+        }
+        self.dropping.push(span);
         for leaving in &mut self.leaving {
             leaving.views.remove(span, &mut self.extents, &mut self.backing);
         }
         add(&self.counters.events, 1);
+    }
+
+    /// Whether pages of `span` may still be there that the kernel is about to drop: it reports that first.
+    pub(super) fn is_being_dropped(&mut self, span: Span) -> bool {
+        if !self.dropping.iter().any(|s| s.overlaps(span)) {
+            return false;
+        }
+        let changing = self.memory.map_changing() == Some(true);
+        if !changing {
+            self.dropping.clear();
+        }
+        changing
     }
 
     /// The kernel moved the mapping of `len` bytes at `from` to `to`, with its missing pages and
@@ -177,6 +196,45 @@ impl<M: Memory> Tracker<M> {
         self.gauges();
     }
 
+    /// The call failed. Some of the mapping may be gone all the same (the kernel, or we, may have unmapped it before), and these addresses somebody else's: so
+    /// what is there still is made ordinary. `Err(Again)` means: read events, then call again.
+    ///
+    /// # Errors
+    /// [`FillError`]: then [`Tracker::reattach`] is left.
+    pub fn write_back(&mut self, detached: &Detached) -> Result<(), FillError> {
+        let Some(i) = self.leaving.iter().position(|l| l.number == detached.0) else {
+            return Ok(());
+        };
+        core::mem::swap(&mut self.views, &mut self.leaving[i].views);
+        let filled = self.fill_all_views();
+        core::mem::swap(&mut self.views, &mut self.leaving[i].views);
+        filled?;
+        if let Some(mut leaving) = self.leaves(detached) {
+            for r in leaving.registered {
+                self.memory.unregister(r);
+                add(&self.counters.registrations, 1);
+                self.forget_registration(r);
+            }
+            leaving.views.remove(Span::new(0, usize::MAX), &mut self.extents, &mut self.backing);
+        }
+        self.trim_pool();
+        self.gauges();
+        Ok(())
+    }
+
+    /// (Those without content read as zeros once they are not registered.)
+    fn fill_all_views(&mut self) -> Result<(), FillError> {
+        let mut at = 0;
+        loop {
+            let next = self.views.iter_from(at).next().map(|(start, v)| (start, *v));
+            let Some((start, v)) = next else { return Ok(()) };
+            at = v.end;
+            if v.extent != ExtentId::NONE {
+                self.materialize_pages(Span::new(start, v.end).hull())?;
+            }
+        }
+    }
+
     /// The mapping was not removed after all.
     pub fn reattach(&mut self, detached: &Detached) {
         if let Some(leaving) = self.leaves(detached) {
@@ -198,16 +256,9 @@ impl<M: Memory> Tracker<M> {
             // (It may have been made anew meanwhile.)
             self.filter.track(r);
             for (start, v) in leaving.views.iter_from(r.start).take_while(|(s, _)| *s < r.end) {
-                // (What was copied there meanwhile is newer.)
                 let span = Span::new(start, v.end);
-                let segments = self.views.segments(span).filter(|s| s.view.is_none());
-                let free: Vec<Span> = segments.map(|s| s.span).collect();
-                for span in free {
-                    let into = if v.extent == ExtentId::NONE { 0 } else { span.start - start };
-                    let offset = v.offset + into as u32;
-                    let (extents, backing) = (&mut self.extents, &mut self.backing);
-                    self.views.assign(span, v.extent, offset, v.site, extents, backing);
-                }
+                let (extents, backing) = (&mut self.extents, &mut self.backing);
+                self.views.assign(span, v.extent, v.offset, v.site, extents, backing);
             }
         }
         let mut views = leaving.views;

@@ -57,13 +57,14 @@ use crate::excluded::Excluded;
 use crate::extents::{ExtentId, Extents};
 use crate::memory::{Memory, Piece};
 use crate::views::Views;
+use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 use uncopy_counters::Counters;
 use uncopy_decide::{Control, Deed, SiteId, Witness};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::ranges::Ranges;
-use uncopy_ranges::span::PAGE;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// A resident island shorter than this many pages, in a copy's source or destination, is copied
 /// rather than moved: it is where the program keeps touching (headers, trailers).
@@ -72,6 +73,8 @@ const ISLAND_PAGES: usize = 4;
 const EXTENT_MAX_PAGES: usize = (1 << 30) / PAGE;
 /// Whom what is no call site's doing is put down to.
 const NOBODY: SiteId = 0;
+/// Drops that are told apart.
+const DROPPING: usize = 16;
 
 /// What may be used up at most.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +110,8 @@ pub struct Tracker<M> {
     excluded: Excluded,
     /// Views of what is about to be unmapped, by the number of the call; see [`Tracker::detach`].
     leaving: Vec<Leaving>,
+    /// What the kernel has said that it is about to drop; see [`Tracker::removed`].
+    dropping: ArrayVec<Span, DROPPING>,
     control: Control,
     limits: Limits,
     filter: &'static Filter,
@@ -147,6 +152,7 @@ impl<M: Memory> Tracker<M> {
             registered: Ranges::new(),
             excluded: Excluded::new(),
             leaving: Vec::new(),
+            dropping: ArrayVec::new(),
             control: control.into(),
             limits,
             filter,

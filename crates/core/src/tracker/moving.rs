@@ -1,6 +1,7 @@
 //! From resident to unmapped, and to ordinary memory again: registering, moving out, untracking.
 
 use super::limits::Lack;
+use super::mapping::Leaving;
 use super::{ISLAND_PAGES, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{Memory, Piece, Stop};
@@ -38,7 +39,7 @@ impl<M: Memory> Tracker<M> {
             return None;
         }
         // (What is reported to be dropped has still to go: moved away it would stay.)
-        if !discard && self.memory.map_changing() != Some(false) {
+        if !discard && self.is_being_dropped(span) {
             return None;
         }
         let pages = span.pages();
@@ -108,7 +109,9 @@ impl<M: Memory> Tracker<M> {
         gaps: &mut ArrayVec<Span, MAX_PIECES>,
     ) -> bool {
         while let Some(gap) = self.registered.next_gap(span.start, span.end) {
-            if gaps.is_full() {
+            // (What is detached is answered from there, until it is known what became of it.)
+            let leaves = |l: &Leaving| l.registered.iter().any(|r| r.overlaps(gap));
+            if gaps.is_full() || self.leaving.iter().any(leaves) {
                 return false;
             }
             if self.registered.count() >= self.limits.ranges {
@@ -208,7 +211,8 @@ impl<M: Memory> Tracker<M> {
 
     fn renew_filter(&mut self) {
         (self.unregistered, self.misled) = (0, 0);
-        self.filter.track_only(self.registered.iter());
+        let leaving = self.leaving.iter().flat_map(|l| l.registered.iter().copied());
+        self.filter.track_only(self.registered.iter().chain(leaving));
     }
 
     /// A copy of memory that is not registered came here; perhaps because the filter takes its memory for tracked.

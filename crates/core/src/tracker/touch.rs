@@ -25,7 +25,7 @@ impl<M: Memory> Tracker<M> {
         let page = page_down(addr);
         let Some((_, v)) = self.views.at(page) else {
             add(&self.counters.empty_faults, 1);
-            if self.memory.map_changing() == Some(true) {
+            if self.is_being_dropped(Span::sized(page, PAGE)) {
                 return Fault::Again;
             }
             return match self.untracked_fault(page) {
@@ -36,7 +36,7 @@ impl<M: Memory> Tracker<M> {
         if v.extent == ExtentId::NONE && self.empty_page(page) {
             // What is reported to be dropped has still to go: if it were ordinary by then, the
             // kernel would take what is written to it now.
-            if self.memory.map_changing() == Some(true) {
+            if self.is_being_dropped(Span::sized(page, PAGE)) {
                 return Fault::Again;
             }
             // Freed memory is in use again: most likely all of it.

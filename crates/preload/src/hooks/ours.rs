@@ -25,12 +25,16 @@ pub(super) fn mapped_anew(span: Span) {
     PROCESS.space.mapped_anew(span);
 }
 
+/// Where the addresses of a program end (four levels of page tables; what lies beyond is the kernel's to judge).
+pub(super) const ADDRESSES: usize = 1 << 47;
+
 /// Makes a call that ends what is mapped at a range, and may put something else there: others see that before it returns, and before the
-/// kernel's report is read. So what is known of the range leaves the books first, and comes back where the kernel refuses (which it may report
-/// as an unmapping all the same). `call` says whether it worked.
+/// kernel's report is read. So what is known of the range leaves the books first. Where the kernel refuses (which it may report as an unmapping
+/// all the same) its content is put where the mapping still is. `call` says whether it worked.
 pub(super) fn over<R>(addr: *const c_void, n: usize, call: impl FnOnce() -> (R, bool)) -> R {
     let span = Span::sized(addr as usize, n).hull();
-    if !(addr as usize).is_multiple_of(PAGE) {
+    // (What the kernel refuses at any time needs nothing.)
+    if !(addr as usize).is_multiple_of(PAGE) || span.is_empty() || span.end > ADDRESSES {
         return call().0;
     }
     let detached = if tracked(span) { PROCESS.space.detach(span) } else { None };

@@ -122,11 +122,8 @@ fn names_a_place(from: Span, to: usize, new: usize, flags: c_int) -> bool {
         && aligned(from.start)
         && aligned(to)
         && new > 0
-        && to.checked_add(new).is_some_and(|end| end <= ADDRESSES)
+        && to.checked_add(new).is_some_and(|end| end <= super::ours::ADDRESSES)
 }
-
-/// Where the addresses of a program end (four levels of page tables; what lies beyond is the kernel's to judge).
-const ADDRESSES: usize = 1 << 47;
 
 /// Why memory was not moved in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
