@@ -184,34 +184,13 @@ def sign(s, peer):
     except OSError as error: print("none:", error, flush=True); sys.exit()
 "#;
 
-fn signs() -> Outcome {
-    let network = Network::new("sg")?;
-    let service = network.serve()?;
-    let script = r#"
+/// Answers who signs.
+const SIGNING_SERVER: &str = r#"
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(("0.0.0.0", 7001)); sign(s, sys.argv[1]); s.listen()
 print("listens", flush=True)
 while True: c = s.accept()[0]; c.sendall(c.recv(1))
 "#;
-    let script = format!("{SIGN}{script}");
-    let mut server = network.under_tcp(&["python3", "-c", &script, OUTSIDE])?;
-    let line = server.line()?;
-    if line.starts_with("none") {
-        return Err(Stop::Skip(format!("the kernel does not sign: {line}")));
-    }
-    // (Whoever was shown before is steered to as well by then.)
-    let _other = keeps(&network, 7002)?;
-    let client = r#"
-s = socket.socket(); s.settimeout(5); sign(s, sys.argv[1])
-try: s.connect((sys.argv[1], 7001)); s.sendall(b"x"); print(s.recv(1))
-except OSError as error: print(error)
-"#;
-    let said = network.outside(&["python3", "-c", &format!("{SIGN}{client}"), ADDRESS])?;
-    if said.trim() != "b'x'" {
-        return Err(format!("{said}; the service has {}", service.flows()?).into());
-    }
-    Ok(())
-}
 
 /// Connects with the key, and without one.
 const SIGNED: &str = r#"
@@ -225,6 +204,29 @@ s = socket.socket(); s.settimeout(3)
 try: s.connect((sys.argv[1], 7001)); print("connected")
 except OSError as error: print(error)
 "#;
+
+/// What a program that signs said, unless the kernel knows no signing.
+fn signing(line: String) -> Result<String, Stop> {
+    if line.starts_with("none") {
+        return Err(Stop::Skip(format!("the kernel does not sign: {line}")));
+    }
+    Ok(line)
+}
+
+fn signs() -> Outcome {
+    let network = Network::new("sg")?;
+    let service = network.serve()?;
+    let script = format!("{SIGN}{SIGNING_SERVER}");
+    let mut server = network.under_tcp(&["python3", "-c", &script, OUTSIDE])?;
+    signing(server.line()?)?;
+    // (Whoever was shown before is steered to as well by then.)
+    let _other = keeps(&network, 7002)?;
+    let said = network.outside(&["python3", "-c", &format!("{SIGN}{SIGNED}"), ADDRESS])?;
+    if said.trim() != "b'x'" {
+        return Err(format!("{said}; the service has {}", service.flows()?).into());
+    }
+    Ok(())
+}
 
 fn signs_later() -> Outcome {
     let network = Network::new("sl")?;
@@ -251,10 +253,7 @@ sign(s, sys.argv[1]); print("signs", ours.recv(9).decode(), flush=True); sys.std
     server.says("listens")?;
     network.until_steered(7001)?;
     server.tell()?;
-    let said = server.line()?;
-    if said.starts_with("none") {
-        return Err(Stop::Skip(format!("the kernel does not sign: {said}")));
-    }
+    let said = signing(server.line()?)?;
     let signed = format!("{SIGN}{SIGNED}");
     for turn in 0..3 {
         let answer = network.outside(&["python3", "-c", &signed, ADDRESS])?;
@@ -274,17 +273,8 @@ sign(s, sys.argv[1]); print("signs", ours.recv(9).decode(), flush=True); sys.std
 fn signs_and_connects() -> Outcome {
     let network = Network::new("sc2")?;
     let service = network.serve()?;
-    let script = r#"
-s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-s.bind(("0.0.0.0", 7001)); sign(s, sys.argv[1]); s.listen()
-print("listens", flush=True)
-while True: c = s.accept()[0]; c.sendall(c.recv(1))
-"#;
-    let mut server = network.outside_python(&format!("{SIGN}{script}"), &[ADDRESS])?;
-    let line = server.line()?;
-    if line.starts_with("none") {
-        return Err(Stop::Skip(format!("the kernel does not sign: {line}")));
-    }
+    let mut server = network.outside_python(&format!("{SIGN}{SIGNING_SERVER}"), &[ADDRESS])?;
+    signing(server.line()?)?;
     // (Now Linux knows the neighbour, and the service would take the next one.)
     let knock = "import socket, sys; socket.socket().connect_ex((sys.argv[1], 9))";
     network.inside(&["python3", "-c", knock, OUTSIDE])?;
