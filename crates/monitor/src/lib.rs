@@ -49,6 +49,8 @@ pub struct Monitor {
     /// Whose thread it is that answers.
     on_duty: AtomicUsize,
     running: AtomicBool,
+    /// See [`Monitor::faults_wait`].
+    faults_wait: AtomicBool,
     /// Held by who makes or ends one while other threads could.
     change: Lock,
     /// Where the program's threads run.
@@ -101,6 +103,7 @@ impl Monitor {
             }; 2],
             on_duty: AtomicUsize::new(0),
             running: AtomicBool::new(false),
+            faults_wait: AtomicBool::new(false),
             change: Lock::new(),
             whereabouts: Whereabouts::new(),
         }
@@ -221,9 +224,16 @@ impl Monitor {
         self.running.load(Ordering::Relaxed)
     }
 
+    /// Whether there are faults that cannot be answered before the memory map stops changing.
+    #[inline]
+    pub fn faults_wait(&self) -> bool {
+        self.faults_wait.load(Ordering::Relaxed)
+    }
+
     /// After fork, in the child: the thread was not taken along, nor one that was changing it.
     pub fn is_gone(&self) {
         self.running.store(false, Ordering::Relaxed);
+        self.faults_wait.store(false, Ordering::Relaxed);
         self.change.reset();
         self.whereabouts.forget();
     }
@@ -284,11 +294,13 @@ extern "C" fn run<S: Server>(post: usize) {
             desk.near(place.is_near());
             faults = watch.heed_program(desk);
         });
+        monitor.faults_wait.store(watch.waits(), Ordering::Relaxed);
         if faults {
             server.serve(&mut own, &mut |_| place.answered());
         }
     }
     server.serve(&mut own, &mut |desk| watch.leave(desk));
+    monitor.faults_wait.store(false, Ordering::Relaxed);
     // (Its table, and with it the descriptors, go with the thread.)
     core::mem::forget(own);
 }

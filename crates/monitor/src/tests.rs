@@ -13,6 +13,8 @@ struct Zeros {
     lock: Lock,
     answered: AtomicU64,
     wake_page: AtomicUsize,
+    /// Faults are to be tried again.
+    changing: AtomicBool,
 }
 
 struct AtDesk<'a>(&'a Zeros, &'a Fds);
@@ -27,6 +29,9 @@ impl Desk for AtDesk<'_> {
     }
 
     fn answer(&mut self, address: usize) -> bool {
+        if self.0.changing.load(Ordering::Relaxed) {
+            return false;
+        }
         let page = Span::sized(address & !(PAGE - 1), PAGE);
         self.0.answered.fetch_add(1, Ordering::Relaxed);
         // (Who waits is woken by that which the page is registered with.)
@@ -77,6 +82,7 @@ fn server(numbers: [i32; 2]) -> &'static Zeros {
         lock: Lock::new(),
         answered: AtomicU64::new(0),
         wake_page: AtomicUsize::new(0),
+        changing: AtomicBool::new(false),
     }))
 }
 
@@ -95,34 +101,59 @@ fn pipe() -> (i32, i32) {
     (both[0], both[1])
 }
 
-#[test]
-fn the_thread_answers_faults_also_after_another_took_its_place_and_ends() {
+/// A server whose thread runs, the first of `pages` pages that it answers for, and the page that wakes its thread.
+fn running(pages: usize) -> Option<(&'static Zeros, usize, usize)> {
     let maker = Maker::open();
     let (Ok(program), Ok(pool)) = (maker.make(FEATURE_MOVE), maker.make(FEATURE_MOVE)) else {
         println!("skipped: userfaultfd is not permitted here");
-        return;
+        return None;
     };
-    let memory = mapping::reserve(4 * PAGE).unwrap();
-    program.register(Span::sized(memory, 3 * PAGE)).unwrap();
-    let wake_page = memory + 3 * PAGE;
+    let memory = mapping::reserve((pages + 1) * PAGE).unwrap();
+    program.register(Span::sized(memory, pages * PAGE)).unwrap();
+    let wake_page = memory + pages * PAGE;
     pool.register(Span::sized(wake_page, PAGE)).unwrap();
-    let fds = Fds { program, pool };
+    // (Open as long as this process lives.)
+    let fds = Box::leak(Box::new(Fds { program, pool }));
     let server = server(fds.numbers());
     server.wake_page.store(wake_page, Ordering::Relaxed);
-    let read = |page: usize| {
-        // SAFETY: mapped above; the thread puts a page there.
-        unsafe { ((memory + page * PAGE) as *const u8).read_volatile() }
-    };
     assert!(server.monitor.spawn(server));
-    assert_eq!(read(0), 0);
+    Some((server, memory, wake_page))
+}
+
+fn read(address: usize) -> u8 {
+    // SAFETY: a page of `running`'s; its thread puts one there.
+    unsafe { (address as *const u8).read_volatile() }
+}
+
+#[test]
+fn the_thread_answers_faults_also_after_another_took_its_place_and_ends() {
+    let Some((server, memory, wake_page)) = running(3) else { return };
+    assert_eq!(read(memory), 0);
     assert_eq!(server.answered.load(Ordering::Relaxed), 1);
     assert!(server.monitor.renew(server, wake_page));
-    assert_eq!(read(1), 0);
+    assert_eq!(read(memory + PAGE), 0);
     let (inside, again) = server.monitor.without(server, wake_page, || server.monitor.runs());
     assert!(!inside && again);
-    assert_eq!(read(2), 0);
+    assert_eq!(read(memory + 2 * PAGE), 0);
     server.monitor.dismiss(wake_page);
     assert!(!server.monitor.runs());
     // Three pages of the program's, and the page that wakes, three times.
     assert_eq!(server.answered.load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn that_a_fault_waits_is_known_until_it_is_answered() {
+    let Some((server, memory, wake_page)) = running(1) else { return };
+    server.changing.store(true, Ordering::Relaxed);
+    let touches = std::thread::spawn(move || read(memory));
+    while !server.monitor.faults_wait() {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.answered.load(Ordering::Relaxed), 0);
+    server.changing.store(false, Ordering::Relaxed);
+    assert_eq!(touches.join().unwrap(), 0);
+    while server.monitor.faults_wait() {
+        std::thread::yield_now();
+    }
+    server.monitor.dismiss(wake_page);
 }

@@ -17,6 +17,9 @@ use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages materialized under one hold of the lock when a cap was met.
 const EVICT_PAGES: usize = 256;
+/// How long who changes the memory map stands aside for faults that wait, and how often at most: they may wait for memory instead.
+const GIVE_WAY: rustix::thread::Timespec = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+const GIVE_WAY_TRIES: usize = 100;
 
 impl Space {
     /// Unpins extents.
@@ -182,6 +185,18 @@ impl Space {
             self.own.heed_unknown_fork();
             self.ground_stack();
             critical::within(|| self.gate.await_line());
+        }
+        self.give_way();
+    }
+
+    /// Who has just changed the memory map lets the faults be answered that wait for it to stay as it is: the kernel fills no page while a
+    /// change is under way, and a thread that makes one after the other would keep all others from what they touch.
+    fn give_way(&self) {
+        for _ in 0..GIVE_WAY_TRIES {
+            if !self.monitor.faults_wait() {
+                return;
+            }
+            let _ = rustix::thread::nanosleep(&GIVE_WAY);
         }
     }
 
