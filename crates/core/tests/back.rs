@@ -206,6 +206,54 @@ fn what_a_resting_site_goes_on_copying_is_copied_back_where_it_cannot_be_moved()
     assert!(!w.resident(COPY), "the other view stays");
 }
 
+#[test]
+fn of_what_a_resting_site_goes_on_copying_no_rest_stays_unmapped() {
+    let mut w = elided();
+    let other = w.another_buffer();
+    let copy = |w: &mut World| w.copy_bytes(other, SOURCE + LEN / 2, LEN / 2, RESTING);
+    let from_the_extent = (0..100).take_while(|_| !copy(&mut w)).count();
+    assert_eq!(from_the_extent, 15);
+    w.assert_holds_the_numbers(SOURCE);
+    assert!(!w.tracker.tracks(Span::sized(SOURCE, LEN)), "copies of the other half are libc's too");
+}
+
+/// What is registered of `LEN` bytes.
+fn registered(w: &World, at: usize) -> bool {
+    w.tracker.memory.registered.touches(Span::sized(at, LEN))
+}
+
+#[test]
+fn what_is_freed_again_and_was_not_used_meanwhile_is_ordinary_where_its_site_rests() {
+    for rests in [false, true] {
+        let mut w = if rests { elided_until_it_rested() } else { elided() };
+        w.tracker.freed(SOURCE + 100, LEN - 100);
+        assert!(registered(&w, SOURCE), "its pages may come round");
+        w.tracker.freed(SOURCE + 100, LEN - 100);
+        assert!(registered(&w, SOURCE), "of the first page a part is in use");
+        let second = Span::sized(SOURCE + PAGE, LEN - PAGE);
+        assert_eq!(w.tracker.memory.registered.touches(second), !rests);
+        assert_eq!(w.load(SOURCE), 1);
+        w.tracker.check().unwrap();
+    }
+}
+
+#[test]
+fn what_is_registered_for_nothing_beside_what_resting_sites_copy_is_so_no_longer() {
+    let mut w = freed();
+    let (near, other) = (COPY + LEN / 2, w.another_buffer());
+    w.tracker.untrack(Span::sized(SOURCE, LEN));
+    w.tracker.untrack(Span::sized(near, LEN / 2));
+    assert!(w.filter.perhaps_tracked(near, 1), "the filter does not tell it from the other half");
+    let copy = |w: &mut World| assert!(w.copy_bytes(near, other, LEN / 2, RESTING));
+    (0..31).for_each(|_| copy(&mut w));
+    assert!(registered(&w, COPY));
+    copy(&mut w);
+    assert!(!registered(&w, COPY) && w.filter.perhaps_tracked(near, 1));
+    (0..32).for_each(|_| copy(&mut w));
+    assert!(!w.filter.perhaps_tracked(near, 1), "from now on nobody is asked");
+    w.tracker.check().unwrap();
+}
+
 /// A program that has touched every page of both: registered memory without views.
 fn touched() -> World {
     let mut w = elided();

@@ -93,6 +93,12 @@ impl Filter {
         self.tracked_granule(first) || last != first && self.walk(first, last)
     }
 
+    /// What [`Filter::perhaps_tracked`] does not tell apart from `span`.
+    pub fn neighbourhood(span: Span) -> Span {
+        const GRANULE: usize = 1 << GRANULE_SHIFT;
+        Span::new(span.start & !(GRANULE - 1), span.end.next_multiple_of(GRANULE))
+    }
+
     #[inline(always)]
     fn tracked_granule(&self, granule: usize) -> bool {
         is_set(&self.tracked, slot(granule, GRANULES))
@@ -178,6 +184,8 @@ mod tests {
         assert!(f.perhaps_tracked(0x7f00_0000_0000, 1 << 20));
         assert!(f.perhaps_tracked(0x7f00_0008_0fff, 1));
         assert!(!f.perhaps_tracked(0x7f00_0009_0000, 1));
+        let near = Filter::neighbourhood(Span::sized(0x7f00_0008_1234, 1));
+        assert_eq!(near, Span::new(0x7f00_0008_0000, 0x7f00_0009_0000));
         assert!(f.perhaps_tracked(0, usize::MAX));
         f.track_only([Span::sized(0x7f00_0010_0000, 4096)].into_iter());
         assert!(!f.perhaps_tracked(0x7f00_0008_0000, 1));

@@ -65,6 +65,11 @@ impl Span {
         Self::new(start, end)
     }
 
+    /// From where the first of both begins to where the last ends, with what lies between.
+    pub fn joined(self, other: Self) -> Self {
+        Self::new(self.start.min(other.start), self.end.max(other.end))
+    }
+
     /// What is left of it without `other`: nothing, one part or two.
     pub fn without(self, other: Self) -> impl Iterator<Item = Self> {
         let before = Self::new(self.start, self.end.min(other.start));

@@ -57,27 +57,34 @@ impl Space {
         });
     }
 
-    /// Does `f`, which materializes `span`, until it is done; where the kernel takes no such calls any more, by touching it.
-    fn insist(&'static self, span: Span, f: impl Fn(&mut Books) -> Result<(), FillError>) {
+    /// Does `f`, which fills pages, until it is done, or refused. Waits for a fork that is under way.
+    fn persist(
+        &'static self,
+        f: impl Fn(&mut Books) -> Result<(), FillError>,
+    ) -> Result<(), FillError> {
         loop {
             match self.with_after_fork(&f) {
                 Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
-                Some(Err(FillError::Refused)) => {
-                    // The program has closed our descriptors past us; the monitor has its own.
-                    self.off(&self.counters().off_descriptors);
-                    self.with_inner_after_fork(|inner| self.forget_descriptors_if_gone(inner));
-                    let all = self
-                        .with_after_fork(|b| {
-                            self.gate.stand_down();
-                            b.unmapped_in(span)
-                        })
-                        .unwrap_or_default();
-                    all.into_iter().for_each(touch);
-                    return;
-                }
-                Some(Ok(())) | None => return,
+                done => return done.unwrap_or(Ok(())),
             }
         }
+    }
+
+    /// Does `f`, which materializes `span`, until it is done; where the kernel takes no such calls any more, by touching it.
+    fn insist(&'static self, span: Span, f: impl Fn(&mut Books) -> Result<(), FillError>) {
+        if self.persist(f).is_ok() {
+            return;
+        }
+        // The program has closed our descriptors past us; the monitor has its own.
+        self.off(&self.counters().off_descriptors);
+        self.with_inner_after_fork(|inner| self.forget_descriptors_if_gone(inner));
+        let all = self
+            .with_after_fork(|b| {
+                self.gate.stand_down();
+                b.unmapped_in(span)
+            })
+            .unwrap_or_default();
+        all.into_iter().for_each(touch);
     }
 
     /// Materializes `span`, if that can be done now: else the faults of who touches it do.
@@ -145,15 +152,8 @@ impl Space {
             self.with_after_fork(|b| b.drop_detached(&detached));
             return;
         }
-        loop {
-            match self.with_after_fork(|b| b.write_back(&detached)) {
-                Some(Err(FillError::Again)) => rustix::thread::sched_yield(),
-                Some(Err(FillError::Refused)) => {
-                    self.with_after_fork(|b| b.reattach(&detached));
-                    return;
-                }
-                Some(Ok(())) | None => return,
-            }
+        if self.persist(|b| b.write_back(&detached)).is_err() {
+            self.with_after_fork(|b| b.reattach(&detached));
         }
     }
 

@@ -113,13 +113,11 @@ impl<M: Memory> Tracker<M> {
             let Some((start, whole)) = self.views.at(s.span.start).filter(|_| often) else {
                 continue;
             };
-            if self.may_move_in(start, start, whole) {
+            // (All of it, not just what is copied: the rest would keep whoever copies it in the books.)
+            if self.may_move_in(start, start, whole) || long {
                 self.control.tell(whole.site, Event::Untracked { pages: 0 });
                 back = true;
                 self.make_origin(Span::new(start, whole.end));
-            } else if long {
-                back = true;
-                self.make_origin(s.span);
             }
         }
         back

@@ -115,15 +115,17 @@ impl<M: Memory> Tracker<M> {
             return None;
         }
         let registered = self.registered.touches(from) || self.registered.touches(to);
-        if !registered {
-            self.misled(from, to);
-        }
+        let misled = !registered && self.misled(from, to);
         if is_input && len < self.control.threshold() {
             return Some(Reason::TooSmall);
         }
         let site = self.control.site(caller, len);
         if is_input && self.control.act(site, Act::Elide(len)) {
             return None;
+        }
+        if misled && self.control.act(site, Act::GiveBack) {
+            self.untrack_beside(from);
+            self.untrack_beside(to);
         }
         if registered {
             // (A copy of what was not elided before it is no input's any more, whatever its own site does.)

@@ -6,8 +6,9 @@ use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory};
 use uncopy_counters::add;
 
+use crate::view::Segment;
 use crate::views::Views;
-use uncopy_decide::{Deed, Event};
+use uncopy_decide::{Act, Deed, Event, SiteId};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// What was detached is reattached, or forgotten, by this.
@@ -23,6 +24,13 @@ pub(super) struct Leaving {
     pub(super) registered: Vec<Span>,
 }
 
+impl Leaving {
+    /// Whether any page of `span` was unmapped by us or registered.
+    pub(super) fn tracked(&self, span: Span) -> bool {
+        self.views.touches(span) || self.registered.iter().any(|r| r.overlaps(span))
+    }
+}
+
 impl<M: Memory> Tracker<M> {
     /// The program freed `len` bytes at `addr`: nobody is owed their content any more.
     pub fn freed(&mut self, addr: usize, len: usize) {
@@ -35,6 +43,7 @@ impl<M: Memory> Tracker<M> {
             if unmapped {
                 let site = self.views.at(run.start).map_or(NOBODY, |(_, v)| v.site);
                 self.control.tell(site, Event::Freed);
+                let left_over = self.is_left_over(run, site);
                 self.views.assign(
                     run,
                     ExtentId::NONE,
@@ -43,10 +52,23 @@ impl<M: Memory> Tracker<M> {
                     &mut self.extents,
                     &mut self.backing,
                 );
+                if left_over {
+                    self.untrack_pages(run.core());
+                }
             }
         }
         self.trim_pool();
         self.gauges();
+    }
+
+    /// Whether the pages of `run`, which is freed, are unmapped since they were freed before: nobody has used them, and `site` does not elide. (They
+    /// would keep whoever copies beside them in the books.)
+    fn is_left_over(&mut self, run: Span, site: SiteId) -> bool {
+        let empty = |s: Segment| s.view.is_some_and(|v| v.extent == ExtentId::NONE);
+        let pages = run.core();
+        !pages.is_empty()
+            && self.control.act(site, Act::GiveBack)
+            && self.views.segments(pages).all(empty)
     }
 
     /// The kernel removed the mapping of `span` (munmap, brk, a mapping over it): all that was
@@ -65,13 +87,13 @@ impl<M: Memory> Tracker<M> {
     /// pages read as zeros from now on. Resident pages are not ours, until they are gone.
     pub fn removed(&mut self, span: Span) {
         self.freed(span.start, span.len());
-        if self.dropping.is_full() {
-            let start = self.dropping.iter().map(|s| s.start).min().unwrap_or(span.start);
-            let end = self.dropping.iter().map(|s| s.end).max().unwrap_or(span.end);
-            self.dropping.clear();
-            self.dropping.push(Span::new(start, end));
-        }
-        self.dropping.push(span);
+        // (Rather too much than too little, where there is no room.)
+        let more = if self.dropping.is_full() {
+            self.dropping.drain(..).fold(span, Span::joined)
+        } else {
+            span
+        };
+        self.dropping.push(more);
         for leaving in &mut self.leaving {
             leaving.views.remove(span, &mut self.extents, &mut self.backing);
         }
@@ -274,9 +296,9 @@ impl<M: Memory> Tracker<M> {
 
     /// Whether any page of `span` is unmapped by us or registered, or was before it was detached.
     pub fn tracks(&self, span: Span) -> bool {
-        let leaves =
-            |l: &Leaving| l.views.touches(span) || l.registered.iter().any(|r| r.overlaps(span));
-        self.views.touches(span) || self.registered.touches(span) || self.leaving.iter().any(leaves)
+        self.views.touches(span)
+            || self.registered.touches(span)
+            || self.leaving.iter().any(|l| l.tracked(span))
     }
 
     /// The unmapped stretches of `span`.

@@ -1,7 +1,6 @@
 //! From resident to unmapped, and to ordinary memory again: registering, moving out, untracking.
 
 use super::limits::Lack;
-use super::mapping::Leaving;
 use super::{ISLAND_PAGES, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{Memory, Piece, Stop};
@@ -9,6 +8,7 @@ use crate::plan::MAX_PIECES;
 use arrayvec::ArrayVec;
 use uncopy_counters::add;
 use uncopy_decide::{Deed, Event, SiteId};
+use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that are populated or moved in at once: the lock is held meanwhile.
@@ -110,8 +110,7 @@ impl<M: Memory> Tracker<M> {
     ) -> bool {
         while let Some(gap) = self.registered.next_gap(span.start, span.end) {
             // (What is detached is answered from there, until it is known what became of it.)
-            let leaves = |l: &Leaving| l.registered.iter().any(|r| r.overlaps(gap));
-            if gaps.is_full() || self.leaving.iter().any(leaves) {
+            if gaps.is_full() || self.leaving.iter().any(|l| l.tracked(gap)) {
                 return false;
             }
             if self.registered.count() >= self.limits.ranges {
@@ -210,21 +209,49 @@ impl<M: Memory> Tracker<M> {
     }
 
     fn renew_filter(&mut self) {
-        (self.unregistered, self.misled) = (0, 0);
+        self.unregistered = 0;
         let leaving = self.leaving.iter().flat_map(|l| l.registered.iter().copied());
         self.filter.track_only(self.registered.iter().chain(leaving));
     }
 
-    /// A copy of memory that is not registered came here; perhaps because the filter takes its memory for tracked.
-    pub(super) fn misled(&mut self, from: Span, to: Span) {
+    /// A copy of memory that is not registered came here; perhaps because the filter takes its memory for tracked. Returns whether that has
+    /// happened so often that something has to be done about it.
+    pub(super) fn misled(&mut self, from: Span, to: Span) -> bool {
         let for_tracked = |s: Span| self.filter.perhaps_tracked(s.start, s.len());
-        let empty = to.is_empty();
-        if self.unregistered == 0 || empty || !(for_tracked(from) || for_tracked(to)) {
-            return;
+        if to.is_empty() || !(for_tracked(from) || for_tracked(to)) {
+            return false;
         }
         self.misled += 1;
-        if self.misled >= MISLED_MAX {
+        if self.misled < MISLED_MAX {
+            return false;
+        }
+        self.misled = 0;
+        if self.unregistered > 0 {
             self.renew_filter();
+        }
+        true
+    }
+
+    /// What is registered so near to `span` that the filter does not tell them apart, and holds nothing, is so no longer, for
+    /// a site that rests.
+    pub(super) fn untrack_beside(&mut self, span: Span) {
+        let near = Filter::neighbourhood(span);
+        let mut at = near.start;
+        while let Some(r) = self.registered.next_in(at, near.end) {
+            at = r.end;
+            let mut idle = ArrayVec::<Span, MAX_PIECES>::new();
+            for s in self.views.segments(r.intersect(near)) {
+                if s.view.is_some_and(|v| v.extent != ExtentId::NONE) {
+                    continue;
+                }
+                if let Some(last) = idle.last_mut().filter(|last| last.end == s.span.start) {
+                    last.end = s.span.end;
+                } else if idle.try_push(s.span).is_err() {
+                    break;
+                }
+            }
+            let pages = idle.into_iter().map(Span::core).filter(|s| !s.is_empty());
+            pages.for_each(|pages| self.untrack_pages(pages));
         }
     }
 }
