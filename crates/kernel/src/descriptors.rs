@@ -1,6 +1,6 @@
 //! Descriptors of our own: how they are closed, where they lie in the program's table, and tables of our threads' own.
 //!
-//! A static: the numbers of those that are [kept](Kept). The table of descriptors is the process's, and so is what of it is ours.
+//! Statics: the numbers of those that are [kept](Kept), and below which there are none. The table of descriptors is the process's, and so is what of it is ours.
 //!
 //! unsafe: closes what it owns; changes the calling thread's table of descriptors.
 
@@ -50,6 +50,15 @@ impl Drop for OwnFd {
     }
 }
 
+/// No number of ours was ever below.
+static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
+
+/// Whether `fd` may be one of ours: most numbers of a program's lie below all of them.
+#[inline]
+pub fn perhaps_ours(fd: i32) -> bool {
+    fd >= LOWEST.load(Ordering::Relaxed)
+}
+
 /// The numbers that are looked at: as many descriptors as a process has at most (`fs.nr_open` as it comes).
 const NUMBERS: usize = 1 << 20;
 
@@ -92,6 +101,7 @@ impl Kept {
         // (Where nothing is free there it stays where it is.)
         let fd = lift_or_halfway(&fd).unwrap_or(fd);
         let (word, bit) = mark(fd.as_raw_fd()).ok_or(Errno::MFILE)?;
+        LOWEST.fetch_min(fd.as_raw_fd(), Ordering::Relaxed);
         word.fetch_or(bit, Ordering::Relaxed);
         Ok(Self(fd))
     }
@@ -142,6 +152,9 @@ impl AtomicFd {
 
     /// It is `fd` from now on; -1: none.
     pub fn set(&self, fd: i32) {
+        if fd >= 0 {
+            LOWEST.fetch_min(fd, Ordering::Relaxed);
+        }
         self.0.store(!fd, Ordering::Relaxed);
     }
 
@@ -223,6 +236,7 @@ mod tests {
         let (a, b) = (Kept::new(new()).unwrap(), Kept::new(new()).unwrap());
         let numbers = [a.as_raw_fd(), b.as_raw_fd()];
         assert!(numbers.iter().all(|fd| is_kept(*fd)) && !is_kept(-1) && !is_kept(i32::MAX));
+        assert!(numbers.iter().all(|fd| perhaps_ours(*fd)) && !perhaps_ours(-1));
         let all: Vec<u32> = kept_between(0, u32::MAX).collect();
         assert!(numbers.iter().all(|fd| all.contains(&(*fd as u32))), "{numbers:?}: {all:?}");
         assert_eq!(kept_between(numbers[0] as u32, numbers[0] as u32).count(), 1);
@@ -234,8 +248,10 @@ mod tests {
     fn a_number_is_none_until_it_is_set_and_after_it_was_somebody_elses() {
         let fd = AtomicFd::none();
         assert_eq!(fd.get(), -1);
+        assert!(!perhaps_ours(0));
         fd.set(0);
         assert_eq!(fd.get(), 0);
+        assert!(perhaps_ours(0));
         fd.forget(1);
         assert_eq!(fd.get(), 0);
         fd.forget(0);

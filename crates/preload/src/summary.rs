@@ -6,16 +6,16 @@
 
 use crate::process::PROCESS;
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::fmt::Write;
 use std::os::fd::BorrowedFd;
 use uncopy_counters::summary;
-use uncopy_kernel::descriptors::lift;
+use uncopy_kernel::descriptors::{AtomicFd, lift};
 use uncopy_options::{self as options, VERBOSE, VERBOSE_ALL, VERBOSE_COUNTERS, Values, index_of};
 
 /// Where it is said: standard error as it was at the start, because programs close theirs before we come to the summary.
 /// -1: nowhere.
-static TO: AtomicI32 = AtomicI32::new(-1);
+static TO: AtomicFd = AtomicFd::none();
 /// The value of `--verbose`; 0 once the summary was said.
 static WHAT: AtomicU64 = AtomicU64::new(0);
 
@@ -31,14 +31,14 @@ pub fn begin(values: &Values, file: Option<&CStr>) {
         return;
     }
     let Ok(fd) = lift(rustix::stdio::stderr()) else { return };
-    TO.store(fd.into_raw(), Ordering::Relaxed);
+    TO.set(fd.into_raw());
     WHAT.store(what, Ordering::Relaxed);
     PROCESS.family.join(file.filter(|_| what == VERBOSE));
 }
 
 /// The descriptor that it is written to, or -1.
 pub fn descriptor() -> c_int {
-    TO.load(Ordering::Relaxed)
+    TO.get()
 }
 
 fn say(text: &str) {

@@ -30,10 +30,18 @@ pub fn input<const N: usize>(mut call: impl Input, buffers: &Buffers<N>, host: &
     received
 }
 
+#[inline]
 fn receive(mut call: impl Input, buffers: &[(usize, usize)], host: &Host) -> isize {
-    if !perhaps_tracked(host.process, buffers) {
-        return call.as_it_is();
+    if perhaps_tracked(host.process, buffers) {
+        receive_tracked(call, buffers, host)
+    } else {
+        // (Most calls end here.)
+        call.as_it_is()
     }
+}
+
+#[inline(never)]
+fn receive_tracked(mut call: impl Input, buffers: &[(usize, usize)], host: &Host) -> isize {
     let space = &host.process.space;
     let mut plan = InputPlan::default();
     let planned = space.with(|b| b.input_begin(buffers, &mut plan));

@@ -1,7 +1,7 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page; what is sent again and again goes by reference.
 
-use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece};
+use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece};
 use crate::stack::{Host, Lending, Lent, Output};
 use libc::iovec;
 use uncopy_core::extents::ExtentId;
@@ -30,8 +30,47 @@ pub fn output<const N: usize>(mut call: impl Output, buffers: &Buffers<N>, host:
 /// Makes an output call from the `count` buffers that `iov` lists: see [`output`].
 ///
 /// # Safety
-/// As for [`each`](crate::buffers::each).
+/// As for [`each`].
+#[inline]
 pub unsafe fn output_listed(
+    mut call: impl Output,
+    (iov, count): (*const iovec, usize),
+    host: &Host,
+) -> isize {
+    let from = call.lending().map_or(usize::MAX, |l| l.from);
+    // SAFETY: the caller's promise.
+    unsafe {
+        // (Most calls end here.)
+        if !concerned(host.process, (iov, count), from) {
+            return call.as_it_is();
+        }
+        output_of_list(call, (iov, count), host)
+    }
+}
+
+/// Whether an output from these buffers may be made otherwise than as it is: some perhaps hold tracked pages, or they have `from` bytes.
+#[inline(never)]
+unsafe fn concerned(
+    process: &'static Process,
+    (iov, count): (*const iovec, usize),
+    from: usize,
+) -> bool {
+    if !process.space.wanted() {
+        return false;
+    }
+    let mut bytes = 0_usize;
+    // SAFETY: the caller's promise.
+    for buffer in unsafe { each(iov, count) } {
+        bytes = bytes.saturating_add(buffer.1);
+        if bytes >= from || perhaps_tracked(process, &[buffer]) {
+            return true;
+        }
+    }
+    false
+}
+
+#[inline(never)]
+unsafe fn output_of_list(
     mut call: impl Output,
     (iov, count): (*const iovec, usize),
     host: &Host,
@@ -45,6 +84,7 @@ pub unsafe fn output_listed(
     }
 }
 
+#[inline(never)]
 fn output_tracked(
     mut call: impl Output,
     buffers: &[(usize, usize)],

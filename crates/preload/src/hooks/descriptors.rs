@@ -7,7 +7,7 @@ use crate::process::PROCESS;
 use crate::{real, summary};
 use core::ffi::{c_int, c_uint};
 use libc::{EBADF, EBUSY};
-use uncopy_kernel::descriptors::{is_kept, kept_between};
+use uncopy_kernel::descriptors::{is_kept, kept_between, perhaps_ours};
 use uncopy_lend::pipes::PIPES;
 
 fn all_ours() -> [c_int; 4 + PIPES] {
@@ -18,8 +18,14 @@ fn all_ours() -> [c_int; 4 + PIPES] {
     all
 }
 
+#[inline]
 fn ours(fd: c_int) -> bool {
-    fd >= 0 && (all_ours().contains(&fd) || is_kept(fd))
+    perhaps_ours(fd) && is_listed(fd)
+}
+
+#[cold]
+fn is_listed(fd: c_int) -> bool {
+    all_ours().contains(&fd) || is_kept(fd)
 }
 
 /// `close(2)`.

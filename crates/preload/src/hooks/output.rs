@@ -75,7 +75,7 @@ with_caller!(
 fn stream(fd: c_int, flags: c_int, plain: bool, caller: usize) -> Option<Stream> {
     const KNOWN: c_int = MSG_MORE | MSG_NOSIGNAL;
     // (A ring takes bytes, not pages.)
-    if PROCESS.tcp.begun() && PROCESS.tcp.is_connection(fd) {
+    if PROCESS.tcp.in_use() && PROCESS.tcp.is_connection(fd) {
         return None;
     }
     Some(Stream {

@@ -255,8 +255,18 @@ const BY_RING: usize = 64 << 10;
 pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
+        if PROCESS.tcp.in_use() {
+            return sendfile_to_connection(to, from, at, n);
+        }
+        real::sendfile(to, from, at, n)
+    }
+}
+
+#[inline(never)]
+unsafe fn sendfile_to_connection(to: c_int, from: c_int, at: *mut off_t, n: size_t) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
         if (1..=BY_RING).contains(&n)
-            && PROCESS.tcp.in_use()
             && PROCESS.tcp.is_at_ring(to)
             && let Some(sent) = read_and_send(to, from, at, n)
         {

@@ -295,6 +295,7 @@ pub unsafe extern "C" fn epoll_ctl(
 const EVENTS: usize = 64;
 
 /// Waits: here, where a connection is in the set; else by `plain`, as long as that is so.
+#[inline]
 fn waited(
     set: c_int,
     events: *mut epoll_event,
@@ -306,6 +307,18 @@ fn waited(
     if !PROCESS.tcp.in_use() || room <= 0 {
         return plain();
     }
+    waited_for_rings(set, events, room, timeout, mask, plain)
+}
+
+#[inline(never)]
+fn waited_for_rings(
+    set: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: impl Fn() -> Option<Option<Duration>>,
+    mask: *const sigset_t,
+    plain: impl FnOnce() -> c_int,
+) -> c_int {
     let here = || {
         PROCESS.tcp.thread_may_end();
         let mut got = [Event::default(); EVENTS];

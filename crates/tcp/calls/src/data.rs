@@ -85,6 +85,22 @@ impl Tcp {
         call: impl Fn(&Flow, &[iovec]) -> Result<usize, Errno>,
         plain: impl FnOnce() -> isize,
     ) -> isize {
+        // (Most programs have no connection of ours.)
+        if !self.in_use() {
+            return plain();
+        }
+        self.made_here(fd, room, parts, call, plain)
+    }
+
+    #[inline(never)]
+    fn made_here<const N: usize>(
+        &self,
+        fd: c_int,
+        room: bool,
+        parts: impl FnOnce(&Connection) -> Option<Parts<N>>,
+        call: impl Fn(&Flow, &[iovec]) -> Result<usize, Errno>,
+        plain: impl FnOnce() -> isize,
+    ) -> isize {
         let (mut parts, mut listed) = (Some(parts), None);
         loop {
             self.thread_may_end();
@@ -239,12 +255,18 @@ impl Tcp {
 
     /// A call that sends past the ring (sendfile, splice), with these flags: until it returns nothing is sent otherwise. It is made when Linux has what was taken back from
     /// the ring: where it may not wait for that, or is interrupted, it fails.
+    #[inline]
     pub fn sending_past<R: From<i8>>(
         &self,
         fd: c_int,
         flags: c_int,
         call: impl FnOnce() -> R,
     ) -> R {
+        if self.in_use() { self.past_the_ring(fd, flags, call) } else { call() }
+    }
+
+    #[inline(never)]
+    fn past_the_ring<R: From<i8>>(&self, fd: c_int, flags: c_int, call: impl FnOnce() -> R) -> R {
         loop {
             let Some(connection) = self.connection(fd) else { return call() };
             let mut past = None;
