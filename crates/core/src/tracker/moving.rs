@@ -17,7 +17,7 @@ pub(super) const POPULATE_MAX: usize = 512;
 const DISPLACED_MAX: usize = 16 * POPULATE_MAX;
 /// After so many ranges were unregistered the filter is made anew.
 const FILTER_RENEWAL: usize = 32;
-/// As it is after so many copies that it let through for nothing, while any range was unregistered.
+/// As it is after so many copies that it let through for nothing; then what is empty beside them is untracked, too.
 const MISLED_MAX: usize = 32;
 /// One in so many copies that come for registered memory without views ends the registration.
 const IN_VAIN_MAX: usize = 64;
