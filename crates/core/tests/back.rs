@@ -239,19 +239,21 @@ fn what_is_freed_again_and_was_not_used_meanwhile_is_ordinary_where_its_site_res
 
 #[test]
 fn what_is_registered_for_nothing_beside_what_resting_sites_copy_is_so_no_longer() {
-    let mut w = freed();
-    let (near, other) = (COPY + LEN / 2, w.another_buffer());
-    w.tracker.untrack(Span::sized(SOURCE, LEN));
-    w.tracker.untrack(Span::sized(near, LEN / 2));
-    assert!(w.filter.perhaps_tracked(near, 1), "the filter does not tell it from the other half");
-    let copy = |w: &mut World| assert!(w.copy_bytes(near, other, LEN / 2, RESTING));
-    (0..31).for_each(|_| copy(&mut w));
-    assert!(registered(&w, COPY));
-    copy(&mut w);
-    assert!(!registered(&w, COPY) && w.filter.perhaps_tracked(near, 1));
-    (0..32).for_each(|_| copy(&mut w));
-    assert!(!w.filter.perhaps_tracked(near, 1), "from now on nobody is asked");
-    w.tracker.check().unwrap();
+    for rests in [false, true] {
+        let mut w = if rests { elided_until_it_rested() } else { elided() };
+        w.tracker.untrack(Span::sized(COPY, LEN));
+        w.tracker.freed(SOURCE, LEN);
+        let (near, other) = (SOURCE + LEN / 2, w.another_buffer());
+        w.tracker.untrack(Span::sized(near, LEN / 2));
+        assert!(w.filter.perhaps_tracked(near, 1), "it does not tell it from the other half");
+        let copy = |w: &mut World| assert!(w.copy_bytes(near, other, LEN / 2, RESTING));
+        (0..31).for_each(|_| copy(&mut w));
+        assert!(registered(&w, SOURCE));
+        copy(&mut w);
+        assert_eq!(registered(&w, SOURCE), !rests, "what elides still wants it");
+        assert_eq!(w.filter.perhaps_tracked(near, 1), !rests, "else nobody is asked from now on");
+        w.tracker.check().unwrap();
+    }
 }
 
 /// A program that has touched every page of both: registered memory without views.

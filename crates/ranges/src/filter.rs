@@ -93,10 +93,11 @@ impl Filter {
         self.tracked_granule(first) || last != first && self.walk(first, last)
     }
 
-    /// What [`Filter::perhaps_tracked`] does not tell apart from `span`.
+    /// The granules that hold `span`: what lies in them is told apart by nobody.
     pub fn neighbourhood(span: Span) -> Span {
         const GRANULE: usize = 1 << GRANULE_SHIFT;
-        Span::new(span.start & !(GRANULE - 1), span.end.next_multiple_of(GRANULE))
+        let end = span.end.checked_next_multiple_of(GRANULE).unwrap_or(usize::MAX);
+        Span::new(span.start & !(GRANULE - 1), end)
     }
 
     #[inline(always)]

@@ -19,7 +19,7 @@ use uncopy_ranges::span::{PAGE, Span};
 const EVICT_PAGES: usize = 256;
 /// How long who changes the memory map stands aside for faults that wait, and how often at most: they may wait for memory instead.
 const GIVE_WAY: rustix::thread::Timespec = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 50_000 };
-const GIVE_WAY_TRIES: usize = 100;
+const GIVE_WAY_TRIES: usize = 20;
 
 impl Space {
     /// Unpins extents.
@@ -140,8 +140,10 @@ impl Space {
     /// reads as zeros. Waits for a fork that is under way.
     pub fn emptied(&'static self, span: Span) -> Vec<Span> {
         self.with_after_fork(|b| {
+            // (In this order: what nobody wants any more is ordinary after it, and missing all the same.)
+            let unmapped = b.unmapped_in(span);
             b.freed(span.start, span.len());
-            b.unmapped_in(span)
+            unmapped
         })
         .unwrap_or_default()
     }
@@ -186,16 +188,16 @@ impl Space {
             self.ground_stack();
             critical::within(|| self.gate.await_line());
         }
-        self.give_way();
     }
 
-    /// Who has just changed the memory map lets the faults be answered that wait for it to stay as it is: the kernel fills no page while a
+    /// Who has just unmapped or dropped tracked memory lets the faults be answered that wait for it to stay as it is: the kernel fills no page while a
     /// change is under way, and a thread that makes one after the other would keep all others from what they touch.
-    fn give_way(&self) {
+    pub fn give_way(&'static self) {
         for _ in 0..GIVE_WAY_TRIES {
             if !self.monitor.faults_wait() {
                 return;
             }
+            self.own.heed_unknown_fork();
             let _ = rustix::thread::nanosleep(&GIVE_WAY);
         }
     }

@@ -5,7 +5,7 @@ use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece}
 use crate::stack::{Host, Lending, Lent, Output};
 use libc::iovec;
 use uncopy_core::extents::ExtentId;
-use uncopy_core::plan::OutputPlan;
+use uncopy_core::plan::{MAX_PIECES, OutputPlan};
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_counters::add;
 use uncopy_kernel::critical;
@@ -55,7 +55,7 @@ unsafe fn concerned(
     (iov, count): (*const iovec, usize),
     from: usize,
 ) -> bool {
-    if !process.space.wanted() {
+    if count > MAX_PIECES || !process.space.wanted() {
         return false;
     }
     let mut bytes = 0_usize;

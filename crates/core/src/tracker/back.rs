@@ -113,11 +113,13 @@ impl<M: Memory> Tracker<M> {
             let Some((start, whole)) = self.views.at(s.span.start).filter(|_| often) else {
                 continue;
             };
-            // (All of it, not just what is copied: the rest would keep whoever copies it in the books.)
-            if self.may_move_in(start, start, whole) || long {
+            // (All of it, not just what is copied: the rest would keep whoever copies it in the books. But the lock is held.)
+            let all = Span::new(start, whole.end);
+            let moves = self.may_move_in(start, start, whole);
+            if moves || long {
                 self.control.tell(whole.site, Event::Untracked { pages: 0 });
                 back = true;
-                self.make_origin(Span::new(start, whole.end));
+                self.make_origin(if moves || all.pages() <= POPULATE_MAX { all } else { s.span });
             }
         }
         back

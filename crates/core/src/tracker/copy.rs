@@ -115,7 +115,9 @@ impl<M: Memory> Tracker<M> {
             return None;
         }
         let registered = self.registered.touches(from) || self.registered.touches(to);
-        let misled = !registered && self.misled(from, to);
+        if !registered {
+            self.misled(from, to);
+        }
         if is_input && len < self.control.threshold() {
             return Some(Reason::TooSmall);
         }
@@ -123,9 +125,8 @@ impl<M: Memory> Tracker<M> {
         if is_input && self.control.act(site, Act::Elide(len)) {
             return None;
         }
-        if misled && self.control.act(site, Act::GiveBack) {
-            self.untrack_beside(from);
-            self.untrack_beside(to);
+        if !registered && self.control.act(site, Act::GiveBack) {
+            self.came_beside(from, to, site);
         }
         if registered {
             // (A copy of what was not elided before it is no input's any more, whatever its own site does.)

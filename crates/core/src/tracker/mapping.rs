@@ -4,11 +4,10 @@ use super::{NOBODY, Tracker};
 use crate::excluded::Excluded;
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory};
-use uncopy_counters::add;
-
-use crate::view::Segment;
+use crate::view::{Segment, View};
 use crate::views::Views;
-use uncopy_decide::{Act, Deed, Event, SiteId};
+use uncopy_counters::add;
+use uncopy_decide::{Act, Deed, Event};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// What was detached is reattached, or forgotten, by this.
@@ -34,8 +33,12 @@ impl Leaving {
 impl<M: Memory> Tracker<M> {
     /// The program freed `len` bytes at `addr`: nobody is owed their content any more.
     pub fn freed(&mut self, addr: usize, len: usize) {
-        self.control.did(|| Deed::Freed { addr, len });
-        let span = Span::sized(addr, len);
+        self.let_go(Span::sized(addr, len), true);
+    }
+
+    /// What `freed` does; `gives_back`: what is left over is ordinary from now on.
+    fn let_go(&mut self, span: Span, gives_back: bool) {
+        self.control.did(|| Deed::Freed { addr: span.start, len: span.len() });
         let mut at = span.start;
         while at < span.end {
             let (run, unmapped) = self.views.covered_run(at, span.end);
@@ -43,7 +46,7 @@ impl<M: Memory> Tracker<M> {
             if unmapped {
                 let site = self.views.at(run.start).map_or(NOBODY, |(_, v)| v.site);
                 self.control.tell(site, Event::Freed);
-                let left_over = self.is_left_over(run, site);
+                let left_over = gives_back && self.is_left_over(run);
                 self.views.assign(
                     run,
                     ExtentId::NONE,
@@ -53,6 +56,7 @@ impl<M: Memory> Tracker<M> {
                     &mut self.backing,
                 );
                 if left_over {
+                    self.control.tell(site, Event::Untracked { pages: 0 });
                     self.untrack_pages(run.core());
                 }
             }
@@ -61,14 +65,21 @@ impl<M: Memory> Tracker<M> {
         self.gauges();
     }
 
-    /// Whether the pages of `run`, which is freed, are unmapped since they were freed before: nobody has used them, and `site` does not elide. (They
-    /// would keep whoever copies beside them in the books.)
-    fn is_left_over(&mut self, run: Span, site: SiteId) -> bool {
-        let empty = |s: Segment| s.view.is_some_and(|v| v.extent == ExtentId::NONE);
+    /// Whether the pages of `run`, which is freed, have stayed unmapped since an earlier free, and no site that elides wants them: they would keep
+    /// whoever copies beside them in the books.
+    fn is_left_over(&mut self, run: Span) -> bool {
         let pages = run.core();
-        !pages.is_empty()
-            && self.control.act(site, Act::GiveBack)
-            && self.views.segments(pages).all(empty)
+        !pages.is_empty() && self.may_have_holes() && self.is_idle(pages)
+    }
+
+    /// Whether nothing of `pages` is owed to anybody, nor wanted by a site that elides.
+    pub(super) fn is_idle(&mut self, pages: Span) -> bool {
+        let control = &mut self.control;
+        let idle = |s: Segment| {
+            let empty = |v: View| v.extent == ExtentId::NONE && control.act(v.site, Act::GiveBack);
+            s.view.is_none_or(empty)
+        };
+        self.views.segments(pages).all(idle)
     }
 
     /// The kernel removed the mapping of `span` (munmap, brk, a mapping over it): all that was
@@ -86,7 +97,9 @@ impl<M: Memory> Tracker<M> {
     /// The kernel is about to drop the pages of `span` (MADV_DONTNEED, MADV_FREE, ...): unmapped
     /// pages read as zeros from now on. Resident pages are not ours, until they are gone.
     pub fn removed(&mut self, span: Span) {
-        self.freed(span.start, span.len());
+        // (Nothing becomes ordinary before it is dropped. And an end of registration in the midst of it would split the mapping: older kernels
+        // then drop the first part alone.)
+        self.let_go(span, false);
         // (Rather too much than too little, where there is no room.)
         let more = if self.dropping.is_full() {
             self.dropping.drain(..).fold(span, Span::joined)
@@ -100,16 +113,15 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.events, 1);
     }
 
-    /// Whether pages of `span` may still be there that the kernel is about to drop: it reports that first.
-    pub(super) fn is_being_dropped(&mut self, span: Span) -> bool {
-        if !self.dropping.iter().any(|s| s.overlaps(span)) {
-            return false;
+    /// What of `span` lies before all pages that may still be there and that the kernel is about to drop: it reports that first.
+    pub(super) fn before_dropped(&mut self, span: Span) -> Span {
+        let there = self.dropping.iter().filter(|s| s.overlaps(span));
+        let Some(start) = there.map(|s| s.start).min() else { return span };
+        if self.memory.map_changing() == Some(true) {
+            return Span::new(span.start, start.max(span.start));
         }
-        let changing = self.memory.map_changing() == Some(true);
-        if !changing {
-            self.dropping.clear();
-        }
-        changing
+        self.dropping.clear();
+        span
     }
 
     /// The kernel moved the mapping of `len` bytes at `from` to `to`, with its missing pages and

@@ -129,6 +129,8 @@ pub struct Tracker<M> {
     /// Pages of the program's that were moved out, less those that freed memory got for them.
     displaced: usize,
     misled: usize,
+    /// Such copies of resting sites, since idle memory beside one ended to be registered.
+    came_beside: usize,
     in_vain: usize,
     pieces: Vec<Piece>,
 }
@@ -168,6 +170,7 @@ impl<M: Memory> Tracker<M> {
             unregistered: 0,
             displaced: 0,
             misled: 0,
+            came_beside: 0,
             in_vain: 0,
             pieces: Vec::with_capacity(PIECES),
         }

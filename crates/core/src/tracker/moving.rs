@@ -17,7 +17,8 @@ pub(super) const POPULATE_MAX: usize = 512;
 const DISPLACED_MAX: usize = 16 * POPULATE_MAX;
 /// After so many ranges were unregistered the filter is made anew.
 const FILTER_RENEWAL: usize = 32;
-/// As it is after so many copies that it let through for nothing; then what is empty beside them is untracked, too.
+/// As it is after so many copies that it let through for nothing, while any range was unregistered; after so many of resting sites what is idle
+/// beside them ends to be registered, too.
 const MISLED_MAX: usize = 32;
 /// One in so many copies that come for registered memory without views ends the registration.
 const IN_VAIN_MAX: usize = 64;
@@ -39,7 +40,7 @@ impl<M: Memory> Tracker<M> {
             return None;
         }
         // (What is reported to be dropped has still to go: moved away it would stay.)
-        if !discard && self.is_being_dropped(span) {
+        if !discard && self.before_dropped(span) != span {
             return None;
         }
         let pages = span.pages();
@@ -163,8 +164,7 @@ impl<M: Memory> Tracker<M> {
     pub(super) fn came_in_vain(&mut self, from: Span, to: Span, site: SiteId, weight: usize) {
         self.in_vain += weight;
         // (It may leave a hole in a long range.)
-        let room = self.registered.count() < self.limits.ranges / 2;
-        if self.in_vain >= IN_VAIN_MAX && room {
+        if self.in_vain >= IN_VAIN_MAX && self.may_have_holes() {
             self.in_vain = 0;
             self.untrack_unused(from, site);
             self.untrack_unused(to, site);
@@ -209,49 +209,72 @@ impl<M: Memory> Tracker<M> {
     }
 
     fn renew_filter(&mut self) {
-        self.unregistered = 0;
+        (self.unregistered, self.misled) = (0, 0);
         let leaving = self.leaving.iter().flat_map(|l| l.registered.iter().copied());
         self.filter.track_only(self.registered.iter().chain(leaving));
     }
 
-    /// A copy of memory that is not registered came here; perhaps because the filter takes its memory for tracked. Returns whether that has
-    /// happened so often that something has to be done about it.
-    pub(super) fn misled(&mut self, from: Span, to: Span) -> bool {
-        let for_tracked = |s: Span| self.filter.perhaps_tracked(s.start, s.len());
-        if to.is_empty() || !(for_tracked(from) || for_tracked(to)) {
-            return false;
-        }
-        self.misled += 1;
-        if self.misled < MISLED_MAX {
-            return false;
-        }
-        self.misled = 0;
-        if self.unregistered > 0 {
-            self.renew_filter();
-        }
-        true
+    /// Whether there is room for ranges that are registered in parts.
+    pub(super) fn may_have_holes(&self) -> bool {
+        self.registered.count() < self.limits.ranges / 2
     }
 
-    /// What is registered so near to `span` that the filter does not tell them apart, and holds nothing, is so no longer, for
-    /// a site that rests.
-    pub(super) fn untrack_beside(&mut self, span: Span) {
+    fn perhaps_tracked(&self, span: Span) -> bool {
+        self.filter.perhaps_tracked(span.start, span.len())
+    }
+
+    /// A copy of memory that is not registered came here; perhaps because the filter takes its memory for tracked.
+    pub(super) fn misled(&mut self, from: Span, to: Span) {
+        let empty = to.is_empty();
+        let here = !empty && (self.perhaps_tracked(from) || self.perhaps_tracked(to));
+        if self.unregistered == 0 || !here {
+            return;
+        }
+        self.misled += 1;
+        if self.misled >= MISLED_MAX {
+            self.renew_filter();
+        }
+    }
+
+    /// The same of a site that rests: what is registered so near that the filter does not tell them apart, and idle, ends to be
+    /// registered after so many.
+    pub(super) fn came_beside(&mut self, from: Span, to: Span, site: SiteId) {
+        if to.is_empty() || !(self.perhaps_tracked(from) || self.perhaps_tracked(to)) {
+            return;
+        }
+        self.came_beside += 1;
+        // (What is about to be dropped is left alone, as in `removed`.)
+        if self.came_beside >= MISLED_MAX
+            && self.may_have_holes()
+            && self.memory.map_changing() == Some(false)
+        {
+            self.came_beside = 0;
+            self.untrack_beside(from, site);
+            self.untrack_beside(to, site);
+            self.renew_filter();
+        }
+    }
+
+    fn untrack_beside(&mut self, span: Span, site: SiteId) {
         let near = Filter::neighbourhood(span);
         let mut at = near.start;
         while let Some(r) = self.registered.next_in(at, near.end) {
             at = r.end;
             let mut idle = ArrayVec::<Span, MAX_PIECES>::new();
-            for s in self.views.segments(r.intersect(near)) {
-                if s.view.is_some_and(|v| v.extent != ExtentId::NONE) {
+            for page in (r.start..r.end).step_by(PAGE).map(|page| Span::sized(page, PAGE)) {
+                if !self.is_idle(page) {
                     continue;
                 }
-                if let Some(last) = idle.last_mut().filter(|last| last.end == s.span.start) {
-                    last.end = s.span.end;
-                } else if idle.try_push(s.span).is_err() {
+                if let Some(last) = idle.last_mut().filter(|last| last.end == page.start) {
+                    last.end = page.end;
+                } else if idle.try_push(page).is_err() {
                     break;
                 }
             }
-            let pages = idle.into_iter().map(Span::core).filter(|s| !s.is_empty());
-            pages.for_each(|pages| self.untrack_pages(pages));
+            for pages in idle {
+                self.control.tell(site, Event::Untracked { pages: 0 });
+                self.untrack_pages(pages);
+            }
         }
     }
 }

@@ -25,10 +25,11 @@ impl<M: Memory> Tracker<M> {
         let page = page_down(addr);
         let Some((_, v)) = self.views.at(page) else {
             add(&self.counters.empty_faults, 1);
-            if self.is_being_dropped(Span::sized(page, PAGE)) {
+            let reach = self.before_dropped(within_reach(page));
+            if reach.is_empty() {
                 return Fault::Again;
             }
-            return match self.untracked_fault(page) {
+            return match self.untracked_fault(reach) {
                 Fault::Unknown => self.fault_while_leaving(page, true),
                 known => known,
             };
@@ -36,12 +37,12 @@ impl<M: Memory> Tracker<M> {
         if v.extent == ExtentId::NONE && self.empty_page(page) {
             // What is reported to be dropped has still to go: if it were ordinary by then, the
             // kernel would take what is written to it now.
-            if self.is_being_dropped(Span::sized(page, PAGE)) {
+            let reach = self.before_dropped(within_reach(page));
+            if reach.is_empty() {
                 return Fault::Again;
             }
             // Freed memory is in use again: most likely all of it.
             add(&self.counters.empty_faults, 1);
-            let reach = Span::new(page, page.saturating_add(POPULATE_MAX * PAGE));
             let mut end = page + PAGE;
             while end < reach.end && self.empty_page(end) {
                 end += PAGE;
@@ -80,14 +81,14 @@ impl<M: Memory> Tracker<M> {
         Fault::Resolved
     }
 
-    /// A missing page without views: dropped with `madvise` while resident, or added by the
+    /// A missing page without views, the first of `reach`: dropped with `madvise` while resident, or added by the
     /// kernel when it grew a registered mapping.
-    fn untracked_fault(&mut self, page: usize) -> Fault {
-        let reach = page.saturating_add(POPULATE_MAX * PAGE);
-        let Some(known) = self.registered.next_in(page, reach).filter(|r| r.start == page) else {
+    fn untracked_fault(&mut self, reach: Span) -> Fault {
+        let first = self.registered.next_in(reach.start, reach.end);
+        let Some(known) = first.filter(|r| r.start == reach.start) else {
             return Fault::Unknown;
         };
-        let (run, _) = self.views.covered_run(page, known.end);
+        let (run, _) = self.views.covered_run(known.start, known.end);
         self.untrack_pages(run);
         Fault::Resolved
     }
@@ -217,4 +218,9 @@ fn push_piece(pieces: &mut Vec<Piece>, piece: Piece) {
         (Some(Piece::Zero { len }), Piece::Zero { len: more }) => *len += more,
         _ => pieces.push(piece),
     }
+}
+
+/// What a fault at `page` may make ordinary.
+fn within_reach(page: usize) -> Span {
+    Span::new(page, page.saturating_add(POPULATE_MAX * PAGE))
 }

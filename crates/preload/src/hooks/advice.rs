@@ -23,6 +23,7 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, n: size_t, advice: c_int) ->
     // SAFETY: the program's own arguments.
     let result = on_the_programs(addr, n, |addr, n| unsafe { real::madvise(addr, n, advice) });
     PROCESS.space.await_line();
+    give_way(span);
     if result == 0 {
         after_advice(span, advice);
     } else {
@@ -49,6 +50,7 @@ pub unsafe extern "C" fn process_madvise(
         parts().for_each(|span| before_advice(span, advice));
         let result = real::process_madvise(process, iov, count, advice, flags);
         PROCESS.space.await_line();
+        parts().for_each(give_way);
         if result > 0 {
             parts().for_each(|span| after_advice(span, advice));
         }
@@ -89,6 +91,12 @@ fn before_advice(span: Span, advice: c_int) {
     }
     if !dropped.contains(&advice) && !harmless.contains(&advice) {
         make_ordinary(span.start, span.len());
+    }
+}
+
+fn give_way(span: Span) {
+    if perhaps_tracked(span.start, span.len()) {
+        PROCESS.space.give_way();
     }
 }
 

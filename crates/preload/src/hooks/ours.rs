@@ -41,7 +41,11 @@ pub(super) fn over<R>(addr: *const c_void, n: usize, call: impl FnOnce() -> (R, 
     let excluded = PROCESS.space.unmapping(span);
     let (result, worked) = call();
     PROCESS.space.await_line();
+    let was_tracked = detached.is_some();
     after_unmapping(detached, excluded, worked);
+    if was_tracked {
+        PROCESS.space.give_way();
+    }
     result
 }
 
