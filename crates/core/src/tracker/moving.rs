@@ -243,12 +243,12 @@ impl<M: Memory> Tracker<M> {
             return;
         }
         self.came_beside += 1;
-        // (What is about to be dropped is left alone, as in `removed`.)
-        if self.came_beside >= MISLED_MAX
-            && self.may_have_holes()
-            && self.memory.map_changing() == Some(false)
-        {
-            self.came_beside = 0;
+        if self.came_beside < MISLED_MAX {
+            return;
+        }
+        self.came_beside = 0;
+        // (What is about to be dropped is left alone, as in `removed`. Where that cannot be known it is not asked at each copy.)
+        if self.may_have_holes() && self.memory.map_changing() == Some(false) {
             self.untrack_beside(from, site);
             self.untrack_beside(to, site);
             self.renew_filter();
