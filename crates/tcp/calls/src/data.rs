@@ -41,6 +41,10 @@ impl Tcp {
         parts: impl FnOnce() -> Option<Parts<N>>,
         plain: impl FnOnce() -> isize,
     ) -> isize {
+        // (Most programs have no connection of ours.)
+        if !self.in_use() {
+            return plain();
+        }
         let parts = |connection: &Connection| {
             if flags & SENDS_OTHERWISE != 0 {
                 let _ = self.by_linux(connection, core::time::Duration::ZERO);
@@ -69,6 +73,9 @@ impl Tcp {
         parts: impl FnOnce() -> Option<Parts<N>>,
         plain: impl FnOnce() -> isize,
     ) -> isize {
+        if !self.in_use() {
+            return plain();
+        }
         let parts = |_: &Connection| if flags & RECEIVES_OTHERWISE != 0 { None } else { parts() };
         // SAFETY: the caller's promise.
         let call = |flow: &Flow, parts: &[iovec]| unsafe { flow.receive(parts, flags) };
@@ -76,24 +83,8 @@ impl Tcp {
     }
 
     /// A call that waits for room, or for bytes: by `call` where `fd` is a connection whose calls are made here and has `parts` for it, else by `plain`.
-    #[inline]
-    fn made<const N: usize>(
-        &self,
-        fd: c_int,
-        room: bool,
-        parts: impl FnOnce(&Connection) -> Option<Parts<N>>,
-        call: impl Fn(&Flow, &[iovec]) -> Result<usize, Errno>,
-        plain: impl FnOnce() -> isize,
-    ) -> isize {
-        // (Most programs have no connection of ours.)
-        if !self.in_use() {
-            return plain();
-        }
-        self.made_here(fd, room, parts, call, plain)
-    }
-
     #[inline(never)]
-    fn made_here<const N: usize>(
+    fn made<const N: usize>(
         &self,
         fd: c_int,
         room: bool,
