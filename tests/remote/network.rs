@@ -389,8 +389,9 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // (nginx' workers are its children.)
-        let _ = shell(&format!("pkill -KILL -P {}", self.child.id()));
+        // (nginx' workers are its children; stopped, it starts no others in their place.)
+        let pid = self.child.id();
+        let _ = shell(&format!("kill -STOP {pid}; pkill -KILL -P {pid}"));
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
