@@ -217,6 +217,26 @@ fn of_what_a_resting_site_goes_on_copying_no_rest_stays_unmapped() {
     assert!(!w.tracker.tracks(Span::sized(SOURCE, LEN)), "copies of the other half are libc's too");
 }
 
+/// A short copy of 8 KB to `to`, three quarters of a page into it, from `from`; again and again until it is libc's.
+fn short_copies(w: &mut World, to: usize, from: usize) -> usize {
+    let copy = |w: &mut World| w.copy_bytes(to + 3 * PAGE / 4, from, 2 * PAGE, CALLER);
+    (0..100).take_while(|_| !copy(w)).count()
+}
+
+#[test]
+fn short_copies_end_what_a_site_left_unmapped_only_while_it_rests() {
+    for (rests, from_views, into_views) in [(true, 1, 0), (false, 100, 100)] {
+        let world = || if rests { elided_until_it_rested() } else { elided() };
+        let mut w = world();
+        let other = w.another_buffer();
+        assert_eq!(short_copies(&mut w, other, SOURCE), from_views);
+        assert_eq!([0, 1, 15].map(|page| w.load(SOURCE + page * PAGE)), [1, 2, 16]);
+        let mut w = world();
+        let other = w.another_buffer();
+        assert_eq!(short_copies(&mut w, SOURCE, other), into_views);
+    }
+}
+
 /// What is registered of `LEN` bytes.
 fn registered(w: &World, at: usize) -> bool {
     w.tracker.memory.registered.touches(Span::sized(at, LEN))

@@ -164,7 +164,8 @@ impl<M: Memory> Tracker<M> {
         let site = self.control.site(caller, len);
         plan.site = site;
         let elide = self.control.act(site, Act::Elide(len));
-        let rested = !elide && len >= self.control.threshold();
+        let long = len >= self.control.threshold();
+        let rested = !elide && (long || self.was_left(to) || self.was_left(from));
         if rested && self.rested_copy(from) && !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
         }
@@ -185,9 +186,8 @@ impl<M: Memory> Tracker<M> {
         }
         let untracks = unmapped && !elide;
         if untracks {
-            let backing_off = !elide && len >= self.control.threshold();
-            add(&self.counters.backoff_copies, u64::from(backing_off));
-            self.untrack_destinations(from, to, backing_off);
+            add(&self.counters.backoff_copies, u64::from(rested));
+            self.untrack_destinations(from, to, rested);
         }
         // What is left unmapped then (parts of pages) would be copied to extents, and handed on as small views, for as
         // long as it rests.
@@ -201,10 +201,10 @@ impl<M: Memory> Tracker<M> {
         }
         let why = if elide {
             self.met_since(before).unwrap_or(Reason::Resident)
-        } else if len < self.control.threshold() {
-            Reason::TooSmall
-        } else {
+        } else if long {
             Reason::Resting
+        } else {
+            Reason::TooSmall
         };
         if !survey.viewed() {
             plan.fragmented = false;
@@ -222,6 +222,12 @@ impl<M: Memory> Tracker<M> {
             self.commit(plan, false);
         }
         None
+    }
+
+    /// Whether the call site that left `span` unmapped, if one has, rests by now: short copies, which have no say themselves, would keep it so.
+    fn was_left(&mut self, span: Span) -> bool {
+        let site = self.views.segments(span).find_map(|s| s.view).map(|v| v.site);
+        site.is_some_and(|site| self.control.act(site, Act::GiveBack))
     }
 
     /// The steady state: the whole source is one view, and the destination was just such a copy's
