@@ -31,7 +31,7 @@ const BETTER: u64 = 985;
 /// far off, and each try has all buffers made ordinary and unmapped again (an echo server of 12 copies: 14 page-table calls for 100 messages).
 const SURE_SHARE: u64 = 2;
 /// First rest after one, in ns, and at least so many times as long as it took: half of it is what turns out to be the worse way, and ways
-/// that differ by less than the noise are tried for long (Redis' GET of 64 KB was 7% slower for the second that the second one took).
+/// that differ by less than the noise are tried for long (`docs/decisions/knock-outs.md`).
 const REST: u64 = 2_000_000_000;
 const RESTS: u64 = 20;
 

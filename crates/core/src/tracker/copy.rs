@@ -156,7 +156,8 @@ impl<M: Memory> Tracker<M> {
         if !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
         }
-        if !(survey.viewed() || is_input && len >= self.control.threshold()) {
+        let long = len >= self.control.threshold();
+        if !(survey.viewed() || is_input && long) {
             plan.fragmented = false;
             return Some(if is_input { Reason::TooSmall } else { Reason::NotInput });
         }
@@ -164,7 +165,6 @@ impl<M: Memory> Tracker<M> {
         let site = self.control.site(caller, len);
         plan.site = site;
         let elide = self.control.act(site, Act::Elide(len));
-        let long = len >= self.control.threshold();
         let rested = !elide && (long || self.was_left(to) || self.was_left(from));
         if rested && self.rested_copy(from) && !self.survey(from, to, &mut survey) {
             return Some(Reason::Fragmented);
