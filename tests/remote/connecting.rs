@@ -122,9 +122,12 @@ fn echo_server(network: &Network) -> Result<Beside, Stop> {
 }
 
 fn echoes() -> Outcome {
-    let network = Network::new("e")?;
+    echoes_over(&Network::new("e")?)
+}
+
+pub fn echoes_over(network: &Network) -> Outcome {
     let service = network.serve()?;
-    let _server = echo_server(&network)?;
+    let _server = echo_server(network)?;
     let mut client = network.under_tcp_talking(&["python3", "-c", CLIENT, OUTSIDE])?;
     client.says("right")?;
     // All but the first of each loop, which Linux may have connected before it knew the neighbour.

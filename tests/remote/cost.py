@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """What a request over a wire costs: redis behind `uncopy tcp serve --if`, and behind Linux, in turns.
 
-Two network namespaces with a veth between them; redis-server in one, redis-benchmark (GET of 64 B) in the other. Counted is the processor time of server, service and
+Two network namespaces with a veth between them; redis-server in one, redis-benchmark (GET of 64 B, or of --size) in the other. Counted is the processor time of server, service and
 client, threads each, from /proc (schedstat: nanoseconds that a thread ran). What softirqs do for somebody is charged to whoever runs then, on both sides alike; ksoftirqd is
 reported besides. Frames are those that the servers' host sends, switches those of server and service; these two depend less on how busy the machine is. `ratio` is Linux over uncopy in processor time a request: above 1 uncopy takes less. It is the median of the rounds' own ratios.
 
     tests/remote/cost.py --uncopy target/release/uncopy
     tests/remote/cost.py --uncopy A --uncopy B          two builds and Linux, in turns
     tests/remote/cost.py --uncopy A --cases 50/1 --rounds 5 --wait adaptive --json
+    tests/remote/cost.py --uncopy A --by tap --size 65536 --requests 20000
 
-Needs root, iproute2, redis-server and redis-benchmark. A case is connections/requests under way on each (-c/-P).
+Needs root, iproute2, redis-server and redis-benchmark. A case is connections/requests under way on each (-c/-P). By AF_XDP the client's device
+must not leave checksums (and so segments) to the other end; by a TAP it does, in all turns, as devices do.
 """
 
 import argparse
@@ -66,7 +68,7 @@ def ksoftirqd():
 class Network:
     """The two namespaces; what runs in them ends with it."""
 
-    def __init__(self, queues):
+    def __init__(self, queues, offloads):
         pid = os.getpid()
         self.inner, self.outer, self.service = f"ucci{pid}", f"ucco{pid}", f"uncopy-tcp-cost-{pid}"
         self.children = []
@@ -83,7 +85,8 @@ class Network:
             f"ip -n {outer} link set lo up",
         ):
             subprocess.run(words.split(), check=True)
-        subprocess.run(["ip", "netns", "exec", outer, "python3", "-c", NO_OFFLOAD], check=True)
+        if not offloads:
+            subprocess.run(["ip", "netns", "exec", outer, "python3", "-c", NO_OFFLOAD], check=True)
 
     def frames(self):
         """Packets that left the servers' end of the veth."""
@@ -115,19 +118,20 @@ def side(uncopy, args, case):
     """One measurement: microseconds a request of server, service, client, ksoftirqd; requests a second."""
     connections, pipelined = case
     count = COUNTS.get(case, args.requests * (6 if pipelined > 1 else 1))
-    network = Network(args.queues)
+    network = Network(args.queues, offloads=args.by == "tap")
     try:
         server = service = None
         if uncopy:
-            service = network.start(network.inner, [uncopy, "tcp", "serve", "--if", "inner", "--wait", args.wait, "--name", network.service])
-            until(service, "AF_XDP")
+            service = network.start(network.inner, [uncopy, "tcp", "serve", "--if", "inner", "--by", args.by, "--wait", args.wait, "--name", network.service])
+            until(service, "from other hosts")
             server = network.start(network.inner, [uncopy, "run", "--tcp", "--", *REDIS])
         else:
             server = network.start(network.inner, REDIS)
         until(server, "Ready to accept")
         time.sleep(0.5)
-        words = ["ip", "netns", "exec", network.outer, "redis-benchmark", "-h", ADDRESS, "-c", str(connections), "-P", str(pipelined), "-t", "get", "-d", "64", "--csv"]
-        # (Connections come, are shown, and find their rings before anything counts.)
+        words = ["ip", "netns", "exec", network.outer, "redis-benchmark", "-h", ADDRESS, "-c", str(connections), "-P", str(pipelined), "-t", "get", "-d", str(args.size), "--csv"]
+        # (Connections come, are shown, and find their rings before anything counts. The value is there then.)
+        subprocess.run([*words, "-t", "set", "-n", "100"], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([*words, "-n", str(max(count // 10, 20 * connections))], check=True, stdout=subprocess.DEVNULL)
         pids = [child.pid for child in (server, service) if child]
         counts = [network.frames(), *map(switches, pids)]
@@ -166,6 +170,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=100_000, help="six times as many where they are pipelined")
     parser.add_argument("--wait", default="adaptive", choices=["sleep", "adaptive", "spin"])
+    parser.add_argument("--by", default="xdp", choices=["xdp", "tap"])
+    parser.add_argument("--size", type=int, default=64, help="bytes of a value")
     parser.add_argument("--queues", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -11,6 +11,7 @@ mod hostile;
 mod looks;
 mod network;
 mod users;
+mod ways;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
         ("a_service_whose_device_is_gone_ends", device_gone),
     ];
     let all = all.into_iter().chain(connecting::ALL).chain(choices::ALL);
-    let all = all.chain(looks::ALL).chain(hostile::ALL).chain(users::ALL);
+    let all = all.chain(looks::ALL).chain(hostile::ALL).chain(users::ALL).chain(ways::ALL);
     let trials: Vec<Trial> = all.map(|(name, body)| test(name, body)).collect();
     let mut arguments = Arguments::from_args();
     // (Each has a machine's worth of processes.)
@@ -108,10 +109,13 @@ print(sorted(ends.items()), flush=True)
 "#;
 
 fn redis_answers() -> Outcome {
-    let network = Network::new("r")?;
+    redis_answers_over(&Network::new("r")?)
+}
+
+fn redis_answers_over(network: &Network) -> Outcome {
     network.needs(&["redis-server", "redis-cli", "redis-benchmark"])?;
     let service = network.serve()?;
-    let _redis = redis(&network)?;
+    let _redis = redis(network)?;
     network.until_steered(REDIS)?;
     // Values of all sizes, there and back.
     let script = r#"
@@ -170,7 +174,10 @@ s.recv(1)
 }
 
 fn nginx_sends() -> Outcome {
-    let network = Network::new("n")?;
+    nginx_sends_over(&Network::new("n")?)
+}
+
+fn nginx_sends_over(network: &Network) -> Outcome {
     network.needs(&["nginx", "curl"])?;
     let service = network.serve()?;
     let (sizes, root) = network.files()?;
@@ -222,12 +229,15 @@ fn hold(network: &Network, count: usize) -> Result<Beside, Stop> {
 }
 
 fn server_killed() -> Outcome {
-    let network = Network::new("k")?;
+    server_killed_over(&Network::new("k")?)
+}
+
+fn server_killed_over(network: &Network) -> Outcome {
     network.needs(&["redis-server", "redis-cli"])?;
     let service = network.serve()?;
-    let server = redis(&network)?;
+    let server = redis(network)?;
     network.until_steered(REDIS)?;
-    let mut clients = hold(&network, 30)?;
+    let mut clients = hold(network, 30)?;
     if service.count_flows()? < 30 {
         return Err(format!("not all connections go over the wire: {}", service.flows()?).into());
     }
@@ -244,19 +254,22 @@ fn server_killed() -> Outcome {
         matches!(said, Err(Stop::Fail(why)) if why.contains("refused"))
     })?;
     // And a new one is steered to again.
-    let _server = redis(&network)?;
+    let _server = redis(network)?;
     network.until_steered(REDIS)?;
-    drop(hold(&network, 3)?);
+    drop(hold(network, 3)?);
     Ok(())
 }
 
 fn service_killed() -> Outcome {
-    let network = Network::new("s")?;
+    service_killed_over(&Network::new("s")?)
+}
+
+fn service_killed_over(network: &Network) -> Outcome {
     network.needs(&["redis-server", "redis-cli"])?;
     let service = network.serve()?;
-    let _server = redis(&network)?;
+    let _server = redis(network)?;
     network.until_steered(REDIS)?;
-    let mut clients = hold(&network, 30)?;
+    let mut clients = hold(network, 30)?;
     service.kill();
     // The program's ends are reset at once. Their peers' next segment is Linux', which knows no such connection. (Nobody is left who could tell them before.)
     let ends = clients.line()?;
@@ -283,7 +296,7 @@ fn service_killed() -> Outcome {
         || {
             let _ = network.outside(&["redis-cli", "-h", ADDRESS, "ping"]);
             std::thread::sleep(Duration::from_millis(1100));
-            let clients = hold(&network, 3);
+            let clients = hold(network, 3);
             let taken = service.count_flows().is_ok_and(|count| count >= 3);
             drop(clients);
             taken

@@ -33,8 +33,24 @@ pub struct Network {
     inner: String,
     outer: String,
     name: String,
+    /// What each service is told besides.
+    options: &'static [&'static str],
     scratch: tempfile::TempDir,
 }
+
+/// How a network is made, and how its services reach their devices.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Queues of each device.
+    pub queues: u32,
+    /// Devices compute checksums and cut segments, as usual. By AF_XDP they must not: who receives would see none.
+    pub offloads: bool,
+    /// Options of `uncopy tcp serve`.
+    pub options: &'static [&'static str],
+}
+
+/// AF_XDP over one queue.
+const USUAL: Kind = Kind { queues: 1, offloads: false, options: &[] };
 
 /// `uncopy run --tcp -- PROGRAM...`
 fn under_tcp(words: &[&str]) -> Result<Vec<String>, Stop> {
@@ -54,21 +70,31 @@ fn shell(command: &str) -> Result<(), Stop> {
 impl Network {
     /// `which` tells those of one test run apart.
     pub fn new(which: &str) -> Result<Self, Stop> {
+        Self::of(which, USUAL)
+    }
+
+    /// One of another kind.
+    pub fn of(which: &str, kind: Kind) -> Result<Self, Stop> {
         let id = format!("{which}{}", std::process::id());
         let (inner, outer) = (format!("ucri{id}"), format!("ucro{id}"));
         let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
         let name = format!("uncopy-tcp-remote-{id}");
-        let network = Self { inner, outer, name, scratch };
+        let network = Self { inner, outer, name, options: kind.options, scratch };
         let (inner, outer) = (&network.inner, &network.outer);
+        let queues = format!("numrxqueues {0} numtxqueues {0}", kind.queues);
         shell(&format!(
             "ip netns add {inner} && ip netns add {outer} && \
-             ip -n {inner} link add inner type veth peer name outer netns {outer} && \
+             ip -n {inner} link add inner {queues} type veth peer name outer {queues} netns {outer} && \
              ip -n {inner} addr add {ADDRESS}/24 dev inner && ip -n {inner} link set inner up && \
              ip -n {outer} addr add 10.78.9.1/24 dev outer && ip -n {outer} link set outer up && \
-             ip -n {inner} link set lo up && ip -n {outer} link set lo up && \
-             ip netns exec {outer} python3 -c '{NO_OFFLOAD}' outer && \
-             ip netns exec {inner} python3 -c '{NO_OFFLOAD}' inner"
+             ip -n {inner} link set lo up && ip -n {outer} link set lo up"
         ))?;
+        if !kind.offloads {
+            shell(&format!(
+                "ip netns exec {outer} python3 -c '{NO_OFFLOAD}' outer && \
+                 ip netns exec {inner} python3 -c '{NO_OFFLOAD}' inner"
+            ))?;
+        }
         Ok(network)
     }
 
@@ -130,28 +156,39 @@ impl Network {
 
     /// Starts the service over the device.
     pub fn serve(&self) -> Result<Service, Stop> {
-        self.serve_at(&self.inner, "inner", &[])
+        self.serve_with(&[])
     }
 
     /// Likewise, with options.
     pub fn serve_with(&self, options: &[&str]) -> Result<Service, Stop> {
-        self.serve_at(&self.inner, "inner", options)
+        self.serve_as(&self.name, options)
+    }
+
+    /// Likewise, one of another name, which the programs do not look for.
+    pub fn serve_as(&self, name: &str, options: &[&str]) -> Result<Service, Stop> {
+        self.serve_at((&self.inner, "inner"), name, options)
     }
 
     /// Starts one at the other end.
     pub fn serve_outside(&self) -> Result<Service, Stop> {
-        self.serve_at(&self.outer, "outer", &[])
+        self.serve_at((&self.outer, "outer"), &self.name, &[])
     }
 
-    fn serve_at(&self, namespace: &str, device: &str, options: &[&str]) -> Result<Service, Stop> {
+    fn serve_at(
+        &self,
+        (namespace, device): (&str, &str),
+        name: &str,
+        options: &[&str],
+    ) -> Result<Service, Stop> {
         let uncopy = product::uncopy()?.display().to_string();
-        let words = [&uncopy[..], "tcp", "serve", "--if", device, "--name", &self.name];
-        let mut beside = self.begin(namespace, &[&words, options].concat())?;
+        let words = [&uncopy[..], "tcp", "serve", "--if", device, "--name", name];
+        let mut beside = self.begin(namespace, &[&words, self.options, options].concat())?;
         let said = [beside.line()?, beside.line()?, beside.line()?];
-        if !said[1].contains("AF_XDP") || !said[2].contains("that connect") {
+        if !said[1].contains(&format!(" {device} (")) || !said[2].contains("that connect") {
             return Err(format!("the service says {said:?}").into());
         }
-        Ok(Service { beside, name: self.name.clone(), namespace: namespace.to_owned() })
+        let [_, reached, _] = said;
+        Ok(Service { beside, name: name.to_owned(), namespace: namespace.to_owned(), reached })
     }
 
     fn run(&self, namespace: &str, words: &[&str]) -> Result<String, Stop> {
@@ -402,6 +439,8 @@ pub struct Service {
     beside: Beside,
     name: String,
     namespace: String,
+    /// What it says of how it reaches its device.
+    pub reached: String,
 }
 
 impl Service {

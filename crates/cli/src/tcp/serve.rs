@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
 use uncopy_tcp_remote::{
-    Algorithm, Limits as OverLimits, Options as Over, Remote, Wait as Waits, privileges,
+    Algorithm, Limits as OverLimits, Options as Over, Remote, Wait as Waits, Way, privileges,
 };
 use uncopy_tcp_service::rendezvous::{OF_SYSTEM, of_user};
 use uncopy_tcp_service::{Limits, Options, Serves, Service};
@@ -37,6 +37,9 @@ pub struct ServeArgs {
     /// Carry connections to other hosts too, over this network device (as root)
     #[arg(long = "if", value_name = "DEVICE")]
     device: Option<String>,
+    /// Over a device: how to reach it [default: by AF_XDP; where that is refused, by a TAP device]
+    #[arg(long, value_name = "HOW", requires = "device")]
+    by: Option<By>,
     /// Over a device: be this user once all is open, and serve its programs [default: the user who starts it]
     #[arg(long, value_name = "NAME", requires = "device", conflicts_with = "all_users")]
     user: Option<String>,
@@ -55,6 +58,24 @@ pub struct ServeArgs {
     /// Over a device: what one program's connections to other hosts may send together, in bits a second (500M, 10G) [default: no limit]
     #[arg(long, value_name = "BITS_PER_SECOND", requires = "device", value_parser = values::rate)]
     rate: Option<u64>,
+}
+
+/// How a device is reached.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    /// AF_XDP: least for each segment
+    Xdp,
+    /// A TAP device beside it: least for each byte, also where the device has an XDP program already
+    Tap,
+}
+
+impl By {
+    fn way(self) -> Way {
+        match self {
+            Self::Xdp => Way::Xdp,
+            Self::Tap => Way::Tap,
+        }
+    }
 }
 
 /// How connections slow down.
@@ -132,8 +153,12 @@ pub fn main(args: &ServeArgs) -> Outcome {
     let service = service.serving(whom(args));
     crate::print(&serves(&name, args, uid, limits))?;
     let Some(remote) = remote else { return service.run().map_err(|e| e.to_string()) };
+    let by = match remote.way() {
+        Way::Xdp => "AF_XDP on",
+        Way::Tap => "a TAP device beside",
+    };
     crate::print(&format!(
-        "uncopy: and programs that listen, from other hosts, by AF_XDP on {} ({} queues, carried by {} at most); {} connections. {}\n",
+        "uncopy: and programs that listen, from other hosts, by {by} {} ({} queues, carried by {} at most); {} connections. {}\n",
         args.device.as_deref().unwrap_or_default(),
         remote.queues(),
         match remote.lanes() {
@@ -143,6 +168,9 @@ pub fn main(args: &ServeArgs) -> Outcome {
         units::grouped(args.remote_connections as u64),
         args.wait.text(),
     ))?;
+    if let Some(why) = remote.why_not_xdp() {
+        eprintln!("uncopy: the device is reached by a TAP because AF_XDP is refused ({why})");
+    }
     match remote.why_not_outward() {
         None => crate::print("uncopy: and programs that connect to other hosts.\n")?,
         Some(why) => {
@@ -203,6 +231,7 @@ fn remote(
 ) -> Outcome<Remote> {
     let user = user.map(|(uid, gid)| (uid.as_raw(), gid.as_raw()));
     let options = Over {
+        way: args.by.map(By::way),
         connections: args.remote_connections,
         user,
         wait: args.wait.of_lanes(),

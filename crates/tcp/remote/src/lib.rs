@@ -42,3 +42,4 @@ pub mod whose;
 pub use serve::{Options, Remote};
 pub use uncopy_tcp_fast::Wait;
 pub use uncopy_tcp_proto::{Algorithm, Limits};
+pub use uncopy_tcp_wire::over::Way;

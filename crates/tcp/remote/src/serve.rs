@@ -28,8 +28,9 @@ use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
 use uncopy_tcp_trace::{Trace, Traced};
-use uncopy_tcp_wire::queues;
-use uncopy_tcp_wire::xsk::Xsk;
+use uncopy_tcp_wire::over::{self, Over, Way};
+use uncopy_tcp_wire::steer::Steer;
+use uncopy_tcp_wire::Wire;
 
 /// Addresses and ports at which may be listened.
 const LISTENERS: u32 = 1024;
@@ -44,6 +45,8 @@ const WATCH_AFTER: Nanos = 10 * MILLISECOND;
 pub struct Options {
     /// The device.
     pub device: String,
+    /// How it is reached. None: by AF_XDP, and where that is refused by a TAP.
+    pub way: Option<Way>,
     /// The service where programs show their sockets.
     pub name: String,
     /// Connections over the wire, at most.
@@ -69,6 +72,7 @@ impl Options {
     pub fn over(device: &str, name: &str) -> Self {
         Self {
             device: device.to_owned(),
+            way: None,
             name: name.to_owned(),
             connections: 4096,
             bits: 16,
@@ -121,11 +125,40 @@ pub struct Remote {
     device: String,
     service: Arc<Service<Room>>,
     routes: Arc<Routes>,
-    wires: Vec<Xsk>,
+    wires: Vec<Over>,
+    way: Way,
+    why_not_xdp: Option<io::Error>,
     lanes: usize,
     stop: OwnedFd,
     why_not: Option<io::Error>,
     trace: Arc<Trace>,
+}
+
+/// A device, reached.
+struct Reached {
+    way: Way,
+    steer: Arc<Steer>,
+    wires: Vec<Over>,
+    why_not_xdp: Option<io::Error>,
+}
+
+fn reach(options: &Options) -> Result<Reached, Failure> {
+    let by = |way| {
+        let opened = over::open(&options.device, way, options.connections as u32, LISTENERS);
+        let name = match way {
+            Way::Xdp => "AF_XDP",
+            Way::Tap => "a TAP",
+        };
+        step(&format!("the device {} by {name}", options.device), opened)
+    };
+    let (way, opened, why_not_xdp) = match (options.way, by(options.way.unwrap_or(Way::Xdp))) {
+        (None, Err(why)) if why.why.kind() != io::ErrorKind::PermissionDenied => {
+            (Way::Tap, by(Way::Tap)?, Some(why.why))
+        }
+        (way, opened) => (way.unwrap_or(Way::Xdp), opened?, None),
+    };
+    let (steer, wires) = opened;
+    Ok(Reached { way, steer: Arc::new(steer), wires, why_not_xdp })
 }
 
 impl Remote {
@@ -145,9 +178,7 @@ impl Remote {
             device,
         );
         let index = step(&format!("the device {device}"), index)?;
-        let opened = queues::open(device, options.connections as u32, LISTENERS);
-        let (steer, wires) = step(&format!("the device {device} by AF_XDP"), opened)?;
-        let steer = Arc::new(steer);
+        let Reached { way, steer, wires, why_not_xdp } = reach(options)?;
         step(
             "making accepted sockets, and refusals, take their peer's mark (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",
             stand_in::accept_marks(),
@@ -175,6 +206,7 @@ impl Remote {
             secret: std::array::from_fn(|_| fastrand::u8(..)),
             stamp_offset: fastrand::u32(..),
             mtu,
+            most: wires[0].offers().segment.map_or(0, u32::from),
             // What is for nobody here is Linux'.
             reset_strangers: false,
             ack_wait: ACK_WAIT,
@@ -202,6 +234,8 @@ impl Remote {
             service: Arc::new(service),
             routes,
             wires,
+            way,
+            why_not_xdp,
             lanes,
             stop,
             why_not,
@@ -209,7 +243,17 @@ impl Remote {
         })
     }
 
-    /// How many queues of the device it has.
+    /// How it reaches the device.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Why that is not AF_XDP, where nobody has said how.
+    pub fn why_not_xdp(&self) -> Option<&io::Error> {
+        self.why_not_xdp.as_ref()
+    }
+
+    /// How many queues of the device, or of the TAP beside it, it has.
     pub fn queues(&self) -> usize {
         self.wires.len()
     }

@@ -29,10 +29,21 @@ pub enum Kind {
 /// How a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// In the driver.
+    /// As an XDP program, in the driver.
     Driver,
-    /// After the driver, on any device.
+    /// As an XDP program, after the driver, on any device.
     Generic,
+    /// To what has arrived, as a classifier: beside others, on any device (tcx, Linux 6.6).
+    Ingress,
+}
+
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// XDP.
+    Xdp,
+    /// A classifier.
+    Classifier,
 }
 
 const MAP_CREATE: libc::c_long = 0;
@@ -41,8 +52,10 @@ const MAP_DELETE_ELEM: libc::c_long = 3;
 const PROG_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
 
+const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const ATTACH_TCX_INGRESS: u32 = 46;
 const FLAGS_SKB_MODE: u32 = 1 << 1;
 const FLAGS_DRV_MODE: u32 = 1 << 2;
 
@@ -131,11 +144,11 @@ impl Map {
     }
 }
 
-/// Loads an XDP program.
+/// Loads a program.
 ///
 /// # Errors
 /// No right; or the kernel's checker refuses it: then the text has what it says.
-pub fn load(name: &str, program: &[Instruction]) -> io::Result<OwnedFd> {
+pub fn load(name: &str, purpose: Purpose, program: &[Instruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
         kind: u32,
@@ -153,8 +166,12 @@ pub fn load(name: &str, program: &[Instruction]) -> io::Result<OwnedFd> {
     }
     // (The helpers that it calls are open to any licence.)
     let license = c"Dual MIT/GPL";
+    let (kind, attach) = match purpose {
+        Purpose::Xdp => (PROG_TYPE_XDP, ATTACH_XDP),
+        Purpose::Classifier => (PROG_TYPE_SCHED_CLS, ATTACH_TCX_INGRESS),
+    };
     let mut attributes = Attributes {
-        kind: PROG_TYPE_XDP,
+        kind,
         count: program.len() as u32,
         instructions: program.as_ptr() as u64,
         license: license.as_ptr() as u64,
@@ -165,7 +182,7 @@ pub fn load(name: &str, program: &[Instruction]) -> io::Result<OwnedFd> {
         flags: 0,
         name: [0; 16],
         device: 0,
-        attach: ATTACH_XDP,
+        attach,
     };
     let length = name.len().min(attributes.name.len() - 1);
     attributes.name[..length].copy_from_slice(&name.as_bytes()[..length]);
@@ -195,7 +212,7 @@ pub fn load(name: &str, program: &[Instruction]) -> io::Result<OwnedFd> {
 /// Attaches a program to the device of this index, until the returned descriptor is closed.
 ///
 /// # Errors
-/// `EBUSY`: the device has a program already. `EOPNOTSUPP`: its driver takes none.
+/// `EBUSY`: the device has an XDP program already. `EOPNOTSUPP`: its driver takes none. `EINVAL`: the kernel has no such way.
 pub fn attach(program: &OwnedFd, device: u32, how: Attach) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
@@ -204,11 +221,11 @@ pub fn attach(program: &OwnedFd, device: u32, how: Attach) -> io::Result<OwnedFd
         attach: u32,
         flags: u32,
     }
-    let flags = match how {
-        Attach::Driver => FLAGS_DRV_MODE,
-        Attach::Generic => FLAGS_SKB_MODE,
+    let (attach, flags) = match how {
+        Attach::Driver => (ATTACH_XDP, FLAGS_DRV_MODE),
+        Attach::Generic => (ATTACH_XDP, FLAGS_SKB_MODE),
+        Attach::Ingress => (ATTACH_TCX_INGRESS, 0),
     };
-    let attributes =
-        Attributes { program: program.as_raw_fd() as u32, device, attach: ATTACH_XDP, flags };
+    let attributes = Attributes { program: program.as_raw_fd() as u32, device, attach, flags };
     Ok(descriptor(bpf(LINK_CREATE, &attributes)?))
 }

@@ -8,7 +8,9 @@
 //! | [`tap`] | a TAP device: anywhere with `/dev/net/tun`, segmentation and checksums left to the kernel |
 //! | [`xsk`] | AF_XDP on one queue of a device |
 //! | [`queues`] | all queues of a device by AF_XDP |
-//! | [`steer`] | which arriving segments are the service's: an XDP program; all others stay Linux's |
+//! | [`beside`] | a TAP device beside another one, where XDP is refused |
+//! | [`steer`] | which arriving segments are the service's: an XDP program, or a classifier; all others stay Linux's |
+//! | [`over`] | a wire of either kind |
 //! | `program` | that program, instruction by instruction |
 //! | `bpf` | the system call that loads it |
 //!
@@ -19,7 +21,9 @@
 use rustix::fd::BorrowedFd;
 use std::io;
 
+pub mod beside;
 mod bpf;
+pub mod over;
 mod program;
 pub mod queues;
 pub mod steer;

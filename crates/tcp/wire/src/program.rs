@@ -1,14 +1,17 @@
-//! The XDP program: which arriving frames are the service's.
+//! The program that says which arriving frames are the service's: as an XDP program, or as a classifier (tcx).
 //!
 //! A frame is, if it is a TCP segment over IPv4 and not a fragment, and either its four-tuple is in the map of flows, or it opens a connection (SYN without ACK and
 //! RST) to an address and port, or to any address and a port, that is in the map of listeners. It then goes to the AF_XDP socket of the queue
-//! on which it arrived, if that has one. All else goes to Linux, as without us.
+//! on which it arrived, if that has one; from a classifier, to a device. All else goes to Linux, as without us.
 //!
 //! While SYN cookies are out, so does what acknowledges something (without SYN and RST) to such a listener, if Linux has nobody for it but who listens: its own
 //! connections at that port, and those that it has half open, go on being its.
 //!
 //! Registers: r6 the context; r2 the frame, then its IP header; r3 its end; r4, r5 at hand; r7 the TCP flags, at last the state of Linux' socket; r8 the
 //! destination port. The stack holds the keys: see [`FLOW_AT`] and [`LISTENER_AT`].
+//!
+//! A classifier sees what is not for this host too, and may find headers elsewhere than in a frame's first piece of memory: it leaves the first to Linux, as it does what has
+//! a VLAN's tag, and has the headers brought there.
 
 use crate::bpf::Instruction;
 
@@ -22,14 +25,31 @@ pub const LISTENER_KEY: usize = 8;
 const FLOW_AT: i16 = -(FLOW_KEY as i16);
 const LISTENER_AT: i16 = FLOW_AT - 4 - LISTENER_KEY as i16;
 
+/// Of the longest headers of Ethernet, IPv4 and TCP that are looked at.
+const HEADERS: i32 = 14 + 60 + 20;
+
+/// `XDP_PASS`; `TCX_NEXT`.
 const PASS: i32 = 2;
+const NEXT: i32 = -1;
 const MAP_LOOKUP: i32 = 1;
+const REDIRECT: i32 = 23;
+const PULL_DATA: i32 = 39;
 const REDIRECT_MAP: i32 = 51;
 /// `bpf_sk_release`, `bpf_skc_lookup_tcp`.
 const SOCKET_RELEASE: i32 = 86;
 const SOCKET_LOOKUP: i32 = 99;
 /// `BPF_F_CURRENT_NETNS`: the device's.
 const OWN_NAMESPACE: i32 = -1;
+/// Of `struct xdp_md`: `data`, `data_end`, `rx_queue_index`.
+const XDP_DATA: i16 = 0;
+const XDP_END: i16 = 4;
+const XDP_QUEUE: i16 = 16;
+/// Of `struct __sk_buff`: `len`, `pkt_type`, `vlan_present`, `data`, `data_end`. A `pkt_type` of 0 is for this host.
+const SKB_LENGTH: i16 = 0;
+const SKB_TYPE: i16 = 4;
+const SKB_VLAN: i16 = 20;
+const SKB_DATA: i16 = 76;
+const SKB_END: i16 = 80;
 /// Of `struct bpf_sock`: `state`; and `BPF_TCP_LISTEN` there.
 const SOCKET_STATE: i16 = 72;
 const LISTENS: i32 = 10;
@@ -43,9 +63,17 @@ const ACK: i32 = 0x10;
 pub struct Maps {
     pub flows: i32,
     pub listeners: i32,
-    pub sockets: i32,
     /// An array of one number: not 0 while SYN cookies are out.
     pub cookies: i32,
+}
+
+/// Where what is the service's goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal {
+    /// An XDP program: to the AF_XDP sockets of this map.
+    Sockets(i32),
+    /// A classifier: to the device of this index, as if it were sent there.
+    Device(u32),
 }
 
 /// Where a jump leads.
@@ -53,6 +81,8 @@ pub struct Maps {
 enum To {
     Pass,
     Redirect,
+    /// Its headers lie where they can be read.
+    Read,
     /// It may bring a cookie back.
     Cookie,
     /// It does, if Linux has nobody for it.
@@ -84,6 +114,7 @@ mod code {
     pub const STORE_16_K: u8 = 0x6a;
     pub const JUMP_ABOVE: u8 = 0x2d;
     pub const JUMP_BELOW_K: u8 = 0xa5;
+    pub const JUMP_BELOW_EQ: u8 = 0xbd;
     pub const JUMP: u8 = 0x05;
     pub const JUMP_EQ_K: u8 = 0x15;
     pub const JUMP_NE_K: u8 = 0x55;
@@ -143,6 +174,36 @@ impl Assembler {
         self.jump(JUMP_NE_K, 0, 0, 0, found);
     }
 
+    /// Leaves: what has arrived is sent by this device.
+    fn redirect(&mut self, device: u32) {
+        self.put(MOV_K, 1, 0, 0, device.cast_signed());
+        self.put(MOV_K, 2, 0, 0, 0);
+        self.put(CALL, 0, 0, 0, REDIRECT);
+        self.put(EXIT, 0, 0, 0, 0);
+    }
+
+    /// A classifier's r2 and r3, where it is to look at all.
+    fn read_headers(&mut self) {
+        self.put(LOAD_32, 4, 6, SKB_TYPE, 0);
+        self.jump(JUMP_NE_K, 4, 0, 0, To::Pass);
+        self.put(LOAD_32, 4, 6, SKB_VLAN, 0);
+        self.jump(JUMP_NE_K, 4, 0, 0, To::Pass);
+        self.put(LOAD_32, 2, 6, SKB_DATA, 0);
+        self.put(LOAD_32, 3, 6, SKB_END, 0);
+        self.put(MOV, 4, 2, 0, 0);
+        self.put(ADD_K, 4, 0, 0, HEADERS);
+        self.jump(JUMP_BELOW_EQ, 4, 3, 0, To::Read);
+        // (A shorter frame, or one in pieces. It is asked for no more than the frame has.)
+        self.put(LOAD_32, 2, 6, SKB_LENGTH, 0);
+        self.put(JUMP_BELOW_K, 2, 0, 1, HEADERS);
+        self.put(MOV_K, 2, 0, 0, HEADERS);
+        self.put(MOV, 1, 6, 0, 0);
+        self.put(CALL, 0, 0, 0, PULL_DATA);
+        self.put(LOAD_32, 2, 6, SKB_DATA, 0);
+        self.put(LOAD_32, 3, 6, SKB_END, 0);
+        self.here(To::Read);
+    }
+
     /// Looks up who listens at the address, then at any.
     fn look_up_listener(&mut self, map: i32, found: To) {
         self.look_up(map, LISTENER_AT, found);
@@ -151,12 +212,24 @@ impl Assembler {
     }
 }
 
+/// What sends all that arrives on from there, to the device of this index: a classifier.
+pub fn onward(device: u32) -> Vec<Instruction> {
+    let mut a = Assembler::default();
+    a.redirect(device);
+    a.done()
+}
+
 /// The program.
-pub fn program(maps: &Maps) -> Vec<Instruction> {
+pub fn program(maps: &Maps, goal: Goal) -> Vec<Instruction> {
     let mut a = Assembler::default();
     a.put(MOV, 6, 1, 0, 0);
-    a.put(LOAD_32, 2, 1, 0, 0);
-    a.put(LOAD_32, 3, 1, 4, 0);
+    match goal {
+        Goal::Sockets(_) => {
+            a.put(LOAD_32, 2, 6, XDP_DATA, 0);
+            a.put(LOAD_32, 3, 6, XDP_END, 0);
+        }
+        Goal::Device(_) => a.read_headers(),
+    }
     // Ethernet's header and IPv4's without options are there. (Numbers of two bytes are read as this processor has them.)
     a.put(MOV, 4, 2, 0, 0);
     a.put(ADD_K, 4, 0, 0, 14 + 20);
@@ -221,14 +294,19 @@ pub fn program(maps: &Maps) -> Vec<Instruction> {
     a.put(CALL, 0, 0, 0, SOCKET_RELEASE);
     a.jump(JUMP_EQ_K, 7, 0, LISTENS, To::Redirect);
     a.here(To::Pass);
-    a.put(MOV_K, 0, 0, 0, PASS);
+    a.put(MOV_K, 0, 0, 0, if matches!(goal, Goal::Sockets(_)) { PASS } else { NEXT });
     a.put(EXIT, 0, 0, 0, 0);
     a.here(To::Redirect);
-    a.map(1, maps.sockets);
-    a.put(LOAD_32, 2, 6, 16, 0);
-    // What is answered where the queue has no socket.
-    a.put(MOV_K, 3, 0, 0, PASS);
-    a.put(CALL, 0, 0, 0, REDIRECT_MAP);
-    a.put(EXIT, 0, 0, 0, 0);
+    match goal {
+        Goal::Sockets(sockets) => {
+            a.map(1, sockets);
+            a.put(LOAD_32, 2, 6, XDP_QUEUE, 0);
+            // What is answered where the queue has no socket.
+            a.put(MOV_K, 3, 0, 0, PASS);
+            a.put(CALL, 0, 0, 0, REDIRECT_MAP);
+            a.put(EXIT, 0, 0, 0, 0);
+        }
+        Goal::Device(device) => a.redirect(device),
+    }
     a.done()
 }

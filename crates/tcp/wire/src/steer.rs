@@ -1,13 +1,13 @@
 //! Which arriving segments are the service's, said to the kernel: it owns flows, not addresses, and Linux keeps all others.
 //!
-//! The kernel is asked before any of its own work (XDP). What is said here holds from the next frame on; all of it ends with the
+//! The kernel is asked before any of its own work (XDP), or before it looks for who a segment is for (tcx). What is said here holds from the next frame on; all of it ends with the
 //! [`Steer`], also when the service is killed, and what still arrives for its flows is then answered by Linux: with a reset.
 //!
 //! Not steered, so never a flow of the service's: IPv6, VLANs, fragments.
 
 pub use crate::bpf::Attach;
-use crate::bpf::{self, Kind, Map};
-use crate::program::{FLOW_KEY, LISTENER_KEY, Maps, program};
+use crate::bpf::{self, Kind, Map, Purpose};
+use crate::program::{FLOW_KEY, Goal, LISTENER_KEY, Maps, onward, program};
 use crate::xsk::Xsk;
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::io;
@@ -30,47 +30,72 @@ pub struct Flow {
 pub struct Steer {
     flows: Map,
     listeners: Map,
-    sockets: Map,
+    /// Of an XDP program.
+    sockets: Option<Map>,
     cookies: Map,
     program: OwnedFd,
     attached: Vec<OwnedFd>,
 }
 
 impl Steer {
-    /// Loads the program, with room for `flows` flows and `listeners` listeners. It is attached nowhere yet.
+    /// Loads the XDP program, with room for `flows` flows and `listeners` listeners. It is attached nowhere yet.
     ///
     /// # Errors
     /// No right: CAP_BPF and CAP_NET_ADMIN are needed.
     pub fn load(flows: u32, listeners: u32) -> io::Result<Self> {
+        let sockets = Map::make(Kind::XskMap, size_of::<u32>(), size_of::<u32>(), QUEUES)?;
+        Self::load_for(Goal::Sockets(sockets.number()), Some(sockets), flows, listeners)
+    }
+
+    /// Loads the classifier ([`Attach::Ingress`]), with such room: what is the service's is sent by the device of index `to`.
+    ///
+    /// # Errors
+    /// As of [`load`](Self::load).
+    pub fn load_to_device(to: u32, flows: u32, listeners: u32) -> io::Result<Self> {
+        Self::load_for(Goal::Device(to), None, flows, listeners)
+    }
+
+    fn load_for(goal: Goal, sockets: Option<Map>, flows: u32, listeners: u32) -> io::Result<Self> {
         let flows = Map::make(Kind::Hash, FLOW_KEY, size_of::<u32>(), flows)?;
         let listeners = Map::make(Kind::Hash, LISTENER_KEY, size_of::<u32>(), listeners)?;
-        let sockets = Map::make(Kind::XskMap, size_of::<u32>(), size_of::<u32>(), QUEUES)?;
         let cookies = Map::make(Kind::Array, size_of::<u32>(), size_of::<u32>(), 1)?;
         let maps = Maps {
             flows: flows.number(),
             listeners: listeners.number(),
-            sockets: sockets.number(),
             cookies: cookies.number(),
         };
-        let program = bpf::load("uncopy_steer", &program(&maps))?;
+        let purpose = if sockets.is_some() { Purpose::Xdp } else { Purpose::Classifier };
+        let program = bpf::load("uncopy_steer", purpose, &program(&maps, goal))?;
         Ok(Self { flows, listeners, sockets, cookies, program, attached: Vec::new() })
     }
 
     /// Attaches the program to the device of this index.
     ///
     /// # Errors
-    /// `EBUSY`: the device has an XDP program already. `EOPNOTSUPP`: its driver takes none ([`Attach::Generic`] works with any).
+    /// `EBUSY`: the device has an XDP program already. `EOPNOTSUPP`: its driver takes none ([`Attach::Generic`] works with any). `EINVAL`: the program is not made for
+    /// this, or the kernel is older than [`Attach::Ingress`].
     pub fn attach(&mut self, device: u32, how: Attach) -> io::Result<()> {
         self.attached.push(bpf::attach(&self.program, device, how)?);
+        Ok(())
+    }
+
+    /// All that arrives on the device `from` is sent by the device `to`, as long as this lives.
+    ///
+    /// # Errors
+    /// As of [`load`](Self::load) and [`attach`](Self::attach).
+    pub fn onward(&mut self, from: u32, to: u32) -> io::Result<()> {
+        let program = bpf::load("uncopy_onward", Purpose::Classifier, &onward(to))?;
+        self.attached.push(bpf::attach(&program, from, Attach::Ingress)?);
         Ok(())
     }
 
     /// What arrives on queue `queue` of the device to which `socket` is bound goes there.
     ///
     /// # Errors
-    /// The kernel's; a queue of more than 256 is `E2BIG`.
+    /// The kernel's; a queue of more than 256 is `E2BIG`; a classifier has no sockets (`EINVAL`).
     pub fn serve(&self, queue: u32, socket: &Xsk) -> io::Result<()> {
-        self.sockets.set(&queue.to_ne_bytes(), &socket.socket().as_raw_fd().to_ne_bytes())
+        let sockets = self.sockets.as_ref().ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
+        sockets.set(&queue.to_ne_bytes(), &socket.socket().as_raw_fd().to_ne_bytes())
     }
 
     /// From now on `flow` is the service's.

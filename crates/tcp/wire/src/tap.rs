@@ -5,12 +5,13 @@
 
 use crate::{Offload, Wire, too_long};
 use libc::{
-    IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, TUN_F_CSUM, TUN_F_TSO_ECN, TUN_F_TSO4, TUNSETIFF,
-    TUNSETOFFLOAD,
+    IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, SIOCSIFFLAGS, SIOCSIFTXQLEN, TUN_F_CSUM, TUN_F_TSO_ECN,
+    TUN_F_TSO4, TUNSETIFF, TUNSETOFFLOAD,
 };
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
+use rustix::net::{AddressFamily, SocketType};
 use std::io;
 
 /// Before each frame: `struct virtio_net_hdr` of linux/virtio_net.h: flags, gso_type, hdr_len, gso_size, csum_start, csum_offset.
@@ -44,26 +45,49 @@ impl Tap {
         Self::open_queue(name, 0)
     }
 
-    /// Makes the device `name` with so many queues, each a wire of its own. The kernel chooses one for each connection.
+    /// Makes the device `name` with so many queues, each a wire of its own. The kernel chooses one for each connection. A `%d` in the name becomes the first number
+    /// that is free.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
     pub fn open_queues(name: &str, queues: usize) -> io::Result<Vec<Self>> {
-        (0..queues).map(|_| Self::open_queue(name, libc::IFF_MULTI_QUEUE)).collect()
+        let mut all: Vec<Self> = Vec::with_capacity(queues);
+        for _ in 0..queues {
+            let name = all.first().map_or(name, |first| &first.name);
+            let queue = Self::open_queue(name, libc::IFF_MULTI_QUEUE)?;
+            all.push(queue);
+        }
+        Ok(all)
     }
 
     fn open_queue(name: &str, more: libc::c_int) -> io::Result<Self> {
-        let (fd, _) = attach(name, IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more)?;
+        let (fd, name) = attach(name, IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more)?;
         // SAFETY: takes a number.
         check(unsafe {
             libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO_ECN)
         })?;
-        Ok(Self { fd, name: name.to_owned(), buffer: vec![0; HEADER + FRAME_MAX].into() })
+        Ok(Self { fd, name, buffer: vec![0; HEADER + FRAME_MAX].into() })
     }
 
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Sets the device up, without ARP and multicast: it is spoken through, not to. Of what Linux sends by it, so many frames wait at each queue.
+    ///
+    /// # Errors
+    /// No right; the device has been taken away.
+    pub fn set_up(&self, room: u32) -> io::Result<()> {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let mut request = request(&self.name)?;
+        // (`ifr_qlen`: a number in the same place.)
+        request.ifr_ifru.ifru_metric = room.cast_signed();
+        // SAFETY: reads the request, which lives here.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCSIFTXQLEN, &request) })?;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_NOARP) as libc::c_short;
+        // SAFETY: as above.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCSIFFLAGS, &request) })
     }
 }
 
@@ -145,6 +169,16 @@ impl Wire for Tap {
 pub(crate) fn attach(name: &str, kind: libc::c_int) -> io::Result<(OwnedFd, String)> {
     let fd =
         open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_flags = kind as libc::c_short;
+    // SAFETY: reads and writes the request, which lives here.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETIFF, &mut request) })?;
+    let made = request.ifr_name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
+    Ok((fd, String::from_utf8_lossy(&made.collect::<Vec<u8>>()).into_owned()))
+}
+
+/// What is asked of the device `name`.
+fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: plain old data, for which zeros are a value.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
@@ -156,11 +190,7 @@ pub(crate) fn attach(name: &str, kind: libc::c_int) -> io::Result<(OwnedFd, Stri
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags = kind as libc::c_short;
-    // SAFETY: reads and writes the request, which lives here.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETIFF, &mut request) })?;
-    let made = request.ifr_name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0);
-    Ok((fd, String::from_utf8_lossy(&made.collect::<Vec<u8>>()).into_owned()))
+    Ok(request)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

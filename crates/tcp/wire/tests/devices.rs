@@ -1,4 +1,4 @@
-//! The wires on devices of the kernel's: a veth pair, a TAP. Needs root; left out, with the reason, elsewhere.
+//! The wires on devices of the kernel's: a veth pair, a TAP, a TAP beside one of the pair. Needs root; left out, with the reason, elsewhere.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{Frames, index_of, ip, leave_out, own_network, pair_of_devices};
 use uncopy_tcp_wire::steer::{Attach, Flow, Steer};
 use uncopy_tcp_wire::tap::Tap;
 use uncopy_tcp_wire::xsk::{Mode, Xsk};
-use uncopy_tcp_wire::{Offload, Wire};
+use uncopy_tcp_wire::{Offload, Wire, beside};
 
 const SOON: Duration = Duration::from_millis(200);
 
@@ -74,8 +74,55 @@ fn only_its_own_flows_and_listeners_are_steered_to_the_service() {
     pair_of_devices();
     let mut steer = Steer::load(1000, 100).unwrap();
     steer.attach(index_of("inner"), Attach::Driver).unwrap();
-    let mut xsk = Xsk::bind("inner", 0, Mode::Copy).unwrap();
+    let xsk = Xsk::bind("inner", 0, Mode::Copy).unwrap();
     steer.serve(0, &xsk).unwrap();
+    steers(steer, xsk, false);
+}
+
+#[test]
+fn a_tap_beside_a_device_gets_the_same_and_its_own_frames_leave_by_the_device() {
+    if !own_network() {
+        return;
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        leave_out("no /dev/net/tun");
+        return;
+    }
+    pair_of_devices();
+    // (The hardware address that `segment` sends to.)
+    ip("link set inner address 02:00:00:00:00:01");
+    let (steer, mut taps) = beside::open("inner", 1000, 100).unwrap();
+    let mut tap = taps.remove(0);
+    steer.listen(address("0.0.0.0:91")).unwrap();
+    let outer = Frames::on("outer");
+    let ours = segment("10.0.0.3:5", "10.0.0.9:91", "for this host", opening);
+    let mut elsewhere = segment("10.0.0.3:5", "10.0.0.9:91", "for another host", opening);
+    elsewhere[5] = 9;
+    // (Its tag is not in the frame any more when the classifier sees it.)
+    let mut tagged = segment("10.0.0.3:5", "10.0.0.9:91", "in a vlan", opening);
+    let without = tagged.clone();
+    tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+    [&ours, &elsewhere, &tagged].into_iter().for_each(|frame| outer.send(frame));
+    assert_eq!(tags(&mut tap, &[ours, elsewhere, without]), ["for this host"]);
+
+    let frame = numbered(3, 1000);
+    assert!(tap.send(frame.len(), Offload::default(), |to| to.copy_from_slice(&frame)).unwrap());
+    assert_eq!(outer.receive(SOON).as_ref(), Some(&frame));
+    // One of several segments stays whole on its way, and so does one of the peer's.
+    let large = segment("10.0.0.9:91", "10.0.0.3:5", &"a".repeat(40_000), plain);
+    let offload = Offload { checksum: true, segment: Some(1448) };
+    assert!(tap.send(large.len(), offload, |to| to.copy_from_slice(&large)).unwrap());
+    assert_eq!(outer.receive(SOON).map(|frame| frame.len()), Some(large.len()));
+    drop((steer, tap, taps));
+    assert!(!std::path::Path::new("/sys/class/net/uncopytap0").exists(), "it is gone");
+
+    // As with AF_XDP.
+    let (steer, mut taps) = beside::open("inner", 1000, 100).unwrap();
+    steers(steer, taps.remove(0), true);
+}
+
+/// `inner` is reached so, and nothing is steered yet. `seen`: packet sockets of Linux' see what is steered too.
+fn steers(steer: Steer, mut wire: impl Wire, seen: bool) {
     let flow = Flow { local: address("10.0.0.1:80"), remote: address("10.0.0.2:4000") };
     steer.take(flow).unwrap();
     steer.listen(address("10.0.0.1:90")).unwrap();
@@ -119,8 +166,8 @@ fn only_its_own_flows_and_listeners_are_steered_to_the_service() {
         outer.send(frame);
     }
     let expected: Vec<_> = ours.iter().map(|f| tag_of(f)).collect();
-    assert_eq!(tags(&mut xsk, &all), expected, "what the service gets");
-    for frame in &linuxs {
+    assert_eq!(tags(&mut wire, &all), expected, "what the service gets");
+    for frame in if seen { &all[..] } else { &linuxs[..] } {
         assert_eq!(inner.receive(SOON).as_ref(), Some(frame), "what Linux gets: {}", tag_of(frame));
     }
     assert_eq!(inner.receive(SOON), None);
@@ -133,8 +180,9 @@ fn only_its_own_flows_and_listeners_are_steered_to_the_service() {
     outer.send(&ours[2]);
     assert_eq!(inner.receive(SOON).as_ref(), Some(&ours[0]));
     assert_eq!(inner.receive(SOON).as_ref(), Some(&ours[2]));
+    assert!(tags(&mut wire, &all).is_empty());
     // So it is when the service has ended.
-    drop((steer, xsk));
+    drop((steer, wire));
     outer.send(&ours[3]);
     assert_eq!(inner.receive(SOON).as_ref(), Some(&ours[3]));
 }

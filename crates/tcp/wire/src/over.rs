@@ -1,0 +1,83 @@
+//! All queues of a device, by one way or the other.
+
+use crate::steer::Steer;
+use crate::tap::Tap;
+use crate::xsk::Xsk;
+use crate::{Offload, Wire, beside, queues};
+use rustix::fd::BorrowedFd;
+use std::io;
+
+/// How a device is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By AF_XDP ([`queues`]).
+    Xdp,
+    /// By a TAP beside it ([`beside`]).
+    Tap,
+}
+
+/// A wire of one queue.
+pub enum Over {
+    /// See [`Way::Xdp`].
+    Xdp(Box<Xsk>),
+    /// See [`Way::Tap`].
+    Tap(Tap),
+}
+
+/// Opens all queues of the device `name`, with room for `flows` flows and `listeners` listeners.
+///
+/// # Errors
+/// Those of [`queues::open`], or [`beside::open`].
+pub fn open(name: &str, way: Way, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Over>)> {
+    match way {
+        Way::Xdp => {
+            let (steer, wires) = queues::open(name, flows, listeners)?;
+            Ok((steer, wires.into_iter().map(|wire| Over::Xdp(Box::new(wire))).collect()))
+        }
+        Way::Tap => {
+            let (steer, wires) = beside::open(name, flows, listeners)?;
+            Ok((steer, wires.into_iter().map(Over::Tap).collect()))
+        }
+    }
+}
+
+/// Does it with either.
+macro_rules! with {
+    ($over:expr, $wire:ident => $what:expr) => {
+        match $over {
+            Over::Xdp($wire) => $what,
+            Over::Tap($wire) => $what,
+        }
+    };
+}
+
+impl Wire for Over {
+    fn frame_max(&self) -> usize {
+        with!(self, wire => wire.frame_max())
+    }
+
+    fn offers(&self) -> Offload {
+        with!(self, wire => wire.offers())
+    }
+
+    fn receive(&mut self, max: usize, each: impl FnMut(&[u8], Offload)) -> io::Result<usize> {
+        with!(self, wire => wire.receive(max, each))
+    }
+
+    fn send(
+        &mut self,
+        length: usize,
+        offload: Offload,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> io::Result<bool> {
+        with!(self, wire => wire.send(length, offload, fill))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        with!(self, wire => wire.flush())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        with!(self, wire => wire.descriptor())
+    }
+}
