@@ -49,8 +49,8 @@ pub struct Kind {
     pub options: &'static [&'static str],
 }
 
-/// AF_XDP over one queue.
-const USUAL: Kind = Kind { queues: 1, offloads: false, options: &[] };
+/// As devices are that nobody has changed, and the service's own choice.
+pub const USUAL: Kind = Kind { queues: 1, offloads: true, options: &[] };
 
 /// `uncopy run --tcp -- PROGRAM...`
 fn under_tcp(words: &[&str]) -> Result<Vec<String>, Stop> {
@@ -174,20 +174,39 @@ impl Network {
         self.serve_at((&self.outer, "outer"), &self.name, &[])
     }
 
-    fn serve_at(
+    /// Starts one that cannot have TAP and TUN devices; so programs that connect are Linux's.
+    pub fn serve_without_tun(&self) -> Result<Service, Stop> {
+        let nothing = "mount --bind /dev/null /dev/net/tun && exec \"$@\"";
+        let begin = ["unshare", "-m", "sh", "-c", nothing, "sh"];
+        self.starts_at((&self.inner, "inner"), &self.name, &begin, &[])
+    }
+
+    fn serve_at(&self, at: (&str, &str), name: &str, options: &[&str]) -> Result<Service, Stop> {
+        let mut service = self.starts_at(at, name, &[], options)?;
+        let connects = service.beside.line()?;
+        if connects.contains("that connect") {
+            return Ok(service);
+        }
+        Err(format!("the service says {connects}").into())
+    }
+
+    /// `begin`: a program that is to start it.
+    fn starts_at(
         &self,
         (namespace, device): (&str, &str),
         name: &str,
+        begin: &[&str],
         options: &[&str],
     ) -> Result<Service, Stop> {
         let uncopy = product::uncopy()?.display().to_string();
         let words = [&uncopy[..], "tcp", "serve", "--if", device, "--name", name];
-        let mut beside = self.begin(namespace, &[&words, self.options, options].concat())?;
-        let said = [beside.line()?, beside.line()?, beside.line()?];
-        if !said[1].contains(&format!(" {device} (")) || !said[2].contains("that connect") {
+        let words = [begin, &words, self.options, options].concat();
+        let mut beside = self.begin(namespace, &words)?;
+        let said = [beside.line()?, beside.line()?];
+        if !said[1].contains(&format!(" {device} (")) {
             return Err(format!("the service says {said:?}").into());
         }
-        let [_, reached, _] = said;
+        let [_, reached] = said;
         Ok(Service { beside, name: name.to_owned(), namespace: namespace.to_owned(), reached })
     }
 

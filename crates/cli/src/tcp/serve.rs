@@ -37,7 +37,7 @@ pub struct ServeArgs {
     /// Carry connections to other hosts too, over this network device (as root)
     #[arg(long = "if", value_name = "DEVICE")]
     device: Option<String>,
-    /// Over a device: how to reach it [default: by AF_XDP; where that is refused, by a TAP device]
+    /// Over a device: how to reach it [default: by AF_XDP where the device needs no copies for it, else by a TAP; by the other where that is refused]
     #[arg(long, value_name = "HOW", requires = "device")]
     by: Option<By>,
     /// Over a device: be this user once all is open, and serve its programs [default: the user who starts it]
@@ -63,9 +63,9 @@ pub struct ServeArgs {
 /// How a device is reached.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum By {
-    /// AF_XDP: least for each segment
+    /// AF_XDP
     Xdp,
-    /// A TAP device beside it: least for each byte, also where the device has an XDP program already
+    /// A TAP device beside it, which may have an XDP program already
     Tap,
 }
 
@@ -168,8 +168,8 @@ pub fn main(args: &ServeArgs) -> Outcome {
         units::grouped(args.remote_connections as u64),
         args.wait.text(),
     ))?;
-    if let Some(why) = remote.why_not_xdp() {
-        eprintln!("uncopy: the device is reached by a TAP because AF_XDP is refused ({why})");
+    if let Some((way, why)) = remote.refused() {
+        eprintln!("uncopy: not by {}, which would be better: it is refused ({why})", way.name());
     }
     match remote.why_not_outward() {
         None => crate::print("uncopy: and programs that connect to other hosts.\n")?,

@@ -28,9 +28,9 @@ use uncopy_tcp_routes::{Routes, loopback};
 use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
 use uncopy_tcp_trace::{Trace, Traced};
+use uncopy_tcp_wire::Wire;
 use uncopy_tcp_wire::over::{self, Over, Way};
 use uncopy_tcp_wire::steer::Steer;
-use uncopy_tcp_wire::Wire;
 
 /// Addresses and ports at which may be listened.
 const LISTENERS: u32 = 1024;
@@ -45,7 +45,7 @@ const WATCH_AFTER: Nanos = 10 * MILLISECOND;
 pub struct Options {
     /// The device.
     pub device: String,
-    /// How it is reached. None: by AF_XDP, and where that is refused by a TAP.
+    /// How it is reached. None: as is best there, or by the other way where that is refused.
     pub way: Option<Way>,
     /// The service where programs show their sockets.
     pub name: String,
@@ -127,7 +127,7 @@ pub struct Remote {
     routes: Arc<Routes>,
     wires: Vec<Over>,
     way: Way,
-    why_not_xdp: Option<io::Error>,
+    refused: Option<(Way, io::Error)>,
     lanes: usize,
     stop: OwnedFd,
     why_not: Option<io::Error>,
@@ -139,26 +139,25 @@ struct Reached {
     way: Way,
     steer: Arc<Steer>,
     wires: Vec<Over>,
-    why_not_xdp: Option<io::Error>,
+    refused: Option<(Way, io::Error)>,
 }
 
 fn reach(options: &Options) -> Result<Reached, Failure> {
-    let by = |way| {
+    let by = |way: Way| {
         let opened = over::open(&options.device, way, options.connections as u32, LISTENERS);
-        let name = match way {
-            Way::Xdp => "AF_XDP",
-            Way::Tap => "a TAP",
-        };
-        step(&format!("the device {} by {name}", options.device), opened)
+        step(&format!("the device {} by {}", options.device, way.name()), opened)
+            .map(|(steer, wires)| Reached { way, steer: Arc::new(steer), wires, refused: None })
     };
-    let (way, opened, why_not_xdp) = match (options.way, by(options.way.unwrap_or(Way::Xdp))) {
-        (None, Err(why)) if why.why.kind() != io::ErrorKind::PermissionDenied => {
-            (Way::Tap, by(Way::Tap)?, Some(why.why))
+    if let Some(way) = options.way {
+        return by(way);
+    }
+    let best = step(&format!("the device {}", options.device), Way::best(&options.device))?;
+    match by(best) {
+        Err(Failure { why, .. }) if why.kind() != io::ErrorKind::PermissionDenied => {
+            by(best.other()).map(|reached| Reached { refused: Some((best, why)), ..reached })
         }
-        (way, opened) => (way.unwrap_or(Way::Xdp), opened?, None),
-    };
-    let (steer, wires) = opened;
-    Ok(Reached { way, steer: Arc::new(steer), wires, why_not_xdp })
+        reached => reached,
+    }
 }
 
 impl Remote {
@@ -178,7 +177,7 @@ impl Remote {
             device,
         );
         let index = step(&format!("the device {device}"), index)?;
-        let Reached { way, steer, wires, why_not_xdp } = reach(options)?;
+        let Reached { way, steer, wires, refused } = reach(options)?;
         step(
             "making accepted sockets, and refusals, take their peer's mark (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",
             stand_in::accept_marks(),
@@ -235,7 +234,7 @@ impl Remote {
             routes,
             wires,
             way,
-            why_not_xdp,
+            refused,
             lanes,
             stop,
             why_not,
@@ -248,9 +247,9 @@ impl Remote {
         self.way
     }
 
-    /// Why that is not AF_XDP, where nobody has said how.
-    pub fn why_not_xdp(&self) -> Option<&io::Error> {
-        self.why_not_xdp.as_ref()
+    /// The way that would have been better, and why it is refused, where nobody has said how.
+    pub fn refused(&self) -> Option<&(Way, io::Error)> {
+        self.refused.as_ref()
     }
 
     /// How many queues of the device, or of the TAP beside it, it has.

@@ -19,7 +19,9 @@
 //! clang makes; ninety instructions and four commands of `bpf(2)` are less.
 
 use rustix::fd::BorrowedFd;
+use std::ffi::CString;
 use std::io;
+use xdp::nic::NicIndex;
 
 pub mod beside;
 mod bpf;
@@ -76,6 +78,19 @@ pub trait Wire {
 
     /// Readable when a frame has arrived.
     fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// The device of this name.
+fn device(name: &str) -> io::Result<NicIndex> {
+    let text = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+    NicIndex::lookup_by_name(&text)?.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, format!("no device is called {name}"))
+    })
+}
+
+/// Says at which step it failed.
+fn at(step: &'static str) -> impl Fn(io::Error) -> io::Error {
+    move |e| io::Error::new(e.kind(), format!("{step}: {e}"))
 }
 
 /// A frame that does not fit.

@@ -2,10 +2,9 @@
 
 use crate::steer::{Attach, Steer};
 use crate::xsk::{Mode, Xsk};
-use std::ffi::CString;
+use crate::{at, device};
 use std::io;
 use std::time::{Duration, Instant};
-use xdp::nic::NicIndex;
 
 /// The kernel takes a queue from its last owner some milliseconds after that has closed it (on a workqueue): so long a new one waits.
 const RELEASED: Duration = Duration::from_secs(1);
@@ -20,25 +19,20 @@ const ROOM: std::ops::RangeInclusive<u32> = 2048..=65_536;
 /// # Errors
 /// No such device; no right; the device has an XDP program, or a queue an owner, already. The text says which step it was.
 pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Xsk>)> {
-    let step =
-        |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
-    let text = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let device = NicIndex::lookup_by_name(&text)?.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("no device is called {name}"))
-    })?;
-    let mut steer = Steer::load(flows, listeners).map_err(step("loading the XDP program"))?;
+    let device = device(name)?;
+    let mut steer = Steer::load(flows, listeners).map_err(at("loading the XDP program"))?;
     let attached = match steer.attach(device.0, Attach::Driver) {
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             steer.attach(device.0, Attach::Generic)
         }
         attached => attached,
     };
-    attached.map_err(step("attaching the XDP program"))?;
-    let queues = device.queue_counts().map_err(step("asking for the device's queues"))?.rx_count();
+    attached.map_err(at("attaching the XDP program"))?;
+    let queues = device.queue_counts().map_err(at("asking for the device's queues"))?.rx_count();
     let room = flows.next_power_of_two().clamp(*ROOM.start(), *ROOM.end());
     let mut wires = Vec::new();
     for queue in 0..queues {
-        let wire = bind(name, queue, room).map_err(step("binding to a queue of the device"))?;
+        let wire = bind(name, queue, room).map_err(at("binding to a queue of the device"))?;
         steer.serve(queue, &wire)?;
         wires.push(wire);
     }

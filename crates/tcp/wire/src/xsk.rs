@@ -6,12 +6,10 @@
 //! unsafe: `Umem`'s packets must not outlive it. They live in calls of [`Wire`], and in rings and slabs beside it. And `xdp`'s types hold
 //! addresses of memory that they share with the kernel, so the compiler does not know that they may change threads.
 
-use crate::{Offload, Wire, too_long};
+use crate::{Offload, Wire, device, too_long};
 use rustix::fd::BorrowedFd;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::AsRawFd;
-use xdp::nic::NicIndex;
 use xdp::slab::{HeapSlab, Slab};
 use xdp::socket::{SocketError, XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, UmemCfgBuilder};
@@ -70,10 +68,7 @@ impl Xsk {
     /// # Errors
     /// As of [`bind`](Self::bind).
     pub fn bind_with_room(name: &str, queue: u32, mode: Mode, room: u32) -> io::Result<Self> {
-        let c_name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let device = NicIndex::lookup_by_name(&c_name)?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, format!("no device is called {name}"))
-        })?;
+        let device = device(name)?;
         let config = UmemCfgBuilder {
             frame_size: FrameSize::TwoK,
             frame_count: room + 2 * LEAVING,
