@@ -1,11 +1,13 @@
-//! What is shown of connections over the wire from outside: `uncopy tcp flows` and `uncopy tcp trace`.
+//! What is shown of connections over the wire: from outside by `uncopy tcp flows` and `uncopy tcp trace`, to their program by TCP_INFO.
 
 use crate::network::{Network, OUTSIDE};
 use crate::{Named, Outcome, connecting};
 
 /// Those of this file.
-pub const ALL: [Named; 1] =
-    [("a_trace_has_every_byte_of_the_chosen_connections_and_flows_tell_of_them", traced)];
+pub const ALL: [Named; 2] = [
+    ("a_trace_has_every_byte_of_the_chosen_connections_and_flows_tell_of_them", traced),
+    ("tcp_info_tells_of_the_way_to_the_other_host", informed),
+];
 
 /// Connects, says so, and exchanges bytes that both sides can tell when told to.
 const CLIENT: &str = r#"
@@ -55,6 +57,66 @@ for ends, stream in streams.items():
 assert len(streams) == 2
 print("right")
 "#;
+
+/// Says what TCP_INFO tells of one connection that came, one that it opened, and one within this host: the state, the payload of a segment, the round trip, bytes that were
+/// acknowledged, what the peer has room for. By libc's function, and by number.
+const INFORMED: &str = r#"
+import ctypes, socket, struct, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def info(s, by_number):
+    if not by_number: told = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)
+    else:
+        room, length = ctypes.create_string_buffer(232), ctypes.c_uint(232)
+        assert libc.syscall(55, s.fileno(), socket.IPPROTO_TCP, socket.TCP_INFO, room, ctypes.byref(length)) == 0
+        told = room.raw[:length.value]
+    assert len(told) == 232
+    number = lambda at, kind="I": struct.unpack_from(kind, told, at)[0]
+    return told[0], number(16), number(68), number(120, "Q"), number(228)
+def exchange(s, n):
+    s.sendall(bytes(n)); left = n
+    while left: left -= len(s.recv(left))
+listener = socket.socket(); listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); listener.bind(("0.0.0.0", 7001)); listener.listen()
+print("listens", flush=True); sys.stdin.readline()
+came = listener.accept()[0]
+# (Not one that only looked whether the listener is the service's.)
+while came.recv(1) != b"x": came = listener.accept()[0]
+exchange(came, 100000)
+opened = socket.create_connection((sys.argv[1], 7), 20); exchange(opened, 100000)
+within = socket.create_connection(("127.0.0.1", 7001), 20)
+ends = came, opened, within
+for s in ends:
+    for by_number in (False, True):
+        state, mss, rtt, acked, room = info(s, by_number)
+        far = s is not within
+        assert state == 1 and (mss == 1448) == far and (acked >= 100000) == far and 0 < rtt < 1000000 and room > 0, (far, state, mss, rtt, acked, room)
+# No more than is asked for.
+assert len(came.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 20)) == 20
+try: came.getsockopt(socket.IPPROTO_TCP, 9999, 20); print("?")
+except OSError as e: assert e.errno == 92, e
+print("right", flush=True); sys.stdin.readline()
+# The service has gone: Linux tells what it knows.
+for s in ends: assert len(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)) == 232
+print("right", flush=True)
+"#;
+
+fn informed() -> Outcome {
+    let network = Network::new("ti")?;
+    let service = network.serve()?;
+    let mut server = network.outside_python(connecting::ECHO, &[])?;
+    server.says("listens")?;
+    let once = "import socket; socket.create_connection(('10.78.9.1', 7), 20)";
+    network.inside(&["python3", "-c", once])?;
+    let mut program = network.under_tcp_talking(&["python3", "-c", INFORMED, OUTSIDE])?;
+    program.says("listens")?;
+    network.until_steered(7001)?;
+    let echo = "import socket, sys\ns = socket.create_connection((sys.argv[1], 7001), 20); s.sendall(b'x')\nwhile (got := s.recv(65536)): s.sendall(got)";
+    let _client = network.outside_python(echo, &[crate::ADDRESS])?;
+    program.tell()?;
+    program.says("right")?;
+    service.kill();
+    program.tell()?;
+    program.says("right")
+}
 
 fn traced() -> Outcome {
     let network = Network::new("t")?;

@@ -214,6 +214,34 @@ pub unsafe extern "C" fn setsockopt(
     result
 }
 
+/// `getsockopt(2)`: what Linux tells of a connection is its stand-in's, where the service carries it to another host.
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::getsockopt(fd, level, name, value, len) };
+    if result == 0 && PROCESS.tcp.tells(level, name) {
+        // SAFETY: the thread's own.
+        let errno = unsafe { *libc::__errno_location() };
+        if let Some(length) = reading::read(len.cast_const()).filter(|_| !value.is_null()) {
+            // SAFETY: Linux has just written so many bytes there.
+            let told = unsafe { core::slice::from_raw_parts_mut(value.cast(), length as usize) };
+            PROCESS.tcp.option_told(fd, told);
+        }
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
+    result
+}
+
 /// A message is sent with data beside it. Descriptors that go to another process (SCM_RIGHTS) go as Linux's. False: one of them cannot.
 ///
 /// # Safety

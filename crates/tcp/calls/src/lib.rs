@@ -13,6 +13,7 @@
 //! | [`wait`] | poll and select |
 //! | [`sets`] | epoll |
 //! | [`options`] | options that rings do not have |
+//! | [`info`] | what Linux cannot tell of connections to other hosts (TCP_INFO) |
 //! | [`outward`] | sockets that connect to other hosts |
 //! | [`share`] | fork, exec |
 
@@ -20,6 +21,7 @@ pub mod begin;
 pub mod data;
 mod early;
 pub mod end;
+pub mod info;
 pub mod listening;
 pub mod numbers;
 pub mod options;

@@ -392,6 +392,12 @@ impl<F: Flows> Endpoint<F> {
         self.find(tuple).map_or(State::Closed, |slot| self.conns[slot as usize].state)
     }
 
+    /// The connection between these ends that is established, or was.
+    pub fn flow_of(&mut self, tuple: &Tuple) -> Option<FlowId> {
+        let slot = self.find(tuple)?;
+        Some(FlowId { slot, generation: self.lane.flows.at(slot).generation })
+    }
+
     /// The connection's state.
     pub fn state(&mut self, flow: FlowId) -> State {
         let Some(conn) = self.conns.get(flow.slot as usize) else { return State::Closed };

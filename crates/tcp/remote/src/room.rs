@@ -66,6 +66,8 @@ pub(crate) enum Ask {
     Gone(u64),
     /// Somebody wants to know of all connections, and of those that programs did not get.
     Tell(Sender<Wires>),
+    /// Somebody wants to know of the connection between these ends.
+    TellOf([SocketAddrV4; 2], Lent),
 }
 
 impl Ask {
@@ -717,6 +719,11 @@ impl Applications for Room {
                 (Ask::Tell(to), _) => {
                     let refused = lock(&self.programs).refused(endpoint);
                     let _ = to.send(Wires { flows: self.wired(endpoint), refused });
+                }
+                (Ask::TellOf(ends, answer), _) => {
+                    if let Some(wired) = self.wired_one(ends, endpoint) {
+                        answer.says(&wired.bytes());
+                    }
                 }
                 (Ask::Connect(_) | Ask::Closes(_) | Ask::NoDetour, None) => {}
                 (Ask::Listens(program, shown, by), _) => {

@@ -407,6 +407,11 @@ impl Listening for Told {
         told.recv_timeout(Duration::from_millis(500)).unwrap_or_default()
     }
 
+    fn info(&self, ends: [SocketAddrV4; 2], answer: Lent) {
+        self.service.applications().ask(Ask::TellOf(ends, answer));
+        self.service.ask();
+    }
+
     fn carries_connects(&self) -> bool {
         self.service.applications().outward().is_some()
     }

@@ -3,6 +3,7 @@
 use crate::room::Room;
 use std::net::{SocketAddr, SocketAddrV4};
 use uncopy_tcp_fast::View;
+use uncopy_tcp_proto::segment::Tuple;
 use uncopy_tcp_proto::{Algorithm, Endpoint, Info, State};
 use uncopy_tcp_service::Wired;
 
@@ -51,6 +52,26 @@ fn told(of: &Info, lane: usize) -> Wired {
 }
 
 impl Room {
+    /// One, between these ends, as the slow path knows it.
+    pub(crate) fn wired_one(
+        &self,
+        [local, peer]: [SocketAddrV4; 2],
+        endpoint: &mut Endpoint<View<'_>>,
+    ) -> Option<Wired> {
+        let tuple = Tuple {
+            local_ip: *local.ip(),
+            local_port: local.port(),
+            peer_ip: *peer.ip(),
+            peer_port: peer.port(),
+        };
+        let flow = endpoint.flow_of(&tuple);
+        endpoint.leave();
+        let held = self.at(flow?)?;
+        let info = endpoint.info(held.id).ok();
+        endpoint.leave();
+        Some(told(&info?, held.lane))
+    }
+
     /// All connections, as the slow path knows them.
     pub(crate) fn wired(&self, endpoint: &mut Endpoint<View<'_>>) -> Vec<Wired> {
         let all = self.all().into_iter();
@@ -67,7 +88,6 @@ impl Room {
 mod tests {
     use super::*;
     use uncopy_tcp_proto::conn::Totals;
-    use uncopy_tcp_proto::segment::Tuple;
 
     #[test]
     fn states_and_controls_have_the_services_names() {

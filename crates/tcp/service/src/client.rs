@@ -6,6 +6,7 @@ use crate::ends;
 use crate::owner::is_somebody;
 use crate::protocol::{self, Message, VERSION};
 use crate::state::State;
+use crate::wired::Wired;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -21,6 +22,9 @@ use uncopy_tcp_shared::layout::PAGE;
 
 /// So long an answer is waited for. A service that has a core takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Bytes that tell of one connection over the wire, at most.
+pub(crate) const INFO: usize = 512;
 
 /// The connection to the service.
 #[derive(Debug)]
@@ -121,6 +125,17 @@ impl Client {
         let mut byte = [0];
         let (got, _) = rustix::net::recv(&own, &mut byte, RecvFlags::DONTWAIT)?;
         Ok(got == 1)
+    }
+
+    /// What the service knows of the connection of this socket, which it carries over its wire. None: it carries none.
+    pub fn info(&self, socket: BorrowedFd) -> Result<Option<Wired>, Errno> {
+        let (own, theirs) = pair()?;
+        protocol::send(self.socket.as_fd(), Message::Info, &[socket, theirs.as_fd()])?;
+        drop(theirs);
+        wait(&own)?;
+        let mut bytes = [0; INFO];
+        let (got, _) = rustix::net::recv(&own, &mut bytes, RecvFlags::DONTWAIT)?;
+        Ok(Wired::of_bytes(&bytes[..got]))
     }
 
     /// Says that such a socket is closed before it was connected.

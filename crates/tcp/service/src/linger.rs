@@ -163,8 +163,13 @@ impl Lent {
 
     /// Who waits at its other end for a byte hears that what it has asked for is done.
     pub fn is_done(&self) {
+        self.says(&[1]);
+    }
+
+    /// Who waits at its other end hears this.
+    pub fn says(&self, bytes: &[u8]) {
         // (Who has not waited does not hear it.)
-        let _ = rustix::net::send(self, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(self, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 

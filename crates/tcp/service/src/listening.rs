@@ -2,6 +2,8 @@
 
 use crate::linger::Lent;
 use crate::owner::Owner;
+#[cfg(doc)]
+use crate::wired::Wired;
 use crate::wired::Wires;
 use rustix::io::Errno;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -32,6 +34,8 @@ pub trait Listening: Send + Sync {
     fn end_trace(&self, whose: u64) -> Result<u64, Errno>;
     /// What there is to tell of the connections that it carries.
     fn wired(&self) -> Wires;
+    /// What there is to tell of the connection between these ends, this host's first, is to come by `answer`, as [`Wired::bytes`]; nothing, where it carries none.
+    fn info(&self, ends: [SocketAddrV4; 2], answer: Lent);
     /// It carries connections that programs open.
     fn carries_connects(&self) -> bool;
     /// A program of this owner is about to connect this socket. A byte is to come by `answer` if this one carries the connection.

@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 9;
+pub const VERSION: u64 = 10;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -235,6 +235,9 @@ pub enum Message {
         /// The socket's, as Linux names it (SO_COOKIE).
         cookie: u64,
     },
+    /// Program: with a socket whose connection the service carries over its wire, and one end of a pair of sockets. What there is to tell of the connection comes there
+    /// ([`crate::Wired`]); the end is closed where that is nothing.
+    Info,
     /// Program: with a socket, the other end of what stands in for it, a memfd for the bytes that come first, and one end of a pair of sockets: a byte comes there
     /// when the service is ready to relay, and it waits there for how many bytes these are ([`crate::relay`]).
     Relay,
@@ -268,6 +271,7 @@ impl Message {
             }
             Self::Forget { token } => [18, token, 0, 0, 0, 0],
             Self::Withdraw => [19, 0, 0, 0, 0, 0],
+            Self::Info => [20, 0, 0, 0, 0, 0],
         }
     }
 
@@ -293,6 +297,7 @@ impl Message {
             17 => Self::Missing { region: a, slot: b, side: c, generation: d },
             18 => Self::Forget { token: a },
             19 => Self::Withdraw,
+            20 => Self::Info,
             _ => return None,
         })
     }
@@ -370,6 +375,7 @@ mod tests {
             Message::Told { words: 99 },
             Message::Relay,
             Message::Listen,
+            Message::Info,
             Message::Connect { address: 0x0a00_0001, port: 80 },
             Message::Closes { cookie: 77 },
             Message::Trace { address: 1, port: 2 },

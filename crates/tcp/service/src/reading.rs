@@ -14,7 +14,7 @@ use crate::relay;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -166,6 +166,10 @@ impl Shared {
                 }
                 true
             }
+            Message::Info if greeted => {
+                self.tells(seat, fds);
+                true
+            }
             Message::Trace { address, port } => {
                 turn.within(|meeting| meeting.looks(id));
                 let end = (
@@ -244,6 +248,27 @@ impl Shared {
                 (Some(at), Some(listening)) => listening.withdraws(at, answer),
                 // Nothing is taken for it.
                 _ => answer.is_done(),
+            }
+        }
+    }
+
+    fn tells(&self, seat: &Seat, fds: Came) {
+        // (Without both, as above: the program hears that there is nothing to tell. Only who stands in for another host has a socket marked so.)
+        if let Some(listening) = &self.listening
+            && fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid()))
+            && let Some(taken) = seat.purse.share.take(1)
+            && let Some([socket, answer]) = fds.these()
+        {
+            // (In a network namespace of its own a user may give any mark.)
+            let carried =
+                ends::is_stand_in(&socket) && ends::network_namespace(&socket) == self.namespace;
+            let its = carried.then(|| ends::name(&socket).ok()).flatten();
+            seat.purse.closer.close(socket, None);
+            let answer = Lent::new(answer, taken, seat.purse.closer.clone());
+            if let Some([SocketAddr::V4(local), SocketAddr::V4(peer)]) =
+                its.map(|name| name.addresses())
+            {
+                listening.info([local, peer], answer);
             }
         }
     }

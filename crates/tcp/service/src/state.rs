@@ -323,6 +323,24 @@ impl In<'_> {
     }
 }
 
+impl Wired {
+    /// Its words, as [`State`] has them.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = Out(vec![]);
+        out.wired(self);
+        out.0.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// Out of these. None: they are none of its.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let words: Vec<u64> =
+            bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        let mut from = In(words.iter());
+        let wired = from.wired()?;
+        (from.0.len() == 0 && bytes.len().is_multiple_of(8)).then_some(wired)
+    }
+}
+
 impl State {
     /// A program did not get so many connections over the wire, because it has as many as it may.
     pub(crate) fn refused(&mut self, program: u64, count: u64) {
@@ -518,6 +536,17 @@ mod tests {
         let (memory, words) = some().write().unwrap();
         assert_eq!(State::read(&memory, words), Ok(some()));
         assert_eq!(State::read(&memory, words - 1), Err(Errno::PROTO));
+    }
+
+    #[test]
+    fn a_connection_over_the_wire_is_read_by_itself_as_it_was_written() {
+        let wired = some().wired[0];
+        let bytes = wired.bytes();
+        assert!(bytes.len() <= crate::client::INFO);
+        assert_eq!(Wired::of_bytes(&bytes), Some(wired));
+        assert_eq!(Wired::of_bytes(&bytes[1..]), None);
+        assert_eq!(Wired::of_bytes(&[&bytes[..], &[0; 8]].concat()), None);
+        assert_eq!(Wired::of_bytes(&[]), None);
     }
 
     #[test]

@@ -557,6 +557,8 @@ impl Listening for Wire {
         Wires { flows: vec![], refused: self.0.lock().unwrap().refused.clone() }
     }
 
+    fn info(&self, _: [SocketAddrV4; 2], _: Lent) {}
+
     fn carries_connects(&self) -> bool {
         true
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_service::protocol::{Message, Reason};
-use uncopy_tcp_service::{Client, Rendezvous};
+use uncopy_tcp_service::{Client, Rendezvous, Wired};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::wanted::{ASK, DOORS};
@@ -397,6 +397,14 @@ impl Context {
                 false
             }
             Err(_) => false,
+        }
+    }
+
+    /// What the service knows of the connection of this socket, which it carries over its wire.
+    pub fn wired(&self, socket: BorrowedFd) -> Option<Wired> {
+        match self.client_of(None) {
+            Found::Here(client) => client.info(socket).ok().flatten(),
+            Found::NotYet | Found::None => None,
         }
     }
 

@@ -64,7 +64,7 @@ pub use outward::Carrier;
 pub use rustix::io::Errno;
 pub use set::Set;
 pub use spinning::Waiting;
-pub use uncopy_tcp_service::Rendezvous;
 pub use uncopy_tcp_service::ends::{is_stand_in, listens, listens_at};
 pub use uncopy_tcp_service::protocol::Reason;
+pub use uncopy_tcp_service::{Rendezvous, Wired};
 pub use way::Way;

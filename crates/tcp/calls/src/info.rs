@@ -1,0 +1,148 @@
+//! `getsockopt(TCP_INFO)` of a connection that the service carries to another host. Linux tells of the stand-in, whose way is the loopback device; what belongs to the way to
+//! the peer is put in its place.
+
+use crate::tcp::Tcp;
+use core::ffi::c_int;
+use std::os::fd::{BorrowedFd, RawFd};
+use uncopy_tcp_socket::Wired;
+
+/// Where a field of `struct tcp_info` (linux/tcp.h) begins. The others stay as Linux has them: what the program has done with its socket.
+mod at {
+    pub const OPTIONS: usize = 5;
+    pub const SND_MSS: usize = 16;
+    pub const UNACKED: usize = 24;
+    pub const RTT: usize = 68;
+    pub const RTTVAR: usize = 72;
+    pub const SND_CWND: usize = 80;
+    pub const TOTAL_RETRANS: usize = 100;
+    pub const PACING_RATE: usize = 104;
+    pub const BYTES_ACKED: usize = 120;
+    pub const NOTSENT_BYTES: usize = 144;
+    pub const MIN_RTT: usize = 148;
+    pub const DELIVERY_RATE: usize = 160;
+    pub const DELIVERED_CE: usize = 196;
+    pub const SND_WND: usize = 228;
+}
+
+/// `TCPI_OPT_TIMESTAMPS`, `TCPI_OPT_SACK`, `TCPI_OPT_ECN`.
+const AGREED: [u8; 3] = [1, 2, 8];
+/// As Linux says while it has measured none.
+const NO_RTT: u32 = u32::MAX;
+
+/// Puts it where the caller has room for it.
+fn put<const BYTES: usize>(info: &mut [u8], at: usize, value: [u8; BYTES]) {
+    if let Some(to) = info.get_mut(at..at + BYTES) {
+        to.copy_from_slice(&value);
+    }
+}
+
+/// Puts what is known of the way to the peer into Linux' answer.
+fn tell(info: &mut [u8], of: &Wired) {
+    let segments = |bytes: u32| bytes.div_ceil(of.mss.max(1).into());
+    if let Some(options) = info.get_mut(at::OPTIONS) {
+        for (bit, agreed) in AGREED.into_iter().zip(of.agreed) {
+            *options = *options & !bit | if agreed { bit } else { 0 };
+        }
+    }
+    for (at, value) in [
+        (at::SND_MSS, of.mss.into()),
+        (at::UNACKED, segments(of.in_flight)),
+        (at::RTT, of.rtt.0),
+        (at::RTTVAR, of.rtt.1),
+        (at::SND_CWND, segments(of.window)),
+        (at::TOTAL_RETRANS, of.again[0].saturating_add(of.again[1])),
+        (at::NOTSENT_BYTES, of.unacked.saturating_sub(of.in_flight)),
+        (at::MIN_RTT, NO_RTT),
+        (at::DELIVERED_CE, u32::try_from(of.marked / u64::from(of.mss.max(1))).unwrap_or(u32::MAX)),
+        (at::SND_WND, of.peer_window),
+    ] {
+        put(info, at, u32::to_ne_bytes(value));
+    }
+    // (What is slowed down by a window has no rate, and none is measured.)
+    let paced = if of.rate == 0 { u64::MAX } else { of.rate };
+    for (at, value) in
+        [(at::PACING_RATE, paced), (at::BYTES_ACKED, of.delivered), (at::DELIVERY_RATE, of.rate)]
+    {
+        put(info, at, value.to_ne_bytes());
+    }
+}
+
+impl Tcp {
+    /// What Linux answers to this may be told better here: [`option_told`](Self::option_told).
+    #[inline]
+    pub fn tells(&self, level: c_int, name: c_int) -> bool {
+        (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && self.begun()
+    }
+
+    /// Linux has answered so what the program has asked of its socket. (Up to a second, where the service is behind; then this is Linux' answer.)
+    #[cold]
+    pub fn option_told(&self, fd: RawFd, told: &mut [u8]) {
+        if !self.is_own() {
+            return;
+        }
+        // SAFETY: the program's; only asked.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        if uncopy_tcp_socket::is_stand_in(socket)
+            && let Some(context) = self.context()
+            && let Some(wired) = context.wired(socket)
+        {
+            tell(told, &wired);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wired() -> Wired {
+        let end = "10.0.0.1:80".parse().unwrap();
+        Wired {
+            addresses: [end, end],
+            state: 3,
+            control: 3,
+            lane: 0,
+            rtt: (150, 30),
+            mss: 1448,
+            window: 14_480,
+            rate: 0,
+            in_flight: 1449,
+            peer_window: 65_535,
+            unread: 0,
+            unacked: 2000,
+            delivered: 1 << 40,
+            marked: 2896,
+            again: [3, 1, 9],
+            agreed: [true, false, true],
+        }
+    }
+
+    #[test]
+    fn fields_stand_where_linux_has_them() {
+        let mut info = [0xff; 240];
+        tell(&mut info, &wired());
+        let word = |at: usize| u32::from_ne_bytes(*info[at..].first_chunk().unwrap());
+        // SAFETY: as long as it is, and all bytes are values.
+        let known: libc::tcp_info =
+            unsafe { info.as_ptr().cast::<libc::tcp_info>().read_unaligned() };
+        assert_eq!((known.tcpi_rtt, known.tcpi_rttvar, known.tcpi_snd_mss), (150, 30, 1448));
+        assert_eq!((known.tcpi_unacked, known.tcpi_snd_cwnd, known.tcpi_total_retrans), (2, 10, 4));
+        assert_eq!(known.tcpi_options, 0xff & !2);
+        assert_eq!(
+            (word(at::NOTSENT_BYTES), word(at::SND_WND), word(at::DELIVERED_CE)),
+            (551, 65_535, 2)
+        );
+        assert_eq!(word(at::BYTES_ACKED + 4), 1 << 8);
+        // What the program has done is Linux' to tell.
+        assert_eq!((known.tcpi_state, known.tcpi_last_data_sent), (0xff, u32::MAX));
+    }
+
+    #[test]
+    fn no_more_is_written_than_was_asked_for() {
+        for length in 0..240 {
+            let mut info = [0xff; 240];
+            tell(&mut info[..length], &wired());
+            assert!(info[length..].iter().all(|byte| *byte == 0xff), "{length}");
+        }
+    }
+}
