@@ -112,14 +112,16 @@ impl<A: Applications> Service<A> {
                     Answers { applications: &self.applications, number, payload, answers };
                 match lane.segment(time, &segment, &mut out) {
                     None => {
-                        self.work.segment(leaving, || Work::Segment(segment, payload.to_vec()));
+                        self.work.segment(leaving, payload.len(), || {
+                            Work::Segment(segment, payload.to_vec())
+                        });
                     }
                     Some((_, Left::NOTHING)) => {}
                     Some((slot, left)) => self.work.left(leaving, slot, left),
                 }
             }
             Ok(Packet::TooBig { tuple, seq, mtu }) => {
-                self.work.segment(leaving, || Work::TooBig { tuple, seq, mtu });
+                self.work.segment(leaving, 0, || Work::TooBig { tuple, seq, mtu });
             }
             Err(_) => {}
         }

@@ -56,9 +56,10 @@ impl Shared {
         Lane::new(&self.config, View { shared: self, lane: Some(number as u8), held: None })
     }
 
-    /// The slow path, of which there is one.
+    /// The slow path, of which there is one. Its frames leave as they are: no wire cuts them.
     pub fn slow_path(&self) -> Endpoint<View<'_>> {
-        Endpoint::over(self.config.clone(), View { shared: self, lane: None, held: None })
+        let config = Config { most: 0, ..self.config.clone() };
+        Endpoint::over(config, View { shared: self, lane: None, held: None })
     }
 
     /// What others want a lane to send goes into its list. To be called before each [`Lane::poll`].

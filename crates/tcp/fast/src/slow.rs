@@ -45,7 +45,7 @@ impl<A: Applications> Service<A> {
             for work in first.into_iter().chain(inlet.try_iter().take(BATCHES)).flatten() {
                 match work {
                     Work::Segment(segment, payload) => {
-                        self.work.took_segment();
+                        self.work.took_segment(payload.len());
                         let route = self.applications.route(segment.tuple.peer_ip);
                         let opens = segment.flags.any(Flags::SYN) && !segment.flags.any(Flags::ACK);
                         if opens && route.is_none() {
@@ -64,7 +64,7 @@ impl<A: Applications> Service<A> {
                         (out.frames, out.told) = (frames, told);
                     }
                     Work::TooBig { tuple, seq, mtu } => {
-                        self.work.took_segment();
+                        self.work.took_segment(0);
                         endpoint.too_big(time, &tuple, seq, mtu);
                     }
                     Work::Left(slot) => {
@@ -151,6 +151,7 @@ impl<A: Applications> SlowOut<'_, A> {
 
 impl<A: Applications> Actions for SlowOut<'_, A> {
     fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
+        debug_assert!(segment.payload.len <= segment.mss.into(), "no wire cuts it");
         let headers = headers_len(segment);
         let mut frame = vec![0; headers + segment.payload.len as usize];
         let link = self.applications.link(segment.route);

@@ -10,6 +10,13 @@ use uncopy_tcp_proto::{Left, Segment, Seq};
 
 /// Segments that may wait, where there are few flows. Else it is one of each, as in a wire's ring: all may connect at once.
 const SEGMENTS: usize = 2048;
+/// Bytes of payload for which a segment counts as one; one that the wire has joined counts as several.
+const SEGMENT: usize = 2048;
+
+/// As how many a segment with so many bytes counts.
+fn count(bytes: usize) -> usize {
+    1 + bytes / SEGMENT
+}
 
 /// What is to be done.
 pub(crate) enum Work {
@@ -54,18 +61,19 @@ impl Queue {
 
     // (The receiver lives as long as the service runs; before and behind, nobody is to be told.)
 
-    /// A segment, or what a router says of one. Lost, where too many wait.
-    pub fn segment(&self, leaving: &mut Leaving, work: impl FnOnce() -> Work) {
-        if self.segments.fetch_add(1, AcqRel) >= self.most {
-            self.took_segment();
+    /// A segment with so many bytes of payload, or what a router says of one. Lost, where too many wait.
+    pub fn segment(&self, leaving: &mut Leaving, bytes: usize, work: impl FnOnce() -> Work) {
+        let count = count(bytes);
+        if self.segments.fetch_add(count, AcqRel) + count > self.most {
+            self.took_segment(bytes);
             return;
         }
         leaving.0.push(work());
     }
 
-    /// The slow path has taken one.
-    pub fn took_segment(&self) {
-        self.segments.fetch_sub(1, AcqRel);
+    /// The slow path has taken one, of so many bytes.
+    pub fn took_segment(&self, bytes: usize) {
+        self.segments.fetch_sub(count(bytes), AcqRel);
     }
 
     /// This is left of a flow.
@@ -115,10 +123,14 @@ mod tests {
     fn of_a_flood_of_segments_so_many_wait_and_those_after_it_have_room_again() {
         let (queue, from) = Queue::new(3000);
         let mut leaving = Leaving::default();
-        (0..100_000).for_each(|_| queue.segment(&mut leaving, segment));
-        queue.hand_over(&mut leaving);
-        assert_eq!(from.try_iter().flatten().inspect(|_| queue.took_segment()).count(), 3000);
-        queue.segment(&mut leaving, segment);
+        // What the wire has joined counts as the segments that it was made of.
+        for (bytes, count) in [(0, 3000), (1448, 3000), (60_000, 3000 / 30)] {
+            (0..100_000).for_each(|_| queue.segment(&mut leaving, bytes, segment));
+            queue.hand_over(&mut leaving);
+            let took = from.try_iter().flatten().inspect(|_| queue.took_segment(bytes));
+            assert_eq!(took.count(), count);
+        }
+        queue.segment(&mut leaving, 0, segment);
         queue.hand_over(&mut leaving);
         assert_eq!(from.try_iter().flatten().count(), 1);
     }
@@ -147,7 +159,7 @@ mod tests {
         let (queue, from) = Queue::new(9);
         let mut leaving = Leaving::default();
         (0..9).for_each(|slot| queue.left(&mut leaving, slot, Left::WATCH));
-        queue.segment(&mut leaving, segment);
+        queue.segment(&mut leaving, 0, segment);
         queue.hand_over(&mut leaving);
         queue.hand_over(&mut leaving);
         assert_eq!(from.try_iter().map(|works| works.len()).collect::<Vec<_>>(), [10]);

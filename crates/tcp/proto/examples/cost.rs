@@ -118,7 +118,7 @@ impl Pair {
                     let headers = emit(&segment, &Link::default(), &mut self.frame);
                     let total = headers + segment.payload.len as usize;
                     let Ok(Packet::Tcp(segment, _)) =
-                        parse(&self.frame[..total], Checksums::Device)
+                        parse(&self.frame[..total], Checksums::Nobody)
                     else {
                         panic!("what was emitted can be parsed");
                     };
@@ -164,7 +164,7 @@ fn main() {
     seal(&mut frame[..headers + 64]);
     least("parse headers, checksums by the device", |n| {
         for _ in 0..n {
-            let _ = black_box(parse(black_box(&frame[..headers + 64]), Checksums::Device));
+            let _ = black_box(parse(black_box(&frame[..headers + 64]), Checksums::Nobody));
         }
     });
     least("parse headers, 64 bytes summed in software", |n| {
@@ -181,7 +181,7 @@ fn main() {
             seal(black_box(&mut long));
         }
     });
-    let Ok(Packet::Tcp(segment, _)) = parse(&frame[..headers + 64], Checksums::Device) else {
+    let Ok(Packet::Tcp(segment, _)) = parse(&frame[..headers + 64], Checksums::Nobody) else {
         panic!("parsed")
     };
     let at_b = pair.ends[1].flow(b).expect("there").clone();

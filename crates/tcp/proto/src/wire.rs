@@ -41,9 +41,11 @@ pub struct Link {
 pub enum Checksums {
     /// We compute and check them.
     Software,
-    /// The device does: what arrives was checked, and what is sent gets the sum of the pseudo header only (as `CHECKSUM_PARTIAL` of
-    /// virtio and XDP wants it).
+    /// The device does, of TCP's: what arrives was checked, and what is sent gets the sum of the pseudo header only (as `CHECKSUM_PARTIAL` of
+    /// virtio and XDP wants it). The header of IPv4 is ours to check, as it is Linux'.
     Device,
+    /// Nobody does: for tests that change what they send, and measurements.
+    Nobody,
 }
 
 /// What a frame holds.
@@ -99,7 +101,7 @@ pub fn parse(frame: &[u8], checksums: Checksums) -> Result<Packet, Refused> {
     if protocol != IpNumber::TCP && protocol != IpNumber::ICMP {
         return Err(Refused::OtherProtocol);
     }
-    if checksums == Checksums::Software
+    if checksums != Checksums::Nobody
         && Sum16BitWords::new().add_slice(ip.slice()).ones_complement() != 0
     {
         return Err(Refused::Checksum);
@@ -182,8 +184,7 @@ fn icmp(body: &[u8], checksums: Checksums) -> Result<Packet, Refused> {
     if !body.starts_with(&ICMP_FRAGMENTATION_NEEDED) || body.len() < 8 {
         return Err(Refused::OtherProtocol);
     }
-    if checksums == Checksums::Software
-        && Sum16BitWords::new().add_slice(body).ones_complement() != 0
+    if checksums != Checksums::Nobody && Sum16BitWords::new().add_slice(body).ones_complement() != 0
     {
         return Err(Refused::Checksum);
     }
@@ -538,6 +539,21 @@ mod tests {
     }
 
     #[test]
+    fn what_the_device_vouches_for_is_the_segment_and_not_its_packets_header() {
+        let good = frame(&outgoing(), b"hello");
+        let damaged = |at: usize| {
+            let mut frame = good.clone();
+            frame[at] ^= 1;
+            frame
+        };
+        // The last byte of the payload; ECN in the header of IPv4.
+        let (payload, header) = (damaged(good.len() - 1), damaged(14 + 1));
+        assert!(matches!(parse(&payload, Checksums::Device), Ok(Packet::Tcp(..))));
+        assert_eq!(parse(&payload, Checksums::Software), Err(Refused::Checksum));
+        assert_eq!(parse(&header, Checksums::Device), Err(Refused::Checksum));
+    }
+
+    #[test]
     fn a_router_without_room_is_understood() {
         let packet = frame(&outgoing(), b"hello");
         let mut message = packet[..14 + 20].to_vec();
@@ -547,10 +563,12 @@ mod tests {
         message.extend(&packet[14..14 + 28]);
         let total = (message.len() - 14) as u16;
         message[16..18].copy_from_slice(&total.to_be_bytes());
-        let read = parse(&message, Checksums::Device);
+        let read = parse(&message, Checksums::Nobody);
         let expected = Packet::TooBig { tuple: outgoing().tuple, seq: Seq(0xfffffff0), mtu: 1400 };
         assert_eq!(read, Ok(expected));
-        assert_eq!(parse(&message, Checksums::Software), Err(Refused::Checksum));
+        for checksums in [Checksums::Software, Checksums::Device] {
+            assert_eq!(parse(&message, checksums), Err(Refused::Checksum));
+        }
     }
 
     #[test]
@@ -565,7 +583,7 @@ mod tests {
                 bytes[at] = (state >> 24) as u8;
             }
             bytes.truncate((state >> 40) as usize % (bytes.len() + 1));
-            let _ = parse(&bytes, Checksums::Device);
+            let _ = parse(&bytes, Checksums::Nobody);
         }
     }
 }

@@ -3,7 +3,8 @@
 //! For devices that cannot do AF_XDP without copies, or have an XDP program already. Segments that the kernel has joined stay joined on their way here, large ones are cut, and
 //! checksums completed, behind us: bulk costs a third of what it costs by an AF_XDP that copies. Small segments cost a system call each, and no more than there.
 //!
-//! The TAP has no address, so Linux neither sends by it nor takes anything that comes by it. It goes, and the other device is Linux's alone, when its queues are
+//! The TAP has no address, so nothing is routed by it and nothing that comes by it is Linux'; and it is root's. Filters of the device that stand behind ours (tc, nftables' ingress
+//! hook) do not see what is the service's; those for what leaves do. It goes, and the other device is Linux's alone, when its queues are
 //! closed, also by the death of their process.
 
 use crate::steer::{Attach, Steer};
@@ -11,8 +12,10 @@ use crate::tap::Tap;
 use crate::{at, device};
 use std::io;
 
-/// Frames that wait for us before more are dropped, at each queue: one for each flow, but not too few for bulk. (The kernel has a pointer for each.)
-const ROOM: std::ops::RangeInclusive<u32> = 1024..=65_536;
+/// Frames that wait for us before more are dropped, at all queues: one for each flow, but not too few for bulk, nor more than 512 MB, as each may hold 64 KB.
+const ROOM: std::ops::RangeInclusive<u32> = 1024..=8192;
+/// Queues, at most: as many as a service has lanes.
+const QUEUES: u32 = 64;
 
 /// Makes the TAP, with as many queues as the device `name` receives on, and attaches the programs. There is room for `flows` flows and `listeners` listeners; none is
 /// the service's yet.
@@ -22,14 +25,16 @@ const ROOM: std::ops::RangeInclusive<u32> = 1024..=65_536;
 pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Tap>)> {
     let other = device(name)?;
     // (Not all drivers say.)
-    let queues = other.queue_counts().map_or(1, |queues| queues.rx_count().max(1));
-    let taps = Tap::open_queues("uncopytap%d", queues as usize);
+    let queues = other.queue_counts().map_or(1, |queues| queues.rx_count().clamp(1, QUEUES));
+    // (A name that nobody can wait for.)
+    let name = format!("uncopy-{:08x}", fastrand::u32(..));
+    let taps = Tap::open_queues(&name, queues as usize);
     let taps = taps.map_err(at("making a TAP device"))?;
     let tap = &taps[0];
     // (IPv6 has nothing to say there.)
     let six = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", tap.name());
     let _ = std::fs::write(six, "1");
-    let room = flows.next_power_of_two().clamp(*ROOM.start(), *ROOM.end());
+    let room = flows.clamp(*ROOM.start(), *ROOM.end()).div_ceil(queues);
     tap.set_up(room).map_err(at("setting the TAP device up"))?;
     let its = device(tap.name())?;
     let loaded = Steer::load_to_device(its.0, flows, listeners);

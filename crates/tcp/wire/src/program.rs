@@ -25,12 +25,15 @@ pub const LISTENER_KEY: usize = 8;
 const FLOW_AT: i16 = -(FLOW_KEY as i16);
 const LISTENER_AT: i16 = FLOW_AT - 4 - LISTENER_KEY as i16;
 
-/// Of the longest headers of Ethernet, IPv4 and TCP that are looked at.
+/// Of headers of Ethernet, IPv4 and TCP without options; and with all that IPv4's may have.
+const SHORT: i32 = 14 + 20 + 20;
 const HEADERS: i32 = 14 + 60 + 20;
 
 /// `XDP_PASS`; `TCX_NEXT`.
 const PASS: i32 = 2;
 const NEXT: i32 = -1;
+/// `TCX_DROP`.
+const DROP: i32 = 2;
 const MAP_LOOKUP: i32 = 1;
 const REDIRECT: i32 = 23;
 const PULL_DATA: i32 = 39;
@@ -191,14 +194,19 @@ impl Assembler {
         self.put(LOAD_32, 2, 6, SKB_DATA, 0);
         self.put(LOAD_32, 3, 6, SKB_END, 0);
         self.put(MOV, 4, 2, 0, 0);
-        self.put(ADD_K, 4, 0, 0, HEADERS);
+        self.put(ADD_K, 4, 0, 0, SHORT);
         self.jump(JUMP_BELOW_EQ, 4, 3, 0, To::Read);
-        // (A shorter frame, or one in pieces. It is asked for no more than the frame has.)
+        // (A shorter frame, or one in pieces: its headers are brought together, which copies them; drivers have done so (`eth_get_headlen`). It is asked for no more than the
+        // frame has.)
         self.put(LOAD_32, 2, 6, SKB_LENGTH, 0);
         self.put(JUMP_BELOW_K, 2, 0, 1, HEADERS);
         self.put(MOV_K, 2, 0, 0, HEADERS);
         self.put(MOV, 1, 6, 0, 0);
         self.put(CALL, 0, 0, 0, PULL_DATA);
+        // (No memory: Linux would say that it knows no such connection.)
+        self.put(JUMP_EQ_K, 0, 0, 2, 0);
+        self.put(MOV_K, 0, 0, 0, DROP);
+        self.put(EXIT, 0, 0, 0, 0);
         self.put(LOAD_32, 2, 6, SKB_DATA, 0);
         self.put(LOAD_32, 3, 6, SKB_END, 0);
         self.here(To::Read);

@@ -13,6 +13,9 @@ const RELEASED: Duration = Duration::from_secs(1);
 /// bulk, nor more than 128 MB of memory.
 const ROOM: std::ops::RangeInclusive<u32> = 2048..=65_536;
 
+/// Queues, at most: as many as a service has lanes.
+const LANES: u32 = 64;
+
 /// Binds to each queue on which the device `name` receives, and attaches the program: in the driver, or behind it where the driver takes none. There is
 /// room for `flows` flows and `listeners` listeners; none is the service's yet.
 ///
@@ -29,6 +32,11 @@ pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Xs
     };
     attached.map_err(at("attaching the XDP program"))?;
     let queues = device.queue_counts().map_err(at("asking for the device's queues"))?.rx_count();
+    if queues > LANES {
+        return Err(io::Error::other(format!(
+            "it has {queues} queues, of which {LANES} can be served at most (ethtool -L)"
+        )));
+    }
     let room = flows.next_power_of_two().clamp(*ROOM.start(), *ROOM.end());
     let mut wires = Vec::new();
     for queue in 0..queues {

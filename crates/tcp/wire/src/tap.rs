@@ -6,7 +6,7 @@
 use crate::{Offload, Wire, too_long};
 use libc::{
     IFF_NO_PI, IFF_TAP, IFF_VNET_HDR, SIOCSIFFLAGS, SIOCSIFTXQLEN, TUN_F_CSUM, TUN_F_TSO_ECN,
-    TUN_F_TSO4, TUNSETIFF, TUNSETOFFLOAD,
+    TUN_F_TSO4, TUNSETIFF, TUNSETOFFLOAD, TUNSETOWNER,
 };
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
@@ -26,6 +26,8 @@ const FRAME_MAX: usize = 65_535 + 14;
 /// Where the TCP header begins in a frame of IPv4 without options, and its checksum in it.
 const TCP_AT: u16 = 34;
 const CHECKSUM_AT: u16 = 16;
+/// The flag by which a sender says that it has slowed down.
+const CWR: u8 = 0x80;
 
 /// See the module.
 #[derive(Debug)]
@@ -51,13 +53,13 @@ impl Tap {
     /// # Errors
     /// As of [`open`](Self::open).
     pub fn open_queues(name: &str, queues: usize) -> io::Result<Vec<Self>> {
-        let mut all: Vec<Self> = Vec::with_capacity(queues);
-        for _ in 0..queues {
-            let name = all.first().map_or(name, |first| &first.name);
-            let queue = Self::open_queue(name, libc::IFF_MULTI_QUEUE)?;
-            all.push(queue);
-        }
-        Ok(all)
+        let first = Self::open_queue(name, libc::IFF_MULTI_QUEUE)?;
+        // (Else anybody could attach to it, and see and send all that is carried.)
+        // SAFETY: takes a number.
+        check(unsafe { libc::ioctl(first.fd.as_raw_fd(), TUNSETOWNER, 0) })?;
+        let name = first.name.clone();
+        let others = (1..queues).map(|_| Self::open_queue(&name, libc::IFF_MULTI_QUEUE));
+        core::iter::once(Ok(first)).chain(others).collect()
     }
 
     fn open_queue(name: &str, more: libc::c_int) -> io::Result<Self> {
@@ -115,6 +117,8 @@ impl Wire for Tap {
                 }
                 Ok(_) => {}
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(received),
+                // One is lost for which there is no memory, or which a driver has joined without saying how.
+                Err(Errno::NOBUFS | Errno::NOMEM | Errno::INVAL) => {}
                 Err(e) => return Err(e.into()),
             }
         }
@@ -140,6 +144,10 @@ impl Wire for Tap {
         fill(&mut frame[..length]);
         if let Some(segment) = offload.segment {
             header[1] = GSO_TCPV4;
+            // (Only the first segment says that.)
+            if frame[usize::from(TCP_AT) + 13] & CWR != 0 {
+                header[1] |= GSO_ECN;
+            }
             // Ethernet's, IPv4's, and TCP's with its options.
             let headers = TCP_AT + u16::from(frame[usize::from(TCP_AT) + 12] >> 4) * 4;
             header[2..4].copy_from_slice(&headers.to_ne_bytes());
@@ -149,7 +157,8 @@ impl Wire for Tap {
             match write(&self.fd, &self.buffer[..HEADER + length]) {
                 Ok(_) => return Ok(true),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(false),
+                // There is no memory, or the device is down, and may come up again.
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::IO) => return Ok(false),
                 Err(e) => return Err(e.into()),
             }
         }

@@ -315,7 +315,9 @@ impl Flow {
             }
             received.readable = self.rcv_nxt.distance(start);
             received.place = Some(place);
-            received.waits = self.may_wait() && !received.ack_now;
+            // (The second at the latest is acknowledged at once, also where the wire has joined the two.)
+            let single = segment.payload <= u32::from(self.mss);
+            received.waits = self.may_wait() && !received.ack_now && single;
             if !received.waits {
                 self.set(flag::ACK_DUE);
             }

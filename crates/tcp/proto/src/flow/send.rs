@@ -3,7 +3,7 @@
 use super::{DUPLICATES, Flow, PACING_TICK, flag};
 use crate::segment::{Flags, Outgoing};
 use crate::seq::Seq;
-use crate::time::{Now, Time};
+use crate::time::{MILLISECOND, Now, Time};
 
 /// What there is to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +84,7 @@ impl Flow {
     #[inline]
     fn stream(&mut self, now: Now, most: u32) -> Transmit {
         let mss = u32::from(self.mss);
-        let mut most = most.max(mss);
+        let mut most = self.in_a_burst(most).max(mss);
         let mut stop = self.snd_end;
         if self.snd_nxt != self.snd_max && !self.recovery.sacked.is_empty() {
             // What the peer has is not sent again.
@@ -130,10 +130,22 @@ impl Flow {
         }
         let run = Run { start, len };
         if start == self.snd_max && self.rtt_sent == 0 && !self.has(flag::RECOVERING) {
-            self.rtt_seq = start + len.max(1);
+            // (Of several segments the first tells: the others wait for it.)
+            self.rtt_seq = start + len.clamp(1, mss);
             self.rtt_sent = now.time.micros().max(1);
         }
         Transmit::Segment(self.segment(now, &run))
+    }
+
+    /// Of `most` bytes, what goes out at once of a flow that is slowed down by rate: what it sends in a millisecond, and two segments at least, as Linux' do
+    /// (`tcp_tso_autosize`, `tcp_min_tso_segs`).
+    #[inline]
+    fn in_a_burst(&self, most: u32) -> u32 {
+        if self.pace == 0 {
+            return most;
+        }
+        let burst = (MILLISECOND << 20) / u64::from(self.pace);
+        most.min(u32::try_from(burst).unwrap_or(u32::MAX).max(2 * u32::from(self.mss)))
     }
 
     /// What is on the way as far as congestion is concerned.
@@ -186,8 +198,9 @@ impl Flow {
         }
         if self.pace != 0 {
             // An idle flow saves nothing up, but for what the wheel's ticks took from it: a flow at 10 Gbit/s has a segment a tick.
+            let segments = run.len.div_ceil(self.mss.into()).max(1);
             let tick = Time(now.time.0.saturating_sub(1 << PACING_TICK));
-            self.next_send = self.next_send.max(tick) + self.cost(run.len + 40 + 18);
+            self.next_send = self.next_send.max(tick) + self.cost(run.len + segments * (40 + 18));
         }
         segment
     }
