@@ -98,6 +98,16 @@ impl Network {
         Ok(network)
     }
 
+    /// A second veth between the two, `inner2`: 10.79.9.2 there, 10.79.9.1 at the other end.
+    pub fn second_device(&self) -> Result<(), Stop> {
+        let (inner, outer) = (&self.inner, &self.outer);
+        shell(&format!(
+            "ip -n {inner} link add inner2 type veth peer name outer2 netns {outer} && \
+             ip -n {inner} addr add 10.79.9.2/24 dev inner2 && ip -n {inner} link set inner2 up && \
+             ip -n {outer} addr add 10.79.9.1/24 dev outer2 && ip -n {outer} link set outer2 up"
+        ))
+    }
+
     /// A directory of its own.
     pub fn directory(&self) -> &Path {
         self.scratch.path()
@@ -183,11 +193,15 @@ impl Network {
 
     fn serve_at(&self, at: (&str, &str), name: &str, options: &[&str]) -> Result<Service, Stop> {
         let mut service = self.starts_at(at, name, &[], options)?;
-        let connects = service.beside.line()?;
-        if connects.contains("that connect") {
-            return Ok(service);
+        // (Of each device: that it is reached, that programs connect.)
+        let devices = options.iter().filter(|option| **option == "--if").count();
+        for line in 0..=2 * devices {
+            let said = service.beside.line()?;
+            if line % 2 == 0 && !said.contains("that connect") {
+                return Err(format!("the service says {said}").into());
+            }
         }
-        Err(format!("the service says {connects}").into())
+        Ok(service)
     }
 
     /// `begin`: a program that is to start it.

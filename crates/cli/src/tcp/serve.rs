@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
 use uncopy_tcp_remote::{
-    Algorithm, Limits as OverLimits, Options as Over, Remote, Wait as Waits, Way, privileges,
+    Algorithm, Limits as OverLimits, Options as Over, Remote, Remotes, Wait as Waits, Way,
+    privileges,
 };
 use uncopy_tcp_service::rendezvous::{OF_SYSTEM, of_user};
 use uncopy_tcp_service::{Limits, Options, Serves, Service};
@@ -34,19 +35,19 @@ pub struct ServeArgs {
     /// End when no program has been there for so long; without it, only when interrupted
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     until_idle: Option<Duration>,
-    /// Carry connections to other hosts too, over this network device (as root)
-    #[arg(long = "if", value_name = "DEVICE")]
-    device: Option<String>,
+    /// Carry connections to other hosts too, over this network device (as root); may be given several times
+    #[arg(long = "if", id = "device", value_name = "DEVICE")]
+    devices: Vec<String>,
     /// Over a device: how to reach it [default: by AF_XDP where the device needs no copies for it, else by a TAP; by the other where that is refused]
     #[arg(long, value_name = "HOW", requires = "device")]
     by: Option<By>,
     /// Over a device: be this user once all is open, and serve its programs [default: the user who starts it]
     #[arg(long, value_name = "NAME", requires = "device", conflicts_with = "all_users")]
     user: Option<String>,
-    /// Over a device: connections to other hosts that there is room for, of all programs
+    /// Over each device: connections to other hosts that there is room for, of all programs
     #[arg(long, value_name = "N", default_value = "4096", requires = "device", value_parser = values::positive)]
     remote_connections: usize,
-    /// Over a device: threads that carry its packets at once, at most; they are not bound to cores [default: one for each of its queues]
+    /// Over each device: threads that carry its packets at once, at most; they are not bound to cores [default: one for each of its queues]
     #[arg(long, value_name = "N", requires = "device", value_parser = values::positive)]
     cores: Option<usize>,
     /// Over a device: when nothing arrives, sleep at once, look first for as long as a sleep costs where that pays, or never sleep
@@ -55,7 +56,7 @@ pub struct ServeArgs {
     /// Over a device: how connections slow down whose program does not choose (TCP_CONGESTION: reno, cubic, dctcp)
     #[arg(long, value_name = "HOW", requires = "device", default_value = "cubic")]
     congestion: Congestion,
-    /// Over a device: what one program's connections to other hosts may send together, in bits a second (500M, 10G) [default: no limit]
+    /// Over each device: what one program's connections to other hosts may send together, in bits a second (500M, 10G) [default: no limit]
     #[arg(long, value_name = "BITS_PER_SECOND", requires = "device", value_parser = values::rate)]
     rate: Option<u64>,
 }
@@ -138,28 +139,49 @@ pub fn main(args: &ServeArgs) -> Outcome {
     }
     let usual = || if args.all_users { OF_SYSTEM.into() } else { of_user(uid.as_raw()) };
     let name = args.name.clone().unwrap_or_else(usual);
-    let remote = args
-        .device
-        .as_deref()
-        .map(|device| remote(device, &name, user, limits, args))
-        .transpose()?;
+    let over = !args.devices.is_empty();
+    let remotes = over.then(|| remotes(&name, user, limits, args)).transpose()?;
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
     crate::tcp_service::take_descriptors();
-    if args.all_users && remote.is_none() {
+    if args.all_users && remotes.is_none() {
         privileges::drop_them(None, privileges::NONE)
             .map_err(|e| format!("cannot give privileges up ({e})"))?;
     }
     let service = Service::bind(options).map_err(|e| e.to_string())?;
     let service = service.serving(whom(args));
     crate::print(&serves(&name, args, uid, limits))?;
-    let Some(remote) = remote else { return service.run().map_err(|e| e.to_string()) };
+    let Some(remotes) = remotes else { return service.run().map_err(|e| e.to_string()) };
+    for remote in remotes.each() {
+        reached(remote, args)?;
+    }
+    let service = service.listening(remotes.listening());
+    let meeting = std::thread::Builder::new().name("uncopy-meeting".into());
+    let ends = move || {
+        let ended = service.run();
+        // (Nobody would be told any more of what comes by the wire.)
+        if let Err(why) = ended {
+            eprintln!("uncopy: {why}");
+        }
+        std::process::exit(1);
+    };
+    meeting.spawn(ends).map_err(|e| format!("no thread for the service ({e})"))?;
+    let failed = |device: &str, ended: std::io::Result<()>| {
+        let why = ended.err().map_or_else(|| "it has ended".to_owned(), |why| why.to_string());
+        eprintln!("uncopy: {device} is not served any more: {why}");
+    };
+    remotes.run(failed).map_err(|e| format!("no thread for a device ({e})"))?;
+    Err("the service has no device any more".into())
+}
+
+/// How a device is reached, and for whom.
+fn reached(remote: &Remote, args: &ServeArgs) -> Outcome {
     let by = match remote.way() {
         Way::Xdp => "AF_XDP on",
         Way::Tap => "a TAP device beside",
     };
     crate::print(&format!(
         "uncopy: and programs that listen, from other hosts, by {by} {} ({} queues, carried by {} at most); {} connections. {}\n",
-        args.device.as_deref().unwrap_or_default(),
+        remote.device(),
         remote.queues(),
         match remote.lanes() {
             1 => "1 thread".to_owned(),
@@ -179,18 +201,7 @@ pub fn main(args: &ServeArgs) -> Outcome {
             );
         }
     }
-    let service = service.listening(remote.listening());
-    let meeting = std::thread::Builder::new().name("uncopy-meeting".into());
-    let ends = move || {
-        let ended = service.run();
-        // (Nobody would be told any more of what comes by the wire.)
-        if let Err(why) = ended {
-            eprintln!("uncopy: {why}");
-        }
-        std::process::exit(1);
-    };
-    meeting.spawn(ends).map_err(|e| format!("no thread for the service ({e})"))?;
-    remote.run().map_err(|e| format!("the wire has failed: {e}"))
+    Ok(())
 }
 
 fn whom(args: &ServeArgs) -> Serves {
@@ -222,13 +233,12 @@ fn user_of(name: &str) -> Outcome<(Uid, Gid)> {
     found.map(|user| (user.uid, user.gid)).ok_or_else(|| format!("there is no user {name}"))
 }
 
-fn remote(
-    device: &str,
+fn remotes(
     name: &str,
     user: Option<(Uid, Gid)>,
     limits: Limits,
     args: &ServeArgs,
-) -> Outcome<Remote> {
+) -> Outcome<Remotes> {
     let user = user.map(|(uid, gid)| (uid.as_raw(), gid.as_raw()));
     let options = Over {
         way: args.by.map(By::way),
@@ -243,7 +253,8 @@ fn remote(
             rate: args.rate.map(|bits| bits.div_ceil(8)),
         },
         cores: args.cores,
-        ..Over::over(device, name)
+        devices: args.devices.clone(),
+        ..Over::over("", name)
     };
-    Remote::open(&options).map_err(|e| e.to_string())
+    Remotes::open(&options).map_err(|e| e.to_string())
 }

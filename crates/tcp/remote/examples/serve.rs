@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::time::Duration;
-use uncopy_tcp_remote::{Options, Remote, Wait};
+use uncopy_tcp_remote::{Options, Remotes, Wait};
 use uncopy_tcp_service::{Limits, Service};
 
 fn main() -> ExitCode {
@@ -22,17 +22,19 @@ fn main() -> ExitCode {
 
 fn serve(device: &str, name: &str) -> Result<(), Box<dyn std::error::Error>> {
     let options = Options { wait: Wait::For(Duration::ZERO), ..Options::over(device, name) };
-    let remote = Remote::open(&options)?;
+    let remotes = Remotes::open(&options)?;
     let limits = Limits::default();
     let options = uncopy_tcp_service::Options { name: name.to_owned(), limits, ends_idle: None };
     let service = Service::bind(options)?;
     println!("serves @{name}");
-    println!("by AF_XDP on {device} ({} queues)", remote.queues());
-    match remote.why_not_outward() {
-        None => println!("and programs that connect"),
-        Some(why) => println!("programs that connect stay with Linux: {why}"),
+    for remote in remotes.each() {
+        println!("by {} on {device} ({} queues)", remote.way().name(), remote.queues());
+        match remote.why_not_outward() {
+            None => println!("and programs that connect"),
+            Some(why) => println!("programs that connect stay with Linux: {why}"),
+        }
     }
-    let service = service.listening(remote.listening());
+    let service = service.listening(remotes.listening());
     std::thread::spawn(move || service.run());
-    Ok(remote.run()?)
+    Ok(remotes.run(|device, ended| eprintln!("{device}: {ended:?}"))?)
 }

@@ -21,7 +21,8 @@
 //! | `told` | what is told of connections to who looks |
 //! | [`room`] | all connections, as the service's threads see them |
 //! | [`privileges`] | what is given up once all is open |
-//! | [`serve`] | opened, and run |
+//! | [`serve`] | a device: opened, and run |
+//! | [`several`] | the devices of a service |
 
 pub mod bridge;
 pub mod detour;
@@ -35,11 +36,13 @@ pub mod privileges;
 pub mod programs;
 pub mod room;
 pub mod serve;
+pub mod several;
 pub mod stand_in;
 mod told;
 pub mod whose;
 
 pub use serve::{Options, Remote};
+pub use several::Remotes;
 pub use uncopy_tcp_fast::Wait;
 pub use uncopy_tcp_proto::{Algorithm, Limits};
 pub use uncopy_tcp_wire::over::Way;

@@ -136,6 +136,11 @@ fn source(peer: SocketAddrV4) -> Option<Ipv4Addr> {
     local(&socket).map(|local| *local.ip())
 }
 
+/// A socket is no connection's of ours any more that it was of before. False: that cannot be.
+pub fn freed(socket: &Lent) -> bool {
+    set(socket, libc::SOL_SOCKET, libc::SO_MARK, 0).is_ok()
+}
+
 impl Outward {
     /// None yet.
     ///
@@ -232,14 +237,13 @@ impl Outward {
         Some(cookie)
     }
 
-    /// A socket that is to connect again is no connection's that it was of. What is to be taken back then.
-    pub fn frees(&self, socket: &Lent) -> Option<Before> {
+    /// A socket that is to connect again may have been a connection's here before. What is to be taken back then, once it is [`freed`].
+    pub fn had(&self, socket: &Lent) -> Option<Before> {
         let mark = number(socket, libc::SOL_SOCKET, libc::SO_MARK).ok()?;
         let ours = mark == STAND_IN.cast_signed() || self.detour.is_taken(socket);
         if !ours || state(socket) != Some(CLOSED) {
             return None;
         }
-        set(socket, libc::SOL_SOCKET, libc::SO_MARK, 0).ok()?;
         Some(self.before(sockopt::socket_cookie(socket).ok()?))
     }
 

@@ -51,7 +51,7 @@ pub(crate) enum Ask {
     /// This program has shown a socket that listens, and how its connections are to slow down.
     Listens((u64, Owner), Listens, Option<Algorithm>),
     /// What listens here is Linux's, and somebody may wait until it is.
-    Withdraw(SocketAddrV4, Option<Lent>),
+    Withdraw(SocketAddrV4, Option<Arc<Lent>>),
     /// Somebody may have ceased to.
     Look,
     /// The device's addresses, or the ways by it, may be others.
@@ -67,7 +67,7 @@ pub(crate) enum Ask {
     /// Somebody wants to know of all connections, and of those that programs did not get.
     Tell(Sender<Wires>),
     /// Somebody wants to know of the connection between these ends.
-    TellOf([SocketAddrV4; 2], Lent),
+    TellOf([SocketAddrV4; 2], Arc<Lent>),
 }
 
 impl Ask {
@@ -199,6 +199,11 @@ impl Room {
     /// Programs that connect.
     pub(crate) fn outward(&self) -> Option<&Outward> {
         self.outward.as_ref()
+    }
+
+    /// A connection to there would go by this device.
+    pub(crate) fn reaches(&self, to: SocketAddrV4) -> bool {
+        self.outward.is_some() && self.routes.number(*to.ip()).is_some()
     }
 
     /// A program is about to connect. The socket's cookie: the connection is carried.
@@ -731,7 +736,8 @@ impl Applications for Room {
                 }
                 (Ask::Withdraw(at, answer), _) => {
                     self.withdraw(time, at, endpoint, out);
-                    if let Some(answer) = answer {
+                    // (The last of the service's devices says so.)
+                    if let Some(answer) = answer.and_then(Arc::into_inner) {
                         answer.is_done();
                     }
                 }

@@ -1,8 +1,6 @@
-//! Opened, and run.
+//! A device: opened, and run.
 
 use crate::detour::Detour;
-use crate::listeners::Listens;
-use crate::options::congestion;
 use crate::outward::{Outward, Passed};
 use crate::parts::Parts;
 use crate::privileges;
@@ -10,23 +8,14 @@ use crate::programs::Programs;
 use crate::room::{Ask, Room};
 use crate::stand_in;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::FileType;
-use rustix::io::Errno;
-use rustix::net::SendFlags;
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use uncopy_tcp_fast::{Service, Wait};
 use uncopy_tcp_proto::time::{MILLISECOND, Nanos};
 use uncopy_tcp_proto::{Algorithm, Config, Limits};
 use uncopy_tcp_routes::{Routes, loopback};
-use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
-use uncopy_tcp_trace::chosen::{Chosen, Flow};
 use uncopy_tcp_trace::{Trace, Traced};
 use uncopy_tcp_wire::Wire;
 use uncopy_tcp_wire::over::{self, Over, Way};
@@ -43,13 +32,13 @@ const WATCH_AFTER: Nanos = 10 * MILLISECOND;
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The device.
-    pub device: String,
-    /// How it is reached. None: as is best there, or by the other way where that is refused.
+    /// The devices.
+    pub devices: Vec<String>,
+    /// How each is reached. None: as is best there, or by the other way where that is refused.
     pub way: Option<Way>,
     /// The service where programs show their sockets.
     pub name: String,
-    /// Connections over the wire, at most.
+    /// Connections over each, at most.
     pub connections: usize,
     /// Bytes of each of a connection's two buffers, as a power of two.
     pub bits: u8,
@@ -59,7 +48,7 @@ pub struct Options {
     pub congestion: Algorithm,
     /// What one program may have.
     pub limits: Limits,
-    /// Lanes that run, at most. None: one for each of the device's queues.
+    /// Lanes that run for each, at most. None: one for each of its queues.
     pub cores: Option<usize>,
     /// The user and group that it is to be from then on, by their numbers.
     pub user: Option<(u32, u32)>,
@@ -71,7 +60,7 @@ impl Options {
     /// Over this device, for the service of this name.
     pub fn over(device: &str, name: &str) -> Self {
         Self {
-            device: device.to_owned(),
+            devices: vec![device.to_owned()],
             way: None,
             name: name.to_owned(),
             connections: 4096,
@@ -120,7 +109,7 @@ fn step<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Fa
     result.map_err(|why| Failure { what: what.to_owned(), why: why.into() })
 }
 
-/// A device's wire, opened: connections over it are carried while [`run`](Self::run) runs.
+/// A device's wire, opened: connections over it are carried while [`run`](Self::run) runs. (See [`crate::several`].)
 pub struct Remote {
     device: String,
     service: Arc<Service<Room>>,
@@ -142,31 +131,35 @@ struct Reached {
     refused: Option<(Way, io::Error)>,
 }
 
-fn reach(options: &Options) -> Result<Reached, Failure> {
+fn reach(device: &str, options: &Options) -> Result<Reached, Failure> {
     let by = |way: Way| {
-        let opened = over::open(&options.device, way, options.connections as u32, LISTENERS);
-        step(&format!("the device {} by {}", options.device, way.name()), opened)
+        let opened = over::open(device, way, options.connections as u32, LISTENERS);
+        step(&format!("the device {device} by {}", way.name()), opened)
             .map(|(steer, wires)| Reached { way, steer: Arc::new(steer), wires, refused: None })
     };
     if let Some(way) = options.way {
         return by(way);
     }
-    let best = step(&format!("the device {}", options.device), Way::best(&options.device))?;
-    match by(best) {
-        Err(Failure { why, .. }) if why.kind() != io::ErrorKind::PermissionDenied => {
-            by(best.other()).map(|reached| Reached { refused: Some((best, why)), ..reached })
-        }
-        reached => reached,
-    }
+    let best = step(&format!("the device {device}"), Way::best(device))?;
+    by(best).or_else(|refused| match by(best.other()) {
+        Ok(reached) => Ok(Reached { refused: Some((best, refused.why)), ..reached }),
+        Err(_) => Err(refused),
+    })
 }
 
-impl Remote {
-    /// Opens all that needs privileges, and gives those up that it needs no more. To be called before this process has other threads.
-    ///
+/// All of it that needs privileges.
+pub(crate) struct Opened {
+    device: String,
+    reached: Reached,
+    routes: Arc<Routes>,
+    outward: Option<Outward>,
+    why_not: Option<io::Error>,
+}
+
+impl Opened {
     /// # Errors
     /// What is missing: a device, a right, something of the kernel's.
-    pub fn open(options: &Options) -> Result<Self, Failure> {
-        let device = &options.device;
+    pub fn of(device: &str, options: &Options) -> Result<Self, Failure> {
         let index = rustix::net::netdevice::name_to_index(
             &rustix::net::socket(
                 rustix::net::AddressFamily::INET,
@@ -177,7 +170,7 @@ impl Remote {
             device,
         );
         let index = step(&format!("the device {device}"), index)?;
-        let Reached { way, steer, wires, refused } = reach(options)?;
+        let reached = reach(device, options)?;
         step(
             "making accepted sockets, and refusals, take their peer's mark (net.ipv4.tcp_fwmark_accept, fwmark_reflect)",
             stand_in::accept_marks(),
@@ -194,7 +187,27 @@ impl Remote {
             Ok(outward) => (Some(outward), None),
             Err(error) => (None, Some(error)),
         };
-        step("giving privileges up", privileges::drop_them(options.user, privileges::OF_WIRES))?;
+        Ok(Self { device: device.to_owned(), reached, routes, outward, why_not })
+    }
+}
+
+/// What is given up once all devices are open.
+pub(crate) fn give_up(options: &Options) -> Result<(), Failure> {
+    step("giving privileges up", privileges::drop_them(options.user, privileges::OF_WIRES))
+}
+
+impl Remote {
+    /// `trace`: of all devices of a service.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn of(
+        opened: Opened,
+        options: &Options,
+        trace: &Arc<Trace>,
+    ) -> Result<Self, Failure> {
+        let Opened { device, reached, routes, outward, why_not } = opened;
+        let Reached { way, steer, wires, refused } = reached;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
         // (Each that uses its number has a listener or a connection; and one number is for all others.)
         let programs = options.connections + LISTENERS as usize + 1;
@@ -227,7 +240,6 @@ impl Remote {
         let service = service.waits(options.wait).at_most(lanes).steered_by(steer);
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
         let stop = step("an eventfd", stop)?;
-        let device = device.clone();
         Ok(Self {
             device,
             service: Arc::new(service),
@@ -238,7 +250,7 @@ impl Remote {
             lanes,
             stop,
             why_not,
-            trace: Arc::default(),
+            trace: trace.clone(),
         })
     }
 
@@ -267,18 +279,21 @@ impl Remote {
         self.why_not.as_ref()
     }
 
-    /// Who is to be told of programs that listen.
-    pub fn listening(&self) -> impl Listening + use<> {
-        let device = self.device.clone();
-        let whose = Mutex::default();
-        Told { service: self.service.clone(), trace: self.trace.clone(), device, whose }
+    /// The device.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Its threads' service.
+    pub(crate) fn service(&self) -> &Arc<Service<Room>> {
+        &self.service
     }
 
     /// Carries connections until the wire fails.
     ///
     /// # Errors
     /// The wire's: the device is gone.
-    pub fn run(self) -> io::Result<()> {
+    pub(crate) fn run(self) -> io::Result<()> {
         let Self { service, routes, wires, stop, trace, .. } = self;
         let wires = wires.into_iter().map(|wire| Traced::new(wire, trace.clone())).collect();
         std::thread::scope(|scope| {
@@ -337,105 +352,6 @@ fn hear(service: &Service<Room>, stop: &OwnedFd) {
             };
             room.ask(ask);
             service.ask();
-        }
-    }
-}
-
-struct Told {
-    service: Arc<Service<Room>>,
-    trace: Arc<Trace>,
-    device: String,
-    /// Who has the frames written.
-    whose: Mutex<Option<u64>>,
-}
-
-impl Listening for Told {
-    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, socket: BorrowedFd) {
-        let Ok(stat) = rustix::fs::fstat(socket) else { return };
-        let shown = Listens { at, user: owner.uid(), inode: stat.st_ino, signs: false };
-        let program = (program, owner);
-        self.service.applications().ask(Ask::Listens(program, shown, congestion(socket)));
-        self.service.ask();
-    }
-
-    fn withdraws(&self, at: SocketAddrV4, answer: Lent) {
-        self.service.applications().ask(Ask::Withdraw(at, Some(answer)));
-        self.service.ask();
-    }
-
-    fn gone(&self, program: u64) {
-        let _ = self.end_trace(program);
-        self.service.applications().ask(Ask::Gone(program));
-        self.service.ask();
-    }
-
-    fn trace(
-        &self,
-        whose: u64,
-        (address, port): (Option<Ipv4Addr>, Option<u16>),
-        file: OwnedFd,
-    ) -> Result<(), Errno> {
-        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
-        if holder.is_some() {
-            return Err(Errno::BUSY);
-        }
-        // What is written must never be waited for: a lane writes it.
-        if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
-            return Err(Errno::INVAL);
-        }
-        let all = address.is_none() && port.is_none();
-        let flows = if all { vec![] } else { vec![Flow::of(address, port)] };
-        let begun = self.trace.begin(Chosen::new(flows), &self.device, Box::new(File::from(file)));
-        begun.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        *holder = Some(whose);
-        Ok(())
-    }
-
-    fn end_trace(&self, whose: u64) -> Result<u64, Errno> {
-        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
-        holder.take_if(|holder| *holder == whose).ok_or(Errno::INVAL)?;
-        let ended = self.trace.end();
-        ended.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        Ok(self.trace.frames())
-    }
-
-    fn wired(&self) -> Wires {
-        let (to, told) = channel();
-        self.service.applications().ask(Ask::Tell(to));
-        self.service.ask();
-        // (Where it is behind, who looks sees the rest.)
-        told.recv_timeout(Duration::from_millis(500)).unwrap_or_default()
-    }
-
-    fn info(&self, ends: [SocketAddrV4; 2], answer: Lent) {
-        self.service.applications().ask(Ask::TellOf(ends, answer));
-        self.service.ask();
-    }
-
-    fn carries_connects(&self) -> bool {
-        self.service.applications().outward().is_some()
-    }
-
-    fn connects(&self, program: (u64, Owner), to: SocketAddrV4, socket: Lent, answer: OwnedFd) {
-        let room = self.service.applications();
-        if let Some(before) = room.outward().and_then(|outward| outward.frees(&socket)) {
-            room.ask(Ask::Closes(before));
-            self.service.ask();
-        }
-        let taken = room.takes(program, to, socket);
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        if let Some(cookie) = taken
-            && rustix::net::send(&answer, &[1], flags).is_err()
-        {
-            // Who has not waited connects by Linux. (What was sent here meanwhile is sent again.)
-            self.closes(program.0, cookie);
-        }
-    }
-
-    fn closes(&self, program: u64, cookie: u64) {
-        if let Some(outward) = self.service.applications().outward() {
-            self.service.applications().ask(Ask::Closes(outward.before_of(program, cookie)));
-            self.service.ask();
         }
     }
 }

@@ -1,0 +1,224 @@
+//! The devices of one service. Each has its own connections, threads and stand-ins; programs show their sockets to all of them at once, and a connection that a program
+//! opens is of the device by which Linux would send it. Where one fails, the others go on.
+
+use crate::listeners::Listens;
+use crate::options::congestion;
+use crate::outward::freed;
+use crate::room::{Ask, Room};
+use crate::serve::{Failure, Opened, Options, Remote, give_up};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+use uncopy_tcp_fast::Service;
+use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
+use uncopy_tcp_trace::Trace;
+use uncopy_tcp_trace::chosen::{Chosen, Flow};
+
+/// The devices' services; those that have failed are none any more.
+type Running = RwLock<Vec<Arc<Service<Room>>>>;
+
+/// The devices, opened: connections over them are carried while [`run`](Self::run) runs.
+pub struct Remotes {
+    all: Vec<Remote>,
+    running: Arc<Running>,
+    trace: Arc<Trace>,
+    names: String,
+}
+
+impl Remotes {
+    /// Opens all that needs privileges, and gives those up that it needs no more. To be called before this process has other threads.
+    ///
+    /// # Errors
+    /// What is missing: a device, a right, something of the kernel's.
+    pub fn open(options: &Options) -> Result<Self, Failure> {
+        let trace = Arc::default();
+        let opened = options.devices.iter().map(|device| Opened::of(device, options));
+        let opened: Vec<Opened> = opened.collect::<Result<_, _>>()?;
+        give_up(options)?;
+        let all = opened.into_iter().map(|one| Remote::of(one, options, &trace));
+        let all: Vec<Remote> = all.collect::<Result<_, _>>()?;
+        let running = all.iter().map(|one| one.service().clone()).collect();
+        let names = options.devices.join(",");
+        Ok(Self { all, running: Arc::new(RwLock::new(running)), trace, names })
+    }
+
+    /// Each.
+    pub fn each(&self) -> impl Iterator<Item = &Remote> {
+        self.all.iter()
+    }
+
+    /// Who is to be told of what programs do.
+    pub fn listening(&self) -> impl Listening + use<> {
+        Told {
+            running: self.running.clone(),
+            trace: self.trace.clone(),
+            names: self.names.clone(),
+            whose: Mutex::default(),
+        }
+    }
+
+    /// Carries connections until no device is left. `failed` hears of each that has failed, and why.
+    ///
+    /// # Errors
+    /// No thread is left.
+    pub fn run(self, failed: impl Fn(&str, io::Result<()>) + Sync) -> io::Result<()> {
+        let Self { all, running, .. } = self;
+        std::thread::scope(|scope| {
+            for remote in all {
+                let (running, failed) = (&running, &failed);
+                let name = remote.device().to_owned();
+                let own = remote.service().clone();
+                std::thread::Builder::new().name("uncopy-device".into()).spawn_scoped(
+                    scope,
+                    move || {
+                        let ended = remote.run();
+                        // (With it go its programs' ends: they are reset.)
+                        let mut left = running.write().unwrap_or_else(PoisonError::into_inner);
+                        left.retain(|other| !Arc::ptr_eq(other, &own));
+                        failed(&name, ended);
+                    },
+                )?;
+            }
+            Ok(())
+        })
+    }
+}
+
+struct Told {
+    running: Arc<Running>,
+    trace: Arc<Trace>,
+    /// Of the devices, for who reads a trace.
+    names: String,
+    /// Who has the frames written.
+    whose: Mutex<Option<u64>>,
+}
+
+impl Told {
+    fn each(&self) -> Vec<Arc<Service<Room>>> {
+        self.running.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks all of them.
+    fn ask(&self, ask: impl Fn() -> Ask) {
+        for service in self.each() {
+            service.applications().ask(ask());
+            service.ask();
+        }
+    }
+}
+
+impl Listening for Told {
+    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, socket: BorrowedFd) {
+        let Ok(stat) = rustix::fs::fstat(socket) else { return };
+        let shown = Listens { at, user: owner.uid(), inode: stat.st_ino, signs: false };
+        let congestion = congestion(socket);
+        self.ask(|| Ask::Listens((program, owner), shown, congestion));
+    }
+
+    fn withdraws(&self, at: SocketAddrV4, answer: Lent) {
+        let answer = Arc::new(answer);
+        self.ask(|| Ask::Withdraw(at, Some(answer.clone())));
+        // (It may be the last that has it.)
+        if let Some(answer) = Arc::into_inner(answer) {
+            answer.is_done();
+        }
+    }
+
+    fn gone(&self, program: u64) {
+        let _ = self.end_trace(program);
+        self.ask(|| Ask::Gone(program));
+    }
+
+    fn trace(
+        &self,
+        whose: u64,
+        (address, port): (Option<Ipv4Addr>, Option<u16>),
+        file: OwnedFd,
+    ) -> Result<(), Errno> {
+        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.is_some() {
+            return Err(Errno::BUSY);
+        }
+        // What is written must never be waited for: a lane writes it.
+        if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+            return Err(Errno::INVAL);
+        }
+        let all = address.is_none() && port.is_none();
+        let flows = if all { vec![] } else { vec![Flow::of(address, port)] };
+        let begun = self.trace.begin(Chosen::new(flows), &self.names, Box::new(File::from(file)));
+        begun.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        *holder = Some(whose);
+        Ok(())
+    }
+
+    fn end_trace(&self, whose: u64) -> Result<u64, Errno> {
+        let mut holder = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        holder.take_if(|holder| *holder == whose).ok_or(Errno::INVAL)?;
+        let ended = self.trace.end();
+        ended.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        Ok(self.trace.frames())
+    }
+
+    fn wired(&self) -> Wires {
+        let (to, told) = channel();
+        let asked = self.each().len();
+        self.ask(|| Ask::Tell(to.clone()));
+        let mut all = Wires::default();
+        for _ in 0..asked {
+            // (Where one is behind, who looks sees the rest.)
+            let Ok(one) = told.recv_timeout(Duration::from_millis(500)) else { break };
+            all.flows.extend(one.flows);
+            all.refused.extend(one.refused);
+        }
+        all
+    }
+
+    fn info(&self, ends: [SocketAddrV4; 2], answer: Lent) {
+        let answer = Arc::new(answer);
+        self.ask(|| Ask::TellOf(ends, answer.clone()));
+    }
+
+    fn carries_connects(&self) -> bool {
+        self.each().iter().any(|service| service.applications().outward().is_some())
+    }
+
+    fn connects(&self, program: (u64, Owner), to: SocketAddrV4, socket: Lent, answer: OwnedFd) {
+        let each = self.each();
+        let had: Vec<_> = each
+            .iter()
+            .filter_map(|one| Some((one, one.applications().outward()?.had(&socket)?)))
+            .collect();
+        if !had.is_empty() && freed(&socket) {
+            for (service, before) in had {
+                service.applications().ask(Ask::Closes(before));
+                service.ask();
+            }
+        }
+        let Some(service) = each.iter().find(|one| one.applications().reaches(to)) else { return };
+        let taken = service.applications().takes(program, to, socket);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if let Some(cookie) = taken
+            && rustix::net::send(&answer, &[1], flags).is_err()
+        {
+            // Who has not waited connects by Linux. (What was sent here meanwhile is sent again.)
+            self.closes(program.0, cookie);
+        }
+    }
+
+    fn closes(&self, program: u64, cookie: u64) {
+        for service in self.each() {
+            if let Some(outward) = service.applications().outward() {
+                let before = outward.before_of(program, cookie);
+                service.applications().ask(Ask::Closes(before));
+                service.ask();
+            }
+        }
+    }
+}
