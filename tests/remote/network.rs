@@ -108,6 +108,19 @@ impl Network {
         ))
     }
 
+    /// A second veth in the same network, `inner2`: 10.78.9.4, and no further address at the other end, whose route to it is by there.
+    pub fn second_device_of_its_network(&self) -> Result<(), Stop> {
+        let (inner, outer) = (&self.inner, &self.outer);
+        // (Each answers for its own address alone, else Linux' neighbours depend on who is first.)
+        shell(&format!(
+            "ip -n {inner} link add inner2 type veth peer name outer2 netns {outer} && \
+             ip netns exec {inner} sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.inner2.rp_filter=0 && \
+             ip netns exec {outer} sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.outer2.rp_filter=0 && \
+             ip -n {inner} addr add 10.78.9.4/24 dev inner2 && ip -n {inner} link set inner2 up && \
+             ip -n {outer} link set outer2 up && ip -n {outer} route add 10.78.9.4/32 dev outer2 src {OUTSIDE}"
+        ))
+    }
+
     /// A directory of its own.
     pub fn directory(&self) -> &Path {
         self.scratch.path()

@@ -9,7 +9,7 @@ use crate::{Named, Outcome, connecting};
 use uncopy_tests::verdict::Stop;
 
 /// Those of this file.
-pub const ALL: [Named; 13] = [
+pub const ALL: [Named; 14] = [
     ("redis_answers_other_hosts_by_af_xdp", redis_by_xdp),
     ("nginx_sends_every_byte_by_af_xdp", nginx_by_xdp),
     ("programs_connect_by_af_xdp", echoes_by_xdp),
@@ -21,6 +21,7 @@ pub const ALL: [Named; 13] = [
     ("nobody_but_root_may_have_the_tap", foreign_queue),
     ("a_tap_that_goes_down_and_up_is_waited_for", tap_down_and_up),
     ("a_service_has_several_devices_and_goes_on_when_one_is_gone", several_devices),
+    ("two_devices_of_one_network_are_each_answered_by", one_network),
     ("several_queues_are_carried_by_as_many_threads", several_queues),
     ("several_queues_by_af_xdp_are_carried_by_fewer_threads_if_so_told", fewer_threads),
 ];
@@ -180,13 +181,13 @@ def exchange(s):
     got = b""
     while len(got) < len(part): got += s.recv(65536)
     assert got == part
-def reset(s):
-    try: return s.recv(1) == b""
-    except ConnectionResetError: return True
+def end(s):
+    try: return "bytes" if s.recv(1) else "ended"
+    except ConnectionResetError: return "reset"
 ends = [socket.create_connection((peer, 7), 20) for peer in sys.argv[1:]]
 for s in ends: exchange(s)
 print("right", *(s.getsockname()[0] for s in ends), flush=True); sys.stdin.readline()
-print("ended" if reset(ends[1]) else "bytes", flush=True)
+print(end(ends[1]), flush=True)
 exchange(ends[0]); print("right", flush=True); sys.stdin.readline()
 "#;
 
@@ -222,7 +223,7 @@ fn several_devices() -> Outcome {
     }
     network.device("link del inner2")?;
     client.tell()?;
-    client.says("ended")?;
+    client.says("reset")?;
     client.says("right")?;
     // New ones go on by the first.
     let again = network.inside_under_tcp(&["python3", "-c", AGAIN, OUTSIDE])?;
@@ -233,6 +234,40 @@ fn several_devices() -> Outcome {
         false => Ok(()),
         true => Err("connections by the device that is gone are still told of".to_owned().into()),
     }
+}
+
+/// Both devices of one network: a peer that asks for either's address is answered by it, and what is opened goes as Linux would send it.
+fn one_network() -> Outcome {
+    let network = Network::new("so")?;
+    network.second_device_of_its_network()?;
+    let service = network.serve_with(&["--if", "inner2"])?;
+    let mut server = network.under_tcp(&["python3", "-c", connecting::ECHO])?;
+    server.says("listens")?;
+    network.until_steered(7)?;
+    let words = [ADDRESS, "10.78.9.4"];
+    let mut outside = network.outside_python_talking(BOTH, &words)?;
+    outside.says("right 10.78.9.1 10.78.9.1")?;
+    let flows = service.wired()?;
+    for own in words {
+        if !flows.iter().any(|flow| flow.contains(&format!("\"address\":\"{own}:7\""))) {
+            return Err(format!("{own} is not reached over the wire: {flows:?}").into());
+        }
+    }
+    drop(outside);
+    let mut other =
+        network.outside_python(&connecting::ECHO.replace("0.0.0.0\", 7", "0.0.0.0\", 8"), &[])?;
+    other.says("listens")?;
+    // (The first is Linux', if it does not know the neighbour.)
+    let opens = AGAIN.replace(", 7)", ", 8)");
+    for _ in 0..2 {
+        let said = network.inside_under_tcp(&["python3", "-c", &opens, OUTSIDE])?;
+        if said.trim() != "right" {
+            return Err(said.into());
+        }
+    }
+    network.device("link del inner2")?;
+    let said = network.outside(&["python3", "-c", AGAIN, ADDRESS])?;
+    if said.trim() == "right" { Ok(()) } else { Err(said.into()) }
 }
 
 const AGAIN: &str = r#"

@@ -139,10 +139,10 @@ pub fn main(args: &ServeArgs) -> Outcome {
     }
     let usual = || if args.all_users { OF_SYSTEM.into() } else { of_user(uid.as_raw()) };
     let name = args.name.clone().unwrap_or_else(usual);
+    crate::tcp_service::take_descriptors();
     let over = !args.devices.is_empty();
     let remotes = over.then(|| remotes(&name, user, limits, args)).transpose()?;
     let options = Options { name: name.clone(), limits, ends_idle: args.until_idle };
-    crate::tcp_service::take_descriptors();
     if args.all_users && remotes.is_none() {
         privileges::drop_them(None, privileges::NONE)
             .map_err(|e| format!("cannot give privileges up ({e})"))?;

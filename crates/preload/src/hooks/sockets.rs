@@ -226,14 +226,21 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    if !PROCESS.tcp.tells(level, name) {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::getsockopt(fd, level, name, value, len) };
+    }
+    // SAFETY: the thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let room = reading::read(len.cast_const());
     // SAFETY: the program's own arguments.
     let result = unsafe { real::getsockopt(fd, level, name, value, len) };
-    if result == 0 && PROCESS.tcp.tells(level, name) {
-        // SAFETY: the thread's own.
-        let errno = unsafe { *libc::__errno_location() };
-        if let Some(length) = reading::read(len.cast_const()).filter(|_| !value.is_null()) {
+    if let (0, Some(room), Some(length)) = (result, room, reading::read(len.cast_const())) {
+        // (It may lie in what was written, or be another thread's too.)
+        let length = room.min(length) as usize;
+        if !value.is_null() {
             // SAFETY: Linux has just written so many bytes there.
-            let told = unsafe { core::slice::from_raw_parts_mut(value.cast(), length as usize) };
+            let told = unsafe { core::slice::from_raw_parts_mut(value.cast(), length) };
             PROCESS.tcp.option_told(fd, told);
         }
         // SAFETY: as above.

@@ -3,6 +3,7 @@
 
 use crate::tcp::Tcp;
 use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{BorrowedFd, RawFd};
 use uncopy_tcp_socket::Wired;
 
@@ -20,7 +21,9 @@ mod at {
     pub const NOTSENT_BYTES: usize = 144;
     pub const MIN_RTT: usize = 148;
     pub const DELIVERY_RATE: usize = 160;
+    pub const DELIVERED: usize = 192;
     pub const DELIVERED_CE: usize = 196;
+    pub const BYTES_SENT: usize = 200;
     pub const SND_WND: usize = 228;
 }
 
@@ -38,7 +41,12 @@ fn put<const BYTES: usize>(info: &mut [u8], at: usize, value: [u8; BYTES]) {
 
 /// Puts what is known of the way to the peer into Linux' answer.
 fn tell(info: &mut [u8], of: &Wired) {
-    let segments = |bytes: u32| bytes.div_ceil(of.mss.max(1).into());
+    let mss = of.mss.max(1);
+    let segments = |bytes: u32| bytes.div_ceil(mss.into());
+    let whole = |bytes: u64| u32::try_from(bytes / u64::from(mss)).unwrap_or(u32::MAX);
+    // (What Linux has not sent is still between the program and the service.)
+    let unsent = info.get(at::NOTSENT_BYTES..).and_then(|at| at.first_chunk());
+    let unsent = unsent.map_or(0, |bytes| u32::from_ne_bytes(*bytes));
     if let Some(options) = info.get_mut(at::OPTIONS) {
         for (bit, agreed) in AGREED.into_iter().zip(of.agreed) {
             *options = *options & !bit | if agreed { bit } else { 0 };
@@ -51,18 +59,23 @@ fn tell(info: &mut [u8], of: &Wired) {
         (at::RTTVAR, of.rtt.1),
         (at::SND_CWND, segments(of.window)),
         (at::TOTAL_RETRANS, of.again[0].saturating_add(of.again[1])),
-        (at::NOTSENT_BYTES, of.unacked.saturating_sub(of.in_flight)),
+        (at::NOTSENT_BYTES, of.unacked.saturating_sub(of.in_flight).saturating_add(unsent)),
         (at::MIN_RTT, NO_RTT),
-        (at::DELIVERED_CE, u32::try_from(of.marked / u64::from(of.mss.max(1))).unwrap_or(u32::MAX)),
+        (at::DELIVERED, whole(of.delivered)),
+        (at::DELIVERED_CE, whole(of.marked)),
         (at::SND_WND, of.peer_window),
     ] {
         put(info, at, u32::to_ne_bytes(value));
     }
     // (What is slowed down by a window has no rate, and none is measured.)
     let paced = if of.rate == 0 { u64::MAX } else { of.rate };
-    for (at, value) in
-        [(at::PACING_RATE, paced), (at::BYTES_ACKED, of.delivered), (at::DELIVERY_RATE, of.rate)]
-    {
+    let sent = of.delivered.saturating_add(of.in_flight.into());
+    for (at, value) in [
+        (at::PACING_RATE, paced),
+        (at::BYTES_ACKED, of.delivered),
+        (at::BYTES_SENT, sent),
+        (at::DELIVERY_RATE, 0),
+    ] {
         put(info, at, value.to_ne_bytes());
     }
 }
@@ -71,22 +84,28 @@ impl Tcp {
     /// What Linux answers to this may be told better here: [`option_told`](Self::option_told).
     #[inline]
     pub fn tells(&self, level: c_int, name: c_int) -> bool {
-        (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && self.begun()
+        (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO)
+            && self.begun()
+            && !self.stopped.load(Relaxed)
     }
 
     /// Linux has answered so what the program has asked of its socket. (Up to a second, where the service is behind; then this is Linux' answer.)
     #[cold]
     pub fn option_told(&self, fd: RawFd, told: &mut [u8]) {
-        if !self.is_own() {
+        if !self.is_own() || self.is_nobody_there() {
             return;
         }
         // SAFETY: the program's; only asked.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         if uncopy_tcp_socket::is_stand_in(socket)
             && let Some(context) = self.context()
-            && let Some(wired) = context.wired(socket)
         {
-            tell(told, &wired);
+            match context.wired(socket) {
+                Ok(Some(wired)) => tell(told, &wired),
+                Ok(None) => {}
+                // It is stopped, or behind, or gone: the next question does not wait for it again.
+                Err(_) => self.nobody_is_there(),
+            }
         }
     }
 }
@@ -120,6 +139,7 @@ mod tests {
     #[test]
     fn fields_stand_where_linux_has_them() {
         let mut info = [0xff; 240];
+        info[at::NOTSENT_BYTES..][..4].copy_from_slice(&[1, 0, 0, 0]);
         tell(&mut info, &wired());
         let word = |at: usize| u32::from_ne_bytes(*info[at..].first_chunk().unwrap());
         // SAFETY: as long as it is, and all bytes are values.
@@ -127,10 +147,10 @@ mod tests {
             unsafe { info.as_ptr().cast::<libc::tcp_info>().read_unaligned() };
         assert_eq!((known.tcpi_rtt, known.tcpi_rttvar, known.tcpi_snd_mss), (150, 30, 1448));
         assert_eq!((known.tcpi_unacked, known.tcpi_snd_cwnd, known.tcpi_total_retrans), (2, 10, 4));
-        assert_eq!(known.tcpi_options, 0xff & !2);
+        assert_eq!(known.tcpi_options, !2);
         assert_eq!(
             (word(at::NOTSENT_BYTES), word(at::SND_WND), word(at::DELIVERED_CE)),
-            (551, 65_535, 2)
+            (552, 65_535, 2)
         );
         assert_eq!(word(at::BYTES_ACKED + 4), 1 << 8);
         // What the program has done is Linux' to tell.

@@ -47,8 +47,7 @@ impl Tcp {
         if self.signs.load(Relaxed) {
             return false;
         }
-        let now = now();
-        if now.abs_diff(self.outward.none.load(Relaxed)) < AGAIN {
+        if self.is_nobody_there() {
             return false;
         }
         // (A program asks by a second call what became of the first.)
@@ -67,7 +66,7 @@ impl Tcp {
         let somebody = self.known_context().is_some()
             || self.settings().is_some_and(|settings| settings.service.is_running());
         if !somebody {
-            self.outward.none.store(now, Relaxed);
+            self.nobody_is_there();
             return false;
         }
         let Some(context) = self.context() else { return false };
@@ -75,11 +74,20 @@ impl Tcp {
             Carrier::Service => true,
             Carrier::Linux => false,
             Carrier::Nobody => {
-                // (Since now: it may have been waited for.)
-                self.outward.none.store(self::now(), Relaxed);
+                self.nobody_is_there();
                 false
             }
         }
+    }
+
+    /// There was no service with a wire a moment ago, or none that answers.
+    pub(crate) fn is_nobody_there(&self) -> bool {
+        now().abs_diff(self.outward.none.load(Relaxed)) < AGAIN
+    }
+
+    /// There is none. (Since now: it may have been waited for.)
+    pub(crate) fn nobody_is_there(&self) {
+        self.outward.none.store(now(), Relaxed);
     }
 
     /// Linux has not connected `fd`, which the service would have carried.

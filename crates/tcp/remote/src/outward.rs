@@ -130,7 +130,7 @@ fn state(socket: impl AsFd) -> Option<u8> {
 }
 
 /// The address of ours that Linux would have for this peer.
-fn source(peer: SocketAddrV4) -> Option<Ipv4Addr> {
+pub fn source(peer: SocketAddrV4) -> Option<Ipv4Addr> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
     connect(&socket, &peer).ok()?;
     local(&socket).map(|local| *local.ip())

@@ -51,7 +51,7 @@ pub(crate) enum Ask {
     /// This program has shown a socket that listens, and how its connections are to slow down.
     Listens((u64, Owner), Listens, Option<Algorithm>),
     /// What listens here is Linux's, and somebody may wait until it is.
-    Withdraw(SocketAddrV4, Option<Arc<Lent>>),
+    Withdraw(SocketAddrV4, Option<Arc<Withdrawn>>),
     /// Somebody may have ceased to.
     Look,
     /// The device's addresses, or the ways by it, may be others.
@@ -68,6 +68,16 @@ pub(crate) enum Ask {
     Tell(Sender<Wires>),
     /// Somebody wants to know of the connection between these ends.
     TellOf([SocketAddrV4; 2], Arc<Lent>),
+}
+
+/// Who waits until something is Linux's on all of a service's devices hears it when nobody has this any more: a device that has failed takes nothing either.
+#[derive(Debug)]
+pub(crate) struct Withdrawn(pub Lent);
+
+impl Drop for Withdrawn {
+    fn drop(&mut self) {
+        self.0.is_done();
+    }
 }
 
 impl Ask {
@@ -204,6 +214,11 @@ impl Room {
     /// A connection to there would go by this device.
     pub(crate) fn reaches(&self, to: SocketAddrV4) -> bool {
         self.outward.is_some() && self.routes.number(*to.ip()).is_some()
+    }
+
+    /// The device has this address.
+    pub(crate) fn has_address(&self, address: Ipv4Addr) -> bool {
+        self.routes.addresses().contains(&address)
     }
 
     /// A program is about to connect. The socket's cookie: the connection is carried.
@@ -736,10 +751,7 @@ impl Applications for Room {
                 }
                 (Ask::Withdraw(at, answer), _) => {
                     self.withdraw(time, at, endpoint, out);
-                    // (The last of the service's devices says so.)
-                    if let Some(answer) = answer.and_then(Arc::into_inner) {
-                        answer.is_done();
-                    }
+                    drop(answer);
                 }
                 (Ask::Look, _) => looks = true,
                 (Ask::Addresses, _) => {

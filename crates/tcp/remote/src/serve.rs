@@ -105,6 +105,16 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl Failure {
+    /// A device was named twice.
+    pub(crate) fn twice(device: &str) -> Self {
+        Self {
+            what: format!("the device {device}"),
+            why: io::Error::new(io::ErrorKind::InvalidInput, "it was named before"),
+        }
+    }
+}
+
 fn step<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Failure> {
     result.map_err(|why| Failure { what: what.to_owned(), why: why.into() })
 }
@@ -150,6 +160,7 @@ fn reach(device: &str, options: &Options) -> Result<Reached, Failure> {
 /// All of it that needs privileges.
 pub(crate) struct Opened {
     device: String,
+    index: u32,
     reached: Reached,
     routes: Arc<Routes>,
     outward: Option<Outward>,
@@ -187,7 +198,12 @@ impl Opened {
             Ok(outward) => (Some(outward), None),
             Err(error) => (None, Some(error)),
         };
-        Ok(Self { device: device.to_owned(), reached, routes, outward, why_not })
+        Ok(Self { device: device.to_owned(), index, reached, routes, outward, why_not })
+    }
+
+    /// The device's number.
+    pub fn index(&self) -> u32 {
+        self.index
     }
 }
 
@@ -206,7 +222,7 @@ impl Remote {
         options: &Options,
         trace: &Arc<Trace>,
     ) -> Result<Self, Failure> {
-        let Opened { device, reached, routes, outward, why_not } = opened;
+        let Opened { device, reached, routes, outward, why_not, .. } = opened;
         let Reached { way, steer, wires, refused } = reached;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
         // (Each that uses its number has a listener or a connection; and one number is for all others.)

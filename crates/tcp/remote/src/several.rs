@@ -3,8 +3,8 @@
 
 use crate::listeners::Listens;
 use crate::options::congestion;
-use crate::outward::freed;
-use crate::room::{Ask, Room};
+use crate::outward::{self, freed};
+use crate::room::{Ask, Room, Withdrawn};
 use crate::serve::{Failure, Opened, Options, Remote, give_up};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -15,11 +15,14 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uncopy_tcp_fast::Service;
 use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::Trace;
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
+
+/// So long devices are waited for that are to tell of their connections: half of what who asks waits.
+const TOLD: Duration = Duration::from_millis(500);
 
 /// The devices' services; those that have failed are none any more.
 type Running = RwLock<Vec<Arc<Service<Room>>>>;
@@ -41,6 +44,11 @@ impl Remotes {
         let trace = Arc::default();
         let opened = options.devices.iter().map(|device| Opened::of(device, options));
         let opened: Vec<Opened> = opened.collect::<Result<_, _>>()?;
+        if let Some(twice) = (1..opened.len())
+            .find(|&i| opened[..i].iter().any(|one| one.index() == opened[i].index()))
+        {
+            return Err(Failure::twice(&options.devices[twice]));
+        }
         give_up(options)?;
         let all = opened.into_iter().map(|one| Remote::of(one, options, &trace));
         let all: Vec<Remote> = all.collect::<Result<_, _>>()?;
@@ -82,6 +90,7 @@ impl Remotes {
                         // (With it go its programs' ends: they are reset.)
                         let mut left = running.write().unwrap_or_else(PoisonError::into_inner);
                         left.retain(|other| !Arc::ptr_eq(other, &own));
+                        drop((left, own));
                         failed(&name, ended);
                     },
                 )?;
@@ -123,12 +132,8 @@ impl Listening for Told {
     }
 
     fn withdraws(&self, at: SocketAddrV4, answer: Lent) {
-        let answer = Arc::new(answer);
+        let answer = Arc::new(Withdrawn(answer));
         self.ask(|| Ask::Withdraw(at, Some(answer.clone())));
-        // (It may be the last that has it.)
-        if let Some(answer) = Arc::into_inner(answer) {
-            answer.is_done();
-        }
     }
 
     fn gone(&self, program: u64) {
@@ -168,12 +173,12 @@ impl Listening for Told {
 
     fn wired(&self) -> Wires {
         let (to, told) = channel();
-        let asked = self.each().len();
         self.ask(|| Ask::Tell(to.clone()));
+        drop(to);
+        let end = Instant::now() + TOLD;
         let mut all = Wires::default();
-        for _ in 0..asked {
-            // (Where one is behind, who looks sees the rest.)
-            let Ok(one) = told.recv_timeout(Duration::from_millis(500)) else { break };
+        // (Where one is behind, who looks sees the rest.)
+        while let Ok(one) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
             all.flows.extend(one.flows);
             all.refused.extend(one.refused);
         }
@@ -201,7 +206,15 @@ impl Listening for Told {
                 service.ask();
             }
         }
-        let Some(service) = each.iter().find(|one| one.applications().reaches(to)) else { return };
+        let mut reach = each.iter().filter(|one| one.applications().reaches(to));
+        let Some(first) = reach.next() else { return };
+        // (Where several do, Linux says which it would choose.)
+        let chosen = reach.next().is_some().then(|| outward::source(to)).flatten();
+        let chosen = chosen.and_then(|from| {
+            each.iter()
+                .find(|one| one.applications().reaches(to) && one.applications().has_address(from))
+        });
+        let service = chosen.unwrap_or(first);
         let taken = service.applications().takes(program, to, socket);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if let Some(cookie) = taken

@@ -1,7 +1,7 @@
 //! Netlink's bytes. What cannot be read, or is of no interest here (IPv6, other tables), is passed over.
 
 use crate::table::{Change, Hardware, Route};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
 use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -44,7 +44,10 @@ pub fn read(mut datagram: &[u8]) -> Said {
                 NetlinkPayload::Error(error) => {
                     said.answer = Some(error.code.map_or(0, |code| -code.get()));
                 }
-                NetlinkPayload::InnerMessage(message) => said.changes.extend(change(&message)),
+                NetlinkPayload::InnerMessage(inner) => {
+                    let replaces = message.header.flags & NLM_F_REPLACE != 0;
+                    said.changes.extend(change(&inner, replaces));
+                }
                 _ => {}
             }
         }
@@ -53,7 +56,7 @@ pub fn read(mut datagram: &[u8]) -> Said {
     said
 }
 
-fn change(message: &RouteNetlinkMessage) -> Option<Change> {
+fn change(message: &RouteNetlinkMessage, replaces: bool) -> Option<Change> {
     use RouteNetlinkMessage as M;
     match message {
         M::NewLink(link) => Some(device(link)),
@@ -62,8 +65,12 @@ fn change(message: &RouteNetlinkMessage) -> Option<Change> {
         M::DelAddress(address) => own(address, false),
         M::NewNeighbour(neighbour) => neighbour_of(neighbour, true),
         M::DelNeighbour(neighbour) => neighbour_of(neighbour, false),
-        M::NewRoute(route) => Some(Change::Route { route: route_of(route)?, there: true }),
-        M::DelRoute(route) => Some(Change::Route { route: route_of(route)?, there: false }),
+        M::NewRoute(route) => {
+            Some(Change::Route { route: route_of(route)?, there: true, replaces })
+        }
+        M::DelRoute(route) => {
+            Some(Change::Route { route: route_of(route)?, there: false, replaces: false })
+        }
         _ => None,
     }
 }
@@ -261,11 +268,11 @@ mod tests {
         };
         assert_eq!(
             said(RouteNetlinkMessage::NewRoute(message.clone())),
-            [Change::Route { route: read.clone(), there: true }]
+            [Change::Route { route: read.clone(), there: true, replaces: false }]
         );
         assert_eq!(
             said(RouteNetlinkMessage::DelRoute(message)),
-            [Change::Route { route: read, there: false }]
+            [Change::Route { route: read, there: false, replaces: false }]
         );
     }
 
@@ -282,7 +289,7 @@ mod tests {
     fn a_route_that_refuses_leads_nowhere() {
         let mut message = route(32, vec![RouteAttribute::Oif(1)]);
         message.header.kind = RouteType::BlackHole;
-        let [Change::Route { route, there: true }] =
+        let [Change::Route { route, there: true, .. }] =
             &said(RouteNetlinkMessage::NewRoute(message))[..]
         else {
             panic!("a route")

@@ -63,6 +63,8 @@ pub enum Change {
         route: Route,
         /// It is there.
         there: bool,
+        /// It has taken the place of the one that was there.
+        replaces: bool,
     },
 }
 
@@ -93,8 +95,8 @@ pub struct Table {
     addresses: BTreeSet<(u32, Ipv4Addr)>,
     /// With whether they are fixed.
     neighbours: HashMap<NextHop, (Hardware, bool)>,
-    /// By prefix length, address, metric: one of several with the same is the last that was told.
-    routes: BTreeMap<(u8, u32, u32), Route>,
+    /// By prefix length, address, metric, device (0: none): one of several with the same is the last that was told.
+    routes: BTreeMap<(u8, u32, u32, u32), Route>,
 }
 
 fn network(address: Ipv4Addr, prefix: u8) -> u32 {
@@ -132,8 +134,16 @@ impl Table {
                     None => self.neighbours.remove(&hop),
                 };
             }
-            Change::Route { ref route, there } => {
-                let key = (route.prefix, network(route.to, route.prefix), route.metric);
+            Change::Route { ref route, there, replaces } => {
+                let (prefix, to) = (route.prefix, network(route.to, route.prefix));
+                let key = (prefix, to, route.metric, route.device.unwrap_or(0));
+                if there && replaces {
+                    let same = |known: &Route| {
+                        (known.prefix, network(known.to, prefix), known.metric)
+                            == (prefix, to, route.metric)
+                    };
+                    self.routes.retain(|_, known| !same(known));
+                }
                 if there {
                     self.routes.insert(key, route.clone());
                 } else if self.routes.get(&key).is_some_and(|known| known == route) {
@@ -169,15 +179,19 @@ impl Table {
         self.addresses.iter().any(|(_, own)| *own == address)
     }
 
-    /// The way to a peer: of the routes to it the one that names most of its address, of these the one of the lowest metric.
-    pub fn way(&self, peer: Ipv4Addr) -> Option<NextHop> {
+    /// The way to a peer by this device: of the routes to it those that name most of its address, of these the device's own one of the lowest metric. (Linux may choose
+    /// another device's among them: two may lead to one network.) None: there is none, or one before it says that nobody is there.
+    pub fn way(&self, peer: Ipv4Addr, by: u32) -> Option<NextHop> {
         (0..=32u8).rev().find_map(|prefix| {
             let to = network(peer, prefix);
-            let mut same = self.routes.range((prefix, to, 0)..=(prefix, to, u32::MAX));
-            same.next().map(|(_, route)| {
+            let same = self.routes.range((prefix, to, 0, 0)..=(prefix, to, u32::MAX, u32::MAX));
+            let mut same = same.map(|(_, route)| route).peekable();
+            same.peek()?;
+            let own = same.find(|route| route.device.is_none_or(|device| device == by));
+            Some(own.and_then(|route| {
                 let neighbour = route.gateway.unwrap_or(peer);
                 route.device.map(|device| NextHop { device, neighbour })
-            })
+            }))
         })?
     }
 
@@ -204,12 +218,12 @@ mod tests {
             device: Some(2),
             gateway: gateway.map(Ipv4Addr::from),
         };
-        Change::Route { route, there: true }
+        Change::Route { route, there: true, replaces: false }
     }
 
     fn gone(change: Change) -> Change {
         match change {
-            Change::Route { route, .. } => Change::Route { route, there: false },
+            Change::Route { route, .. } => Change::Route { route, there: false, replaces: false },
             other => other,
         }
     }
@@ -221,16 +235,16 @@ mod tests {
     #[test]
     fn the_longest_prefix_comes_first_then_the_lowest_metric() {
         let mut table = Table::default();
-        assert_eq!(table.way([10, 0, 0, 9].into()), None);
+        assert_eq!(table.way([10, 0, 0, 9].into(), 2), None);
         table.apply(&route([0; 4], 0, 100, Some([10, 0, 0, 1])));
         table.apply(&route([0; 4], 0, 50, Some([10, 0, 0, 2])));
         table.apply(&route([10, 0, 0, 0], 24, 0, None));
         table.apply(&route([10, 0, 0, 128], 25, 0, Some([10, 0, 0, 3])));
-        assert_eq!(table.way([8, 8, 8, 8].into()), hop([10, 0, 0, 2]));
-        assert_eq!(table.way([10, 0, 0, 9].into()), hop([10, 0, 0, 9]));
-        assert_eq!(table.way([10, 0, 0, 200].into()), hop([10, 0, 0, 3]));
+        assert_eq!(table.way([8, 8, 8, 8].into(), 2), hop([10, 0, 0, 2]));
+        assert_eq!(table.way([10, 0, 0, 9].into(), 2), hop([10, 0, 0, 9]));
+        assert_eq!(table.way([10, 0, 0, 200].into(), 2), hop([10, 0, 0, 3]));
         table.apply(&gone(route([0; 4], 0, 50, Some([10, 0, 0, 2]))));
-        assert_eq!(table.way([8, 8, 8, 8].into()), hop([10, 0, 0, 1]));
+        assert_eq!(table.way([8, 8, 8, 8].into(), 2), hop([10, 0, 0, 1]));
     }
 
     #[test]
@@ -244,9 +258,29 @@ mod tests {
             device: None,
             gateway: None,
         };
-        table.apply(&Change::Route { route: nowhere, there: true });
-        assert_eq!(table.way([192, 168, 3, 4].into()), None);
-        assert_eq!(table.way([192, 169, 3, 4].into()), hop([10, 0, 0, 1]));
+        table.apply(&Change::Route { route: nowhere, there: true, replaces: false });
+        assert_eq!(table.way([192, 168, 3, 4].into(), 2), None);
+        assert_eq!(table.way([192, 169, 3, 4].into(), 2), hop([10, 0, 0, 1]));
+    }
+
+    #[test]
+    fn of_two_devices_in_one_network_each_has_its_own_way() {
+        let mut table = Table::default();
+        let by = |device, replaces| {
+            let to = [10, 0, 0, 0].into();
+            let route = Route { to, prefix: 24, metric: 0, device: Some(device), gateway: None };
+            Change::Route { route, there: true, replaces }
+        };
+        let peer = Ipv4Addr::new(10, 0, 0, 9);
+        let device = |table: &Table, by| table.way(peer, by).map(|hop| hop.device);
+        table.apply(&by(2, false));
+        table.apply(&by(3, false));
+        assert_eq!([2, 3, 4].map(|by| device(&table, by)), [Some(2), Some(3), None]);
+        table.apply(&gone(by(3, false)));
+        assert_eq!([2, 3].map(|by| device(&table, by)), [Some(2), None]);
+        // Of one that takes another's place Linux does not say that the other is gone.
+        table.apply(&by(3, true));
+        assert_eq!([2, 3].map(|by| device(&table, by)), [None, Some(3)]);
     }
 
     #[test]
@@ -256,7 +290,7 @@ mod tests {
         table.apply(&old);
         table.apply(&route([0; 4], 0, 0, Some([10, 0, 0, 2])));
         table.apply(&gone(old));
-        assert_eq!(table.way([8, 8, 8, 8].into()), hop([10, 0, 0, 2]));
+        assert_eq!(table.way([8, 8, 8, 8].into(), 2), hop([10, 0, 0, 2]));
     }
 
     #[test]
@@ -281,13 +315,13 @@ mod tests {
         let at = Some([4; 6]);
         table.apply(&Change::Neighbour { device: 2, address: peer, at, fixed: true });
         table.apply(&route([10, 0, 0, 0], 24, 0, None));
-        let hop = table.way(peer).unwrap();
+        let hop = table.way(peer, 2).unwrap();
         assert_eq!((table.neighbour(hop), table.is_fixed(hop)), (at, true));
         assert_eq!(table.addresses(2).collect::<Vec<_>>(), [own]);
         assert_eq!(table.addresses(3).count(), 0);
         assert!(table.is_own(own) && !table.is_own(peer));
         table.apply(&Change::DeviceGone(2));
-        assert_eq!((table.way(peer), table.neighbour(hop)), (None, None));
+        assert_eq!((table.way(peer, 2), table.neighbour(hop)), (None, None));
         assert_eq!(table.addresses(2).count(), 0);
         assert_eq!(table.device(2), None);
     }

@@ -92,11 +92,11 @@ impl Routes {
         self.version.load(Acquire)
     }
 
-    /// The number of the next hop to a peer by this device; none: Linux would not send there by it, or takes nothing that comes from there. Linux looks for one that
+    /// The number of the next hop to a peer by this device; none: Linux has no such way there, or takes nothing that comes from there. Linux looks for one that
     /// it does not know.
     pub fn number(&self, peer: Ipv4Addr) -> Option<u16> {
         let table = self.table();
-        let hop = table.way(peer).filter(|hop| hop.device == self.device)?;
+        let hop = table.way(peer, self.device)?;
         if table.is_nobody_else(peer) {
             return None;
         }

@@ -242,7 +242,8 @@ impl Shared {
         {
             let here = ends::network_namespace(&socket) == self.namespace;
             let at = ends::listens_at(&socket).filter(|_| here);
-            seat.purse.closer.close(socket, None);
+            // (This is its user's thread.)
+            seat.purse.closer.close_now(socket);
             let answer = Lent::new(answer, taken, seat.purse.closer.clone());
             match (at, &self.listening) {
                 (Some(at), Some(listening)) => listening.withdraws(at, answer),
@@ -263,7 +264,8 @@ impl Shared {
             let carried =
                 ends::is_stand_in(&socket) && ends::network_namespace(&socket) == self.namespace;
             let its = carried.then(|| ends::name(&socket).ok()).flatten();
-            seat.purse.closer.close(socket, None);
+            // (This is its user's thread.)
+            seat.purse.closer.close_now(socket);
             let answer = Lent::new(answer, taken, seat.purse.closer.clone());
             if let Some([SocketAddr::V4(local), SocketAddr::V4(peer)]) =
                 its.map(|name| name.addresses())

@@ -401,11 +401,16 @@ impl Context {
     }
 
     /// What the service knows of the connection of this socket, which it carries over its wire.
-    pub fn wired(&self, socket: BorrowedFd) -> Option<Wired> {
-        match self.client_of(None) {
-            Found::Here(client) => client.info(socket).ok().flatten(),
-            Found::NotYet | Found::None => None,
-        }
+    ///
+    /// # Errors
+    /// There is none that answers.
+    pub fn wired(&self, socket: BorrowedFd) -> Result<Option<Wired>, Errno> {
+        let Found::Here(client) = self.client_of(None) else { return Err(Errno::CONNREFUSED) };
+        client.info(socket).inspect_err(|error| {
+            if matches!(*error, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) {
+                self.lost(&client);
+            }
+        })
     }
 
     /// A socket that listens is to be Linux's again. False: it may not be yet.

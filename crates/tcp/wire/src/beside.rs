@@ -14,6 +14,8 @@ use std::io;
 
 /// Frames that wait for us before more are dropped, at all queues: one for each flow, but not too few for bulk, nor more than 512 MB, as each may hold 64 KB.
 const ROOM: std::ops::RangeInclusive<u32> = 1024..=8192;
+/// At each of many queues at least: peers do not spread evenly.
+const LEAST: u32 = 256;
 /// Queues, at most: as many as a service has lanes.
 const QUEUES: u32 = 64;
 
@@ -34,7 +36,7 @@ pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Ta
     // (IPv6 has nothing to say there.)
     let six = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", tap.name());
     let _ = std::fs::write(six, "1");
-    let room = flows.clamp(*ROOM.start(), *ROOM.end()).div_ceil(queues);
+    let room = flows.clamp(*ROOM.start(), *ROOM.end()).div_ceil(queues).max(LEAST);
     tap.set_up(room).map_err(at("setting the TAP device up"))?;
     let its = device(tap.name())?;
     let loaded = Steer::load_to_device(its.0, flows, listeners);

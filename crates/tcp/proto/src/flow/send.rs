@@ -144,7 +144,7 @@ impl Flow {
         if self.pace == 0 {
             return most;
         }
-        let burst = (MILLISECOND << 20) / u64::from(self.pace);
+        let burst = (MILLISECOND << 20) / self.pace;
         most.min(u32::try_from(burst).unwrap_or(u32::MAX).max(2 * u32::from(self.mss)))
     }
 
