@@ -119,7 +119,7 @@ fn step<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, Fa
     result.map_err(|why| Failure { what: what.to_owned(), why: why.into() })
 }
 
-/// A device's wire, opened: connections over it are carried while [`run`](Self::run) runs. (See [`crate::several`].)
+/// A device's wire, opened: [`crate::several`] runs it.
 pub struct Remote {
     device: String,
     service: Arc<Service<Room>>,
