@@ -41,7 +41,11 @@ pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Ta
     let its = device(tap.name())?;
     let loaded = Steer::load_to_device(its.0, flows, listeners);
     let mut steer = loaded.map_err(at("loading the classifier"))?;
-    steer.onward(its.0, other.0).map_err(at("attaching a classifier to the TAP device"))?;
-    steer.attach(other.0, Attach::Ingress).map_err(at("attaching the classifier (Linux 6.6)"))?;
+    steer
+        .onward(its.0, other.0)
+        .map_err(at("attaching a classifier to the TAP device (tcx, since Linux 6.6)"))?;
+    steer
+        .attach(other.0, Attach::Ingress)
+        .map_err(at("attaching the classifier to the device (tcx, since Linux 6.6)"))?;
     Ok((steer, taps))
 }
