@@ -15,7 +15,7 @@ use uncopy_tcp_proto::{Config, Endpoint, Lane};
 use uncopy_tcp_wire::steer::Steer;
 
 /// Lanes that there may be: more than cores of any machine that this is for, and few enough for a byte.
-pub const LANES: usize = 64;
+pub const LANES: usize = uncopy_tcp_wire::QUEUES as usize;
 
 /// What all threads of a service share.
 pub struct Shared {

@@ -211,11 +211,6 @@ impl Room {
         self.outward.as_ref()
     }
 
-    /// A connection to there would go by this device.
-    pub(crate) fn reaches(&self, to: SocketAddrV4) -> bool {
-        self.outward.is_some() && self.routes.number(*to.ip()).is_some()
-    }
-
     /// The device has this address.
     pub(crate) fn has_address(&self, address: Ipv4Addr) -> bool {
         self.routes.addresses().contains(&address)

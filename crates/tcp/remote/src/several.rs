@@ -206,15 +206,13 @@ impl Listening for Told {
                 service.ask();
             }
         }
-        let mut reach = each.iter().filter(|one| one.applications().reaches(to));
-        let Some(first) = reach.next() else { return };
-        // (Where several do, Linux says which it would choose.)
-        let chosen = reach.next().is_some().then(|| outward::source(to)).flatten();
-        let chosen = chosen.and_then(|from| {
-            each.iter()
-                .find(|one| one.applications().reaches(to) && one.applications().has_address(from))
-        });
-        let service = chosen.unwrap_or(first);
+        let chosen = match &each[..] {
+            [only] => Some(only),
+            // (Linux says by which it would go.)
+            several => outward::source(to)
+                .and_then(|from| several.iter().find(|one| one.applications().has_address(from))),
+        };
+        let Some(service) = chosen else { return };
         let taken = service.applications().takes(program, to, socket);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if let Some(cookie) = taken

@@ -1,5 +1,6 @@
 //! What is told of connections to who looks from outside.
 
+use crate::bridge::Shared;
 use crate::room::Room;
 use std::net::{SocketAddr, SocketAddrV4};
 use uncopy_tcp_fast::View;
@@ -51,6 +52,12 @@ fn told(of: &Info, lane: usize) -> Wired {
     }
 }
 
+fn wired(held: &Shared, endpoint: &mut Endpoint<View<'_>>) -> Option<Wired> {
+    let info = endpoint.info(held.id).ok();
+    endpoint.leave();
+    Some(told(&info?, held.lane))
+}
+
 impl Room {
     /// One, between these ends, as the slow path knows it.
     pub(crate) fn wired_one(
@@ -66,21 +73,13 @@ impl Room {
         };
         let flow = endpoint.flow_of(&tuple);
         endpoint.leave();
-        let held = self.at(flow?)?;
-        let info = endpoint.info(held.id).ok();
-        endpoint.leave();
-        Some(told(&info?, held.lane))
+        wired(&*self.at(flow?)?, endpoint)
     }
 
     /// All connections, as the slow path knows them.
     pub(crate) fn wired(&self, endpoint: &mut Endpoint<View<'_>>) -> Vec<Wired> {
         let all = self.all().into_iter();
-        let known = all.filter_map(|held| {
-            let info = endpoint.info(held.id).ok();
-            endpoint.leave();
-            Some(told(&info?, held.lane))
-        });
-        known.collect()
+        all.filter_map(|held| wired(&held, endpoint)).collect()
     }
 }
 

@@ -138,11 +138,7 @@ impl Table {
                 let (prefix, to) = (route.prefix, network(route.to, route.prefix));
                 let key = (prefix, to, route.metric, route.device.unwrap_or(0));
                 if there && replaces {
-                    let same = |known: &Route| {
-                        (known.prefix, network(known.to, prefix), known.metric)
-                            == (prefix, to, route.metric)
-                    };
-                    self.routes.retain(|_, known| !same(known));
+                    self.routes.retain(|&(a, b, c, _), _| (a, b, c) != (prefix, to, route.metric));
                 }
                 if there {
                     self.routes.insert(key, route.clone());

@@ -236,15 +236,11 @@ impl Shared {
 
     fn withdraws(&self, seat: &Seat, fds: Came) {
         // (Without both, as below: the program hears that it is not done.)
-        if fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid()))
-            && let Some(taken) = seat.purse.share.take(1)
-            && let Some([socket, answer]) = fds.these()
-        {
+        if let Some((socket, answer)) = with_answer(seat, fds) {
             let here = ends::network_namespace(&socket) == self.namespace;
             let at = ends::listens_at(&socket).filter(|_| here);
             // (This is its user's thread.)
             seat.purse.closer.close_now(socket);
-            let answer = Lent::new(answer, taken, seat.purse.closer.clone());
             match (at, &self.listening) {
                 (Some(at), Some(listening)) => listening.withdraws(at, answer),
                 // Nothing is taken for it.
@@ -254,11 +250,9 @@ impl Shared {
     }
 
     fn tells(&self, seat: &Seat, fds: Came) {
-        // (Without both, as above: the program hears that there is nothing to tell. Only who stands in for another host has a socket marked so.)
+        // (Without both the program hears that there is nothing to tell. Only who stands in for another host has a socket marked so.)
         if let Some(listening) = &self.listening
-            && fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid()))
-            && let Some(taken) = seat.purse.share.take(1)
-            && let Some([socket, answer]) = fds.these()
+            && let Some((socket, answer)) = with_answer(seat, fds)
         {
             // (In a network namespace of its own a user may give any mark.)
             let carried =
@@ -266,7 +260,6 @@ impl Shared {
             let its = carried.then(|| ends::name(&socket).ok()).flatten();
             // (This is its user's thread.)
             seat.purse.closer.close_now(socket);
-            let answer = Lent::new(answer, taken, seat.purse.closer.clone());
             if let Some([SocketAddr::V4(local), SocketAddr::V4(peer)]) =
                 its.map(|name| name.addresses())
             {
@@ -288,6 +281,16 @@ impl Shared {
             listening.connects((id, seat.owner), to, socket, answer);
         }
     }
+}
+
+/// A socket that something is asked about, and where the answer goes: to this user.
+fn with_answer(seat: &Seat, fds: Came) -> Option<(OwnedFd, Lent)> {
+    if !fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid())) {
+        return None;
+    }
+    let taken = seat.purse.share.take(1)?;
+    let [socket, answer] = fds.these()?;
+    Some((socket, Lent::new(answer, taken, seat.purse.closer.clone())))
 }
 
 fn answer_trace(seat: &Seat, outcome: Result<u64, Errno>) {

@@ -9,15 +9,13 @@
 
 use crate::steer::{Attach, Steer};
 use crate::tap::Tap;
-use crate::{at, device};
+use crate::{QUEUES, at, device};
 use std::io;
 
 /// Frames that wait for us before more are dropped, at all queues: one for each flow, but not too few for bulk, nor more than 512 MB, as each may hold 64 KB.
 const ROOM: std::ops::RangeInclusive<u32> = 1024..=8192;
 /// At each of many queues at least: peers do not spread evenly.
 const LEAST: u32 = 256;
-/// Queues, at most: as many as a service has lanes.
-const QUEUES: u32 = 64;
 
 /// Makes the TAP, with as many queues as the device `name` receives on, and attaches the programs. There is room for `flows` flows and `listeners` listeners; none is
 /// the service's yet.

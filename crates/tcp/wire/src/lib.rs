@@ -80,6 +80,9 @@ pub trait Wire {
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
+/// Queues of a device that are served at most: each has a lane of its own.
+pub const QUEUES: u32 = 64;
+
 /// The device of this name.
 fn device(name: &str) -> io::Result<NicIndex> {
     let text = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;

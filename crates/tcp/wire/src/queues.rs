@@ -2,7 +2,7 @@
 
 use crate::steer::{Attach, Steer};
 use crate::xsk::{Mode, Xsk};
-use crate::{at, device};
+use crate::{QUEUES, at, device};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,6 @@ const RELEASED: Duration = Duration::from_secs(1);
 /// Frames that a queue has room for before they are dropped: one for each flow, so that all may have something to say at once; but not too few for
 /// bulk, nor more than 128 MB of memory.
 const ROOM: std::ops::RangeInclusive<u32> = 2048..=65_536;
-
-/// Queues, at most: as many as a service has lanes.
-const LANES: u32 = 64;
 
 /// Binds to each queue on which the device `name` receives, and attaches the program: in the driver, or behind it where the driver takes none. There is
 /// room for `flows` flows and `listeners` listeners; none is the service's yet.
@@ -32,9 +29,9 @@ pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Xs
     };
     attached.map_err(at("attaching the XDP program"))?;
     let queues = device.queue_counts().map_err(at("asking for the device's queues"))?.rx_count();
-    if queues > LANES {
+    if queues > QUEUES {
         return Err(io::Error::other(format!(
-            "it has {queues} queues, of which {LANES} can be served at most (ethtool -L)"
+            "it has {queues} queues, of which {QUEUES} can be served at most (ethtool -L)"
         )));
     }
     let room = flows.next_power_of_two().clamp(*ROOM.start(), *ROOM.end());
