@@ -398,6 +398,50 @@ static void by_io_uring(int fd) {
     close(fd);
 }
 
+/* A buffer that leads nowhere from its middle on, among so many large messages that both kinds of stores into a ring are tried. What is sent or
+ * taken of it is a matter of how the bytes are cut; that nothing is lost or comes twice is not. */
+static void half_there(int fd) {
+    enum { HALF = 64 << 10 };
+    static char back[HALF];
+    char *half = mmap(NULL, 2 * HALF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(half != MAP_FAILED && mprotect(half + HALF, HALF, PROT_NONE) == 0);
+    for (int i = 0; i < 800; i++) {
+        fill(half, HALF, 6, (size_t)i);
+        send_all(fd, half, HALF), receive_all(fd, back, HALF);
+        MUST(memcmp(back, half, HALF) == 0);
+        if (i % 20 != 0) continue;
+        ssize_t n = send(fd, half + HALF / 2, HALF, 0);
+        MUST(n < 0 ? errno == EFAULT : n <= HALF / 2);
+        if (n > 0) {
+            receive_all(fd, back, (size_t)n);
+            MUST(memcmp(back, half + HALF / 2, (size_t)n) == 0);
+        }
+        struct iovec parts[3] = {{half, 100}, {half + HALF - 100, HALF}, {half + 100, HALF - 100}};
+        n = writev(fd, parts, 3);
+        MUST(n < 0 ? errno == EFAULT : n <= 200);
+        if (n > 0) {
+            receive_all(fd, back, (size_t)n);
+            MUST(memcmp(back, half, n < 100 ? (size_t)n : 100) == 0);
+            MUST(n <= 100 || memcmp(back + 100, half + HALF - 100, (size_t)n - 100) == 0);
+        }
+        fill(bytes, HALF, 7, (size_t)i);
+        send_all(fd, bytes, HALF);
+        /* (The first part is full, the second one leads nowhere, and nothing may come into the third.) */
+        parts[0] = (struct iovec){back, 1000}, parts[1] = (struct iovec){half + HALF, 1000}, parts[2] = (struct iovec){back + 1000, HALF - 1000};
+        memset(back, 1, HALF);
+        n = readv(fd, parts, 3);
+        MUST(n < 0 ? errno == EFAULT : n <= 1000 && memcmp(back, bytes, (size_t)n) == 0);
+        MUST(back[1000] == 1 && back[HALF - 1] == 1);
+        size_t had = n < 0 ? 0 : (size_t)n;
+        n = recv(fd, half + HALF / 2, HALF, 0);
+        MUST(n < 0 ? errno == EFAULT : n <= HALF / 2 && memcmp(half + HALF / 2, bytes + had, (size_t)n) == 0);
+        had += n < 0 ? 0 : (size_t)n;
+        receive_all(fd, back, HALF - had);
+        MUST(memcmp(back, bytes + had, HALF - had) == 0);
+    }
+    munmap(half, 2 * HALF), close(fd);
+}
+
 static void alone(const char *name, void (*does)(void)) {
     if (!is_wanted(name)) return;
     does();
@@ -416,6 +460,7 @@ int main(void) {
     alone("a listener", shut_listener);
     run_pair("closed in a set", echo, closed_in_a_set);
     run_pair("many messages", echo, many_messages);
+    run_pair("half there", echo, half_there);
     run_pair("many messages by reference", reads_late, many_messages_by_reference);
     run_pair("an inherited set", echo, inherited_set);
     alone("added before it connects", added_before);

@@ -98,11 +98,55 @@ global_asm!(
     "inc rdi",
     "dec rdx",
     "jmp 8b",
+    // The same for 64 bytes and more, by streaming stores: 64 bytes, whole lines from the next one on, the rest.
+    ".globl uncopy_shared_stream",
+    ".hidden uncopy_shared_stream",
+    ".type uncopy_shared_stream, @function",
+    ".balign 64",
+    "uncopy_shared_stream:",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups xmm2, [rsi + 32]",
+    "movups xmm3, [rsi + 48]",
+    "movups [rdi], xmm0",
+    "movups [rdi + 16], xmm1",
+    "movups [rdi + 32], xmm2",
+    "movups [rdi + 48], xmm3",
+    "lea rcx, [rdi + 64]",
+    "and rcx, -64",
+    "sub rcx, rdi",
+    "add rdi, rcx",
+    "add rsi, rcx",
+    "sub rdx, rcx",
+    "mov rcx, rdx",
+    "shr rcx, 6",
+    "jz 32f",
+    "31:",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups xmm2, [rsi + 32]",
+    "movups xmm3, [rsi + 48]",
+    "movntps [rdi], xmm0",
+    "movntps [rdi + 16], xmm1",
+    "movntps [rdi + 32], xmm2",
+    "movntps [rdi + 48], xmm3",
+    "add rsi, 64",
+    "add rdi, 64",
+    "dec rcx",
+    "jnz 31b",
+    // (Else they may be seen after what is stored next: that there are bytes.)
+    "sfence",
+    "32:",
+    "and edx, 63",
+    "jmp uncopy_shared_copy",
+    ".size uncopy_shared_stream, . - uncopy_shared_stream",
     "uncopy_shared_copy_ends:",
     "9:",
     "mov eax, 1",
     "ret",
     "uncopy_shared_copy_failed:",
+    // (What was streamed before the fault.)
+    "sfence",
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
@@ -112,6 +156,7 @@ global_asm!(
 
 unsafe extern "C" {
     fn uncopy_shared_copy(to: *mut u8, from: *const u8, bytes: usize) -> bool;
+    fn uncopy_shared_stream(to: *mut u8, from: *const u8, bytes: usize) -> bool;
     fn uncopy_shared_copy_ends();
     fn uncopy_shared_copy_failed();
 }
@@ -139,12 +184,38 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> Result<(), Fau
     if unsafe { uncopy_shared_copy(to, from, bytes) } { Ok(()) } else { Err(Fault) }
 }
 
+/// Copies by streaming stores ([`crate::stores`]).
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn stream(to: *mut u8, from: *const u8, bytes: usize) -> Result<(), Fault> {
+    if bytes < 64 {
+        // SAFETY: the caller's promise.
+        return unsafe { copy(to, from, bytes) };
+    }
+    // SAFETY: as for `copy`.
+    if unsafe { uncopy_shared_stream(to, from, bytes) } { Ok(()) } else { Err(Fault) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// In blocks that begin pages: source and destination at any distance within the page.
+    /// By both routines.
     fn check(bytes: usize, from_at: usize, to_at: usize) {
+        for copy in [copy, stream] {
+            check_one(copy, bytes, from_at, to_at);
+        }
+    }
+
+    /// In blocks that begin pages: source and destination at any distance within the page.
+    fn check_one(
+        copy: unsafe fn(*mut u8, *const u8, usize) -> Result<(), Fault>,
+        bytes: usize,
+        from_at: usize,
+        to_at: usize,
+    ) {
         const PAGE: usize = 4096;
         let block = || {
             let block = vec![0xEEu8; bytes + 3 * PAGE];

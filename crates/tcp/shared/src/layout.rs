@@ -118,9 +118,11 @@ mod tests {
         assert_eq!(offset_of!(Produced, room), 12);
         assert_eq!(offset_of!(Produced, bytes), 16);
         assert_eq!(offset_of!(Produced, writes), 24);
+        assert_eq!(offset_of!(Produced, timed), 32);
         assert_eq!(offset_of!(Consumed, head), 0);
         assert_eq!(offset_of!(Consumed, flags), 4);
         assert_eq!(offset_of!(Consumed, data), 8);
+        assert_eq!(offset_of!(Consumed, timed), 16);
         assert_eq!(offset_of!(End, attached), 0);
         assert_eq!(offset_of!(End, closed), 4);
         assert_eq!(offset_of!(End, knocks), 8);

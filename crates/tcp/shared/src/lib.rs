@@ -13,6 +13,7 @@
 //! | [`notice`] | which of many connections have news |
 //! | [`region`] | the memfd, sealed and mapped |
 //! | [`copy`] | bytes that may change while they are copied, to addresses that may lead nowhere |
+//! | [`stores`] | whether they are stored through the caches or past them |
 //! | [`sync`] | atomics, which the tests exchange for loom's |
 
 #[cfg(not(all(loom, test)))]
@@ -23,6 +24,8 @@ pub mod phase;
 #[cfg(not(all(loom, test)))]
 pub mod region;
 pub mod ring;
+#[cfg(not(all(loom, test)))]
+pub mod stores;
 pub mod sync;
 pub mod wanted;
 

@@ -7,6 +7,7 @@ use crate::copy::{self, Fault};
 use crate::layout::{Header, Notices, REGION, header_at, ring_at, slot_at};
 use crate::notice::{Notice, SLOTS};
 use crate::ring::{RING, Spans};
+use crate::stores::Stores;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -115,12 +116,22 @@ impl Slot<'_> {
     /// # Safety
     /// `from` is the program's: whatever it named, but nothing of ours.
     #[inline]
-    pub unsafe fn put(&self, ring: usize, spans: Spans, from: *const u8) -> Result<(), Fault> {
+    pub unsafe fn put(
+        &self,
+        ring: usize,
+        spans: Spans,
+        from: *const u8,
+        stores: Stores,
+    ) -> Result<(), Fault> {
         let [(a, first), (b, second)] = self.runs(ring, spans);
+        let copy = match stores {
+            Stores::Ordinary => copy::copy,
+            Stores::Streaming => copy::stream,
+        };
         // SAFETY: the caller's promise, and a place within the ring.
         unsafe {
-            copy::copy(a, from, first)?;
-            if second == 0 { Ok(()) } else { copy::copy(b, from.wrapping_add(first), second) }
+            copy(a, from, first)?;
+            if second == 0 { Ok(()) } else { copy(b, from.wrapping_add(first), second) }
         }
     }
 
@@ -203,7 +214,7 @@ mod tests {
                 w.look(&direction.consumed).unwrap();
                 let spans = w.reserve(bytes.len());
                 // SAFETY: ours, and long enough.
-                unsafe { slot.put(ring, spans, bytes.as_ptr()) }.unwrap();
+                unsafe { slot.put(ring, spans, bytes.as_ptr(), Stores::Ordinary) }.unwrap();
                 w.commit(&direction.produced, 1500);
                 let mut got = [1u8; 1500];
                 r.look(&direction.produced).unwrap();

@@ -21,6 +21,7 @@ use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_service::{Client, Rendezvous, Wired};
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
+use uncopy_tcp_shared::stores::Prices;
 use uncopy_tcp_shared::wanted::{ASK, DOORS};
 
 /// How a process uses the service.
@@ -88,6 +89,8 @@ pub(crate) struct Mapped {
     pub region: Region,
     pub doors: Vec<Kept>,
     pub ends: Ends,
+    /// What large copies have cost that we make for the other side.
+    pub prices: Prices,
     /// This process'.
     pub knocks: Arc<Knocks>,
     /// The other program has left the service. Its children may still hold connections.
@@ -560,6 +563,7 @@ impl Context {
                 .collect::<Result<_, _>>()
                 .ok()?,
             ends: Ends::new().ok()?,
+            prices: Prices::default(),
             knocks: self.knocks.clone(),
             gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),

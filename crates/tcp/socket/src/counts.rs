@@ -8,6 +8,8 @@ use uncopy_counters::Counters;
 pub struct Counts {
     /// Bytes sent through the ring.
     pub sent_by_ring: AtomicU64,
+    /// Of these by streaming stores (`uncopy_tcp_shared::stores`).
+    pub streamed: AtomicU64,
     /// Bytes received from it.
     pub received_by_ring: AtomicU64,
     /// Times that sending went to the ring.

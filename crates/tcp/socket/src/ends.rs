@@ -3,6 +3,7 @@
 //!
 //! unsafe: the mapping, and references into it: each part by whoever holds its lock.
 
+use crate::batch::Writing;
 use crate::lock::{Lock, Section};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -31,6 +32,8 @@ pub struct Sending {
     pub finished: bool,
     /// The other side wrote nonsense.
     pub poisoned: bool,
+    /// What its large copies belong to.
+    pub batch: Writing,
 }
 
 /// What receiving decides by.
@@ -103,6 +106,7 @@ impl Ends {
                 stays: false,
                 finished: false,
                 poisoned: false,
+                batch: Writing::default(),
             }));
             (&raw mut (*at).receiving.data).write(UnsafeCell::new(Receiving {
                 reader: Reader::new(),

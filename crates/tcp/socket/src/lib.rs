@@ -10,6 +10,7 @@
 //! | `lengths` | after how many calls that is worth while |
 //! | `shown` | it becomes Linux's for good, or gets a slot |
 //! | `attached` | the slot, as one of its sides |
+//! | `batch` | which stores large copies are made by, and what they have cost |
 //! | `knocks` | wakes that are made together |
 //! | `signals` | knocks that wait for nobody |
 //! | [`counts`] | what went by the ring |
@@ -31,6 +32,7 @@
 //! | [`kernel`] | the connection's calls of Linux |
 
 mod attached;
+mod batch;
 pub mod context;
 pub mod counts;
 pub mod ending;

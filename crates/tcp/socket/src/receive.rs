@@ -4,6 +4,7 @@
 //! unsafe: the program's buffers.
 
 use crate::attached::Attached;
+use crate::batch;
 use crate::ends::{Held, Receiving};
 use crate::flow::Flow;
 use crate::kernel;
@@ -13,7 +14,8 @@ use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{FINISHED, RING};
+use uncopy_tcp_shared::ring::{FINISHED, RING, STEP};
+use uncopy_tcp_shared::stores::LEAST;
 
 /// As for sending.
 const ASK: u32 = 64;
@@ -310,51 +312,65 @@ impl Flow {
         flags: i32,
     ) -> Result<usize, Errno> {
         let (ring, inward) = (1 - attached.mapped.side, attached.inward());
-        let mut got = 0u32;
+        let looks = flags & MSG_PEEK != 0;
+        // Copied, and of that not yet released.
+        let (mut got, mut held) = (0, 0);
         let mut more = false;
-        for part in to {
+        'parts: for part in to {
             let mut left = part.iov_len;
             let mut at = part.iov_base.cast::<u8>();
             while left > 0 {
-                let spans = own.reader.peek(got, left);
+                let step = if looks { left } else { left.min(STEP - held as usize) };
+                let spans = own.reader.peek(held, step);
                 let bytes = spans.first + spans.second;
                 if bytes == 0 {
-                    // The cached tail is used up: perhaps there is more.
+                    // The cached tail is used up: perhaps there is more. (A sender that goes on and on is followed while that brings much, and not for ever.)
                     let before = own.reader.filled();
-                    if more {
-                        break;
+                    own.reader.look(&inward.produced).or_else(|_| poison(own))?;
+                    let came = (own.reader.filled() - before) as usize;
+                    if came == 0 || more && (came < LEAST || got >= RING as usize) {
+                        break 'parts;
                     }
                     more = true;
-                    own.reader.look(&inward.produced).or_else(|_| poison(own))?;
-                    if own.reader.filled() == before {
-                        break;
-                    }
                     continue;
                 }
                 if flags & MSG_TRUNC == 0 {
+                    let timing = if looks { None } else { batch::timing(inward, bytes) };
                     // SAFETY: the caller's promise.
                     if unsafe { attached.slot().get(ring, spans, at) }.is_err() {
                         if got == 0 {
                             return Err(Errno::FAULT);
                         }
-                        break;
+                        break 'parts;
                     }
+                    batch::timed(inward, bytes, timing);
                 }
                 at = at.wrapping_add(bytes as usize);
                 left -= bytes as usize;
-                got += bytes;
+                got += bytes as usize;
+                held += bytes;
+                if !looks && held as usize >= STEP {
+                    release(attached, own, &mut held);
+                }
             }
         }
-        if flags & MSG_PEEK == 0 {
-            own.reader.release(&inward.consumed, got);
-            let used = own.reader.filled();
-            self.counts.received(self.context.settings.counters, got.into());
-            // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
-            if RING - used >= RING / 3 {
-                attached.tell(inward.produced.room.take());
+        if !looks {
+            if held > 0 {
+                release(attached, own, &mut held);
             }
+            self.counts.received(self.context.settings.counters, got as u64);
         }
-        Ok(got as usize)
+        Ok(got)
+    }
+}
+
+/// What was held is room again.
+fn release(attached: &Attached, own: &mut Held<Receiving>, held: &mut u32) {
+    let inward = attached.inward();
+    own.reader.release(&inward.consumed, std::mem::take(held));
+    // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
+    if RING - own.reader.filled() >= RING / 3 {
+        attached.tell(inward.produced.room.take());
     }
 }
 

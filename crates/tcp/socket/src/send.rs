@@ -162,6 +162,7 @@ impl Flow {
             let sent = from.put(attached, own)?;
             attached.tell(out.consumed.data.take());
             self.counts.sent(self.context.settings.counters, sent as u64);
+            self.counts.streamed.store(own.batch.streamed, Relaxed);
             // The receiver may have given the ring back meanwhile. `take` had a fence: either this is seen here, or it saw the bytes.
             // (What Linux does not take now is taken later. The bytes are sent, whatever comes of that.)
             if self.is_asked(attached) {

@@ -112,6 +112,51 @@ fn random_streams_both_ways_with_switches_in_between() {
     assert!(by_ring > 1_000_000 && leaves > 20 && offers > 20);
 }
 
+/// More than a stretch after which streaming stores are tried, and a stretch of them.
+#[test]
+fn large_messages_come_whole_by_ordinary_and_by_streaming_stores() {
+    const TOTAL: usize = 48 << 20;
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Adaptive);
+    let (a, b) = shared(&of(), &of());
+    // (A stream of it begins anywhere: its length has no factor of any message's.)
+    let pattern: Vec<u8> = (0..1_000_003).map(|at| byte(seed, at)).collect();
+    std::thread::scope(|scope| {
+        for (from, to, seed) in [(&a, &b, seed), (&b, &a, seed ^ 1)] {
+            let pattern = &pattern;
+            scope.spawn(move || {
+                let (mut rng, mut at) = (fastrand::Rng::with_seed(seed), 0);
+                while at < TOTAL {
+                    let begin = at % pattern.len();
+                    let most = (pattern.len() - begin).min(TOTAL - at).min(900_000);
+                    let bytes = &pattern[begin..begin + rng.usize(1..=most)];
+                    assert_eq!(from.send(bytes), Ok(bytes.len()));
+                    at += bytes.len();
+                }
+            });
+            scope.spawn(move || {
+                let (mut rng, mut at) = (fastrand::Rng::with_seed(seed ^ 2), 0);
+                let mut buffer = vec![0; 900_000];
+                while at < TOTAL {
+                    let begin = at % pattern.len();
+                    let most = (pattern.len() - begin).min(TOTAL - at).min(buffer.len());
+                    let into = &mut buffer[..rng.usize(1..=most)];
+                    let got = to.receive(into).unwrap();
+                    assert!(into[..got] == pattern[begin..begin + got], "at or after {at}");
+                    at += got;
+                }
+            });
+        }
+    });
+    for end in [&a, &b] {
+        let streamed = end.flow.counts.streamed.load(Relaxed);
+        let by_ring = end.flow.counts.sent_by_ring.load(Relaxed);
+        assert!((8 << 20..by_ring).contains(&streamed), "{streamed} of {by_ring}");
+    }
+}
+
 #[test]
 fn several_threads_may_share_an_end() {
     let service = service();
