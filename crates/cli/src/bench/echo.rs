@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::echo_args::EchoArgs;
 use super::echo_plan::Plan;
 use super::echo_rows::{Results, Row, Samples};
-use super::echo_table::{notes, table};
+use super::echo_table::{notes, summary, table};
 use super::echo_turns::Contender;
 use super::pace::Pace;
 use super::side::Side;
@@ -149,6 +149,9 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
             }
         }
         let row = samples.row(plan)?;
+        if args.allowed.is_none() && plans.len() > 1 {
+            progress::say(&bar, &summary(&row));
+        }
         if plan.copies == 0 {
             baselines.insert(group(plan), row.plain.req_per_s);
         } else if wants_baseline {

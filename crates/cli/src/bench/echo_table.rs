@@ -28,6 +28,22 @@ pub fn ratio(ratio: Option<f64>) -> String {
     ratio.filter(|ratio| *ratio > 0.0).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
+/// A row in a few words, before the table is there.
+pub fn summary(row: &Row) -> String {
+    format!(
+        "{}, {} copies, {} connections, {} threads, touches {}: rate {}, CPU {} (again {}; elision's own {})",
+        units::size(row.size as u64),
+        row.copies,
+        row.connections,
+        row.threads,
+        touch_text(row),
+        ratio(Some(row.ratio)),
+        ratio(Some(row.cpu_ratio)),
+        ratio(Some(row.again.cpu_ratio)),
+        ratio(row.elision_cpu_ratio),
+    )
+}
+
 /// One line for each row; times are microseconds.
 pub fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();

@@ -17,3 +17,12 @@ pub fn bar(steps: usize) -> ProgressBar {
     bar.tick();
     bar
 }
+
+/// What a row came to, for who waits for many of them: on standard error, so that what is printed in the end stays whole.
+pub fn say(bar: &ProgressBar, line: &str) {
+    if bar.is_hidden() {
+        eprintln!("{line}");
+    } else {
+        bar.println(line);
+    }
+}

@@ -13,9 +13,6 @@ use crate::wanted::Wanted;
 /// Bytes of one ring. Half of it is what a sleeping sender is woken for, so a wake-up (about 5 us, both sides) is paid once
 /// for 128 KB (about as long to copy out); both rings fit into a core's second-level cache of 1 MB and more.
 pub const RING: u32 = 256 << 10;
-/// So many bytes at most are written before they are published, and read before they are room again: so both ends of a large message copy at the same time.
-/// (1 MB there and back between two programs, asleep: 368 us where it went by the whole ring, 222 by 64 KB, 220 by 32, 229 by 128.)
-pub const STEP: usize = RING as usize / 4;
 
 /// What the producer of a direction writes. One cache line: the consumer of a message fetches it once.
 #[repr(C, align(64))]
@@ -31,7 +28,7 @@ pub struct Produced {
     pub room: Wanted,
     /// Bytes ever written, without wrapping: for who looks from outside.
     pub bytes: AtomicU64,
-    /// Times that bytes were written, likewise: a call's steps ([`STEP`]) each.
+    /// Times that bytes were written, likewise.
     pub writes: AtomicU64,
     /// The producer wants the consumer's copies timed (not 0): [`crate::stores`].
     pub timed: AtomicU32,

@@ -14,8 +14,7 @@ use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{FINISHED, RING, STEP};
-use uncopy_tcp_shared::stores::LEAST;
+use uncopy_tcp_shared::ring::{FINISHED, RING};
 
 /// As for sending.
 const ASK: u32 = 64;
@@ -313,25 +312,25 @@ impl Flow {
     ) -> Result<usize, Errno> {
         let (ring, inward) = (1 - attached.mapped.side, attached.inward());
         let looks = flags & MSG_PEEK != 0;
-        // Copied, and of that not yet released.
-        let (mut got, mut held) = (0, 0);
+        let mut got = 0u32;
         let mut more = false;
         'parts: for part in to {
             let mut left = part.iov_len;
             let mut at = part.iov_base.cast::<u8>();
             while left > 0 {
-                let step = if looks { left } else { left.min(STEP - held as usize) };
-                let spans = own.reader.peek(held, step);
+                let spans = own.reader.peek(got, left);
                 let bytes = spans.first + spans.second;
                 if bytes == 0 {
-                    // The cached tail is used up: perhaps there is more. (A sender that goes on and on is followed while that brings much, and not for ever.)
+                    // The cached tail is used up: perhaps there is more.
                     let before = own.reader.filled();
-                    own.reader.look(&inward.produced).or_else(|_| poison(own))?;
-                    let came = (own.reader.filled() - before) as usize;
-                    if came == 0 || more && (came < LEAST || got >= RING as usize) {
+                    if more {
                         break 'parts;
                     }
                     more = true;
+                    own.reader.look(&inward.produced).or_else(|_| poison(own))?;
+                    if own.reader.filled() == before {
+                        break 'parts;
+                    }
                     continue;
                 }
                 if flags & MSG_TRUNC == 0 {
@@ -347,30 +346,19 @@ impl Flow {
                 }
                 at = at.wrapping_add(bytes as usize);
                 left -= bytes as usize;
-                got += bytes as usize;
-                held += bytes;
-                if !looks && held as usize >= STEP {
-                    release(attached, own, &mut held);
-                }
+                got += bytes;
             }
         }
         if !looks {
-            if held > 0 {
-                release(attached, own, &mut held);
+            own.reader.release(&inward.consumed, got);
+            let used = own.reader.filled();
+            self.counts.received(self.context.settings.counters, got.into());
+            // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
+            if RING - used >= RING / 3 {
+                attached.tell(inward.produced.room.take());
             }
-            self.counts.received(self.context.settings.counters, got as u64);
         }
-        Ok(got)
-    }
-}
-
-/// What was held is room again.
-fn release(attached: &Attached, own: &mut Held<Receiving>, held: &mut u32) {
-    let inward = attached.inward();
-    own.reader.release(&inward.consumed, std::mem::take(held));
-    // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
-    if RING - own.reader.filled() >= RING / 3 {
-        attached.tell(inward.produced.room.take());
+        Ok(got as usize)
     }
 }
 

@@ -10,14 +10,13 @@ use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
-use uncopy_tcp_shared::ring::STEP;
 use uncopy_tcp_shared::stores::{Batch, LEAST};
 
 /// What is left to be sent.
 pub(crate) trait Source {
     /// How many bytes. (None may be sent, too.)
     fn left(&self) -> usize;
-    /// Puts into the ring what fits, and publishes it; EAGAIN: nothing fits. The receiver is told of the last step by the caller.
+    /// Puts into the ring what fits, and publishes it; EAGAIN: nothing fits.
     fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno>;
     /// Gives Linux what it takes now.
     fn by_linux(&mut self, fd: BorrowedFd, flags: i32) -> Result<usize, Errno>;
@@ -63,36 +62,27 @@ impl Source for Buffers<'_> {
         let (side, out) = (attached.mapped.side, attached.out());
         let prices = &attached.mapped.prices;
         let mut begins = own.writer.used() == 0;
-        let (mut sent, mut untold, all) = (0, 0, self.left());
-        'parts: for part in self.parts() {
-            let batch = (part.iov_len >= LEAST)
-                .then(|| batch::of(attached, own, std::mem::take(&mut begins)));
-            let Batch { stores, timed } = batch.unwrap_or_default();
-            let mut done = 0;
-            while done < part.iov_len {
-                let spans = own.writer.reserve((part.iov_len - done).min(STEP));
-                let bytes = (spans.first + spans.second) as usize;
-                if bytes == 0 {
-                    break 'parts;
-                }
-                let from = part.iov_base.cast::<u8>().wrapping_add(done);
-                let began = timed.then(Instant::now);
-                // SAFETY: the promise of `new`.
-                let put = unsafe { attached.slot().put(side, spans, from, stores) };
-                if put.is_err() {
-                    return if sent > 0 { Ok(self.sent(sent)) } else { Err(Errno::FAULT) };
-                }
-                if batch.is_some() {
-                    own.batch.wrote(bytes, began, prices);
-                }
-                own.writer.commit(&out.produced, bytes as u32);
-                (done, sent, untold) = (done + bytes, sent + bytes, untold + bytes);
-                // (Of a small rest it is told with the last step.)
-                if untold >= STEP && all - sent >= STEP {
-                    untold = 0;
-                    attached.tell(out.consumed.data.take());
-                }
+        let mut sent = 0;
+        for part in self.parts().iter().filter(|part| part.iov_len > 0) {
+            let spans = own.writer.reserve(part.iov_len);
+            let bytes = (spans.first + spans.second) as usize;
+            if bytes == 0 {
+                break;
             }
+            let batch =
+                (bytes >= LEAST).then(|| batch::of(attached, own, std::mem::take(&mut begins)));
+            let Batch { stores, timed } = batch.unwrap_or_default();
+            let began = timed.then(Instant::now);
+            // SAFETY: the promise of `new`.
+            let put = unsafe { attached.slot().put(side, spans, part.iov_base.cast(), stores) };
+            if put.is_err() {
+                return if sent > 0 { Ok(self.sent(sent)) } else { Err(Errno::FAULT) };
+            }
+            if batch.is_some() {
+                own.batch.wrote(bytes, began, prices);
+            }
+            own.writer.commit(&out.produced, bytes as u32);
+            sent += bytes;
         }
         if sent == 0 && self.left() > 0 { Err(Errno::AGAIN) } else { Ok(self.sent(sent)) }
     }
