@@ -96,6 +96,27 @@ impl Spans {
         let first = bytes.min(SIZE - place);
         Self { place, first, second: bytes - first }
     }
+
+    /// Bytes of both runs.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        self.first + self.second
+    }
+
+    /// The next `bytes` of them after the first `skip`; fewer where there are fewer.
+    #[must_use]
+    pub fn part(self, skip: u32, bytes: u32) -> Self {
+        match self.first.checked_sub(skip) {
+            Some(left) if left > 0 => {
+                let first = bytes.min(left);
+                Self { place: self.place + skip, first, second: (bytes - first).min(self.second) }
+            }
+            _ => {
+                let place = (skip - self.first).min(self.second);
+                Self { place, first: bytes.min(self.second - place), second: 0 }
+            }
+        }
+    }
 }
 
 /// The producer's end of a ring of `SIZE` bytes (a power of two).
@@ -266,6 +287,21 @@ mod tests {
                 assert_eq!(r.peek(0, usize::MAX), spans);
                 r.release(&d.consumed, bytes as u32);
                 w.look(&d.consumed).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_a_place_are_its_bytes_in_order() {
+        let places = |s: Spans| (s.place..s.place + s.first).chain(0..s.second).collect::<Vec<_>>();
+        let whole = Spans::new::<64>(50, 40);
+        for skip in 0..=41 {
+            for bytes in 0..=41 {
+                let wanted: Vec<u32> =
+                    places(whole).into_iter().skip(skip).take(bytes).collect();
+                let part = whole.part(skip as u32, bytes as u32);
+                assert_eq!(places(part), wanted, "{skip} {bytes}");
+                assert_eq!(part.bytes() as usize, wanted.len());
             }
         }
     }

@@ -7,13 +7,15 @@
 //!
 //! A *batch* is what a direction carries from one time that its ring is empty to another: stored one way. Some batches are *timed*: the writer times
 //! its copies, and asks the reader to do so too. (What else the reader copies meanwhile counts with them: the prices are rough. One that reads pieces
-//! below [`LEAST`] times nothing, and ordinary stores stay.)
+//! below [`PIECE`] times nothing, and ordinary stores stay.)
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Least bytes of one copy that streaming stores are thought of for. Below it copies of a message lie in the first-level caches, and are cheap.
 pub const LEAST: usize = 16 << 10;
+/// Least bytes of one copy of a reader's that it times: it may take a large message piece by piece. (To time one takes 50 ns.)
+pub const PIECE: usize = 4 << 10;
 /// A batch of a stream whose ring is never empty ends after so many bytes: what the ring still holds then counts for the next one.
 pub const MOST: u64 = 8 * crate::ring::RING as u64;
 /// One batch in so many is timed, of those in the second half of a stretch.

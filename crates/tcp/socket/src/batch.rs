@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::ring::Consumed;
-use uncopy_tcp_shared::stores::{Batch, LEAST, MOST, Prices, Stores, Timed};
+use uncopy_tcp_shared::stores::{Batch, MOST, PIECE, Prices, Stores, Timed};
 
 /// The batch that a direction's bytes belong to.
 #[derive(Debug, Default)]
 pub struct Writing {
     how: Batch,
+    /// The ring has been empty since.
+    ended: bool,
     /// Bytes of it.
     bytes: u64,
     /// What was timed of that here,
@@ -38,10 +40,17 @@ impl Writing {
     }
 }
 
-/// What a large copy belongs to that comes next; `begins`: the ring was empty, and this is its call's first.
+/// A call begins to put bytes into the ring, be they few: where that is empty, the next large copy begins a batch. (An answer's head may come by a call
+/// of its own, before its body.)
 #[inline]
-pub(crate) fn of(attached: &Attached, own: &mut Held<Sending>, begins: bool) -> Batch {
-    if begins || own.batch.bytes >= MOST {
+pub(crate) fn begins(own: &mut Held<Sending>) {
+    own.batch.ended |= own.writer.used() == 0;
+}
+
+/// What a large copy belongs to that comes next.
+#[inline]
+pub(crate) fn of(attached: &Attached, own: &mut Held<Sending>) -> Batch {
+    if own.batch.ended || own.batch.bytes >= MOST {
         next(attached, own);
     }
     own.batch.how
@@ -67,7 +76,7 @@ fn timed_by_reader(consumed: &Consumed) -> Timed {
 /// Begins to time the reader's copy of so many bytes, where the writer wants that.
 #[inline]
 pub(crate) fn timing(inward: &Direction, bytes: u32) -> Option<Instant> {
-    let wanted = bytes as usize >= LEAST && inward.produced.timed.load(Relaxed) != 0;
+    let wanted = bytes as usize >= PIECE && inward.produced.timed.load(Relaxed) != 0;
     wanted.then(Instant::now)
 }
 
