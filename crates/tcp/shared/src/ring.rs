@@ -297,8 +297,7 @@ mod tests {
         let whole = Spans::new::<64>(50, 40);
         for skip in 0..=41 {
             for bytes in 0..=41 {
-                let wanted: Vec<u32> =
-                    places(whole).into_iter().skip(skip).take(bytes).collect();
+                let wanted: Vec<u32> = places(whole).into_iter().skip(skip).take(bytes).collect();
                 let part = whole.part(skip as u32, bytes as u32);
                 assert_eq!(places(part), wanted, "{skip} {bytes}");
                 assert_eq!(part.bytes() as usize, wanted.len());

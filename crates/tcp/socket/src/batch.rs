@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::ring::Consumed;
-use uncopy_tcp_shared::stores::{Batch, MOST, PIECE, Prices, Stores, Timed};
+use uncopy_tcp_shared::stores::{Batch, ENOUGH, LEAST, MOST, Stores, Timed};
 
 /// The batch that a direction's bytes belong to.
 #[derive(Debug, Default)]
@@ -27,8 +27,7 @@ pub struct Writing {
 impl Writing {
     /// So many bytes of it are in the ring; timed from `began` on.
     #[inline]
-    pub fn wrote(&mut self, bytes: usize, began: Option<Instant>, prices: &Prices) {
-        prices.wrote(bytes);
+    pub fn wrote(&mut self, bytes: usize, began: Option<Instant>) {
         self.bytes += bytes as u64;
         if self.how.stores == Stores::Streaming {
             self.streamed += bytes as u64;
@@ -50,7 +49,7 @@ pub(crate) fn begins(own: &mut Held<Sending>) {
 /// What a large copy belongs to that comes next.
 #[inline]
 pub(crate) fn of(attached: &Attached, own: &mut Held<Sending>) -> Batch {
-    if own.batch.ended || own.batch.bytes >= MOST {
+    if own.batch.bytes >= if own.batch.ended { ENOUGH } else { MOST } {
         next(attached, own);
     }
     own.batch.how
@@ -58,7 +57,8 @@ pub(crate) fn of(attached: &Attached, own: &mut Held<Sending>) -> Batch {
 
 fn next(attached: &Attached, own: &mut Held<Sending>) {
     let (prices, out) = (&attached.mapped.prices, attached.out());
-    let Writing { how, written, read, streamed, .. } = own.batch;
+    let Writing { how, bytes, written, read, streamed, .. } = own.batch;
+    prices.wrote(bytes);
     if how.timed {
         prices.learn(how.stores, written, timed_by_reader(&out.consumed).since(read));
     }
@@ -76,7 +76,7 @@ fn timed_by_reader(consumed: &Consumed) -> Timed {
 /// Begins to time the reader's copy of so many bytes, where the writer wants that.
 #[inline]
 pub(crate) fn timing(inward: &Direction, bytes: u32) -> Option<Instant> {
-    let wanted = bytes as usize >= PIECE && inward.produced.timed.load(Relaxed) != 0;
+    let wanted = bytes as usize >= LEAST && inward.produced.timed.load(Relaxed) != 0;
     wanted.then(Instant::now)
 }
 

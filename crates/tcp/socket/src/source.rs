@@ -61,7 +61,6 @@ impl Source for Buffers<'_> {
     #[inline]
     fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
         let (side, out) = (attached.mapped.side, attached.out());
-        let prices = &attached.mapped.prices;
         batch::begins(own);
         let mut sent = 0;
         for part in self.parts().iter().filter(|part| part.iov_len > 0) {
@@ -79,7 +78,7 @@ impl Source for Buffers<'_> {
                 return if sent > 0 { Ok(self.sent(sent)) } else { Err(Errno::FAULT) };
             }
             if batch.is_some() {
-                own.batch.wrote(bytes, began, prices);
+                own.batch.wrote(bytes, began);
             }
             own.writer.commit(&out.produced, bytes as u32);
             sent += bytes;
@@ -164,7 +163,7 @@ impl Source for FilePart<'_> {
             return Err(ELSEWHERE);
         }
         if batch.is_some() {
-            own.batch.wrote(bytes, began, &attached.mapped.prices);
+            own.batch.wrote(bytes, began);
         }
         own.writer.commit(&attached.out().produced, bytes as u32);
         self.at += bytes as u64;

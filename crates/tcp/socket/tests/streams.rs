@@ -5,6 +5,10 @@
 mod common;
 
 use common::{End, program_that, service, shared};
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use uncopy_tcp_socket::{Errno, Waiting};
@@ -112,9 +116,26 @@ fn random_streams_both_ways_with_switches_in_between() {
     assert!(by_ring > 1_000_000 && leaves > 20 && offers > 20);
 }
 
-/// More than a stretch after which streaming stores are tried, and a stretch of them.
 #[test]
 fn large_messages_come_whole_by_ordinary_and_by_streaming_stores() {
+    come_whole_by_both_stores(|end, pattern, _, bytes| {
+        assert_eq!(end.send(&pattern[bytes.clone()]), Ok(bytes.len()));
+        bytes.len()
+    });
+}
+
+#[test]
+fn files_come_whole_by_ordinary_and_by_streaming_stores() {
+    come_whole_by_both_stores(|end, _, file, bytes| {
+        let sent = end.flow.send_file(file.as_fd(), bytes.start as u64, bytes.len()).unwrap();
+        sent.expect("a file that was just written is in memory, and so are its bytes in the ring")
+    });
+}
+
+/// More than a stretch after which streaming stores are tried, and a stretch of them.
+fn come_whole_by_both_stores(
+    sends: impl Fn(&End, &[u8], &File, Range<usize>) -> usize + Send + Copy,
+) {
     const TOTAL: usize = 48 << 20;
     let seed = fastrand::u64(..);
     println!("seed {seed}");
@@ -123,17 +144,17 @@ fn large_messages_come_whole_by_ordinary_and_by_streaming_stores() {
     let (a, b) = shared(&of(), &of());
     // (A stream of it begins anywhere: its length has no factor of any message's.)
     let pattern: Vec<u8> = (0..1_000_003).map(|at| byte(seed, at)).collect();
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&pattern).unwrap();
     std::thread::scope(|scope| {
         for (from, to, seed) in [(&a, &b, seed), (&b, &a, seed ^ 1)] {
-            let pattern = &pattern;
+            let (pattern, file) = (&pattern, &file);
             scope.spawn(move || {
                 let (mut rng, mut at) = (fastrand::Rng::with_seed(seed), 0);
                 while at < TOTAL {
                     let begin = at % pattern.len();
                     let most = (pattern.len() - begin).min(TOTAL - at).min(900_000);
-                    let bytes = &pattern[begin..begin + rng.usize(1..=most)];
-                    assert_eq!(from.send(bytes), Ok(bytes.len()));
-                    at += bytes.len();
+                    at += sends(from, pattern, file, begin..begin + rng.usize(1..=most));
                 }
             });
             scope.spawn(move || {
