@@ -569,6 +569,37 @@ fn under_a_flood_of_syns_cookies_let_real_clients_in() {
 }
 
 #[test]
+fn the_first_segment_after_a_cookie_may_be_lost() {
+    let mut pair = Pair::plain();
+    pair.listen_with(8, FlowOptions::default());
+    for port in 1..100 {
+        answers(&mut pair, &syn(port));
+    }
+    let asks = syn(100);
+    let cookie = answers(&mut pair, &asks)[0];
+    let sends = |skip: u32, payload: u32| Segment {
+        flags: Flags::ACK,
+        seq: asks.seq + 1 + skip,
+        ack: cookie.seq + 1,
+        payload,
+        stamp: Some((2, cookie.stamp.unwrap().0)),
+        ..asks
+    };
+    // The next one, and one that is nobody's.
+    assert_eq!(answers(&mut pair, &sends(1000, 1000)), []);
+    assert_eq!(answers(&mut pair, &Segment { ack: Seq(7), ..sends(0, 1000) }), []);
+    assert_eq!(pair.hosts[1].endpoint.counters().cookies_accepted, 0);
+    answers(&mut pair, &sends(0, 1000));
+    let b = pair.hosts[1].incoming().unwrap();
+    assert_eq!(pair.hosts[1].socket(b).arrived, 1000);
+    // Two minutes after the last cookie strangers are told.
+    pair.run(121 * SECOND);
+    let stranger = Segment { tuple: syn(101).tuple, ack: Seq(7), ..sends(0, 1000) };
+    let told = answers(&mut pair, &stranger);
+    assert!(told[0].flags.any(Flags::RST));
+}
+
+#[test]
 fn of_all_slots_half_are_left_to_who_comes_back_by_a_cookie() {
     let small = Config { flows: 8, ..config(2) };
     let mut pair = Pair::new(1, [config(1), small], Faults::none());
