@@ -114,7 +114,7 @@ impl Slot<'_> {
     /// Copies into the ring.
     ///
     /// # Safety
-    /// `from` is the program's: whatever it named, but nothing of ours.
+    /// `from` is the program's, whatever it named; or memory of the caller's own that nobody writes to meanwhile.
     #[inline]
     pub unsafe fn put(
         &self,

@@ -5,20 +5,18 @@
 //! bytes from memory then, 4 us instead of 1.5. Where both ends run on one core, or more is under way than the reader's caches hold, ordinary stores
 //! are the better ones. No table of processors tells which it is, and a virtual machine's cores move. So both are timed, at both ends.
 //!
-//! A *batch* is what a direction carries from one time that its ring is empty to another: stored one way. Some batches are *timed*: the writer times
-//! its copies, and asks the reader to do so too. (What else the reader copies meanwhile counts with them: the prices are rough. One that reads pieces
-//! below [`LEAST`] times nothing, and ordinary stores stay.)
+//! A *batch* is some large copies into a ring, one after the other, that are made the same way. Some batches are *timed*: the writer times its copies, and
+//! asks the reader to do so too. (What the reader copies meanwhile counts with them, be it of the batch before: the prices are rough. One that reads
+//! pieces below [`LEAST`] times nothing, and ordinary stores stay.)
 
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Least bytes of one copy that streaming stores are thought of for, and that a reader times: it may take a large message piece by piece. Between cores
 /// that share no third-level cache 4 KB gain 1.4 to 1.8 times, 2 KB a tenth. (To time a copy takes 50 ns.)
 pub const LEAST: usize = 4 << 10;
-/// A batch that ends where the ring is empty has so many bytes at least.
-pub const ENOUGH: u64 = 64 << 10;
-/// A batch of a stream whose ring is never empty ends after so many bytes: what the ring still holds then counts for the next one.
-pub const MOST: u64 = 8 * crate::ring::RING as u64;
+/// A batch ends with the copy that makes it so large.
+pub const BATCH: u64 = 64 << 10;
 /// One batch in so many is timed, of those in the second half of a stretch.
 const TIMED: u32 = 8;
 /// Of so many stretches,
@@ -59,6 +57,8 @@ pub struct Prices {
     settled: AtomicU32,
     /// Bytes of all.
     bytes: AtomicU64,
+    /// What was better when the last trial began: it is not the first batch of one that decides.
+    streams: AtomicBool,
 }
 
 impl Prices {
@@ -71,7 +71,13 @@ impl Prices {
         let settled = bytes % STRETCH >= STRETCH / 2;
         let timed = settled && (other || self.settled.fetch_add(1, Relaxed).is_multiple_of(TIMED));
         let [ordinary, streaming] = self.of.each_ref().map(|price| u64::from(price.load(Relaxed)));
-        let streams = streaming != 0 && streaming < ordinary * FIFTHS / 5;
+        let streams = match other {
+            true => self.streams.load(Relaxed),
+            false => streaming != 0 && streaming < ordinary * FIFTHS / 5,
+        };
+        if !other {
+            self.streams.store(streams, Relaxed);
+        }
         let stores = if streams != other { Stores::Streaming } else { Stores::Ordinary };
         Batch { stores, timed }
     }
@@ -124,6 +130,7 @@ impl Timed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::RING;
 
     const KB_64: u64 = 64 << 10;
     /// Of them in a stretch.
@@ -175,7 +182,7 @@ mod tests {
 
     #[test]
     fn batches_of_any_size_find_out() {
-        for each in [ENOUGH, 100_000, 1 << 20, MOST, 2 * MOST, 3_000_001] {
+        for each in [BATCH, 100_000, BATCH + RING as u64] {
             let prices = Prices::default();
             let streamed = run_of(each, &prices, STRETCHES * 2, &mut far_apart);
             assert!(streamed > STRETCHES * 2 - 8, "{each}: {streamed}");

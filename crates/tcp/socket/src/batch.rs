@@ -6,14 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::ring::Consumed;
-use uncopy_tcp_shared::stores::{Batch, ENOUGH, LEAST, MOST, Stores, Timed};
+use uncopy_tcp_shared::stores::{BATCH, Batch, LEAST, Prices, Stores, Timed};
 
 /// The batch that a direction's bytes belong to.
 #[derive(Debug, Default)]
 pub struct Writing {
-    how: Batch,
-    /// The ring has been empty since.
-    ended: bool,
+    /// None: it begins with the next large copy.
+    how: Option<Batch>,
     /// Bytes of it.
     bytes: u64,
     /// What was timed of that here,
@@ -24,48 +23,62 @@ pub struct Writing {
     pub streamed: u64,
 }
 
+/// A copy that is about to be made.
+pub(crate) struct Copy {
+    /// How it should be.
+    pub stores: Stores,
+    began: Option<Instant>,
+}
+
 impl Writing {
-    /// So many bytes of it are in the ring; timed from `began` on.
+    /// The copy is made, of so many bytes, by these stores. (One that was not made as it should have been is no price.)
     #[inline]
-    pub fn wrote(&mut self, bytes: usize, began: Option<Instant>) {
+    pub(crate) fn wrote(&mut self, copy: &Copy, bytes: usize, by: Stores) {
         self.bytes += bytes as u64;
-        if self.how.stores == Stores::Streaming {
+        if by == Stores::Streaming {
             self.streamed += bytes as u64;
         }
-        if let Some(began) = began {
+        if let Some(began) = copy.began
+            && by == copy.stores
+        {
             self.written.bytes += bytes as u64;
             self.written.ns += began.elapsed().as_nanos() as u64;
         }
     }
 }
 
-/// A call begins to put bytes into the ring, be they few: where that is empty, the next large copy begins a batch. (An answer's head may come by a call
-/// of its own, before its body.)
+/// Before a copy of so many bytes.
 #[inline]
-pub(crate) fn begins(own: &mut Held<Sending>) {
-    own.batch.ended |= own.writer.used() == 0;
-}
-
-/// What a large copy belongs to that comes next.
-#[inline]
-pub(crate) fn of(attached: &Attached, own: &mut Held<Sending>) -> Batch {
-    if own.batch.bytes >= if own.batch.ended { ENOUGH } else { MOST } {
-        next(attached, own);
+pub(crate) fn copy(attached: &Attached, own: &mut Held<Sending>, bytes: usize) -> Copy {
+    if bytes < LEAST {
+        return Copy { stores: Stores::Ordinary, began: None };
     }
-    own.batch.how
+    let how = match own.batch.how {
+        Some(how) if own.batch.bytes < BATCH => how,
+        _ => next(attached, own),
+    };
+    Copy { stores: how.stores, began: how.timed.then(Instant::now) }
 }
 
-fn next(attached: &Attached, own: &mut Held<Sending>) {
+#[cold]
+fn next(attached: &Attached, own: &mut Held<Sending>) -> Batch {
     let (prices, out) = (&attached.mapped.prices, attached.out());
-    let Writing { how, bytes, written, read, streamed, .. } = own.batch;
-    prices.wrote(bytes);
-    if how.timed {
-        prices.learn(how.stores, written, timed_by_reader(&out.consumed).since(read));
-    }
+    end(prices, out, own);
     let how = prices.next();
-    let read = if how.timed { timed_by_reader(&out.consumed) } else { Timed::default() };
+    own.batch.how = Some(how);
+    own.batch.read = if how.timed { timed_by_reader(&out.consumed) } else { Timed::default() };
     out.produced.timed.store(how.timed.into(), Relaxed);
-    own.batch = Writing { how, read, streamed, ..Writing::default() };
+    how
+}
+
+/// The batch is over, and what it has cost is known.
+pub(crate) fn end(prices: &Prices, out: &Direction, own: &mut Held<Sending>) {
+    let Writing { how, bytes, written, read, streamed } = std::mem::take(&mut own.batch);
+    own.batch.streamed = streamed;
+    prices.wrote(bytes);
+    if let Some(Batch { stores, timed: true }) = how {
+        prices.learn(stores, written, timed_by_reader(&out.consumed).since(read));
+    }
 }
 
 fn timed_by_reader(consumed: &Consumed) -> Timed {
@@ -85,7 +98,7 @@ pub(crate) fn timing(inward: &Direction, bytes: u32) -> Option<Instant> {
 pub(crate) fn timed(inward: &Direction, bytes: u32, began: Option<Instant>) {
     if let Some(began) = began {
         let [all, ns] = &inward.consumed.timed;
-        all.store(all.load(Relaxed).wrapping_add(bytes.into()), Relaxed);
         ns.store(ns.load(Relaxed).wrapping_add(began.elapsed().as_nanos() as u64), Relaxed);
+        all.store(all.load(Relaxed).wrapping_add(bytes.into()), Relaxed);
     }
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
@@ -91,8 +91,6 @@ pub(crate) struct Mapped {
     pub ends: Ends,
     /// What large copies have cost that we make for the other side.
     pub prices: Prices,
-    /// Through which files are streamed to it; empty where none was. Nobody waits for it.
-    pub buffer: Mutex<Vec<u8>>,
     /// This process'.
     pub knocks: Arc<Knocks>,
     /// The other program has left the service. Its children may still hold connections.
@@ -566,7 +564,6 @@ impl Context {
                 .ok()?,
             ends: Ends::new().ok()?,
             prices: Prices::default(),
-            buffer: Mutex::default(),
             knocks: self.knocks.clone(),
             gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),

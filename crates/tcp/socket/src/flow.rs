@@ -4,6 +4,7 @@
 //! unsafe: a descriptor by its number.
 
 use crate::attached::Attached;
+use crate::batch;
 use crate::context::{Context, Shown};
 use crate::counts::Counts;
 use crate::holders::Holders;
@@ -215,10 +216,11 @@ impl Flow {
     pub(crate) fn ends_here(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.own_sleeper.ends();
-        if let Some(Some(Attached { mapped, slot, .. })) = self.attached.get() {
+        if let Some(Some(attached @ Attached { mapped, slot, .. })) = self.attached.get() {
             // Who was in a call is not any more; who comes later sees it.
             drop(mapped.ends.receiving(*slot, self.context.process()));
-            drop(mapped.ends.sending(*slot, self.context.process()));
+            let mut own = mapped.ends.sending(*slot, self.context.process());
+            batch::end(&mapped.prices, attached.out(), &mut own);
         }
     }
 

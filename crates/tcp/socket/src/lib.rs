@@ -11,6 +11,7 @@
 //! | `shown` | it becomes Linux's for good, or gets a slot |
 //! | `attached` | the slot, as one of its sides |
 //! | `batch` | which stores large copies are made by, and what they have cost |
+//! | `buffers` | through which files are streamed |
 //! | `knocks` | wakes that are made together |
 //! | `signals` | knocks that wait for nobody |
 //! | [`counts`] | what went by the ring |
@@ -33,6 +34,7 @@
 
 mod attached;
 mod batch;
+mod buffers;
 pub mod context;
 pub mod counts;
 pub mod ending;

@@ -4,14 +4,14 @@
 
 use crate::attached::Attached;
 use crate::batch;
+use crate::buffers;
 use crate::ends::{Held, Sending};
 use crate::kernel;
 use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
 use uncopy_tcp_shared::ring::Spans;
-use uncopy_tcp_shared::stores::{Batch, LEAST, Stores};
+use uncopy_tcp_shared::stores::Stores;
 
 /// What is left to be sent.
 pub(crate) trait Source {
@@ -61,7 +61,6 @@ impl Source for Buffers<'_> {
     #[inline]
     fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
         let (side, out) = (attached.mapped.side, attached.out());
-        batch::begins(own);
         let mut sent = 0;
         for part in self.parts().iter().filter(|part| part.iov_len > 0) {
             let spans = own.writer.reserve(part.iov_len);
@@ -69,17 +68,14 @@ impl Source for Buffers<'_> {
             if bytes == 0 {
                 break;
             }
-            let batch = (bytes >= LEAST).then(|| batch::of(attached, own));
-            let Batch { stores, timed } = batch.unwrap_or_default();
-            let began = timed.then(Instant::now);
+            let copy = batch::copy(attached, own, bytes);
             // SAFETY: the promise of `new`.
-            let put = unsafe { attached.slot().put(side, spans, part.iov_base.cast(), stores) };
+            let put =
+                unsafe { attached.slot().put(side, spans, part.iov_base.cast(), copy.stores) };
             if put.is_err() {
                 return if sent > 0 { Ok(self.sent(sent)) } else { Err(Errno::FAULT) };
             }
-            if batch.is_some() {
-                own.batch.wrote(bytes, began);
-            }
+            own.batch.wrote(&copy, bytes, copy.stores);
             own.writer.commit(&out.produced, bytes as u32);
             sent += bytes;
         }
@@ -95,9 +91,6 @@ impl Source for Buffers<'_> {
 
 /// What a [`FilePart`] answers where nothing of it goes by the ring now.
 pub(crate) const ELSEWHERE: Errno = Errno::NOSYS;
-
-/// Bytes of a file that are read at once where they are streamed: with half of it 64 KB take a seventh more time, with an eighth twice as much.
-const BUFFER: usize = 64 << 10;
 
 /// A part of a file. The kernel reads what it has of it in memory straight into the ring: the direction's lock is held meanwhile, so nothing waits
 /// for a device.
@@ -120,24 +113,28 @@ impl FilePart<'_> {
         unsafe { kernel::read_at_hand(self.file, &parts, self.at).unwrap_or(0) }
     }
 
-    /// The same by way of a buffer that stays in this core's caches, and from there by streaming stores: the kernel has none. Where somebody else uses
-    /// the buffer (or did, when this process was forked) that is not done.
-    fn stream(&self, attached: &Attached, room: Spans) -> usize {
-        let Ok(mut buffer) = attached.mapped.buffer.try_lock() else {
-            return self.read(attached, room);
-        };
-        buffer.resize(BUFFER, 0);
-        let to = [iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: BUFFER.min(room.bytes() as usize),
-        }];
-        // SAFETY: our own buffer, and nobody else's meanwhile.
-        let read = unsafe { kernel::read_at_hand(self.file, &to, self.at).unwrap_or(0) };
-        let (slot, spans) = (attached.slot(), room.part(0, read as u32));
-        // SAFETY: as above; the kernel has filled so much of it.
-        let put =
-            unsafe { slot.put(attached.mapped.side, spans, buffer.as_ptr(), Stores::Streaming) };
-        if put.is_ok() { read } else { 0 }
+    /// The same by way of a buffer that stays in this core's caches, and from there by streaming stores: the kernel has none. `None`: there is no buffer.
+    fn stream(&self, attached: &Attached, room: Spans) -> Option<usize> {
+        buffers::with(|buffer| {
+            let mut put = 0;
+            while put < room.bytes() {
+                let wanted = (buffers::SIZE as u32).min(room.bytes() - put);
+                let to = [iovec { iov_base: buffer.as_ptr().cast(), iov_len: wanted as usize }];
+                let from = self.at + u64::from(put);
+                // SAFETY: the buffer is ours meanwhile.
+                let read = unsafe { kernel::read_at_hand(self.file, &to, from) };
+                let Ok(read @ 1..) = read else { break };
+                let (side, spans) = (attached.mapped.side, room.part(put, read as u32));
+                let from = buffer.as_ptr().cast_const();
+                // SAFETY: as above.
+                let done = unsafe { attached.slot().put(side, spans, from, Stores::Streaming) };
+                if done.is_err() {
+                    break;
+                }
+                put += read as u32;
+            }
+            put as usize
+        })
     }
 }
 
@@ -147,24 +144,23 @@ impl Source for FilePart<'_> {
     }
 
     fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
-        batch::begins(own);
         let room = own.writer.reserve(self.left);
         if room.bytes() == 0 {
             return Err(Errno::AGAIN);
         }
-        let batch = (room.bytes() as usize >= LEAST).then(|| batch::of(attached, own));
-        let Batch { stores, timed } = batch.unwrap_or_default();
-        let began = timed.then(Instant::now);
-        let bytes = match stores {
-            Stores::Ordinary => self.read(attached, room),
+        let copy = batch::copy(attached, own, room.bytes() as usize);
+        let streamed = match copy.stores {
+            Stores::Ordinary => None,
             Stores::Streaming => self.stream(attached, room),
+        };
+        let (bytes, by) = match streamed {
+            Some(bytes) => (bytes, Stores::Streaming),
+            None => (self.read(attached, room), Stores::Ordinary),
         };
         if bytes == 0 {
             return Err(ELSEWHERE);
         }
-        if batch.is_some() {
-            own.batch.wrote(bytes, began);
-        }
+        own.batch.wrote(&copy, bytes, by);
         own.writer.commit(&attached.out().produced, bytes as u32);
         self.at += bytes as u64;
         self.left -= bytes;
