@@ -38,7 +38,7 @@ impl Flow {
         self.send_all(&mut from, flags)
     }
 
-    /// Sends `bytes` of a file, from `at` on, by the ring, as far as the kernel has them in memory: then the kernel itself puts them there.
+    /// Sends `bytes` of a file, from `at` on, by the ring, as far as the kernel has them in memory: then no program's buffer is between.
     /// Waits for room, unless the socket says otherwise. `None`: nothing was sent, and has to be read, or sent by Linux.
     pub fn send_file(
         &self,

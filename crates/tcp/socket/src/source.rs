@@ -92,7 +92,7 @@ impl Source for Buffers<'_> {
 /// What a [`FilePart`] answers where nothing of it goes by the ring now.
 pub(crate) const ELSEWHERE: Errno = Errno::NOSYS;
 
-/// A part of a file. The kernel reads what it has of it in memory straight into the ring: the direction's lock is held meanwhile, so nothing waits
+/// A part of a file. The kernel reads what it has of it in memory, straight into the ring where no streaming stores are wanted: the direction's lock is held meanwhile, so nothing waits
 /// for a device.
 pub(crate) struct FilePart<'a> {
     pub file: BorrowedFd<'a>,
