@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 11;
+pub const VERSION: u64 = 12;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;

@@ -10,9 +10,9 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::wanted::Wanted;
 
-/// Bytes of one ring. Half of it is what a sleeping sender is woken for, so a wake-up (about 5 us, both sides) is paid once
-/// for 128 KB (about as long to copy out); both rings fit into a core's second-level cache of 1 MB and more.
-pub const RING: u32 = 256 << 10;
+/// Bytes of one ring: a message of 1 MB is written without a wait for room, each of which takes a wake-up of both sides. Less than that is used where
+/// messages are small, as an empty ring begins anew at its home.
+pub const RING: u32 = 1 << 20;
 
 /// What the producer of a direction writes. One cache line: the consumer of a message fetches it once.
 #[repr(C, align(64))]

@@ -19,7 +19,7 @@ use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock as OwnLock;
 
 const WAITERS: u32 = 1 << 31;
-/// A holder copies 256 KB at most: 50 us.
+/// A holder copies a ring at most: 1 MB, some 100 us.
 const SPINS: usize = 100;
 /// How often a waiter asks whether the holder still lives.
 const DOUBT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };

@@ -62,22 +62,28 @@ impl Source for Buffers<'_> {
     fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
         let (side, out) = (attached.mapped.side, attached.out());
         let mut sent = 0;
-        for part in self.parts().iter().filter(|part| part.iov_len > 0) {
-            let spans = own.writer.reserve(part.iov_len);
-            let bytes = spans.bytes() as usize;
-            if bytes == 0 {
-                break;
+        'parts: for part in self.parts() {
+            let (mut from, mut left) = (part.iov_base.cast::<u8>(), part.iov_len);
+            while left > 0 {
+                let spans = own.writer.reserve(left.min(STEP));
+                let bytes = spans.bytes() as usize;
+                if bytes == 0 {
+                    break 'parts;
+                }
+                let copy = batch::copy(attached, own, bytes);
+                // SAFETY: the promise of `new`.
+                let put = unsafe { attached.slot().put(side, spans, from, copy.stores) };
+                if put.is_err() {
+                    return if sent > 0 { Ok(self.sent(sent)) } else { Err(Errno::FAULT) };
+                }
+                own.batch.wrote(&copy, bytes, copy.stores);
+                own.writer.commit(&out.produced, bytes as u32);
+                (from, left) = (from.wrapping_add(bytes), left - bytes);
+                sent += bytes;
+                if left > 0 {
+                    attached.tell(out.consumed.data.take());
+                }
             }
-            let copy = batch::copy(attached, own, bytes);
-            // SAFETY: the promise of `new`.
-            let put =
-                unsafe { attached.slot().put(side, spans, part.iov_base.cast(), copy.stores) };
-            if put.is_err() {
-                return if sent > 0 { Ok(self.sent(sent)) } else { Err(Errno::FAULT) };
-            }
-            own.batch.wrote(&copy, bytes, copy.stores);
-            own.writer.commit(&out.produced, bytes as u32);
-            sent += bytes;
         }
         if sent == 0 && self.left() > 0 { Err(Errno::AGAIN) } else { Ok(self.sent(sent)) }
     }
@@ -88,6 +94,9 @@ impl Source for Buffers<'_> {
         Ok(self.sent(sent))
     }
 }
+
+/// A message that is larger is published by so much: the receiver copies one part while the next is written, and gets no less than this by a call.
+const STEP: usize = 256 << 10;
 
 /// What a [`FilePart`] answers where nothing of it goes by the ring now.
 pub(crate) const ELSEWHERE: Errno = Errno::NOSYS;

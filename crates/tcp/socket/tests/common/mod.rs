@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use uncopy_tcp_service::{Limits, Options, Service};
 use uncopy_tcp_socket::{Context, Errno, Flow, Settings, Waiting, iovec};
 
+/// Bytes that a ring holds.
+pub const RING: usize = uncopy_tcp_shared::ring::RING as usize;
+
 /// A service of this test's own.
 pub struct Running {
     pub name: String,
