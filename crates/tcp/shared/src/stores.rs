@@ -40,7 +40,7 @@ pub enum Stores {
 }
 
 /// How a batch is stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Which way.
     pub stores: Stores,

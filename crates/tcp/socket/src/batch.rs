@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use uncopy_tcp_shared::layout::Direction;
 use uncopy_tcp_shared::ring::Consumed;
-use uncopy_tcp_shared::stores::{BATCH, Batch, LEAST, Prices, Stores, Timed};
+use uncopy_tcp_shared::stores::{BATCH, Batch, LEAST, Stores, Timed};
 
 /// The batch that a direction's bytes belong to.
 #[derive(Debug, Default)]
@@ -62,9 +62,8 @@ pub(crate) fn copy(attached: &Attached, own: &mut Held<Sending>, bytes: usize) -
 
 #[cold]
 fn next(attached: &Attached, own: &mut Held<Sending>) -> Batch {
-    let (prices, out) = (&attached.mapped.prices, attached.out());
-    end(prices, out, own);
-    let how = prices.next();
+    end(attached, own);
+    let (how, out) = (attached.mapped.prices.next(), attached.out());
     own.batch.how = Some(how);
     own.batch.read = if how.timed { timed_by_reader(&out.consumed) } else { Timed::default() };
     out.produced.timed.store(how.timed.into(), Relaxed);
@@ -72,12 +71,13 @@ fn next(attached: &Attached, own: &mut Held<Sending>) -> Batch {
 }
 
 /// The batch is over, and what it has cost is known.
-pub(crate) fn end(prices: &Prices, out: &Direction, own: &mut Held<Sending>) {
+pub(crate) fn end(attached: &Attached, own: &mut Held<Sending>) {
+    let prices = &attached.mapped.prices;
     let Writing { how, bytes, written, read, streamed } = std::mem::take(&mut own.batch);
     own.batch.streamed = streamed;
     prices.wrote(bytes);
     if let Some(Batch { stores, timed: true }) = how {
-        prices.learn(stores, written, timed_by_reader(&out.consumed).since(read));
+        prices.learn(stores, written, timed_by_reader(&attached.out().consumed).since(read));
     }
 }
 

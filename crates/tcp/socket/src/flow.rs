@@ -220,7 +220,7 @@ impl Flow {
             // Who was in a call is not any more; who comes later sees it.
             drop(mapped.ends.receiving(*slot, self.context.process()));
             let mut own = mapped.ends.sending(*slot, self.context.process());
-            batch::end(&mapped.prices, attached.out(), &mut own);
+            batch::end(attached, &mut own);
         }
     }
 

@@ -319,7 +319,7 @@ impl Flow {
             let mut at = part.iov_base.cast::<u8>();
             while left > 0 {
                 let spans = own.reader.peek(got, left);
-                let bytes = spans.first + spans.second;
+                let bytes = spans.bytes();
                 if bytes == 0 {
                     // The cached tail is used up: perhaps there is more.
                     let before = own.reader.filled();

@@ -337,14 +337,14 @@ impl<F: Flows> Endpoint<F> {
                 if flags.any(Flags::ACK)
                     && !flags.any(Flags::SYN)
                     && self.cookie_back(now, route, listener, segment, out) => {}
-            // The first segment after a cookie was lost, and this is one of the next: only the first one tells that it is ours, and comes again. (Who is
-            // a stranger indeed is told so when no cookie is out any more.)
-            Some(_) if !flags.any(Flags::SYN) && self.cookies_until != Time::NEVER => {
-                self.counters.strangers += 1;
-            }
             _ => {
                 self.counters.strangers += 1;
-                if self.config.reset_strangers {
+                // The first segment after a cookie may have been lost, and this be one of the next: only the first one tells that it is ours, and comes
+                // again. (Who is a stranger indeed is told so when no cookie is out any more.)
+                let may_be_ours = listener.is_some()
+                    && !flags.any(Flags::SYN)
+                    && self.cookies_until != Time::NEVER;
+                if self.config.reset_strangers && !may_be_ours {
                     self.answer_reset(route, segment, out);
                 }
                 return listener.is_some() || self.config.reset_strangers;
