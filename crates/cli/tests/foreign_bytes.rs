@@ -11,6 +11,7 @@ use uncopy_flow::layout::{LAYOUT, MAGIC, WORDS, header};
 use uncopy_flow::part::Part;
 use uncopy_inject::Plan;
 use uncopy_options::{self as options, OPTIONS};
+use uncopy_ranges::span::Span;
 use uncopy_replay::{Stage, Unseen, play_choice};
 use uncopy_trace::{Head, Trace, Writer};
 
@@ -143,7 +144,7 @@ fn recording() -> Vec<u8> {
             Deed::Touch { addr: to },
             Deed::Send { call, addr: to, len },
             Deed::Sent { call, bytes: len },
-            Deed::Freed { addr: to, len },
+            Deed::Freed(Span::sized(to, len)),
         ] {
             entries.extend(writer.did(now, deed));
         }

@@ -1,5 +1,7 @@
 //! What a program did, and how long it took, that concerns the tracker, as far as it can be recorded and done again.
 
+use uncopy_ranges::span::Span;
+
 /// One thing that the program did: a call of the tracker's, but for what the tracker made of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
@@ -49,19 +51,9 @@ pub enum Deed {
         bytes: usize,
     },
     /// It freed memory, or dropped its content.
-    Freed {
-        /// Address.
-        addr: usize,
-        /// Bytes.
-        len: usize,
-    },
+    Freed(Span),
     /// A mapping went away.
-    Unmapped {
-        /// Address.
-        addr: usize,
-        /// Bytes.
-        len: usize,
-    },
+    Unmapped(Span),
     /// A mapping moved.
     Remapped {
         /// From this address
@@ -72,38 +64,18 @@ pub enum Deed {
         len: usize,
     },
     /// Nobody needs what is there any more, and it is not to be tracked.
-    Untracked {
-        /// Address.
-        addr: usize,
-        /// Bytes.
-        len: usize,
-    },
+    Untracked(Span),
     /// What is there has to be ordinary memory (for a call that would not get along with anything else).
-    MadeOrdinary {
-        /// Address.
-        addr: usize,
-        /// Bytes.
-        len: usize,
-    },
+    MadeOrdinary(Span),
     /// What is there has to be resident.
-    MadeResident {
-        /// Address.
-        addr: usize,
-        /// Bytes.
-        len: usize,
-    },
+    MadeResident(Span),
     /// It touched a page that was unmapped.
     Touch {
         /// Address.
         addr: usize,
     },
     /// The kernel refused to register or to move what is there.
-    Refused {
-        /// Address.
-        addr: usize,
-        /// Bytes.
-        len: usize,
-    },
+    Refused(Span),
 }
 
 /// Sees all that passes between the program, the tracker and the controller.

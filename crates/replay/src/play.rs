@@ -180,7 +180,7 @@ pub fn play(
 /// What the kernel refused.
 fn refusals(entries: &[Entry]) -> impl Iterator<Item = Span> {
     entries.iter().filter_map(|entry| match entry.what {
-        What::Did(Deed::Refused { addr, len }) => Some(Span::sized(addr, len)),
+        What::Did(Deed::Refused(span)) => Some(span),
         _ => None,
     })
 }
@@ -281,25 +281,25 @@ impl Play<'_> {
             }
             Deed::Received { call, bytes } => self.receive(call, bytes),
             Deed::Sent { call, bytes } => self.send(call, bytes),
-            Deed::Freed { addr, len } => {
-                if self.perhaps_tracked(addr, len) {
-                    self.tracker.freed(addr, len);
+            Deed::Freed(span) => {
+                if self.perhaps_tracked(span.start, span.len()) {
+                    self.tracker.freed(span.start, span.len());
                 }
             }
-            Deed::Unmapped { addr, len } => {
-                self.tracker.munmapped(Span::sized(addr, len));
-                self.tracker.memory.unmapped(Span::sized(addr, len).hull());
+            Deed::Unmapped(span) => {
+                self.tracker.munmapped(span);
+                self.tracker.memory.unmapped(span.hull());
             }
             Deed::Remapped { from, to, len } => {
                 self.tracker.remapped(from, to, len);
                 self.tracker.memory.moved(from, to, len);
             }
-            Deed::Untracked { addr, len } => self.tracker.untrack(Span::sized(addr, len)),
-            Deed::MadeOrdinary { addr, len } => {
-                let _ = self.tracker.make_ordinary(Span::sized(addr, len));
+            Deed::Untracked(span) => self.tracker.untrack(span),
+            Deed::MadeOrdinary(span) => {
+                let _ = self.tracker.make_ordinary(span);
             }
-            Deed::MadeResident { addr, len } => {
-                let _ = self.tracker.materialize(Span::sized(addr, len));
+            Deed::MadeResident(span) => {
+                let _ = self.tracker.materialize(span);
             }
             Deed::Touch { addr } => {
                 if self.tracker.memory.is_missing(addr) {
@@ -307,7 +307,7 @@ impl Play<'_> {
                 }
             }
             // (Known from the beginning.)
-            Deed::Refused { .. } => {}
+            Deed::Refused(_) => {}
         }
     }
 

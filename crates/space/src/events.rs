@@ -44,7 +44,7 @@ impl Space {
     /// Gives every unmapped page of `span` its content. Waits for a fork that is under way.
     pub fn materialize(&'static self, span: Span) {
         self.insist(span, |b| {
-            b.did(Deed::MadeResident { addr: span.start, len: span.len() });
+            b.did(Deed::MadeResident(span));
             b.materialize(span)
         });
     }
@@ -52,7 +52,7 @@ impl Space {
     /// Materializes and untracks `span`. Waits for a fork that is under way.
     pub fn make_ordinary(&'static self, span: Span) {
         self.insist(span, |b| {
-            b.did(Deed::MadeOrdinary { addr: span.start, len: span.len() });
+            b.did(Deed::MadeOrdinary(span));
             b.make_ordinary(span)
         });
     }

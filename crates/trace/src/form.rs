@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 use uncopy_decide::{Deed, Event, REASONS};
+use uncopy_ranges::span::Span;
 
 /// Most words of an entry.
 pub(crate) const WORDS: usize = 5;
@@ -24,14 +25,14 @@ pub(crate) fn of_deed(deed: Deed) -> (u8, Words) {
         Deed::Received { call, bytes } => (3, words([call as usize, bytes])),
         Deed::Send { call, addr, len } => (4, words([call as usize, addr, len])),
         Deed::Sent { call, bytes } => (5, words([call as usize, bytes])),
-        Deed::Freed { addr, len } => (6, words([addr, len])),
-        Deed::Unmapped { addr, len } => (7, words([addr, len])),
+        Deed::Freed(span) => (6, words([span.start, span.len()])),
+        Deed::Unmapped(span) => (7, words([span.start, span.len()])),
         Deed::Remapped { from, to, len } => (8, words([from, to, len])),
-        Deed::Untracked { addr, len } => (9, words([addr, len])),
-        Deed::MadeOrdinary { addr, len } => (10, words([addr, len])),
-        Deed::MadeResident { addr, len } => (11, words([addr, len])),
+        Deed::Untracked(span) => (9, words([span.start, span.len()])),
+        Deed::MadeOrdinary(span) => (10, words([span.start, span.len()])),
+        Deed::MadeResident(span) => (11, words([span.start, span.len()])),
         Deed::Touch { addr } => (12, words([addr])),
-        Deed::Refused { addr, len } => (13, words([addr, len])),
+        Deed::Refused(span) => (13, words([span.start, span.len()])),
     }
 }
 
@@ -62,12 +63,12 @@ fn is_possible(deed: Deed) -> bool {
             len <= BYTES && there(addr, len)
         }
         // (All of a program's memory may be meant.)
-        Deed::Freed { addr, len }
-        | Deed::Unmapped { addr, len }
-        | Deed::Untracked { addr, len }
-        | Deed::MadeOrdinary { addr, len }
-        | Deed::MadeResident { addr, len }
-        | Deed::Refused { addr, len } => there(addr, len),
+        Deed::Freed(span)
+        | Deed::Unmapped(span)
+        | Deed::Untracked(span)
+        | Deed::MadeOrdinary(span)
+        | Deed::MadeResident(span)
+        | Deed::Refused(span) => span.end <= ADDRESSES,
     }
 }
 
@@ -81,14 +82,14 @@ pub(crate) fn deed(kind: u8, words: &[u64]) -> Option<Deed> {
         3 => Deed::Received { call: call()?, bytes: w(1) },
         4 => Deed::Send { call: call()?, addr: w(1), len: w(2) },
         5 => Deed::Sent { call: call()?, bytes: w(1) },
-        6 => Deed::Freed { addr: w(0), len: w(1) },
-        7 => Deed::Unmapped { addr: w(0), len: w(1) },
+        6 => Deed::Freed(Span::sized(w(0), w(1))),
+        7 => Deed::Unmapped(Span::sized(w(0), w(1))),
         8 => Deed::Remapped { from: w(0), to: w(1), len: w(2) },
-        9 => Deed::Untracked { addr: w(0), len: w(1) },
-        10 => Deed::MadeOrdinary { addr: w(0), len: w(1) },
-        11 => Deed::MadeResident { addr: w(0), len: w(1) },
+        9 => Deed::Untracked(Span::sized(w(0), w(1))),
+        10 => Deed::MadeOrdinary(Span::sized(w(0), w(1))),
+        11 => Deed::MadeResident(Span::sized(w(0), w(1))),
         12 => Deed::Touch { addr: w(0) },
-        13 => Deed::Refused { addr: w(0), len: w(1) },
+        13 => Deed::Refused(Span::sized(w(0), w(1))),
         _ => return None,
     };
     is_possible(deed).then_some(deed)

@@ -107,6 +107,7 @@ mod tests {
     use super::*;
     use crate::writer::Writer;
     use uncopy_decide::{Costs, REASONS, Reason};
+    use uncopy_ranges::span::Span;
 
     fn start() -> Start {
         Start {
@@ -129,14 +130,14 @@ mod tests {
             Deed::Received { call, bytes: 1 },
             Deed::Send { call: u32::MAX, addr, len },
             Deed::Sent { call, bytes: 2 },
-            Deed::Freed { addr, len },
-            Deed::Unmapped { addr, len },
+            Deed::Freed(Span::sized(addr, len)),
+            Deed::Unmapped(Span::sized(addr, len)),
             Deed::Remapped { from: addr, to: 3, len },
-            Deed::Untracked { addr, len },
-            Deed::MadeOrdinary { addr, len },
-            Deed::MadeResident { addr, len },
+            Deed::Untracked(Span::sized(addr, len)),
+            Deed::MadeOrdinary(Span::sized(addr, len)),
+            Deed::MadeResident(Span::sized(addr, len)),
             Deed::Touch { addr },
-            Deed::Refused { addr, len },
+            Deed::Refused(Span::sized(addr, len)),
         ]
     }
 

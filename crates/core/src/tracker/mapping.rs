@@ -38,7 +38,7 @@ impl<M: Memory> Tracker<M> {
 
     /// What `freed` does; `gives_back`: what is left over is ordinary from now on.
     fn let_go(&mut self, span: Span, gives_back: bool) {
-        self.control.did(|| Deed::Freed { addr: span.start, len: span.len() });
+        self.control.did(|| Deed::Freed(span));
         let mut at = span.start;
         while at < span.end {
             let (run, unmapped) = self.views.covered_run(at, span.end);
@@ -85,7 +85,7 @@ impl<M: Memory> Tracker<M> {
     /// The kernel removed the mapping of `span` (munmap, brk, a mapping over it): all that was
     /// known of it is void.
     pub fn munmapped(&mut self, span: Span) {
-        self.control.did(|| Deed::Unmapped { addr: span.start, len: span.len() });
+        self.control.did(|| Deed::Unmapped(span));
         self.views.remove(span.hull(), &mut self.extents, &mut self.backing);
         self.forget_registration(span.hull());
         self.excluded.munmapped(span.hull());
@@ -166,7 +166,7 @@ impl<M: Memory> Tracker<M> {
     /// go away inside the allocator, and its addresses may come back before the kernel's report.
     pub fn forget(&mut self, span: Span) {
         let span = span.core();
-        self.control.did(|| Deed::Unmapped { addr: span.start, len: span.len() });
+        self.control.did(|| Deed::Unmapped(span));
         self.views.remove(span, &mut self.extents, &mut self.backing);
         self.forget_registration(span);
         for leaving in &mut self.leaving {
@@ -179,7 +179,7 @@ impl<M: Memory> Tracker<M> {
     /// Untracks `span`, whose content nobody needs: its unmapped pages read as
     /// zeros.
     pub fn untrack(&mut self, span: Span) {
-        self.control.did(|| Deed::Untracked { addr: span.start, len: span.len() });
+        self.control.did(|| Deed::Untracked(span));
         let span = span.hull();
         self.views.remove(span, &mut self.extents, &mut self.backing);
         self.unregister_within(span);
@@ -202,7 +202,7 @@ impl<M: Memory> Tracker<M> {
     /// addresses may belong to somebody else before the kernel's report of it is read. What it was is kept aside: if
     /// the kernel refuses, and somebody touches it before [`Tracker::reattach`], his fault is answered from there.
     pub fn detach(&mut self, span: Span) -> Detached {
-        self.control.did(|| Deed::Unmapped { addr: span.start, len: span.len() });
+        self.control.did(|| Deed::Unmapped(span));
         let views = self.views.split_off(span, &mut self.extents);
         let mut registered = Vec::new();
         let mut at = span.start;

@@ -33,7 +33,7 @@ impl<M: Memory> Tracker<M> {
         site: SiteId,
     ) -> Option<(usize, Span)> {
         if self.excluded.touches(span) {
-            self.control.did(|| Deed::Refused { addr: span.start, len: span.len() });
+            self.control.did(|| Deed::Refused(span));
             return None;
         }
         if !self.register(span, site) {
@@ -67,8 +67,8 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.moves, calls);
         add(&self.counters.moved_pages, moved as u64);
         if matches!(taken.stop, Stop::Busy | Stop::Unsuitable) {
-            let addr = span.start + gone * PAGE;
-            self.control.did(|| Deed::Refused { addr, len: PAGE });
+            let page = Span::sized(span.start + gone * PAGE, PAGE);
+            self.control.did(|| Deed::Refused(page));
             add(&self.counters.refusals, 1);
             self.control.tell(site, Event::Refused);
         }
@@ -121,7 +121,7 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.registrations, 1);
             self.control.tell(site, Event::Registered);
             if self.memory.register(gap).is_err() {
-                self.control.did(|| Deed::Refused { addr: gap.start, len: gap.len() });
+                self.control.did(|| Deed::Refused(gap));
                 add(&self.counters.refusals, 1);
                 self.control.tell(site, Event::Refused);
                 return false;
