@@ -17,9 +17,8 @@ use core::sync::atomic::Ordering::Relaxed;
 /// What a site begins with, and most credit that it can hold, in ns: what it may invest in registering and moving its buffers before
 /// they come round again, or waste after its program has turned bad.
 pub const CREDIT: i64 = 4_000_000;
-/// After a rest it has what so many of its copies cost, and a quarter of that at most: it has not earned its way out.
-const AGAIN: i64 = 128;
-/// Copies that a first rest is long.
+/// Copies that a first rest is long. After a rest a site has what so many of its copies cost, and a quarter of [`CREDIT`] at most: it has not
+/// earned its way out.
 const REST: u64 = 256;
 /// Faults weigh more than they cost: they are a sign of what is to come, not an investment.
 const FAULT_WEIGHT: i64 = 4;
@@ -44,12 +43,8 @@ pub struct Policy {
     records: &'static Records,
     recorded: u16,
     experiment: Experiment,
-    /// What the program's large copies have come to, for which the time is waited for.
-    copied: u64,
-    /// Bytes that were elided for sites that are tried,
-    elided: u64,
-    /// and what that has saved by their accounts, in ns.
-    saved: i64,
+    /// How far the program has come, but for the time.
+    done: Progress,
     /// Faults are answered on the core that took them.
     near: bool,
     /// What is charged.
@@ -70,9 +65,7 @@ impl Policy {
             records: &NOBODYS,
             recorded: 0,
             experiment: Experiment::default(),
-            copied: 0,
-            elided: 0,
-            saved: 0,
+            done: Progress::default(),
             near: false,
             costs,
             threshold,
@@ -156,7 +149,7 @@ impl Policy {
     fn book(&mut self, site: SiteId, ns: i64) {
         let counts = !self.is_tried(site) || self.experiment.counts();
         if self.is_tried(site) && counts {
-            self.saved += ns;
+            self.done.saved += ns;
         }
         if site == 0 || !self.backoff || !counts || self.rests(site) {
             return;
@@ -180,7 +173,7 @@ impl Policy {
             Event::ElidedAgain { bytes } | Event::Elided { bytes } | Event::Lent { bytes, .. } => {
                 bump(&r.elided, 1);
                 bump(&r.elided_bytes, bytes as u64);
-                self.elided += if self.is_tried(site) { bytes as u64 } else { 0 };
+                self.done.elided += if self.is_tried(site) { bytes as u64 } else { 0 };
             }
             Event::Fault { pages } => {
                 bump(&r.faults, 1);
@@ -195,7 +188,7 @@ impl Policy {
     #[cold]
     fn rest(&mut self, site: SiteId) {
         let key = self.sites[site as usize].key;
-        let again = (AGAIN << class(key)).saturating_mul(self.costs.copy_mb) >> 20;
+        let again = ((REST as i64) << class(key)).saturating_mul(self.costs.copy_mb) >> 20;
         let s = &mut self.sites[site as usize];
         s.credit = again.min(CREDIT / 4);
         let copies = s.backoff.rest(REST);
@@ -245,7 +238,7 @@ impl Controller for Policy {
             Event::AnswersNear(near) => self.near = near,
             // (Where no site is ever left alone there is nothing to find out.)
             Event::Copied { total } => {
-                self.copied = total;
+                self.done.copied = total;
                 return self.backoff;
             }
             _ => {
@@ -261,10 +254,7 @@ impl Controller for Policy {
     fn time(&mut self, now: Option<Times>) -> Option<Outcome> {
         let mut outcome = None;
         match now {
-            Some(times) => {
-                let (copied, elided, saved) = (self.copied, self.elided, self.saved);
-                outcome = self.experiment.look(Progress { times, copied, elided, saved });
-            }
+            Some(times) => outcome = self.experiment.look(Progress { times, ..self.done }),
             None => self.experiment.give_up(),
         }
         self.pauses.none_elides.store(u32::from(!self.experiment.elides()), Relaxed);
