@@ -7,6 +7,20 @@
 
 use core::arch::global_asm;
 
+/// The first 64 bytes at any address.
+macro_rules! first_64 {
+    () => {
+        "movups xmm0, [rsi]
+        movups xmm1, [rsi + 16]
+        movups xmm2, [rsi + 32]
+        movups xmm3, [rsi + 48]
+        movups [rdi], xmm0
+        movups [rdi + 16], xmm1
+        movups [rdi + 32], xmm2
+        movups [rdi + 48], xmm3"
+    };
+}
+
 // (to, from, bytes) -> whether all of them were copied.
 //
 // Below 64 bytes 16 at a time; up to 1 KB 64 at a time; beyond that `rep movsb`, which takes about 10 ns to begin. But where the destination
@@ -61,14 +75,7 @@ global_asm!(
     "cmp rcx, 64",
     "jae 3b",
     "5:",
-    "movups xmm0, [rsi]",
-    "movups xmm1, [rsi + 16]",
-    "movups xmm2, [rsi + 32]",
-    "movups xmm3, [rsi + 48]",
-    "movups [rdi], xmm0",
-    "movups [rdi + 16], xmm1",
-    "movups [rdi + 32], xmm2",
-    "movups [rdi + 48], xmm3",
+    first_64!(),
     "mov eax, 1",
     "ret",
     "4:",
@@ -104,14 +111,7 @@ global_asm!(
     ".type uncopy_shared_stream, @function",
     ".balign 64",
     "uncopy_shared_stream:",
-    "movups xmm0, [rsi]",
-    "movups xmm1, [rsi + 16]",
-    "movups xmm2, [rsi + 32]",
-    "movups xmm3, [rsi + 48]",
-    "movups [rdi], xmm0",
-    "movups [rdi + 16], xmm1",
-    "movups [rdi + 32], xmm2",
-    "movups [rdi + 48], xmm3",
+    first_64!(),
     "lea rcx, [rdi + 64]",
     "and rcx, -64",
     "sub rcx, rdi",

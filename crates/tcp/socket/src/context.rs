@@ -296,6 +296,15 @@ impl Context {
         waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
     }
 
+    /// Whether `error`, with which a call of `client`'s has ended, says that the service has ended.
+    pub(crate) fn has_lost(&self, client: &Arc<Client>, error: Errno) -> bool {
+        let gone = says_gone(error);
+        if gone {
+            self.lost(client);
+        }
+        gone
+    }
+
     /// The program has become another user. Who cannot be the one again as whom the service knows it begins anew, as who it is now.
     pub fn user_changes(&self) {
         let known = match &mut *lock(&self.service) {
@@ -393,14 +402,7 @@ impl Context {
     /// Shows a socket that listens, to a service that is there: none is started for it. True: one has taken it.
     pub fn show_listener(&self, socket: BorrowedFd) -> bool {
         let Found::Here(client) = self.client_of(None) else { return false };
-        match client.listens(socket) {
-            Ok(()) => true,
-            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-                self.lost(&client);
-                false
-            }
-            Err(_) => false,
-        }
+        client.listens(socket).inspect_err(|error| _ = self.has_lost(&client, *error)).is_ok()
     }
 
     /// What the service knows of the connection of this socket, which it carries over its wire.
@@ -409,11 +411,7 @@ impl Context {
     /// There is none that answers.
     pub fn wired(&self, socket: BorrowedFd) -> Result<Option<Wired>, Errno> {
         let Found::Here(client) = self.client_of(None) else { return Err(Errno::CONNREFUSED) };
-        client.info(socket).inspect_err(|error| {
-            if matches!(*error, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) {
-                self.lost(&client);
-            }
-        })
+        client.info(socket).inspect_err(|error| _ = self.has_lost(&client, *error))
     }
 
     /// A socket that listens is to be Linux's again. False: it may not be yet.
@@ -432,11 +430,7 @@ impl Context {
         match client.withdraws(socket) {
             Ok(done) => done || client.is_over(),
             // (What it has steered ends with it.)
-            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-                self.lost(&client);
-                true
-            }
-            Err(_) => false,
+            Err(error) => self.has_lost(&client, error),
         }
     }
 
@@ -448,7 +442,7 @@ impl Context {
             let outcome = flow.as_ref().map_or(Ok(()), |flow| client.show(token, flow.fd()));
             match outcome {
                 Err(Errno::AGAIN) => return,
-                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                Err(error) if says_gone(error) => {
                     drop(unshown);
                     return self.lost(client);
                 }
@@ -671,6 +665,11 @@ impl Context {
             }
         }
     }
+}
+
+/// Whether a call of a client's that ends with this has met nobody.
+fn says_gone(error: Errno) -> bool {
+    matches!(error, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)
 }
 
 #[cfg(test)]

@@ -30,10 +30,7 @@ impl Context {
         }
         match client.connects(socket, to) {
             Ok(true) => Carrier::Service,
-            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-                self.lost(&client);
-                Carrier::Nobody
-            }
+            Err(error) if self.has_lost(&client, error) => Carrier::Nobody,
             // It is stopped, or behind: the next connection does not wait for it again.
             Err(Errno::TIMEDOUT | Errno::AGAIN) => Carrier::Nobody,
             _ => Carrier::Linux,
