@@ -5,10 +5,11 @@ Pairs of one nginx and one wrk share the connections, 8,000 each: a process may 
 to one address on Linux looks long for a free port (ip_local_port_range), which is not what is asked here. Plain, plain again
 (what these differ by is noise) and uncopy take turns, each turn with fresh processes: nginx on one core, wrk on another. In the first turn
 of each side, which is not timed, it is looked at how many connections there are, which way they go, and how much memory they take (of the
-whole machine, the kernel's too, for both ends). CPU is that of all servers, clients and the service for an answer, their starts included.
-Answers are 64 bytes; wrk says if one of them is an error, or a connection failed, and then there is no row.
+whole machine, the kernel's too, for both ends). Answers a second are those of a whole turn: that all connect is in it, and that they all
+begin by Linux. So is it with CPU, which is that of all servers, clients and the service for an answer. Answers are 64 bytes; wrk says if one of
+them is an error, or a connection failed or had no answer for most of the turn, and then there is no row.
 
-    bench/tcp/many.py                            64,000 connections, about four minutes
+    bench/tcp/many.py                            64,000 connections, about five minutes
     bench/tcp/many.py --connections 1000,16000
 
 Needs nginx and wrk."""
@@ -32,9 +33,9 @@ import harness  # noqa: E402
 from loads import Failure, connect, free_port  # noqa: E402
 
 SIDES = ("plain", "again", "uncopy")
-# Connections of a pair at most, and descriptors that each of its processes needs for that.
+# Connections of a pair at most, and descriptors that each of its processes needs besides.
 PAIR = 8000
-DESCRIPTORS = PAIR + 2000
+OTHERS = 2000
 OPTIONS = None
 
 
@@ -42,11 +43,11 @@ def configured(directory, port):
     with open(directory + "/nginx.conf", "w") as file:
         file.write(
             f"daemon off; master_process off; pid {directory}/pid; error_log {directory}/error crit;\n"
-            f"events {{ worker_connections {DESCRIPTORS - 100}; }}\n"
+            f"events {{ worker_connections {PAIR + OTHERS // 2}; }}\n"
             "http { access_log off; keepalive_requests 100000000; keepalive_timeout 600s;\n"
             f"server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ return 200 '{'y' * 64}'; }} }} }}\n"
         )
-    return ["nginx", "-p", directory, "-c", directory + "/nginx.conf"]
+    return [harness.find("nginx"), "-p", directory, "-c", directory + "/nginx.conf"]
 
 
 def available():
@@ -63,28 +64,40 @@ class Programs:
     """The processes of one turn; ended by their pids whatever happens."""
 
     def __init__(self, side, stack):
-        self.uncopy, self.stack = side == "uncopy", stack
+        self.uncopy, self.stack, self.servers = side == "uncopy", stack, []
         self.env = dict(os.environ, UNCOPY_TCP_SERVICE=f"uncopy-bench-{os.getpid()}")
         if self.uncopy:
-            self.start([OPTIONS.uncopy, "tcp", "serve", "--name", self.env["UNCOPY_TCP_SERVICE"]], OPTIONS.server_core, stack)
+            self.start([OPTIONS.uncopy, "tcp", "serve", "--name", self.env["UNCOPY_TCP_SERVICE"]], OPTIONS.server_core)
             time.sleep(0.3)
+            # (Programs would start another one, whose time nobody counts.)
+            self.live()
 
-    def start(self, command, core, stack, **pipes):
+    def start(self, command, core, **pipes):
+        said = self.stack.enter_context(tempfile.TemporaryFile("w+"))
         words = [shutil.which("taskset"), "-c", str(core), *command]
-        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=self.env, **{"stdout": subprocess.DEVNULL, **pipes})
-        stack.callback(ended, child)
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=self.env, **{"stdout": said, **pipes})
+        self.stack.callback(ended, child)
+        if not pipes:
+            self.servers.append((command, child, said))
         return child
 
     def run(self, command, core, **pipes):
         words = [OPTIONS.uncopy, "run", "--tcp", "--require", "--elide=no", "--"] if self.uncopy else []
-        return self.start([*words, *command], core, self.stack, **pipes)
+        return self.start([*words, *command], core, **pipes)
+
+    def live(self):
+        """Fails where the service or a server has ended."""
+        for command, child, said in self.servers:
+            if child.poll() is not None:
+                said.seek(0)
+                raise Failure(f"{' '.join(command)} has ended: {said.read()[-400:].strip()}")
 
     def flows(self):
-        """Connections by memory, and by Linux."""
+        """Connections by memory."""
         command = [OPTIONS.uncopy, "tcp", "flows", "--name", self.env["UNCOPY_TCP_SERVICE"]]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found = re.search(r"([\d,]+) connections with both ends here.*?([\d,]+) by Linux", said)
-        return [int(number.replace(",", "")) for number in found.groups()]
+        found = re.search(r"([\d,]+) connections with both ends here", said)
+        return int(found[1].replace(",", "")) - said.count("not taken up by both programs yet")
 
 
 def ended(child):
@@ -112,14 +125,18 @@ def turn(side, connections, seconds, look=False):
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="uncopy-many-"))
             ports.append(free_port())
             programs.run(configured(directory, ports[-1]), OPTIONS.server_core)
-            connect(ports[-1], 10).close()
+            try:
+                connect(ports[-1], 10).close()
+            except Failure:
+                programs.live()
+                raise
         # (What has asked whether they are there has gone again.)
         time.sleep(0.3)
         free, sockets = available(), established()
         each = [connections // pairs + (pair < connections % pairs) for pair in range(pairs)]
         clients = [
             programs.run(
-                ["wrk", "-t", "1", "-c", str(many), "-d", f"{seconds}s", "--timeout", "60s", f"http://127.0.0.1:{port}/"],
+                ["wrk", "-t", "1", "-c", str(many), "-d", f"{seconds}s", "--timeout", f"{max(1, seconds * 4 // 5)}s", f"http://127.0.0.1:{port}/"],
                 OPTIONS.client_core,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -132,8 +149,9 @@ def turn(side, connections, seconds, look=False):
             found["connections"] = (established() - sockets) // 2
             found["memory"] = (free - available()) // connections
             if programs.uncopy:
-                found["shared"], found["linux"] = programs.flows()
+                found["shared"] = programs.flows()
         said = [client.communicate()[0] for client in clients]
+        programs.live()
     for text in said:
         if "Socket errors" in text or "Non-2xx" in text or "requests in" not in text:
             raise Failure(f"{side}: wrk says {text[-400:].strip()}")
@@ -191,19 +209,28 @@ def main():
     for need in ("nginx", "wrk"):
         if not (harness.find(need) or shutil.which(need)):
             p.error(f"{need} is not installed (scripts/install-test-deps; wrk: wrk)")
-    may = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if may < DESCRIPTORS:
-        p.error(f"a process may have {may} descriptors (ulimit -Hn), {DESCRIPTORS} are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, may))
+    try:
+        wanted = [int(word) for word in OPTIONS.connections.split(",")]
+    except ValueError as why:
+        p.error(f"--connections: {why}")
+    if min(wanted) < 1:
+        p.error("--connections: at least one")
+    needs, may = min(PAIR, max(wanted)) + OTHERS, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if may < needs:
+        p.error(f"a process may have {may} descriptors (ulimit -Hn), {needs} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needs, may))
     # Whoever ends this ends the servers too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for ends in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ends, lambda number, _: sys.exit(128 + number))
+    if len(cores) < 2:
+        print("one core only: servers and clients share it", file=sys.stderr)
     if not OPTIONS.json:
         print(f"{'connections':>11} {'plain/s':>9} {'again':>6} {'uncopy':>7} | {'CPU us':>8} {'again':>6} {'uncopy':>7} | {'B, plain':>8} {'uncopy':>8}", flush=True)
-    for word in OPTIONS.connections.split(","):
+    for connections in wanted:
         try:
-            say(measure(int(word)))
+            say(measure(connections))
         except Failure as why:
-            sys.exit(f"{word} connections were not measured: {why}")
+            sys.exit(f"{connections} connections were not measured: {why}")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def nginx(size, connections):
                 f"daemon off; master_process off; pid {directory}/pid; error_log {directory}/error crit; events {{ worker_connections 1024; }}\n"
                 f"http {{ access_log off; sendfile on; tcp_nopush on; open_file_cache max=16; keepalive_requests 100000000; server {{ listen 127.0.0.1:{port}; root {directory}; }} }}\n"
             )
-        return ["nginx", "-p", directory, "-c", directory + "/nginx.conf"]
+        return [harness.find("nginx"), "-p", directory, "-c", directory + "/nginx.conf"]
 
     return Case(
         f"nginx, {size >> 10} KB, connections: {connections}",

@@ -296,7 +296,7 @@ impl Context {
         waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
     }
 
-    /// Whether `error`, with which a call of `client`'s has ended, says that the service has ended.
+    /// Whether `error`, with which a call of `client`'s has ended, says that the service has ended. Then it is given up: [`Context::lost`].
     pub(crate) fn has_lost(&self, client: &Arc<Client>, error: Errno) -> bool {
         let gone = says_gone(error);
         if gone {
