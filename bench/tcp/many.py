@@ -9,7 +9,7 @@ whole machine, the kernel's too, for both ends). Answers a second are those of a
 begin by Linux. So is it with CPU, which is that of all servers, clients and the service for an answer. Answers are 64 bytes; wrk says if one of
 them is an error, or a connection failed or had no answer for most of the turn, and then there is no row.
 
-    bench/tcp/many.py                            64,000 connections, about five minutes
+    bench/tcp/many.py                            64,000 connections, about six minutes
     bench/tcp/many.py --connections 1000,16000
 
 Needs nginx and wrk."""
@@ -95,8 +95,11 @@ class Programs:
     def flows(self):
         """Connections by memory."""
         command = [OPTIONS.uncopy, "tcp", "flows", "--name", self.env["UNCOPY_TCP_SERVICE"]]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        asked = subprocess.run(command, capture_output=True, text=True)
+        said = asked.stdout
         found = re.search(r"([\d,]+) connections with both ends here", said)
+        if asked.returncode != 0 or not found:
+            raise Failure(f"{' '.join(command)} ended with status {asked.returncode}: {asked.stderr.strip()}")
         return int(found[1].replace(",", "")) - said.count("not taken up by both programs yet")
 
 
@@ -162,7 +165,7 @@ def turn(side, connections, seconds, look=False):
 
 
 def measure(connections):
-    looks = {side: turn(side, connections, OPTIONS.seconds, look=True) for side in ("plain", "uncopy")}
+    looks = {side: turn(side, connections, 2 * OPTIONS.seconds, look=True) for side in ("plain", "uncopy")}
     for side, look in looks.items():
         if look["connections"] < connections or look.get("shared", connections) < connections:
             raise Failure(f"{side}: not all {connections} connections were there: {look}")
@@ -200,7 +203,7 @@ def main():
     p.add_argument("--uncopy", default=os.path.join(root, "target", "release", "uncopy"))
     p.add_argument("--connections", default="64000", help="how many, with commas [64000]")
     p.add_argument("--turns", type=int, default=3, help="of each side, one after the other [3]")
-    p.add_argument("--seconds", type=int, default=25, help="of a turn; all connections must be there after three quarters of the first [25]")
+    p.add_argument("--seconds", type=int, default=25, help="of a turn; the first ones take twice as long, and all connections must be there after three quarters of that [25]")
     p.add_argument("--server-core", type=int, default=cores[-1])
     p.add_argument("--client-core", type=int, default=cores[0])
     p.add_argument("--json", action="store_true", help="print an object for each row, one a line")

@@ -23,6 +23,10 @@ use uncopy_tcp_shared::layout::PAGE;
 /// So long an answer is waited for. A service that has a core takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// So long for the whole state, for which no program waits: of 64,000 connections it takes a second, and where the service shares its core
+/// with busy servers several.
+const TELLING: Duration = Duration::from_secs(10);
+
 /// Bytes that tell of one connection over the wire, at most.
 pub(crate) const INFO: usize = 512;
 
@@ -47,7 +51,7 @@ impl Client {
     pub fn connect(name: &str, doors: &[BorrowedFd]) -> Result<Self, Errno> {
         let (socket, user) = (open(name)?, rustix::process::geteuid());
         protocol::send(socket.as_fd(), Message::Hello(VERSION), doors)?;
-        let (message, fds) = answer(&socket)?;
+        let (message, fds) = answer(&socket, PATIENCE)?;
         let (Message::Welcome { version: VERSION, wire }, [mailbox]) = (message, fds.as_slice())
         else {
             return Err(Errno::PROTO);
@@ -96,7 +100,7 @@ impl Client {
         let (own, theirs) = pair()?;
         protocol::send(self.socket.as_fd(), Message::Withdraw, &[socket, theirs.as_fd()])?;
         drop(theirs);
-        wait(&own)?;
+        wait(&own, PATIENCE)?;
         let (got, _) = rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)?;
         Ok(got == 1)
     }
@@ -121,7 +125,7 @@ impl Client {
             Message::Connect { address: to.ip().to_bits().into(), port: to.port().into() };
         protocol::send(self.socket.as_fd(), message, &[socket, theirs.as_fd()])?;
         drop(theirs);
-        wait(&own)?;
+        wait(&own, PATIENCE)?;
         let mut byte = [0];
         let (got, _) = rustix::net::recv(&own, &mut byte, RecvFlags::DONTWAIT)?;
         Ok(got == 1)
@@ -132,7 +136,7 @@ impl Client {
         let (own, theirs) = pair()?;
         protocol::send(self.socket.as_fd(), Message::Info, &[socket, theirs.as_fd()])?;
         drop(theirs);
-        wait(&own)?;
+        wait(&own, PATIENCE)?;
         let mut bytes = [0; INFO];
         let (got, _) = rustix::net::recv(&own, &mut bytes, RecvFlags::DONTWAIT)?;
         Ok(Wired::of_bytes(&bytes[..got]))
@@ -173,7 +177,7 @@ impl Client {
         let with = [socket, stand_in, first, theirs.as_fd()];
         protocol::send(self.socket.as_fd(), Message::Relay, &with)?;
         drop(theirs);
-        wait(&own)?;
+        wait(&own, PATIENCE)?;
         match rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)? {
             (1, _) => Ok(Relaying(own)),
             _ => Err(Errno::CONNREFUSED),
@@ -232,8 +236,8 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// See [`answer`]. Signals do not make it longer.
-fn wait(socket: &OwnedFd) -> Result<(), Errno> {
-    let end = Instant::now() + PATIENCE;
+fn wait(socket: &OwnedFd, patience: Duration) -> Result<(), Errno> {
+    let end = Instant::now() + patience;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -246,8 +250,8 @@ fn wait(socket: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// It answers at once. Somebody who has stopped it shall not stop us.
-fn answer(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), Errno> {
-    wait(socket)?;
+fn answer(socket: &OwnedFd, patience: Duration) -> Result<(Message, Vec<OwnedFd>), Errno> {
+    wait(socket, patience)?;
     protocol::receive(socket.as_fd(), RecvFlags::DONTWAIT)
 }
 
@@ -255,7 +259,7 @@ fn answer(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), Errno> {
 pub fn tell(name: &str) -> Result<State, Errno> {
     let socket = open(name)?;
     protocol::send(socket.as_fd(), Message::Tell, &[])?;
-    match answer(&socket)? {
+    match answer(&socket, TELLING)? {
         (Message::Told { words }, fds) if fds.len() == 1 => State::read(&fds[0], words),
         _ => Err(Errno::PROTO),
     }
@@ -283,7 +287,7 @@ pub fn trace(
 }
 
 fn traced(socket: &OwnedFd) -> Result<u64, Errno> {
-    match answer(socket)? {
+    match answer(socket, PATIENCE)? {
         (Message::Traced { frames, error: 0 }, _) => Ok(frames),
         (Message::Traced { error, .. }, _) => Err(Errno::from_raw_os_error(error as i32)),
         _ => Err(Errno::PROTO),
@@ -352,7 +356,7 @@ mod tests {
                 }
             });
             let begun = Instant::now();
-            assert_eq!(wait(&own), Err(Errno::TIMEDOUT));
+            assert_eq!(wait(&own, PATIENCE), Err(Errno::TIMEDOUT));
             done.store(true, Ordering::Relaxed);
             assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
         });
