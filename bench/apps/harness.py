@@ -212,12 +212,17 @@ class Process:
             for pid in descendants(self.main.pid):
                 subprocess.run([OPTIONS.uncopy, "stat", "-p", str(pid)], check=False, stdout=sys.stderr)
         for child in self.children[::-1]:
-            child.terminate()
-            try:
-                child.wait(10)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            ended(child)
+
+
+def ended(child, how=signal.SIGTERM):
+    """Has a process of ours end, and waits for it."""
+    child.send_signal(how)
+    try:
+        child.wait(20)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def sides():

@@ -22,7 +22,6 @@ import re
 import resource
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,8 +30,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apps"))
 import harness  # noqa: E402
 from loads import Failure, connect, free_port  # noqa: E402
+from programs import in_turns  # noqa: E402
 
-SIDES = ("plain", "again", "uncopy")
 # Connections of a pair at most, and descriptors that each of its processes needs besides.
 PAIR = 8000
 OTHERS = 2000
@@ -76,7 +75,7 @@ class Programs:
         said = self.stack.enter_context(tempfile.TemporaryFile("w+"))
         words = [shutil.which("taskset"), "-c", str(core), *command]
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=self.env, **{"stdout": said, **pipes})
-        self.stack.callback(ended, child)
+        self.stack.callback(harness.ended, child, signal.SIGINT)
         if not pipes:
             self.servers.append((command, child, said))
         return child
@@ -101,16 +100,6 @@ class Programs:
         if asked.returncode != 0 or not found:
             raise Failure(f"{' '.join(command)} ended with status {asked.returncode}: {asked.stderr.strip()}")
         return int(found[1].replace(",", "")) - said.count("not taken up by both programs yet")
-
-
-def ended(child):
-    if child.poll() is None:
-        child.send_signal(signal.SIGINT)
-    try:
-        child.wait(20)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
 
 
 def established():
@@ -169,18 +158,13 @@ def measure(connections):
     for side, look in looks.items():
         if look["connections"] < connections or look.get("shared", connections) < connections:
             raise Failure(f"{side}: not all {connections} connections were there: {look}")
-    turns = {side: [] for side in SIDES}
-    for number in range(OPTIONS.turns):
-        for i in range(len(SIDES)):
-            side = SIDES[(number + i) % len(SIDES)]
-            turns[side].append(turn(side, connections, OPTIONS.seconds))
-    median = statistics.median
-    row = {"connections": connections, "turns": OPTIONS.turns, "memory": {side: look["memory"] for side, look in looks.items()}}
-    row["plain"] = {what: median(t[what] for t in turns["plain"]) for what in ("per_s", "cpu_us")}
-    for side in SIDES[1:]:
-        pairs = list(zip(turns["plain"], turns[side]))
-        row[side] = {"rate_ratio": median(b["per_s"] / a["per_s"] for a, b in pairs), "cpu_ratio": median(a["cpu_us"] / b["cpu_us"] for a, b in pairs)}
-    return row
+
+    def run(side):
+        took = turn(side, connections, OPTIONS.seconds)
+        return took["cpu_us"], took["per_s"]
+
+    memory = {side: look["memory"] for side, look in looks.items()}
+    return {"connections": connections, "memory": memory, **in_turns(OPTIONS.turns, run)}
 
 
 def say(row):
@@ -210,7 +194,7 @@ def main():
     OPTIONS = p.parse_args()
     OPTIONS.uncopy = os.path.abspath(OPTIONS.uncopy)
     for need in ("nginx", "wrk"):
-        if not (harness.find(need) or shutil.which(need)):
+        if not harness.find(need):
             p.error(f"{need} is not installed (scripts/install-test-deps; wrk: wrk)")
     try:
         wanted = [int(word) for word in OPTIONS.connections.split(",")]
