@@ -28,15 +28,3 @@ text() {
 tree() {
     (cd "$1" && find . -type f -print0 | sort -z | xargs -0 -r sha256sum) | sha256sum | cut -c1-16
 }
-
-# listening PORT: waits until somebody listens, without connecting (which would use up a server that serves once)
-listening() {
-    local hex i
-    printf -v hex '%04X' "$1"
-    for ((i = 0; i < 1200; i++)); do
-        if awk -v port="$hex" '$4 == "0A" { n = split($2, at, ":"); if (at[n] == port) found = 1 } END { exit !found }' \
-            /proc/net/tcp /proc/net/tcp6; then return; fi
-        sleep 0.05
-    done
-    fail "nobody listens on port $1 after a minute"
-}
