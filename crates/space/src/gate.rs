@@ -51,7 +51,12 @@ macro_rules! made_at_compile_time {
     };
 }
 
+const _: () = assert!(OFF == 0);
+
 impl Gate {
+    /// Where in a gate its state lies, a byte.
+    pub const STATE: usize = core::mem::offset_of!(Self, state);
+
     made_at_compile_time! {
         new() -> Self {
             Self {

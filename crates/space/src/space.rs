@@ -11,7 +11,7 @@ use crate::hull::{Hull, Meanwhile};
 use crate::numbers::Numbers;
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
 use crate::record::Record;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::Tracker;
 use uncopy_counters::Counters;
@@ -29,6 +29,9 @@ use uncopy_stats::statistics::Statistics;
 /// What a process's tracker is.
 pub type Books = Tracker<Pages>;
 
+/// Inputs smaller than this are not remembered as origins: what is copied of them is small.
+const ORIGIN_MIN: usize = 1024;
+
 /// See the module. The statistics come first, so that who looks at the process from outside finds them at its address; what most calls
 /// look at lies together; what is large comes last.
 #[repr(C)]
@@ -36,8 +39,8 @@ pub type Books = Tracker<Pages>;
 pub struct Space {
     /// What was done, and what it cost.
     pub statistics: Statistics,
-    /// Not 0 once input that may be worth moving has arrived.
-    pub has_input: AtomicU8,
+    /// All bits of [`Space::heeds_input_from`] the other way round, so that nothing stands in the library's file.
+    input: AtomicUsize,
     pub(crate) gate: Gate,
     /// Whether this is the process that all of it is of.
     pub own: OwnProcess,
@@ -117,11 +120,14 @@ impl Default for Space {
 }
 
 impl Space {
+    /// Where in a space its state lies: a byte that is 0 where nothing is wanted, for the entry points of copies.
+    pub const STATE: usize = core::mem::offset_of!(Self, gate) + Gate::STATE;
+
     /// Off.
     pub const fn new() -> Self {
         Self {
             statistics: Statistics::new(),
-            has_input: AtomicU8::new(0),
+            input: AtomicUsize::new(0),
             gate: Gate::new(),
             own: OwnProcess::new(),
             inner: Made::new(),
@@ -161,10 +167,23 @@ impl Space {
         self.gate.state() != OFF
     }
 
-    /// Input that may be worth moving has arrived: from now on large copies are looked at.
+    /// From how many bytes on it is remembered where input lies. At first it is what makes a whole copy worth eliding; smaller input only matters to a program that
+    /// makes such copies, or outputs that may go by reference. Servers with small answers never do.
     #[inline]
-    pub fn input_seen(&self) {
-        self.has_input.store(1, Ordering::Relaxed);
+    pub fn heeds_input_from(&self) -> usize {
+        !self.input.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn heed_input_from(&self, bytes: usize) {
+        self.input.store(!bytes, Ordering::Relaxed);
+    }
+
+    /// A copy or an output is being made that is large enough to be done otherwise.
+    #[inline]
+    pub fn large_seen(&self) {
+        if self.heeds_input_from() > ORIGIN_MIN {
+            self.heed_input_from(ORIGIN_MIN);
+        }
     }
 
     /// Whether anything can be tracked.

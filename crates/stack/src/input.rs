@@ -13,9 +13,6 @@ use uncopy_ranges::span::Span;
 use uncopy_space::events::execute;
 use uncopy_space::space::Books;
 
-/// Inputs smaller than this are not remembered as origins: what is copied of them is small.
-const ORIGIN_MIN: usize = 1024;
-
 /// Makes `call`, an input call into `buffers`.
 #[inline]
 pub fn input<const N: usize>(mut call: impl Input, buffers: &Buffers<N>, host: &Host) -> isize {
@@ -118,10 +115,10 @@ pub fn remember(
     received: isize,
 ) {
     let space = &process.space;
-    if received < ORIGIN_MIN as isize || !space.wanted() {
+    let mut left = received.max(0) as usize;
+    if left < space.heeds_input_from() || !space.wanted() {
         return;
     }
-    let mut left = received as usize;
     for (addr, len) in buffers {
         let got = len.min(left);
         space.filter.input(addr, got);
@@ -131,5 +128,4 @@ pub fn remember(
             break;
         }
     }
-    space.input_seen();
 }

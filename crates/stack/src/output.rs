@@ -27,30 +27,13 @@ pub fn output<const N: usize>(mut call: impl Output, buffers: &Buffers<N>, host:
     output_tracked(call, buffers, lending, host)
 }
 
-/// Makes an output call from the `count` buffers that `iov` lists: see [`output`].
+/// Whether an output from the `count` buffers that `iov` lists may be made otherwise than as it is: some perhaps hold tracked pages, or
+/// they have `from` bytes together. Most do not.
 ///
 /// # Safety
 /// As for [`each`].
-#[inline]
-pub unsafe fn output_listed(
-    mut call: impl Output,
-    (iov, count): (*const iovec, usize),
-    host: &Host,
-) -> isize {
-    let from = call.lending().map_or(usize::MAX, |l| l.from);
-    // SAFETY: the caller's promise.
-    unsafe {
-        // (Most calls end here.)
-        if !concerned(host.process, (iov, count), from) {
-            return call.as_it_is();
-        }
-        output_of_list(call, (iov, count), host)
-    }
-}
-
-/// Whether an output from these buffers may be made otherwise than as it is: some perhaps hold tracked pages, or they have `from` bytes.
 #[inline(never)]
-unsafe fn concerned(
+pub unsafe fn concerned(
     process: &'static Process,
     (iov, count): (*const iovec, usize),
     from: usize,
@@ -69,8 +52,12 @@ unsafe fn concerned(
     false
 }
 
+/// Makes an output call from the `count` buffers that `iov` lists: see [`output`]. For those that are [`concerned`].
+///
+/// # Safety
+/// As for [`each`].
 #[inline(never)]
-unsafe fn output_of_list(
+pub unsafe fn output_listed(
     mut call: impl Output,
     (iov, count): (*const iovec, usize),
     host: &Host,
@@ -234,7 +221,11 @@ fn adopt_repeats(
     }
     let mut adopted = false;
     for &(addr, len) in buffers {
-        if len < ADOPT_MIN || space.repeats.sent(addr, len) < ADOPT_AFTER {
+        if len < ADOPT_MIN {
+            continue;
+        }
+        space.large_seen();
+        if space.repeats.sent(addr, len) < ADOPT_AFTER {
             continue;
         }
         let total = bytes(buffers);

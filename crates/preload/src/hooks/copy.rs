@@ -18,6 +18,7 @@ use uncopy_counters::add;
 use uncopy_decide::Deed;
 use uncopy_kernel::{critical, early};
 use uncopy_process::process::Process;
+use uncopy_space::space::Space;
 use uncopy_stack::copy::{Source, copy};
 use uncopy_stack::stack::Host;
 
@@ -26,8 +27,8 @@ const LOOK: usize = 4096;
 /// How far above the stack pointer an address may still be the caller's own stack.
 const STACK_REACH: usize = 8 << 20;
 
-/// Defines an entry point: small copies go on to the real routine, larger ones to `$large` once
-/// there is something to look after, near ones to `$near` where that is faster, and all to `$early` before the real one is known.
+/// Defines an entry point: small copies go on to the real routine, larger ones to `$large` unless
+/// nothing is elided, near ones to `$near` where that is faster, and all to `$early` before the real one is known.
 macro_rules! entry {
     ($name:ident, $real:ident, $large:ident, $near:ident, $early:ident, $doc:literal) => {
         #[doc = $doc]
@@ -60,7 +61,7 @@ macro_rules! entry {
                 "5:",
                 "cmp rdx, {look}",
                 "jb 2b",
-                "cmp byte ptr [rip + {process} + {seen}], 0",
+                "cmp byte ptr [rip + {process} + {state}], 0",
                 "je 2b",
                 "7:",
                 "mov rcx, qword ptr [rsp]",
@@ -70,7 +71,7 @@ macro_rules! entry {
                 "ja 5b",
                 "cmp rdx, {look}",
                 "jb {near}",
-                "cmp byte ptr [rip + {process} + {seen}], 0",
+                "cmp byte ptr [rip + {process} + {state}], 0",
                 "jne 7b",
                 "jmp {near}",
                 "4:",
@@ -81,7 +82,7 @@ macro_rules! entry {
                 reach = const core::mem::offset_of!(Process, copies) + Copies::REACH,
                 real = sym real::$real,
                 process = sym PROCESS,
-                seen = const core::mem::offset_of!(Process, space.has_input),
+                state = const core::mem::offset_of!(Process, space) + Space::STATE,
                 large = sym $large,
                 near = sym $near,
                 early = sym early::$early,
@@ -173,6 +174,7 @@ unsafe extern "C" fn large(
     caller: usize,
 ) -> *mut c_void {
     if n >= crate::start::threshold() {
+        PROCESS.space.large_seen();
         PROCESS.space.copies(n);
     }
     // SAFETY: the caller's own promise.
@@ -187,7 +189,7 @@ unsafe extern "C" fn large(
 pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        if n < LOOK || PROCESS.space.has_input.load(Ordering::Relaxed) == 0 {
+        if n < LOOK || !PROCESS.space.wanted() {
             real::copy_bytes(to.cast(), from.cast(), n);
         } else {
             uncounted(to, from, n, move_block as *const () as usize + 1);

@@ -4,6 +4,7 @@
 //! place of its buffer.
 
 use super::copy::{host, on_own_stack};
+use super::ours::concerns_nobody;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
 use crate::{below, real};
@@ -61,7 +62,49 @@ fn from_kept_file(
     perhaps.then_some(file::Read { fd, dst: buf as usize, at, caller, host: host() })
 }
 
+/// Hands on an input into `n` bytes at `buf` that concerns nobody: with a jump, or where it matters what comes, with one frame ($plainly). All else goes
+/// to $ours.
+macro_rules! plainly_or {
+    ($buf:ident, $n:ident, $otherwise:expr, $real:expr, $plainly:expr, $ours:expr) => {
+        // SAFETY: the program's own arguments.
+        unsafe {
+            if $otherwise || !concerns_nobody($buf as usize, $n) {
+                $ours
+            } else if $n < PROCESS.space.heeds_input_from() {
+                $real
+            } else {
+                $plainly
+            }
+        }
+    };
+}
+
+/// `received` bytes have come into a buffer of `n`.
+#[inline(always)]
+fn seen(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
+    remember(&PROCESS, core::iter::once((buf as usize, n)), received);
+    received
+}
+
 unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
+    plainly_or!(
+        buf,
+        n,
+        file::perhaps(&PROCESS, n),
+        real::read(fd, buf, n),
+        read_plainly(fd, buf, n),
+        read_ours(fd, buf, n, caller)
+    )
+}
+
+#[inline(never)]
+unsafe fn read_plainly(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    seen(unsafe { real::read(fd, buf, n) }, buf, n)
+}
+
+#[inline(never)]
+unsafe fn read_ours(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
     let kept = from_kept_file(fd, buf, n, None, caller);
     // SAFETY: the program's own arguments, or pieces of extents (or of memory of ours) in place of its buffer.
     let call = Receive::new(
@@ -88,6 +131,24 @@ unsafe extern "C" fn pread_for(
     at: off_t,
     caller: usize,
 ) -> ssize_t {
+    plainly_or!(
+        buf,
+        n,
+        file::perhaps(&PROCESS, n) || PROCESS.space.serving(),
+        real::pread(fd, buf, n, at),
+        pread_plainly(fd, buf, n, at),
+        pread_ours(fd, buf, n, at, caller)
+    )
+}
+
+#[inline(never)]
+unsafe fn pread_plainly(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    seen(unsafe { real::pread(fd, buf, n, at) }, buf, n)
+}
+
+#[inline(never)]
+unsafe fn pread_ours(fd: c_int, buf: *mut c_void, n: size_t, at: off_t, caller: usize) -> ssize_t {
     before_positioned(at, n);
     let kept = from_kept_file(fd, buf, n, Some(at), caller);
     // SAFETY: as in `read`.
@@ -258,8 +319,21 @@ pub unsafe extern "C" fn preadv64v2(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: without an address it is recvfrom.
-    unsafe { receive(fd, buf, n, flags, core::ptr::null_mut(), core::ptr::null_mut()) }
+    plainly_or!(
+        buf,
+        n,
+        flags & UNUSUAL != 0,
+        real::recv(fd, buf, n, flags),
+        recv_plainly(fd, buf, n, flags),
+        // (Without an address it is recvfrom.)
+        receive(fd, buf, n, flags, core::ptr::null_mut(), core::ptr::null_mut())
+    )
+}
+
+#[inline(never)]
+unsafe fn recv_plainly(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    seen(unsafe { real::recv(fd, buf, n, flags) }, buf, n)
 }
 
 /// `recv(2)` with a known buffer size.
@@ -293,8 +367,27 @@ pub unsafe extern "C" fn recvfrom(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> ssize_t {
+    plainly_or!(
+        buf,
+        n,
+        flags & UNUSUAL != 0,
+        real::recvfrom(fd, buf, n, flags, addr, len),
+        recvfrom_plainly(fd, buf, n, flags, addr, len),
+        receive(fd, buf, n, flags, addr, len)
+    )
+}
+
+#[inline(never)]
+unsafe fn recvfrom_plainly(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> ssize_t {
     // SAFETY: the program's own arguments.
-    unsafe { receive(fd, buf, n, flags, addr, len) }
+    seen(unsafe { real::recvfrom(fd, buf, n, flags, addr, len) }, buf, n)
 }
 
 /// `recvfrom(2)` with a known buffer size.
@@ -321,7 +414,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
     }
 }
 
-#[inline]
+#[inline(never)]
 unsafe fn receive(
     fd: c_int,
     buf: *mut c_void,

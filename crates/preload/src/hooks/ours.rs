@@ -11,6 +11,16 @@ pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
     PROCESS.space.serving() && len > 0 && PROCESS.space.filter.perhaps_tracked(addr, len)
 }
 
+/// Whether a call on `len` bytes at `addr` is the program's own as it is: nothing of them is tracked, and no connection goes through a ring.
+///
+/// The shims of calls that come with every request ask this first and then *jump* to libc's function. The kernel leaves the processor no
+/// memory of where calls return to, so that each frame of ours around a system call costs a mispredicted return: 6 ns on Zen 4, where a jump costs 1.5
+/// and a `recv` that finds nothing 320.
+#[inline(always)]
+pub(super) fn concerns_nobody(addr: usize, len: usize) -> bool {
+    !PROCESS.tcp.in_use() && !perhaps_tracked(addr, len)
+}
+
 pub(super) fn tracked(span: Span) -> bool {
     perhaps_tracked(span.start, span.len()) && PROCESS.space.tracks(span)
 }

@@ -4,7 +4,7 @@
 //! place of its buffers.
 
 use super::copy::host;
-use super::ours::perhaps_tracked as perhaps_tracked_range;
+use super::ours::{concerns_nobody, perhaps_tracked as perhaps_tracked_range};
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
 use crate::{below, real};
@@ -22,7 +22,7 @@ use uncopy_stack::buffers::{
 };
 use uncopy_stack::linux::on::On;
 use uncopy_stack::linux::{Send, Stream};
-use uncopy_stack::output::{output, output_listed};
+use uncopy_stack::output::{concerned, output, output_listed};
 
 /// The kernel will read these buffers after the call: their pages must stay where they are, so that it sees what the program
 /// writes there until then. (That pages are never filled with anything else, though somebody refers to them of whom we do not
@@ -90,12 +90,26 @@ fn stream(fd: c_int, flags: c_int, plain: bool, caller: usize) -> Option<Stream>
     })
 }
 
+/// Whether an output of `n` bytes at `buf` is made as it is: they are too few to go by reference, and concern nobody.
+#[inline(always)]
+fn is_plain(buf: *const c_void, n: size_t) -> bool {
+    n < PROCESS.lending.from() && concerns_nobody(buf as usize, n)
+}
+
 unsafe extern "C" fn write_from(
     fd: c_int,
     buf: *const c_void,
     n: size_t,
     caller: usize,
 ) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if is_plain(buf, n) { real::write(fd, buf, n) } else { write_ours(fd, buf, n, caller) }
+    }
+}
+
+#[inline(never)]
+unsafe fn write_ours(fd: c_int, buf: *const c_void, n: size_t, caller: usize) -> ssize_t {
     // SAFETY: the program's own arguments, or the same bytes from where they are.
     let call = Send::new(
         &PROCESS,
@@ -118,6 +132,18 @@ unsafe extern "C" fn writev_from(
     count: c_int,
     caller: usize,
 ) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if concerned(&PROCESS, (iov, count as usize), PROCESS.lending.from()) {
+            writev_ours(fd, iov, count, caller)
+        } else {
+            below::writev(fd, iov, count)
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn writev_ours(fd: c_int, iov: *const iovec, count: c_int, caller: usize) -> ssize_t {
     // SAFETY: as in `write`.
     unsafe {
         let call = Send::new(
@@ -174,6 +200,9 @@ pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at:
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `write`.
     unsafe {
+        if !concerned(&PROCESS, (iov, count as usize), usize::MAX) {
+            return real::pwritev(fd, iov, count, at);
+        }
         let call = Send::new(
             &PROCESS,
             On::Descriptor(fd),
@@ -216,6 +245,9 @@ pub unsafe extern "C" fn pwritev2(
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: as in `write`.
     unsafe {
+        if !concerned(&PROCESS, (iov, count as usize), usize::MAX) {
+            return below::pwritev2(fd, iov, count, at, flags);
+        }
         let call = Send::new(
             &PROCESS,
             On::Descriptor(fd),
@@ -244,6 +276,24 @@ pub unsafe extern "C" fn pwritev64v2(
 }
 
 unsafe extern "C" fn send_from(
+    fd: c_int,
+    buf: *const c_void,
+    n: size_t,
+    flags: c_int,
+    caller: usize,
+) -> ssize_t {
+    // SAFETY: as in `write`.
+    unsafe {
+        if flags & MSG_ZEROCOPY == 0 && is_plain(buf, n) {
+            real::send(fd, buf, n, flags)
+        } else {
+            send_ours(fd, buf, n, flags, caller)
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn send_ours(
     fd: c_int,
     buf: *const c_void,
     n: size_t,
@@ -341,13 +391,33 @@ unsafe extern "C" fn sendmsg_from(
             held_by_kernel(each(known.msg_iov, known.msg_iovlen));
             return below::sendmsg(fd, msg, flags);
         }
-        let plain = known.msg_name.is_null() && known.msg_controllen == 0;
+        let list = (known.msg_iov.cast_const(), known.msg_iovlen);
+        if concerned(&PROCESS, list, PROCESS.lending.from()) {
+            sendmsg_ours(fd, msg, &known, flags, caller)
+        } else {
+            below::sendmsg(fd, msg, flags)
+        }
+    }
+}
+
+/// `known`: the header that was at `msg`.
+#[inline(never)]
+unsafe fn sendmsg_ours(
+    fd: c_int,
+    msg: *const msghdr,
+    known: &msghdr,
+    flags: c_int,
+    caller: usize,
+) -> ssize_t {
+    let plain = known.msg_name.is_null() && known.msg_controllen == 0;
+    // SAFETY: as in `write`; everything of the header but the buffers is the program's.
+    unsafe {
         let call = Send::new(
             &PROCESS,
             On::Vectored,
             stream(fd, flags, plain, caller),
             || below::sendmsg(fd, msg, flags),
-            |p: &Pieces| send_pieces(fd, &known, p, flags),
+            |p: &Pieces| send_pieces(fd, known, p, flags),
         );
         output_listed(call, (known.msg_iov, known.msg_iovlen), &host())
     }

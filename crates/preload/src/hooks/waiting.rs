@@ -294,7 +294,8 @@ pub unsafe extern "C" fn epoll_ctl(
 /// So many events are told at once at most.
 const EVENTS: usize = 64;
 
-/// Waits: here, where a connection is in the set; else by `plain`, as long as that is so.
+/// Waits: here, where a connection is in the set; else by `plain`, as long as that is so. (Closures that own what they name let the compiler
+/// make the plain call with a jump: see [`concerns_nobody`](super::ours::concerns_nobody).)
 #[inline]
 fn waited(
     set: c_int,
@@ -371,9 +372,9 @@ pub unsafe extern "C" fn epoll_wait(
     room: c_int,
     timeout: c_int,
 ) -> c_int {
-    let time = || Some(milliseconds(timeout));
+    let time = move || Some(milliseconds(timeout));
     // SAFETY: the program's own arguments.
-    let plain = || unsafe { real::epoll_wait(set, events, room, timeout) };
+    let plain = move || unsafe { real::epoll_wait(set, events, room, timeout) };
     waited(set, events, room, time, core::ptr::null(), plain)
 }
 
@@ -389,9 +390,9 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let time = || Some(milliseconds(timeout));
+    let time = move || Some(milliseconds(timeout));
     // SAFETY: the program's own arguments.
-    let plain = || unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
+    let plain = move || unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
     waited(set, events, room, time, mask, plain)
 }
 
@@ -408,8 +409,8 @@ pub unsafe extern "C" fn epoll_pwait2(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    let plain = || unsafe { real::epoll_pwait2(set, events, room, timeout, mask) };
-    waited(set, events, room, || time(timeout), mask, plain)
+    let plain = move || unsafe { real::epoll_pwait2(set, events, room, timeout, mask) };
+    waited(set, events, room, move || time(timeout), mask, plain)
 }
 
 const _: () = assert!(size_of::<epoll_event>() == 12 && size_of::<pollfd>() == 8);
