@@ -62,21 +62,23 @@ fn from_kept_file(
     perhaps.then_some(file::Read { fd, dst: buf as usize, at, caller, host: host() })
 }
 
-/// Hands on an input into `n` bytes at `buf` that concerns nobody: with a jump, or where it matters what comes, with one frame ($plainly). All else goes
-/// to $ours.
-macro_rules! plainly_or {
-    ($buf:ident, $n:ident, $otherwise:expr, $real:expr, $plainly:expr, $ours:expr) => {
-        // SAFETY: the program's own arguments.
-        unsafe {
-            if $otherwise || !concerns_nobody($buf as usize, $n) {
-                $ours
-            } else if $n < PROCESS.space.heeds_input_from() {
-                $real
-            } else {
-                $plainly
-            }
-        }
-    };
+/// Makes an input into `n` bytes at `buf`: by `ours` where it is one of the `others`, or concerns somebody; else by `real`, with a jump, or by `plainly`, with one
+/// frame, where it matters what comes. (The closures own what they name, or there would be a frame for them.)
+#[inline(always)]
+fn handed_on(
+    (buf, n): (*mut c_void, size_t),
+    others: bool,
+    real: impl FnOnce() -> ssize_t,
+    plainly: impl FnOnce() -> ssize_t,
+    ours: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if others || !concerns_nobody(buf as usize, n) {
+        ours()
+    } else if n < PROCESS.space.heeds_input_from() {
+        real()
+    } else {
+        plainly()
+    }
 }
 
 /// `received` bytes have come into a buffer of `n`.
@@ -87,14 +89,16 @@ fn seen(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
 }
 
 unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
-    plainly_or!(
-        buf,
-        n,
-        file::perhaps(&PROCESS, n),
-        real::read(fd, buf, n),
-        read_plainly(fd, buf, n),
-        read_ours(fd, buf, n, caller)
-    )
+    // SAFETY: the program's own arguments.
+    unsafe {
+        handed_on(
+            (buf, n),
+            file::perhaps(&PROCESS, n),
+            move || real::read(fd, buf, n),
+            move || read_plainly(fd, buf, n),
+            move || read_ours(fd, buf, n, caller),
+        )
+    }
 }
 
 #[inline(never)]
@@ -131,14 +135,16 @@ unsafe extern "C" fn pread_for(
     at: off_t,
     caller: usize,
 ) -> ssize_t {
-    plainly_or!(
-        buf,
-        n,
-        file::perhaps(&PROCESS, n) || PROCESS.space.serving(),
-        real::pread(fd, buf, n, at),
-        pread_plainly(fd, buf, n, at),
-        pread_ours(fd, buf, n, at, caller)
-    )
+    // SAFETY: the program's own arguments.
+    unsafe {
+        handed_on(
+            (buf, n),
+            file::perhaps(&PROCESS, n) || PROCESS.space.serving(),
+            move || real::pread(fd, buf, n, at),
+            move || pread_plainly(fd, buf, n, at),
+            move || pread_ours(fd, buf, n, at, caller),
+        )
+    }
 }
 
 #[inline(never)]
@@ -319,15 +325,17 @@ pub unsafe extern "C" fn preadv64v2(
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
-    plainly_or!(
-        buf,
-        n,
-        flags & UNUSUAL != 0,
-        real::recv(fd, buf, n, flags),
-        recv_plainly(fd, buf, n, flags),
-        // (Without an address it is recvfrom.)
-        receive(fd, buf, n, flags, core::ptr::null_mut(), core::ptr::null_mut())
-    )
+    // SAFETY: the program's own arguments.
+    unsafe {
+        handed_on(
+            (buf, n),
+            flags & UNUSUAL != 0,
+            move || real::recv(fd, buf, n, flags),
+            move || recv_plainly(fd, buf, n, flags),
+            // (Without an address it is recvfrom.)
+            move || receive(fd, buf, n, flags, core::ptr::null_mut(), core::ptr::null_mut()),
+        )
+    }
 }
 
 #[inline(never)]
@@ -367,14 +375,16 @@ pub unsafe extern "C" fn recvfrom(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> ssize_t {
-    plainly_or!(
-        buf,
-        n,
-        flags & UNUSUAL != 0,
-        real::recvfrom(fd, buf, n, flags, addr, len),
-        recvfrom_plainly(fd, buf, n, flags, addr, len),
-        receive(fd, buf, n, flags, addr, len)
-    )
+    // SAFETY: the program's own arguments.
+    unsafe {
+        handed_on(
+            (buf, n),
+            flags & UNUSUAL != 0,
+            move || real::recvfrom(fd, buf, n, flags, addr, len),
+            move || recvfrom_plainly(fd, buf, n, flags, addr, len),
+            move || receive(fd, buf, n, flags, addr, len),
+        )
+    }
 }
 
 #[inline(never)]
