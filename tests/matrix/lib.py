@@ -57,11 +57,12 @@ def digest(*pieces):
 
 
 def listens(port):
-    """Whether a TCP socket of this host listens on the port."""
+    """Whether a TCP socket listens on the port at 127.0.0.1, or at all addresses."""
+    at = {f"{a}:{port:04X}" for a in ("0100007F", "0" * 8, "0" * 32, "0" * 16 + "FFFF00000100007F")}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         if os.path.exists(table):
             with open(table) as f:
-                if any(f":{port:04X}" in line.split()[1] and line.split()[3] == "0A" for line in f):
+                if any(word[1] in at and word[3] == "0A" for word in map(str.split, f)):
                     return True
     return False
 

@@ -37,14 +37,14 @@ stop() {
     return "$status"
 }
 
-# wait_port PORT...: until somebody listens on each of them. It looks without connecting: that would use up a server that serves
+# wait_port PORT...: until somebody listens on each of them at 127.0.0.1 or all addresses. It looks without connecting: that would use up a server that serves
 # once, and rsync's daemon logs an error where its visitor closes without having read the greeting (Linux answers with a reset).
 wait_port() {
-    local port hex i
+    local port hex i at='(0100007F|0{8}|0{32}|0{16}FFFF00000100007F)'
     for port; do
         printf -v hex '%04X' "$port"
         for ((i = 0; i < 1200; i++)); do
-            if grep -qsE ":$hex 0+:0000 0A " /proc/net/tcp /proc/net/tcp6; then continue 2; fi
+            if grep -qsE " $at:$hex 0+:0000 0A " /proc/net/tcp /proc/net/tcp6; then continue 2; fi
             sleep 0.05
         done
         fail "nobody listens on port $port after a minute"

@@ -13,7 +13,7 @@ use uncopy_decide::{Basis, Control, Costs, Deed, Event, SiteId, Times, Witness};
 use uncopy_ranges::span::Span;
 use uncopy_trace::{Entry, Trace, What};
 
-/// Inputs smaller than this are not remembered as input (as in `uncopy_space::space`, once a large copy has been made: a trace begins with one).
+/// Inputs smaller than this are not remembered as input (as in `uncopy_space::space`).
 const ORIGIN_MIN: usize = 1024;
 /// Halves of a copy that is too fragmented are tried where it is twice as long (as in `uncopy_stack::copy`).
 const PART_MIN: usize = 16 << 10;

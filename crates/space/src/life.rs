@@ -70,7 +70,7 @@ impl Space {
             });
         }
         self.gate.set_state(IDLE);
-        self.heed_input_from(settings.threshold);
+        self.heed_input_above(settings.threshold);
         Ok(())
     }
 

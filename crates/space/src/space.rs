@@ -29,8 +29,8 @@ use uncopy_stats::statistics::Statistics;
 /// What a process's tracker is.
 pub type Books = Tracker<Pages>;
 
-/// Inputs smaller than this are not remembered as origins: what is copied of them is small.
-const ORIGIN_MIN: usize = 1024;
+/// Smaller inputs are not remembered as origins, in bytes: what is copied of them is small.
+pub const ORIGIN_MIN: usize = 1024;
 
 /// See the module. The statistics come first, so that who looks at the process from outside finds them at its address; what most calls
 /// look at lies together; what is large comes last.
@@ -39,7 +39,7 @@ const ORIGIN_MIN: usize = 1024;
 pub struct Space {
     /// What was done, and what it cost.
     pub statistics: Statistics,
-    /// All bits of [`Space::heeds_input_from`] the other way round, so that nothing stands in the library's file.
+    /// What [`Space::heeds_input`] compares with, all bits the other way round, so that nothing stands in the library's file.
     input: AtomicUsize,
     pub(crate) gate: Gate,
     /// Whether this is the process that all of it is of.
@@ -161,28 +161,29 @@ impl Space {
         &self.statistics.shared.pauses
     }
 
-    /// Whether large input should be remembered, so that the first copy of it starts the space.
+    /// Whether anything is, or will be, tracked: input is remembered, and copies are looked at, the first of which starts the space.
     #[inline]
     pub fn wanted(&self) -> bool {
         self.gate.state() != OFF
     }
 
-    /// From how many bytes on it is remembered where input lies. At first it is what makes a whole copy worth eliding; smaller input only matters to a program that
-    /// makes such copies, or outputs that may go by reference. Servers with small answers never do.
+    /// Whether it matters what comes of an input call with room for `room` bytes: at first where that is more than the smallest copy that is elided. What comes in
+    /// small pieces matters once the program makes a copy as large as that, or an output that may go by reference. Most servers with small answers never do.
     #[inline]
-    pub fn heeds_input_from(&self) -> usize {
-        !self.input.load(Ordering::Relaxed)
+    pub fn heeds_input(&self, room: usize) -> bool {
+        room > !self.input.load(Ordering::Relaxed) && self.wanted()
     }
 
-    pub(crate) fn heed_input_from(&self, bytes: usize) {
-        self.input.store(!bytes, Ordering::Relaxed);
+    pub(crate) fn heed_input_above(&self, room: usize) {
+        self.input.store(!room, Ordering::Relaxed);
     }
 
     /// A copy or an output is being made that is large enough to be done otherwise.
     #[inline]
     pub fn large_seen(&self) {
-        if self.heeds_input_from() > ORIGIN_MIN {
-            self.heed_input_from(ORIGIN_MIN);
+        const LIMIT: usize = ORIGIN_MIN - 1;
+        if self.input.load(Ordering::Relaxed) != !LIMIT {
+            self.heed_input_above(LIMIT);
         }
     }
 
@@ -208,5 +209,28 @@ impl Space {
     /// goes on without us, and after the end of all tracking.
     pub fn may_have_split_mappings(&self) -> bool {
         self.has_run.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::gate::{IDLE, OFF};
+
+    #[test]
+    fn small_input_matters_once_a_large_copy_has_been_made() {
+        static SPACE: Space = Space::new();
+        assert!(!SPACE.heeds_input(usize::MAX), "before it is wanted");
+        SPACE.heed_input_above(16 << 10);
+        SPACE.gate.set_state(IDLE);
+        assert!(!SPACE.heeds_input(16 << 10));
+        assert!(SPACE.heeds_input((16 << 10) + 1));
+        for _ in 0..2 {
+            SPACE.large_seen();
+            assert!(!SPACE.heeds_input(ORIGIN_MIN - 1));
+            assert!(SPACE.heeds_input(ORIGIN_MIN));
+        }
+        SPACE.gate.set_state(OFF);
+        assert!(!SPACE.heeds_input(usize::MAX), "after it has ended");
     }
 }

@@ -11,7 +11,7 @@ use uncopy_core::regions::RegionId;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 use uncopy_space::events::execute;
-use uncopy_space::space::Books;
+use uncopy_space::space::{Books, ORIGIN_MIN};
 
 /// Makes `call`, an input call into `buffers`.
 #[inline]
@@ -115,10 +115,10 @@ pub fn remember(
     received: isize,
 ) {
     let space = &process.space;
-    let mut left = received.max(0) as usize;
-    if left < space.heeds_input_from() || !space.wanted() {
+    if received < ORIGIN_MIN as isize || !space.wanted() {
         return;
     }
+    let mut left = received as usize;
     for (addr, len) in buffers {
         let got = len.min(left);
         space.filter.input(addr, got);

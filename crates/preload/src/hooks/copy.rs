@@ -1,4 +1,4 @@
-//! memcpy and its kin: a compare and a jump for small copies, and for larger ones too where libc's routine is fast and nothing is tracked.
+//! memcpy and its kin: a compare and a jump for small copies, and for larger ones too where libc's routine is fast and nothing is elided.
 //! Copies that libc's routine is slow at go to ours ([`uncopy_copies`]).
 //!
 //! unsafe: assembly for the entry points, because a small copy must reach libc's routine with
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn bcopy(src: *const c_void, dst: *mut c_void, n: usize) {
     naked_asm!("xchg rdi, rsi", "jmp {memmove}", memmove = sym memmove)
 }
 
-/// A near copy, and nothing is tracked.
+/// A near copy, and nothing is elided.
 unsafe extern "C" fn near_copy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
     // SAFETY: the caller's promise to memcpy or memmove, which the routine keeps too.
     unsafe {
@@ -174,7 +174,6 @@ unsafe extern "C" fn large(
     caller: usize,
 ) -> *mut c_void {
     if n >= crate::start::threshold() {
-        PROCESS.space.large_seen();
         PROCESS.space.copies(n);
     }
     // SAFETY: the caller's own promise.
@@ -198,6 +197,9 @@ pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
 }
 
 unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usize) -> *mut c_void {
+    if n >= crate::start::threshold() {
+        PROCESS.space.large_seen();
+    }
     // SAFETY: the caller's promise to memcpy or memmove; libc's memmove serves both, and returns
     // the destination as they do.
     unsafe {

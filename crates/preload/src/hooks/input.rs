@@ -62,28 +62,28 @@ fn from_kept_file(
     perhaps.then_some(file::Read { fd, dst: buf as usize, at, caller, host: host() })
 }
 
-/// Makes an input into `n` bytes at `buf`: by `ours` where it is one of the `others`, or concerns somebody; else by `real`, with a jump, or by `plainly`, with one
-/// frame, where it matters what comes. (The closures own what they name, or there would be a frame for them.)
+/// Makes an input into `n` bytes at `buf`: by `ours` where it is `special` or concerns somebody; else by `jump`, or by `framed` where it matters what comes. (The
+/// closures own what they name, or there would be a frame for that in all cases: docs/inside/shims.md.)
 #[inline(always)]
 fn handed_on(
     (buf, n): (*mut c_void, size_t),
-    others: bool,
-    real: impl FnOnce() -> ssize_t,
-    plainly: impl FnOnce() -> ssize_t,
+    special: bool,
+    jump: impl FnOnce() -> ssize_t,
+    framed: impl FnOnce() -> ssize_t,
     ours: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    if others || !concerns_nobody(buf as usize, n) {
+    if special || !concerns_nobody(buf as usize, n) {
         ours()
-    } else if n < PROCESS.space.heeds_input_from() {
-        real()
+    } else if PROCESS.space.heeds_input(n) {
+        framed()
     } else {
-        plainly()
+        jump()
     }
 }
 
-/// `received` bytes have come into a buffer of `n`.
+/// What a call answers that has received `received` bytes into `n` at `buf`, made as it is.
 #[inline(always)]
-fn seen(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
+fn remembered(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
     remember(&PROCESS, core::iter::once((buf as usize, n)), received);
     received
 }
@@ -95,16 +95,16 @@ unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: us
             (buf, n),
             file::perhaps(&PROCESS, n),
             move || real::read(fd, buf, n),
-            move || read_plainly(fd, buf, n),
+            move || read_framed(fd, buf, n),
             move || read_ours(fd, buf, n, caller),
         )
     }
 }
 
 #[inline(never)]
-unsafe fn read_plainly(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
+unsafe fn read_framed(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
     // SAFETY: the program's own arguments.
-    seen(unsafe { real::read(fd, buf, n) }, buf, n)
+    remembered(unsafe { real::read(fd, buf, n) }, buf, n)
 }
 
 #[inline(never)]
@@ -141,16 +141,16 @@ unsafe extern "C" fn pread_for(
             (buf, n),
             file::perhaps(&PROCESS, n) || PROCESS.space.serving(),
             move || real::pread(fd, buf, n, at),
-            move || pread_plainly(fd, buf, n, at),
+            move || pread_framed(fd, buf, n, at),
             move || pread_ours(fd, buf, n, at, caller),
         )
     }
 }
 
 #[inline(never)]
-unsafe fn pread_plainly(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
+unsafe fn pread_framed(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
     // SAFETY: the program's own arguments.
-    seen(unsafe { real::pread(fd, buf, n, at) }, buf, n)
+    remembered(unsafe { real::pread(fd, buf, n, at) }, buf, n)
 }
 
 #[inline(never)]
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_i
             (buf, n),
             flags & UNUSUAL != 0,
             move || real::recv(fd, buf, n, flags),
-            move || recv_plainly(fd, buf, n, flags),
+            move || recv_framed(fd, buf, n, flags),
             // (Without an address it is recvfrom.)
             move || receive(fd, buf, n, flags, core::ptr::null_mut(), core::ptr::null_mut()),
         )
@@ -339,9 +339,9 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_i
 }
 
 #[inline(never)]
-unsafe fn recv_plainly(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
+unsafe fn recv_framed(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program's own arguments.
-    seen(unsafe { real::recv(fd, buf, n, flags) }, buf, n)
+    remembered(unsafe { real::recv(fd, buf, n, flags) }, buf, n)
 }
 
 /// `recv(2)` with a known buffer size.
@@ -381,14 +381,14 @@ pub unsafe extern "C" fn recvfrom(
             (buf, n),
             flags & UNUSUAL != 0,
             move || real::recvfrom(fd, buf, n, flags, addr, len),
-            move || recvfrom_plainly(fd, buf, n, flags, addr, len),
+            move || recvfrom_framed(fd, buf, n, flags, addr, len),
             move || receive(fd, buf, n, flags, addr, len),
         )
     }
 }
 
 #[inline(never)]
-unsafe fn recvfrom_plainly(
+unsafe fn recvfrom_framed(
     fd: c_int,
     buf: *mut c_void,
     n: size_t,
@@ -397,7 +397,7 @@ unsafe fn recvfrom_plainly(
     len: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
-    seen(unsafe { real::recvfrom(fd, buf, n, flags, addr, len) }, buf, n)
+    remembered(unsafe { real::recvfrom(fd, buf, n, flags, addr, len) }, buf, n)
 }
 
 /// `recvfrom(2)` with a known buffer size.
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
         if n > room {
             real::__recvfrom_chk(fd, buf, n, room, flags, addr, len)
         } else {
-            receive(fd, buf, n, flags, addr, len)
+            recvfrom(fd, buf, n, flags, addr, len)
         }
     }
 }

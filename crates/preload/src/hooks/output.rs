@@ -320,6 +320,25 @@ pub unsafe extern "C" fn sendto(
     addr: *const sockaddr,
     len: socklen_t,
 ) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if flags & MSG_ZEROCOPY == 0 && is_plain(buf, n) {
+            real::sendto(fd, buf, n, flags, addr, len)
+        } else {
+            sendto_ours(fd, buf, n, flags, addr, len)
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn sendto_ours(
+    fd: c_int,
+    buf: *const c_void,
+    n: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> ssize_t {
     // (All six registers are taken: its call sites share an account.)
     let caller = sendto as *const () as usize;
     // SAFETY: as in `write`.
@@ -378,6 +397,29 @@ unsafe extern "C" fn sendmsg_from(
     flags: c_int,
     caller: usize,
 ) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        if PROCESS.tcp.in_use() || flags & MSG_ZEROCOPY != 0 || message_concerned(msg) {
+            sendmsg_ours(fd, msg, flags, caller)
+        } else {
+            real::sendmsg(fd, msg, flags)
+        }
+    }
+}
+
+/// Whether what `msg` tells of may be sent otherwise than as it is: see [`concerned`].
+#[inline(never)]
+unsafe fn message_concerned(msg: *const msghdr) -> bool {
+    // SAFETY: the program's own header.
+    unsafe {
+        header(&PROCESS, msg).is_some_and(|known| {
+            concerned(&PROCESS, (known.msg_iov, known.msg_iovlen), PROCESS.lending.from())
+        })
+    }
+}
+
+#[inline(never)]
+unsafe fn sendmsg_ours(fd: c_int, msg: *const msghdr, flags: c_int, caller: usize) -> ssize_t {
     // SAFETY: as in `write`; everything of the header but the buffers is the program's.
     unsafe {
         let Some(known) = header(&PROCESS, msg) else { return below::sendmsg(fd, msg, flags) };
@@ -391,35 +433,19 @@ unsafe extern "C" fn sendmsg_from(
             held_by_kernel(each(known.msg_iov, known.msg_iovlen));
             return below::sendmsg(fd, msg, flags);
         }
-        let list = (known.msg_iov.cast_const(), known.msg_iovlen);
-        if concerned(&PROCESS, list, PROCESS.lending.from()) {
-            sendmsg_ours(fd, msg, &known, flags, caller)
-        } else {
-            below::sendmsg(fd, msg, flags)
+        let parts = (known.msg_iov.cast_const(), known.msg_iovlen);
+        if !concerned(&PROCESS, parts, PROCESS.lending.from()) {
+            return below::sendmsg(fd, msg, flags);
         }
-    }
-}
-
-/// `known`: the header that was at `msg`.
-#[inline(never)]
-unsafe fn sendmsg_ours(
-    fd: c_int,
-    msg: *const msghdr,
-    known: &msghdr,
-    flags: c_int,
-    caller: usize,
-) -> ssize_t {
-    let plain = known.msg_name.is_null() && known.msg_controllen == 0;
-    // SAFETY: as in `write`; everything of the header but the buffers is the program's.
-    unsafe {
+        let plain = known.msg_name.is_null() && known.msg_controllen == 0;
         let call = Send::new(
             &PROCESS,
             On::Vectored,
             stream(fd, flags, plain, caller),
             || below::sendmsg(fd, msg, flags),
-            |p: &Pieces| send_pieces(fd, known, p, flags),
+            |p: &Pieces| send_pieces(fd, &known, p, flags),
         );
-        output_listed(call, (known.msg_iov, known.msg_iovlen), &host())
+        output_listed(call, parts, &host())
     }
 }
 
