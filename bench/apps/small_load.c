@@ -1,0 +1,145 @@
+// Drives several servers in short slices, in turns: the load of small.py.
+//
+//     small_load REQUEST BODY CONNECTIONS MILLISECONDS ROUNDS PID:PORT...
+//
+// In a slice each connection to one server has one REQUEST under way. Every answer must be as long as the server's first and have BODY in it. Prints a line for
+// each round, after two that do not count: nanoseconds of processor time that each server took for an answer.
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SERVERS = 64, CONNECTIONS = 1024, ROOM = 64 << 10, WARM = 2 };
+
+struct connection {
+    int fd;
+    size_t have;
+    char answer[ROOM];
+};
+
+struct server {
+    int pid, epoll;
+    size_t size; // of an answer
+    struct connection *connections;
+};
+
+static const char *request, *body;
+
+__attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+static double cpu(int pid) {
+    char path[300];
+    double sum = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *tasks = opendir(path);
+    if (!tasks) fail("process %d is gone", pid);
+    for (struct dirent *task; (task = readdir(tasks));) {
+        if (task->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", pid, task->d_name);
+        FILE *file = fopen(path, "r");
+        double ns = 0;
+        if (file && fscanf(file, "%lf", &ns) == 1) sum += ns;
+        if (file) fclose(file);
+    }
+    closedir(tasks);
+    return sum;
+}
+
+static void ask(struct connection *c) {
+    size_t n = strlen(request);
+    if (write(c->fd, request, n) != (ssize_t)n) fail("a request of %zu bytes was not taken", n);
+    c->have = 0;
+}
+
+static void begin(struct server *s, int pid, int port, int connections) {
+    s->pid = pid;
+    s->epoll = epoll_create1(0);
+    s->connections = calloc(connections, sizeof *s->connections);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int i = 0, one = 1; i < connections; i++) {
+        struct connection *c = &s->connections[i];
+        c->fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(c->fd, (struct sockaddr *)&at, sizeof at)) fail("nothing answers on port %d", port);
+        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        struct epoll_event event = {EPOLLIN, {.ptr = c}};
+        epoll_ctl(s->epoll, EPOLL_CTL_ADD, c->fd, &event);
+    }
+    // The first answer says how long all are: whatever comes within a tenth of a second.
+    struct connection *first = s->connections;
+    ask(first);
+    usleep(100000);
+    ssize_t n = recv(first->fd, first->answer, ROOM, MSG_DONTWAIT);
+    if (n <= 0) fail("no answer on port %d", port);
+    s->size = n;
+}
+
+// Nanoseconds of processor time for an answer.
+static double slice(struct server *s, int connections, double length) {
+    double before = cpu(s->pid), end = now() + length;
+    int open = connections;
+    long answers = 0;
+    for (int i = 0; i < connections; i++) ask(&s->connections[i]);
+    while (open > 0) {
+        struct epoll_event events[256];
+        int count = epoll_wait(s->epoll, events, 256, 5000);
+        if (count <= 0) fail("no answer for five seconds");
+        int ends = now() >= end;
+        for (int i = 0; i < count; i++) {
+            struct connection *c = events[i].data.ptr;
+            ssize_t n = read(c->fd, c->answer + c->have, s->size - c->have);
+            if (n <= 0) fail("a connection has ended");
+            c->have += n;
+            if (c->have < s->size) continue;
+            if (!memmem(c->answer, s->size, body, strlen(body))) fail("an answer is wrong");
+            answers++;
+            if (ends)
+                open--;
+            else
+                ask(c);
+        }
+    }
+    usleep(300); // The server has done what comes after its last answer.
+    return (cpu(s->pid) - before) / answers;
+}
+
+int main(int argc, char **argv) {
+    static struct server servers[SERVERS];
+    int count = argc - 6;
+    if (count < 1 || count > SERVERS) fail("small_load REQUEST BODY CONNECTIONS MILLISECONDS ROUNDS PID:PORT...");
+    request = argv[1], body = argv[2];
+    int connections = atoi(argv[3]), rounds = atoi(argv[5]);
+    if (connections < 1 || connections > CONNECTIONS) fail("1 to %d connections", CONNECTIONS);
+    for (int i = 0; i < count; i++) {
+        int pid, port;
+        if (sscanf(argv[6 + i], "%d:%d", &pid, &port) != 2) fail("%s is not PID:PORT", argv[6 + i]);
+        begin(&servers[i], pid, port, connections);
+    }
+    for (int round = -WARM; round < rounds; round++) {
+        double took[SERVERS];
+        for (int i = 0; i < count; i++) {
+            int at = (i + round + WARM) % count;
+            took[at] = slice(&servers[at], connections, atof(argv[4]) * 1e6);
+        }
+        for (int i = 0; round >= 0 && i < count; i++) printf("%.1f%c", took[i], i + 1 < count ? ' ' : '\n');
+    }
+}
