@@ -515,12 +515,11 @@ impl Context {
                     }
                 }
                 Message::Gone { region } => {
-                    let mut regions = lock(&self.regions);
-                    regions
+                    lock(&self.regions)
                         .iter()
                         .filter(|mapped| mapped.id == region)
                         .for_each(|mapped| mapped.gone.store(true, Ordering::Relaxed));
-                    regions.retain(|mapped| !mapped.is_over());
+                    self.let_go_of_regions();
                 }
                 _ => {}
             }
@@ -562,11 +561,21 @@ impl Context {
             gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),
         });
-        let mut regions = lock(&self.regions);
-        regions.retain(|mapped| !mapped.is_over());
-        regions.push(mapped.clone());
-        drop(regions);
+        self.let_go_of_regions();
+        lock(&self.regions).push(mapped.clone());
         Some(mapped)
+    }
+
+    /// Those of programs that have gone, once no connection here is in them.
+    fn let_go_of_regions(&self) {
+        lock(&self.regions).retain(|mapped| !mapped.is_over());
+    }
+
+    /// A connection of this region has ended.
+    pub(crate) fn has_ended_in(&self, mapped: &Mapped) {
+        if mapped.gone.load(Ordering::Relaxed) {
+            self.let_go_of_regions();
+        }
     }
 
     /// It is of the same kind as ours: writing to anything else (a pipe, a file of FUSE) might wait for who gave it.

@@ -80,6 +80,7 @@ impl Flow {
             attached.tell(attached.out().consumed.data.take());
             attached.tell(attached.inward().produced.room.take());
             attached.detach();
+            self.context.has_ended_in(&attached.mapped);
         }
     }
 

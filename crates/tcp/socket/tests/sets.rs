@@ -8,6 +8,7 @@ use common::{End, RING, at_rings, connection, end, program_that, service, shared
 use rustix::event::epoll;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ const EDGE: u32 = libc::EPOLLET as u32;
 /// (A wait that comes to its end looks once more.)
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn set(program: &std::sync::Arc<Context>) -> Set {
+fn set(program: &Arc<Context>) -> Set {
     Set::new(program.clone(), epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).unwrap()
 }
 
@@ -333,7 +334,7 @@ fn who_sleeps_is_woken_once_knocks_that_were_put_off_are_made() {
 }
 
 /// An answer is offered, and whoever asked has ended its stream and has not looked for it yet.
-fn what_is_offered_arrives(hears: impl FnOnce(&std::sync::Arc<Context>, &common::End)) {
+fn what_is_offered_arrives(hears: impl FnOnce(&Arc<Context>, &common::End)) {
     let service = service();
     let program = || program_that(&service.name, Waiting::Sleep);
     let (client, server) = (program(), program());
@@ -408,6 +409,57 @@ fn what_has_a_number_and_the_data_of_a_connection_that_was_removed_is_told() {
     let count = set.wait(&mut events, Some(PATIENCE)).unwrap();
     let told = events[..count].iter().any(|event| event.data == 7 && event.events & IN != 0);
     assert!(told, "{:?}", &events[..count]);
+}
+
+#[test]
+fn a_connection_that_was_closed_is_in_no_set_any_more_whether_it_was_removed_or_has_news() {
+    for (removed, news, others) in
+        [(true, false, false), (false, false, true), (false, true, true), (false, true, false)]
+    {
+        let service = service();
+        let program = program_that(&service.name, Waiting::Sleep);
+        let (mut a, b) = at_rings(&program, &program);
+        let set = set(&program);
+        let number = a.flow.number();
+        if others {
+            set.add(b.flow.number(), Some(b.flow.clone()), IN, 8).unwrap();
+        }
+        set.add(number, Some(a.flow.clone()), IN, 7).unwrap();
+        if news {
+            b.send(b"x").unwrap();
+            // (Level-triggered: it is to be looked at again.)
+            assert_eq!(set.wait(&mut [Event::default()], Some(PATIENCE)), Ok(1));
+        }
+        if removed {
+            set.remove(number).unwrap();
+        }
+        a.flow.closes(number);
+        drop(a.socket.take());
+        a.flow.closed();
+        let flow = Arc::downgrade(&a.flow);
+        drop(a);
+        while set.wait(&mut [Event::default(); 4], Some(Duration::ZERO)).unwrap() > 0 {
+            assert!(others, "the set has nothing else");
+            let _ = b.receive_with(&mut [0; 8], libc::MSG_DONTWAIT);
+            set.remove(b.flow.number()).unwrap();
+        }
+        assert!(flow.upgrade().is_none(), "removed {removed}, news {news}, others {others}");
+    }
+}
+
+#[test]
+fn a_set_that_was_closed_keeps_no_connection_that_had_news() {
+    let service = service();
+    let program = program_that(&service.name, Waiting::Sleep);
+    let (a, b) = at_rings(&program, &program);
+    let set = set(&program);
+    set.add(a.flow.number(), Some(a.flow.clone()), IN, 7).unwrap();
+    b.send(b"x").unwrap();
+    assert_eq!(set.wait(&mut [Event::default()], Some(PATIENCE)), Ok(1));
+    drop(set);
+    let flow = Arc::downgrade(&a.flow);
+    a.close();
+    assert!(flow.upgrade().is_none());
 }
 
 /// It has another number, and is still told of.

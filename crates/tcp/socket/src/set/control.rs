@@ -65,13 +65,18 @@ impl Set {
             lost: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
             queue: self.queue.clone(),
+            entries: Arc::downgrade(&self.entries),
             kernel: self.kernel.clone(),
         });
         flow.watch(entry.clone());
         // A number that was closed without being removed is another's now.
         let older = lock(&self.entries).insert(entry.clone());
         if let Some(older) = older {
-            self.end(&older);
+            Self::end(&older);
+        }
+        if entry.closed.load(Acquire) {
+            // (Another thread closed it meanwhile, and did not find it in the set.)
+            lock(&self.entries).forget(&entry);
         }
         self.looks_at(&entry);
         Ok(())
@@ -142,7 +147,7 @@ impl Set {
         }
         epoll::delete(self.kernel(), Self::borrowed(fd))?;
         lock(&self.entries).remove(fd);
-        self.end(&entry);
+        Self::end(&entry);
         self.settle();
         Ok(())
     }
@@ -152,17 +157,13 @@ impl Set {
         if !entry.closed.load(Acquire) {
             let _ = epoll::delete(self.kernel(), Self::borrowed(entry.fd));
         }
-        let mut entries = lock(&self.entries);
-        if entries.by_fd.get(&entry.fd).is_some_and(|other| Arc::ptr_eq(other, entry)) {
-            entries.remove(entry.fd);
-        }
-        drop(entries);
-        self.end(entry);
+        lock(&self.entries).forget(entry);
+        Self::end(entry);
     }
 
-    pub(super) fn end(&self, entry: &Arc<Entry>) {
+    /// It is not in the set any more.
+    pub(super) fn end(entry: &Arc<Entry>) {
         entry.off.store(true, Release);
         entry.flow.unwatch(entry);
-        lock(&self.swept).retain(|other| !Arc::ptr_eq(other, entry));
     }
 }

@@ -1,4 +1,4 @@
-//! Which connection is which: by its number, and by the program's data, which is all the kernel says.
+//! Which connections are in a set, and which is which: by its number, and by the program's data, which is all the kernel says.
 
 use super::by_number::ByNumber;
 use super::entry::Entry;
@@ -6,11 +6,13 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Entries by descriptor, and by the program's data: that is all the kernel says.
+/// See above.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     pub(super) by_fd: ByNumber<RawFd, Arc<Entry>>,
     pub(super) by_data: ByNumber<u64, Vec<Arc<Entry>>>,
+    /// Those of which every wait looks: a parent process attached them, for notices of their region are the parent's.
+    pub(super) swept: Vec<Arc<Entry>>,
 }
 
 impl Entries {
@@ -24,7 +26,23 @@ impl Entries {
     pub(super) fn remove(&mut self, fd: RawFd) -> Option<Arc<Entry>> {
         let entry = self.by_fd.remove(&fd)?;
         self.forget_data(&entry);
+        self.swept.retain(|other| !Arc::ptr_eq(other, &entry));
         Some(entry)
+    }
+
+    /// Removes this one, unless another has its number by now.
+    pub(super) fn forget(&mut self, entry: &Entry) {
+        if self.by_fd.get(&entry.fd).is_some_and(|other| std::ptr::eq(&raw const **other, entry)) {
+            self.remove(entry.fd);
+        }
+    }
+
+    /// Every wait looks at it, as long as it is in the set.
+    pub(super) fn sweep(&mut self, entry: &Arc<Entry>) {
+        let same = |other: &Arc<Entry>| Arc::ptr_eq(other, entry);
+        if self.by_fd.get(&entry.fd).is_some_and(same) && !self.swept.iter().any(same) {
+            self.swept.push(entry.clone());
+        }
     }
 
     pub(super) fn of_data(&self, data: u64) -> Same {

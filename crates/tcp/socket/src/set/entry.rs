@@ -1,5 +1,6 @@
 //! A connection in a set, and the queue of those that are to be looked at.
 
+use super::entries::Entries;
 use super::nested::Bell;
 use super::{Added, EVENTS, Event, Set};
 use crate::context::{Context, knock_at};
@@ -8,9 +9,9 @@ use crate::lock::{Guarded, lock};
 use rustix::event::epoll;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, fence};
+use std::sync::{Arc, Weak};
 
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -33,6 +34,12 @@ impl Queue {
         if self.sleeping.load(Relaxed) > 0 {
             self.wake();
         }
+    }
+
+    /// Nobody looks at what is in it.
+    pub(super) fn clear(&self) {
+        let all = std::mem::take(&mut *lock(&self.entries));
+        drop(all);
     }
 
     pub(super) fn wake(&self) {
@@ -63,6 +70,8 @@ pub(super) struct Entry {
     /// It was once at the ring.
     pub(super) at_ring: AtomicBool,
     pub(super) queue: Arc<Queue>,
+    /// All of the set's.
+    pub(super) entries: Weak<Guarded<Entries>>,
     /// The kernel's set.
     pub(super) kernel: Arc<AtomicI32>,
 }
@@ -126,6 +135,9 @@ impl Watcher for Entry {
         self.closed.store(true, Release);
         // The kernel tells of nothing any more that the program has removed. (What has this number and this data next is the program's.)
         self.parked.store(false, Release);
+        if let Some(entries) = self.entries.upgrade() {
+            lock(&entries).forget(self);
+        }
     }
 
     fn loses(&self, number: RawFd) {

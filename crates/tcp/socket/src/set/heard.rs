@@ -115,12 +115,8 @@ impl Set {
             return flags;
         }
         if self.needs_no_more(entry) {
-            let mut entries = lock(&self.entries);
-            if entries.by_fd.get(&entry.fd).is_some_and(|other| Arc::ptr_eq(other, entry)) {
-                entries.remove(entry.fd);
-            }
-            drop(entries);
-            self.end(entry);
+            lock(&self.entries).forget(entry);
+            Self::end(entry);
             return flags;
         }
         if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32 != 0 {

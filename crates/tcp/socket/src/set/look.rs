@@ -14,8 +14,7 @@ impl Set {
     pub(super) fn rings(&self, events: &mut [Event]) -> usize {
         self.context.pump();
         self.context.collect(self.door);
-        let swept = lock(&self.swept).clone();
-        swept.iter().for_each(Entry::queue);
+        self.queue_swept();
         // What is queued again meanwhile waits for the next call.
         let mut left = lock(&self.queue.entries).len();
         let mut count = 0;
@@ -31,11 +30,10 @@ impl Set {
         count
     }
 
-    fn sweep(&self, entry: &Arc<Entry>) {
-        let mut swept = lock(&self.swept);
-        if !swept.iter().any(|other| Arc::ptr_eq(other, entry)) {
-            swept.push(entry.clone());
-        }
+    /// Those of which nobody tells it are looked at.
+    pub(super) fn queue_swept(&self) {
+        let swept = lock(&self.entries).swept.clone();
+        swept.iter().for_each(Entry::queue);
     }
 
     /// What is so of one, of what is asked. Where nothing is, it is told when something will be.
@@ -50,7 +48,7 @@ impl Set {
         let asked = entry.events.load(Relaxed);
         let edge = asked & EPOLLET as u32 != 0;
         if flow.is_inherited() {
-            self.sweep(entry);
+            lock(&self.entries).sweep(entry);
         }
         let (mut now, mut sends_by_ring) = Self::now(flow, asked);
         if edge || now == 0 {

@@ -26,7 +26,7 @@ mod nested;
 mod wait;
 
 use self::entries::Entries;
-use self::entry::{Entry, Queue};
+use self::entry::Queue;
 use self::nested::Bell;
 use crate::context::Context;
 use crate::lock::{Guarded, lock};
@@ -100,10 +100,8 @@ pub struct Set {
     kernel: Arc<AtomicI32>,
     owned: Option<OwnedFd>,
     door: usize,
-    entries: Guarded<Entries>,
+    entries: Arc<Guarded<Entries>>,
     queue: Arc<Queue>,
-    /// Connections of which every wait looks: those that a parent process attached, for notices of their region are the parent's.
-    swept: Guarded<Vec<Arc<Entry>>>,
     /// One of its connections was at the ring.
     at_ring: AtomicBool,
     calls: AtomicU32,
@@ -126,7 +124,7 @@ impl Set {
             kernel: Arc::new(AtomicI32::new(kernel)),
             owned: None,
             door,
-            entries: Guarded::default(),
+            entries: Arc::default(),
             queue: Arc::new(Queue {
                 entries: Guarded::default(),
                 nested: AtomicBool::new(false),
@@ -136,7 +134,6 @@ impl Set {
                 context: context.clone(),
                 door,
             }),
-            swept: Guarded::default(),
             at_ring: AtomicBool::new(false),
             calls: AtomicU32::new(0),
         };
@@ -178,7 +175,6 @@ impl Set {
 
     pub(crate) fn hold(&self) {
         self.entries.hold();
-        self.swept.hold();
     }
 
     pub(crate) fn hold_queue(&self) {
@@ -189,7 +185,6 @@ impl Set {
     pub(crate) fn let_go(&self) {
         self.queue.entries.let_go();
         self.queue.bell.rings.let_go();
-        self.swept.let_go();
         self.entries.let_go();
     }
 }
@@ -197,7 +192,8 @@ impl Set {
 impl Drop for Set {
     fn drop(&mut self) {
         let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
-        all.iter().for_each(|entry| self.end(entry));
+        all.iter().for_each(|entry| Self::end(entry));
+        self.queue.clear();
         self.context.no_set(self.door);
     }
 }

@@ -61,7 +61,7 @@ impl Set {
     pub(super) fn settle(&self) {
         if self.is_nested() {
             self.context.collect(self.door);
-            lock(&self.swept).clone().iter().for_each(Entry::queue);
+            self.queue_swept();
             self.queue.settle();
         }
     }

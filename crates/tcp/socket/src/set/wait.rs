@@ -50,6 +50,7 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
         if !self.has_connections() {
+            self.let_go_of_ended();
             return self.wait_by_linux(events, timeout, mask);
         }
         let mut deadline = None;
@@ -121,6 +122,15 @@ impl Set {
     /// Some of its descriptors are connections that are not Linux's for good.
     pub(super) fn has_connections(&self) -> bool {
         !lock(&self.entries).by_fd.is_empty()
+    }
+
+    /// What is queued has ended where it has no connections: no wait would come to it.
+    fn let_go_of_ended(&self) {
+        let entries = lock(&self.entries);
+        // (One that is added now is queued after it is in the set.)
+        if entries.by_fd.is_empty() {
+            self.queue.clear();
+        }
     }
 
     fn wait_by_linux(
