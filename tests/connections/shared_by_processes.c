@@ -121,11 +121,37 @@ static void hands_over(int fd) {
     MUST(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* A forked child closes a connection that is in its parent's epoll set. The parent still hears of it: of bytes, and that the other end was killed. */
+static void killed_when_told(int fd) {
+    char byte;
+    receive_all(fd, &byte, 1);
+    send_all(fd, &byte, 1);
+    receive_all(fd, &byte, 1);
+    kill(getpid(), SIGKILL);
+}
+static void child_closes_what_is_watched(int fd) {
+    int set = epoll_create1(0), status;
+    struct epoll_event e = {.events = EPOLLIN, .data.u32 = 5};
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &e) == 0);
+    MUST(epoll_wait(set, &e, 1, 0) == 0);
+    pid_t child = fork();
+    if (child == 0) close(fd), _exit(0);
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    char byte = 'b';
+    send_all(fd, &byte, 1);
+    say("bytes: %d", epoll_wait(set, &e, 1, 10000));
+    receive_all(fd, &byte, 1);
+    send_all(fd, &byte, 1);
+    say("its end: %d", epoll_wait(set, &e, 1, 10000));
+    close(fd), close(set);
+}
+
 int main(void) {
     run_pair("duplicates", echo, duplicates);
     run_pair("forks", echo, forks);
     child_for_each();
     run_pair("exec", executes, spoken_to);
     run_pair("a descriptor in a message", hands_over, spoken_to);
+    run_pair("a child closes what is watched", killed_when_told, child_closes_what_is_watched);
     return 0;
 }

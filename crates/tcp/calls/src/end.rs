@@ -59,7 +59,7 @@ impl Tcp {
         if let Some(What::Connection(connection)) = what
             && connection.one_less()
         {
-            connection.flow.forget(-1);
+            connection.flow.was_closed();
         }
     }
 

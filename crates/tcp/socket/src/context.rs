@@ -78,6 +78,8 @@ pub(crate) trait Shown: Send + Sync {
     fn take_door(&self, generation: u32, door: OwnedFd);
     /// Knocks at that.
     fn knock(&self);
+    /// The program has closed it.
+    fn has_ended(&self) -> bool;
 }
 
 /// A region, as one of its sides.
@@ -109,8 +111,9 @@ impl Mapped {
 
     /// Nobody will look at it again.
     fn is_over(&self) -> bool {
+        let ended = |flow: Arc<dyn Shown>| flow.has_ended();
         self.gone.load(Ordering::Relaxed)
-            && lock(&self.flows).iter().flatten().all(|flow| flow.strong_count() == 0)
+            && lock(&self.flows).iter().flatten().all(|flow| flow.upgrade().is_none_or(ended))
     }
 
     /// Nobody here will look at this slot.
@@ -571,7 +574,7 @@ impl Context {
         lock(&self.regions).retain(|mapped| !mapped.is_over());
     }
 
-    /// A connection of this region has ended.
+    /// A connection of this region has been closed.
     pub(crate) fn has_ended_in(&self, mapped: &Mapped) {
         if mapped.gone.load(Ordering::Relaxed) {
             self.let_go_of_regions();

@@ -80,8 +80,8 @@ impl Flow {
             attached.tell(attached.out().consumed.data.take());
             attached.tell(attached.inward().produced.room.take());
             attached.detach();
-            self.context.has_ended_in(&attached.mapped);
         }
+        self.context.has_ended_in(&attached.mapped);
     }
 
     /// In the parent, before fork: the child will hold the end too.

@@ -211,6 +211,14 @@ impl Flow {
         watchers.iter().for_each(|watcher| watcher.gone(number));
     }
 
+    /// The program has closed it past us.
+    pub fn was_closed(&self) {
+        self.forget(-1);
+        if let Some(Some(attached)) = self.attached.get() {
+            self.context.has_ended_in(&attached.mapped);
+        }
+    }
+
     /// From now on no call of another thread, which may have waited since before, uses its number or its slot. (Those that wait go on sleeping, as with Linux, until
     /// somebody wakes them.)
     pub(crate) fn ends_here(&self) {

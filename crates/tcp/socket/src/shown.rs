@@ -103,6 +103,10 @@ impl Shown for Flow {
         }
     }
 
+    fn has_ended(&self) -> bool {
+        self.is_closed()
+    }
+
     #[inline]
     fn tell_sets(&self, asleep_too: bool) {
         for watcher in lock(&self.watchers).iter() {

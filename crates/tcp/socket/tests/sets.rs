@@ -5,7 +5,8 @@
 mod common;
 
 use common::{End, RING, at_rings, connection, end, program_that, service, shared, wait_until};
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -445,6 +446,43 @@ fn a_connection_that_was_closed_is_in_no_set_any_more_whether_it_was_removed_or_
         }
         assert!(flow.upgrade().is_none(), "removed {removed}, news {news}, others {others}");
     }
+}
+
+/// The last one of the set, which had news.
+fn closes_what_has_news(program: &Arc<Context>, set: &Set) {
+    let (a, b) = at_rings(program, program);
+    let number = a.flow.number();
+    set.add(number, Some(a.flow.clone()), IN, 7).unwrap();
+    b.send(b"x").unwrap();
+    assert_eq!(set.wait(&mut [Event::default()], Some(PATIENCE)), Ok(1));
+    a.flow.closes(number);
+    a.close();
+}
+
+#[test]
+fn a_set_that_is_itself_waited_for_has_nothing_once_what_had_news_was_closed() {
+    let service = service();
+    let program = program_that(&service.name, Waiting::Sleep);
+    let set = set(&program);
+    set.nest();
+    closes_what_has_news(&program, &set);
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let before = used();
+    assert_eq!(set.wait(&mut [Event::default()], Some(Duration::from_millis(200))), Ok(0));
+    assert!(used() - before < Duration::from_millis(100), "it sleeps");
+    let mut outer = [PollFd::from_borrowed_fd(set.descriptor(), PollFlags::IN)];
+    assert_eq!(poll(&mut outer, Some(&Timespec::default())), Ok(0));
+}
+
+#[test]
+fn a_thread_that_waits_elsewhere_may_sleep_once_what_had_news_was_closed() {
+    let service = service();
+    let program = program_that(&service.name, Waiting::Sleep);
+    let set = set(&program);
+    closes_what_has_news(&program, &set);
+    assert_eq!(set.look_now(&mut [Event::default()], &[], true), Ok(0));
+    assert!(set.falls_asleep());
+    set.is_awake();
 }
 
 #[test]

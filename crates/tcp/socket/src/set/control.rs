@@ -64,19 +64,25 @@ impl Set {
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
+            process: self.context.process(),
             queue: self.queue.clone(),
             entries: Arc::downgrade(&self.entries),
             kernel: self.kernel.clone(),
         });
         flow.watch(entry.clone());
-        // A number that was closed without being removed is another's now.
-        let older = lock(&self.entries).insert(entry.clone());
+        let older = {
+            let mut entries = lock(&self.entries);
+            if flow.is_closed() {
+                // (Another thread closed it meanwhile: its number may be another's.)
+                drop(entries);
+                Self::end(&entry);
+                return Ok(());
+            }
+            entries.insert(entry.clone())
+        };
+        // A number that is not the connection's any more, which has others, is another's now.
         if let Some(older) = older {
             Self::end(&older);
-        }
-        if entry.closed.load(Acquire) {
-            // (Another thread closed it meanwhile, and did not find it in the set.)
-            lock(&self.entries).forget(&entry);
         }
         self.looks_at(&entry);
         Ok(())

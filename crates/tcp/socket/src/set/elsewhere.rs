@@ -46,7 +46,7 @@ impl Set {
         said: &[Event],
         asked: bool,
     ) -> Result<usize, Errno> {
-        let mut count = if self.has_connections() { self.rings(events) } else { 0 };
+        let mut count = self.rings(events);
         // (What there is no room for is said again.)
         let room = (events.len() - count).min(said.len());
         count = self.take_said(said[..room].iter().copied(), events, count);

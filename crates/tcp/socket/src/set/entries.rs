@@ -32,15 +32,18 @@ impl Entries {
 
     /// Removes this one, unless another has its number by now.
     pub(super) fn forget(&mut self, entry: &Entry) {
-        if self.by_fd.get(&entry.fd).is_some_and(|other| std::ptr::eq(&raw const **other, entry)) {
+        if self.has(entry) {
             self.remove(entry.fd);
         }
     }
 
+    fn has(&self, entry: &Entry) -> bool {
+        self.by_fd.get(&entry.fd).is_some_and(|other| std::ptr::eq(&raw const **other, entry))
+    }
+
     /// Every wait looks at it, as long as it is in the set.
     pub(super) fn sweep(&mut self, entry: &Arc<Entry>) {
-        let same = |other: &Arc<Entry>| Arc::ptr_eq(other, entry);
-        if self.by_fd.get(&entry.fd).is_some_and(same) && !self.swept.iter().any(same) {
+        if self.has(entry) && !self.swept.iter().any(|other| Arc::ptr_eq(other, entry)) {
             self.swept.push(entry.clone());
         }
     }
@@ -64,7 +67,8 @@ impl Entries {
     }
 
     pub(super) fn change_data(&mut self, entry: &Arc<Entry>, data: u64) {
-        if entry.data.load(Relaxed) != data {
+        // (Another thread may have closed it.)
+        if entry.data.load(Relaxed) != data && self.has(entry) {
             self.forget_data(entry);
             entry.data.store(data, Relaxed);
             self.by_data.entry(data).or_default().push(entry.clone());

@@ -69,6 +69,8 @@ pub(super) struct Entry {
     pub(super) lost: AtomicBool,
     /// It was once at the ring.
     pub(super) at_ring: AtomicBool,
+    /// The process that has added it.
+    pub(super) process: u32,
     pub(super) queue: Arc<Queue>,
     /// All of the set's.
     pub(super) entries: Weak<Guarded<Entries>>,
@@ -79,7 +81,7 @@ pub(super) struct Entry {
 impl Entry {
     /// It is asked for, and has a slot.
     pub(super) fn is_heeded(&self) -> bool {
-        !self.off.load(Acquire) && self.flow.has_slot()
+        !self.off.load(Acquire) && !self.closed.load(Acquire) && self.flow.has_slot()
     }
 
     /// The program asks for one of these.
@@ -127,8 +129,9 @@ impl Watcher for Entry {
 
     fn gone(&self, number: RawFd) {
         // The service may have a copy of the socket on its way: so long the kernel would go on telling of it, by a number that is another's. (So would it for a
-        // number of ours.) Where there is none the kernel forgets it with the close.
-        if self.fd == number && (self.flow.was_shown() || self.flow.number() != number) {
+        // number of ours.) Where there is none the kernel forgets it with the close. (The set is also that of a parent process, which goes on with the connection.)
+        let is_ours = self.process == self.queue.context.process();
+        if is_ours && self.fd == number && (self.flow.was_shown() || self.flow.number() != number) {
             let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
         }
         self.off.store(true, Release);

@@ -39,7 +39,7 @@ impl Set {
     /// What is so of one, of what is asked. Where nothing is, it is told when something will be.
     fn look(&self, entry: &Arc<Entry>) -> Option<Event> {
         let flow = &entry.flow;
-        if entry.off.load(Acquire) || !flow.is_attached() {
+        if entry.off.load(Acquire) || entry.closed.load(Acquire) || !flow.is_attached() {
             return None;
         }
         if !entry.at_ring.swap(true, Relaxed) {

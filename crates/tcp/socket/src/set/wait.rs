@@ -50,7 +50,12 @@ impl Set {
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
         if !self.has_connections() {
-            self.let_go_of_ended();
+            // (What is queued still has ended, but for what was added just now.)
+            let count = self.rings(events);
+            if count > 0 {
+                return Ok(count);
+            }
+            self.settle();
             return self.wait_by_linux(events, timeout, mask);
         }
         let mut deadline = None;
@@ -122,15 +127,6 @@ impl Set {
     /// Some of its descriptors are connections that are not Linux's for good.
     pub(super) fn has_connections(&self) -> bool {
         !lock(&self.entries).by_fd.is_empty()
-    }
-
-    /// What is queued has ended where it has no connections: no wait would come to it.
-    fn let_go_of_ended(&self) {
-        let entries = lock(&self.entries);
-        // (One that is added now is queued after it is in the set.)
-        if entries.by_fd.is_empty() {
-            self.queue.clear();
-        }
     }
 
     fn wait_by_linux(
