@@ -192,7 +192,7 @@ impl Set {
 impl Drop for Set {
     fn drop(&mut self) {
         let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
-        all.iter().for_each(|entry| Self::end(entry));
+        all.iter().for_each(Self::end);
         self.queue.clear();
         self.context.no_set(self.door);
     }
