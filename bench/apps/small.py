@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What uncopy costs servers with small answers, to a few tenths of a percent.
+"""What uncopy costs servers that gain nothing, to a few tenths of a percent: those with small answers, and one that touches all that it copies.
 
 Fresh processes differ by a percent for as long as they live, and the machine's speed changes within seconds. So several processes of each side live on one core
 at once, and one load drives them in slices of 10 ms in turns (small_load.c, which compares every answer). A process's figure is the median over the rounds of
@@ -7,6 +7,7 @@ the plain ones' processor time for an answer, in that round, over its own: above
 of plain are the noise.
 
     bench/apps/small.py                              redis, memcached and nginx with 1 KB and 64 connections: three minutes
+    bench/apps/small.py --only touched --connections 16 --processes 12    messages of 64 KB, copied once, each page of the copy written (touched.c)
     bench/apps/small.py --only nginx --processes 5 --rounds 400
     bench/apps/small.py --uncopy OTHER/uncopy        another build, whose figures can be compared with this one's
 
@@ -57,11 +58,17 @@ def nginx(port, directory):
     return ["nginx", "-p", directory, "-c", f"{directory}/nginx.conf"]
 
 
+def touched(port, directory):
+    subprocess.run(["cc", "-O2", "-Wall", "-o", f"{directory}/touched", f"{HERE}/touched.c"], check=True)
+    return [f"{directory}/touched", str(port)]
+
+
 # Command, request, what is told to it before.
 SERVERS = {
     "redis": (redis, "GET k\r\n", f"SET k {BODY}\r\n"),
     "memcached": (memcached, "get k\r\n", f"set k 0 0 {len(BODY)}\r\n{BODY}\r\n"),
     "nginx": (nginx, "GET /k HTTP/1.1\r\nHost: bench\r\n\r\n", None),
+    "touched": (touched, BODY * 64, None),
 }
 
 
@@ -101,7 +108,7 @@ def measure(name, load):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=SERVERS, default=list(SERVERS))
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=SERVERS, default=["redis", "memcached", "nginx"])
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--processes", type=int, default=4, help="of each side (4)")
     parser.add_argument("--rounds", type=int, default=250, help="slices of each process (250)")
