@@ -15,6 +15,7 @@ Needs the servers, and a C compiler as cc."""
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import socket
@@ -58,9 +59,15 @@ def nginx(port, directory):
     return ["nginx", "-p", directory, "-c", f"{directory}/nginx.conf"]
 
 
+@functools.cache
+def built(name):
+    """A program from its source here, compiled once."""
+    subprocess.run(["cc", "-O2", "-Wall", "-o", f"{MADE}/{name}", f"{HERE}/{name}.c"], check=True)
+    return f"{MADE}/{name}"
+
+
 def touched(port, directory):
-    subprocess.run(["cc", "-O2", "-Wall", "-o", f"{directory}/touched", f"{HERE}/touched.c"], check=True)
-    return [f"{directory}/touched", str(port)]
+    return [built("touched"), str(port)]
 
 
 # Command, request, what is told to it before.
@@ -92,11 +99,11 @@ def started(name, side, stack):
     return f"{process.pid}:{port}"
 
 
-def measure(name, load):
+def measure(name):
     with contextlib.ExitStack() as stack:
         sides = list(SIDES) * OPTIONS.processes
         servers = [started(name, side, stack) for side in sides]
-        words = ["taskset", "-c", str(OPTIONS.load_core), load, SERVERS[name][1], BODY, str(OPTIONS.connections), "10", str(OPTIONS.rounds)]
+        words = ["taskset", "-c", str(OPTIONS.load_core), built("small_load"), SERVERS[name][1], BODY, str(OPTIONS.connections), "10", str(OPTIONS.rounds)]
         said = subprocess.run([*words, *servers], check=True, stdout=subprocess.PIPE, text=True).stdout
     rounds = [[float(word) for word in line.split()] for line in said.splitlines()]
     plain = [statistics.mean(took for side, took in zip(sides, row) if side == "plain") for row in rounds]
@@ -115,18 +122,18 @@ def main():
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
     parser.add_argument("--uncopy", default=os.path.join(HERE, "..", "..", "target", "release", "uncopy"))
-    global OPTIONS
+    global OPTIONS, MADE
     OPTIONS = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        load = f"{made}/small_load"
-        subprocess.run(["cc", "-O2", "-Wall", "-o", load, f"{HERE}/small_load.c"], check=True)
+    with tempfile.TemporaryDirectory() as MADE:
         for name in OPTIONS.only:
             try:
-                measure(name, load)
+                measure(name)
             except FileNotFoundError as why:
                 sys.exit(f"{name}: {why.filename} is not installed")
-            except (Failure, subprocess.CalledProcessError) as why:
+            except Failure as why:
                 sys.exit(f"{name}: {why}")
+            except subprocess.CalledProcessError as why:
+                sys.exit(f"{name}: the load, or the compiler, ended with {why.returncode}, as it says above")  # its words are 64 KB
 
 
 if __name__ == "__main__":

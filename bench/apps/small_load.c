@@ -125,7 +125,7 @@ static double slice(struct server *s, int connections, double length) {
 int main(int argc, char **argv) {
     static struct server servers[SERVERS];
     int count = argc - 6;
-    if (count < 1 || count > SERVERS) fail("small_load REQUEST BODY CONNECTIONS MILLISECONDS ROUNDS PID:PORT...");
+    if (count < 1 || count > SERVERS) fail("small_load REQUEST BODY CONNECTIONS MILLISECONDS ROUNDS PID:PORT... of 1 to %d servers", SERVERS);
     request = argv[1], body = argv[2];
     int connections = atoi(argv[3]), rounds = atoi(argv[5]);
     if (connections < 1 || connections > CONNECTIONS) fail("1 to %d connections", CONNECTIONS);

@@ -201,7 +201,7 @@ impl Flow {
     }
 
     /// The program has closed it: no set looks at it any more, and it gets no slot.
-    pub fn forget(&self, number: RawFd) {
+    fn forget(&self, number: RawFd) {
         self.holders.one_less();
         self.ends_here();
         if self.attached.set(None).is_ok() && self.was_shown() {

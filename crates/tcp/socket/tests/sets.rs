@@ -419,7 +419,7 @@ fn a_connection_that_was_closed_is_in_no_set_any_more_whether_it_was_removed_or_
     {
         let service = service();
         let program = program_that(&service.name, Waiting::Sleep);
-        let (mut a, b) = at_rings(&program, &program);
+        let (a, b) = at_rings(&program, &program);
         let set = set(&program);
         let number = a.flow.number();
         if others {
@@ -434,11 +434,8 @@ fn a_connection_that_was_closed_is_in_no_set_any_more_whether_it_was_removed_or_
         if removed {
             set.remove(number).unwrap();
         }
-        a.flow.closes(number);
-        drop(a.socket.take());
-        a.flow.closed();
         let flow = Arc::downgrade(&a.flow);
-        drop(a);
+        closes(a);
         while set.wait(&mut [Event::default(); 4], Some(Duration::ZERO)).unwrap() > 0 {
             assert!(others, "the set has nothing else");
             let _ = b.receive_with(&mut [0; 8], libc::MSG_DONTWAIT);
@@ -448,15 +445,20 @@ fn a_connection_that_was_closed_is_in_no_set_any_more_whether_it_was_removed_or_
     }
 }
 
+/// As the program closes it, sets included.
+fn closes(mut end: End) {
+    end.flow.closes(end.flow.number());
+    drop(end.socket.take());
+    end.flow.closed();
+}
+
 /// The last one of the set, which had news.
 fn closes_what_has_news(program: &Arc<Context>, set: &Set) {
     let (a, b) = at_rings(program, program);
-    let number = a.flow.number();
-    set.add(number, Some(a.flow.clone()), IN, 7).unwrap();
+    set.add(a.flow.number(), Some(a.flow.clone()), IN, 7).unwrap();
     b.send(b"x").unwrap();
     assert_eq!(set.wait(&mut [Event::default()], Some(PATIENCE)), Ok(1));
-    a.flow.closes(number);
-    a.close();
+    closes(a);
 }
 
 #[test]

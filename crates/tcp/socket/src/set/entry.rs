@@ -36,12 +36,6 @@ impl Queue {
         }
     }
 
-    /// Nobody looks at what is in it.
-    pub(super) fn clear(&self) {
-        let all = std::mem::take(&mut *lock(&self.entries));
-        drop(all);
-    }
-
     pub(super) fn wake(&self) {
         knock_at(&self.context.doors[self.door]);
     }

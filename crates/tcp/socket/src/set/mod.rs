@@ -193,7 +193,9 @@ impl Drop for Set {
     fn drop(&mut self) {
         let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
         all.iter().for_each(Self::end);
-        self.queue.clear();
+        // (What is queued has the queue in turn.)
+        let queued = std::mem::take(&mut *lock(&self.queue.entries));
+        drop(queued);
         self.context.no_set(self.door);
     }
 }
