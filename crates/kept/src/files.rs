@@ -53,7 +53,7 @@ impl Files {
             return;
         }
         let len = address_space(bytes);
-        let Ok(start) = mapping::reserve(len) else { return };
+        let Ok(start) = mapping::reserve(0, len) else { return };
         self.region.store(start, Relaxed);
         self.reserved.store(len, Relaxed);
         let mut shelf = Shelf::new();

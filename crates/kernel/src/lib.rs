@@ -5,7 +5,7 @@
 //! | [`call`] | system calls that leave `errno` alone |
 //! | [`inject`] | the calls of all these fail where a test says so |
 //! | [`uffd`] | userfaultfd |
-//! | [`mapping`] | mappings of our own |
+//! | [`mapping`], [`apart`] | mappings of our own; where large ones lie |
 //! | [`descriptors`] | descriptors of our own |
 //! | `own_memory` | this process' memory by its number |
 //! | [`reach`] | the program's memory, reached through the kernel |
@@ -22,6 +22,8 @@
 //! | [`limits`], [`procfs`] | what the program's limits leave; what the kernel says in `/proc` |
 //! | [`early`] | copies before libc's routines are known |
 
+#[cfg(not(loom))]
+pub mod apart;
 pub mod call;
 #[cfg(not(loom))]
 pub mod clock;

@@ -8,16 +8,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, mmap_anonymous};
 use uncopy_inject::Call;
 use uncopy_ranges::span::Span;
 
-/// Address space of `bytes` to be read and written, which takes memory only where it is touched.
+/// Address space of `bytes` to be read and written, at `hint` (0: anywhere) if that is free, which takes memory only where it is touched.
 ///
 /// # Errors
 /// The kernel's.
-pub fn reserve(bytes: usize) -> Result<usize, Errno> {
+pub fn reserve(hint: usize, bytes: usize) -> Result<usize, Errno> {
     inject::check(Call::Mmap)?;
-    // SAFETY: a new private mapping at an address of the kernel's choice.
+    // SAFETY: a new private mapping where there is none.
     unsafe {
         mmap_anonymous(
-            core::ptr::null_mut(),
+            hint as *mut _,
             bytes,
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::PRIVATE | MapFlags::NORESERVE,

@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use uncopy_arena::{Arena, Block, NoBlock, Run};
 use uncopy_counters::add;
 use uncopy_inject::Call;
+use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::made::Made;
 use uncopy_kernel::mapping;
@@ -27,6 +28,8 @@ const SPACE_PER_MEMORY: usize = 4;
 /// Address space at least and at most, in bytes.
 const SPACE_MIN: usize = 1 << 30;
 const SPACE_MAX: usize = 256 << 30;
+/// What lies unmapped between our book and the first block: nobody's mistake reaches the book.
+const GUARD: usize = 1 << 20;
 /// The reservation is opened for use in steps of so many bytes.
 const STEP: usize = 16 << 20;
 /// Blocks of fewer bytes are left to the program's own allocator.
@@ -119,15 +122,17 @@ impl Twin {
         let memory = rustix::system::sysinfo().totalram as usize;
         let bytes = (memory * SPACE_PER_MEMORY).clamp(SPACE_MIN, SPACE_MAX) / PAGE * PAGE;
         let pages = bytes / PAGE;
-        let map = |bytes, protection| {
+        let map = |hint: usize, bytes, protection| {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: a new mapping at an address of the kernel's choice.
-            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, protection, flags) }
+            // SAFETY: a new mapping where there is none.
+            unsafe { rustix::mm::mmap_anonymous(hint as *mut _, bytes, protection, flags) }
         };
-        let Ok(table) = map(table_bytes(pages), ProtFlags::READ | ProtFlags::WRITE) else {
+        let hint = apart::hint(Place::Blocks);
+        let Ok(table) = map(hint, table_bytes(pages), ProtFlags::READ | ProtFlags::WRITE) else {
             return false;
         };
-        let Ok(base) = map(bytes, ProtFlags::empty()) else {
+        let behind = hint + table_bytes(pages) + GUARD;
+        let Ok(base) = map(behind, bytes, ProtFlags::empty()) else {
             // SAFETY: just mapped, used by nobody.
             let _ = unsafe { rustix::mm::munmap(table, table_bytes(pages)) };
             return false;
