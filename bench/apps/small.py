@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What uncopy costs servers that gain nothing, to a few tenths of a percent: those with small answers, and one that touches all that it copies.
+"""What uncopy costs servers that gain little or nothing, to a few tenths of a percent; and what it costs while it learns.
 
 Fresh processes differ by a percent for as long as they live, and the machine's speed changes within seconds. So several processes of each side live on one core
 at once, and one load drives them in slices of 10 ms in turns (small_load.c, which compares every answer). A process's figure is the median over the rounds of
@@ -9,6 +9,8 @@ of plain are the noise.
     bench/apps/small.py                              redis, memcached and nginx with 1 KB and 64 connections: three minutes
     bench/apps/small.py --only touched --connections 16 --processes 12    messages of 64 KB, copied once, each page of the copy written (touched.c)
     bench/apps/small.py --only nginx --processes 5 --rounds 400
+    bench/apps/small.py --only aiohttp redis --size 64K --connections 4
+    bench/apps/small.py --only redis --size 1M --connections 4 --starting      the first quarter second of each process, the second to its end, and five seconds
     bench/apps/small.py --uncopy OTHER/uncopy        another build, whose figures can be compared with this one's
 
 Needs the servers, and a C compiler as cc."""
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import HERE, ended
+from harness import HERE, ended, python_package, python_server, size_of
 from loads import Failure, connect, free_port
 
 SIDES = {
@@ -34,7 +36,10 @@ SIDES = {
     "uncopy": [],
 }
 # What is asked for; no byte of it is 0, or means something in a protocol.
-BODY = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=1024))
+LETTERS = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=1024))
+WARM = 2  # rounds that do not count
+# For --starting, in rounds of 10 ms.
+WINDOWS = {".25 s": (0, 25), "1 s": (25, 100), "5 s": (100, 500)}
 
 
 def redis(port, directory):
@@ -42,12 +47,12 @@ def redis(port, directory):
 
 
 def memcached(port, directory):
-    return ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", str(port), "-t", "1"]
+    return ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", str(port), "-t", "1", "-I", "2m"]
 
 
 def nginx(port, directory):
     with open(f"{directory}/k", "w") as f:
-        f.write(BODY)
+        f.write(body())
     with open(f"{directory}/nginx.conf", "w") as f:
         f.write(
             f"daemon off; master_process off; pid {directory}/pid; error_log {directory}/error.log;\n"
@@ -70,18 +75,35 @@ def touched(port, directory):
     return [built("touched"), str(port)]
 
 
-# Command, request, what is told to it before.
+def aiohttp(port, directory):
+    why = python_package("aiohttp")
+    if why:
+        raise Failure(why)
+    return python_server("aiohttp_upload.py")(port, directory)[0]
+
+
+def body():
+    """Of an answer, or an upload."""
+    return LETTERS * (OPTIONS.size >> 10)
+
+
+def upload():
+    return f"POST / HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body())}\r\n\r\n{body()}"
+
+
+# Command; request; what is told to it before; what every answer must hold.
 SERVERS = {
-    "redis": (redis, "GET k\r\n", f"SET k {BODY}\r\n"),
-    "memcached": (memcached, "get k\r\n", f"set k 0 0 {len(BODY)}\r\n{BODY}\r\n"),
-    "nginx": (nginx, "GET /k HTTP/1.1\r\nHost: bench\r\n\r\n", None),
-    "touched": (touched, BODY * 64, None),
+    "redis": (redis, lambda: "GET k\r\n", lambda: f"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${len(body())}\r\n{body()}\r\n", body),
+    "memcached": (memcached, lambda: "get k\r\n", lambda: f"set k 0 0 {len(body())}\r\n{body()}\r\n", body),
+    "nginx": (nginx, lambda: "GET /k HTTP/1.1\r\nHost: bench\r\n\r\n", None, body),
+    "touched": (touched, lambda: LETTERS * 64, None, lambda: LETTERS * 64),
+    "aiohttp": (aiohttp, upload, None, lambda: str(len(body()))),
 }
 
 
 def started(name, side, stack):
     """A server that answers; PID:PORT."""
-    command, _, told = SERVERS[name]
+    command, _, told, _ = SERVERS[name]
     port, directory = free_port(), stack.enter_context(tempfile.TemporaryDirectory(prefix="uncopy-small-"))
     words = command(port, directory)
     if SIDES[side] is not None:
@@ -92,31 +114,51 @@ def started(name, side, stack):
     stack.callback(ended, process)
     with connect(port) as s:
         if told:
-            s.sendall(told.encode())
+            s.sendall(told().encode())
             s.recv(100)
         else:
             s.shutdown(socket.SHUT_WR)
     return f"{process.pid}:{port}"
 
 
+def size_in_bytes(text):
+    size = size_of(text)
+    if not 1024 <= size <= 1 << 20 or size % 1024:
+        raise argparse.ArgumentTypeError(f"{text} is no multiple of 1K up to 1M")
+    return size
+
+
 def measure(name):
     with contextlib.ExitStack() as stack:
         sides = list(SIDES) * OPTIONS.processes
         servers = [started(name, side, stack) for side in sides]
-        words = ["taskset", "-c", str(OPTIONS.load_core), built("small_load"), SERVERS[name][1], BODY, str(OPTIONS.connections), "10", str(OPTIONS.rounds)]
+        _, request, _, held = SERVERS[name]
+        paths = [f"{MADE}/request", f"{MADE}/held"]
+        for path, text in zip(paths, (request(), held())):
+            with open(path, "w") as f:
+                f.write(text)
+        rounds = WINDOWS["5 s"][1] if OPTIONS.starting else WARM + OPTIONS.rounds
+        words = ["taskset", "-c", str(OPTIONS.load_core), built("small_load"), *paths, str(OPTIONS.connections), "10", str(rounds)]
         said = subprocess.run([*words, *servers], check=True, stdout=subprocess.PIPE, text=True).stdout
     rounds = [[float(word) for word in line.split()] for line in said.splitlines()]
     plain = [statistics.mean(took for side, took in zip(sides, row) if side == "plain") for row in rounds]
     print(f"{name}, {OPTIONS.connections} connections: {statistics.median(plain) / 1e3:.2f} us an answer")
     for side in SIDES:
-        own = [statistics.median(p / row[i] for p, row in zip(plain, rounds)) for i, s in enumerate(sides) if s == side]
-        print(f"    {side:7} {statistics.mean(own):.4f}  ({min(own):.4f} to {max(own):.4f})", flush=True)
+        said = f"    {side:7}"
+        # What is rare counts while it starts (an experiment); else it is noise.
+        for window, (begin, end) in (WINDOWS if OPTIONS.starting else {"": (WARM, None)}).items():
+            mean = statistics.mean if OPTIONS.starting else statistics.median
+            own = [mean(p / row[i] for p, row in list(zip(plain, rounds))[begin:end]) for i, s in enumerate(sides) if s == side]
+            said += f" {window:>7} {statistics.mean(own):.4f}  ({min(own):.4f} to {max(own):.4f})"
+        print(said, flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=SERVERS, default=["redis", "memcached", "nginx"])
+    parser.add_argument("--size", type=size_in_bytes, default=1024, help="of an answer or an upload; touched has 64 KB (1K)")
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--starting", action="store_true", help="how it goes from the first answer on")
     parser.add_argument("--processes", type=int, default=4, help="of each side (4)")
     parser.add_argument("--rounds", type=int, default=250, help="slices of each process (250)")
     parser.add_argument("--server-core", type=int, default=0)

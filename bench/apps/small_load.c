@@ -2,8 +2,8 @@
 //
 //     small_load REQUEST BODY CONNECTIONS MILLISECONDS ROUNDS PID:PORT...
 //
-// In a slice each connection to one server has one REQUEST under way. Every answer must be as long as the server's first and have BODY in it. Prints a line for
-// each round, after two that do not count: nanoseconds of processor time that each server took for an answer.
+// In a slice each connection to one server has one request (the file REQUEST) under way. Every answer must be as long as the server's first and have what is in
+// the file BODY in it. Prints a line for each round: nanoseconds of processor time that each server took for an answer.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <netinet/in.h>
@@ -17,12 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SERVERS = 64, CONNECTIONS = 1024, ROOM = 64 << 10, WARM = 2 };
+enum { SERVERS = 64, CONNECTIONS = 1024, ROOM = 2 << 20 };
 
 struct connection {
     int fd;
     size_t have;
-    char answer[ROOM];
+    char *answer;
 };
 
 struct server {
@@ -31,7 +31,8 @@ struct server {
     struct connection *connections;
 };
 
-static const char *request, *body;
+static char *request, *body;
+static size_t request_size, body_size;
 
 __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...) {
     va_list list;
@@ -39,6 +40,14 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
     vfprintf(stderr, format, list);
     fputc('\n', stderr);
     exit(1);
+}
+
+static char *content(const char *path, size_t *size) {
+    FILE *file = fopen(path, "r");
+    char *bytes = malloc(ROOM);
+    if (!file || !bytes || !(*size = fread(bytes, 1, ROOM, file))) fail("%s cannot be read", path);
+    fclose(file);
+    return bytes;
 }
 
 static double now(void) {
@@ -66,8 +75,7 @@ static double cpu(int pid) {
 }
 
 static void ask(struct connection *c) {
-    size_t n = strlen(request);
-    if (write(c->fd, request, n) != (ssize_t)n) fail("a request of %zu bytes was not taken", n);
+    if (write(c->fd, request, request_size) != (ssize_t)request_size) fail("a request of %zu bytes was not taken", request_size);
     c->have = 0;
 }
 
@@ -84,13 +92,16 @@ static void begin(struct server *s, int pid, int port, int connections) {
         struct epoll_event event = {EPOLLIN, {.ptr = c}};
         epoll_ctl(s->epoll, EPOLL_CTL_ADD, c->fd, &event);
     }
-    // The first answer says how long all are: whatever comes within a tenth of a second.
-    struct connection *first = s->connections;
-    ask(first);
-    usleep(100000);
-    ssize_t n = recv(first->fd, first->answer, ROOM, MSG_DONTWAIT);
-    if (n <= 0) fail("no answer on port %d", port);
-    s->size = n;
+    // The first answer says how long all are: whatever comes until a tenth of a second brings nothing more.
+    static char answer[ROOM];
+    ask(s->connections);
+    for (ssize_t n = 1; n > 0; s->size += n > 0 ? n : 0) {
+        usleep(100000);
+        n = recv(s->connections->fd, answer, ROOM, MSG_DONTWAIT);
+    }
+    if (!s->size) fail("no answer on port %d", port);
+    for (int i = 0; i < connections; i++)
+        if (!(s->connections[i].answer = malloc(s->size))) fail("no memory for answers");
 }
 
 // Nanoseconds of processor time for an answer.
@@ -110,7 +121,7 @@ static double slice(struct server *s, int connections, double length) {
             if (n <= 0) fail("a connection has ended");
             c->have += n;
             if (c->have < s->size) continue;
-            if (!memmem(c->answer, s->size, body, strlen(body))) fail("an answer is wrong");
+            if (!memmem(c->answer, s->size, body, body_size)) fail("an answer is wrong");
             answers++;
             if (ends)
                 open--;
@@ -126,7 +137,7 @@ int main(int argc, char **argv) {
     static struct server servers[SERVERS];
     int count = argc - 6;
     if (count < 1 || count > SERVERS) fail("small_load REQUEST BODY CONNECTIONS MILLISECONDS ROUNDS PID:PORT... of 1 to %d servers", SERVERS);
-    request = argv[1], body = argv[2];
+    request = content(argv[1], &request_size), body = content(argv[2], &body_size);
     int connections = atoi(argv[3]), rounds = atoi(argv[5]);
     if (connections < 1 || connections > CONNECTIONS) fail("1 to %d connections", CONNECTIONS);
     for (int i = 0; i < count; i++) {
@@ -134,12 +145,12 @@ int main(int argc, char **argv) {
         if (sscanf(argv[6 + i], "%d:%d", &pid, &port) != 2) fail("%s is not PID:PORT", argv[6 + i]);
         begin(&servers[i], pid, port, connections);
     }
-    for (int round = -WARM; round < rounds; round++) {
+    for (int round = 0; round < rounds; round++) {
         double took[SERVERS];
         for (int i = 0; i < count; i++) {
-            int at = (i + round + WARM) % count;
+            int at = (i + round) % count;
             took[at] = slice(&servers[at], connections, atof(argv[4]) * 1e6);
         }
-        for (int i = 0; round >= 0 && i < count; i++) printf("%.1f%c", took[i], i + 1 < count ? ' ' : '\n');
+        for (int i = 0; i < count; i++) printf("%.1f%c", took[i], i + 1 < count ? ' ' : '\n');
     }
 }
