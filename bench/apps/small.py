@@ -2,9 +2,9 @@
 """What uncopy costs servers that gain little or nothing, to a few tenths of a percent; and what it costs while it learns.
 
 Fresh processes differ by a percent for as long as they live, and the machine's speed changes within seconds. So several processes of each side live on one core
-at once, and one load drives them in slices of 10 ms in turns (small_load.c, which compares every answer). A process's figure is the median over the rounds of
-the plain ones' processor time for an answer, in that round, over its own: above 1 is a gain. A side's figure is the mean of its processes', with the smallest and the largest; those
-of plain are the noise.
+at once, and one load drives them in slices of 10 ms in turns, in another order each time (small_load.c, which compares every answer; of an upload its length). A process's figure is the
+median over the rounds of the plain ones' processor time for an answer, in that round, over its own: above 1 is a gain. (With --starting it is all their processor time for all their answers over its own, as what is rare
+counts then: an experiment.) A side's figure is the mean of its processes', with the smallest and the largest; those of plain are the noise.
 
     bench/apps/small.py                              redis, memcached and nginx with 1 KB and 64 connections: three minutes
     bench/apps/small.py --only touched --connections 16 --processes 12    messages of 64 KB, copied once, each page of the copy written (touched.c)
@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import HERE, ended, python_package, python_server, size_of
+from harness import HERE, ended, find, python_package, python_server, size_of
 from loads import Failure, connect, free_port
 
 SIDES = {
@@ -106,6 +106,8 @@ def started(name, side, stack):
     command, _, told, _ = SERVERS[name]
     port, directory = free_port(), stack.enter_context(tempfile.TemporaryDirectory(prefix="uncopy-small-"))
     words = command(port, directory)
+    if not find(words[0]):
+        raise Failure(f"{words[0]} is not installed")
     if SIDES[side] is not None:
         words = [OPTIONS.uncopy, "run", *SIDES[side], "--", *words]
     with open(f"{directory}/said", "wb") as said:
@@ -119,6 +121,12 @@ def started(name, side, stack):
         else:
             s.shutdown(socket.SHUT_WR)
     return f"{process.pid}:{port}"
+
+
+def price(rounds, sides, side):
+    """Nanoseconds of processor time for an answer, of a side's processes in these rounds."""
+    both = [word for row in rounds for s, word in zip(sides, row) if s == side]
+    return sum(took for took, _ in both) / sum(answers for _, answers in both)
 
 
 def size_in_bytes(text):
@@ -140,15 +148,15 @@ def measure(name):
         rounds = WINDOWS["5 s"][1] if OPTIONS.starting else WARM + OPTIONS.rounds
         words = ["taskset", "-c", str(OPTIONS.load_core), built("small_load"), *paths, str(OPTIONS.connections), "10", str(rounds)]
         said = subprocess.run([*words, *servers], check=True, stdout=subprocess.PIPE, text=True).stdout
-    rounds = [[float(word) for word in line.split()] for line in said.splitlines()]
-    plain = [statistics.mean(took for side, took in zip(sides, row) if side == "plain") for row in rounds]
-    print(f"{name}, {OPTIONS.connections} connections: {statistics.median(plain) / 1e3:.2f} us an answer")
+    rounds = [[tuple(map(float, word.split("/"))) for word in line.split()] for line in said.splitlines()]
+    print(f"{name}, {OPTIONS.connections} connections: {price(rounds[WARM:], sides, 'plain') / 1e3:.2f} us an answer")
     for side in SIDES:
         said = f"    {side:7}"
-        # What is rare counts while it starts (an experiment); else it is noise.
         for window, (begin, end) in (WINDOWS if OPTIONS.starting else {"": (WARM, None)}).items():
-            mean = statistics.mean if OPTIONS.starting else statistics.median
-            own = [mean(p / row[i] for p, row in list(zip(plain, rounds))[begin:end]) for i, s in enumerate(sides) if s == side]
+            part = rounds[begin:end]
+            parts = [part] if OPTIONS.starting else [[row] for row in part]
+            plain = [price(p, sides, "plain") for p in parts]
+            own = [statistics.median(p / price(q, range(len(sides)), i) for p, q in zip(plain, parts)) for i, s in enumerate(sides) if s == side]
             said += f" {window:>7} {statistics.mean(own):.4f}  ({min(own):.4f} to {max(own):.4f})"
         print(said, flush=True)
 
@@ -158,7 +166,7 @@ def main():
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=SERVERS, default=["redis", "memcached", "nginx"])
     parser.add_argument("--size", type=size_in_bytes, default=1024, help="of an answer or an upload; touched has 64 KB (1K)")
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--starting", action="store_true", help="how it goes from the first answer on")
+    parser.add_argument("--starting", action="store_true", help="how it goes from the second answer on, instead of --rounds")
     parser.add_argument("--processes", type=int, default=4, help="of each side (4)")
     parser.add_argument("--rounds", type=int, default=250, help="slices of each process (250)")
     parser.add_argument("--server-core", type=int, default=0)

@@ -3,11 +3,13 @@
 //     small_load REQUEST BODY CONNECTIONS MILLISECONDS ROUNDS PID:PORT...
 //
 // In a slice each connection to one server has one request (the file REQUEST) under way. Every answer must be as long as the server's first and have what is in
-// the file BODY in it. Prints a line for each round: nanoseconds of processor time that each server took for an answer.
+// the file BODY in it. The order is another one in each round: what a server leaves behind (in the caches, to be done later) is another one's loss. Prints a line for each
+// round: NANOSECONDS/ANSWERS of each server, processor time.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,9 +94,10 @@ static void begin(struct server *s, int pid, int port, int connections) {
         struct epoll_event event = {EPOLLIN, {.ptr = c}};
         epoll_ctl(s->epoll, EPOLL_CTL_ADD, c->fd, &event);
     }
-    // The first answer says how long all are: whatever comes until a tenth of a second brings nothing more.
+    // The first answer says how long all are: whatever comes until a tenth of a second brings nothing more. (The first byte may take longer.)
     static char answer[ROOM];
     ask(s->connections);
+    poll(&(struct pollfd){.fd = s->connections->fd, .events = POLLIN}, 1, 10000);
     for (ssize_t n = 1; n > 0; s->size += n > 0 ? n : 0) {
         usleep(100000);
         n = recv(s->connections->fd, answer, ROOM, MSG_DONTWAIT);
@@ -104,11 +107,11 @@ static void begin(struct server *s, int pid, int port, int connections) {
         if (!(s->connections[i].answer = malloc(s->size))) fail("no memory for answers");
 }
 
-// Nanoseconds of processor time for an answer.
-static double slice(struct server *s, int connections, double length) {
+// Nanoseconds of processor time, and answers.
+static double slice(struct server *s, int connections, double length, long *answers) {
     double before = cpu(s->pid), end = now() + length;
     int open = connections;
-    long answers = 0;
+    *answers = 0;
     for (int i = 0; i < connections; i++) ask(&s->connections[i]);
     while (open > 0) {
         struct epoll_event events[256];
@@ -122,7 +125,7 @@ static double slice(struct server *s, int connections, double length) {
             c->have += n;
             if (c->have < s->size) continue;
             if (!memmem(c->answer, s->size, body, body_size)) fail("an answer is wrong");
-            answers++;
+            ++*answers;
             if (ends)
                 open--;
             else
@@ -130,7 +133,7 @@ static double slice(struct server *s, int connections, double length) {
         }
     }
     usleep(300); // The server has done what comes after its last answer.
-    return (cpu(s->pid) - before) / answers;
+    return cpu(s->pid) - before;
 }
 
 int main(int argc, char **argv) {
@@ -147,10 +150,16 @@ int main(int argc, char **argv) {
     }
     for (int round = 0; round < rounds; round++) {
         double took[SERVERS];
+        long answers[SERVERS];
+        int order[SERVERS];
         for (int i = 0; i < count; i++) {
-            int at = (i + round) % count;
-            took[at] = slice(&servers[at], connections, atof(argv[4]) * 1e6);
+            int other = rand() % (i + 1);
+            order[i] = order[other], order[other] = i;
         }
-        for (int i = 0; i < count; i++) printf("%.1f%c", took[i], i + 1 < count ? ' ' : '\n');
+        for (int i = 0, at; i < count; i++) {
+            at = order[i];
+            took[at] = slice(&servers[at], connections, atof(argv[4]) * 1e6, &answers[at]);
+        }
+        for (int i = 0; i < count; i++) printf("%.0f/%ld%c", took[i], answers[i], i + 1 < count ? ' ' : '\n');
     }
 }

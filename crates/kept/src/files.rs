@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use rustix::fd::AsFd;
 use rustix::fs::OFlags;
 use uncopy_inject::Call;
+use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::{critical, inject, limits, mapping};
 use uncopy_ranges::span::{PAGE, Span};
 use uncopy_shelf::{Answer, Chunk, Hit, Shelf, address_space};
@@ -53,7 +54,7 @@ impl Files {
             return;
         }
         let len = address_space(bytes);
-        let Ok(start) = mapping::reserve(0, len) else { return };
+        let Ok(start) = mapping::reserve(apart::hint(Place::Files), len) else { return };
         self.region.store(start, Relaxed);
         self.reserved.store(len, Relaxed);
         let mut shelf = Shelf::new();
