@@ -183,7 +183,7 @@ def main():
             except Failure as why:
                 sys.exit(f"{name}: {why}")
             except subprocess.CalledProcessError as why:
-                sys.exit(f"{name}: the load, or the compiler, ended with {why.returncode}, as it says above")  # its words are 64 KB
+                sys.exit(f"{name}: the load, or the compiler, ended with {why.returncode}, as it says above")
 
 
 if __name__ == "__main__":
