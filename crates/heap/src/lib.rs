@@ -15,7 +15,7 @@ use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use uncopy_inject::Call;
 use uncopy_kernel::lock::Lock;
-use uncopy_kernel::{critical, inject, mapping};
+use uncopy_kernel::{apart, critical, inject, mapping};
 use uncopy_ranges::span::{Span, page_up};
 
 const RESERVE_SIZE: usize = 2 << 20;
@@ -67,10 +67,10 @@ struct Mappings;
 // SAFETY: hands out fresh private mappings, and takes back only those.
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping where there is none.
         let mapped = inject::check(Call::Heap).and_then(|()| unsafe {
             mmap_anonymous(
-                core::ptr::null_mut(),
+                apart::SMALL.next(size) as *mut _,
                 size,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,

@@ -10,7 +10,8 @@ use rustix::fd::AsFd;
 use rustix::fs::OFlags;
 use uncopy_inject::Call;
 use uncopy_kernel::apart::{self, Place};
-use uncopy_kernel::{critical, inject, limits, mapping};
+use uncopy_kernel::mapping::{self, BOTH};
+use uncopy_kernel::{critical, inject, limits};
 use uncopy_ranges::span::{PAGE, Span};
 use uncopy_shelf::{Answer, Chunk, Hit, Shelf, address_space};
 use uncopy_space::space::Space;
@@ -54,7 +55,7 @@ impl Files {
             return;
         }
         let len = address_space(bytes);
-        let Ok(start) = mapping::reserve(apart::hint(Place::Files), len) else { return };
+        let Ok(start) = mapping::reserve(apart::hint(Place::Files), len, BOTH) else { return };
         self.region.store(start, Relaxed);
         self.reserved.store(len, Relaxed);
         let mut shelf = Shelf::new();

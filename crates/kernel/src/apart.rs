@@ -1,29 +1,62 @@
-//! Where large reservations of ours lie: far from what the program maps.
+//! Where our mappings lie: far from what the program maps.
 //!
-//! Left to itself the kernel puts each mapping below the one before it. What a program maps after a reservation of 96 GB (memory, libraries that
-//! it loads, stacks) then lies 96 GB away from what it has mapped before, and the processor needs more entries of the upper levels of the
-//! page table, of which it keeps few: each miss of the TLB takes longer (`bench/experiments/regions.c`).
+//! Left to itself the kernel puts each mapping below the one before it, or into a gap that is large enough.
+//!
+//! - What a program maps after a reservation of 96 GB (memory, libraries that it loads, stacks) then lies 96 GB away from what it has mapped
+//!   before, and the processor needs more entries of the upper levels of the page table, of which it keeps few: each miss of the TLB takes longer
+//!   (`bench/experiments/regions.c`).
+//! - A gap may be one that the program made, and will map over: whoever knows all that maps in a program may unmap memory and take the
+//!   same addresses again later (`tests/races/moved_mapping_while_forking.c`: our heap lay there, and was gone).
 
-use uncopy_ranges::span::PAGE;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use uncopy_ranges::span::{PAGE, page_up};
 
 /// What one entry of the page table's third level covers.
 const REGION: usize = 1 << 30;
 /// Where the first place begins, at least and at most: above where programs and their heaps lie, below what the kernel hands out, also where it
-/// chooses among the most addresses that x86-64 has (`vm.mmap_rnd_bits=32`).
+/// chooses among the most addresses that x86-64 has (`vm.mmap_rnd_bits=32`). The places take 2 TB more.
 const FIRST: usize = 0x6600_0000_0000;
-const LAST: usize = 0x6e00_0000_0000;
-/// It begins so many bytes into a region at most.
+const LAST: usize = 0x6d00_0000_0000;
+/// It begins so many bytes into a region, and at most as many more: what lies below it is in the same region at first.
 const INTO: usize = REGION / 4;
+/// Regions of a place.
+const REGIONS: usize = 512;
 
-/// Who has a place of his own: so many regions behind the first.
+/// Who has a place of his own for one large mapping: so many regions behind the first.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// The twin allocator's book, and behind it its blocks.
     Blocks = 0,
     /// The pool of extents.
-    Pool = 512,
+    Pool = REGIONS as isize,
     /// Kept files.
-    Files = 1024,
+    Files = 2 * REGIONS as isize,
+}
+
+/// What there are many mappings of, which come and go.
+#[derive(Debug)]
+pub struct Row {
+    place: usize,
+    taken: AtomicUsize,
+}
+
+/// All that is small: memory of the libraries' own allocator, stacks, single pages. One below the other, below the book of blocks.
+pub static SMALL: Row = Row { place: 0, taken: AtomicUsize::new(0) };
+/// Memory shared with other programs that use the same TCP service, hundreds of MB each.
+pub static SHARED: Row = Row { place: 4 * REGIONS, taken: AtomicUsize::new(0) };
+
+impl Row {
+    /// The address to ask for, as a hint, for one more mapping of `bytes`. It is below the one before; after many, above all of them
+    /// again.
+    pub fn next(&self, bytes: usize) -> usize {
+        first(ours()) + self.place * REGION - self.below(bytes)
+    }
+
+    /// Bytes between the mapping's beginning and the place's.
+    fn below(&self, bytes: usize) -> usize {
+        let bytes = page_up(bytes);
+        self.taken.fetch_add(bytes, Relaxed) % (REGIONS / 2 * REGION) + bytes
+    }
 }
 
 /// The address to ask for, as a hint: where that is not free the kernel takes another one.
@@ -31,8 +64,13 @@ pub enum Place {
 /// It follows from where the kernel has put this library. So it is as hard to foretell as that; and where the program is to lie at the same
 /// addresses in each run (`setarch -R`, debuggers), so do we.
 pub fn hint(place: Place) -> usize {
+    first(ours()) + place as usize * REGION
+}
+
+/// Something of ours.
+fn ours() -> usize {
     static OURS: u8 = 0;
-    first(&raw const OURS as usize) + place as usize * REGION
+    &raw const OURS as usize
 }
 
 /// The first place of a process in which something of ours lies at `ours`.
@@ -40,7 +78,7 @@ fn first(ours: usize) -> usize {
     // (Multiplied by 2^64 over the golden ratio, which spreads what differs over all bits above.)
     let random = (ours / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
     let region = random % ((LAST - FIRST) / REGION);
-    FIRST + region * REGION + (random >> 20) % (INTO / PAGE) * PAGE
+    FIRST + region * REGION + INTO + (random >> 20) % (INTO / PAGE) * PAGE
 }
 
 #[cfg(test)]
@@ -48,11 +86,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_begin_on_pages_in_the_first_quarter_of_a_region() {
+    fn places_begin_on_pages_in_the_second_quarter_of_a_region() {
         for ours in (0x7000_0000_0000..0x7fff_0000_0000).step_by(0x1_2345_6000) {
             let at = first(ours);
             assert!((FIRST..LAST).contains(&at), "{at:#x}");
-            assert!(at.is_multiple_of(PAGE) && at % REGION < INTO, "{at:#x}");
+            assert!(at.is_multiple_of(PAGE), "{at:#x}");
+            assert!((INTO..2 * INTO).contains(&(at % REGION)), "{at:#x}");
         }
     }
 
@@ -71,5 +110,22 @@ mod tests {
     fn a_place_stays_where_it_is() {
         assert_eq!(hint(Place::Blocks), hint(Place::Blocks));
         assert_eq!(hint(Place::Pool) - hint(Place::Blocks), 512 * REGION);
+    }
+
+    #[test]
+    fn mappings_of_a_row_lie_one_below_the_other() {
+        let row = Row { place: 4, taken: AtomicUsize::new(0) };
+        let place = first(ours()) + 4 * REGION;
+        assert_eq!(row.next(PAGE), place - PAGE);
+        assert_eq!(row.next(5000), place - 3 * PAGE);
+        assert_eq!(row.next(PAGE), place - 4 * PAGE);
+    }
+
+    #[test]
+    fn a_row_begins_anew_before_it_comes_to_another_place() {
+        let row = Row { place: 4, taken: AtomicUsize::new(0) };
+        let below: Vec<usize> = (0..2_000).map(|_| row.below(REGION)).collect();
+        assert!(below.iter().all(|&below| (REGION..=256 * REGION).contains(&below)));
+        assert_eq!(below[256], below[0]);
     }
 }

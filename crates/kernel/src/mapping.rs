@@ -8,20 +8,18 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, mmap_anonymous};
 use uncopy_inject::Call;
 use uncopy_ranges::span::Span;
 
-/// Address space of `bytes` to be read and written, at `hint` (0: anywhere) if that is free, which takes memory only where it is touched.
+/// To be read and written.
+pub const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Address space of `bytes`, at `hint` (0: anywhere) if that is free, which takes memory only where it is touched.
 ///
 /// # Errors
 /// The kernel's.
-pub fn reserve(hint: usize, bytes: usize) -> Result<usize, Errno> {
+pub fn reserve(hint: usize, bytes: usize, access: ProtFlags) -> Result<usize, Errno> {
     inject::check(Call::Mmap)?;
     // SAFETY: a new private mapping where there is none.
     unsafe {
-        mmap_anonymous(
-            hint as *mut _,
-            bytes,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )
+        mmap_anonymous(hint as *mut _, bytes, access, MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
     .map(|p| p as usize)
 }

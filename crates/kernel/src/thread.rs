@@ -11,6 +11,7 @@
 //!
 //! unsafe: makes a thread, in assembly because it begins on another stack; reads the word behind `fs`.
 
+use crate::apart;
 use crate::call::syscall4;
 use crate::critical;
 use crate::inject;
@@ -97,10 +98,11 @@ impl Seat {
         }
         inject::check(Call::Mmap).ok()?;
         let size = size();
+        let at = apart::SMALL.next(size);
         // SAFETY: fresh memory of our own, of which the lowest page is given up as a guard.
         let map = unsafe {
             let none = ProtFlags::empty();
-            let map = mmap_anonymous(core::ptr::null_mut(), size, none, MapFlags::PRIVATE).ok()?;
+            let map = mmap_anonymous(at as *mut _, size, none, MapFlags::PRIVATE).ok()?;
             let map = map.cast::<u8>();
             let use_it = MprotectFlags::READ | MprotectFlags::WRITE;
             if mprotect(map.add(PAGE).cast(), size - PAGE, use_it).is_err() {

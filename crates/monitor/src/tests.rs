@@ -108,7 +108,7 @@ fn running(pages: usize) -> Option<(&'static Zeros, usize, usize)> {
         println!("skipped: userfaultfd is not permitted here");
         return None;
     };
-    let memory = mapping::reserve(0, (pages + 1) * PAGE).unwrap();
+    let memory = mapping::reserve(0, (pages + 1) * PAGE, mapping::BOTH).unwrap();
     program.register(Span::sized(memory, pages * PAGE)).unwrap();
     let wake_page = memory + pages * PAGE;
     pool.register(Span::sized(wake_page, PAGE)).unwrap();

@@ -7,6 +7,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
 use uncopy_flow::layout::{LAYOUT, MAGIC, Tables, WORDS, header};
+use uncopy_kernel::apart;
 
 /// A fresh book for this process in `directory`.
 pub fn open(directory: &str) -> Option<Tables<'static>> {
@@ -32,9 +33,10 @@ pub fn open(directory: &str) -> Option<Tables<'static>> {
     }
     rustix::fs::ftruncate(&fd, size as u64).ok()?;
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice, never unmapped.
+    let at = apart::SMALL.next(size) as *mut _;
+    // SAFETY: a new mapping, never unmapped.
     let words: &'static [AtomicU64] = unsafe {
-        let at = rustix::mm::mmap(core::ptr::null_mut(), size, access, MapFlags::SHARED, &fd, 0);
+        let at = rustix::mm::mmap(at, size, access, MapFlags::SHARED, &fd, 0);
         core::slice::from_raw_parts(at.ok()?.cast(), WORDS)
     };
     let book = Tables::new(words);

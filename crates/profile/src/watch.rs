@@ -20,6 +20,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use uncopy_flow::Follower;
 use uncopy_flow::layout::header;
+use uncopy_kernel::apart;
 use uncopy_kernel::uffd::{Event, FEATURE_EVENTS, FEATURE_MOVE, Maker, Msg, Uffd};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
@@ -292,10 +293,11 @@ fn spawn(run: Thread) -> bool {
 /// Starts both threads.
 fn start() {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = apart::SMALL.next(SLOTS * PAGE) as *mut _;
+    // SAFETY: a new mapping where there is none.
     let shadow = unsafe {
         rustix::mm::mmap_anonymous(
-            core::ptr::null_mut(),
+            at,
             SLOTS * PAGE,
             access,
             MapFlags::PRIVATE | MapFlags::NORESERVE,

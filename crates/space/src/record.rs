@@ -14,7 +14,7 @@ use std::ffi::CString;
 use uncopy_decide::{Deed, Event, SiteId, Times, Witness};
 use uncopy_inject::Call;
 use uncopy_kernel::descriptors::OwnFd;
-use uncopy_kernel::inject;
+use uncopy_kernel::{apart, inject};
 use uncopy_trace::{HEAD, Head, Start, Writer};
 
 /// Where a process is recorded.
@@ -101,10 +101,10 @@ impl Recorder {
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, record.bytes as u64)?;
         inject::check(Call::Mmap)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at no address in particular.
-        let memory = unsafe {
-            rustix::mm::mmap(core::ptr::null_mut(), record.bytes, access, MapFlags::SHARED, &fd, 0)
-        }?;
+        let at = apart::SMALL.next(record.bytes) as *mut _;
+        // SAFETY: a new mapping where there is none.
+        let memory =
+            unsafe { rustix::mm::mmap(at, record.bytes, access, MapFlags::SHARED, &fd, 0) }?;
         let memory = NonNull::new(memory.cast()).ok_or(Errno::NOMEM)?;
         let writer = Writer::new();
         let bytes = record.bytes;

@@ -17,6 +17,7 @@ use uncopy_counters::family::Family;
 use uncopy_counters::shared::Header;
 use uncopy_counters::summary;
 use uncopy_counters::{Counters, Snapshot};
+use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::made::Made;
 
@@ -113,15 +114,12 @@ fn make_in(directory: &OwnFd, name: &CStr, who: &Header) -> Result<(), Errno> {
 }
 
 fn map(fd: Option<&OwnFd>) -> Result<&'static Family, Errno> {
+    let at = apart::SMALL.next(SIZE) as *mut _;
     // SAFETY: fresh memory, of zeros or of the file's words, which is never unmapped and holds atomics only.
     unsafe {
         let page = match fd {
-            Some(fd) => {
-                rustix::mm::mmap(core::ptr::null_mut(), SIZE, ACCESS, MapFlags::SHARED, fd, 0)
-            }
-            None => {
-                rustix::mm::mmap_anonymous(core::ptr::null_mut(), SIZE, ACCESS, MapFlags::SHARED)
-            }
+            Some(fd) => rustix::mm::mmap(at, SIZE, ACCESS, MapFlags::SHARED, fd, 0),
+            None => rustix::mm::mmap_anonymous(at, SIZE, ACCESS, MapFlags::SHARED),
         }?;
         Ok(&*page.cast::<Family>())
     }

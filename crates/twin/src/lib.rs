@@ -17,7 +17,7 @@ use uncopy_inject::Call;
 use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::made::Made;
-use uncopy_kernel::mapping;
+use uncopy_kernel::mapping::{self, BOTH};
 use uncopy_kernel::{critical, inject, limits, threads};
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span, page_up};
@@ -122,23 +122,15 @@ impl Twin {
         let memory = rustix::system::sysinfo().totalram as usize;
         let bytes = (memory * SPACE_PER_MEMORY).clamp(SPACE_MIN, SPACE_MAX) / PAGE * PAGE;
         let pages = bytes / PAGE;
-        let map = |hint: usize, bytes, protection| {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            // SAFETY: a new mapping where there is none.
-            unsafe { rustix::mm::mmap_anonymous(hint as *mut _, bytes, protection, flags) }
-        };
         let hint = apart::hint(Place::Blocks);
-        let Ok(table) = map(hint, table_bytes(pages), ProtFlags::READ | ProtFlags::WRITE) else {
-            return false;
-        };
+        let Ok(table) = mapping::reserve(hint, table_bytes(pages), BOTH) else { return false };
         let behind = hint + table_bytes(pages) + GUARD;
-        let Ok(base) = map(behind, bytes, ProtFlags::empty()) else {
-            // SAFETY: just mapped, used by nobody.
-            let _ = unsafe { rustix::mm::munmap(table, table_bytes(pages)) };
+        let Ok(base) = mapping::reserve(behind, bytes, ProtFlags::empty()) else {
+            unmap(Span::sized(table, table_bytes(pages)));
             return false;
         };
         // SAFETY: fresh zero pages, page-aligned, never unmapped; zeros are a valid `Block`.
-        let blocks = unsafe { core::slice::from_raw_parts_mut(table.cast::<Block>(), pages) };
+        let blocks = unsafe { core::slice::from_raw_parts_mut(table as *mut Block, pages) };
         // SAFETY: nobody else is here yet.
         unsafe {
             self.blocks.state.make(State {
@@ -149,8 +141,8 @@ impl Twin {
                 altered: Ranges::new(),
             });
         }
-        self.blocks.table.store(table as usize, Relaxed);
-        self.blocks.base.store(base as usize, Relaxed);
+        self.blocks.table.store(table, Relaxed);
+        self.blocks.base.store(base, Relaxed);
         self.blocks.length.store(bytes, Relaxed);
         self.blocks.largest.store(memory / BLOCK_SHARE, Relaxed);
         self.blocks.leads.store(leads, Relaxed);

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use uncopy_kernel::apart;
 use uncopy_kernel::critical;
 use uncopy_kernel::lock::Lock;
 
@@ -71,10 +72,9 @@ impl Numbers {
     pub fn begin(&self) -> bool {
         let bytes = NUMBERS as usize * size_of::<AtomicU64>();
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let at = apart::SMALL.next(bytes) as *mut _;
         // SAFETY: a new mapping.
-        let made = unsafe {
-            mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
-        };
+        let made = unsafe { mmap_anonymous(at, bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let Ok(table) = made else { return false };
         self.table.store(table.cast(), Release);
         self.length.store(NUMBERS, Release);

@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::Kept;
 use uncopy_tcp_shared::layout::PAGE;
 
@@ -56,17 +57,10 @@ impl Client {
         else {
             return Err(Errno::PROTO);
         };
+        let at = apart::SMALL.next(PAGE) as *mut _;
         // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it is of our user, or root's.
-        let mailbox = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                PAGE,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                mailbox,
-                0,
-            )
-        }?;
+        let mailbox =
+            unsafe { rustix::mm::mmap(at, PAGE, ProtFlags::READ, MapFlags::SHARED, mailbox, 0) }?;
         let mailbox = NonNull::new(mailbox.cast()).ok_or(Errno::NOMEM)?;
         let (socket, seen) = (Kept::new(socket)?, AtomicU32::new(0));
         Ok(Self { socket, mailbox, seen, wire: wire != 0, user })

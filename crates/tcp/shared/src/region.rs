@@ -38,17 +38,17 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps what the service sent. EINVAL: that is no region, or one whose length could change.
-    pub fn map(fd: impl AsFd) -> Result<Self, Errno> {
+    /// Maps what the service sent, at `hint` (0: anywhere) if that is free. EINVAL: that is no region, or one whose length could change.
+    pub fn map(hint: usize, fd: impl AsFd) -> Result<Self, Errno> {
         if rustix::fs::fstat(&fd)?.st_size != REGION as i64
             || !rustix::fs::fcntl_get_seals(&fd)?.contains(SEALS)
         {
             return Err(Errno::INVAL);
         }
-        // SAFETY: a new mapping, at an address that the kernel chooses.
+        // SAFETY: a new mapping where there is none.
         let at = unsafe {
             rustix::mm::mmap(
-                core::ptr::null_mut(),
+                hint as *mut _,
                 REGION,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::NORESERVE,
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn two_mappings_are_one_memory_and_new_ones_are_zero() {
         let fd = create().unwrap();
-        let (a, b) = (Region::map(&fd).unwrap(), Region::map(&fd).unwrap());
+        let (a, b) = (Region::map(0, &fd).unwrap(), Region::map(0, &fd).unwrap());
         for slot in [0, 1, SLOTS - 1] {
             let header = a.slot(slot).header;
             assert_eq!(header.directions[1].produced.tail.load(Relaxed), 0);
@@ -189,20 +189,20 @@ mod tests {
     fn what_could_shrink_is_refused() {
         let fd = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, REGION as u64).unwrap();
-        assert_eq!(Region::map(&fd).unwrap_err(), Errno::INVAL);
+        assert_eq!(Region::map(0, &fd).unwrap_err(), Errno::INVAL);
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .unwrap();
-        Region::map(&fd).unwrap();
+        Region::map(0, &fd).unwrap();
         let sealed = create().unwrap();
         assert_eq!(rustix::fs::ftruncate(&sealed, 0), Err(Errno::PERM));
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        assert_eq!(Region::map(&file).unwrap_err(), Errno::INVAL);
+        assert_eq!(Region::map(0, &file).unwrap_err(), Errno::INVAL);
     }
 
     #[test]
     fn small_messages_each_way_use_one_page_of_a_slot() {
         let fd = create().unwrap();
-        let region = Region::map(&fd).unwrap();
+        let region = Region::map(0, &fd).unwrap();
         let before = rustix::fs::fstat(&fd).unwrap().st_blocks;
         let slot = region.slot(3);
         for ring in [0, 1] {

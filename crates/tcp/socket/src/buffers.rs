@@ -5,6 +5,7 @@
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::ptr::NonNull;
 use std::sync::Mutex;
+use uncopy_kernel::apart;
 
 /// Bytes of each: 64 KB of a file that are read by 32 KB take a seventh more time, by 8 KB twice as much.
 pub const SIZE: usize = 64 << 10;
@@ -20,8 +21,9 @@ unsafe impl Send for Buffer {}
 impl Buffer {
     fn new() -> Option<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
+        let at = apart::SMALL.next(SIZE) as *mut _;
         // SAFETY: a new place.
-        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), SIZE, access, MapFlags::PRIVATE) };
+        let at = unsafe { mmap_anonymous(at, SIZE, access, MapFlags::PRIVATE) };
         let at = at.ok()?;
         // SAFETY: our own memory. (Nothing depends on it.)
         let _ = unsafe { madvise(at, SIZE, Advice::LinuxDontDump) };

@@ -16,9 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
+use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_service::{Client, Rendezvous, Wired};
+use uncopy_tcp_shared::layout::REGION;
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::stores::Prices;
@@ -547,7 +549,7 @@ impl Context {
         }
         let side = usize::from(side != 0);
         let memory = fds.remove(0);
-        let region = Region::map(&memory).ok()?;
+        let region = Region::map(apart::SHARED.next(REGION), &memory).ok()?;
         let mapped = Arc::new(Mapped {
             id,
             process: self.process(),

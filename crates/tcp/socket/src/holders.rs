@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use uncopy_kernel::apart;
 
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / size_of::<AtomicU32>();
@@ -25,8 +26,9 @@ unsafe impl Sync for Page {}
 impl Page {
     fn new() -> Result<Self, Errno> {
         let flags = ProtFlags::READ | ProtFlags::WRITE;
+        let at = apart::SMALL.next(PAGE) as *mut _;
         // SAFETY: a new mapping.
-        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, flags, MapFlags::SHARED) }?;
+        let at = unsafe { mmap_anonymous(at, PAGE, flags, MapFlags::SHARED) }?;
         NonNull::new(at.cast()).map(Self).ok_or(Errno::NOMEM)
     }
 
