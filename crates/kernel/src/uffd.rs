@@ -31,6 +31,7 @@ const UFFDIO_MOVE: u32 = 0xc028_aa05;
 const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
 
 const REGISTER_MODE_MISSING: u64 = 1;
+const MOVE_MODE_DONTWAKE: u64 = 1;
 const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 2;
 
 #[repr(C)]
@@ -301,29 +302,24 @@ impl Uffd {
     /// `UFFDIO_MOVE`: moves pages of `src` to the missing pages from `dst` on, which must be
     /// registered with this descriptor. Returns the bytes moved and, if not all were, why.
     pub fn move_pages(&self, dst: usize, src: Span, holes_allowed: bool) -> (usize, Option<Errno>) {
-        self.make_move(Call::Move, dst, src, holes_allowed)
+        let mode = if holes_allowed { MOVE_MODE_ALLOW_SRC_HOLES } else { 0 };
+        self.make_move(Call::Move, dst, src, mode)
     }
 
     /// The same, to fill a missing page of the program's with the page `src`.
     pub fn move_in(&self, dst: usize, src: Span) -> (usize, Option<Errno>) {
-        self.make_move(Call::MoveIn, dst, src, false)
+        self.make_move(Call::MoveIn, dst, src, 0)
     }
 
-    fn make_move(
-        &self,
-        call: Call,
-        dst: usize,
-        src: Span,
-        holes_allowed: bool,
-    ) -> (usize, Option<Errno>) {
+    /// As [`Uffd::move_pages`], but who waits for the pages goes on waiting until [`Uffd::wake`].
+    pub fn move_without_waking(&self, dst: usize, src: Span) -> (usize, Option<Errno>) {
+        self.make_move(Call::Move, dst, src, MOVE_MODE_DONTWAKE)
+    }
+
+    fn make_move(&self, call: Call, dst: usize, src: Span, mode: u64) -> (usize, Option<Errno>) {
         transfer(call, src.len(), |len| {
-            let mut m = Transfer {
-                dst: dst as u64,
-                src: src.start as u64,
-                len: len as u64,
-                mode: if holes_allowed { MOVE_MODE_ALLOW_SRC_HOLES } else { 0 },
-                out: 0,
-            };
+            let mut m =
+                Transfer { dst: dst as u64, src: src.start as u64, len: len as u64, mode, out: 0 };
             let result = self.ioctl(UFFDIO_MOVE, &mut m);
             (m.out.max(0) as usize, result.err())
         })

@@ -427,23 +427,22 @@ fn shadow(slot: usize) -> Span {
 fn answer(uffd: &Uffd, addr: usize) {
     let page = Span::sized(page_down(addr), PAGE);
     let slot = PAGES.iter().position(|p| p.load(SeqCst) == page.start);
-    let resolved = match slot {
+    let woken = match slot {
         Some(slot) => {
-            let (moved, _) = uffd.move_pages(page.start, shadow(slot), false);
-            if moved == PAGE {
-                // Written down before anybody can see that the slot is free.
+            if uffd.move_without_waking(page.start, shadow(slot)).0 == PAGE {
+                // Written down before who touched it goes on, and before anybody can see that the slot is free.
                 let count = TOUCHED_COUNT.load(SeqCst);
                 TOUCHED[count % TOUCHES].store(addr, SeqCst);
                 TOUCHED_COUNT.store(count + 1, SeqCst);
                 PAGES[slot].store(0, SeqCst);
             }
-            moved == PAGE
+            false
         }
         // It was never there, or the program dropped it.
         None => uffd.zero(page).1.is_none(),
     };
-    if !resolved {
-        // It is back already, or the memory map is changing: whoever waits tries again.
+    if !woken {
+        // It is back, by this or already, or the memory map is changing: whoever waits tries again.
         let _ = uffd.wake(page);
     }
 }
