@@ -7,6 +7,18 @@ use crate::inject;
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use uncopy_inject::Call;
 
+/// Finds the kernel's code that tells the time. To be called by a constructor: what finds it (`dlsym`) waits for whoever loads a library, who may
+/// wait for us.
+pub fn prepare() {
+    // (The variant that may fail: whatever refuses it, the program goes on.)
+    let _ = clock_gettime_dynamic(DynamicClockId::Known(ClockId::Monotonic));
+}
+
+/// Seconds since some beginning, at the cost of a few loads; 0: the kernel does not tell.
+pub fn seconds() -> i64 {
+    clock_gettime_dynamic(DynamicClockId::Known(ClockId::MonotonicCoarse)).map_or(0, |t| t.tv_sec)
+}
+
 /// Processor time of this process, and time, in ns; `None`: the kernel does not tell.
 pub fn times() -> Option<(u64, u64)> {
     inject::check(Call::Clock).ok()?;

@@ -18,6 +18,7 @@ use uncopy_copies::measure;
 use uncopy_counters::Counters;
 use uncopy_decide::{Choice, Costs};
 use uncopy_inject::Plan;
+use uncopy_kernel::clock;
 use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
@@ -96,6 +97,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         let errno = *libc::__errno_location();
         real::find_copies();
         real::find_all();
+        clock::prepare();
         reading::caught_by(signals::catch_faults);
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
         GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
@@ -128,6 +130,8 @@ struct Places {
     record_bytes: Option<usize>,
     /// Who decides.
     controller: Choice,
+    /// valgrind runs the program. It runs one thread at a time: who waits for a page keeps out who would answer.
+    valgrind: bool,
 }
 
 /// Options and prices from the environment; also the library's own path, what to hand on, and where things are.
@@ -149,6 +153,7 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if name == "XDG_RUNTIME_DIR" && value.starts_with('/') {
                 places.session = CString::new(value).ok();
             }
+            places.valgrind |= name == "LD_PRELOAD" && value.contains("/vgpreload_");
             if !name.starts_with(PREFIX) {
                 continue;
             }
@@ -227,7 +232,10 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
     let replaceable = GLIBC_MALLOC.load(Ordering::Relaxed) || values.get(FOREIGN) != 0;
-    let twin = values.get(ALLOCATOR) != 0 && replaceable && PROCESS.twin().init(vectors.is_some());
+    let twin = values.get(ALLOCATOR) != 0
+        && replaceable
+        && !places.valgrind
+        && PROCESS.twin().init(vectors.is_some());
     // SAFETY: handlers that live as long as the process (the library is never unloaded).
     let heed_forks = || unsafe {
         signals::own();
@@ -236,8 +244,13 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     if twin || tcp {
         heed_forks();
     }
-    if values.get(ELIDE) == 0 {
-        summary::banner(values, "standing aside, as told");
+    let aside = match values.get(ELIDE) {
+        0 => Some("standing aside, as told"),
+        _ if places.valgrind => Some("standing aside: under valgrind nothing is elided"),
+        _ => None,
+    };
+    if let Some(aside) = aside {
+        summary::banner(values, aside);
         return;
     }
     let threshold = values.get(THRESHOLD_AT) as usize;

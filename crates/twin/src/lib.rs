@@ -10,7 +10,6 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-use rustix::time::{ClockId, clock_gettime};
 use uncopy_arena::{Arena, Block, NoBlock, Run};
 use uncopy_counters::add;
 use uncopy_inject::Call;
@@ -18,7 +17,7 @@ use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::made::Made;
 use uncopy_kernel::mapping::{self, BOTH};
-use uncopy_kernel::{critical, inject, limits, threads};
+use uncopy_kernel::{clock, critical, inject, limits, threads};
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span, page_up};
 use uncopy_space::space::Space;
@@ -136,7 +135,7 @@ impl Twin {
             self.blocks.state.make(State {
                 arena: Arena::new(blocks),
                 opened: 0,
-                looked: seconds(),
+                looked: clock::seconds(),
                 freed: 0,
                 altered: Ranges::new(),
             });
@@ -447,7 +446,7 @@ impl Twin {
     /// Gives pages back to the kernel: what is beyond the cap, and now and then what lies idle; all that is free, once closed.
     fn tidy(self) {
         let closed = self.blocks.closed.load(Relaxed);
-        let now = seconds();
+        let now = clock::seconds();
         let mut idle = self.with(|s| {
             if now - s.looked < IDLE_SECONDS {
                 return 0;
@@ -526,8 +525,4 @@ enum Rest {
     Tidy,
     /// The pages, which are on no list, cannot be used again as they are.
     Renew(Span),
-}
-
-fn seconds() -> i64 {
-    clock_gettime(ClockId::MonotonicCoarse).tv_sec
 }
