@@ -29,7 +29,7 @@ struct connection {
 
 struct server {
     int pid, epoll;
-    size_t size; // of an answer
+    size_t size, body_at; // of an answer, and where the body begins in it
     struct connection *connections;
 };
 
@@ -100,9 +100,13 @@ static void begin(struct server *s, int pid, int port, int connections) {
     poll(&(struct pollfd){.fd = s->connections->fd, .events = POLLIN}, 1, 10000);
     for (ssize_t n = 1; n > 0; s->size += n > 0 ? n : 0) {
         usleep(100000);
-        n = recv(s->connections->fd, answer, ROOM, MSG_DONTWAIT);
+        n = recv(s->connections->fd, answer + s->size, ROOM - s->size, MSG_DONTWAIT);
     }
     if (!s->size) fail("no answer on port %d", port);
+    // (Looked for once: looking for 64 KB takes longer than a server takes for the answer.)
+    char *found = memmem(answer, s->size, body, body_size);
+    if (!found) fail("the first answer on port %d is wrong", port);
+    s->body_at = found - answer;
     for (int i = 0; i < connections; i++)
         if (!(s->connections[i].answer = malloc(s->size))) fail("no memory for answers");
 }
@@ -124,7 +128,7 @@ static double slice(struct server *s, int connections, double length, long *answ
             if (n <= 0) fail("a connection has ended");
             c->have += n;
             if (c->have < s->size) continue;
-            if (!memmem(c->answer, s->size, body, body_size)) fail("an answer is wrong");
+            if (memcmp(c->answer + s->body_at, body, body_size)) fail("an answer is wrong");
             ++*answers;
             if (ends)
                 open--;
