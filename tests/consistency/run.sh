@@ -49,6 +49,8 @@ once() {
     esac
 }
 
+# Eliding begins with the first copy, not when it has shown a gain.
+export UNCOPY_CONTROLLER=accounts-alone
 # Two ways: as a user has it, and eager: no back-off (it would end most elision after the first round, because this
 # program looks at everything) and the smallest threshold.
 declare -A ways=([default]="" [eager]="--backoff=no --threshold=8K")

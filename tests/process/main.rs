@@ -68,6 +68,9 @@ fn main() -> ExitCode {
 /// Whatever `uncopy doctor` has kept for this machine: what is not named costs what it does on the reference machine, as this does.
 const REFERENCE: &str = "send_mb=60000";
 
+/// Eliding begins with the first copy, not when it has shown a gain: the programs end before that.
+const AT_ONCE: (&str, &str) = ("UNCOPY_CONTROLLER", "accounts-alone");
+
 fn run(needs: &Needs, options: Option<&[&str]>) -> Result<Said, Stop> {
     let program = build(needs)?;
     let words = match options {
@@ -78,6 +81,7 @@ fn run(needs: &Needs, options: Option<&[&str]>) -> Result<Said, Stop> {
     environment.extend(needs.preload.map(|library| ("LD_PRELOAD", OsStr::new(library))));
     let costs = needs.costs.unwrap_or(REFERENCE);
     environment.push(("UNCOPY_COSTS", OsStr::new(costs)));
+    environment.push((AT_ONCE.0, OsStr::new(AT_ONCE.1)));
     let said = Bounded { words: &words, environment: &environment, seconds: None }.run()?;
     if set("VERBOSE") {
         let way = if options.is_some() { "under uncopy" } else { "plainly" };

@@ -94,7 +94,9 @@ fn prices_above_every_gain_make_the_library_rest() {
     let elided = |costs: &str| {
         let words = ["bench", "echo", "--json", "--sizes", "512K", "--copies", "4"];
         let short = ["--connections", "2", "--repeats", "1", "--seconds", "0.3", "--warmup", "0.2"];
-        let output = uncopy().args(words).args(short).env("UNCOPY_COSTS", costs).output().unwrap();
+        let accounts = ("UNCOPY_CONTROLLER", "accounts-alone");
+        let given = [("UNCOPY_COSTS", costs), accounts];
+        let output = uncopy().args(words).args(short).envs(given).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let row = &report["rows"][0]["uncopy"];

@@ -46,6 +46,8 @@ impl Session {
         let mut command = uncopy();
         command.arg("run").args(options).arg("--").arg(program).arg(pump().with_file_name("input"));
         command.env("XDG_RUNTIME_DIR", self.path());
+        // Eliding begins with the first copy, not when it has shown a gain.
+        command.env("UNCOPY_CONTROLLER", "accounts-alone");
         more(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

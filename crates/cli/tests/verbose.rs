@@ -20,6 +20,8 @@ fn shell(option: &str, script: &str) -> (Vec<String>, Output) {
     );
     let mut command = uncopy();
     command.env("XDG_RUNTIME_DIR", session.path());
+    // Eliding begins with the first copy, not when it has shown a gain.
+    command.env("UNCOPY_CONTROLLER", "accounts-alone");
     let output = command.args(["run", option, "--", "sh", "-c", &script]).output().unwrap();
     let left = fs::read_dir(session.path()).unwrap().flatten();
     let left: Vec<_> = left.flat_map(|d| fs::read_dir(d.path()).unwrap().flatten()).collect();

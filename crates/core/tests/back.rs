@@ -52,7 +52,7 @@ fn moved_out() -> World {
         machine.program[page] = Some(Box::new([page as u8 + 1; PAGE]));
     }
     let pauses: &'static Pauses = Box::leak(Box::default());
-    let mut policy = Policy::new(16 << 10, true, COSTS, pauses);
+    let mut policy = Policy::new(16 << 10, true, COSTS, pauses).without_experiments();
     for len in [LEN, LEN / 2] {
         let site = policy.site(RESTING, len);
         (0..1_000).for_each(|_| assert!(!policy.event(site, Event::Fault { pages: 1 })));

@@ -98,7 +98,7 @@ impl World {
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
         let costs = Costs { lend: 0, ..Costs::REFERENCE };
         let pauses: &'static Pauses = Box::leak(Box::default());
-        let mut policy = Policy::new(8 << 10, refusals, costs, pauses);
+        let mut policy = Policy::new(8 << 10, refusals, costs, pauses).without_experiments();
         for class in 13..18 {
             let site = policy.site(RESTING, 1 << class);
             (0..1_000).for_each(|_| assert!(!policy.event(site, Event::Fault { pages: 1 })));

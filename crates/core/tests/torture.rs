@@ -89,7 +89,8 @@ impl World {
                 refusals,
                 Costs { lend: 0, ..Costs::REFERENCE },
                 Box::leak(Box::default()),
-            ),
+            )
+            .without_experiments(),
             Box::leak(Box::new(Filter::new())),
             counters,
         );

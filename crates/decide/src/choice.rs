@@ -11,9 +11,11 @@ use core::fmt;
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// An account for each call site: [`Policy`].
+    /// An account for each call site, once an experiment has shown that eliding pays: [`Policy`].
     #[default]
     Accounts,
+    /// The same without experiments, and so from the first copy on.
+    AccountsAlone,
     /// All copies of so many bytes and more are elided.
     From(usize),
     /// None is.
@@ -37,12 +39,18 @@ pub struct Basis {
 
 impl Choice {
     /// Their names.
-    pub const NAMES: &str = "accounts, always, never, from=BYTES";
+    pub const NAMES: &str = "accounts, accounts-alone, always, never, from=BYTES";
+
+    /// Whether none elides at first.
+    pub fn begins_with_none(self, backoff: bool) -> bool {
+        self == Self::Accounts && backoff
+    }
 
     /// From its name.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "accounts" => Some(Self::Accounts),
+            "accounts-alone" => Some(Self::AccountsAlone),
             "always" => Some(Self::From(0)),
             "never" => Some(Self::Never),
             _ => text.strip_prefix("from=")?.parse().ok().map(Self::From),
@@ -53,10 +61,10 @@ impl Choice {
     pub fn control(self, basis: Basis) -> Control {
         let Basis { threshold, backoff, costs, pauses, records } = basis;
         let fixed = |from| Control::new(Box::new(Fixed::new(from, costs)), threshold);
+        let accounts = || Policy::new(threshold, backoff, costs, pauses).recording(records);
         match self {
-            Self::Accounts => {
-                Policy::new(threshold, backoff, costs, pauses).recording(records).into()
-            }
+            Self::Accounts => accounts().into(),
+            Self::AccountsAlone => accounts().without_experiments().into(),
             Self::From(from) => fixed(from.max(threshold)),
             Self::Never => fixed(usize::MAX),
         }
@@ -67,6 +75,7 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accounts => f.write_str("accounts"),
+            Self::AccountsAlone => f.write_str("accounts-alone"),
             Self::From(0) => f.write_str("always"),
             Self::From(bytes) => write!(f, "from={bytes}"),
             Self::Never => f.write_str("never"),
@@ -80,7 +89,8 @@ mod tests {
 
     #[test]
     fn each_has_a_name_of_its_own() {
-        for choice in [Choice::Accounts, Choice::From(0), Choice::From(65536), Choice::Never] {
+        use Choice::{Accounts, AccountsAlone, From, Never};
+        for choice in [Accounts, AccountsAlone, From(0), From(65536), Never] {
             assert_eq!(Choice::parse(&choice.to_string()), Some(choice));
         }
         for text in ["", "nobody", "from=", "from=-1", "from=64K"] {

@@ -1,4 +1,5 @@
-//! Whether a program needs less time if *none* of its call sites elides, whatever their accounts say: tried out.
+//! Whether a program needs less time if its call sites elide as their accounts say, or if *none* does: tried out. None elides until that has
+//! shown a gain.
 //!
 //! Prices are of a loop, and elision changes what no event shows: what lies in the caches, when a peer is woken, how long our own code takes
 //! where it is not in the cache. So the program itself is measured. Stretches in which accounts decide and stretches in which no
@@ -22,7 +23,7 @@ const STRETCHES: usize = 2 * PAIRS + 1;
 /// It ends when eliding is so many votes ahead or behind. (Votes, not sums: on a shared machine one pair in ten is off by half, and outweighs
 /// all others.)
 const AHEAD: i32 = 2;
-/// Where none elides, that comes back with so many votes ahead: there are many experiments, and one is enough.
+/// Where none elides since an experiment, that comes back with so many votes ahead: there are many experiments, and one is enough.
 const BACK: i32 = 4;
 /// A vote is eliding's where it takes at most so many thousandths of the time. Without more votes than the other it ends: it has to prove itself.
 const BETTER: u64 = 985;
@@ -85,8 +86,10 @@ pub struct Outcome {
 /// The experiments of one program.
 #[derive(Debug, Default)]
 pub struct Experiment {
-    /// Whether none elides, but while the other way is tried; else accounts decide.
-    none: bool,
+    /// Whether accounts decide, but while the other way is tried; else none elides.
+    accounts: bool,
+    /// Whether one has ended.
+    ended: bool,
     /// The stretch that is under way: even ones are as it was before, odd ones are what is tried. `None`: nothing is tried.
     stretch: Option<usize>,
     /// For how many ns nothing is tried, [`MEASURE`] at least.
@@ -105,17 +108,12 @@ pub struct Experiment {
 impl Experiment {
     /// Whether accounts decide just now; else no site elides.
     pub fn elides(&self) -> bool {
-        self.none != self.stretch.is_none_or(|stretch| stretch.is_multiple_of(2))
+        self.accounts == self.stretch.is_none_or(|stretch| stretch.is_multiple_of(2))
     }
 
-    /// Whether what happens just now is an account's own doing.
+    /// Whether what happens just now is an account's own doing. (Where eliding is what is tried, it must be worth its beginning too.)
     pub fn counts(&self) -> bool {
-        self.elides() && !self.settles
-    }
-
-    /// The time is not known any more: nothing can be compared.
-    pub fn give_up(&mut self) {
-        *self = Self::default();
+        self.elides() && !(self.accounts && self.settles)
     }
 
     /// Looks at how far the program has come. Returns what an experiment came to that ends with this.
@@ -139,7 +137,7 @@ impl Experiment {
         if did.time() >= self.rest.max(MEASURE) {
             // (What nobody has elided makes no difference.)
             let sure = did.saved.max(0).cast_unsigned() > did.times.cpu / SURE_SHARE;
-            let tells = if self.none { did.copied > 0 } else { did.elided > 0 && !sure };
+            let tells = if self.accounts { did.elided > 0 && !sure } else { did.copied > 0 };
             (self.stretch, self.rest) = (tells.then_some(0), 0);
             (self.since, self.began) = (now, now);
         }
@@ -173,7 +171,7 @@ impl Experiment {
     fn is_for_eliding(&self, pair: usize) -> bool {
         let p = &self.prices[2 * pair..];
         let [tried, around] = [p[1].saturating_mul(2), p[0].saturating_add(p[2])];
-        let [eliding, copying] = if self.none { [tried, around] } else { [around, tried] };
+        let [eliding, copying] = if self.accounts { [around, tried] } else { [tried, around] };
         eliding <= (copying / 1000).saturating_mul(BETTER)
     }
 
@@ -184,7 +182,12 @@ impl Experiment {
 
     /// Whether so many votes ahead are enough.
     fn is_decided(&self, ahead: i32) -> bool {
-        ahead <= -AHEAD || ahead >= if self.none { BACK } else { AHEAD }
+        ahead <= -AHEAD || ahead >= self.enough()
+    }
+
+    /// With so many votes ahead sites elide from now on.
+    fn enough(&self) -> i32 {
+        if self.ended && !self.accounts { BACK } else { AHEAD }
     }
 
     /// It ends with the stretch of this number.
@@ -197,11 +200,12 @@ impl Experiment {
             of[count / 2]
         };
         let (before, tried) = (median(0), median(1));
-        let [eliding, copying] = if self.none { [tried, before] } else { [before, tried] };
+        let [eliding, copying] = if self.accounts { [before, tried] } else { [tried, before] };
         let ahead = self.ahead(last / 2);
-        let won = last > 0 && if self.none { ahead >= BACK } else { ahead <= 0 };
+        let won = last > 0 && if self.accounts { ahead <= 0 } else { ahead >= self.enough() };
+        self.ended = true;
         if won {
-            self.none = !self.none;
+            self.accounts = !self.accounts;
             self.backoff.forgive();
         }
         let took = now.since(self.began).time();
@@ -235,6 +239,12 @@ mod tests {
     }
 
     impl Program {
+        /// One in which accounts decide already.
+        fn eliding() -> Self {
+            let experiment = Experiment { accounts: true, ..Experiment::default() };
+            Self { experiment, ..Self::default() }
+        }
+
         /// Runs for `time` ns; each MB takes what `price` says where sites elide, or none does.
         fn run(&mut self, time: u64, mut price: impl FnMut(bool) -> u64) -> &mut Self {
             let end = self.at.times.wall + time;
@@ -294,20 +304,40 @@ mod tests {
     }
 
     #[test]
-    fn none_elides_where_that_takes_less_time_until_the_accounts_do_again() {
+    fn none_elides_until_that_has_shown_a_gain() {
         let mut p = Program::default();
+        p.run(MEASURE, takes(50_000, 100_000));
+        assert_eq!(p.spent[1], 0);
+        p.run(SECOND, takes(50_000, 100_000));
+        assert!(p.experiment.accounts && p.outcomes[0].won);
+        assert!(p.spent[0] < SECOND / 3, "{:?}", p.spent);
+    }
+
+    #[test]
+    fn eliding_that_loses_is_tried_for_a_part_of_the_first_second() {
+        // (1.8 times the time is hopeless; 1.2 is not.)
+        for (eliding, most) in [(180_000, SECOND / 10), (120_000, SECOND / 7)] {
+            let mut p = Program::default();
+            p.run(SECOND, takes(eliding, 100_000));
+            assert!(!p.experiment.accounts && p.spent[1] < most, "{:?}", p.spent);
+        }
+    }
+
+    #[test]
+    fn none_elides_where_that_takes_less_time_until_the_accounts_do_again() {
+        let mut p = Program::eliding();
         p.run(10 * SECOND, takes(140_000, 120_000));
         assert!(p.outcomes[0].won);
         assert_eq!((p.outcomes[0].eliding, p.outcomes[0].copying), (140_000, 120_000));
-        assert!(p.experiment.none && p.spent[0] > 8 * SECOND, "{:?}", p.spent);
+        assert!(!p.experiment.accounts && p.spent[0] > 8 * SECOND, "{:?}", p.spent);
         p.run(60 * SECOND, takes(100_000, 120_000));
-        assert!(!p.experiment.none);
+        assert!(p.experiment.accounts);
     }
 
     #[test]
     fn where_it_takes_more_time_it_is_tried_shortly_and_ever_more_rarely() {
         for (copying, most) in [(103_000, SECOND), (200_000, SECOND / 3)] {
-            let mut p = Program::default();
+            let mut p = Program::eliding();
             p.run(60 * SECOND, takes(100_000, copying));
             assert!(p.outcomes.iter().all(|o| !o.won));
             assert!((3..=5).contains(&p.outcomes.len()), "{:?}", p.outcomes);
@@ -320,7 +350,7 @@ mod tests {
      {
         let ended = |copying: u64| {
             let first =
-                |seed| Program::default().until_first_outcome(noisy(seed, takes(140_000, copying)));
+                |seed| Program::eliding().until_first_outcome(noisy(seed, takes(140_000, copying)));
             (0..200).filter(|seed| first(*seed).won).count()
         };
         let (loses, nothing, gains) = (ended(125_000), ended(140_000), ended(160_000));
@@ -328,25 +358,27 @@ mod tests {
     }
 
     #[test]
-    fn eliding_that_ended_comes_back_on_a_noisy_machine_where_it_gains_and_hardly_ever_where_it_loses()
-     {
-        let back = |eliding: u64| {
-            let comes = |seed| {
-                let experiment = Experiment { none: true, ..Experiment::default() };
+    fn eliding_begins_on_a_noisy_machine_where_it_gains_and_comes_back_hardly_ever_where_it_loses()
+    {
+        let begun = |ended: bool, eliding: u64| {
+            let begins = |seed| {
+                let experiment = Experiment { ended, ..Experiment::default() };
                 let program = Program { experiment, ..Program::default() };
                 program.until_first_outcome(noisy(seed, takes(eliding, 140_000))).won
             };
-            (0..200).filter(|seed| comes(*seed)).count()
+            (0..200).filter(|seed| begins(*seed)).count()
         };
-        let (gain, loss) = (back(115_000), back(150_000));
-        assert!(gain > 190 && loss < 3, "{gain}, {loss} of 200");
+        let first = [115_000, 150_000].map(|eliding| begun(false, eliding));
+        let later = [115_000, 150_000].map(|eliding| begun(true, eliding));
+        assert!(first[0] > 190 && first[1] < 40, "{first:?} of 200");
+        assert!(later[0] > 190 && later[1] < 3, "{later:?} of 200");
     }
 
     #[test]
     fn single_slow_stretches_decide_nothing() {
         let ended = |copying: u64| {
             let first = |seed| {
-                Program::default().until_first_outcome(interrupted(seed, takes(140_000, copying)))
+                Program::eliding().until_first_outcome(interrupted(seed, takes(140_000, copying)))
             };
             (0..200).filter(|seed| first(*seed).won).count()
         };
@@ -357,7 +389,7 @@ mod tests {
     #[test]
     fn after_an_experiment_of_any_length_at_least_20_times_that_passes_without_one() {
         for seed in 0..20 {
-            let mut p = Program::default();
+            let mut p = Program::eliding();
             let mut price = noisy(seed, takes(130_000, 130_000));
             let mut outcomes = [0; 2];
             for found in &mut outcomes {
@@ -374,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_was_tried_is_undone_before_the_next_wait_begins() {
-        let mut p = Program::default();
+        let mut p = Program::eliding();
         while p.outcomes.is_empty() {
             p.run(1_000_000, takes(140_000, 250_000));
         }
@@ -385,7 +417,7 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_where_nothing_is_elided() {
-        let mut p = Program { rests: true, ..Program::default() };
+        let mut p = Program { rests: true, ..Program::eliding() };
         p.run(10 * SECOND, takes(1_000_000, 900_000));
         assert_eq!((p.outcomes.len(), p.spent[0]), (0, 0));
     }
@@ -394,7 +426,7 @@ mod tests {
     fn a_program_that_gets_slower_and_slower_is_compared_with_its_neighbours_in_time() {
         // (Each stretch takes more than the one before, whoever has it.)
         let mut drift = 100_000;
-        let outcome = Program::default().until_first_outcome(|elides| {
+        let outcome = Program::eliding().until_first_outcome(|elides| {
             drift += 2;
             drift * if elides { 100 } else { 85 } / 100
         });
@@ -403,7 +435,7 @@ mod tests {
 
     #[test]
     fn of_many_threads_each_stretch_is_as_long_as_for_one() {
-        let mut p = Program::default();
+        let mut p = Program::eliding();
         // (Two others compute.)
         let step = |p: &mut Program| {
             p.run(1_000_000, takes(140_000, 120_000));
@@ -423,14 +455,14 @@ mod tests {
     fn a_child_whose_time_begins_anew_goes_on_as_its_parent_did_between_experiments() {
         // (One is forked in an experiment, the other one in the rest after it.)
         for (age, outcomes) in [(2 * (SETTLE + MEASURE), 0), (SECOND, 1)] {
-            let mut p = Program::default();
+            let mut p = Program::eliding();
             p.run(age, takes(100_000, 120_000));
             assert_eq!((p.outcomes.len(), p.experiment.elides()), (outcomes, outcomes > 0));
             p.at.times.cpu = 5;
             p.run(1_000_000, takes(140_000, 120_000));
             assert!(p.experiment.elides());
             p.run(SECOND, takes(140_000, 120_000));
-            assert!(p.experiment.none);
+            assert!(!p.experiment.accounts);
         }
     }
 }

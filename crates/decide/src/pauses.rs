@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Pauses {
     pub(crate) left: [AtomicU32; PAUSES],
-    /// Not 0 while no site elides, whatever its account says: then nobody's rest goes on.
+    /// Not 0 while no site elides, whatever its account says.
     pub none_elides: AtomicU32,
 }
 
@@ -40,7 +40,7 @@ impl Pauses {
     /// Whether this copy of `len` bytes for `caller` is still to be left alone; counts it.
     #[inline]
     pub fn rests_copies(&self, caller: usize, len: usize) -> bool {
-        self.none_elides() || self.rests(caller, len)
+        self.rests(caller, len) || self.none_elides()
     }
 
     /// Whether no site elides just now.

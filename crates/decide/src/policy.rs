@@ -42,7 +42,8 @@ pub struct Policy {
     pauses: &'static Pauses,
     records: &'static Records,
     recorded: u16,
-    experiment: Experiment,
+    /// `None`: nothing can be compared, so accounts decide.
+    experiment: Option<Experiment>,
     /// How far the program has come, but for the time.
     done: Progress,
     /// Faults are answered on the core that took them.
@@ -56,21 +57,31 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Every site free to elide copies of `threshold` bytes and more.
+    /// Copies of `threshold` bytes and more are considered. With `backoff` none is elided until an experiment has shown a
+    /// gain, and sites in debt are left alone.
     pub fn new(threshold: usize, backoff: bool, costs: Costs, pauses: &'static Pauses) -> Self {
         static NOBODYS: Records = Records::new();
+        pauses.none_elides.store(u32::from(backoff), Relaxed);
         Self {
             sites: vec![Site::default(); SITES].into_boxed_slice(),
             pauses,
             records: &NOBODYS,
             recorded: 0,
-            experiment: Experiment::default(),
+            experiment: backoff.then(Experiment::default),
             done: Progress::default(),
             near: false,
             costs,
             threshold,
             backoff,
         }
+    }
+
+    /// Accounts decide, from the beginning on.
+    #[must_use]
+    pub fn without_experiments(mut self) -> Self {
+        self.experiment = None;
+        self.pauses.none_elides.store(0, Relaxed);
+        self
     }
 
     /// Writes down in `records` what is done for each call site.
@@ -147,7 +158,8 @@ impl Policy {
     /// `site` has earned so many ns, or lost them. (While it rests that is what it did before; and what an experiment does is no site's own.)
     #[inline]
     fn book(&mut self, site: SiteId, ns: i64) {
-        let counts = !self.is_tried(site) || self.experiment.counts();
+        let counts =
+            !self.is_tried(site) || self.experiment.as_ref().is_none_or(Experiment::counts);
         if self.is_tried(site) && counts {
             self.done.saved += ns;
         }
@@ -236,10 +248,9 @@ impl Controller for Policy {
             Event::Missed(why) => self.record(site).missed(why),
             Event::NeverTried => self.never_try(site),
             Event::AnswersNear(near) => self.near = near,
-            // (Where no site is ever left alone there is nothing to find out.)
             Event::Copied { total } => {
                 self.done.copied = total;
-                return self.backoff;
+                return self.experiment.is_some();
             }
             _ => {
                 self.write_down(site, what);
@@ -252,12 +263,14 @@ impl Controller for Policy {
     }
 
     fn time(&mut self, now: Option<Times>) -> Option<Outcome> {
-        let mut outcome = None;
-        match now {
-            Some(times) => outcome = self.experiment.look(Progress { times, ..self.done }),
-            None => self.experiment.give_up(),
-        }
-        self.pauses.none_elides.store(u32::from(!self.experiment.elides()), Relaxed);
+        let Some(times) = now else {
+            self.experiment = None;
+            self.pauses.none_elides.store(0, Relaxed);
+            return None;
+        };
+        let experiment = self.experiment.as_mut()?;
+        let outcome = experiment.look(Progress { times, ..self.done });
+        self.pauses.none_elides.store(u32::from(!experiment.elides()), Relaxed);
         outcome
     }
 }

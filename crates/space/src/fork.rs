@@ -133,6 +133,7 @@ impl Space {
         self.statistics.keep_private();
         let state = self.gate.reset();
         self.starts.store(0, Ordering::SeqCst);
+        self.copied.store(0, Ordering::Relaxed);
         self.monitor.is_gone();
         self.counters().reset();
         first();
@@ -153,8 +154,6 @@ impl Space {
             // The inherited ones act on the parent's memory. Its own are made when it has something to elide.
             self.close_userfaultfds(inner);
             if state != SERVING {
-                // (While no call site elides, nothing would ever begin anew.)
-                self.pauses().none_elides.store(0, Ordering::Relaxed);
                 self.gate.set_state(IDLE);
             }
             return;

@@ -6,6 +6,7 @@
 use crate::gate::{IDLE, OFF};
 use crate::pages::{Means, Pages};
 use crate::space::{Books, Inner, Settings, Space};
+use crate::work::TOLD_EVERY;
 use core::sync::atomic::{AtomicU64, Ordering};
 use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::{Limits, Tracker};
@@ -69,9 +70,19 @@ impl Space {
                 excluded: Excluded::new(),
             });
         }
+        // (A recording has all copies.)
+        let none =
+            settings.controller.begins_with_none(settings.backoff) && settings.record.is_none();
+        self.pauses().none_elides.store(u32::from(none), Ordering::Relaxed);
         self.gate.set_state(IDLE);
         self.heed_input_above(settings.threshold);
         Ok(())
+    }
+
+    /// Whether the program has copied so much that it may be worth finding out whether eliding pays, and nothing has started.
+    #[inline]
+    pub fn may_pay(&self) -> bool {
+        self.gate.state() == IDLE && self.copied.load(Ordering::Relaxed) >= TOLD_EVERY
     }
 
     /// Starts the monitor, if this is the first copy worth eliding. Returns whether it runs.

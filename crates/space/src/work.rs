@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use uncopy_decide::Deed;
 
 /// The books are told each time that so many bytes more were copied (a power of two).
-const TOLD_EVERY: u64 = 8 << 20;
+pub(crate) const TOLD_EVERY: u64 = 8 << 20;
 
 impl Space {
     /// The program copies `bytes` more, whatever will come of it.

@@ -185,6 +185,7 @@ impl Program {
     pub fn why(&self) -> String {
         let c = &self.counters;
         let experiments = match c.trials {
+            0 if self.none_elides => return "No call site elides: whether that pays is still to be found out here.".into(),
             0 => return "Whether eliding pays was not tried out yet: each call site's account decides.".into(),
             1 => "one experiment".to_owned(),
             n => format!("{} experiments", grouped(n)),

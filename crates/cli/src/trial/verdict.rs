@@ -62,8 +62,8 @@ impl Verdict {
     /// For people; `start`: the words that start the program under uncopy.
     pub fn advice(self, facts: &Facts, start: &str) -> String {
         let [uncopy, kept] = facts.parts;
-        let none = "your program makes no large copies of its input (elided 0 bytes); \
-                    'uncopy profile -- CMD' shows which copies it makes";
+        let none = "nothing was elided: your program makes no large copies of its input, or none that pay, or has ended before that was found \
+                    out (half a second of processor time); 'uncopy profile -- CMD' shows which copies it makes";
         match self {
             Self::Pays => format!("pays: start it with '{start}'."),
             Self::Memory => format!(

@@ -1,8 +1,13 @@
 use super::*;
 
-fn policy() -> Policy {
+/// One that begins with none that elides.
+fn proving() -> Policy {
     let pauses = Box::leak(Box::new(Pauses::new()));
     Policy::new(32 << 10, true, Costs::REFERENCE, pauses)
+}
+
+fn policy() -> Policy {
+    proving().without_experiments()
 }
 
 impl Policy {
@@ -136,7 +141,7 @@ fn a_fault_costs_four_times_what_it_costs_where_it_is_answered() {
 fn run_until(p: &mut Policy, at: &mut (Times, u64), best: bool, none_elides: bool) {
     for _ in 0..20_000 {
         let now = p.pauses.none_elides();
-        if now == none_elides && p.experiment.counts() != none_elides {
+        if now == none_elides && p.experiment.as_ref().unwrap().counts() != none_elides {
             return;
         }
         let took = if now == best { 1_000_000 } else { 2_000_000 };
@@ -151,12 +156,13 @@ fn run_until(p: &mut Policy, at: &mut (Times, u64), best: bool, none_elides: boo
 
 #[test]
 fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference() {
-    let mut p = policy();
+    let mut p = proving();
     let len = 1 << 20;
     let (elides, lends) = (p.site(1, len), p.site(2, len));
+    let mut at = Default::default();
+    run_until(&mut p, &mut at, false, false);
     assert!(p.elides(elides, len) && p.act(lends, Act::Lend(len)));
     let credit = p.sites[elides as usize].credit;
-    let mut at = Default::default();
     run_until(&mut p, &mut at, true, true);
     for _ in 0..500 {
         assert!(!p.elides(elides, len) && p.act(lends, Act::Lend(len)));
@@ -173,18 +179,55 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
 }
 
 #[test]
-fn where_the_time_is_not_known_any_more_accounts_decide() {
+fn a_rest_passes_also_while_no_site_elides() {
     let mut p = policy();
     let site = p.site(1, 1 << 20);
-    run_until(&mut p, &mut Default::default(), true, true);
+    p.falls_into_debt(site);
+    p.pauses.none_elides.store(1, Relaxed);
+    (0..256).for_each(|_| assert!(p.pauses.rests_copies(1, 1 << 20)));
+    p.pauses.none_elides.store(0, Relaxed);
+    assert!(p.elides(site, 1 << 20));
+}
+
+#[test]
+fn where_the_time_is_not_known_any_more_accounts_decide() {
+    let mut p = proving();
+    let site = p.site(1, 1 << 20);
+    assert!(!p.elides(site, 1 << 20));
     p.event(0, Event::Copied { total: u64::MAX });
     p.time(None);
     assert!(p.elides(site, 1 << 20));
 }
 
 #[test]
+fn none_elides_at_first_but_what_is_sent_by_reference_is() {
+    let mut p = proving();
+    let (elides, lends) = (p.site(1, 1 << 20), p.site(2, 1 << 20));
+    assert!(!p.elides(elides, 1 << 20) && p.pauses.rests_copies(1, 1 << 20));
+    assert!(p.act(lends, Act::Lend(1 << 20)));
+    run_until(&mut p, &mut Default::default(), false, false);
+    assert!(p.elides(elides, 1 << 20));
+}
+
+#[test]
+fn a_site_that_loses_while_eliding_is_tried_is_left_alone_before_that_is_measured() {
+    let mut p = proving();
+    let site = p.site(1, 1 << 20);
+    let (mut times, mut total) = (Times::default(), 0);
+    while p.pauses.none_elides() {
+        times = Times { cpu: times.cpu + 1_000_000, wall: times.wall + 1_000_000 };
+        total += 16 << 20;
+        p.event(0, Event::Copied { total });
+        p.time(Some(times));
+    }
+    p.falls_into_debt(site);
+    assert!(p.left(site) > 0);
+}
+
+#[test]
 fn sites_that_are_never_left_alone_need_no_experiment() {
-    let mut p = policy();
-    p.backoff = false;
-    assert!(!p.event(0, Event::Copied { total: 1 << 30 }));
+    let pauses = Box::leak(Box::default());
+    let mut p = Policy::new(32 << 10, false, Costs::REFERENCE, pauses);
+    let site = p.site(1, 1 << 20);
+    assert!(!p.event(0, Event::Copied { total: 1 << 30 }) && p.elides(site, 1 << 20));
 }

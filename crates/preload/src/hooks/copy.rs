@@ -250,7 +250,7 @@ unsafe fn elided(dst: usize, src: usize, n: usize, caller: usize) -> Done {
         if !input {
             return Done::Not;
         }
-        if PROCESS.space.pauses().rests_copies(caller, n) {
+        if PROCESS.space.pauses().rests_copies(caller, n) && !PROCESS.space.may_pay() {
             return Done::Rests;
         }
     }
