@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use uncopy_inject::Call;
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::{apart, critical, inject, mapping};
-use uncopy_ranges::span::{Span, page_up};
+use uncopy_ranges::span::{PAGE, Span, page_up};
 
 const RESERVE_SIZE: usize = 2 << 20;
 
@@ -62,15 +62,20 @@ pub fn leave_out_of_dumps() {
     ));
 }
 
+/// Mappings of so many bytes go back to the kernel once nothing is in them.
+const LARGE: usize = 1 << 20;
+
 struct Mappings;
 
 // SAFETY: hands out fresh private mappings, and takes back only those.
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        // Gaps on both sides: dlmalloc gives back only what it has not joined with others.
+        let gap = if size < LARGE { 0 } else { PAGE };
         // SAFETY: a new mapping where there is none.
         let mapped = inject::check(Call::Heap).and_then(|()| unsafe {
             mmap_anonymous(
-                apart::SMALL.next(size) as *mut _,
+                (apart::SMALL.next(size + 2 * gap) + gap) as *mut _,
                 size,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,
@@ -188,4 +193,51 @@ mod tests {
     }
 
     const PAGES: usize = 16 << 12;
+
+    #[test]
+    fn most_of_what_large_blocks_took_goes_back_to_the_kernel_though_small_ones_stay() {
+        let heap = Heap::new();
+        let (small, large) = (Layout::new::<[u8; 4000]>(), Layout::new::<[u8; 64 << 20]>());
+        let filled = |layout: Layout| {
+            // SAFETY: a block of the layout's size.
+            unsafe {
+                let block = heap.alloc(layout);
+                assert!(!block.is_null());
+                block.write_bytes(1, layout.size());
+                block
+            }
+        };
+        let some = || {
+            (0..100).for_each(|_| {
+                filled(small);
+            });
+        };
+        some();
+        let before = resident();
+        let mut grown = filled(Layout::new::<[u8; 1 << 20]>());
+        for size in [2, 4, 8, 16, 32].map(|mb| mb << 20) {
+            some();
+            let old = Layout::array::<u8>(size / 2).unwrap();
+            // SAFETY: a block of `old`.
+            grown = unsafe { heap.realloc(grown, old, size) };
+            // SAFETY: it has `size` bytes now.
+            unsafe { grown.write_bytes(1, size) };
+        }
+        let block = filled(large);
+        some();
+        // SAFETY: blocks of these sizes, which nobody uses.
+        unsafe {
+            heap.dealloc(block, large);
+            heap.dealloc(grown, Layout::array::<u8>(32 << 20).unwrap());
+        }
+        // (One block's memory may stay: dlmalloc looks through its mappings rarely.)
+        let stays = resident().saturating_sub(before);
+        assert!(stays < 40 << 20, "{} MB stay", stays >> 20);
+    }
+
+    /// Bytes of memory that this process has.
+    fn resident() -> usize {
+        let said = std::fs::read_to_string("/proc/self/statm").unwrap();
+        said.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
 }
