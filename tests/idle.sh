@@ -18,17 +18,18 @@ check() { # what, found, expected
     fi
 }
 
-# Reads, copies (so that the monitor starts), then sleeps; prints its threads and whether it used CPU asleep.
+# Reads and copies 12 MB (so that the monitor starts), then sleeps; prints its threads and whether it used CPU asleep.
 idle='
 import ctypes, os, resource, socket, time
 libc = ctypes.CDLL(None, use_errno=True)
 a, b = socket.socketpair()
 size = 128 << 10
 a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * size)
-a.sendall(bytes(size))
 buf, copy = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
-b.recv_into(buf, size, socket.MSG_WAITALL)
-ctypes.memmove(copy, buf, size)
+for _ in range(96):
+    a.sendall(bytes(size))
+    b.recv_into(buf, size, socket.MSG_WAITALL)
+    ctypes.memmove(copy, buf, size)
 used = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 before = used()
 time.sleep(2)

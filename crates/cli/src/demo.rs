@@ -27,7 +27,7 @@ pub fn main(args: &DemoArgs) -> Outcome {
         repeats: 3,
         seconds: Duration::try_from_secs_f64(args.seconds)
             .map_err(|e| format!("--seconds: {e}"))?,
-        warmup: Duration::from_millis(300),
+        warmup: Duration::from_secs(1),
         verify: 2,
         sides: vec![Side::Plain, Side::Again, Side::Placed, Side::NoElision, Side::Uncopy],
         ..EchoArgs::default()

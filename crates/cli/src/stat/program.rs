@@ -97,8 +97,9 @@ impl Site {
 
     /// What the policy thinks of it.
     pub fn decision(&self) -> Decision {
+        let only_rested = self.missed() > 0 && self.reasons.first() == Some(&self.missed());
         // (The line of all others has no class.)
-        let elides_else = self.class > 0 && (self.elided > 0 || self.pause_left > 0);
+        let elides_else = self.class > 0 && (self.elided > 0 || self.pause_left > 0 || only_rested);
         if self.abstains && elides_else {
             Decision::Abstains
         } else if self.pause_left > 0 {
@@ -340,6 +341,19 @@ mod tests {
         let none_elides = offset_of!(Shared, pauses) + offset_of!(Pauses, none_elides);
         bytes[none_elides] = 1;
         assert_eq!(decisions(&bytes), [Decision::Abstains, Decision::Rests]);
+    }
+
+    #[test]
+    fn a_site_that_came_while_none_elides_abstains() {
+        let mut bytes = file();
+        let record = offset_of!(Shared, records) + size_of::<Record>();
+        put(&mut bytes, record + offset_of!(Record, key), 0x1234 << CLASS_BITS | 16);
+        let first = record + offset_of!(Record, reasons);
+        bytes[first..first + 4].copy_from_slice(&5u32.to_ne_bytes());
+        let decision = |bytes: &[u8]| Program::read(bytes).unwrap().sites[0].decision();
+        assert_eq!(decision(&bytes), Decision::Copies);
+        bytes[offset_of!(Shared, pauses) + offset_of!(Pauses, none_elides)] = 1;
+        assert_eq!(decision(&bytes), Decision::Abstains);
     }
 
     /// See `foreign_bytes`.
