@@ -79,9 +79,14 @@ impl Policy {
     /// Accounts decide, from the beginning on.
     #[must_use]
     pub fn without_experiments(mut self) -> Self {
+        self.end_experiments();
+        self
+    }
+
+    /// Accounts decide from now on.
+    fn end_experiments(&mut self) {
         self.experiment = None;
         self.pauses.none_elides.store(0, Relaxed);
-        self
     }
 
     /// Writes down in `records` what is done for each call site.
@@ -264,8 +269,7 @@ impl Controller for Policy {
 
     fn time(&mut self, now: Option<Times>) -> Option<Outcome> {
         let Some(times) = now else {
-            self.experiment = None;
-            self.pauses.none_elides.store(0, Relaxed);
+            self.end_experiments();
             return None;
         };
         let experiment = self.experiment.as_mut()?;
