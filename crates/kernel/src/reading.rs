@@ -45,9 +45,12 @@ global_asm!(
     "jnz 2b",
     "3:",
     "and edx, 7",
+    // (Copying no bytes so takes 11 ns on an Intel Xeon.)
+    "jz 4f",
     "mov ecx, edx",
     "rep movsb",
     "uncopy_reading_ends:",
+    "4:",
     "mov eax, 1",
     "ret",
     "uncopy_reading_failed:",

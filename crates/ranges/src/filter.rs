@@ -6,7 +6,7 @@
 //! addresses somebody else may get.
 
 use crate::span::Span;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// loom looks at every atomic in every order: there must be few.
 const MODEL: bool = cfg!(all(loom, test));
@@ -23,12 +23,46 @@ const WALK_MAX: usize = 512;
 
 /// Granules that hold registered pages, and ranges that input calls filled (*origins*).
 #[derive(Debug)]
+#[repr(C)]
 pub struct Filter {
+    /// Whether any of them is set: where sites elide nothing, all questions end here.
+    any: AtomicBool,
     tracked: [AtomicU64; WORDS],
     /// What stays tracked, while `tracked` is made anew.
     stays: [AtomicU64; WORDS],
-    origin_start: [AtomicUsize; ORIGINS],
-    origin_end: [AtomicUsize; ORIGINS],
+    origins: [Origin; ORIGINS],
+}
+
+/// Where a range that input calls filled begins and ends: both in one line of the cache, for who asks finds neither there.
+#[derive(Debug)]
+#[repr(align(16))]
+struct Origin {
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl Origin {
+    #[cfg(not(all(loom, test)))]
+    const fn none() -> Self {
+        Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+    }
+
+    /// (loom's atomics are made at run time.)
+    #[cfg(all(loom, test))]
+    fn none() -> Self {
+        Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    fn get(&self) -> Span {
+        let (start, end) = (self.start.load(Relaxed), self.end.load(Relaxed));
+        Span { start, end }
+    }
+
+    fn set(&self, start: usize, end: usize) {
+        self.start.store(start, Relaxed);
+        self.end.store(end, Relaxed);
+    }
 }
 
 impl Default for Filter {
@@ -58,10 +92,10 @@ impl Filter {
     #[cfg(not(all(loom, test)))]
     pub const fn new() -> Self {
         Self {
+            any: AtomicBool::new(false),
             tracked: [const { AtomicU64::new(0) }; WORDS],
             stays: [const { AtomicU64::new(0) }; WORDS],
-            origin_start: [const { AtomicUsize::new(0) }; ORIGINS],
-            origin_end: [const { AtomicUsize::new(0) }; ORIGINS],
+            origins: [const { Origin::none() }; ORIGINS],
         }
     }
 
@@ -69,20 +103,17 @@ impl Filter {
     #[cfg(all(loom, test))]
     pub fn new() -> Self {
         Self {
+            any: AtomicBool::new(false),
             tracked: core::array::from_fn(|_| AtomicU64::new(0)),
             stays: core::array::from_fn(|_| AtomicU64::new(0)),
-            origin_start: core::array::from_fn(|_| AtomicUsize::new(0)),
-            origin_end: core::array::from_fn(|_| AtomicUsize::new(0)),
+            origins: core::array::from_fn(|_| Origin::none()),
         }
     }
 
     /// Nothing tracked, and no input, any more: for who uses it for one program after the other.
     pub fn clear(&self) {
         self.track_only(core::iter::empty());
-        for i in 0..ORIGINS {
-            self.origin_start[i].store(0, Relaxed);
-            self.origin_end[i].store(0, Relaxed);
-        }
+        self.origins.iter().for_each(|origin| origin.set(0, 0));
     }
 
     /// Whether `addr..addr+len` may hold tracked pages. `len` must not be 0.
@@ -90,7 +121,8 @@ impl Filter {
     pub fn perhaps_tracked(&self, addr: usize, len: usize) -> bool {
         let first = addr >> GRANULE_SHIFT;
         let last = addr.wrapping_add(len - 1) >> GRANULE_SHIFT;
-        self.tracked_granule(first) || last != first && self.walk(first, last)
+        self.any.load(Relaxed)
+            && (self.tracked_granule(first) || last != first && self.walk(first, last))
     }
 
     /// The granules that hold `span`: what lies in them is told apart by nobody.
@@ -117,6 +149,9 @@ impl Filter {
         if span.is_empty() {
             return;
         }
+        if !self.any.load(Relaxed) {
+            self.any.store(true, Relaxed);
+        }
         for g in (span.start >> GRANULE_SHIFT)..=((span.end - 1) >> GRANULE_SHIFT) {
             set(&self.tracked, slot(g, GRANULES));
         }
@@ -126,10 +161,12 @@ impl Filter {
     /// denied.
     pub fn track_only(&self, spans: impl Iterator<Item = Span>) {
         self.stays.iter().for_each(|word| word.store(0, Relaxed));
+        let mut any = false;
         for span in spans.filter(|s| !s.is_empty()) {
             for g in (span.start >> GRANULE_SHIFT)..=((span.end - 1) >> GRANULE_SHIFT) {
                 set(&self.stays, slot(g, GRANULES));
             }
+            any = true;
         }
         for (word, stays) in self.tracked.iter().zip(&self.stays) {
             let (before, after) = (word.load(Relaxed), word.load(Relaxed) & stays.load(Relaxed));
@@ -137,6 +174,7 @@ impl Filter {
                 word.store(after, Relaxed);
             }
         }
+        self.any.store(any, Relaxed);
     }
 
     /// Remembers that an input call filled `len` bytes at `addr`. Forgets what shared its place.
@@ -147,9 +185,8 @@ impl Filter {
         }
         let (first, last) = (span.start >> ORIGIN_SHIFT, (span.end - 1) >> ORIGIN_SHIFT);
         for g in first..=last.min(first + ORIGINS) {
-            let i = slot(g, ORIGINS);
-            let (start, end) =
-                (self.origin_start[i].load(Relaxed), self.origin_end[i].load(Relaxed));
+            let origin = &self.origins[slot(g, ORIGINS)];
+            let Span { start, end } = origin.get();
             // A message arrives in pieces: what follows on joins what is there.
             let joined = if start <= span.start && span.start <= end && end < span.end {
                 (start, span.end)
@@ -158,8 +195,7 @@ impl Filter {
             } else {
                 (span.start, span.end)
             };
-            self.origin_start[i].store(joined.0, Relaxed);
-            self.origin_end[i].store(joined.1, Relaxed);
+            origin.set(joined.0, joined.1);
         }
     }
 
@@ -168,8 +204,8 @@ impl Filter {
     #[inline]
     pub fn is_input(&self, addr: usize, len: usize) -> bool {
         let middle = addr.wrapping_add(len / 2);
-        let i = slot(middle >> ORIGIN_SHIFT, ORIGINS);
-        self.origin_start[i].load(Relaxed) <= middle && middle < self.origin_end[i].load(Relaxed)
+        let Span { start, end } = self.origins[slot(middle >> ORIGIN_SHIFT, ORIGINS)].get();
+        start <= middle && middle < end
     }
 }
 

@@ -2,7 +2,7 @@
 //! lock-free as the filter. What it forgets, or takes for another range, costs a copy or a move, never
 //! a byte.
 
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Ranges begin in granules of 16 KB.
 const SHIFT: u32 = 14;
@@ -18,9 +18,19 @@ const WALK_MAX: usize = 1024;
 
 /// The table.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Repeats {
-    start: [AtomicUsize; SLOTS],
-    sends: [AtomicUsize; SLOTS],
+    /// Whether there was ever any: most programs send nothing so large.
+    any: AtomicBool,
+    ranges: [Range; SLOTS],
+}
+
+/// A range that was sent: where it begins; its length, and how often. (In one line of the cache.)
+#[derive(Debug)]
+#[repr(align(16))]
+struct Range {
+    start: AtomicUsize,
+    sends: AtomicUsize,
 }
 
 #[cfg(not(all(loom, test)))]
@@ -40,18 +50,27 @@ impl Repeats {
     #[cfg(not(all(loom, test)))]
     pub const fn new() -> Self {
         Self {
-            start: [const { AtomicUsize::new(0) }; SLOTS],
-            sends: [const { AtomicUsize::new(0) }; SLOTS],
+            any: AtomicBool::new(false),
+            ranges: [const { Range { start: AtomicUsize::new(0), sends: AtomicUsize::new(0) } };
+                SLOTS],
         }
+    }
+
+    #[inline]
+    fn range(&self, addr: usize) -> &Range {
+        &self.ranges[slot(addr >> SHIFT)]
     }
 
     /// `len` bytes at `addr` are sent. Returns how often just these were before, as far as is known; 0 while the range is left alone.
     pub fn sent(&self, addr: usize, len: usize) -> usize {
-        let i = slot(addr >> SHIFT);
-        let sends = self.sends[i].load(Relaxed);
-        if self.start[i].load(Relaxed) != addr || sends >> COUNT_BITS != len {
-            self.start[i].store(addr, Relaxed);
-            self.sends[i].store(len << COUNT_BITS | 1, Relaxed);
+        let range = self.range(addr);
+        let sends = range.sends.load(Relaxed);
+        if range.start.load(Relaxed) != addr || sends >> COUNT_BITS != len {
+            range.start.store(addr, Relaxed);
+            if !self.any.load(Relaxed) {
+                self.any.store(true, Relaxed);
+            }
+            range.sends.store(len << COUNT_BITS | 1, Relaxed);
             return 0;
         }
         let count = sends & LEFT_ALONE_LAST;
@@ -59,31 +78,31 @@ impl Repeats {
             OFTEN | LEFT_ALONE_LAST => OFTEN,
             _ => count + 1,
         };
-        self.sends[i].store(len << COUNT_BITS | next, Relaxed);
+        range.sends.store(len << COUNT_BITS | next, Relaxed);
         if count > OFTEN { 0 } else { count }
     }
 
     /// What was tried with the range that begins at `addr`, because it was sent so often, did not come about: it is left alone for
     /// its next 128 sends.
     pub fn unfit(&self, addr: usize) {
-        let i = slot(addr >> SHIFT);
-        if self.start[i].load(Relaxed) == addr {
-            self.sends[i].fetch_and(!LEFT_ALONE_LAST, Relaxed);
-            self.sends[i].fetch_or(OFTEN + 1, Relaxed);
+        let range = self.range(addr);
+        if range.start.load(Relaxed) == addr {
+            range.sends.fetch_and(!LEFT_ALONE_LAST, Relaxed);
+            range.sends.fetch_or(OFTEN + 1, Relaxed);
         }
     }
 
     /// These bytes were overwritten by an input call: what begins there is something else.
     #[inline]
     pub fn changed(&self, addr: usize, len: usize) {
-        if len == 0 {
+        if len == 0 || !self.any.load(Relaxed) {
             return;
         }
         let (first, last) = (addr >> SHIFT, addr.wrapping_add(len - 1) >> SHIFT);
         for g in first..=last.min(first + WALK_MAX) {
-            let i = slot(g);
-            if self.start[i].load(Relaxed) >> SHIFT == g {
-                self.start[i].store(0, Relaxed);
+            let start = &self.ranges[slot(g)].start;
+            if start.load(Relaxed) >> SHIFT == g {
+                start.store(0, Relaxed);
             }
         }
     }
