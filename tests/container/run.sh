@@ -52,7 +52,7 @@ process = config["process"]
 code = """
 import sys
 file = open("/input", "rb", buffering=0)
-for i in range(200):
+for i in range(3000):
     data = bytearray(1 << 19)
     file.seek(0); file.readinto(data)
     sys.stdout.buffer.write(bytes(data))
@@ -92,7 +92,7 @@ name = f"uncopy-test-{os.getpid()}"
 run = subprocess.run(["crun", "--cgroup-manager=disabled", "--root", f"{dir}/state", "run", "--bundle", bundle, name],
                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
 with open(f"{dir}/input", "rb") as f:
-    whole = f.read() * 200
+    whole = f.read() * 3000
 print(run.stderr.decode(errors="replace"), end="")
 print("every byte" if run.stdout == whole else f"{len(run.stdout)} bytes of {len(whole)}", f"status {run.returncode}")
 PY

@@ -5,7 +5,7 @@ as_user() { setpriv --reuid=alice --regid=alice "$@"; }
 elide='
 import sys
 a = open("/tmp/input", "rb", buffering=0)
-for i in range(200):
+for i in range(3000):
     data = bytearray(1 << 19)
     a.seek(0); a.readinto(data)
     sys.stdout.buffer.write(bytes(data))
@@ -45,14 +45,14 @@ PY
     kill $!
     ;;
 redis-load)
-    # 60 values of 512 KB: received, copied, sent back; each is what it was.
+    # 600 values of 512 KB: received, copied, sent back; each is what it was. (As many as it takes to find out whether eliding pays.)
     python3 - <<'PY'
 import os, socket
 def connect():
     return socket.create_connection(("127.0.0.1", 6379))
 s = connect()
 f = s.makefile("rwb")
-for i in range(60):
+for i in range(600):
     value = os.urandom(512 << 10)
     f.write(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n%s\r\n" % (len(value), value))
     f.write(b"*3\r\n$6\r\nAPPEND\r\n$1\r\nk\r\n$1\r\nx\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
@@ -61,7 +61,7 @@ for i in range(60):
     assert f.readline() == b":%d\r\n" % (len(value) + 1)
     n = int(f.readline()[1:])
     assert f.read(n) == value + b"x" and f.readline() == b"\r\n"
-print("60 values came back")
+print("600 values came back")
 PY
     ;;
 tcp)

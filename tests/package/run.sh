@@ -99,7 +99,7 @@ check "again: nothing to do" "$(inside uncopy enable redis-server 2>&1)" "*was a
 said=$(inside uncopy enable --now redis-server 2>&1)
 check "with --now it is restarted under uncopy, by its alias too" "$said; $(inside uncopy enable --now redis 2>&1)" \
     "*was restarted under uncopy (process *); *redis-server.service runs under uncopy already*"
-check "it serves, byte for byte" "$(step redis-load 2>&1)" "60 values came back"
+check "it serves, byte for byte" "$(step redis-load 2>&1)" "600 values came back"
 pid=$(inside systemctl show -P MainPID redis-server)
 said=$(inside uncopy stat -p "$pid" 2>&1)
 check "it elides in its sandbox" "$said" "redis-server*elided copies*"

@@ -156,8 +156,8 @@ impl Experiment {
         }
         let Some(price) = price else { return Some(self.end(0, now)) };
         self.prices[stretch] = price;
-        let decided = || self.ahead(stretch / 2).abs() >= AHEAD;
-        if !its_own && (decided() || stretch + 1 == STRETCHES) {
+        let decided = self.ahead(stretch / 2).abs() >= AHEAD;
+        if !its_own && (decided || stretch + 1 == STRETCHES) {
             return Some(self.end(stretch, now));
         }
         self.enter(Some(stretch + 1), now);
@@ -344,8 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn eliding_begins_on_a_noisy_machine_where_it_gains_and_comes_back_hardly_ever_where_it_loses()
-    {
+    fn eliding_begins_on_a_noisy_machine_where_it_gains_and_hardly_ever_where_it_loses() {
         let begun = |eliding: u64| {
             let begins = |seed| {
                 let price = noisy(seed, takes(eliding, 140_000));

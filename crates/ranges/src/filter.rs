@@ -25,7 +25,8 @@ const WALK_MAX: usize = 512;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Filter {
-    /// Whether any of them is set: where sites elide nothing, all questions end here.
+    /// Whether any bit of `tracked` may be set: where nothing was registered since they were last made anew, all questions end here. (Apart from what
+    /// inputs write.)
     any: AtomicBool,
     tracked: [AtomicU64; WORDS],
     /// What stays tracked, while `tracked` is made anew.
@@ -34,7 +35,7 @@ pub struct Filter {
 }
 
 /// Where a range that input calls filled begins and ends: both in one line of the cache, for who asks finds neither there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(16))]
 struct Origin {
     start: AtomicUsize,
@@ -42,17 +43,6 @@ struct Origin {
 }
 
 impl Origin {
-    #[cfg(not(all(loom, test)))]
-    const fn none() -> Self {
-        Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
-    }
-
-    /// (loom's atomics are made at run time.)
-    #[cfg(all(loom, test))]
-    fn none() -> Self {
-        Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
-    }
-
     #[inline]
     fn get(&self) -> Span {
         let (start, end) = (self.start.load(Relaxed), self.end.load(Relaxed));
@@ -95,7 +85,8 @@ impl Filter {
             any: AtomicBool::new(false),
             tracked: [const { AtomicU64::new(0) }; WORDS],
             stays: [const { AtomicU64::new(0) }; WORDS],
-            origins: [const { Origin::none() }; ORIGINS],
+            origins: [const { Origin { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } };
+                ORIGINS],
         }
     }
 
@@ -106,7 +97,7 @@ impl Filter {
             any: AtomicBool::new(false),
             tracked: core::array::from_fn(|_| AtomicU64::new(0)),
             stays: core::array::from_fn(|_| AtomicU64::new(0)),
-            origins: core::array::from_fn(|_| Origin::none()),
+            origins: core::array::from_fn(|_| Origin::default()),
         }
     }
 

@@ -20,7 +20,7 @@ const WALK_MAX: usize = 1024;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Repeats {
-    /// Whether there was ever any: most programs send nothing so large.
+    /// Whether there was ever any: most programs send nothing so large. (Apart from what sends write.)
     any: AtomicBool,
     ranges: [Range; SLOTS],
 }
