@@ -220,6 +220,15 @@ mod tests {
     }
 
     #[test]
+    fn where_nothing_stays_tracked_no_question_looks_further() {
+        let f = Box::leak(Box::new(Filter::new()));
+        f.track(Span::sized(0x7f00_0008_0000, 4096));
+        assert!(f.any.load(Relaxed));
+        f.track_only(core::iter::empty());
+        assert!(!f.any.load(Relaxed) && !f.perhaps_tracked(0x7f00_0008_0000, 4096));
+    }
+
+    #[test]
     fn neighbours_do_not_hide_one_another() {
         let f = Box::leak(Box::new(Filter::new()));
         let value = |i: usize| 0x7f00_0000_0000 + i * 81_920 + 64 * i;
