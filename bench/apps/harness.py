@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 import signal
 import statistics
@@ -375,6 +376,16 @@ def arguments(about, sizes="64K,1M"):
     return p.parse_args()
 
 
+def command():
+    """What this is started with: without where uncopy lies, and how it is printed."""
+    words = sys.argv[1:]
+    if "--uncopy" in words:
+        at = words.index("--uncopy")
+        del words[at : at + 2]
+    kept = [word for word in words if word != "--json" and not word.startswith("--uncopy=")]
+    return shlex.join([os.path.relpath(sys.argv[0], ROOT), *kept])
+
+
 def say(row=None, missing=None):
     if OPTIONS.json:
         print(json.dumps({"row": row} if row else {"missing": missing}), flush=True)
@@ -406,8 +417,7 @@ def main(servers, about, sizes="64K,1M"):
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     held = memory.hold(min(HOLD, available // 4))
     os.sched_setaffinity(0, {OPTIONS.load_core})
-    if not OPTIONS.json:
-        print(HEADER, flush=True)
+    print(json.dumps({"command": command()}) if OPTIONS.json else HEADER, flush=True)
     bad = False
     for i, (name, server, size) in enumerate(groups):
         if end is not None and time.monotonic() >= end:

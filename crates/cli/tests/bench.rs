@@ -3,7 +3,7 @@
 #[allow(dead_code)]
 mod support;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{leave_out, stderr, stdout, uncopy};
 
 fn json(words: &[&str]) -> Value {
@@ -317,6 +317,48 @@ fn a_report_names_the_row_that_its_time_did_not_suffice_for_and_ends() {
     assert!(stderr(&output).starts_with("uncopy: this takes 3 s at most: misspeculation"));
     let page = std::fs::read_to_string(directory.path().join("README.md")).unwrap();
     assert!(page.contains("Not measured: misspeculation: "), "{page}");
+}
+
+#[test]
+fn rows_of_a_longer_run_of_the_servers_take_the_place_of_those_of_a_report() {
+    let numbers = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/numbers"));
+    let directory = tempfile::tempdir().unwrap();
+    let here = |name: &str| directory.path().join(name);
+    for name in ["about.json", "servers.json"] {
+        std::fs::copy(numbers.join(name), here(name)).unwrap();
+    }
+    let redraw = |lines: &str| {
+        std::fs::write(here("rows"), lines).unwrap();
+        let words = ["bench", "report", "--redraw", "--servers"];
+        let mut command = uncopy();
+        command.args(words).arg(here("rows")).arg("--out").arg(directory.path());
+        command.output().unwrap()
+    };
+    let servers = std::fs::read_to_string(here("servers.json")).unwrap();
+    let servers: Value = serde_json::from_str(&servers).unwrap();
+    let mut row = servers["rows"][0].clone();
+    row["name"] = "cache, as it was measured for two hours".into();
+    let lines = [
+        json!({ "command": "bench/apps/all.py --rounds 5" }),
+        json!({ "row": row }),
+        json!({ "missing": { "name": "another", "why": "it is not here" } }),
+    ];
+    let lines = lines.map(|line| format!("{line}\n")).concat();
+    let output = redraw(&lines);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = std::fs::read_to_string(here("README.md")).unwrap();
+    assert!(page.contains("| cache, as it was measured for two hours |"), "{page}");
+    assert!(page.contains("Alone: `bench/apps/all.py --rounds 5`"), "{page}");
+    assert!(page.contains("> Not measured: servers: another: it is not here"), "{page}");
+    assert!(!page.contains("| redis GET |"), "{page}");
+    // What is no such file is refused, and what was there stays.
+    let before = std::fs::read(here("servers.json")).unwrap();
+    for (bad, why) in [("", "it has no row"), ("{\"row\"", "says nonsense"), ("{\"wrong\": \"x\"}", "WRONG DATA")] {
+        let output = redraw(bad);
+        assert_eq!(output.status.code(), Some(1), "{bad}");
+        assert!(stderr(&output).contains(why), "{bad}: {}", stderr(&output));
+        assert_eq!(std::fs::read(here("servers.json")).unwrap(), before);
+    }
 }
 
 #[test]

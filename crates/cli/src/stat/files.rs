@@ -86,8 +86,8 @@ pub fn of(pid: u32) -> Result<Program, String> {
         format!("process {pid} ({name}) is not under uncopy")
     } else {
         format!(
-            "process {pid} ({name}) is under uncopy, but has elided nothing so far, publishes nothing \
-             (--stats=no), or is of another version"
+            "process {pid} ({name}) is under uncopy, but publishes nothing: it has not copied 8 MB \
+             so far (uncopy begins then), has --stats=no, is in a sandbox, or is of another version"
         )
     })
 }

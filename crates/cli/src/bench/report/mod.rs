@@ -35,6 +35,7 @@ use self::about::About;
 use self::budget::{Budget, text};
 use self::markdown::Excerpt;
 use self::modes::Mode;
+use self::servers::ServerResults;
 use crate::run::userfaultfd;
 use crate::{Outcome, library};
 
@@ -53,6 +54,10 @@ pub struct ReportArgs {
     /// Measure nothing: draw the page of the results that are in the directory
     #[arg(long, conflicts_with_all = ["minutes", "only"])]
     redraw: bool,
+    /// With --redraw: the servers' rows that 'bench/apps/all.py --json' of the same build wrote to a file, in place of those in the directory (a run of
+    /// all servers, sizes and connections with a noise of 1 or 2% takes two hours)
+    #[arg(long, value_name = "FILE", requires = "redraw")]
+    servers: Option<PathBuf>,
     /// Put the first table and the bars of `demo` into this file too, between its marks (the README has them)
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
@@ -72,7 +77,10 @@ fn minutes(text: &str) -> Result<f64, String> {
 pub fn main(args: &ReportArgs) -> Outcome {
     let out = &args.out;
     if args.redraw {
-        let about = About::read(out)?;
+        let mut about = About::read(out)?;
+        if let Some(path) = &args.servers {
+            take_servers(&ServerResults::read(path)?, out, &mut about)?;
+        }
         draw(args, &about)?;
         return crate::print(&format!("{}\n", out.join("index.html").display()));
     }
@@ -113,6 +121,16 @@ pub fn main(args: &ReportArgs) -> Outcome {
         draw(args, &about)?;
     }
     crate::print(&format!("{}\n", out.join("index.html").display()))
+}
+
+/// These rows of servers take the place of those in the directory.
+fn take_servers(rows: &ServerResults, out: &Path, about: &mut About) -> Outcome {
+    let name = Mode::Servers.name();
+    let json = |of: serde_json::Result<String>| of.expect("it can be written");
+    write(out, &format!("{name}.json"), &json(serde_json::to_string(rows)))?;
+    about.failed.retain(|why| !why.starts_with(name));
+    about.failed.extend(rows.left_out().iter().map(|what| format!("{name}: {what}")));
+    write(out, "about.json", &json(serde_json::to_string(about)))
 }
 
 /// Writes the pages of all results in the directory.

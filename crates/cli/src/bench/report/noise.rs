@@ -8,8 +8,6 @@ use crate::bench::side::Side;
 const LOSS: f64 = 0.98;
 /// Its latency counts as longer from here on, over plain's.
 const LONGER: f64 = 1.1;
-/// The sizes that are averaged, and their names.
-const SIZES: [(usize, &str); 2] = [(64 << 10, "64 KB"), (1 << 20, "1 MB")];
 
 /// What the columns are.
 pub const TEXT: &str = "How much of that is noise, over all rows (every server, size and number of connections): for each side, in how many \
@@ -18,8 +16,11 @@ pub const TEXT: &str = "How much of that is noise, over all rows (every server, 
 
 /// A row for each side that was measured.
 pub fn table(results: &ServerResults) -> Table {
-    let columns = SIZES.map(|(_, name)| format!("CPU at {name}, average"));
-    let header = ["", "rows", "CPU below 0.98", "p99 longer by 10%", &columns[0], &columns[1]];
+    let sizes = results.sizes();
+    let columns = sizes.iter().map(|(_, name)| format!("CPU at {name}, average"));
+    let columns: Vec<String> = columns.collect();
+    let mut header = vec!["", "rows", "CPU below 0.98", "p99 longer by 10%"];
+    header.extend(columns.iter().map(String::as_str));
     let rows = Side::ALL.into_iter().filter(|side| *side != Side::Plain).filter_map(|side| {
         let both: Vec<(&ServerNumbers, &ServerNumbers)> = results
             .rows
@@ -40,7 +41,7 @@ pub fn table(results: &ServerResults) -> Table {
                 count(|_, own| own.cpu_ratio < LOSS),
                 count(|plain, own| own.p99_us > LONGER * plain.p99_us),
             ];
-            let averages = SIZES.map(|(size, _)| average(size));
+            let averages = sizes.iter().map(|(size, _)| average(*size));
             [side.name().to_owned()].into_iter().chain(counts).chain(averages).collect()
         })
     });
@@ -97,7 +98,8 @@ mod tests {
             turns: 1,
         };
         let rows = vec![row(64 << 10, 0.97, 111.0), row(1 << 20, 2.0, 109.0)];
-        let table = table(&ServerResults { rows, missing: vec![] });
+        let table = table(&ServerResults { rows, ..Default::default() });
         assert_eq!(table.rows, [["uncopy", "2", "1", "1", "0.970", "2.000"]]);
+        assert_eq!(table.header[4..], ["CPU at 64 KB, average", "CPU at 1 MB, average"]);
     }
 }

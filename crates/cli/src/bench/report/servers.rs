@@ -22,6 +22,9 @@ const WRONG: &str = "WRONG DATA";
 /// It keeps to its time by itself; if it is so late, it hangs.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// Sizes that tables have a column for, and their names.
+const SIZES: [(usize, &str); 3] = [(1 << 10, "1 KB"), (64 << 10, "64 KB"), (1 << 20, "1 MB")];
+
 /// All of it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ServerResults {
@@ -29,6 +32,8 @@ pub struct ServerResults {
     pub rows: Vec<ServerRow>,
     /// What was not, and why.
     pub missing: Vec<Missing>,
+    /// What measures it again. (Not in older results.)
+    pub command: Option<String>,
 }
 
 /// A server, a size and a number of connections.
@@ -84,12 +89,45 @@ pub struct Missing {
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line {
+    Command(String),
     Row(Box<ServerRow>),
     Missing(Missing),
     Wrong(String),
 }
 
 impl ServerResults {
+    /// Those that `bench/apps/all.py --json` wrote to a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has a line that is not of the driver's, or says that an answer was wrong.
+    pub fn read(path: &Path) -> Outcome<Self> {
+        let bad = |why: &dyn std::fmt::Display| {
+            format!("{} is not what '{DRIVER} --json' writes ({why})", path.display())
+        };
+        let text = std::fs::read_to_string(path).map_err(|e| bad(&e))?;
+        let mut results = Self::default();
+        text.lines().try_for_each(|line| results.take(line)).map_err(|e| bad(&e))?;
+        if results.rows.is_empty() { Err(bad(&"it has no row")) } else { Ok(results) }
+    }
+
+    /// Those of [`SIZES`] that were measured.
+    pub fn sizes(&self) -> Vec<(usize, &'static str)> {
+        let any = |(size, _): &(usize, &str)| self.rows.iter().any(|row| row.size == *size);
+        SIZES.into_iter().filter(any).collect()
+    }
+
+    /// A line of the driver's.
+    fn take(&mut self, line: &str) -> Outcome {
+        match serde_json::from_str(line) {
+            Ok(Line::Command(command)) => self.command = Some(command),
+            Ok(Line::Row(row)) => self.rows.push(*row),
+            Ok(Line::Missing(missing)) => self.missing.push(missing),
+            Ok(Line::Wrong(what)) => return Err(format!("{WRONG}: {what}")),
+            Err(e) => return Err(format!("{DRIVER} says nonsense ({e}): {line}")),
+        }
+        Ok(())
+    }
+
     /// What there was no program or no time for.
     pub fn left_out(&self) -> Vec<String> {
         self.missing.iter().map(|missing| format!("{}: {}", missing.name, missing.why)).collect()
@@ -140,12 +178,7 @@ fn read(child: &mut Child, end: Instant, results: &mut ServerResults) -> Outcome
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => return Err(format!("{DRIVER} does not end")),
         };
-        match serde_json::from_str(&line) {
-            Ok(Line::Row(row)) => results.rows.push(*row),
-            Ok(Line::Missing(missing)) => results.missing.push(missing),
-            Ok(Line::Wrong(what)) => return Err(format!("{WRONG}: {what}")),
-            Err(e) => return Err(format!("{DRIVER} says nonsense ({e}): {line}")),
-        }
+        results.take(&line)?;
     }
 }
 

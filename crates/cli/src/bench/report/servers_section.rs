@@ -75,7 +75,7 @@ pub fn section(results: &ServerResults) -> Section {
         plots: Vec::new(),
         facts: Vec::new(),
         table: Table::new(&header, rows.collect()),
-        command: "bench/apps/all.py".to_owned(),
+        command: results.command.clone().unwrap_or_else(|| "bench/apps/all.py".to_owned()),
     }
 }
 
@@ -111,15 +111,12 @@ pub fn summary(results: &ServerResults) -> Summary {
 }
 
 fn gains(results: &ServerResults) -> Table {
-    let header = [
-        "what",
-        "64 KB (noise)",
-        "1 MB (noise)",
-        "of it: memory kept",
-        "placed",
-        "copied faster",
-        "elision's own",
-    ];
+    let sizes = results.sizes();
+    let columns = sizes.iter().map(|(_, name)| format!("{name} (noise)"));
+    let columns: Vec<String> = columns.collect();
+    let mut header = vec!["what"];
+    header.extend(columns.iter().map(String::as_str));
+    header.extend(["of it: memory kept", "placed", "copied faster", "elision's own"]);
     let mut kinds: Vec<(&str, &str)> = Vec::new();
     for row in &results.rows {
         if !kinds.iter().any(|(words, _)| *words == row.words) {
@@ -133,20 +130,20 @@ fn gains(results: &ServerResults) -> Table {
                 .iter()
                 .find(|row| row.name == name && row.size == size && row.connections == SHOWN)
         };
-        let (small, large) = (at(64 << 10), at(1 << 20));
-        let any = large.or(small)?;
+        let large = at(1 << 20);
+        let any = sizes.iter().find_map(|(size, _)| at(*size))?;
         let of =
             |row: Option<&ServerRow>, side| row.map_or_else(|| "–".into(), |row| ratio(row, side));
         let gain = |row| format!("**{}** ({})", of(row, Side::Uncopy), of(row, Side::Again));
-        Some(vec![
-            format!("{words}: {}", named(any)),
-            gain(small),
-            gain(large),
+        let mut cells = vec![format!("{words}: {}", named(any))];
+        cells.extend(sizes.iter().map(|(size, _)| gain(at(*size))));
+        cells.extend([
             of(large, Side::Kept),
             of(large, Side::Placed),
             known(large.and_then(|row| row.copies_cpu)),
             known(large.map(|row| row.elision_cpu)),
-        ])
+        ]);
+        Some(cells)
     });
     Table::new(&header, rows.collect())
 }
