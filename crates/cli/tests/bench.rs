@@ -353,7 +353,9 @@ fn rows_of_a_longer_run_of_the_servers_take_the_place_of_those_of_a_report() {
     assert!(!page.contains("| redis GET |"), "{page}");
     // What is no such file is refused, and what was there stays.
     let before = std::fs::read(here("servers.json")).unwrap();
-    for (bad, why) in [("", "it has no row"), ("{\"row\"", "says nonsense"), ("{\"wrong\": \"x\"}", "WRONG DATA")] {
+    for (bad, why) in
+        [("", "it has no row"), ("{\"row\"", "says nonsense"), ("{\"wrong\": \"x\"}", "WRONG DATA")]
+    {
         let output = redraw(bad);
         assert_eq!(output.status.code(), Some(1), "{bad}");
         assert!(stderr(&output).contains(why), "{bad}: {}", stderr(&output));
