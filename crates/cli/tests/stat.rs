@@ -356,7 +356,7 @@ fn what_a_program_left_behind_by_executing_another_is_not_taken_for_the_others()
     // cat answers once it is there.
     assert_eq!(pump.tell("hello"), "hello");
     let why = session.refusal(pump.pid());
-    assert!(why.contains("(cat) is under uncopy, but has elided nothing"), "{why}");
+    assert!(why.contains("(cat) is under uncopy, but publishes nothing"), "{why}");
     assert!(!file.exists());
 }
 
