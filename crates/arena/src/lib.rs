@@ -12,6 +12,7 @@
 mod growth;
 
 use self::growth::Growth;
+use uncopy_ranges::keeping::Keeping;
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns, of_few_lengths};
 use uncopy_ranges::span::Span;
@@ -40,7 +41,7 @@ pub struct Run {
 
 /// Free pages kept with their memory, at least, in pages.
 const KEEP_MIN: usize = 16 << 10;
-/// Beyond that, one page for so many that are in use, and as many as were purged too early (`regretted`).
+/// Beyond that, one page for so many that are in use, and as many as were purged too early ([`Keeping`]).
 const KEEP_SHARE: usize = 4;
 /// Pages that shrunk blocks, and those that are expected to grow, may hold beyond what was promised, all together: so many,
 const SLACK_MAX: usize = 8 << 10;
@@ -58,13 +59,7 @@ pub struct Arena {
     frontier: usize,
     live: usize,
     slack: usize,
-    idle: usize,
-    /// Pages that were purged and then needed again, less half of them each time that [`Arena::idle_pages`] is asked. A program whose
-    /// blocks come and go in waves (64 connections that each collect 1 MB) would have its memory cleared by the kernel in each wave;
-    /// one that frees a lot once would keep it for nothing. What comes again tells them apart.
-    regretted: usize,
-    /// Pages that were purged and not needed again so far.
-    gone: usize,
+    keeping: Keeping,
     growth: Growth,
 }
 
@@ -79,9 +74,7 @@ impl Arena {
             frontier: 0,
             live: 0,
             slack: 0,
-            idle: 0,
-            regretted: 0,
-            gone: 0,
+            keeping: Keeping::new(),
             growth: Growth::default(),
         }
     }
@@ -184,7 +177,7 @@ impl Arena {
             Some(page) => (page, room, false),
             None => match self.fresh.take(room) {
                 Some(page) => {
-                    self.regret(room);
+                    self.keeping.regrets(room);
                     (page, room, true)
                 }
                 None if room <= self.blocks.len() - self.frontier => {
@@ -206,15 +199,8 @@ impl Arena {
         self.blocks[page] = Block { reserved: reserved as u32, used, first, most: used };
         self.live += reserved;
         self.slack += reserved - pages;
-        self.idle = self.idle.min(self.kept_pages());
+        self.keeping.leaves(self.kept_pages());
         Some(Run { page, fresh })
-    }
-
-    /// So many fresh pages are needed. (Some are fresh because they were mapped anew: keeping more would not have spared that.)
-    fn regret(&mut self, pages: usize) {
-        let again = pages.min(self.gone);
-        self.gone -= again;
-        self.regretted += again;
     }
 
     fn take_used(&mut self, pages: usize) -> Option<usize> {
@@ -268,7 +254,7 @@ impl Arena {
             if end == self.frontier && more <= self.blocks.len() - end {
                 self.frontier += more;
             } else if self.fresh.take_at(end, more) {
-                self.regret(more);
+                self.keeping.regrets(more);
             } else if !self.used.take_at(end, more) {
                 return Ok(false);
             }
@@ -305,22 +291,19 @@ impl Arena {
 
     /// Whether [`Arena::surplus`] has something to say.
     pub fn has_surplus(&self) -> bool {
-        self.kept_pages() > KEEP_MIN + self.live / KEEP_SHARE + self.regretted
+        self.kept_pages() > KEEP_MIN + self.live / KEEP_SHARE + self.keeping.regretted()
     }
 
-    /// Called now and then: half of what was not needed since the last call is surplus.
-    pub fn idle_pages(&mut self) -> usize {
-        let idle = self.idle / 2;
-        self.idle = self.kept_pages();
-        self.regretted /= 2;
-        idle
+    /// How many pages have lain idle, so that they are surplus; it is `now`, in seconds ([`Keeping::look`]).
+    pub fn idle_pages(&mut self, now: i64) -> usize {
+        self.keeping.look(now, self.kept_pages())
     }
 
     /// The longest run of used pages; nobody's until [`Arena::purged`].
     pub fn release_one(&mut self) -> Option<(usize, usize)> {
         let run = self.used.take_longest().or_else(|| self.recent.take_any());
-        self.idle = self.idle.min(self.kept_pages());
-        self.gone += run.map_or(0, |(_, pages)| pages);
+        self.keeping.leaves(self.kept_pages());
+        self.keeping.gives_back(run.map_or(0, |(_, pages)| pages));
         run
     }
 
@@ -513,8 +496,8 @@ mod tests {
             given += pages;
         }
         assert!(given >= KEEP_MIN && a.kept_pages() <= KEEP_MIN);
-        assert_eq!(a.idle_pages(), 0);
-        assert_eq!(a.idle_pages(), a.kept_pages() / 2);
+        assert_eq!(a.idle_pages(10), 0);
+        assert_eq!(a.idle_pages(20), a.kept_pages() / 2);
     }
 
     #[test]
@@ -534,8 +517,8 @@ mod tests {
         assert!(wave(&mut a) > BLOCKS / 2);
         assert_eq!((wave(&mut a), wave(&mut a)), (0, 0));
         // (Only while that goes on.)
-        for _ in 0..20 {
-            a.idle_pages();
+        for look in 1..=20 {
+            a.idle_pages(10 * look);
         }
         wave(&mut a);
         assert!(a.kept_pages() <= KEEP_MIN);

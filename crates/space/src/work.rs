@@ -3,6 +3,7 @@
 use crate::space::Space;
 use core::sync::atomic::Ordering::Relaxed;
 use uncopy_decide::Deed;
+use uncopy_kernel::clock;
 
 /// The books are told each time that so many bytes more were copied (a power of two).
 pub(crate) const TOLD_EVERY: u64 = 8 << 20;
@@ -20,7 +21,10 @@ impl Space {
 
     #[cold]
     fn tell(&'static self, copied: u64) {
-        self.with(|b| b.copied(copied));
+        self.with(|b| {
+            b.copied(copied);
+            b.drop_idle(clock::seconds());
+        });
     }
 
     /// A copy of input is made because its site rests.

@@ -43,16 +43,12 @@ const LEAD: usize = 64;
 /// So are blocks of more than this share of the machine's memory, which is all that extents hold by default: the kernel refuses a
 /// mapping that exceeds the memory, but not a part of a reservation.
 const BLOCK_SHARE: usize = 8;
-/// What lay idle for so long, in seconds, is purged by halves.
-const IDLE_SECONDS: i64 = 10;
-
 /// The clock is looked at once for so many frees.
 const TIDY_EVERY: u32 = 64;
 
 struct State {
     arena: Arena,
     opened: usize,
-    looked: i64,
     freed: u32,
     /// Addresses whose mapping the program changed, as far as they are still in that block.
     altered: Ranges,
@@ -135,7 +131,6 @@ impl Twin {
             self.blocks.state.make(State {
                 arena: Arena::new(blocks),
                 opened: 0,
-                looked: clock::seconds(),
                 freed: 0,
                 altered: Ranges::new(),
             });
@@ -447,13 +442,7 @@ impl Twin {
     fn tidy(self) {
         let closed = self.blocks.closed.load(Relaxed);
         let now = clock::seconds();
-        let mut idle = self.with(|s| {
-            if now - s.looked < IDLE_SECONDS {
-                return 0;
-            }
-            s.looked = now;
-            s.arena.idle_pages()
-        });
+        let mut idle = self.with(|s| s.arena.idle_pages(now));
         loop {
             let run = self.with(|s| match idle {
                 _ if closed => s.arena.take_free(),

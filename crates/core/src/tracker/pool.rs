@@ -5,10 +5,11 @@ use crate::extents::Extent;
 use crate::memory::Memory;
 use uncopy_counters::add;
 use uncopy_decide::{Event, SiteId};
+use uncopy_ranges::keeping::Keeping;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
 use uncopy_ranges::span::PAGE;
 
-/// Free pages that the pool keeps ready, in pages; from twice as many on they are dropped.
+/// Free pages that the pool keeps ready, in pages, beyond those that were dropped too early ([`Keeping`]); from twice as many on they are dropped.
 const READY_PAGES: usize = (16 << 20) / PAGE;
 
 /// Held pages whose extents are gone that wait to be dropped together.
@@ -52,6 +53,7 @@ pub(super) struct Pool {
     ready: FreeRuns,
     /// Pages of the ordinary part, never used or dropped.
     fresh: FreeRuns,
+    keeping: Keeping,
     /// Runs that are not handed out as they are.
     held: Vec<Held>,
     held_pages: usize,
@@ -124,10 +126,13 @@ impl Pool {
     }
 
     fn take(&mut self, pages: usize) -> Option<usize> {
-        self.recent
-            .take(pages)
-            .or_else(|| self.ready.take(pages))
-            .or_else(|| self.fresh.take(pages))
+        let taken = self.recent.take(pages).or_else(|| self.ready.take(pages)).or_else(|| {
+            let fresh = self.fresh.take(pages)?;
+            self.keeping.regrets(pages);
+            Some(fresh)
+        });
+        self.keeping.leaves(self.ready_pages());
+        taken
     }
 
     pub(super) fn ready_pages(&self) -> usize {
@@ -202,21 +207,41 @@ impl<M: Memory> Tracker<M> {
 
     pub(super) fn trim_pool(&mut self) {
         self.sweep_if_many();
-        if self.backing.pool.ready_pages() <= 2 * READY_PAGES {
-            return;
+        let most = READY_PAGES + self.backing.pool.keeping.regretted();
+        if self.backing.pool.ready_pages() > READY_PAGES + most {
+            self.drop_ready(most);
         }
-        while self.backing.pool.ready_pages() > READY_PAGES {
-            if let Some((page, pages)) = self.backing.pool.recent.take_any() {
-                self.backing.pool.ready.give(page, pages);
-            } else if let Some((page, pages)) = self.backing.pool.ready.take_longest() {
-                if !self.memory.discard(page, pages) {
-                    self.backing.pool.ready.give(page, pages);
-                    return;
-                }
-                self.backing.pool.fresh.give(page, pages);
-            } else {
-                return;
+    }
+
+    /// To be called now and then: it is `now`, in seconds since some beginning. What has lain idle in the pool is dropped.
+    pub fn drop_idle(&mut self, now: i64) {
+        let Pool { keeping, ready, recent, .. } = &mut self.backing.pool;
+        let free = ready.pages() + recent.pages();
+        let idle = keeping.look(now, free);
+        if idle > 0 {
+            self.drop_ready(free - idle);
+            self.gauges();
+        }
+    }
+
+    /// Drops pages until no more than `most` are ready.
+    fn drop_ready(&mut self, most: usize) {
+        let Pool { recent, ready, fresh, keeping, .. } = &mut self.backing.pool;
+        while let surplus @ 1.. = (ready.pages() + recent.pages()).saturating_sub(most) {
+            if let Some((page, pages)) = recent.take_any() {
+                ready.give(page, pages);
+                continue;
             }
+            let Some((page, pages)) = ready.take_longest() else { break };
+            let dropped = pages.min(surplus);
+            if !self.memory.discard(page, dropped) {
+                ready.give(page, pages);
+                break;
+            }
+            ready.give(page + dropped, pages - dropped);
+            fresh.give(page, dropped);
+            keeping.gives_back(dropped);
         }
+        keeping.leaves(ready.pages() + recent.pages());
     }
 }

@@ -1,0 +1,110 @@
+//! How much memory the pool keeps between the messages that it holds.
+
+#[allow(dead_code, reason = "other tests use more of it")]
+mod machine;
+
+use machine::{BASE, Machine, POOL, page_of};
+use uncopy_core::plan::{CopyPlan, InputPlan};
+use uncopy_core::tracker::{Limits, PoolShape, Tracker};
+use uncopy_counters::Counters;
+use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_ranges::filter::Filter;
+use uncopy_ranges::span::PAGE;
+
+const MB: usize = 1 << 20;
+/// What the pool keeps at most, whatever a program does, in pages.
+const MOST: usize = (32 * MB) / PAGE;
+
+/// A server with a buffer of 1 MB for each connection.
+struct Server {
+    tracker: Tracker<Machine>,
+    boundary: usize,
+}
+
+impl Server {
+    fn new(connections: usize) -> Self {
+        let pages = 2 * connections * (MB / PAGE + 1);
+        let mut machine = Machine::new(pages, 2 * pages, 1, false);
+        machine.program.iter_mut().for_each(|page| *page = Some(Box::new([1; PAGE])));
+        let pauses: &'static Pauses = Box::leak(Box::default());
+        let policy = Policy::new(16 << 10, false, Costs::REFERENCE, pauses);
+        let limits = Limits { extent_bytes: pages * PAGE, ranges: 1000, views: 10_000 };
+        let shape = PoolShape { boundary: pages, pages: 2 * pages };
+        let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
+        let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
+        let tracker = Tracker::new(machine, shape, limits, policy, filter, counters);
+        let mut server = Self { tracker, boundary: pages };
+        // What it copies once is received into extents from then on.
+        for n in 0..connections {
+            let (buffer, other) = (server.buffer(n), server.buffer(connections + n));
+            let mut plan = CopyPlan::default();
+            server.tracker.copy_begin(buffer, other, MB, 0x900d, true, &mut plan);
+            assert!(!plan.bypass, "connection {n}");
+            server.tracker.unpin(&mut plan.pins);
+            server.tracker.freed(buffer, MB);
+            server.tracker.freed(other, MB);
+        }
+        server
+    }
+
+    fn buffer(&self, n: usize) -> usize {
+        let at = BASE + n * (MB + PAGE);
+        assert!(page_of(at) < self.tracker.memory.program.len());
+        at
+    }
+
+    /// So many connections receive a message, all of them, and are done with it. Returns how many pages the kernel had to clear for that.
+    fn wave(&mut self, connections: usize) -> usize {
+        let mut cleared = 0;
+        for n in 0..connections {
+            let mut plan = InputPlan::default();
+            self.tracker.input_begin(&[(self.buffer(n), MB)], &mut plan);
+            assert!(!plan.bypass, "connection {n}");
+            for target in &plan.targets {
+                for at in (target.at..target.at + target.len).step_by(PAGE) {
+                    cleared += usize::from(self.tracker.memory.pool[(at - POOL) / PAGE].is_none());
+                    *self.tracker.memory.pool_byte(at) = 2;
+                }
+            }
+            self.tracker.input_commit(&mut plan, MB);
+        }
+        for n in 0..connections {
+            self.tracker.freed(self.buffer(n), MB);
+        }
+        cleared
+    }
+
+    /// Pages that the pool has memory for, but for what was the program's.
+    fn kept(&self) -> usize {
+        self.tracker.memory.pool[self.boundary..].iter().flatten().count()
+    }
+}
+
+#[test]
+fn what_many_connections_need_in_each_wave_is_kept_for_the_next() {
+    let mut server = Server::new(64);
+    let message = MB / PAGE;
+    assert_eq!(server.wave(64), 64 * message);
+    let kept = server.kept();
+    assert!(kept <= MOST, "a first wave may be the last");
+    assert_eq!(server.wave(64), 64 * message - kept);
+    assert_eq!((server.wave(64), server.wave(64)), (0, 0));
+    server.tracker.check().unwrap();
+}
+
+#[test]
+fn what_was_not_needed_for_20_seconds_is_dropped_by_halves() {
+    let mut server = Server::new(64);
+    for _ in 0..3 {
+        server.wave(64);
+    }
+    let all = server.kept();
+    server.tracker.drop_idle(10);
+    for now in [20, 30, 40, 50] {
+        server.wave(4);
+        server.tracker.drop_idle(now);
+    }
+    assert!(server.kept() < all / 4, "{} of {all} pages", server.kept());
+    assert_eq!(server.wave(4), 0, "what is needed stays");
+    server.tracker.check().unwrap();
+}
