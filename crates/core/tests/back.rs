@@ -606,6 +606,35 @@ fn freed_memory_that_is_in_use_again_gets_as_many_pages_as_were_moved_out() {
 }
 
 #[test]
+fn a_byte_far_into_freed_memory_has_one_page_if_the_rest_is_copied_to() {
+    let mut w = freed();
+    let from = w.another_buffer();
+    // (A buffer that grows by copies of 7 pages: its last byte is written before each of them.)
+    for part in 0..2 {
+        let at = COPY + part * 7 * PAGE;
+        *w.byte(at + 7 * PAGE) = 7;
+        assert!(w.resident(at + 7 * PAGE) && !w.resident(at + 6 * PAGE), "part {part}");
+        assert!(!w.resident(at + 8 * PAGE), "part {part}");
+        assert!(!w.copy_bytes(at, from, 7 * PAGE, CALLER));
+        assert_eq!(w.recycled(), 0);
+    }
+    w.tracker.check().unwrap();
+}
+
+#[test]
+fn bytes_far_into_freed_memory_that_nothing_is_copied_to_have_all_of_it() {
+    let mut w = freed();
+    *w.byte(COPY + 9 * PAGE) = 7;
+    assert!(!w.resident(COPY + 10 * PAGE));
+    *w.byte(COPY + 4 * PAGE) = 7;
+    assert!((4..9).all(|page| w.resident(COPY + page * PAGE)));
+    assert!(!w.resident(COPY + 3 * PAGE));
+    *w.byte(COPY) = 7;
+    assert!((0..4).all(|page| w.resident(COPY + page * PAGE)));
+    w.tracker.check().unwrap();
+}
+
+#[test]
 fn memory_that_is_in_use_again_reads_as_zeros_whatever_its_pages_held() {
     let mut w = freed();
     assert!((0..LEN).all(|at| w.load(COPY + at) == 0));

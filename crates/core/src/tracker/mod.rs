@@ -123,6 +123,8 @@ pub struct Tracker<M> {
     traffic: u64,
     last_fault_end: usize,
     fault_around: usize,
+    /// `clock` when one page of freed memory was filled alone.
+    lone_touch: u64,
     wants_eviction: bool,
     detached: u64,
     unregistered: usize,
@@ -165,6 +167,7 @@ impl<M: Memory> Tracker<M> {
             traffic: 0,
             last_fault_end: 0,
             fault_around: 1,
+            lone_touch: u64::MAX,
             wants_eviction: false,
             detached: 0,
             unregistered: 0,

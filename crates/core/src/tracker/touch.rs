@@ -41,8 +41,17 @@ impl<M: Memory> Tracker<M> {
             if reach.is_empty() {
                 return Fault::Again;
             }
-            // Freed memory is in use again: most likely all of it.
             add(&self.counters.empty_faults, 1);
+            if self.is_lone(page) {
+                if self.materialize_pages(Span::sized(page, PAGE)).is_err() {
+                    return Fault::Again;
+                }
+                self.lone_touch = self.clock;
+                self.control.tell(v.site, Event::Reused);
+                self.gauges();
+                return Fault::Resolved;
+            }
+            // Freed memory is in use again: most likely all of it.
             let mut end = page + PAGE;
             while end < reach.end && self.empty_page(end) {
                 end += PAGE;
@@ -133,6 +142,12 @@ impl<M: Memory> Tracker<M> {
         if self.views.touches(page) {
             while self.fill(page, true) == Err(FillError::Again) {}
         }
+    }
+
+    /// Whether nobody uses the empty memory before `page` either, and copies or inputs come between such touches: a program that grows its
+    /// buffer writes what ends it first (Python's `bytearray`), and then copies there.
+    fn is_lone(&self, page: usize) -> bool {
+        self.empty_page(page.saturating_sub(PAGE)) && self.lone_touch != self.clock
     }
 
     fn empty_page(&self, page: usize) -> bool {
