@@ -34,8 +34,8 @@ ECHO = [
     ("echo touches all pages", "--copies 1 --touched last --touch-pages 16", "64K"),
     ("echo touches other pages", "--copies 1 --touched last --touch-pages 16 --touch-moving", "256K,1M"),
 ]
-# Programs that are no servers: name, what servers/phases.py does, sizes.
-PHASES = [("phases changing", "changing", "64K,1M"), ("short process", "short", "256K"), ("many sizes", "many", "64K")]
+# Programs that are no servers: name, what servers/phases.py does, sizes. (Growing buffers: UNCOPY_RECORD_BYTES=65536.)
+PHASES = [("phases changing", "changing", "64K,1M"), ("buffers growing", "growing", "256K"), ("short process", "short", "256K"), ("many sizes", "many", "64K")]
 
 
 def path(name, size):

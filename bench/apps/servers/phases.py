@@ -3,10 +3,12 @@
 
     phases.py changing SIZE   passes messages on; reads and writes all over each; passes them on again
     phases.py short SIZE      passes twenty messages on, and ends
+    phases.py growing SIZE    passes messages on in one pair of buffers; in 150 of them, three times each
     phases.py many SIZE       makes its copies at many call sites' sizes, each only some times"""
 
 import ctypes
 import mmap
+import os
 import socket
 import sys
 import threading
@@ -14,13 +16,17 @@ import threading
 PAGE = 4096
 
 
-def relay(a, b, size, messages, touch):
+def buffer(size):
+    return mmap.mmap(-1, size + PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def relay(a, b, size, messages, touch=False, pairs=1):
     """A message comes in, is copied, is perhaps touched, and goes out."""
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    source, copy = (mmap.mmap(-1, size + PAGE, flags=private) for _ in range(2))
-    at, to = (ctypes.addressof(ctypes.c_char.from_buffer(m)) for m in (source, copy))
+    pairs = [(buffer(size), buffer(size)) for _ in range(pairs)]
     libc = ctypes.CDLL(None)
-    for _ in range(messages):
+    for n in range(messages):
+        source, copy = pairs[n % len(pairs)]
+        at, to = (ctypes.addressof(ctypes.c_char.from_buffer(m)) for m in (source, copy))
         a.sendall(bytes(size))
         got, view = 0, memoryview(source)
         while got < size:
@@ -30,6 +36,7 @@ def relay(a, b, size, messages, touch):
             for page in range(0, size, PAGE):
                 copy[page] = 1
         b.sendall(memoryview(copy)[:size])
+    return pairs
 
 
 def main():
@@ -47,10 +54,15 @@ def main():
         for touch in (False, True, False):
             relay(a, b, size, 120, touch)
     elif what == "short":
-        relay(a, b, size, 20, False)
+        relay(a, b, size, 20)
+    elif what == "growing":
+        relay(a, b, size, 60)
+        kept = relay(a, b, size, 450, pairs=150)
+        # (They are not to be unmapped in the recording, which a replay does again and again.)
+        os._exit(0 if kept else 1)
     else:
         for step in range(40):
-            relay(a, b, size + step * PAGE, 6, step % 2 == 0)
+            relay(a, b, size + step * PAGE, 6, touch=step % 2 == 0)
 
 
 main()

@@ -47,7 +47,7 @@ pub use self::event::{Act, Event};
 pub use self::experiment::Outcome;
 pub use self::fixed::Fixed;
 pub use self::pauses::Pauses;
-pub use self::policy::{CREDIT, Policy};
+pub use self::policy::{CREDIT, CREDIT_MAX, Policy};
 pub use self::reasons::{REASONS, Reason};
 pub use self::records::{RECORDS, Record, Records, UNTRIED};
 pub use self::site::{CLASS_BITS, PAUSES, SiteId};

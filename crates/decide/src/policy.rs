@@ -14,9 +14,11 @@ use crate::records::{RECORDS, Record, Records, UNTRIED, bump};
 use crate::site::{SiteId, class, hash, key, slot};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What a site begins with, and most credit that it can hold, in ns: what it may invest in registering and moving its buffers before
-/// they come round again, or waste after its program has turned bad.
+/// What a site begins with, in ns: what it may invest in registering and moving its buffers before they come round again.
 pub const CREDIT: i64 = 4_000_000;
+/// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of a server's next 60 connections), or waste after
+/// its program has turned bad.
+pub const CREDIT_MAX: i64 = 64_000_000;
 /// Copies that a first rest is long. After a rest a site has what so many of its copies cost, and a quarter of [`CREDIT`] at most: it has not
 /// earned its way out.
 const REST: u64 = 256;
@@ -174,7 +176,7 @@ impl Policy {
         let s = &mut self.sites[site as usize];
         s.credit += ns;
         if s.credit >= CREDIT {
-            s.credit = CREDIT;
+            s.credit = s.credit.min(CREDIT_MAX);
             s.backoff.forgive();
         }
         if s.credit < 0 {

@@ -5,7 +5,9 @@ use std::mem::offset_of;
 use crate::units::{grouped, rough_size};
 use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
 use uncopy_counters::{NAMES, Snapshot};
-use uncopy_decide::{CLASS_BITS, CREDIT, PAUSES, Pauses, REASONS, RECORDS, Record, UNTRIED};
+use uncopy_decide::{
+    CLASS_BITS, CREDIT, CREDIT_MAX, PAUSES, Pauses, REASONS, RECORDS, Record, UNTRIED,
+};
 
 /// A program under uncopy at one moment.
 #[derive(Clone, Debug)]
@@ -116,7 +118,7 @@ impl Site {
     /// Why that is so, in one sentence.
     pub fn why(&self) -> String {
         let micros = |ns: i64| grouped(ns.max(0) as u64 / 1000);
-        let (credit, full) = (micros(self.credit), micros(CREDIT));
+        let (credit, most) = (micros(self.credit), micros(CREDIT_MAX));
         let done = format!(
             "eliding {} copies ({}) has cost {} faults",
             grouped(self.elided),
@@ -125,7 +127,7 @@ impl Site {
         );
         match self.decision() {
             Decision::Elides | Decision::Watched => {
-                format!("{done}, and {credit} of {full} us of credit are left")
+                format!("{done}, and {credit} us of credit are left (at most {most})")
             }
             Decision::Rests => format!(
                 "{done}, and its credit was used up: after {} copies more it has {credit} us to try again with",
@@ -133,7 +135,7 @@ impl Site {
             ),
             Decision::Abstains => {
                 format!(
-                    "{done}; no site elides just now, whatever its account says ({credit} of {full} us)"
+                    "{done}; no site elides just now, whatever its account says ({credit} us of credit)"
                 )
             }
             Decision::Copies => match self.main_reason() {

@@ -96,6 +96,27 @@ fn what_a_site_costs_while_it_rests_lengthens_no_rest() {
 }
 
 #[test]
+fn what_a_site_has_earned_it_may_invest_or_waste_later() {
+    let mut p = policy();
+    let len = 1 << 20;
+    let [poor, rich] = [1, 2].map(|caller| p.site(caller, len));
+    // (What making the buffers of 500 connections views takes.)
+    let invest = |p: &mut Policy, site| {
+        (0..500).all(|_| {
+            p.event(site, Event::Moved { calls: 2, pages: 256 });
+            p.elides(site, len)
+        })
+    };
+    assert!(!invest(&mut p, poor));
+    for _ in 0..10_000 {
+        p.event(rich, Event::ElidedAgain { bytes: len });
+    }
+    assert_eq!(p.sites[rich as usize].credit, CREDIT_MAX);
+    assert!(invest(&mut p, rich));
+    p.falls_into_debt(rich);
+}
+
+#[test]
 fn sites_have_accounts_of_their_own() {
     let mut p = policy();
     let (a, b) = (p.site(0x1234, 1 << 20), p.site(0x5678, 1 << 20));
