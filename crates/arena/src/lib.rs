@@ -296,7 +296,8 @@ impl Arena {
 
     /// How many pages have lain idle, so that they are surplus; it is `now`, in seconds ([`Keeping::look`]).
     pub fn idle_pages(&mut self, now: i64) -> usize {
-        self.keeping.look(now, self.kept_pages())
+        self.keeping.look(now, self.kept_pages());
+        self.keeping.surplus(usize::MAX)
     }
 
     /// The longest run of used pages; nobody's until [`Arena::purged`].

@@ -622,6 +622,16 @@ fn a_byte_far_into_freed_memory_has_one_page_if_the_rest_is_copied_to() {
 }
 
 #[test]
+fn a_byte_far_into_freed_memory_has_the_rest_where_the_site_that_unmapped_it_rests() {
+    let mut w = elided_until_it_rested();
+    w.tracker.freed(SOURCE, LEN);
+    assert!(w.tracker.tracks(Span::sized(SOURCE, LEN)));
+    *w.byte(SOURCE + 7 * PAGE) = 7;
+    assert!((7..16).all(|page| w.resident(SOURCE + page * PAGE)));
+    w.tracker.check().unwrap();
+}
+
+#[test]
 fn bytes_far_into_freed_memory_that_nothing_is_copied_to_have_all_of_it() {
     let mut w = freed();
     *w.byte(COPY + 9 * PAGE) = 7;

@@ -12,7 +12,7 @@ use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::PAGE;
 
 const MB: usize = 1 << 20;
-/// What the pool keeps at most, whatever a program does, in pages.
+/// What the pool keeps at most after it has dropped nothing too early, in pages.
 const MOST: usize = (32 * MB) / PAGE;
 
 /// A server with a buffer of 1 MB for each connection.
@@ -93,18 +93,39 @@ fn what_many_connections_need_in_each_wave_is_kept_for_the_next() {
 }
 
 #[test]
-fn what_was_not_needed_for_20_seconds_is_dropped_by_halves() {
+fn what_was_not_needed_for_10_seconds_is_dropped_by_halves_in_parts_of_2_mb() {
     let mut server = Server::new(64);
     for _ in 0..3 {
         server.wave(64);
     }
-    let all = server.kept();
+    let idle = |kept: usize| kept - 4 * MB / PAGE;
+    let before = server.kept();
     server.tracker.drop_idle(10);
-    for now in [20, 30, 40, 50] {
-        server.wave(4);
+    server.wave(4);
+    server.tracker.drop_idle(20);
+    assert_eq!(before - server.kept(), 2 * MB / PAGE, "the lock is held");
+    for _ in 0..100 {
+        server.tracker.drop_idle(20);
+    }
+    let half = server.kept();
+    assert_eq!(idle(half), idle(before).div_ceil(2));
+    server.wave(4);
+    for _ in 0..100 {
+        server.tracker.drop_idle(30);
+    }
+    assert!(server.kept() < half);
+    assert_eq!(server.wave(4), 0, "what is needed stays");
+    server.tracker.check().unwrap();
+}
+
+#[test]
+fn a_pool_that_was_shed_has_nothing_to_drop() {
+    let mut server = Server::new(40);
+    server.wave(40);
+    server.tracker.drop_idle(10);
+    server.tracker.shed_pool(|_, _, _| {});
+    for now in [20, 30] {
         server.tracker.drop_idle(now);
     }
-    assert!(server.kept() < all / 4, "{} of {all} pages", server.kept());
-    assert_eq!(server.wave(4), 0, "what is needed stays");
     server.tracker.check().unwrap();
 }

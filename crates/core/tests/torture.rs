@@ -67,6 +67,8 @@ struct World {
     turn: Vec<usize>,
     random: Random,
     counters: &'static Counters,
+    /// How late it is.
+    seconds: i64,
 }
 
 impl World {
@@ -104,7 +106,7 @@ impl World {
             Buf { at, right: vec![0; b.len], defined: Defined::all(b.len), ..Buf::default() }
         });
         let slots = slots.collect();
-        Self { tracker, slots, turn: vec![0; count], random: Random(seed), counters }
+        Self { tracker, slots, turn: vec![0; count], random: Random(seed), counters, seconds: 0 }
     }
 
     // -------------------------------------------------- memory, as the program sees it
@@ -171,8 +173,10 @@ impl World {
         copies.iter().for_each(|c| self.move_bytes(c.to, c.from, c.len));
     }
 
-    /// Some byte of some buffer is read, as by another thread.
+    /// Some byte of some buffer is read, as by another thread; and time passes.
     fn stray_touch(&mut self) {
+        self.seconds += 1;
+        self.tracker.drop_idle(self.seconds);
         if self.random.one_in(4) {
             let slot = self.random.below(self.slots.len());
             let b = &self.slots[slot];

@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// What a site begins with, in ns: what it may invest in registering and moving its buffers before they come round again.
 pub const CREDIT: i64 = 4_000_000;
-/// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of a server's next 60 connections), or waste after
+/// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of some hundred connections more), or waste after
 /// its program has turned bad.
 pub const CREDIT_MAX: i64 = 64_000_000;
 /// Copies that a first rest is long. After a rest a site has what so many of its copies cost, and a quarter of [`CREDIT`] at most: it has not

@@ -1,8 +1,9 @@
-//! How many free pages are worth keeping with their memory: those that were given back to the kernel too early, and those that lie idle.
+//! How many free pages are kept with their memory.
 //!
-//! Memory that is given back and needed again is cleared by the kernel, page by page. A program that comes and goes in waves (64 connections
+//! Memory that is given back and needed again is cleared by the kernel, page by page. A program whose blocks come and go in waves (64 connections
 //! that each collect 1 MB) would have that done in each wave; one that frees a lot once would keep it for nothing. What comes again
-//! tells them apart.
+//! tells them apart: pages that were given back and then needed are *regretted*, and so many more are kept. Those that nobody needed for a
+//! time lie *idle*, and are given back by halves.
 
 /// Time in seconds in which what was free all along lies idle.
 const LOOK_SECONDS: i64 = 10;
@@ -10,7 +11,7 @@ const LOOK_SECONDS: i64 = 10;
 /// The book of one store of free pages.
 #[derive(Debug, Default)]
 pub struct Keeping {
-    /// Pages that were given back and then needed again, less half of them at each look.
+    /// Pages that were given back and then needed again, less those that lay idle since.
     regretted: usize,
     /// Pages that were given back and not needed again so far.
     gone: usize,
@@ -18,12 +19,14 @@ pub struct Keeping {
     idle: usize,
     /// When that was, in seconds.
     looked: i64,
+    /// Pages that lay idle, and are still to be given back.
+    surplus: usize,
 }
 
 impl Keeping {
     /// Nothing was given back yet.
     pub const fn new() -> Self {
-        Self { regretted: 0, gone: 0, idle: 0, looked: 0 }
+        Self { regretted: 0, gone: 0, idle: 0, looked: 0, surplus: 0 }
     }
 
     /// Pages that are worth keeping beyond what always is.
@@ -50,16 +53,22 @@ impl Keeping {
         self.idle = self.idle.min(free);
     }
 
-    /// Now and then; it is `now`, in seconds since some beginning, and `free` pages are free. Returns how many are to be given back: half of
-    /// what was not needed for [`LOOK_SECONDS`].
-    pub fn look(&mut self, now: i64, free: usize) -> usize {
-        if now - self.looked < LOOK_SECONDS {
-            return 0;
+    /// Now and then; it is `now`, in seconds since some beginning, and `free` pages are free. Half of what was not needed for
+    /// 10 s becomes surplus.
+    pub fn look(&mut self, now: i64, free: usize) {
+        if now - self.looked >= LOOK_SECONDS {
+            self.surplus = self.idle / 2;
+            (self.idle, self.looked) = (free, now);
         }
-        let idle = self.idle / 2;
-        (self.idle, self.looked) = (free, now);
-        self.regretted /= 2;
-        idle
+    }
+
+    /// How many pages are to be given back because they lay idle, `most` of them now.
+    pub fn surplus(&mut self, most: usize) -> usize {
+        // (Not what was needed meanwhile.)
+        let pages = self.surplus.min(self.idle).min(most);
+        self.surplus -= pages;
+        self.regretted = self.regretted.saturating_sub(pages);
+        pages
     }
 }
 
@@ -68,15 +77,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_again_is_worth_keeping_for_some_looks() {
+    fn what_is_needed_again_is_regretted_until_as_much_lay_idle() {
         let mut k = Keeping::new();
         k.gives_back(100);
         k.regrets(60);
         assert_eq!(k.regretted(), 60);
-        k.look(LOOK_SECONDS - 1, 0);
-        assert_eq!(k.regretted(), 60);
-        k.look(LOOK_SECONDS, 0);
-        assert_eq!(k.regretted(), 30);
+        for (now, surplus, regretted) in [(10, 0, 60), (20, 40, 20), (30, 40, 0)] {
+            k.look(now, 80);
+            assert_eq!((k.surplus(usize::MAX), k.regretted()), (surplus, regretted), "at {now}");
+        }
     }
 
     #[test]
@@ -89,12 +98,17 @@ mod tests {
     }
 
     #[test]
-    fn half_of_what_was_always_free_since_the_last_look_lies_idle() {
+    fn half_of_what_was_always_free_between_two_looks_is_surplus_as_long_as_it_stays_free() {
         let mut k = Keeping::new();
-        assert_eq!(k.look(10, 100), 0);
+        k.look(10, 100);
         k.leaves(40);
         k.leaves(80);
-        assert_eq!(k.look(20, 100), 20);
-        assert_eq!(k.look(30, 90), 50);
+        k.look(19, 100);
+        assert_eq!(k.surplus(100), 0, "it is too early");
+        k.look(20, 100);
+        assert_eq!((k.surplus(15), k.surplus(15), k.surplus(15)), (15, 5, 0));
+        k.look(30, 90);
+        k.leaves(7);
+        assert_eq!(k.surplus(100), 7);
     }
 }

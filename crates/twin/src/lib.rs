@@ -443,6 +443,9 @@ impl Twin {
         let closed = self.blocks.closed.load(Relaxed);
         let now = clock::seconds();
         let mut idle = self.with(|s| s.arena.idle_pages(now));
+        if self.space.serving() {
+            self.space.with(|b| b.drop_idle(now));
+        }
         loop {
             let run = self.with(|s| match idle {
                 _ if closed => s.arena.take_free(),

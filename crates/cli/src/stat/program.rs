@@ -60,7 +60,7 @@ pub struct Site {
 pub enum Decision {
     /// Copies are elided.
     Elides,
-    /// Copies are elided; it has lost half of its credit, or more.
+    /// Copies are elided; it has less than half of the credit that sites begin with.
     Watched,
     /// No site elides, whatever its account says.
     Abstains,

@@ -9,8 +9,11 @@ use uncopy_ranges::keeping::Keeping;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
 use uncopy_ranges::span::PAGE;
 
-/// Free pages that the pool keeps ready, in pages, beyond those that were dropped too early ([`Keeping`]); from twice as many on they are dropped.
+/// Free pages that the pool keeps ready, beyond those that were dropped too early ([`Keeping`]); where so many more are ready, they are dropped.
 const READY_PAGES: usize = (16 << 20) / PAGE;
+
+/// Idle pages that are dropped at once: the lock is held meanwhile.
+const IDLE_PAGES: usize = (2 << 20) / PAGE;
 
 /// Held pages whose extents are gone that wait to be dropped together.
 const HELD_PAGES: usize = (2 << 20) / PAGE;
@@ -189,7 +192,8 @@ impl<M: Memory> Tracker<M> {
 
     /// Takes every free page out of the pool, for good: `leave` is told their runs, by first page and number.
     pub fn shed_pool(&mut self, mut leave: impl FnMut(&mut M, usize, usize)) {
-        let Pool { vacant, recent, ready, fresh, .. } = &mut self.backing.pool;
+        let Pool { vacant, recent, ready, fresh, keeping, .. } = &mut self.backing.pool;
+        keeping.leaves(0);
         while let Some((page, pages)) = recent.take_any() {
             leave(&mut self.memory, page, pages);
         }
@@ -213,13 +217,14 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// To be called now and then: it is `now`, in seconds since some beginning. What has lain idle in the pool is dropped.
+    /// To be called now and then: it is `now`, in seconds since some beginning. What has lain idle in the pool is dropped, a part each time.
     pub fn drop_idle(&mut self, now: i64) {
-        let Pool { keeping, ready, recent, .. } = &mut self.backing.pool;
-        let free = ready.pages() + recent.pages();
-        let idle = keeping.look(now, free);
-        if idle > 0 {
-            self.drop_ready(free - idle);
+        let free = self.backing.pool.ready_pages();
+        let keeping = &mut self.backing.pool.keeping;
+        keeping.look(now, free);
+        let surplus = keeping.surplus(IDLE_PAGES);
+        if surplus > 0 {
+            self.drop_ready(free.saturating_sub(surplus));
             self.gauges();
         }
     }
@@ -228,11 +233,8 @@ impl<M: Memory> Tracker<M> {
     fn drop_ready(&mut self, most: usize) {
         let Pool { recent, ready, fresh, keeping, .. } = &mut self.backing.pool;
         while let surplus @ 1.. = (ready.pages() + recent.pages()).saturating_sub(most) {
-            if let Some((page, pages)) = recent.take_any() {
-                ready.give(page, pages);
-                continue;
-            }
-            let Some((page, pages)) = ready.take_longest() else { break };
+            let run = ready.take_longest().or_else(|| recent.take_any());
+            let Some((page, pages)) = run else { break };
             let dropped = pages.min(surplus);
             if !self.memory.discard(page, dropped) {
                 ready.give(page, pages);

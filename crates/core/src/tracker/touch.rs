@@ -5,7 +5,7 @@ use super::{Fault, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory, Piece};
 use uncopy_counters::add;
-use uncopy_decide::{Deed, Event};
+use uncopy_decide::{Act, Deed, Event, SiteId};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// Sequential faults fill twice as many pages each time, up to this many.
@@ -42,11 +42,11 @@ impl<M: Memory> Tracker<M> {
                 return Fault::Again;
             }
             add(&self.counters.empty_faults, 1);
-            if self.is_lone(page) {
-                if self.materialize_pages(Span::sized(page, PAGE)).is_err() {
-                    return Fault::Again;
-                }
+            let alone = self.is_lone(page, v.site)
+                && self.materialize_pages(Span::sized(page, PAGE)).is_ok();
+            if alone {
                 self.lone_touch = self.clock;
+                self.displaced = self.displaced.saturating_sub(1);
                 self.control.tell(v.site, Event::Reused);
                 self.gauges();
                 return Fault::Resolved;
@@ -144,10 +144,13 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Whether nobody uses the empty memory before `page` either, and copies or inputs come between such touches: a program that grows its
-    /// buffer writes what ends it first (Python's `bytearray`), and then copies there.
-    fn is_lone(&self, page: usize) -> bool {
-        self.empty_page(page.saturating_sub(PAGE)) && self.lone_touch != self.clock
+    /// Whether `page`, which is empty and touched, is to have its memory alone: because the page before it is empty too, copies or inputs come
+    /// between such touches, and `site`, which left it empty, elides. So does a program that grows its buffer: it writes what ends it first (the NUL
+    /// of Python's `bytearray`), and then copies there.
+    fn is_lone(&mut self, page: usize, site: SiteId) -> bool {
+        self.lone_touch != self.clock
+            && self.empty_page(page.saturating_sub(PAGE))
+            && !self.control.act(site, Act::GiveBack)
     }
 
     fn empty_page(&self, page: usize) -> bool {
