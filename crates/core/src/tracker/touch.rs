@@ -145,10 +145,11 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Whether `page`, which is empty and touched, is to have its memory alone: because the page before it is empty too, copies or inputs come
-    /// between such touches, and `site`, which left it empty, elides. So does a program that grows its buffer: it writes what ends it first (the NUL
+    /// between such touches, and `site`, which left it empty and pays, elides. So does a program that grows its buffer: it writes what ends it first (the NUL
     /// of Python's `bytearray`), and then copies there.
     fn is_lone(&mut self, page: usize, site: SiteId) -> bool {
-        self.lone_touch != self.clock
+        site != NOBODY
+            && self.lone_touch != self.clock
             && self.empty_page(page.saturating_sub(PAGE))
             && !self.control.act(site, Act::GiveBack)
     }
