@@ -120,12 +120,21 @@ fn what_was_not_needed_for_10_seconds_is_dropped_by_halves_in_parts_of_2_mb() {
 
 #[test]
 fn a_pool_that_was_shed_has_nothing_to_drop() {
-    let mut server = Server::new(40);
-    server.wave(40);
+    let mut server = Server::new(64);
+    for _ in 0..3 {
+        server.wave(64);
+    }
     server.tracker.drop_idle(10);
-    server.tracker.shed_pool(|_, _, _| {});
+    let (all, boundary) = (server.kept(), server.boundary);
+    let mut shed = 0;
+    server.tracker.shed_pool(|memory, page, pages| {
+        let had_memory = memory.pool[page..page + pages].iter().flatten().count();
+        shed += if page < boundary { 0 } else { had_memory };
+    });
+    assert_eq!(shed, all);
     for now in [20, 30] {
         server.tracker.drop_idle(now);
     }
+    assert_eq!(server.kept(), all, "whose they are since is not ours to drop");
     server.tracker.check().unwrap();
 }

@@ -192,8 +192,7 @@ impl<M: Memory> Tracker<M> {
 
     /// Takes every free page out of the pool, for good: `leave` is told their runs, by first page and number.
     pub fn shed_pool(&mut self, mut leave: impl FnMut(&mut M, usize, usize)) {
-        let Pool { vacant, recent, ready, fresh, keeping, .. } = &mut self.backing.pool;
-        keeping.leaves(0);
+        let Pool { vacant, recent, ready, fresh, .. } = &mut self.backing.pool;
         while let Some((page, pages)) = recent.take_any() {
             leave(&mut self.memory, page, pages);
         }
