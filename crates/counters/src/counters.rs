@@ -243,6 +243,12 @@ counters! {
     tcp_receives,
     /// Bytes that they received.
     tcp_received_bytes,
+    /// Connections that this program closed with bytes unread in the ring: reset, as Linux does.
+    tcp_closed_unread,
+    /// Connections whose other program died with bytes unread in the ring: a reset is reported, as Linux would.
+    tcp_died_unread,
+    /// Connections whose other program wrote into the ring what no honest one writes: a reset is reported. Each direction counts.
+    tcp_poisoned,
 
     // Why a connection stayed with Linux.
     /// The other end's program is not under uncopy, or took too long to use it.

@@ -70,6 +70,12 @@ pub fn phrases(s: &Snapshot) -> Vec<String> {
     ] {
         say(n, format!("{} stayed with Linux: {why}", counted(n, "connection", "connections")));
     }
+    for (n, why) in [
+        (s.tcp_died_unread, "the other program died before it had read everything"),
+        (s.tcp_poisoned, "the other program wrote into the shared memory what makes no sense"),
+    ] {
+        say(n, format!("{} reported: {why}", counted(n, "reset", "resets")));
+    }
     let refused = copies(s.refusals);
     say(s.refusals, format!("{refused} made because the kernel would not move the pages"));
     for (n, of, option) in [

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::time::Duration;
+use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{FINISHED, GONE};
 
@@ -67,6 +68,7 @@ impl Flow {
             at_ring && own.reader.look(&inward.produced).is_ok() && own.reader.filled() > 0
         };
         if unread {
+            add(&self.context.settings.counters.tcp_closed_unread, 1);
             let _ = sockopt::set_socket_linger(self.fd(), Some(Duration::ZERO));
         }
         attached.out().produced.flags.fetch_or(FINISHED, Release);

@@ -6,8 +6,6 @@ use crate::attached::Attached;
 use crate::ends::{Held, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
-use crate::receive;
-use crate::send;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -52,7 +50,7 @@ impl Flow {
     ) -> Result<bool, Errno> {
         let inward = attached.inward();
         let phase = &inward.switch.phase;
-        own.reader.look(&inward.produced).or_else(|_| receive::poison(own))?;
+        own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
         if phase.at() == Ok(At::Leaving) && own.reader.filled() == 0 {
             phase.left();
         }
@@ -60,7 +58,7 @@ impl Flow {
         let given = phase.give_back();
         // (What was only offered may have been withdrawn meanwhile.)
         own.reader.forget();
-        own.reader.look(&inward.produced).or_else(|_| receive::poison(own))?;
+        own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
         let unread = own.reader.filled() > 0;
         own.reader.forget();
         let Some(given) = given else { return Ok(true) };
@@ -74,7 +72,7 @@ impl Flow {
                 Ok(At::Linux) => return Ok(true),
                 Ok(At::Returned) => {}
                 Ok(_) => break,
-                Err(_) => return receive::poison(own),
+                Err(_) => return self.poison_receiving(own),
             }
             let ended = inward.produced.flags.load(Acquire) & FINISHED != 0;
             if ended || kernel::hung_up(self.fd()) || Instant::now() >= deadline {
@@ -180,7 +178,7 @@ impl Flow {
     ) -> Result<(), Errno> {
         let out = attached.out();
         let asked = out.consumed.flags.load(Acquire) & BY_LINUX != 0;
-        let mine = match out.switch.phase.at().or_else(|_| send::poison(own))? {
+        let mine = match out.switch.phase.at().or_else(|_| self.poison_sending(own))? {
             // It would come too late: after what went by Linux since, or after the end of the stream.
             At::Returned if own.too_late || own.finished => {
                 out.switch.phase.refuse();

@@ -13,6 +13,7 @@ use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{FINISHED, RING};
 
@@ -223,7 +224,8 @@ impl Flow {
             if own.poisoned {
                 return Err(Errno::CONNRESET);
             }
-            let (at, found) = inward.switch.phase.found().or_else(|_| poison(own))?;
+            let (at, found) =
+                inward.switch.phase.found().or_else(|_| self.poison_receiving(own))?;
             if matches!(at, At::Linux | At::Offered | At::Returned) {
                 if at != At::Offered
                     && let Some(error) = own.error.take()
@@ -238,6 +240,7 @@ impl Flow {
                     if got == Ok(0) && !empty_buffers && !hint && !own.ended && unread(attached) {
                         // Killed, with bytes of ours unread in its ring: Linux would have said so, once.
                         own.ended = true;
+                        add(&self.context.settings.counters.tcp_died_unread, 1);
                         return Err(Errno::CONNRESET);
                     }
                     return got;
@@ -255,7 +258,7 @@ impl Flow {
                 continue;
             }
             if own.reader.filled() == 0 {
-                own.reader.look(&inward.produced).or_else(|_| poison(own))?;
+                own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
             }
             if own.reader.filled() > 0 {
                 own.empty = 0;
@@ -282,14 +285,16 @@ impl Flow {
                 return Err(Errno::AGAIN);
             }
             // What it published before it ended is seen now.
-            own.reader.look(&inward.produced).or_else(|_| poison(own))?;
+            own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
             let settled = inward.switch.phase.at() == Ok(At::Ring);
             match seen {
                 Ok(Some(0)) => {
                     own.ended = own.reader.filled() == 0 && settled;
-                    // Killed, with bytes of ours unread: Linux would have said so.
+                    // Killed, with bytes of ours unread: Linux would have said so. (Who ends the stream says that before Linux does: so it is asked after Linux.)
+                    let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
                     if own.ended && !hint && unread(attached) {
                         own.error = Some(Errno::CONNRESET.raw_os_error());
+                        add(&self.context.settings.counters.tcp_died_unread, 1);
                     }
                 }
                 Err(error) => own.error = Some(error.raw_os_error()),
@@ -327,7 +332,7 @@ impl Flow {
                         break 'parts;
                     }
                     more = true;
-                    own.reader.look(&inward.produced).or_else(|_| poison(own))?;
+                    own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
                     if own.reader.filled() == before {
                         break 'parts;
                     }
@@ -360,17 +365,19 @@ impl Flow {
         }
         Ok(got as usize)
     }
+
+    /// The other side wrote nonsense: nothing is received any more.
+    pub(crate) fn poison_receiving<T>(&self, own: &mut Held<Receiving>) -> Result<T, Errno> {
+        own.poisoned = true;
+        add(&self.context.settings.counters.tcp_poisoned, 1);
+        Err(Errno::CONNRESET)
+    }
 }
 
 /// The connection has nothing to do with it: nothing was looked at, and nobody else is told.
 fn is_of_the_call(error: Errno) -> bool {
     use Errno as E;
     matches!(error, E::FAULT | E::INVAL | E::MSGSIZE | E::NOMEM | E::NOBUFS | E::OPNOTSUPP)
-}
-
-pub(crate) fn poison<T>(own: &mut Held<Receiving>) -> Result<T, Errno> {
-    own.poisoned = true;
-    Err(Errno::CONNRESET)
 }
 
 /// The other side has not taken all that we sent.

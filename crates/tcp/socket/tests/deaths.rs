@@ -4,15 +4,19 @@
 
 mod common;
 
-use common::{End, connection, end, program_that, service, service_of, shared, wait_until};
+use common::{
+    End, connection, counted, end, program_that, service, service_of, shared, wait_until,
+};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use uncopy_counters::Counters;
 use uncopy_tcp_service::protocol::{DOOR_COUNT, Message};
 use uncopy_tcp_shared::layout::{REGION, slot_at};
-use uncopy_tcp_socket::{Errno, Waiting};
+use uncopy_tcp_socket::{Context, Errno, Waiting};
 
 /// Another process: this very test, as what `ROLE` says.
 fn other(role: &str, service: &str, port: u16) -> Child {
@@ -61,10 +65,14 @@ fn the_other_process() {
 }
 
 fn with_other(role: &str, service: &str) -> (End, Child) {
+    with_other_of(&program_that(service, Waiting::Adaptive), role, service)
+}
+
+fn with_other_of(program: &Arc<Context>, role: &str, service: &str) -> (End, Child) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let child = other(role, service, listener.local_addr().unwrap().port());
     let (socket, _) = listener.accept().unwrap();
-    let end = end(&program_that(service, Waiting::Adaptive), socket);
+    let end = end(program, socket);
     wait_until("attached", || end.flow.is_shared());
     common::looks(&end);
     (end, child)
@@ -91,8 +99,9 @@ fn two_processes_echo_through_the_ring() {
 #[test]
 fn a_killed_peer_is_an_error_for_who_sleeps_and_for_who_sends() {
     let service = service();
+    let (program, counters) = counted(&service.name);
     for sends in [false, true] {
-        let (end, mut child) = with_other("silent", &service.name);
+        let (end, mut child) = with_other_of(&program, "silent", &service.name);
         assert_eq!(end.receive(&mut [0; 5]), Ok(5));
         end.send(b"never read").unwrap();
         let outcome = std::thread::scope(|scope| {
@@ -116,7 +125,39 @@ fn a_killed_peer_is_an_error_for_who_sleeps_and_for_who_sends() {
         });
         let error = outcome.unwrap_err();
         assert!([Errno::CONNRESET, Errno::PIPE].contains(&error), "{error}");
+        if !sends {
+            assert_eq!(counters.snapshot().tcp_died_unread, 1);
+        }
     }
+}
+
+#[test]
+fn what_is_closed_unread_is_a_reset_and_counted_by_who_closed() {
+    let service = service();
+    let ((x, closes), (y, hears)) = (counted(&service.name), counted(&service.name));
+    let (a, b) = shared(&x, &y);
+    b.send(b"12").unwrap();
+    assert_eq!(a.receive(&mut [0]), Ok(1));
+    a.close();
+    assert_eq!(b.receive(&mut [0]), Err(Errno::CONNRESET));
+    assert_eq!(b.receive(&mut [0]), Ok(0), "it is told once");
+    let of = |c: &Counters| (c.snapshot().tcp_closed_unread, c.snapshot().tcp_died_unread);
+    assert_eq!((of(closes), of(hears)), ((1, 0), (0, 0)));
+}
+
+/// A reset is for who died, or closed with bytes unread: whoever only finishes sending may read on.
+#[test]
+fn a_stream_that_ends_while_its_other_direction_is_unread_is_no_reset() {
+    let service = service();
+    let ((x, _), (y, counters)) = (counted(&service.name), counted(&service.name));
+    let (a, b) = shared(&x, &y);
+    b.send(b"1").unwrap();
+    assert_eq!(a.receive(&mut [0]), Ok(1));
+    b.send(b"2").unwrap();
+    a.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    assert_eq!(b.receive(&mut [0]), Ok(0));
+    assert_eq!(a.receive(&mut [0; 2]), Ok(1));
+    assert_eq!(counters.snapshot().tcp_died_unread, 0);
 }
 
 #[test]
@@ -263,8 +304,9 @@ fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut resets = 0;
+    let mut counted_ones = 0;
     for _ in 0..40 {
-        let honest = program_that(&service.name, Waiting::Adaptive);
+        let (honest, counters) = counted(&service.name);
         let doors: Vec<_> = (0..DOOR_COUNT)
             .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap())
             .collect();
@@ -340,10 +382,11 @@ fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
             }
         }
         end.close();
+        counted_ones += counters.snapshot().tcp_poisoned;
         // SAFETY: ours.
         unsafe { libc::munmap(at.cast(), REGION) };
     }
-    assert!(resets > 0, "nothing was ever noticed");
+    assert!(resets > 0 && counted_ones > 0, "{resets} resets, of which {counted_ones} counted");
     // Others go on.
     let (a, b) = shared(
         &program_that(&service.name, Waiting::Sleep),

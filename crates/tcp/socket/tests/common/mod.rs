@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use uncopy_counters::Counters;
 use uncopy_tcp_service::{Limits, Options, Service};
 use uncopy_tcp_socket::{Context, Errno, Flow, Settings, Waiting, iovec};
 
@@ -55,6 +56,13 @@ pub fn program(service: &str) -> Arc<Context> {
 
 pub fn program_that(service: &str, waiting: Waiting) -> Arc<Context> {
     Context::new(Settings { waiting, ..Settings::new(service) }).unwrap()
+}
+
+/// As [`program_that`] sleeps, and what it counts.
+pub fn counted(service: &str) -> (Arc<Context>, &'static Counters) {
+    let counters = Box::leak(Box::default());
+    let settings = Settings { waiting: Waiting::Sleep, counters, ..Settings::new(service) };
+    (Context::new(settings).unwrap(), counters)
 }
 
 /// A connection's end: the socket and the flow.
