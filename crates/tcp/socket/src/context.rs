@@ -649,10 +649,11 @@ impl Context {
         }
     }
 
+    /// The other sides knock at this door from now on. (Not those of a parent process: their notices are the parent's.)
     pub(crate) fn falls_asleep(&self, door: usize) {
         let regions = lock(&self.regions);
         self.asleep[door].fetch_add(1, Ordering::Relaxed);
-        for mapped in regions.iter() {
+        for mapped in regions.iter().filter(|mapped| mapped.process == self.process()) {
             mapped.region.notice(mapped.side, door).falls_asleep();
         }
     }
@@ -673,7 +674,7 @@ impl Context {
         // (Another set's thread may sleep at the same door.)
         let last = self.asleep[door].fetch_sub(1, Ordering::Relaxed) == 1;
         if last || others {
-            for mapped in regions.iter() {
+            for mapped in regions.iter().filter(|mapped| mapped.process == self.process()) {
                 let notice = mapped.region.notice(mapped.side, door);
                 if last { notice.is_awake() } else { notice.falls_asleep() }
             }

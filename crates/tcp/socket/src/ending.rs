@@ -21,13 +21,13 @@ impl Flow {
             && !matches!(how, Shutdown::Read)
         {
             self.flush_all();
-            {
-                // Later calls of ours are the kernel's to refuse.
+            let done = {
+                // Later calls of ours are the kernel's to refuse, and none comes between: it would go by Linux.
                 let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
                 own.finished = true;
                 attached.out().produced.flags.fetch_or(FINISHED, Release);
-            }
-            let done = shutdown(self.fd(), how);
+                shutdown(self.fd(), how)
+            };
             attached.tell(attached.out().consumed.data.take());
             self.ask.store(true, Relaxed);
             return done;

@@ -3,6 +3,7 @@
 //! lost, and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
 
 use crate::attached::Attached;
+use crate::context::Shown;
 use crate::ends::{Held, Receiving, Sending};
 use crate::flow::Flow;
 use crate::kernel;
@@ -193,6 +194,10 @@ impl Flow {
         if mine {
             self.withdrawn(attached, own)?;
             self.counts.leaves.fetch_add(1, Relaxed);
+            // Room is Linux's matter from now on. (Told after Linux has got what it takes.)
+            let flushed = self.flush(attached, own);
+            self.tell_sets(true);
+            return flushed;
         }
         self.flush(attached, own)
     }

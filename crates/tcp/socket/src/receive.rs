@@ -236,18 +236,26 @@ impl Flow {
                 // SAFETY: the caller's promise.
                 let got = unsafe { kernel::receive(self.fd(), to, flags) };
                 if at != At::Offered {
-                    let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-                    if got == Ok(0) && !empty_buffers && !hint && !own.ended && unread(attached) {
-                        // Killed, with bytes of ours unread in its ring: Linux would have said so, once.
+                    let ended = match got {
+                        Ok(0) => !empty_buffers,
+                        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => false,
+                        Err(error) => !is_of_the_call(error),
+                    };
+                    if ended && inward.switch.phase.at() == Ok(At::Offered) {
+                        // It was offered between the two looks, and what is in the ring comes before that.
+                        own.error = got.err().map(Errno::raw_os_error);
+                        continue;
+                    }
+                    if got == Ok(0) && ended && !own.ended && self.died_unread(attached) {
+                        // (Once.)
                         own.ended = true;
-                        add(&self.context.settings.counters.tcp_died_unread, 1);
                         return Err(Errno::CONNRESET);
                     }
                     return got;
                 }
                 // What was sent through the ring comes before the end of the stream, and before its error, which is told once.
                 match got {
-                    Ok(0) if !empty_buffers => own.ended = true,
+                    Ok(0) if !empty_buffers => self.stream_ends(attached, own),
                     Ok(bytes) => return Ok(bytes),
                     Err(Errno::AGAIN) => {}
                     Err(error) if is_of_the_call(error) => return Err(error),
@@ -289,12 +297,9 @@ impl Flow {
             let settled = inward.switch.phase.at() == Ok(At::Ring);
             match seen {
                 Ok(Some(0)) => {
-                    own.ended = own.reader.filled() == 0 && settled;
-                    // Killed, with bytes of ours unread: Linux would have said so. (Who ends the stream says that before Linux does: so it is asked after Linux.)
-                    let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-                    if own.ended && !hint && unread(attached) {
-                        own.error = Some(Errno::CONNRESET.raw_os_error());
-                        add(&self.context.settings.counters.tcp_died_unread, 1);
+                    own.ended = false;
+                    if own.reader.filled() == 0 && settled {
+                        self.stream_ends(attached, own);
                     }
                 }
                 Err(error) => own.error = Some(error.raw_os_error()),
@@ -366,10 +371,30 @@ impl Flow {
         Ok(got as usize)
     }
 
+    /// Linux says that the stream has ended; what is in the ring comes before that.
+    fn stream_ends(&self, attached: &Attached, own: &mut Held<Receiving>) {
+        own.ended = true;
+        if own.error.is_none() && self.died_unread(attached) {
+            own.error = Some(Errno::CONNRESET.raw_os_error());
+        }
+    }
+
+    /// Linux says that the stream has ended, and the other side was killed with bytes of ours unread in its ring: then Linux would have said so. (Who ends the stream says that
+    /// before Linux does: so it is asked after Linux. What this program has shut down itself ends for it, whatever becomes of the other side.)
+    fn died_unread(&self, attached: &Attached) -> bool {
+        let finished = attached.inward().produced.flags.load(Acquire) & FINISHED != 0;
+        let died = !finished && !self.shut.load(Relaxed) && unread(attached);
+        if died {
+            add(&self.context.settings.counters.tcp_died_unread, 1);
+        }
+        died
+    }
+
     /// The other side wrote nonsense: nothing is received any more.
     pub(crate) fn poison_receiving<T>(&self, own: &mut Held<Receiving>) -> Result<T, Errno> {
-        own.poisoned = true;
-        add(&self.context.settings.counters.tcp_poisoned, 1);
+        if !std::mem::replace(&mut own.poisoned, true) {
+            add(&self.context.settings.counters.tcp_poisoned, 1);
+        }
         Err(Errno::CONNRESET)
     }
 }

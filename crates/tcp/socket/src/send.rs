@@ -326,8 +326,9 @@ impl Flow {
 
     /// The other side wrote nonsense: nothing is sent any more.
     pub(crate) fn poison_sending<T>(&self, own: &mut Held<Sending>) -> Result<T, Errno> {
-        own.poisoned = true;
-        add(&self.context.settings.counters.tcp_poisoned, 1);
+        if !std::mem::replace(&mut own.poisoned, true) {
+            add(&self.context.settings.counters.tcp_poisoned, 1);
+        }
         Err(Errno::CONNRESET)
     }
 }

@@ -122,7 +122,8 @@ impl Flow {
         let events = match what {
             For::Data | For::More(_) => E::IN | E::RDHUP,
             For::Room if room_of_ring.is_some() => E::RDHUP,
-            For::Room => E::RDHUP | E::OUT,
+            // (By level the end of the peer's stream is told without end, and has nothing to do with room. What has died is told in any case.)
+            For::Room => E::OUT,
         };
         let slept = (|| {
             sleeper.watch(self.fd(), self.number(), events)?;

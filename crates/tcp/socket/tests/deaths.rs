@@ -128,6 +128,7 @@ fn a_killed_peer_is_an_error_for_who_sleeps_and_for_who_sends() {
         if !sends {
             assert_eq!(counters.snapshot().tcp_died_unread, 1);
         }
+        end.close();
     }
 }
 
@@ -292,6 +293,22 @@ fn a_child_goes_on_with_its_parents_connection() {
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
     assert_eq!(a.receive(&mut got), Ok(0));
+}
+
+/// Whatever the other side has read.
+#[test]
+fn what_a_program_has_shut_down_itself_has_ended_for_it() {
+    use rustix::net::Shutdown;
+    let service = service();
+    for how in [Shutdown::Read, Shutdown::Both] {
+        let ((x, _), (y, counters)) = (counted(&service.name), counted(&service.name));
+        let (a, b) = common::at_rings(&x, &y);
+        b.send(b"unread").unwrap();
+        b.flow.shutdown(how).unwrap();
+        assert_eq!(b.receive(&mut [0]), Ok(0));
+        assert_eq!(a.receive(&mut [0; 10]), Ok(6));
+        assert_eq!(counters.snapshot().tcp_died_unread, 0);
+    }
 }
 
 /// The hostile one speaks the protocol by itself, and then writes random words over all of the region, with the honest one's next words more

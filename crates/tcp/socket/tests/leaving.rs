@@ -433,3 +433,44 @@ fn urgent_data_while_the_other_side_reads_goes_by_linux_and_the_rest_stays_in_or
     }
     assert_eq!(all, b"before after");
 }
+
+/// Who waits for room has asked the ring for it: that ends with the ring, where Linux had room all the time.
+#[test]
+fn who_waits_for_room_in_a_set_hears_of_linuxs_once_the_ring_is_taken_back() {
+    use uncopy_tcp_socket::set::Event;
+    const OUT: u32 = libc::EPOLLOUT as u32;
+    let (edge, once) = (libc::EPOLLET as u32, libc::EPOLLONESHOT as u32);
+    for flags in [0, edge, once, edge | once] {
+        let service = service();
+        let (x, y) = both(&service.name);
+        let (a, b) = at_rings(&x, &y);
+        let set = {
+            use rustix::event::epoll;
+            let kernel = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+            uncopy_tcp_socket::Set::new(y.clone(), kernel).unwrap()
+        };
+        b.flow.set_nonblocking(true);
+        let mut events = [Event::default(); 4];
+        set.add(b.flow.number(), Some(b.flow.clone()), OUT | flags, 1).unwrap();
+        assert_eq!(set.wait(&mut events, Some(Duration::ZERO)), Ok(1));
+        let mut sent = 0;
+        while let Ok(bytes) = b.send(&[7; 50_000]) {
+            sent += bytes;
+        }
+        if flags & once != 0 {
+            set.modify(b.flow.number(), OUT | flags, 1).unwrap();
+        }
+        // (By level it is looked at once more.)
+        while set.wait(&mut events, Some(Duration::ZERO)) == Ok(1) {}
+        std::thread::scope(|scope| {
+            let begun = std::time::Instant::now();
+            let told = scope.spawn(|| set.wait(&mut [Event::default(); 4], Some(PATIENCE)));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!told.is_finished());
+            assert_eq!(a.flow.by_linux(PATIENCE), Ok(true));
+            assert_eq!(told.join().unwrap(), Ok(1), "flags {flags:#x}");
+            assert!(begun.elapsed() < PATIENCE, "flags {flags:#x}: nobody woke it");
+        });
+        assert_eq!(read_bare(&a, sent), vec![7; sent]);
+    }
+}

@@ -543,3 +543,67 @@ fn a_number_that_one_of_several_had_is_the_next_files() {
         assert_eq!(events[..count], [Event { events: IN, data }], "removed: {was_removed}");
     }
 }
+
+/// The kernel tells of a death even where nothing is asked.
+#[test]
+fn who_waits_sleeps_over_a_death_that_nobody_is_armed_for() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let (a, b) = {
+        let (x, y) = (of(), of());
+        at_rings(&x, &y)
+    };
+    let set = set(b.flow.context());
+    let mut events = [Event::default(); 4];
+    let once = IN | libc::EPOLLONESHOT as u32;
+    set.add(b.flow.number(), Some(b.flow.clone()), once, 1).unwrap();
+    a.send(b"1").unwrap();
+    assert_eq!(set.wait(&mut events, Some(PATIENCE)), Ok(1));
+    b.send(b"unread").unwrap();
+    a.close();
+    assert_eq!(set.wait(&mut events, Some(Duration::from_millis(50))), Ok(0));
+    let kernel = set.descriptor();
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&kernel, PollFlags::IN)], Some(&now)), Ok(0), "it spins");
+    set.modify(b.flow.number(), once, 1).unwrap();
+    assert_eq!(set.wait(&mut events, Some(PATIENCE)), Ok(1));
+    assert!(events[0].events & libc::EPOLLHUP as u32 != 0);
+}
+
+/// As a server does it whose threads hand a connection on: the kernel tells a thread of it before the call that armed it is back.
+#[test]
+fn what_is_armed_by_one_thread_while_another_waits_is_told() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let (a, b) = {
+        let (x, y) = (of(), of());
+        shared(&x, &y)
+    };
+    // By Linux: only the kernel knows.
+    std::io::Write::write_all(&mut a.socket.as_ref().unwrap(), b"1").unwrap();
+    let set = set(b.flow.context());
+    let once = IN | libc::EPOLLONESHOT as u32;
+    set.add(b.flow.number(), Some(b.flow.clone()), once, 1).unwrap();
+    let (told, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut events = [Event::default(); 4];
+            while !done.load(Relaxed) {
+                let count = set.wait(&mut events, Some(Duration::from_millis(100))).unwrap();
+                told.fetch_add(count as u64, Relaxed);
+            }
+        });
+        for turn in 1..=30_000 {
+            let begun = Instant::now();
+            while told.load(Relaxed) < turn && begun.elapsed() < PATIENCE {
+                std::hint::spin_loop();
+            }
+            if told.load(Relaxed) != turn {
+                done.store(true, Relaxed);
+                panic!("turn {turn}: told {} times", told.load(Relaxed));
+            }
+            set.modify(b.flow.number(), once, 1).unwrap();
+        }
+        done.store(true, Relaxed);
+    });
+}

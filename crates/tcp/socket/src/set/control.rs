@@ -9,7 +9,7 @@ use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 impl Set {
@@ -21,14 +21,18 @@ impl Set {
         events: u32,
         data: u64,
     ) -> Result<(), Errno> {
-        if let (Some(flow), Some(entry)) = (&flow, self.entry(fd))
-            && entry.parked.load(Acquire)
-        {
-            // (Nothing can be changed to be exclusive.)
-            if Arc::ptr_eq(flow, &entry.flow) && events & EPOLLEXCLUSIVE as u32 == 0 {
-                return self.change(&entry, events, data);
+        if let (Some(flow), Some(entry)) = (&flow, self.entry(fd)) {
+            // (Where the kernel has just told of it another thread takes it out there.)
+            while entry.off.load(Acquire) && lock(&self.entries).has(&entry) {
+                // (Nothing can be changed to be exclusive.)
+                let same = Arc::ptr_eq(flow, &entry.flow) && events & EPOLLEXCLUSIVE as u32 == 0;
+                if same && entry.parked.swap(false, AcqRel) {
+                    return self.change(&entry, events, data);
+                }
+                if !self.unpark(&entry) {
+                    std::thread::yield_now();
+                }
             }
-            self.unpark(&entry);
         }
         let key = epoll::EventData::new_u64(data);
         epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
@@ -58,12 +62,15 @@ impl Set {
             events: AtomicU32::new(events),
             queued: AtomicBool::new(false),
             off: AtomicBool::new(false),
+            arming: AtomicU32::new(1),
+            told: AtomicU32::new(0),
             kernel_events: AtomicU32::new(events),
             kernel_data: AtomicU64::new(data),
             parked: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
+            sends_by_ring: AtomicBool::new(false),
             process: self.context.process(),
             queue: self.queue.clone(),
             entries: Arc::downgrade(&self.entries),
@@ -105,7 +112,7 @@ impl Set {
     /// EPOLL_CTL_MOD.
     pub fn modify(&self, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
         match self.entry(fd) {
-            Some(entry) if entry.parked.load(Acquire) => Err(Errno::NOENT),
+            Some(entry) if entry.off.load(Acquire) => Err(Errno::NOENT),
             Some(entry) => self.change(&entry, events, data),
             None => {
                 let key = epoll::EventData::new_u64(data);
@@ -120,18 +127,38 @@ impl Set {
         let sends_by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
         let needed = Self::for_kernel(events, sends_by_ring);
         let plain = (events | told) & !EVENTS == 0;
+        let older = (entry.events.load(Relaxed), entry.data.load(Relaxed));
+        let (was_removed, was_off) = (entry.off.load(Acquire), entry.is_off());
+        // First here: another thread may hear of it as soon as the kernel knows.
+        self.becomes(entry, events, data);
+        entry.off.store(false, Release);
         if !plain || needed & !told != 0 || entry.kernel_data.load(Relaxed) != data {
             let key = epoll::EventData::new_u64(data);
-            epoll::modify(self.kernel(), Self::borrowed(entry.fd), key, Self::flags(events))?;
+            let older_key = entry.kernel_data.swap(data, Relaxed);
+            let fd = Self::borrowed(entry.fd);
+            if let Err(error) = epoll::modify(self.kernel(), fd, key, Self::flags(events)) {
+                let (events, data) = older;
+                entry.kernel_data.store(older_key, Relaxed);
+                self.becomes(entry, events, data);
+                if was_removed {
+                    entry.off.store(true, Release);
+                    entry.parked.store(true, Release);
+                } else if was_off {
+                    entry.takes_its_turn();
+                }
+                return Err(error);
+            }
             entry.kernel_events.store(events, Relaxed);
-            entry.kernel_data.store(data, Relaxed);
         }
-        lock(&self.entries).change_data(entry, data);
-        entry.events.store(events, Relaxed);
-        entry.parked.store(false, Relaxed);
-        entry.off.store(false, Release);
         self.looks_at(entry);
         Ok(())
+    }
+
+    /// The program wants this of it from now on.
+    fn becomes(&self, entry: &Arc<Entry>, events: u32, data: u64) {
+        lock(&self.entries).change_data(entry, data);
+        entry.events.store(events, Relaxed);
+        entry.arming.fetch_add(1, AcqRel);
     }
 
     /// EPOLL_CTL_DEL.
@@ -139,7 +166,7 @@ impl Set {
         let Some(entry) = self.entry(fd) else {
             return epoll::delete(self.kernel(), Self::borrowed(fd));
         };
-        if entry.parked.load(Acquire) {
+        if entry.off.load(Acquire) {
             return Err(Errno::NOENT);
         }
         // Perhaps it comes back. Until the kernel has something to say of it, it need not know.
@@ -158,13 +185,17 @@ impl Set {
         Ok(())
     }
 
-    /// The kernel learns that the program has removed it.
-    pub(super) fn unpark(&self, entry: &Arc<Entry>) {
+    /// The kernel learns that the program has removed it. False: another thread has seen to it, or the program has added it again.
+    pub(super) fn unpark(&self, entry: &Arc<Entry>) -> bool {
+        if !entry.parked.swap(false, AcqRel) {
+            return false;
+        }
         if !entry.closed.load(Acquire) {
             let _ = epoll::delete(self.kernel(), Self::borrowed(entry.fd));
         }
         lock(&self.entries).forget(entry);
         Self::end(entry);
+        true
     }
 
     /// It is not in the set any more.

@@ -37,7 +37,7 @@ impl Entries {
         }
     }
 
-    fn has(&self, entry: &Entry) -> bool {
+    pub(super) fn has(&self, entry: &Entry) -> bool {
         self.by_fd.get(&entry.fd).is_some_and(|other| std::ptr::eq(&raw const **other, entry))
     }
 

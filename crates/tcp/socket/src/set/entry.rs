@@ -2,11 +2,12 @@
 
 use super::entries::Entries;
 use super::nested::Bell;
-use super::{Added, EVENTS, Event, Set};
+use super::{Added, EVENTS, Event, OUT, Set};
 use crate::context::{Context, knock_at};
 use crate::flow::{Flow, Watcher};
 use crate::lock::{Guarded, lock};
-use rustix::event::epoll;
+use libc::{EPOLLET, EPOLLONESHOT};
+use rustix::event::{PollFlags, epoll};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -50,8 +51,12 @@ pub(super) struct Entry {
     pub(super) events: AtomicU32,
     /// In the queue.
     pub(super) queued: AtomicBool,
-    /// Removed, or disarmed by EPOLLONESHOT.
+    /// The program has removed it.
     pub(super) off: AtomicBool,
+    /// How often the program has added or changed it, each time before the kernel hears of it. With EPOLLONESHOT it is told of once for each number:
+    pub(super) arming: AtomicU32,
+    /// the last one for which it was.
+    pub(super) told: AtomicU32,
     /// What the kernel was told: events, data.
     pub(super) kernel_events: AtomicU32,
     pub(super) kernel_data: AtomicU64,
@@ -63,6 +68,8 @@ pub(super) struct Entry {
     pub(super) lost: AtomicBool,
     /// It was once at the ring.
     pub(super) at_ring: AtomicBool,
+    /// Sending went by the ring when it was last looked at.
+    pub(super) sends_by_ring: AtomicBool,
     /// The process that has added it.
     pub(super) process: u32,
     pub(super) queue: Arc<Queue>,
@@ -75,7 +82,38 @@ pub(super) struct Entry {
 impl Entry {
     /// It is asked for, and has a slot.
     pub(super) fn is_heeded(&self) -> bool {
-        !self.off.load(Acquire) && !self.closed.load(Acquire) && self.flow.has_slot()
+        !self.is_off() && !self.closed.load(Acquire) && self.flow.has_slot()
+    }
+
+    /// Removed, or disarmed by EPOLLONESHOT.
+    pub(super) fn is_off(&self) -> bool {
+        let disarmed = || self.told.load(Acquire) == self.arming.load(Acquire);
+        self.off.load(Acquire) || self.asks(EPOLLONESHOT as u32) && disarmed()
+    }
+
+    /// With EPOLLONESHOT: the one event that the program is told of since it has armed this last. False: that was told.
+    pub(super) fn takes_its_turn(&self) -> bool {
+        let mut told = self.told.load(Acquire);
+        loop {
+            let arming = self.arming.load(Acquire);
+            if told == arming {
+                return false;
+            }
+            match self.told.compare_exchange(told, arming, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(other) => told = other,
+            }
+        }
+    }
+
+    /// By edge: sending went by the ring, and is Linux's now (`sends_by_ring`). What of `asked` Linux has room for at once, for it will tell of no edge.
+    pub(super) fn room_of_linux(&self, sends_by_ring: bool, asked: u32) -> u32 {
+        let by_edge = asked & EPOLLET as u32 != 0 && asked & OUT != 0;
+        if !by_edge || sends_by_ring || !self.sends_by_ring.load(Relaxed) {
+            return 0;
+        }
+        let room = PollFlags::from_bits_retain((asked & OUT) as u16);
+        u32::from(self.flow.kernel_poll(room).bits()) & OUT & asked
     }
 
     /// The program asks for one of these.
@@ -153,7 +191,7 @@ impl Watcher for Entry {
     fn added(&self) -> Option<Added> {
         let asked = self.events.load(Relaxed);
         // (What has told once asks for nothing until it is changed.)
-        let events = if self.off.load(Acquire) { asked & !EVENTS } else { asked };
+        let events = if self.is_off() { asked & !EVENTS } else { asked };
         let (kernel, data) = (self.kernel.clone(), self.data.load(Relaxed));
         let event = Event { events, data };
         let is_there = !self.parked.load(Acquire) && self.has_its_number();

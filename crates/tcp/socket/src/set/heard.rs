@@ -10,7 +10,7 @@ use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLRDHUP};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 use uncopy_tcp_service::protocol::Reason;
 
@@ -73,8 +73,7 @@ impl Set {
             let same = lock(&self.entries).of_data(data);
             let same = same.as_slice();
             for entry in same {
-                if entry.parked.load(Acquire) {
-                    self.unpark(entry);
+                if entry.parked.load(Acquire) && self.unpark(entry) {
                     if same.len() == 1 {
                         flags = 0;
                     }
@@ -122,6 +121,7 @@ impl Set {
         if flags & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) as u32 != 0 {
             flow.ask.store(true, Relaxed);
         }
+        let arming = entry.arming.load(Acquire);
         let asked = entry.events.load(Relaxed);
         let by_ring = |flow: &Flow| !flow.ready().ask.contains(PollFlags::OUT);
         let ended = asked & OUT != 0
@@ -132,14 +132,14 @@ impl Set {
         if ended {
             let room = PollFlags::from_bits_retain((asked & OUT) as u16);
             flags |= u32::from(flow.kernel_poll(room).bits()) & OUT & asked;
-            self.mask(entry, by_ring(flow), asked);
+            self.mask(entry, by_ring(flow), asked, arming);
         }
         if !only {
             return flags;
         }
         if flags & (asked | ALWAYS) == 0 {
             // The program has changed its mind, and the kernel did not know.
-            self.kernel_events(entry, asked);
+            self.kernel_events(entry, asked, arming);
             return 0;
         }
         flags &= asked | ALWAYS;
@@ -147,13 +147,13 @@ impl Set {
         if !ended && !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
             flags &= !OUT;
             flags |= u32::from(ready.now.bits()) & OUT & asked;
-            self.mask(entry, true, asked);
+            self.mask(entry, true, asked, arming);
         }
         if asked & EPOLLONESHOT as u32 != 0 {
             if flags == 0 {
                 // The kernel has disarmed it for nothing.
-                self.kernel_events(entry, Self::for_kernel(asked, by_ring(flow)));
-            } else if entry.off.swap(true, AcqRel) {
+                self.kernel_events(entry, Self::for_kernel(asked, by_ring(flow)), arming);
+            } else if !entry.takes_its_turn() {
                 // The ring was first.
                 return 0;
             }
@@ -168,6 +168,6 @@ impl Set {
             && entry.flow.reason().is_some_and(|reason| reason != Reason::Forked)
             && entry.kernel_events.load(Relaxed) == entry.events.load(Relaxed)
             && entry.kernel_data.load(Relaxed) == entry.data.load(Relaxed)
-            && !entry.off.load(Acquire)
+            && !entry.is_off()
     }
 }

@@ -7,7 +7,7 @@ use crate::lock::lock;
 use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP};
 use rustix::event::{PollFlags, epoll};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Set {
     /// What the rings say.
@@ -39,9 +39,10 @@ impl Set {
     /// What is so of one, of what is asked. Where nothing is, it is told when something will be.
     fn look(&self, entry: &Arc<Entry>) -> Option<Event> {
         let flow = &entry.flow;
-        if entry.off.load(Acquire) || entry.closed.load(Acquire) || !flow.is_attached() {
+        if entry.is_off() || entry.closed.load(Acquire) || !flow.is_attached() {
             return None;
         }
+        let arming = entry.arming.load(Acquire);
         if !entry.at_ring.swap(true, Relaxed) {
             self.at_ring.store(true, Relaxed);
         }
@@ -56,15 +57,18 @@ impl Set {
             flow.arm(PollFlags::from_bits_retain(missing as u16), entry.doors());
             (now, sends_by_ring) = Self::now(flow, asked);
         }
-        self.mask(entry, sends_by_ring, asked);
+        self.mask(entry, sends_by_ring, asked, arming);
+        now |= entry.room_of_linux(sends_by_ring, asked);
+        entry.sends_by_ring.store(sends_by_ring, Relaxed);
         if now == 0 {
             return None;
         }
         if asked & EPOLLONESHOT as u32 != 0 {
-            if entry.off.swap(true, AcqRel) {
+            if !entry.takes_its_turn() {
                 return None;
             }
-            self.kernel_events(entry, 0);
+            // (Without it the kernel would go on telling of the peer's death, to which nobody listens now.)
+            self.kernel_events(entry, EPOLLONESHOT as u32, arming);
         } else if !edge {
             // Level: it is looked at again next time.
             entry.queue();
@@ -72,14 +76,21 @@ impl Set {
         Some(Event { events: now, data: entry.data.load(Relaxed) })
     }
 
-    /// The kernel is asked for these.
-    pub(super) fn kernel_events(&self, entry: &Entry, events: u32) {
-        let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
+    /// The kernel is asked for these, which follow from what the program wanted when it had changed it for the `arming`th time.
+    pub(super) fn kernel_events(&self, entry: &Entry, mut events: u32, mut arming: u32) {
         let fd = Self::borrowed(entry.fd);
-        if entry.has_its_number()
-            && epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_ok()
-        {
+        while entry.has_its_number() {
+            let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
+            if epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_err() {
+                return;
+            }
             entry.kernel_events.store(events, Relaxed);
+            let now = entry.arming.load(Acquire);
+            if now == arming {
+                return;
+            }
+            // Another thread has changed it meanwhile, and this came after what that one told the kernel.
+            (arming, events) = (now, entry.events.load(Relaxed));
         }
     }
 
@@ -102,21 +113,21 @@ impl Set {
     }
 
     /// The kernel is told so.
-    pub(super) fn mask(&self, entry: &Entry, sends_by_ring: bool, asked: u32) {
+    pub(super) fn mask(&self, entry: &Entry, sends_by_ring: bool, asked: u32, arming: u32) {
         let wanted = Self::for_kernel(asked, sends_by_ring);
         let told = entry.kernel_events.load(Relaxed);
         if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
             if asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT {
-                self.kernel_events(entry, wanted);
+                self.kernel_events(entry, wanted, arming);
             }
             return;
         }
         if sends_by_ring {
             if told & OUT != 0 {
-                self.kernel_events(entry, wanted);
+                self.kernel_events(entry, wanted, arming);
             }
         } else if asked & !told != 0 {
-            self.kernel_events(entry, asked);
+            self.kernel_events(entry, asked, arming);
         }
     }
 }

@@ -123,7 +123,11 @@ impl Entry {
         if !self.is_heeded() {
             return false;
         }
-        let ready = || Set::now(&self.flow, self.events.load(Relaxed)).0 != 0;
+        let ready = || {
+            let asked = self.events.load(Relaxed);
+            let (now, sends_by_ring) = Set::now(&self.flow, asked);
+            now | self.room_of_linux(sends_by_ring, asked) != 0
+        };
         ready() || {
             self.arm_all();
             ready()
