@@ -324,6 +324,58 @@ mod loom_tests {
             self.put(wire, byte);
             self.serve(wire);
         }
+
+        /// The stream ends, as Linux tells it.
+        fn end(&mut self, wire: &Wire, _: u8) {
+            wire.linux.lock().unwrap().push_back(END);
+        }
+    }
+
+    /// No byte: Linux' queue has the end of the stream there, and tells it again and again.
+    const END: u8 = u8::MAX;
+
+    /// What a receiver of Linux' queue is told.
+    fn receive_linux(wire: &Wire) -> Option<u8> {
+        let mut linux = wire.linux.lock().unwrap();
+        if linux.front() == Some(&END) { Some(END) } else { linux.pop_front() }
+    }
+
+    /// The receiver's half of `uncopy-tcp-socket`, for who is told of the end too.
+    fn receive_to_the_end(r: &mut Reader<SIZE>, wire: &Wire, ended: &mut bool) -> Option<u8> {
+        for _ in 0..6 {
+            let (at, found) = wire.phase.found().unwrap();
+            if matches!(at, At::Linux | At::Offered | At::Returned) {
+                match receive_linux(wire) {
+                    Some(END) if at == At::Offered => *ended = true,
+                    // It was offered between the two looks.
+                    Some(END) if wire.phase.at() == Ok(At::Offered) => continue,
+                    None if at == At::Offered => {}
+                    told => return told,
+                }
+                wire.phase.enter(found);
+                continue;
+            }
+            r.look(&wire.produced).unwrap();
+            let s = r.peek(0, 1);
+            if s.first == 1 {
+                let byte = wire.bytes[s.place as usize].load(Relaxed);
+                r.release(&wire.consumed, 1);
+                return Some(byte);
+            }
+            if at == At::Ring {
+                if *ended {
+                    return Some(END);
+                }
+                if wire.linux.lock().unwrap().front() != Some(&END) {
+                    return None;
+                }
+                // What was published before that is seen now.
+                *ended = true;
+                continue;
+            }
+            wire.phase.left();
+        }
+        None
     }
 
     fn receive(r: &mut Reader<SIZE>, wire: &Wire) -> Option<u8> {
@@ -424,6 +476,43 @@ mod loom_tests {
             while take(receive(&mut r, &shared)).is_some() {}
             assert_eq!(next as usize, sends.len(), "bytes were lost");
         });
+    }
+
+    /// Caught: an end believed that was seen after the phase, without another look at that.
+    #[test]
+    fn the_end_of_the_stream_comes_after_what_was_offered() {
+        const STREAMS: [&[Send]; 3] = [
+            &[Sender::by_ring, Sender::end],
+            &[Sender::by_linux, Sender::by_ring, Sender::end],
+            &[Sender::by_ring, Sender::by_linux, Sender::end],
+        ];
+        for sends in STREAMS {
+            let mut model = loom::model::Builder::new();
+            model.preemption_bound = Some(3);
+            model.check(move || {
+                let shared = wire();
+                let other = shared.clone();
+                let sender = thread::spawn(move || {
+                    let mut sender = Sender { w: Writer::new(1), too_late: false };
+                    for (byte, send) in sends.iter().enumerate() {
+                        send(&mut sender, &other, byte as u8);
+                    }
+                });
+                let mut r = Reader::<SIZE>::new();
+                let (mut got, mut ended) = (vec![], false);
+                for _ in 0..2 {
+                    got.extend(receive_to_the_end(&mut r, &shared, &mut ended));
+                }
+                sender.join().unwrap();
+                while got.last() != Some(&END) {
+                    got.push(receive_to_the_end(&mut r, &shared, &mut ended).unwrap());
+                }
+                let bytes = sends.len() - 1;
+                got.dedup();
+                assert_eq!(got[..bytes], *Vec::from_iter(0..bytes as u8));
+                assert_eq!(got[bytes..], [END], "bytes after the end");
+            });
+        }
     }
 
     /// Caught: `left` without a look at the ring after the phase was seen; `withdraw` by a plain store.
