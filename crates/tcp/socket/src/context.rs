@@ -187,6 +187,8 @@ pub struct Context {
     regions: Guarded<Vec<Arc<Mapped>>>,
     /// How many threads sleep over sets at each door. Changed with the lock of `regions`, whose notices say so.
     asleep: [AtomicU32; DOORS],
+    /// It, or a process that it was forked from, is in another process namespace than that one's parent: their numbers are not each other's.
+    elsewhere: AtomicBool,
 }
 
 impl Context {
@@ -216,6 +218,7 @@ impl Context {
             has_unshown: AtomicBool::new(false),
             regions: Guarded::default(),
             asleep: [const { AtomicU32::new(0) }; DOORS],
+            elsewhere: AtomicBool::new(false),
         }))
     }
 
@@ -323,12 +326,20 @@ impl Context {
     /// In a forked child, before it uses anything: what is shared stays shared, but for the conversation with the service, which is the parent's.
     pub fn after_fork_in_child(&self) {
         self.process.store(std::process::id(), Ordering::Relaxed);
+        if rustix::process::getppid().is_none() {
+            self.elsewhere.store(true, Ordering::Relaxed);
+        }
         *lock(&self.service) = Service::NotAsked;
         *lock(&self.words) = Words::default();
         lock(&self.shown).clear();
         lock(&self.unshown).clear();
         self.sleepers.clear();
         self.asleep.iter().for_each(|door| door.store(0, Ordering::Relaxed));
+    }
+
+    /// Its number, and those of the processes that it shares connections with, mean the same to all of them.
+    pub(crate) fn is_in_its_place(&self) -> bool {
+        !self.elsewhere.load(Ordering::Relaxed)
     }
 
     /// Before fork: nothing of it changes.

@@ -56,10 +56,12 @@ impl Flow {
         self.context.sleepers.forget(self.fd(), self.number());
         let Some(attached) = self.attached() else { return };
         let ends = &attached.mapped.ends;
-        if ends.processes(attached.slot).fetch_sub(1, AcqRel) > 1 {
+        if !ends.is_let_go_by(attached.slot, self.context.process(), self.context.is_in_its_place())
+        {
             // Another process still has it.
             return;
         }
+        self.closed_for_all.store(true, Relaxed);
         self.flush_all();
         let unread = {
             let mut own = ends.receiving(attached.slot, self.context.process());
@@ -78,7 +80,7 @@ impl Flow {
     /// After it: tells the other side, and gives the slot back.
     pub fn closed(&self) {
         let Some(attached) = self.attached() else { return };
-        if attached.mapped.ends.processes(attached.slot).load(Relaxed) == 0 {
+        if self.closed_for_all.load(Relaxed) {
             attached.tell(attached.out().consumed.data.take());
             attached.tell(attached.inward().produced.room.take());
             attached.detach();

@@ -4,7 +4,7 @@
 //! unsafe: the mapping, and references into it: each part by whoever holds its lock.
 
 use crate::batch::Writing;
-use crate::lock::{Lock, Section};
+use crate::lock::{Lock, Section, has_ended};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::cell::UnsafeCell;
@@ -65,7 +65,12 @@ struct End {
     sending: Guarded<Sending>,
     receiving: Guarded<Receiving>,
     processes: AtomicU32,
+    /// Which they are, as far as there is room: who has died cannot say that it holds it no more.
+    names: [AtomicU32; NAMES],
 }
+
+/// More forked children than these hold a connection as long as they do not close it.
+const NAMES: usize = 8;
 
 /// The ends of one region.
 #[derive(Debug)]
@@ -95,7 +100,7 @@ impl Ends {
     }
 
     /// A slot is a new connection's. Only before anybody else knows it.
-    pub fn begin(&self, slot: usize, side: usize) {
+    pub fn begin(&self, slot: usize, side: usize, process: u32) {
         let at = self.at(slot);
         // SAFETY: within the mapping; nobody refers to it. Zero is a free lock.
         unsafe {
@@ -119,6 +124,7 @@ impl Ends {
                 poisoned: false,
             }));
             (*at).processes.store(1, Ordering::Relaxed);
+            (*at).names[0].store(process, Ordering::Relaxed);
         }
     }
 
@@ -126,6 +132,45 @@ impl Ends {
     pub fn processes(&self, slot: usize) -> &AtomicU32 {
         // SAFETY: within the mapping; an atomic.
         unsafe { &(*self.at(slot)).processes }
+    }
+
+    /// A forked child, for which its parent has counted it: its name.
+    pub fn is_held_by(&self, slot: usize, process: u32) {
+        self.forget_the_dead(slot);
+        let free = |name: &&AtomicU32| {
+            name.compare_exchange(0, process, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let _ = self.names(slot).iter().find(free);
+    }
+
+    /// A process holds it no more; `names`: it knows the others by their names. True: nobody holds it.
+    pub fn is_let_go_by(&self, slot: usize, process: u32, names: bool) -> bool {
+        let own = |name: &&AtomicU32| name.load(Ordering::Relaxed) == process;
+        if names && let Some(own) = self.names(slot).iter().find(own) {
+            own.store(0, Ordering::Release);
+        }
+        self.one_less(slot) || names && self.forget_the_dead(slot)
+    }
+
+    /// True: that was the last one.
+    fn one_less(&self, slot: usize) -> bool {
+        self.processes(slot).fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// True: nobody is left.
+    fn forget_the_dead(&self, slot: usize) -> bool {
+        self.names(slot).iter().any(|name| {
+            let process = name.load(Ordering::Acquire);
+            let forgets = |process| {
+                name.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            };
+            process != 0 && has_ended(process) && forgets(process) && self.one_less(slot)
+        })
+    }
+
+    fn names(&self, slot: usize) -> &[AtomicU32; NAMES] {
+        // SAFETY: within the mapping; atomics.
+        unsafe { &(*self.at(slot)).names }
     }
 
     /// To send.

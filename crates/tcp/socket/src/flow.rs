@@ -45,6 +45,8 @@ pub struct Flow {
     /// By which name.
     pub(crate) token: AtomicU64,
     pub(crate) past: AtomicU32,
+    /// This process has closed it, and no other one holds it.
+    pub(crate) closed_for_all: AtomicBool,
     pub(crate) holders: Holders,
     pub(crate) attached: OnceLock<Option<Attached>>,
     /// Both directions are Linux's for good, though it has a slot.
@@ -80,6 +82,7 @@ impl Flow {
             shown: AtomicBool::new(false),
             token: AtomicU64::new(u64::MAX),
             past: AtomicU32::new(0),
+            closed_for_all: AtomicBool::new(false),
             holders: Holders::default(),
             attached: OnceLock::new(),
             left: AtomicBool::new(false),
@@ -160,6 +163,11 @@ impl Flow {
         self.past.store(0, Ordering::Relaxed);
         self.waiting.store(0, Ordering::Relaxed);
         self.own_sleeper.ends();
+        if let Some(attached) = self.attached()
+            && self.context.is_in_its_place()
+        {
+            attached.mapped.ends.is_held_by(attached.slot, self.context.process());
+        }
     }
 
     pub(crate) fn hold(&self) {

@@ -188,7 +188,7 @@ impl<T> Drop for Guard<'_, T> {
 }
 
 /// Also if nobody has waited for it yet.
-fn has_ended(process: u32) -> bool {
+pub(crate) fn has_ended(process: u32) -> bool {
     let Some(pid) = Pid::from_raw(process as i32) else { return true };
     match pidfd_open(pid, PidfdFlags::empty()) {
         Err(error) => error == Errno::SRCH,

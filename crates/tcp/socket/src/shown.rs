@@ -57,7 +57,7 @@ impl Shown for Flow {
             return;
         }
         self.refresh_timeouts();
-        mapped.ends.begin(slot, mapped.side);
+        mapped.ends.begin(slot, mapped.side, self.context.process());
         let itself: Weak<Self> = Arc::downgrade(&self);
         mapped.set_flow(slot, Some(itself));
         if let Err(Some(attached)) = self.attached.set(Some(attached)) {

@@ -311,6 +311,69 @@ fn what_a_program_has_shut_down_itself_has_ended_for_it() {
     }
 }
 
+/// What a process does with a connection's ends before and after fork.
+fn forks(context: &Arc<Context>, end: &End, in_child: impl FnOnce()) -> i32 {
+    use uncopy_tcp_socket::fork;
+    let (contexts, flows) = ([context.clone()], [end.flow.clone()]);
+    end.flow.will_be_shared();
+    fork::hold(&contexts, &flows, &[]);
+    // SAFETY: the child only uses what is here, and ends by _exit.
+    let child = unsafe { libc::fork() };
+    fork::let_go(&contexts, &flows, &[], child == 0);
+    if child == 0 {
+        in_child();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    assert!(child > 0);
+    child
+}
+
+#[test]
+fn a_parents_close_is_the_last_one_where_its_child_ended_without_and_not_while_it_lives() {
+    let service = service();
+    let of = || program_that(&service.name, Waiting::Sleep);
+    let places = || uncopy_tcp_service::client::tell(&service.name).unwrap().flows.len();
+    for lives in [false, true] {
+        let (x, y) = (of(), of());
+        let (a, mut b) = common::at_rings(&x, &y);
+        assert_eq!(places(), 1);
+        let (flow, socket) = (b.flow.clone(), b.socket.as_ref().unwrap().as_raw_fd());
+        let (mut goes_on, told) = std::io::pipe().unwrap();
+        let child = forks(&y, &b, || {
+            if lives {
+                let _ = std::io::Read::read(&mut goes_on, &mut [0]);
+                flow.close();
+                // SAFETY: the child's.
+                unsafe { libc::close(socket) };
+                flow.closed();
+            }
+        });
+        let ended = |flags| {
+            // SAFETY: ours.
+            unsafe {
+                let mut how = std::mem::zeroed();
+                libc::waitid(libc::P_PID, child as u32, &raw mut how, libc::WEXITED | flags)
+            }
+        };
+        if !lives {
+            // (Nobody has waited for it yet.)
+            assert_eq!(ended(libc::WNOWAIT), 0);
+        }
+        b.flow.close();
+        drop(b.socket.take());
+        b.flow.closed();
+        if lives {
+            assert_eq!(a.receive_with(&mut [0], libc::MSG_DONTWAIT), Err(Errno::AGAIN));
+            std::io::Write::write_all(&mut &told, b"!").unwrap();
+        }
+        assert_eq!(a.receive(&mut [0]), Ok(0));
+        assert_eq!(ended(0), 0);
+        a.close();
+        wait_until("its place is free", || places() == 0);
+    }
+}
+
 /// The hostile one speaks the protocol by itself, and then writes random words over all of the region, with the honest one's next words more
 /// often than others.
 #[test]
