@@ -246,9 +246,10 @@ impl Flow {
                         own.error = got.err().map(Errno::raw_os_error);
                         continue;
                     }
-                    if got == Ok(0) && ended && !own.ended && self.died_unread(attached) {
-                        // (Once.)
-                        own.ended = true;
+                    let over = ended && matches!(got, Ok(0) | Err(Errno::CONNRESET));
+                    // (Once.)
+                    let first = over && !std::mem::replace(&mut own.ended, true);
+                    if first && got == Ok(0) && self.died_unread(attached) {
                         return Err(Errno::CONNRESET);
                     }
                     return got;
@@ -259,7 +260,10 @@ impl Flow {
                     Ok(bytes) => return Ok(bytes),
                     Err(Errno::AGAIN) => {}
                     Err(error) if is_of_the_call(error) => return Err(error),
-                    Err(error) => own.error = Some(error.raw_os_error()),
+                    Err(error) => {
+                        own.error = Some(error.raw_os_error());
+                        own.ended |= error == Errno::CONNRESET;
+                    }
                 }
                 own.reader.forget();
                 inward.switch.phase.enter(found);
@@ -297,12 +301,14 @@ impl Flow {
             let settled = inward.switch.phase.at() == Ok(At::Ring);
             match seen {
                 Ok(Some(0)) => {
-                    own.ended = false;
                     if own.reader.filled() == 0 && settled {
                         self.stream_ends(attached, own);
                     }
                 }
-                Err(error) => own.error = Some(error.raw_os_error()),
+                Err(error) => {
+                    own.error = Some(error.raw_os_error());
+                    own.ended |= error == Errno::CONNRESET;
+                }
                 // Somebody sends past the library, on this very socket: after all that is in the ring.
                 Ok(_) if own.reader.filled() == 0 && settled => {
                     // SAFETY: the caller's promise.

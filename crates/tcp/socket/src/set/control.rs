@@ -1,5 +1,6 @@
 //! epoll_ctl: added, changed, removed. The kernel is told what it must know: programs change their minds with every message.
 
+use super::entries::Entries;
 use super::entry::Entry;
 use super::{EVENTS, Event, OUT, Set};
 use crate::flow::Flow;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+/// What the kernel is told and what is noted of it change together, with the lock of the entries: other threads of the set hear of it as soon as the kernel knows. (Linux does the same, one
+/// change at a time.) A connection's watchers are never asked for with that lock: they may want it.
 impl Set {
     /// EPOLL_CTL_ADD of a connection, as far as it is one.
     pub fn add(
@@ -21,34 +24,63 @@ impl Set {
         events: u32,
         data: u64,
     ) -> Result<(), Errno> {
-        if let (Some(flow), Some(entry)) = (&flow, self.entry(fd)) {
-            // (Where the kernel has just told of it another thread takes it out there.)
-            while entry.off.load(Acquire) && lock(&self.entries).has(&entry) {
-                // (Nothing can be changed to be exclusive.)
-                let same = Arc::ptr_eq(flow, &entry.flow) && events & EPOLLEXCLUSIVE as u32 == 0;
-                if same && entry.parked.swap(false, AcqRel) {
-                    return self.change(&entry, events, data);
-                }
-                if !self.unpark(&entry) {
-                    std::thread::yield_now();
-                }
-            }
-        }
         let key = epoll::EventData::new_u64(data);
-        epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
-        let Some(flow) = flow else { return Ok(()) };
-        self.knows(fd, flow, events, data)
+        let add = || epoll::add(self.kernel(), Self::borrowed(fd), key, Self::flags(events));
+        let Some(flow) = flow else { return add() };
+        if let Some(again) = self.add_again(fd, &flow, events, data) {
+            return again;
+        }
+        self.knows(fd, flow, events, data, add)
+    }
+
+    /// The program has removed it before, and the kernel does not know that yet. None: it is to be added there.
+    fn add_again(
+        &self,
+        fd: RawFd,
+        flow: &Arc<Flow>,
+        events: u32,
+        data: u64,
+    ) -> Option<Result<(), Errno>> {
+        let mut entries = lock(&self.entries);
+        let entry = entries.of_number(fd).filter(|entry| entry.parked.load(Acquire))?;
+        entry.parked.store(false, Release);
+        // (Nothing can be changed to be exclusive.)
+        if Arc::ptr_eq(flow, &entry.flow) && events & EPOLLEXCLUSIVE as u32 == 0 {
+            let changed = self.change(&mut entries, &entry, events, data);
+            if changed.is_err() {
+                entry.parked.store(true, Release);
+            } else {
+                entry.removed.store(false, Release);
+                entry.off.store(false, Release);
+            }
+            drop(entries);
+            self.looks_at(&entry);
+            return Some(changed);
+        }
+        let _ = epoll::delete(self.kernel(), Self::borrowed(fd));
+        entries.forget(&entry);
+        drop(entries);
+        Self::end(&entry);
+        None
     }
 
     /// The kernel's set has it already: it was added before it connected. An error: it has not, any more.
     pub fn adopt(&self, fd: RawFd, flow: &Arc<Flow>, event: Event) -> Result<(), Errno> {
         let Event { events, data } = event;
         let key = epoll::EventData::new_u64(data);
-        epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))?;
-        self.knows(fd, flow.clone(), events, data)
+        let modify = || epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events));
+        self.knows(fd, flow.clone(), events, data, modify)
     }
 
-    fn knows(&self, fd: RawFd, flow: Arc<Flow>, events: u32, data: u64) -> Result<(), Errno> {
+    /// `tells` tells the kernel.
+    fn knows(
+        &self,
+        fd: RawFd,
+        flow: Arc<Flow>,
+        events: u32,
+        data: u64,
+        tells: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         if !Arc::ptr_eq(&flow.context, &self.context) {
             // A parent process attached it: it is told at the parent's doors.
             for door in 0..flow.context.doors.len() {
@@ -61,7 +93,9 @@ impl Set {
             data: AtomicU64::new(data),
             events: AtomicU32::new(events),
             queued: AtomicBool::new(false),
-            off: AtomicBool::new(false),
+            // Until it is there.
+            off: AtomicBool::new(true),
+            removed: AtomicBool::new(false),
             arming: AtomicU32::new(1),
             told: AtomicU32::new(0),
             kernel_events: AtomicU32::new(events),
@@ -70,28 +104,34 @@ impl Set {
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
-            sends_by_ring: AtomicBool::new(false),
+            leaves: AtomicU64::new(flow.counts.leaves.load(Relaxed)),
             process: self.context.process(),
             queue: self.queue.clone(),
             entries: Arc::downgrade(&self.entries),
             kernel: self.kernel.clone(),
         });
         flow.watch(entry.clone());
-        let older = {
+        let known = (|| {
             let mut entries = lock(&self.entries);
+            tells()?;
             if flow.is_closed() {
                 // (Another thread closed it meanwhile: its number may be another's.)
-                drop(entries);
-                Self::end(&entry);
-                return Ok(());
+                return Ok(Some(entry.clone()));
             }
-            entries.insert(entry.clone())
-        };
+            let older = entries.insert(entry.clone());
+            entry.off.store(false, Release);
+            Ok(older)
+        })();
         // A number that is not the connection's any more, which has others, is another's now.
-        if let Some(older) = older {
-            Self::end(&older);
+        match &known {
+            Ok(Some(over)) => Self::end(over),
+            Ok(None) => {}
+            Err(_) => Self::end(&entry),
         }
-        self.looks_at(&entry);
+        known?;
+        if !entry.off.load(Acquire) {
+            self.looks_at(&entry);
+        }
         Ok(())
     }
 
@@ -104,17 +144,19 @@ impl Set {
         }
     }
 
-    /// The connection of this number, as it was added.
-    fn entry(&self, fd: RawFd) -> Option<Arc<Entry>> {
-        lock(&self.entries).by_fd.get(&fd).filter(|entry| entry.has_its_number()).cloned()
-    }
-
     /// EPOLL_CTL_MOD.
     pub fn modify(&self, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
-        match self.entry(fd) {
-            Some(entry) if entry.off.load(Acquire) => Err(Errno::NOENT),
-            Some(entry) => self.change(&entry, events, data),
+        let mut entries = lock(&self.entries);
+        match entries.of_number(fd) {
+            Some(entry) if entry.removed.load(Acquire) => Err(Errno::NOENT),
+            Some(entry) => {
+                self.change(&mut entries, &entry, events, data)?;
+                drop(entries);
+                self.looks_at(&entry);
+                Ok(())
+            }
             None => {
+                drop(entries);
                 let key = epoll::EventData::new_u64(data);
                 epoll::modify(self.kernel(), Self::borrowed(fd), key, Self::flags(events))
             }
@@ -122,78 +164,80 @@ impl Set {
     }
 
     /// The program wants this of it. The kernel is told where what it was told does not do: programs change their minds with every message.
-    fn change(&self, entry: &Arc<Entry>, events: u32, data: u64) -> Result<(), Errno> {
+    fn change(
+        &self,
+        entries: &mut Entries,
+        entry: &Arc<Entry>,
+        events: u32,
+        data: u64,
+    ) -> Result<(), Errno> {
         let told = entry.kernel_events.load(Relaxed);
         let sends_by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
         let needed = Self::for_kernel(events, sends_by_ring);
         let plain = (events | told) & !EVENTS == 0;
-        let older = (entry.events.load(Relaxed), entry.data.load(Relaxed));
-        let (was_removed, was_off) = (entry.off.load(Acquire), entry.is_off());
+        let (older_events, older_data) = (entry.events.load(Relaxed), entry.data.load(Relaxed));
+        let (older_key, was_told) = (entry.kernel_data.load(Relaxed), !entry.is_armed());
         // First here: another thread may hear of it as soon as the kernel knows.
-        self.becomes(entry, events, data);
-        entry.off.store(false, Release);
-        if !plain || needed & !told != 0 || entry.kernel_data.load(Relaxed) != data {
+        entry.becomes(entries, events, data);
+        if !plain || needed & !told != 0 || older_key != data {
             let key = epoll::EventData::new_u64(data);
-            let older_key = entry.kernel_data.swap(data, Relaxed);
+            entry.kernel_data.store(data, Relaxed);
             let fd = Self::borrowed(entry.fd);
             if let Err(error) = epoll::modify(self.kernel(), fd, key, Self::flags(events)) {
-                let (events, data) = older;
                 entry.kernel_data.store(older_key, Relaxed);
-                self.becomes(entry, events, data);
-                if was_removed {
-                    entry.off.store(true, Release);
-                    entry.parked.store(true, Release);
-                } else if was_off {
-                    entry.takes_its_turn();
+                entry.becomes(entries, older_events, older_data);
+                if was_told {
+                    entry.told.store(entry.arming.load(Relaxed), Release);
                 }
                 return Err(error);
             }
             entry.kernel_events.store(events, Relaxed);
         }
-        self.looks_at(entry);
         Ok(())
-    }
-
-    /// The program wants this of it from now on.
-    fn becomes(&self, entry: &Arc<Entry>, events: u32, data: u64) {
-        lock(&self.entries).change_data(entry, data);
-        entry.events.store(events, Relaxed);
-        entry.arming.fetch_add(1, AcqRel);
     }
 
     /// EPOLL_CTL_DEL.
     pub fn remove(&self, fd: RawFd) -> Result<(), Errno> {
-        let Some(entry) = self.entry(fd) else {
+        let mut entries = lock(&self.entries);
+        let Some(entry) = entries.of_number(fd) else {
+            drop(entries);
             return epoll::delete(self.kernel(), Self::borrowed(fd));
         };
-        if entry.off.load(Acquire) {
+        if entry.removed.load(Acquire) {
             return Err(Errno::NOENT);
         }
         // Perhaps it comes back. Until the kernel has something to say of it, it need not know.
         let told = entry.kernel_events.load(Relaxed);
         let by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
-        if by_ring && told & !(EVENTS & !OUT) == 0 {
+        let parks = by_ring && told & !(EVENTS & !OUT) == 0;
+        if parks {
+            entry.removed.store(true, Release);
             entry.off.store(true, Release);
             entry.parked.store(true, Release);
-            self.settle();
-            return Ok(());
+        } else {
+            epoll::delete(self.kernel(), Self::borrowed(fd))?;
+            entries.forget(&entry);
         }
-        epoll::delete(self.kernel(), Self::borrowed(fd))?;
-        lock(&self.entries).remove(fd);
-        Self::end(&entry);
+        drop(entries);
+        if !parks {
+            Self::end(&entry);
+        }
         self.settle();
         Ok(())
     }
 
     /// The kernel learns that the program has removed it. False: another thread has seen to it, or the program has added it again.
     pub(super) fn unpark(&self, entry: &Arc<Entry>) -> bool {
-        if !entry.parked.swap(false, AcqRel) {
-            return false;
+        {
+            let mut entries = lock(&self.entries);
+            if !entry.parked.swap(false, AcqRel) {
+                return false;
+            }
+            if !entry.closed.load(Acquire) {
+                let _ = epoll::delete(self.kernel(), Self::borrowed(entry.fd));
+            }
+            entries.forget(entry);
         }
-        if !entry.closed.load(Acquire) {
-            let _ = epoll::delete(self.kernel(), Self::borrowed(entry.fd));
-        }
-        lock(&self.entries).forget(entry);
         Self::end(entry);
         true
     }

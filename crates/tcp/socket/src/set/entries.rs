@@ -37,6 +37,11 @@ impl Entries {
         }
     }
 
+    /// The connection of this number, as it was added.
+    pub(super) fn of_number(&self, fd: RawFd) -> Option<Arc<Entry>> {
+        self.by_fd.get(&fd).filter(|entry| entry.has_its_number()).cloned()
+    }
+
     pub(super) fn has(&self, entry: &Entry) -> bool {
         self.by_fd.get(&entry.fd).is_some_and(|other| std::ptr::eq(&raw const **other, entry))
     }

@@ -51,8 +51,10 @@ pub(super) struct Entry {
     pub(super) events: AtomicU32,
     /// In the queue.
     pub(super) queued: AtomicBool,
-    /// The program has removed it.
+    /// It is not in the set: not yet, or not any more.
     pub(super) off: AtomicBool,
+    /// The program has removed it, and may add it again.
+    pub(super) removed: AtomicBool,
     /// How often the program has added or changed it, each time before the kernel hears of it. With EPOLLONESHOT it is told of once for each number:
     pub(super) arming: AtomicU32,
     /// the last one for which it was.
@@ -68,8 +70,8 @@ pub(super) struct Entry {
     pub(super) lost: AtomicBool,
     /// It was once at the ring.
     pub(super) at_ring: AtomicBool,
-    /// Sending went by the ring when it was last looked at.
-    pub(super) sends_by_ring: AtomicBool,
+    /// How often sending had left the ring when it was last looked at.
+    pub(super) leaves: AtomicU64,
     /// The process that has added it.
     pub(super) process: u32,
     pub(super) queue: Arc<Queue>,
@@ -85,31 +87,40 @@ impl Entry {
         !self.is_off() && !self.closed.load(Acquire) && self.flow.has_slot()
     }
 
-    /// Removed, or disarmed by EPOLLONESHOT.
+    /// Not in the set, or disarmed by EPOLLONESHOT.
     pub(super) fn is_off(&self) -> bool {
-        let disarmed = || self.told.load(Acquire) == self.arming.load(Acquire);
-        self.off.load(Acquire) || self.asks(EPOLLONESHOT as u32) && disarmed()
+        self.off.load(Acquire) || self.asks(EPOLLONESHOT as u32) && !self.is_armed()
     }
 
-    /// With EPOLLONESHOT: the one event that the program is told of since it has armed this last. False: that was told.
-    pub(super) fn takes_its_turn(&self) -> bool {
+    /// With EPOLLONESHOT: the program was not told of it since it armed it last.
+    pub(super) fn is_armed(&self) -> bool {
+        self.told.load(Acquire) != self.arming.load(Acquire)
+    }
+
+    /// The program wants this of it from now on.
+    pub(super) fn becomes(self: &Arc<Self>, entries: &mut Entries, events: u32, data: u64) {
+        entries.change_data(self, data);
+        self.events.store(events, Relaxed);
+        self.arming.fetch_add(1, AcqRel);
+    }
+
+    /// With EPOLLONESHOT: the one event that the program is told of since it has armed this for the `arming`th time. False: that was told.
+    pub(super) fn takes_its_turn(&self, arming: u32) -> bool {
         let mut told = self.told.load(Acquire);
-        loop {
-            let arming = self.arming.load(Acquire);
-            if told == arming {
-                return false;
-            }
+        while (told.wrapping_sub(arming) as i32) < 0 {
             match self.told.compare_exchange(told, arming, AcqRel, Acquire) {
                 Ok(_) => return true,
                 Err(other) => told = other,
             }
         }
+        false
     }
 
-    /// By edge: sending went by the ring, and is Linux's now (`sends_by_ring`). What of `asked` Linux has room for at once, for it will tell of no edge.
-    pub(super) fn room_of_linux(&self, sends_by_ring: bool, asked: u32) -> u32 {
+    /// By edge: sending has left the ring, and goes by Linux now. What of `asked` that has room for at once, for it will tell of no edge. `leaves`: how often sending had left the
+    /// ring before it was asked where it goes.
+    pub(super) fn room_of_linux(&self, sends_by_ring: bool, asked: u32, leaves: u64) -> u32 {
         let by_edge = asked & EPOLLET as u32 != 0 && asked & OUT != 0;
-        if !by_edge || sends_by_ring || !self.sends_by_ring.load(Relaxed) {
+        if !by_edge || sends_by_ring || self.leaves.load(Relaxed) == leaves {
             return 0;
         }
         let room = PollFlags::from_bits_retain((asked & OUT) as u16);

@@ -73,7 +73,8 @@ impl Set {
             let same = lock(&self.entries).of_data(data);
             let same = same.as_slice();
             for entry in same {
-                if entry.parked.load(Acquire) && self.unpark(entry) {
+                let _ = entry.parked.load(Acquire) && self.unpark(entry);
+                if entry.removed.load(Acquire) && !entry.closed.load(Acquire) {
                     if same.len() == 1 {
                         flags = 0;
                     }
@@ -153,7 +154,7 @@ impl Set {
             if flags == 0 {
                 // The kernel has disarmed it for nothing.
                 self.kernel_events(entry, Self::for_kernel(asked, by_ring(flow)), arming);
-            } else if !entry.takes_its_turn() {
+            } else if !entry.takes_its_turn(arming) {
                 // The ring was first.
                 return 0;
             }

@@ -7,7 +7,7 @@ use crate::lock::lock;
 use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP};
 use rustix::event::{PollFlags, epoll};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 impl Set {
     /// What the rings say.
@@ -21,7 +21,7 @@ impl Set {
         while left > 0 && count < events.len() {
             left -= 1;
             let Some(entry) = lock(&self.queue.entries).pop_front() else { break };
-            entry.queued.store(false, Release);
+            entry.queued.swap(false, AcqRel);
             if let Some(event) = self.look(&entry) {
                 events[count] = event;
                 count += 1;
@@ -43,6 +43,7 @@ impl Set {
             return None;
         }
         let arming = entry.arming.load(Acquire);
+        let leaves = flow.counts.leaves.load(Acquire);
         if !entry.at_ring.swap(true, Relaxed) {
             self.at_ring.store(true, Relaxed);
         }
@@ -58,13 +59,13 @@ impl Set {
             (now, sends_by_ring) = Self::now(flow, asked);
         }
         self.mask(entry, sends_by_ring, asked, arming);
-        now |= entry.room_of_linux(sends_by_ring, asked);
-        entry.sends_by_ring.store(sends_by_ring, Relaxed);
+        now |= entry.room_of_linux(sends_by_ring, asked, leaves);
+        entry.leaves.store(leaves, Relaxed);
         if now == 0 {
             return None;
         }
         if asked & EPOLLONESHOT as u32 != 0 {
-            if !entry.takes_its_turn() {
+            if !entry.takes_its_turn(arming) {
                 return None;
             }
             // (Without it the kernel would go on telling of the peer's death, to which nobody listens now.)
@@ -77,20 +78,16 @@ impl Set {
     }
 
     /// The kernel is asked for these, which follow from what the program wanted when it had changed it for the `arming`th time.
-    pub(super) fn kernel_events(&self, entry: &Entry, mut events: u32, mut arming: u32) {
+    pub(super) fn kernel_events(&self, entry: &Entry, events: u32, arming: u32) {
+        let entries = lock(&self.entries);
+        // What another thread has changed meanwhile the kernel knows.
+        if !entries.has(entry) || !entry.has_its_number() || entry.arming.load(Acquire) != arming {
+            return;
+        }
+        let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
         let fd = Self::borrowed(entry.fd);
-        while entry.has_its_number() {
-            let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
-            if epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_err() {
-                return;
-            }
+        if epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_ok() {
             entry.kernel_events.store(events, Relaxed);
-            let now = entry.arming.load(Acquire);
-            if now == arming {
-                return;
-            }
-            // Another thread has changed it meanwhile, and this came after what that one told the kernel.
-            (arming, events) = (now, entry.events.load(Relaxed));
         }
     }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_shared::wanted::Doors;
 
@@ -88,7 +88,7 @@ impl Queue {
     fn has_ready(&self) -> bool {
         loop {
             let Some(entry) = lock(&self.entries).pop_front() else { return false };
-            entry.queued.store(false, Release);
+            entry.queued.swap(false, AcqRel);
             if entry.is_ready() {
                 // (Who was told of last stays last.)
                 entry.queue_first();
@@ -125,8 +125,9 @@ impl Entry {
         }
         let ready = || {
             let asked = self.events.load(Relaxed);
+            let leaves = self.flow.counts.leaves.load(Acquire);
             let (now, sends_by_ring) = Set::now(&self.flow, asked);
-            now | self.room_of_linux(sends_by_ring, asked) != 0
+            now | self.room_of_linux(sends_by_ring, asked, leaves) != 0
         };
         ready() || {
             self.arm_all();
