@@ -334,6 +334,17 @@ mod loom_tests {
     /// No byte: Linux' queue has the end of the stream there, and tells it again and again.
     const END: u8 = u8::MAX;
 
+    /// The ring's next byte.
+    fn receive_ring(r: &mut Reader<SIZE>, wire: &Wire) -> Option<u8> {
+        r.look(&wire.produced).unwrap();
+        let s = r.peek(0, 1);
+        (s.first == 1).then(|| {
+            let byte = wire.bytes[s.place as usize].load(Relaxed);
+            r.release(&wire.consumed, 1);
+            byte
+        })
+    }
+
     /// What a receiver of Linux' queue is told.
     fn receive_linux(wire: &Wire) -> Option<u8> {
         let mut linux = wire.linux.lock().unwrap();
@@ -355,11 +366,7 @@ mod loom_tests {
                 wire.phase.enter(found);
                 continue;
             }
-            r.look(&wire.produced).unwrap();
-            let s = r.peek(0, 1);
-            if s.first == 1 {
-                let byte = wire.bytes[s.place as usize].load(Relaxed);
-                r.release(&wire.consumed, 1);
+            if let Some(byte) = receive_ring(r, wire) {
                 return Some(byte);
             }
             if at == At::Ring {
@@ -391,11 +398,7 @@ mod loom_tests {
                 wire.phase.enter(found);
                 continue;
             }
-            r.look(&wire.produced).unwrap();
-            let s = r.peek(0, 1);
-            if s.first == 1 {
-                let byte = wire.bytes[s.place as usize].load(Relaxed);
-                r.release(&wire.consumed, 1);
+            if let Some(byte) = receive_ring(r, wire) {
                 return Some(byte);
             }
             if at == At::Ring {

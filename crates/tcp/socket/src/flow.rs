@@ -12,10 +12,12 @@ use crate::lock::{Guarded, lock};
 use crate::set::Added;
 use crate::sleepers::OwnSleeper;
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, socket_cookie, socket_timeout};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use uncopy_counters::add;
 use uncopy_tcp_service::protocol::Reason;
 
 /// Who looks at a connection when there is news of it: a set that it is in.
@@ -156,6 +158,15 @@ impl Flow {
     /// Nobody has said what becomes of it.
     pub fn is_undecided(&self) -> bool {
         self.attached.get().is_none()
+    }
+
+    /// The other side wrote nonsense: one direction carries nothing any more.
+    #[cold]
+    pub(crate) fn poison<T>(&self, poisoned: &mut bool) -> Result<T, Errno> {
+        if !std::mem::replace(poisoned, true) {
+            add(&self.context.settings.counters.tcp_poisoned, 1);
+        }
+        Err(Errno::CONNRESET)
     }
 
     /// In a forked child: no other thread is here.

@@ -51,7 +51,7 @@ impl Flow {
     ) -> Result<bool, Errno> {
         let inward = attached.inward();
         let phase = &inward.switch.phase;
-        own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
+        own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
         if phase.at() == Ok(At::Leaving) && own.reader.filled() == 0 {
             phase.left();
         }
@@ -59,7 +59,7 @@ impl Flow {
         let given = phase.give_back();
         // (What was only offered may have been withdrawn meanwhile.)
         own.reader.forget();
-        own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
+        own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
         let unread = own.reader.filled() > 0;
         own.reader.forget();
         let Some(given) = given else { return Ok(true) };
@@ -73,7 +73,7 @@ impl Flow {
                 Ok(At::Linux) => return Ok(true),
                 Ok(At::Returned) => {}
                 Ok(_) => break,
-                Err(_) => return self.poison_receiving(own),
+                Err(_) => return self.poison(&mut own.poisoned),
             }
             let ended = inward.produced.flags.load(Acquire) & FINISHED != 0;
             if ended || kernel::hung_up(self.fd()) || Instant::now() >= deadline {
@@ -179,7 +179,7 @@ impl Flow {
     ) -> Result<(), Errno> {
         let out = attached.out();
         let asked = out.consumed.flags.load(Acquire) & BY_LINUX != 0;
-        let mine = match out.switch.phase.at().or_else(|_| self.poison_sending(own))? {
+        let mine = match out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))? {
             // It would come too late: after what went by Linux since, or after the end of the stream.
             At::Returned if own.too_late || own.finished => {
                 out.switch.phase.refuse();

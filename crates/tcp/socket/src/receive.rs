@@ -225,7 +225,7 @@ impl Flow {
                 return Err(Errno::CONNRESET);
             }
             let (at, found) =
-                inward.switch.phase.found().or_else(|_| self.poison_receiving(own))?;
+                inward.switch.phase.found().or_else(|_| self.poison(&mut own.poisoned))?;
             if matches!(at, At::Linux | At::Offered | At::Returned) {
                 if at != At::Offered
                     && let Some(error) = own.error.take()
@@ -270,7 +270,7 @@ impl Flow {
                 continue;
             }
             if own.reader.filled() == 0 {
-                own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
+                own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
             }
             if own.reader.filled() > 0 {
                 own.empty = 0;
@@ -297,7 +297,7 @@ impl Flow {
                 return Err(Errno::AGAIN);
             }
             // What it published before it ended is seen now.
-            own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
+            own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
             let settled = inward.switch.phase.at() == Ok(At::Ring);
             match seen {
                 Ok(Some(0)) => {
@@ -343,7 +343,9 @@ impl Flow {
                         break 'parts;
                     }
                     more = true;
-                    own.reader.look(&inward.produced).or_else(|_| self.poison_receiving(own))?;
+                    own.reader
+                        .look(&inward.produced)
+                        .or_else(|_| self.poison(&mut own.poisoned))?;
                     if own.reader.filled() == before {
                         break 'parts;
                     }
@@ -394,14 +396,6 @@ impl Flow {
             add(&self.context.settings.counters.tcp_died_unread, 1);
         }
         died
-    }
-
-    /// The other side wrote nonsense: nothing is received any more.
-    pub(crate) fn poison_receiving<T>(&self, own: &mut Held<Receiving>) -> Result<T, Errno> {
-        if !std::mem::replace(&mut own.poisoned, true) {
-            add(&self.context.settings.counters.tcp_poisoned, 1);
-        }
-        Err(Errno::CONNRESET)
     }
 }
 

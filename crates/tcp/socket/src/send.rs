@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
 
@@ -129,7 +128,7 @@ impl Flow {
                 // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
                 return from.by_linux(self.fd(), flags);
             }
-            let at = out.switch.phase.at().or_else(|_| self.poison_sending(own))?;
+            let at = out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))?;
             if at == At::Returned {
                 self.serve_locked(attached, own)?;
                 continue;
@@ -159,7 +158,7 @@ impl Flow {
                 self.leave(attached, own)?;
                 continue;
             }
-            own.writer.look(&out.consumed).or_else(|_| self.poison_sending(own))?;
+            own.writer.look(&out.consumed).or_else(|_| self.poison(&mut own.poisoned))?;
             let sent = from.put(attached, own)?;
             attached.tell(out.consumed.data.take());
             self.counts.sent(self.context.settings.counters, sent as u64);
@@ -235,7 +234,7 @@ impl Flow {
     /// Goes back to Linux, with what nobody has taken of the ring if the receiver is not there yet.
     pub(crate) fn leave(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         let phase = &attached.out().switch.phase;
-        match phase.at().or_else(|_| self.poison_sending(own))? {
+        match phase.at().or_else(|_| self.poison(&mut own.poisoned))? {
             At::Linux | At::Leaving => return Ok(()),
             At::Returned => return self.serve_locked(attached, own),
             At::Offered => {
@@ -264,7 +263,7 @@ impl Flow {
         attached: &Attached,
         own: &mut Held<Sending>,
     ) -> Result<(), Errno> {
-        own.writer.look(&attached.out().consumed).or_else(|_| self.poison_sending(own))?;
+        own.writer.look(&attached.out().consumed).or_else(|_| self.poison(&mut own.poisoned))?;
         own.withdrawn = Some(0);
         Ok(())
     }
@@ -316,19 +315,12 @@ impl Flow {
             return Ok(());
         }
         loop {
-            let at = attached.out().switch.phase.at().or_else(|_| self.poison_sending(own))?;
+            let at =
+                attached.out().switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))?;
             if matches!(at, At::Linux | At::Leaving) {
                 return self.flush(attached, own);
             }
             self.leave(attached, own)?;
         }
-    }
-
-    /// The other side wrote nonsense: nothing is sent any more.
-    pub(crate) fn poison_sending<T>(&self, own: &mut Held<Sending>) -> Result<T, Errno> {
-        if !std::mem::replace(&mut own.poisoned, true) {
-            add(&self.context.settings.counters.tcp_poisoned, 1);
-        }
-        Err(Errno::CONNRESET)
     }
 }

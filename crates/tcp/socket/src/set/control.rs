@@ -43,24 +43,20 @@ impl Set {
     ) -> Option<Result<(), Errno>> {
         let mut entries = lock(&self.entries);
         let entry = entries.of_number(fd).filter(|entry| entry.parked.load(Acquire))?;
-        entry.parked.store(false, Release);
         // (Nothing can be changed to be exclusive.)
         if Arc::ptr_eq(flow, &entry.flow) && events & EPOLLEXCLUSIVE as u32 == 0 {
             let changed = self.change(&mut entries, &entry, events, data);
-            if changed.is_err() {
-                entry.parked.store(true, Release);
-            } else {
+            if changed.is_ok() {
+                entry.parked.store(false, Release);
                 entry.removed.store(false, Release);
                 entry.off.store(false, Release);
+                drop(entries);
+                self.looks_at(&entry);
             }
-            drop(entries);
-            self.looks_at(&entry);
             return Some(changed);
         }
-        let _ = epoll::delete(self.kernel(), Self::borrowed(fd));
-        entries.forget(&entry);
         drop(entries);
-        Self::end(&entry);
+        self.unpark(&entry);
         None
     }
 
@@ -111,28 +107,21 @@ impl Set {
             kernel: self.kernel.clone(),
         });
         flow.watch(entry.clone());
-        let known = (|| {
-            let mut entries = lock(&self.entries);
-            tells()?;
-            if flow.is_closed() {
-                // (Another thread closed it meanwhile: its number may be another's.)
-                return Ok(Some(entry.clone()));
-            }
-            let older = entries.insert(entry.clone());
-            entry.off.store(false, Release);
-            Ok(older)
-        })();
+        let mut entries = lock(&self.entries);
+        let told = tells();
+        // (Where another thread closed it meanwhile its number may be another's.)
+        let is_there = told.is_ok() && !flow.is_closed();
+        let over = if is_there { entries.insert(entry.clone()) } else { Some(entry.clone()) };
+        entry.off.store(!is_there, Release);
+        drop(entries);
         // A number that is not the connection's any more, which has others, is another's now.
-        match &known {
-            Ok(Some(over)) => Self::end(over),
-            Ok(None) => {}
-            Err(_) => Self::end(&entry),
+        if let Some(over) = over {
+            Self::end(&over);
         }
-        known?;
-        if !entry.off.load(Acquire) {
+        if is_there {
             self.looks_at(&entry);
         }
-        Ok(())
+        told
     }
 
     fn looks_at(&self, entry: &Arc<Entry>) {
