@@ -5,7 +5,7 @@
 mod common;
 
 use common::{
-    End, RING, at_rings, connection, end, program, program_that, service, shared, wait_until,
+    End, FULL, at_rings, connection, end, program, program_that, service, shared, wait_until,
 };
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -145,8 +145,8 @@ fn a_full_ring_takes_a_part_and_then_nothing_and_is_writable_again_after_a_third
     let service = service();
     let (a, b) = shared(&program(&service.name), &program(&service.name));
     a.flow.set_nonblocking(true);
-    let sent = a.send(&vec![1; 2 * RING]).unwrap();
-    assert_eq!(sent, RING);
+    let sent = a.send(&vec![1; 2 * FULL]).unwrap();
+    assert_eq!(sent, FULL);
     assert_eq!(a.send(b"x"), Err(Errno::AGAIN));
     let out = rustix::event::PollFlags::OUT;
     assert!(!a.flow.ready().now.contains(out));
@@ -154,7 +154,7 @@ fn a_full_ring_takes_a_part_and_then_nothing_and_is_writable_again_after_a_third
     assert!(!a.flow.ready().now.contains(out));
     b.receive(&mut vec![0; 400_000]).unwrap();
     assert!(a.flow.ready().now.contains(out));
-    assert_eq!(a.send(&vec![2; RING]), Ok(401_000));
+    assert_eq!(a.send(&vec![2; FULL]), Ok(401_000));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{End, RING, at_rings, connection, end, program_that, service, shared, wait_until};
+use common::{End, FULL, at_rings, connection, end, program_that, service, shared, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -138,11 +138,11 @@ fn level_edge_and_oneshot_report_as_linux_does() {
     set.modify(b.flow.number(), OUT, 45).unwrap();
     assert_eq!(set.wait(&mut events, late), Ok(1));
     b.flow.set_nonblocking(true);
-    b.send(&vec![0; 2 * RING]).unwrap();
+    b.send(&vec![0; 2 * FULL]).unwrap();
     // Level-triggered sets report once more what was queued; then not.
     let _ = set.wait(&mut events, now);
     assert_eq!(set.wait(&mut events, Some(Duration::from_millis(30))), Ok(0));
-    a.receive_with(&mut vec![0; RING / 2], libc::MSG_WAITALL).unwrap();
+    a.receive_with(&mut vec![0; FULL / 2], libc::MSG_WAITALL).unwrap();
     assert_eq!(set.wait(&mut events, late), Ok(1));
     assert_eq!(events[0], Event { events: OUT, data: 45 });
 
@@ -261,7 +261,7 @@ fn room_is_told_to_who_sleeps_in_an_edge_triggered_set_while_another_thread_send
         while x.send(&[0; 50_000]).is_ok() {}
         std::thread::sleep(Duration::from_millis(20));
         assert!(!told.is_finished());
-        y.receive(&mut vec![0; RING / 2]).unwrap();
+        y.receive(&mut vec![0; FULL / 2]).unwrap();
         assert_eq!(told.join().unwrap(), Ok(1));
         assert!(begun.elapsed() < PATIENCE, "nobody woke it");
     });

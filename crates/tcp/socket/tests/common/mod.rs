@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
 use uncopy_tcp_service::{Limits, Options, Service};
+use uncopy_tcp_shared::ring::{RING, Writer};
 use uncopy_tcp_socket::{Context, Errno, Flow, Settings, Waiting, iovec};
 
-/// Bytes that a ring holds.
-pub const RING: usize = uncopy_tcp_shared::ring::RING as usize;
+/// Bytes of a full ring.
+pub const FULL: usize = Writer::<RING>::FULL as usize;
 
 /// A service of this test's own.
 pub struct Running {
