@@ -2,7 +2,6 @@
 
 use crate::flow::Flow;
 use crate::kernel;
-use crate::wait::For;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -43,9 +42,11 @@ impl Flow {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             let flushed = self.serve_locked(attached, &mut own);
             drop(own);
-            if flushed != Err(Errno::AGAIN) || self.wait(For::Room, &mut None).is_err() {
+            if flushed != Err(Errno::AGAIN) {
                 return;
             }
+            // Whatever the program's signals and SO_SNDTIMEO say: the calls that sent these bytes have returned.
+            kernel::wait_for_room(self.fd());
         }
     }
 

@@ -110,6 +110,11 @@ pub fn poll_now(fd: BorrowedFd, events: PollFlags) -> PollFlags {
     }
 }
 
+/// Sleeps until Linux has room for bytes, the connection has ended, or a signal handler ran.
+pub fn wait_for_room(fd: BorrowedFd) {
+    let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None);
+}
+
 /// The peer has closed, finished or died.
 pub fn hung_up(fd: BorrowedFd) -> bool {
     !poll_now(fd, PollFlags::RDHUP).is_empty()

@@ -5,10 +5,12 @@
 
 mod common;
 
-use common::{End, at_rings, program_that, service, wait_until};
+use common::{
+    End, FULL, at_rings, heed_interruptions, interrupt, program_that, service, wait_until,
+};
 use rustix::event::PollFlags;
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -140,6 +142,49 @@ fn a_peer_that_computes_takes_it_back_by_the_thread_that_attends_or_at_its_next_
         assert_eq!(leaver.join().unwrap(), Ok(true));
     });
     assert_eq!(read_bare(&a, 16), b"first and second");
+}
+
+#[test]
+fn a_close_gives_linux_all_that_was_taken_back_whatever_signals_and_timeouts_say() {
+    heed_interruptions();
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    // It takes a part at a time.
+    let lowest: i32 = 16 << 10;
+    // SAFETY: tcp(7): an int.
+    let set = unsafe {
+        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+        let (at, size) = ((&raw const lowest).cast(), size_of::<i32>() as libc::socklen_t);
+        libc::setsockopt(b.socket.as_ref().unwrap().as_raw_fd(), level, option, at, size)
+    };
+    assert_eq!(set, 0);
+    assert_eq!(b.send(&vec![7; FULL]), Ok(FULL));
+    let id = AtomicU64::new(0);
+    let spent = std::thread::scope(|scope| {
+        let leaver = scope.spawn(|| a.flow.by_linux(PATIENCE));
+        std::thread::sleep(Duration::from_millis(30));
+        let closer = scope.spawn(|| {
+            // SAFETY: a question.
+            id.store(unsafe { libc::pthread_self() }, Relaxed);
+            let socket = b.socket.as_ref().unwrap();
+            socket.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+            b.flow.refresh_timeouts();
+            b.close();
+            rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)
+        });
+        wait_until("it closes", || id.load(Relaxed) != 0);
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(20));
+            interrupt(&id);
+        }
+        assert!(!closer.is_finished(), "Linux took all of it at once");
+        assert_eq!(leaver.join().unwrap(), Ok(true));
+        assert_eq!(read_bare(&a, FULL), vec![7; FULL]);
+        closer.join().unwrap()
+    });
+    assert!((spent.tv_sec, spent.tv_nsec) < (0, 100_000_000), "it did not sleep: {spent:?}");
+    assert_eq!(a.socket.as_ref().unwrap().read(&mut [0]).unwrap(), 0);
 }
 
 #[test]

@@ -4,7 +4,10 @@
 
 mod common;
 
-use common::{End, at_rings, connection, end, program_that, service, shared, wait_until};
+use common::{
+    End, at_rings, connection, end, heed_interruptions, interrupt, program_that, service, shared,
+    wait_until,
+};
 use rustix::event::epoll;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -19,17 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 const EDGE: u32 = libc::EPOLLET as u32;
 
-extern "C" fn interrupts(_: i32) {}
-
-fn heed_interruptions() {
-    // SAFETY: plain data; a handler that does nothing.
-    unsafe {
-        let mut action: libc::sigaction = core::mem::zeroed();
-        action.sa_sigaction = interrupts as extern "C" fn(i32) as usize;
-        libc::sigaction(libc::SIGUSR1, &action, core::ptr::null_mut());
-    }
-}
-
 /// More threads than doors wait for bytes of one connection. All but the last to come are interrupted; it is woken all the same.
 #[test]
 fn who_is_interrupted_leaves_others_their_wake_up() {
@@ -41,10 +33,6 @@ fn who_is_interrupted_leaves_others_their_wake_up() {
         at_rings(&client, &server)
     };
     let ids: Vec<AtomicU64> = (0..=2 * DOORS).map(|_| AtomicU64::new(0)).collect();
-    let interrupt = |id: &AtomicU64| {
-        // SAFETY: it has not been joined.
-        unsafe { libc::pthread_kill(id.load(Relaxed), libc::SIGUSR1) };
-    };
     std::thread::scope(|scope| {
         let y = &y;
         let wait = |id: &AtomicU64| {

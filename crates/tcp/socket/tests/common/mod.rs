@@ -5,7 +5,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
 use uncopy_tcp_service::{Limits, Options, Service};
@@ -117,6 +117,23 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Signals interrupt calls that wait, from here on.
+pub fn heed_interruptions() {
+    extern "C" fn interrupts(_: i32) {}
+    // SAFETY: plain data; a handler that does nothing.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = interrupts as extern "C" fn(i32) as usize;
+        libc::sigaction(libc::SIGUSR1, &action, core::ptr::null_mut());
+    }
+}
+
+/// Interrupts a thread, by its `pthread_self`. It has not been joined.
+pub fn interrupt(thread: &AtomicU64) {
+    // SAFETY: as said.
+    unsafe { libc::pthread_kill(thread.load(Ordering::Relaxed), libc::SIGUSR1) };
 }
 
 /// Two ends, both attached.
