@@ -10,8 +10,8 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::wanted::Wanted;
 
-/// Bytes of one ring: a message of 1 MB is written without a wait for room, each of which takes a wake-up of both sides. Less than that is used where
-/// messages are small, as an empty ring begins anew at its home.
+/// Bytes of one ring: a message of 1 MB is written with hardly a wait for room ([`Writer::FULL`]), each of which takes a wake-up of both sides. Less than that is
+/// used where messages are small, as an empty ring begins anew at its home.
 pub const RING: u32 = 1 << 20;
 
 /// What the producer of a direction writes. One cache line: the consumer of a message fetches it once.
