@@ -134,6 +134,7 @@ pub struct Writer<const SIZE: u32> {
 impl<const SIZE: u32> Writer<SIZE> {
     /// Bytes that it holds at most: a cache line less than its 1 MB, so that a program that empties a full ring by buffers of a round size does not find its end
     /// and the end of a buffer in one. Linux hardly ever has so many bytes; nginx 1.22 goes wrong there (docs/limitations.md).
+    /// (The small rings of tests hold all of their bytes.)
     pub const FULL: u32 = SIZE - SIZE / (RING / 64);
 
     /// Of a ring that was never used.

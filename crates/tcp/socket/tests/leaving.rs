@@ -146,6 +146,18 @@ fn a_peer_that_computes_takes_it_back_by_the_thread_that_attends_or_at_its_next_
 
 #[test]
 fn a_close_gives_linux_all_that_was_taken_back_whatever_signals_and_timeouts_say() {
+    gives_linux_all_that_was_taken_back(End::close);
+}
+
+#[test]
+fn a_shutdown_gives_linux_all_that_was_taken_back_whatever_signals_and_timeouts_say() {
+    gives_linux_all_that_was_taken_back(|b| {
+        b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    });
+}
+
+/// What ends the stream does so after all bytes, and sleeps until Linux has room for them.
+fn gives_linux_all_that_was_taken_back(ends: impl FnOnce(End) + Send) {
     heed_interruptions();
     let service = service();
     let (x, y) = both(&service.name);
@@ -164,24 +176,24 @@ fn a_close_gives_linux_all_that_was_taken_back_whatever_signals_and_timeouts_say
     let spent = std::thread::scope(|scope| {
         let leaver = scope.spawn(|| a.flow.by_linux(PATIENCE));
         std::thread::sleep(Duration::from_millis(30));
-        let closer = scope.spawn(|| {
+        let ender = scope.spawn(|| {
             // SAFETY: a question.
             id.store(unsafe { libc::pthread_self() }, Relaxed);
             let socket = b.socket.as_ref().unwrap();
             socket.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
             b.flow.refresh_timeouts();
-            b.close();
+            ends(b);
             rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)
         });
-        wait_until("it closes", || id.load(Relaxed) != 0);
+        wait_until("it ends", || id.load(Relaxed) != 0);
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(20));
             interrupt(&id);
         }
-        assert!(!closer.is_finished(), "Linux took all of it at once");
+        assert!(!ender.is_finished(), "it did not wait for room");
         assert_eq!(leaver.join().unwrap(), Ok(true));
         assert_eq!(read_bare(&a, FULL), vec![7; FULL]);
-        closer.join().unwrap()
+        ender.join().unwrap()
     });
     assert!((spent.tv_sec, spent.tv_nsec) < (0, 100_000_000), "it did not sleep: {spent:?}");
     assert_eq!(a.socket.as_ref().unwrap().read(&mut [0]).unwrap(), 0);
