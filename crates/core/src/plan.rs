@@ -158,6 +158,13 @@ pub struct OutputPlan {
     pub pins: Pins,
 }
 
+impl OutputPlan {
+    /// Whether it has no room for another piece.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pieces.is_full() || self.pins.is_full()
+    }
+}
+
 /// How extents are brought home from regions of others: first `copies`, without the lock, then the commit.
 #[derive(Debug, Default)]
 pub struct RecallPlan {

@@ -91,6 +91,13 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether it comes with eliding as such, however steadily a program does what it did before.
+    pub(crate) fn is_detour(self) -> bool {
+        matches!(self, Self::Received | Self::Freed | Self::Gathered { .. })
+    }
+}
+
 /// What could be done for a call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {

@@ -1,9 +1,12 @@
 //! The controller: an account for each call site, and one experiment for all of them.
 //!
-//! An account is of a call site and size class, in nanoseconds: elided bytes earn what copying them would have cost; keeping the books,
-//! page-table calls, faults, and the detours of input and output through extents pay. A site whose credit is used up is left alone, for
-//! longer each time ([`Backoff`]). Prices are [`Costs`]: what they do not tell, an experiment finds out ([`crate::experiment`]).
+//! An account is of a call site and size class, in nanoseconds: elided bytes earn what copying them would have cost; what is done to
+//! pages, and faults, pay. A site whose credit is used up is left alone, for longer each time ([`Backoff`]). Prices are [`Costs`]: what they
+//! do not tell, an experiment finds out ([`crate::experiment`]).
 //!
+//! The detours of input and output through extents ([`Event::is_detour`]) come with every elided copy, but not with one call site: the last
+//! of several that hand the same bytes on would pay for all of them, and rest while the others go on. So they are left to experiments, where there are
+//! any: an account is there to stop a site that goes on changing pages.
 use crate::backoff::Backoff;
 use crate::controller::{Controller, Times};
 use crate::costs::Costs;
@@ -164,13 +167,15 @@ impl Policy {
 
     /// `site` has earned so many ns, or lost them. (While it rests that is what it did before; and what an experiment does is no site's own.)
     #[inline]
-    fn book(&mut self, site: SiteId, ns: i64) {
-        let counts =
-            !self.is_tried(site) || self.experiment.as_ref().is_none_or(Experiment::counts);
+    fn book(&mut self, site: SiteId, ns: i64, detour: bool) {
+        let experiment = self.experiment.as_ref().filter(|_| self.is_tried(site));
+        let counts = experiment.is_none_or(Experiment::counts);
+        // (What comes with each elided copy is judged by experiments: see the module.)
+        let judged = detour && experiment.is_some();
         if self.is_tried(site) && counts {
             self.done.saved += ns;
         }
-        if site == 0 || !self.backoff || !counts || self.rests(site) {
+        if site == 0 || !self.backoff || !counts || judged || self.rests(site) {
             return;
         }
         let s = &mut self.sites[site as usize];
@@ -263,7 +268,8 @@ impl Controller for Policy {
                 self.write_down(site, what);
                 let cost = self.costs.of(what, self.near);
                 let touched = matches!(what, Event::Fault { .. } | Event::Reused);
-                self.book(site, if touched { -FAULT_WEIGHT * cost } else { -cost });
+                let ns = if touched { -FAULT_WEIGHT * cost } else { -cost };
+                self.book(site, ns, what.is_detour());
             }
         }
         false

@@ -1,12 +1,13 @@
 //! Output calls: viewed bytes are gathered from extents.
 
 use super::Tracker;
+use super::moving::POPULATE_MAX;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::OutputPlan;
 use uncopy_counters::add;
 use uncopy_decide::Deed;
-use uncopy_ranges::span::Span;
+use uncopy_ranges::span::{PAGE, Span};
 
 /// After so many bytes received and sent, what was filled or sent before has left the cache (of one core).
 const WARM_BYTES: u64 = 1 << 20;
@@ -20,6 +21,13 @@ impl<M: Memory> Tracker<M> {
             self.unpin(&mut plan.pins);
             *plan = OutputPlan::default();
             self.rested_output(buffers);
+            planned = self.plan_output(buffers, plan);
+        }
+        if planned.is_none() && plan.is_full() {
+            // (Left to faults, each piece would have one of its own.)
+            self.unpin(&mut plan.pins);
+            *plan = OutputPlan::default();
+            self.materialize_first(buffers);
             planned = self.plan_output(buffers, plan);
         }
         plan.bypass = planned.is_none() || plan.gathered == 0;
@@ -36,6 +44,16 @@ impl<M: Memory> Tracker<M> {
                     self.control.did(|| Deed::Send { call: plan.call, addr, len });
                 }
             }
+        }
+    }
+
+    /// Fills the first [`POPULATE_MAX`] pages of `buffers`.
+    fn materialize_first(&mut self, buffers: &[(usize, usize)]) {
+        let mut left = POPULATE_MAX * PAGE;
+        for &(addr, len) in buffers {
+            let len = len.min(left);
+            self.materialize_charged(Span::sized(addr, len));
+            left -= len;
         }
     }
 

@@ -42,8 +42,8 @@ impl<M: Memory> Tracker<M> {
                 return Fault::Again;
             }
             add(&self.counters.empty_faults, 1);
-            let alone = self.is_lone(page, v.site)
-                && self.materialize_pages(Span::sized(page, PAGE)).is_ok();
+            let alone =
+                self.is_lone(v.site) && self.materialize_pages(Span::sized(page, PAGE)).is_ok();
             if alone {
                 self.lone_touch = self.clock;
                 self.displaced = self.displaced.saturating_sub(1);
@@ -144,14 +144,11 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Whether `page`, which is empty and touched, is to have its memory alone: because the page before it is empty too, copies or inputs come
-    /// between such touches, and `site`, which left it empty and pays, elides. So does a program that grows its buffer: it writes what ends it first (the NUL
-    /// of Python's `bytearray`), and then copies there.
-    fn is_lone(&mut self, page: usize, site: SiteId) -> bool {
-        site != NOBODY
-            && self.lone_touch != self.clock
-            && self.empty_page(page.saturating_sub(PAGE))
-            && !self.control.act(site, Act::GiveBack)
+    /// Whether a page that is empty and touched is to have its memory alone: because copies or inputs come between such touches, and `site`,
+    /// which left it empty and pays, elides. So does a program that grows its buffer: it takes a few bytes along to a larger block, or writes
+    /// what ends it (the NUL of Python's `bytearray`), and then copies there. Who writes on touches the next page at once.
+    fn is_lone(&mut self, site: SiteId) -> bool {
+        site != NOBODY && self.lone_touch != self.clock && !self.control.act(site, Act::GiveBack)
     }
 
     fn empty_page(&self, page: usize) -> bool {

@@ -200,6 +200,28 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
 }
 
 #[test]
+fn what_comes_with_every_elided_copy_is_judged_by_experiments_where_there_are_any() {
+    let len = 64 << 10;
+    let relays = |p: &mut Policy| {
+        let site = p.site(1, len);
+        for _ in 0..10_000 {
+            p.event(site, Event::Received);
+            p.event(site, Event::Elided { bytes: len });
+            p.event(site, Event::Gathered { bytes: len, cold: len });
+            p.event(site, Event::Freed);
+        }
+        p.elides(site, len)
+    };
+    let mut tried = proving();
+    run_until(&mut tried, &mut Default::default(), false, false);
+    assert!(relays(&mut tried) && tried.done.saved < 0);
+    let site = tried.site(1, len);
+    tried.falls_into_debt(site);
+    assert!(!tried.elides(site, len));
+    assert!(!relays(&mut policy()));
+}
+
+#[test]
 fn a_rest_passes_also_while_no_site_elides() {
     let mut p = policy();
     let site = p.site(1, 1 << 20);
