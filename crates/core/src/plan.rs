@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use uncopy_decide::Reason;
 
 /// Most pieces that one call is planned with; a call that would need more is executed plainly
-/// (touches are then resolved by faults).
+/// (what an output then touches is filled first, what others touch is resolved by faults).
 pub const MAX_PIECES: usize = 48;
 
 /// Copy `len` bytes: to be executed without the lock.

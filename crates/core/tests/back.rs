@@ -638,6 +638,18 @@ fn the_first_byte_of_freed_memory_has_one_page_if_the_rest_is_copied_to() {
 }
 
 #[test]
+fn who_writes_page_after_page_of_freed_memory_among_copies_gets_the_rest_with_the_second() {
+    let mut w = freed();
+    let from = w.another_buffer();
+    *w.byte(COPY) = 7;
+    assert!(w.resident(COPY) && !w.resident(COPY + PAGE));
+    assert!(!w.copy_bytes(COPY + 12 * PAGE, from, 4 * PAGE, CALLER));
+    *w.byte(COPY + PAGE) = 7;
+    assert!((1..12).all(|page| w.resident(COPY + page * PAGE)));
+    w.tracker.check().unwrap();
+}
+
+#[test]
 fn a_byte_far_into_freed_memory_has_one_page_if_the_rest_is_copied_to() {
     let mut w = freed();
     let from = w.another_buffer();

@@ -92,7 +92,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether it comes with eliding as such, however steadily a program does what it did before.
+    /// Whether each elided copy causes it, also where nothing is done to pages any more.
     pub(crate) fn is_detour(self) -> bool {
         matches!(self, Self::Received | Self::Freed | Self::Gathered { .. })
     }

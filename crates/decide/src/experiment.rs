@@ -42,7 +42,7 @@ pub struct Progress {
     pub copied: u64,
     /// Bytes that were elided for sites that are tried.
     pub elided: u64,
-    /// What that has saved by their accounts, in ns.
+    /// What that has saved by its prices, all detours included, in ns.
     pub saved: i64,
 }
 
@@ -105,6 +105,11 @@ impl Experiment {
     /// Whether accounts decide just now; else no site elides.
     pub fn elides(&self) -> bool {
         self.accounts == self.stretch.is_none_or(|stretch| stretch.is_multiple_of(2))
+    }
+
+    /// Whether eliding has shown a gain.
+    pub fn has_gained(&self) -> bool {
+        self.accounts
     }
 
     /// Whether what happens just now is an account's own doing. (Where eliding is what is tried, it must be worth its beginning too.)

@@ -1,12 +1,13 @@
 //! The controller: an account for each call site, and one experiment for all of them.
 //!
-//! An account is of a call site and size class, in nanoseconds: elided bytes earn what copying them would have cost; what is done to
-//! pages, and faults, pay. A site whose credit is used up is left alone, for longer each time ([`Backoff`]). Prices are [`Costs`]: what they
-//! do not tell, an experiment finds out ([`crate::experiment`]).
+//! An account is of a call site and size class, in nanoseconds: elided bytes earn what copying them would have cost; keeping the books,
+//! page-table calls, faults, and the detours of input and output through extents are charged. A site whose credit is used up is left alone,
+//! for longer each time ([`Backoff`]). Prices are [`Costs`]: what they do not tell, an experiment finds out ([`crate::experiment`]).
 //!
-//! The detours of input and output through extents ([`Event::is_detour`]) come with every elided copy, but not with one call site: the last
-//! of several that hand the same bytes on would pay for all of them, and rest while the others go on. So they are left to experiments, where there are
-//! any: an account is there to stop a site that goes on changing pages.
+//! Detours ([`Event::is_detour`]) are caused by all sites that hand the same bytes on, but only the last of them would be charged for them, and
+//! rest while the others go on. So once an experiment has shown a gain, which they are a part of, those of a site that goes on
+//! eliding are not charged.
+
 use crate::backoff::Backoff;
 use crate::controller::{Controller, Times};
 use crate::costs::Costs;
@@ -22,7 +23,7 @@ pub const CREDIT: i64 = 4_000_000;
 /// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of some hundred connections more), or waste after
 /// its program has turned bad.
 pub const CREDIT_MAX: i64 = 64_000_000;
-/// Copies that a first rest is long. After a rest a site has what so many of its copies cost, and a quarter of [`CREDIT`] at most: it has not
+/// Copies that a first rest is long, and detours after which a site that elides no more is charged for them. After a rest a site has what so many of its copies cost, and a quarter of [`CREDIT`] at most: it has not
 /// earned its way out.
 const REST: u64 = 256;
 /// Faults weigh more than they cost: they are a sign of what is to come, not an investment.
@@ -34,6 +35,8 @@ struct Site {
     credit: i64,
     backoff: Backoff,
     record: u16,
+    /// Detours since its last elided copy.
+    detours: u16,
     /// It sends by reference, or its copies are not made by the processor: experiments are not its concern.
     untried: bool,
 }
@@ -170,12 +173,13 @@ impl Policy {
     fn book(&mut self, site: SiteId, ns: i64, detour: bool) {
         let experiment = self.experiment.as_ref().filter(|_| self.is_tried(site));
         let counts = experiment.is_none_or(Experiment::counts);
-        // (What comes with each elided copy is judged by experiments: see the module.)
-        let judged = detour && experiment.is_some();
+        let shown = detour
+            && experiment.is_some_and(Experiment::has_gained)
+            && u64::from(self.sites[site as usize].detours) < REST;
         if self.is_tried(site) && counts {
             self.done.saved += ns;
         }
-        if site == 0 || !self.backoff || !counts || judged || self.rests(site) {
+        if site == 0 || !self.backoff || !counts || shown || self.rests(site) {
             return;
         }
         let s = &mut self.sites[site as usize];
@@ -268,6 +272,11 @@ impl Controller for Policy {
                 self.write_down(site, what);
                 let cost = self.costs.of(what, self.near);
                 let touched = matches!(what, Event::Fault { .. } | Event::Reused);
+                let s = &mut self.sites[site as usize];
+                match what {
+                    Event::ElidedAgain { .. } | Event::Elided { .. } => s.detours = 0,
+                    _ => s.detours = s.detours.saturating_add(what.is_detour().into()),
+                }
                 let ns = if touched { -FAULT_WEIGHT * cost } else { -cost };
                 self.book(site, ns, what.is_detour());
             }

@@ -123,8 +123,8 @@ pub struct Tracker<M> {
     traffic: u64,
     last_fault_end: usize,
     fault_around: usize,
-    /// `clock` when one page of freed memory was filled alone.
-    lone_touch: u64,
+    /// `clock` when one page of freed memory was filled alone, and which.
+    lone_touch: (u64, usize),
     wants_eviction: bool,
     detached: u64,
     unregistered: usize,
@@ -167,7 +167,7 @@ impl<M: Memory> Tracker<M> {
             traffic: 0,
             last_fault_end: 0,
             fault_around: 1,
-            lone_touch: u64::MAX,
+            lone_touch: (u64::MAX, 0),
             wants_eviction: false,
             detached: 0,
             unregistered: 0,

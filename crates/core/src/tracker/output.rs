@@ -24,11 +24,10 @@ impl<M: Memory> Tracker<M> {
             planned = self.plan_output(buffers, plan);
         }
         if planned.is_none() && plan.is_full() {
-            // (Left to faults, each piece would have one of its own.)
+            // (Else the kernel would fault on nearly every page.)
             self.unpin(&mut plan.pins);
             *plan = OutputPlan::default();
-            self.materialize_first(buffers);
-            planned = self.plan_output(buffers, plan);
+            self.fill_first(buffers);
         }
         plan.bypass = planned.is_none() || plan.gathered == 0;
         if planned.is_some() && plan.gathered == 0 {
@@ -47,13 +46,28 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Fills the first [`POPULATE_MAX`] pages of `buffers`.
-    fn materialize_first(&mut self, buffers: &[(usize, usize)]) {
+    /// Fills what is unmapped of `buffers`, up to [`POPULATE_MAX`] pages.
+    fn fill_first(&mut self, buffers: &[(usize, usize)]) {
+        let call = self.control.call();
         let mut left = POPULATE_MAX * PAGE;
         for &(addr, len) in buffers {
-            let len = len.min(left);
-            self.materialize_charged(Span::sized(addr, len));
-            left -= len;
+            if call != 0 {
+                self.control.did(|| Deed::Send { call, addr, len });
+            }
+            let end = addr.saturating_add(len);
+            let mut at = addr;
+            while at < end && left > 0 {
+                let (run, unmapped) = self.views.covered_run(at, end);
+                at = run.end;
+                if unmapped {
+                    let part = Span::sized(run.start, run.len().min(left));
+                    left -= part.len();
+                    self.materialize_charged(part);
+                }
+            }
+        }
+        if call != 0 {
+            self.control.did(|| Deed::Sent { call, bytes: 0 });
         }
     }
 

@@ -42,10 +42,10 @@ impl<M: Memory> Tracker<M> {
                 return Fault::Again;
             }
             add(&self.counters.empty_faults, 1);
-            let alone =
-                self.is_lone(v.site) && self.materialize_pages(Span::sized(page, PAGE)).is_ok();
+            let alone = self.is_lone(page, v.site)
+                && self.materialize_pages(Span::sized(page, PAGE)).is_ok();
             if alone {
-                self.lone_touch = self.clock;
+                self.lone_touch = (self.clock, page);
                 self.displaced = self.displaced.saturating_sub(1);
                 self.control.tell(v.site, Event::Reused);
                 self.gauges();
@@ -144,11 +144,15 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Whether a page that is empty and touched is to have its memory alone: because copies or inputs come between such touches, and `site`,
-    /// which left it empty and pays, elides. So does a program that grows its buffer: it takes a few bytes along to a larger block, or writes
-    /// what ends it (the NUL of Python's `bytearray`), and then copies there. Who writes on touches the next page at once.
-    fn is_lone(&mut self, site: SiteId) -> bool {
-        site != NOBODY && self.lone_touch != self.clock && !self.control.act(site, Act::GiveBack)
+    /// Whether a touched empty page gets memory for itself alone. Yes if a copy or an input came since the last such touch, which was not of the page before,
+    /// and `site`, which emptied it and pays, elides. A program whose buffer grows touches like this: it moves a few bytes to a larger block, or
+    /// writes what ends it (the NUL of Python's `bytearray`), and then copies there.
+    fn is_lone(&mut self, page: usize, site: SiteId) -> bool {
+        let (clock, last) = self.lone_touch;
+        site != NOBODY
+            && clock != self.clock
+            && page != last + PAGE
+            && !self.control.act(site, Act::GiveBack)
     }
 
     fn empty_page(&self, page: usize) -> bool {

@@ -199,26 +199,58 @@ fn while_no_site_elides_no_account_is_kept_but_of_those_that_send_by_reference()
     assert_eq!(p.sites[elides as usize].credit, credit);
 }
 
-#[test]
-fn what_comes_with_every_elided_copy_is_judged_by_experiments_where_there_are_any() {
-    let len = 64 << 10;
-    let relays = |p: &mut Policy| {
-        let site = p.site(1, len);
-        for _ in 0..10_000 {
-            p.event(site, Event::Received);
-            p.event(site, Event::Elided { bytes: len });
-            p.event(site, Event::Gathered { bytes: len, cold: len });
-            p.event(site, Event::Freed);
+const LEN: usize = 64 << 10;
+
+/// A site that hands on what it receives, with more detours than that saves by its account. Returns whether it elides after all.
+fn relays(p: &mut Policy, detour: Event) -> bool {
+    let site = p.site(1, LEN);
+    for _ in 0..20_000 {
+        p.event(site, Event::Elided { bytes: LEN });
+        (0..20).for_each(|_| _ = p.event(site, detour));
+    }
+    p.elides(site, LEN)
+}
+
+const DETOURS: [Event; 3] =
+    [Event::Received, Event::Freed, Event::Gathered { bytes: LEN, cold: LEN }];
+
+/// A policy whose experiment tries eliding, and one for which it has shown a gain.
+fn trying_and_gained() -> [Policy; 2] {
+    [false, true].map(|gained| {
+        let (mut p, mut at) = (proving(), Default::default());
+        run_until(&mut p, &mut at, false, false);
+        while gained && !p.experiment.as_ref().unwrap().has_gained() {
+            run_until(&mut p, &mut at, false, true);
+            run_until(&mut p, &mut at, false, false);
         }
-        p.elides(site, len)
-    };
-    let mut tried = proving();
-    run_until(&mut tried, &mut Default::default(), false, false);
-    assert!(relays(&mut tried) && tried.done.saved < 0);
-    let site = tried.site(1, len);
-    tried.falls_into_debt(site);
-    assert!(!tried.elides(site, len));
-    assert!(!relays(&mut policy()));
+        p
+    })
+}
+
+#[test]
+fn what_each_elided_copy_causes_is_charged_until_eliding_has_shown_a_gain() {
+    for detour in DETOURS {
+        let [mut trying, mut gained] = trying_and_gained();
+        assert!(!relays(&mut policy(), detour) && !relays(&mut trying, detour), "{detour:?}");
+        assert!(relays(&mut gained, detour) && gained.done.saved < 0, "{detour:?}");
+        let site = gained.site(1, LEN);
+        gained.falls_into_debt(site);
+        assert!(!gained.elides(site, LEN));
+    }
+}
+
+#[test]
+fn detours_of_a_site_that_elides_no_more_are_charged_though_eliding_has_shown_a_gain() {
+    for detour in DETOURS {
+        let [_, mut p] = trying_and_gained();
+        assert!(relays(&mut p, detour), "{detour:?}");
+        let site = p.site(1, LEN);
+        let last = (0..1_000_000).find(|_| {
+            p.event(site, detour);
+            p.rests(site)
+        });
+        assert!(last > Some(REST as usize), "{detour:?}");
+    }
 }
 
 #[test]
