@@ -76,7 +76,7 @@ impl Costs {
 
 /// So many at `ns` each: no more than can be added up.
 #[inline]
-fn each(many: usize, ns: i64) -> i64 {
+pub(crate) fn each(many: usize, ns: i64) -> i64 {
     i64::try_from(many).unwrap_or(i64::MAX).saturating_mul(ns).min(1 << 52)
 }
 

@@ -8,6 +8,7 @@
 
 use crate::backoff::Backoff;
 use crate::controller::Times;
+use crate::costs::MAX;
 
 /// Time in ns that buffers get, before a stretch is measured, to be unmapped or made ordinary again,
 const SETTLE: u64 = 25_000_000;
@@ -79,6 +80,8 @@ pub struct Outcome {
     pub eliding: u64,
     /// where none did.
     pub copying: u64,
+    /// What was saved for each copied MB where sites elided, beyond what prices say, in ns (less than nothing: less than they say).
+    pub unseen_mb: i64,
 }
 
 /// The experiments of one program.
@@ -98,6 +101,8 @@ pub struct Experiment {
     settles: bool,
     /// What 1 MB took in each stretch.
     prices: [u64; STRETCHES],
+    /// What happened in those in which sites elided.
+    elided: Progress,
     backoff: Backoff,
 }
 
@@ -161,6 +166,10 @@ impl Experiment {
         }
         let Some(price) = price else { return Some(self.end(0, now)) };
         self.prices[stretch] = price;
+        if self.elides() {
+            self.elided.copied += did.copied;
+            self.elided.saved += did.saved;
+        }
         let decided = self.ahead(stretch / 2).abs() >= AHEAD;
         if !its_own && (decided || stretch + 1 == STRETCHES) {
             return Some(self.end(stretch, now));
@@ -202,7 +211,15 @@ impl Experiment {
         let took = now.since(self.began).time();
         self.rest = self.backoff.rest(RESTS * (SETTLE + MEASURE)).max(took.saturating_mul(RESTS));
         self.enter(None, now);
-        Outcome { won, eliding, copying }
+        Outcome { won, eliding, copying, unseen_mb: self.unseen_mb(eliding, copying) }
+    }
+
+    /// See [`Outcome::unseen_mb`]. (For each copied MB, not each elided one: sites that rested meanwhile may elide from now on, and gain nothing.)
+    fn unseen_mb(&mut self, eliding: u64, copying: u64) -> i64 {
+        let did = core::mem::take(&mut self.elided);
+        let gain = (i128::from(copying) - i128::from(eliding)) * i128::from(did.copied);
+        let unseen = (gain - (i128::from(did.saved) << 20)).checked_div(did.copied.into());
+        unseen.map_or(0, |ns| ns.clamp(-(MAX as i128), MAX as i128) as i64)
     }
 
     fn enter(&mut self, stretch: Option<usize>, now: Progress) {
@@ -407,6 +424,20 @@ mod tests {
         let mut p = Program { rests: true, ..Program::eliding() };
         p.run(10 * SECOND, takes(1_000_000, 900_000));
         assert_eq!((p.outcomes.len(), p.spent[0]), (0, 0));
+    }
+
+    #[test]
+    fn what_is_saved_beyond_prices_is_found_whoever_is_in_force() {
+        for began in [Program::default, Program::eliding] {
+            for (saved, unseen) in [(0, 40_000), (30_000, 10_000), (50_000, -10_000)] {
+                let mut p = began();
+                while p.outcomes.is_empty() {
+                    p.at.saved += if p.experiment.elides() { saved } else { 0 };
+                    p.run(1, takes(100_000, 140_000));
+                }
+                assert_eq!(p.outcomes[0].unseen_mb, unseen);
+            }
+        }
     }
 
     #[test]

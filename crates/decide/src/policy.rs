@@ -6,11 +6,11 @@
 //!
 //! Detours ([`Event::is_detour`]) are caused by all sites that hand the same bytes on, but only the last of them would be charged for them, and
 //! rest while the others go on. So once an experiment has shown a gain, which they are a part of, those of a site that goes on
-//! eliding are not charged.
+//! eliding are not charged; and what a MB has saved beyond its price, which depends on where its bytes lie, is credited.
 
 use crate::backoff::Backoff;
 use crate::controller::{Controller, Times};
-use crate::costs::Costs;
+use crate::costs::{Costs, each};
 use crate::event::{Act, Event};
 use crate::experiment::{Experiment, Outcome, Progress};
 use crate::pauses::Pauses;
@@ -58,6 +58,8 @@ pub struct Policy {
     near: bool,
     /// What is charged.
     costs: Costs,
+    /// What an elided MB saves beyond that, in ns, as the last experiment has shown; nothing unless eliding has gained.
+    unseen_mb: i64,
     /// Smallest copy that is considered, in bytes.
     threshold: usize,
     /// Whether sites are ever left alone.
@@ -79,6 +81,7 @@ impl Policy {
             done: Progress::default(),
             near: false,
             costs,
+            unseen_mb: 0,
             threshold,
             backoff,
         }
@@ -170,10 +173,10 @@ impl Policy {
 
     /// `site` has earned so many ns, or lost them. (While it rests that is what it did before; and what an experiment does is no site's own.)
     #[inline]
-    fn book(&mut self, site: SiteId, ns: i64, detour: bool) {
+    fn book(&mut self, site: SiteId, ns: i64, what: Event) {
         let experiment = self.experiment.as_ref().filter(|_| self.is_tried(site));
         let counts = experiment.is_none_or(Experiment::counts);
-        let shown = detour
+        let shown = what.is_detour()
             && experiment.is_some_and(Experiment::has_gained)
             && u64::from(self.sites[site as usize].detours) < REST;
         if self.is_tried(site) && counts {
@@ -182,8 +185,9 @@ impl Policy {
         if site == 0 || !self.backoff || !counts || shown || self.rests(site) {
             return;
         }
+        let unseen = self.unseen(site, what);
         let s = &mut self.sites[site as usize];
-        s.credit += ns;
+        s.credit += ns + unseen;
         if s.credit >= CREDIT {
             s.credit = s.credit.min(CREDIT_MAX);
             s.backoff.forgive();
@@ -193,6 +197,17 @@ impl Policy {
         }
         let s = &self.sites[site as usize];
         self.records.0[s.record as usize % RECORDS].credit.store(s.credit, Relaxed);
+    }
+
+    /// What `what` has saved beyond its price, in ns.
+    #[inline]
+    fn unseen(&self, site: SiteId, what: Event) -> i64 {
+        match what {
+            Event::ElidedAgain { bytes } | Event::Elided { bytes } if self.is_tried(site) => {
+                each(bytes, self.unseen_mb) >> 20
+            }
+            _ => 0,
+        }
     }
 
     fn write_down(&mut self, site: SiteId, what: Event) {
@@ -278,7 +293,7 @@ impl Controller for Policy {
                     _ => s.detours = s.detours.saturating_add(what.is_detour().into()),
                 }
                 let ns = if touched { -FAULT_WEIGHT * cost } else { -cost };
-                self.book(site, ns, what.is_detour());
+                self.book(site, ns, what);
             }
         }
         false
@@ -292,6 +307,11 @@ impl Controller for Policy {
         let experiment = self.experiment.as_mut()?;
         let outcome = experiment.look(Progress { times, ..self.done });
         self.pauses.none_elides.store(u32::from(!experiment.elides()), Relaxed);
+        if let Some(found) = outcome {
+            // (No MB saves more than all that is done for one.)
+            let most = if experiment.has_gained() { found.copying as i64 } else { 0 };
+            self.unseen_mb = found.unseen_mb.clamp(0, most.max(0));
+        }
         outcome
     }
 }

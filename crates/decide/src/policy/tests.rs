@@ -254,6 +254,25 @@ fn detours_of_a_site_that_elides_no_more_are_charged_though_eliding_has_shown_a_
 }
 
 #[test]
+fn what_an_elided_mb_saves_beyond_its_price_is_credited_once_eliding_has_shown_a_gain() {
+    let [mut trying, mut gained] = trying_and_gained();
+    // (Of 16 MB 1 ms, and nothing of it by the accounts.)
+    assert_eq!((trying.unseen_mb, gained.unseen_mb), (0, 1_000_000 / 16));
+    let len = 1 << 20;
+    let survives = |p: &mut Policy| {
+        let site = p.site(1, len);
+        (0..500).all(|_| {
+            p.event(site, Event::Elided { bytes: len });
+            p.event(site, Event::Fault { pages: 1 });
+            p.elides(site, len)
+        })
+    };
+    assert!(!survives(&mut trying) && survives(&mut gained));
+    // (Whether eliding is sure to gain goes by prices alone.)
+    assert!(gained.done.saved < 0);
+}
+
+#[test]
 fn a_rest_passes_also_while_no_site_elides() {
     let mut p = policy();
     let site = p.site(1, 1 << 20);
