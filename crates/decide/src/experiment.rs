@@ -43,8 +43,10 @@ pub struct Progress {
     pub copied: u64,
     /// Bytes that were elided for sites that are tried.
     pub elided: u64,
-    /// What that has saved by its prices, all detours included, in ns.
+    /// What that has saved by prices, in ns, all detours paid;
     pub saved: i64,
+    /// and what these cost.
+    pub detours: i64,
 }
 
 impl Progress {
@@ -57,6 +59,7 @@ impl Progress {
             copied: self.copied.saturating_sub(earlier.copied),
             elided: self.elided.saturating_sub(earlier.elided),
             saved: self.saved.saturating_sub(earlier.saved),
+            detours: self.detours.saturating_sub(earlier.detours),
         }
     }
 
@@ -80,8 +83,9 @@ pub struct Outcome {
     pub eliding: u64,
     /// where none did.
     pub copying: u64,
-    /// What was saved for each copied MB where sites elided, beyond what prices say, in ns (less than nothing: less than they say).
-    pub unseen_mb: i64,
+    /// What was saved for each copied MB where sites elided, beyond what prices say without detours, in ns (less than nothing: less than they say).
+    /// `None`: it was broken off.
+    pub unseen_mb: Option<i64>,
 }
 
 /// The experiments of one program.
@@ -146,6 +150,7 @@ impl Experiment {
             let tells = if self.accounts { did.elided > 0 && !sure } else { did.copied > 0 };
             (self.stretch, self.rest) = (tells.then_some(0), 0);
             (self.since, self.began) = (now, now);
+            self.elided = Progress::default();
         }
         None
     }
@@ -168,7 +173,7 @@ impl Experiment {
         self.prices[stretch] = price;
         if self.elides() {
             self.elided.copied += did.copied;
-            self.elided.saved += did.saved;
+            self.elided.saved += did.saved + did.detours;
         }
         let decided = self.ahead(stretch / 2).abs() >= AHEAD;
         if !its_own && (decided || stretch + 1 == STRETCHES) {
@@ -211,15 +216,16 @@ impl Experiment {
         let took = now.since(self.began).time();
         self.rest = self.backoff.rest(RESTS * (SETTLE + MEASURE)).max(took.saturating_mul(RESTS));
         self.enter(None, now);
-        Outcome { won, eliding, copying, unseen_mb: self.unseen_mb(eliding, copying) }
+        let unseen_mb = if last > 0 { self.unseen_mb(eliding, copying) } else { None };
+        Outcome { won, eliding, copying, unseen_mb }
     }
 
     /// See [`Outcome::unseen_mb`]. (For each copied MB, not each elided one: sites that rested meanwhile may elide from now on, and gain nothing.)
-    fn unseen_mb(&mut self, eliding: u64, copying: u64) -> i64 {
-        let did = core::mem::take(&mut self.elided);
-        let gain = (i128::from(copying) - i128::from(eliding)) * i128::from(did.copied);
-        let unseen = (gain - (i128::from(did.saved) << 20)).checked_div(did.copied.into());
-        unseen.map_or(0, |ns| ns.clamp(-(MAX as i128), MAX as i128) as i64)
+    fn unseen_mb(&self, eliding: u64, copying: u64) -> Option<i64> {
+        let did = self.elided;
+        let known = (i128::from(did.saved) << 20).checked_div(did.copied.into())?;
+        let ns = i128::from(copying) - i128::from(eliding) - known;
+        Some(ns.clamp(-i128::from(MAX), MAX.into()) as i64)
     }
 
     fn enter(&mut self, stretch: Option<usize>, now: Progress) {
@@ -432,10 +438,12 @@ mod tests {
             for (saved, unseen) in [(0, 40_000), (30_000, 10_000), (50_000, -10_000)] {
                 let mut p = began();
                 while p.outcomes.is_empty() {
-                    p.at.saved += if p.experiment.elides() { saved } else { 0 };
+                    // (Half of it is spent on detours.)
+                    p.at.saved += if p.experiment.elides() { saved / 2 } else { 0 };
+                    p.at.detours += if p.experiment.elides() { saved / 2 } else { 0 };
                     p.run(1, takes(100_000, 140_000));
                 }
-                assert_eq!(p.outcomes[0].unseen_mb, unseen);
+                assert_eq!(p.outcomes[0].unseen_mb, Some(unseen));
             }
         }
     }

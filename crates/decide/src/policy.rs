@@ -23,8 +23,8 @@ pub const CREDIT: i64 = 4_000_000;
 /// Most credit that it can hold, in ns: what it has earned it may invest in more buffers (those of some hundred connections more), or waste after
 /// its program has turned bad.
 pub const CREDIT_MAX: i64 = 64_000_000;
-/// Copies that a first rest is long, and detours after which a site that elides no more is charged for them. After a rest a site has what so many of its copies cost, and a quarter of [`CREDIT`] at most: it has not
-/// earned its way out.
+/// Copies that a first rest is long, and detours after which a site that elides no more is charged for them. After a rest a site has what so
+/// many of its copies cost, and a quarter of [`CREDIT`] at most: it has not earned its way out.
 const REST: u64 = 256;
 /// Faults weigh more than they cost: they are a sign of what is to come, not an investment.
 const FAULT_WEIGHT: i64 = 4;
@@ -96,7 +96,7 @@ impl Policy {
 
     /// Accounts decide from now on.
     fn end_experiments(&mut self) {
-        self.experiment = None;
+        (self.experiment, self.unseen_mb) = (None, 0);
         self.pauses.none_elides.store(0, Relaxed);
     }
 
@@ -181,6 +181,7 @@ impl Policy {
             && u64::from(self.sites[site as usize].detours) < REST;
         if self.is_tried(site) && counts {
             self.done.saved += ns;
+            self.done.detours -= if what.is_detour() { ns } else { 0 };
         }
         if site == 0 || !self.backoff || !counts || shown || self.rests(site) {
             return;
@@ -307,10 +308,11 @@ impl Controller for Policy {
         let experiment = self.experiment.as_mut()?;
         let outcome = experiment.look(Progress { times, ..self.done });
         self.pauses.none_elides.store(u32::from(!experiment.elides()), Relaxed);
-        if let Some(found) = outcome {
+        let gained = experiment.has_gained();
+        if let Some((found, unseen)) = outcome.and_then(|found| Some((found, found.unseen_mb?))) {
             // (No MB saves more than all that is done for one.)
-            let most = if experiment.has_gained() { found.copying as i64 } else { 0 };
-            self.unseen_mb = found.unseen_mb.clamp(0, most.max(0));
+            let most = if gained { i64::try_from(found.copying).unwrap_or(i64::MAX) } else { 0 };
+            self.unseen_mb = unseen.clamp(0, most);
         }
         outcome
     }

@@ -144,9 +144,9 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Whether a touched empty page gets memory for itself alone. Yes if a copy or an input came since the last such touch, which was not of the page before,
-    /// and `site`, which emptied it and pays, elides. A program whose buffer grows touches like this: it moves a few bytes to a larger block, or
-    /// writes what ends it (the NUL of Python's `bytearray`), and then copies there.
+    /// Whether a touched empty page gets memory for itself alone. Yes if a copy or an input came since the last such touch, that touch was not of
+    /// the page before, and `site`, which emptied the page and pays, elides. A program whose buffer grows touches like this: it moves a few
+    /// bytes to a larger block, or writes what ends it (the NUL of Python's `bytearray`), and then copies there.
     fn is_lone(&mut self, page: usize, site: SiteId) -> bool {
         let (clock, last) = self.lone_touch;
         site != NOBODY
