@@ -105,8 +105,8 @@ pub struct Experiment {
     settles: bool,
     /// What 1 MB took in each stretch.
     prices: [u64; STRETCHES],
-    /// What happened in those in which sites elided.
-    elided: Progress,
+    /// What happened in those in which sites elided: bytes copied, saved, and detours.
+    eliding: Progress,
     backoff: Backoff,
 }
 
@@ -150,7 +150,7 @@ impl Experiment {
             let tells = if self.accounts { did.elided > 0 && !sure } else { did.copied > 0 };
             (self.stretch, self.rest) = (tells.then_some(0), 0);
             (self.since, self.began) = (now, now);
-            self.elided = Progress::default();
+            self.eliding = Progress::default();
         }
         None
     }
@@ -172,8 +172,9 @@ impl Experiment {
         let Some(price) = price else { return Some(self.end(0, now)) };
         self.prices[stretch] = price;
         if self.elides() {
-            self.elided.copied += did.copied;
-            self.elided.saved += did.saved + did.detours;
+            self.eliding.copied += did.copied;
+            self.eliding.saved += did.saved;
+            self.eliding.detours += did.detours;
         }
         let decided = self.ahead(stretch / 2).abs() >= AHEAD;
         if !its_own && (decided || stretch + 1 == STRETCHES) {
@@ -222,8 +223,9 @@ impl Experiment {
 
     /// See [`Outcome::unseen_mb`]. (For each copied MB, not each elided one: sites that rested meanwhile may elide from now on, and gain nothing.)
     fn unseen_mb(&self, eliding: u64, copying: u64) -> Option<i64> {
-        let did = self.elided;
-        let known = (i128::from(did.saved) << 20).checked_div(did.copied.into())?;
+        let did = self.eliding;
+        let saved = i128::from(did.saved) + i128::from(did.detours);
+        let known = (saved << 20).checked_div(did.copied.into())?;
         let ns = i128::from(copying) - i128::from(eliding) - known;
         Some(ns.clamp(-i128::from(MAX), MAX.into()) as i64)
     }
@@ -446,6 +448,20 @@ mod tests {
                 assert_eq!(p.outcomes[0].unseen_mb, Some(unseen));
             }
         }
+    }
+
+    #[test]
+    fn an_experiment_that_ends_because_nothing_is_copied_any_more_finds_nothing() {
+        let mut p = Program::eliding();
+        while p.experiment.stretch.is_none() {
+            p.run(1, takes(100_000, 140_000));
+        }
+        let outcome = (0..1_000).find_map(|_| {
+            p.at.times.cpu += 1_000_000;
+            p.at.times.wall += 1_000_000;
+            p.experiment.look(p.at)
+        });
+        assert!(outcome.is_some_and(|o| !o.won && o.unseen_mb.is_none()));
     }
 
     #[test]

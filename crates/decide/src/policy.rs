@@ -174,14 +174,15 @@ impl Policy {
     /// `site` has earned so many ns, or lost them. (While it rests that is what it did before; and what an experiment does is no site's own.)
     #[inline]
     fn book(&mut self, site: SiteId, ns: i64, what: Event) {
-        let experiment = self.experiment.as_ref().filter(|_| self.is_tried(site));
+        let (tried, detour) = (self.is_tried(site), what.is_detour());
+        let experiment = self.experiment.as_ref().filter(|_| tried);
         let counts = experiment.is_none_or(Experiment::counts);
-        let shown = what.is_detour()
+        let shown = detour
             && experiment.is_some_and(Experiment::has_gained)
             && u64::from(self.sites[site as usize].detours) < REST;
-        if self.is_tried(site) && counts {
+        if tried && counts {
             self.done.saved += ns;
-            self.done.detours -= if what.is_detour() { ns } else { 0 };
+            self.done.detours -= if detour { ns } else { 0 };
         }
         if site == 0 || !self.backoff || !counts || shown || self.rests(site) {
             return;
