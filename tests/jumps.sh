@@ -9,7 +9,7 @@ library=${LIBRARY:-$repo/target/release/libuncopy.so}
 failed=0
 code=$(objdump -d --no-show-raw-insn "$library")
 # Functions by their own names, or as Rust names them in a module of hooks/.
-for name in read_for pread_for recv recvfrom write_from writev_from send_from sendto sendmsg_from epoll_wait epoll_pwait; do
+for name in read_for pread_for recv_for recvfrom_for write_from writev_from send_from sendto_from sendmsg_from; do
     body=$(awk -v own="<$name>:" -v rust="hooks[0-9a-z]+${#name}${name}17h[0-9a-f]+E>:" '/^[0-9a-f]+ </ { on = ($2 == own || $2 ~ rust) } on' <<<"$code")
     if [[ -z $body ]]; then
         why="is not in the library"
@@ -24,4 +24,12 @@ for name in read_for pread_for recv recvfrom write_from writev_from send_from se
     echo "FAIL  $name $why"
     failed=1
 done
+# Their entries are in one page (hooks/entries.rs).
+pages=$(nm "$library" | awk '/ uncopy_exit_/ { print substr($1, 1, 13) }' | sort | uniq -c)
+if [[ $(wc -l <<<"$pages") -eq 1 ]]; then
+    echo "ok    entries are in one page"
+else
+    echo "FAIL  entries are in several pages:" $pages
+    failed=1
+fi
 exit $failed

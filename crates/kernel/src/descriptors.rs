@@ -50,8 +50,8 @@ impl Drop for OwnFd {
     }
 }
 
-/// No number of ours was ever below.
-static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
+/// No number of ours was ever below. (A static of its own: `close`'s entry, in assembly, compares with it.)
+pub static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
 /// Whether `fd` may be one of ours: most numbers of a program's lie below all of them.
 #[inline]

@@ -73,6 +73,9 @@ impl Default for Lending {
 }
 
 impl Lending {
+    /// Where in it the word lies that says from how many bytes on, all its bits the other way round, for the entry points of output calls.
+    pub const FROM: usize = core::mem::offset_of!(Self, from);
+
     /// Nothing goes by reference.
     pub const fn new() -> Self {
         Self { from: AtomicUsize::new(0), pipes: Pipes::new(), sockets: Sockets::new() }

@@ -16,6 +16,7 @@
 //! | [`start`] | constructor, options, end |
 //! | [`summary`] | what is said at the start and at the end |
 //! | [`hooks::copy`] | memcpy and its kin |
+//! | [`hooks::entries`] | the way in of calls that come with every request |
 //! | [`hooks::input`], [`hooks::output`] | read, recv, ...; write, send, ... |
 //! | [`hooks::allocate`] | malloc, free, realloc and their kin |
 //! | [`hooks::mapping`] | mmap, munmap, shmat |
@@ -59,6 +60,7 @@ pub mod hooks {
     pub mod cancelling;
     pub mod copy;
     pub mod descriptors;
+    pub mod entries;
     pub mod input;
     pub mod ioctl;
     pub mod limits;

@@ -27,6 +27,7 @@ extern "C" fn missing() -> isize {
 }
 
 #[cold]
+#[inline(never)]
 fn resolve(name: &CStr, cell: &AtomicPtr<c_void>) -> *mut c_void {
     // SAFETY: a plain lookup.
     let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
@@ -49,18 +50,53 @@ macro_rules! name {
 }
 
 macro_rules! real {
-    ($( $name:ident($($arg:ident: $type:ty),*) -> $result:ty; )*) => {
+    ($( $name:ident($($arg:ident: $type:ty),*) -> $result:ty $(, else $early:expr)?; )*) => {
+        /// What is behind ours; null before it was looked for.
         #[allow(non_upper_case_globals)]
-        mod cells {
+        pub mod cells {
             use super::{AtomicPtr, c_void};
-            $( pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut()); )*
+            pub use super::copies::*;
+            $(
+                #[doc = stringify!($name)]
+                pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+            )*
         }
 
-        /// Looks all of them up.
+        /// What is called while nothing stands in a cell: it looks the function up. (Apart, and of the same arguments: else all calls would pay for the registers that this needs.)
+        pub mod first {
+            use super::*;
+            pub use uncopy_kernel::early::{copy as memcpy, copy as memmove, copy_to_end as mempcpy};
+            $(
+                #[doc = stringify!($name)]
+                ///
+                /// # Safety
+                /// As its man page says.
+                #[cold]
+                #[inline(never)]
+                #[allow(clippy::too_many_arguments)]
+                pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+                    look_up!($name $(, $early)?);
+                    // SAFETY: the caller's promise.
+                    unsafe { super::$name($($arg),*) }
+                }
+            )*
+        }
+
+        /// Looks all of them up, but for those of copies.
         pub fn find_all() {
-            $( resolve(name!($name), &cells::$name); )*
-            resolve(c"_Fork", &FORK);
             find_allocators();
+            $( if cells::$name.load(Ordering::Relaxed).is_null() { resolve(name!($name), &cells::$name); } )*
+            resolve(c"_Fork", &FORK);
+        }
+
+        /// Finds the allocator's functions, all at once. The look-up may itself allocate: then it is answered from
+        /// [`before_allocators`], as is whatever else comes before the end of it; and it frees the
+        /// text of an earlier error: that leaks.
+        #[cold]
+        fn find_allocators() {
+            if !FINDING.swap(true, Ordering::Relaxed) {
+                $( of_allocator!($name $(, $early)?); )*
+            }
         }
     $(
         /// The real one.
@@ -70,21 +106,41 @@ macro_rules! real {
         #[inline]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name($($arg: $type),*) -> $result {
-            let mut f = cells::$name.load(Ordering::Relaxed);
-            if f.is_null() {
-                f = resolve(name!($name), &cells::$name);
-            }
+            let f = cells::$name.load(Ordering::Relaxed);
             // SAFETY: the symbol has this signature; the caller keeps its contract.
             unsafe {
-                let f: unsafe extern "C" fn($($type),*) -> $result = core::mem::transmute(f);
-                f($($arg),*)
+                if f.is_null() {
+                    first::$name($($arg),*)
+                } else {
+                    let f: unsafe extern "C" fn($($type),*) -> $result = core::mem::transmute(f);
+                    f($($arg),*)
+                }
             }
         }
     )* };
 }
 
+/// Looks a function up; one of an allocator's answers `$early` while that is under way.
+macro_rules! look_up {
+    ($name:ident) => {
+        resolve(name!($name), &cells::$name)
+    };
+    ($name:ident, $early:expr) => {
+        find_allocators();
+        if cells::$name.load(Ordering::Relaxed).is_null() {
+            return $early;
+        }
+    };
+}
+
+macro_rules! of_allocator {
+    ($name:ident) => {};
+    ($name:ident, $early:expr) => {
+        resolve(name!($name), &cells::$name)
+    };
+}
+
 real! {
-    mempcpy(dst: *mut c_void, src: *const c_void, n: size_t) -> *mut c_void;
     __memcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
     __memmove_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
     __mempcpy_chk(dst: *mut c_void, src: *const c_void, n: size_t, room: size_t) -> *mut c_void;
@@ -161,6 +217,15 @@ real! {
     setgroups(count: size_t, groups: *const gid_t) -> c_int;
     initgroups(user: *const c_char, group: gid_t) -> c_int;
 
+    malloc(n: size_t) -> *mut c_void, else before_allocators(n);
+    calloc(n: size_t, each: size_t) -> *mut c_void, else before_allocators(n.saturating_mul(each));
+    realloc(p: *mut c_void, n: size_t) -> *mut c_void, else core::ptr::null_mut();
+    reallocarray(p: *mut c_void, n: size_t, each: size_t) -> *mut c_void, else core::ptr::null_mut();
+    memalign(align: size_t, n: size_t) -> *mut c_void, else core::ptr::null_mut();
+    aligned_alloc(align: size_t, n: size_t) -> *mut c_void, else core::ptr::null_mut();
+    posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int, else libc::ENOMEM;
+    free(p: *mut c_void) -> (), else Default::default();
+    malloc_usable_size(p: *mut c_void) -> size_t, else 0;
     __libc_free(p: *mut c_void) -> ();
     __libc_realloc(p: *mut c_void, n: size_t) -> *mut c_void;
 
@@ -224,76 +289,20 @@ pub unsafe fn plain_fork() -> c_int {
     }
 }
 
-macro_rules! allocators {
-    ($( $cell:ident $name:ident($($arg:ident: $type:ty),*) -> $result:ty, else $early:expr; )*) => {
-        $(
-            static $cell: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
-            /// The real one.
-            ///
-            /// # Safety
-            /// As its man page says.
-            #[inline]
-            pub unsafe fn $name($($arg: $type),*) -> $result {
-                let mut f = $cell.load(Ordering::Relaxed);
-                if f.is_null() {
-                    f = found(&$cell);
-                    if f.is_null() {
-                        return $early;
-                    }
-                }
-                // SAFETY: the symbol has this signature; the caller keeps its contract.
-                unsafe {
-                    let f: unsafe extern "C" fn($($type),*) -> $result = core::mem::transmute(f);
-                    f($($arg),*)
-                }
-            }
-        )*
-
-        /// Finds all of them at once. The look-up may itself allocate: then it is answered from
-        /// [`before_allocators`], as is whatever else comes before the end of it; and it frees the
-        /// text of an earlier error: that leaks.
-        #[cold]
-        fn find_allocators() {
-            if FINDING.swap(true, Ordering::Relaxed) {
-                return;
-            }
-            $( resolve(name!($name), &$cell); )*
-        }
-    };
-}
-
-/// What stands in `cell` once it was looked for.
-#[cold]
-#[inline(never)]
-fn found(cell: &AtomicPtr<c_void>) -> *mut c_void {
-    find_allocators();
-    cell.load(Ordering::Relaxed)
-}
-
 /// Set for good by the first allocation of the process, which no second thread can precede.
 static FINDING: AtomicBool = AtomicBool::new(false);
 
-allocators! {
-    MALLOC malloc(n: size_t) -> *mut c_void, else before_allocators(n);
-    CALLOC calloc(n: size_t, each: size_t) -> *mut c_void, else before_allocators(n.saturating_mul(each));
-    REALLOC realloc(p: *mut c_void, n: size_t) -> *mut c_void, else core::ptr::null_mut();
-    REALLOCARRAY reallocarray(p: *mut c_void, n: size_t, each: size_t) -> *mut c_void, else core::ptr::null_mut();
-    MEMALIGN memalign(align: size_t, n: size_t) -> *mut c_void, else core::ptr::null_mut();
-    ALIGNED_ALLOC aligned_alloc(align: size_t, n: size_t) -> *mut c_void, else core::ptr::null_mut();
-    POSIX_MEMALIGN posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int, else libc::ENOMEM;
-    FREE free(p: *mut c_void) -> (), else Default::default();
-    USABLE malloc_usable_size(p: *mut c_void) -> size_t, else 0;
-}
-
 /// Bytes for what the dynamic linker allocates while it looks the allocator up.
-const EARLY_BYTES: usize = 16 << 10;
+pub const EARLY_BYTES: usize = 16 << 10;
 
+/// Memory for them.
 #[repr(align(16))]
-struct Early(UnsafeCell<[u8; EARLY_BYTES]>);
+#[derive(Debug)]
+pub struct Early(UnsafeCell<[u8; EARLY_BYTES]>);
 // SAFETY: handed out piece by piece, each once.
 unsafe impl Sync for Early {}
-static EARLY: Early = Early(UnsafeCell::new([0; EARLY_BYTES]));
+/// See [`is_early`].
+pub static EARLY: Early = Early(UnsafeCell::new([0; EARLY_BYTES]));
 static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Zeroed memory that is never taken back.
@@ -314,24 +323,29 @@ pub fn is_early(p: *mut c_void) -> bool {
     (p as usize).wrapping_sub(EARLY.0.get() as usize) < EARLY_BYTES
 }
 
-/// libc's `memcpy`, once the constructor has found it; null before.
-pub static MEMCPY: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-/// libc's `memmove`.
-pub static MEMMOVE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-/// libc's `mempcpy`.
-pub static MEMPCPY: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// What is behind the copying functions, once the constructor has found it; null before.
+#[allow(non_upper_case_globals)]
+mod copies {
+    use super::{AtomicPtr, c_void};
+    /// memcpy
+    pub static memcpy: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    /// memmove
+    pub static memmove: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    /// mempcpy
+    pub static mempcpy: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+}
 
 /// Finds the copying functions, which must not be looked up from inside a copy.
 pub fn find_copies() {
-    resolve(c"memmove", &MEMMOVE);
-    resolve(c"mempcpy", &MEMPCPY);
-    resolve(c"memcpy", &MEMCPY);
+    resolve(c"memmove", &cells::memmove);
+    resolve(c"mempcpy", &cells::mempcpy);
+    resolve(c"memcpy", &cells::memcpy);
 }
 
 /// libc's own routine, once [`find_copies`] has found it.
 pub fn libcs_copy() -> Routine {
     // SAFETY: found before anything is copied by us; `memmove` has this signature.
-    unsafe { core::mem::transmute(MEMMOVE.load(Ordering::Relaxed)) }
+    unsafe { core::mem::transmute(cells::memmove.load(Ordering::Relaxed)) }
 }
 
 /// Copies bytes: with libc's own routine, or with ours where that is slow.

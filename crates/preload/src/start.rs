@@ -6,7 +6,7 @@
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
 
-use crate::hooks::signals;
+use crate::hooks::{entries, signals};
 use crate::process::PROCESS;
 use crate::{HEAP, real, service, summary};
 use core::ffi::{CStr, c_char, c_int};
@@ -97,6 +97,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         let errno = *libc::__errno_location();
         real::find_copies();
         real::find_all();
+        entries::go_directly();
         clock::prepare();
         reading::caught_by(signals::catch_faults);
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);

@@ -40,6 +40,9 @@ impl Default for Process {
 }
 
 impl Process {
+    /// Where in it the twin allocator's blocks are.
+    pub const BLOCKS: usize = core::mem::offset_of!(Self, blocks);
+
     /// Nothing is tracked.
     pub const fn new() -> Self {
         Self {

@@ -123,6 +123,9 @@ impl Space {
     /// Where in a space its state lies: a byte that is 0 where nothing is wanted, for the entry points of copies.
     pub const STATE: usize = core::mem::offset_of!(Self, gate) + Gate::STATE;
 
+    /// Where in a space the word lies that [`Space::heeds_input`] compares with, all its bits the other way round, for the entry points of input calls.
+    pub const INPUT: usize = core::mem::offset_of!(Self, input);
+
     /// Off.
     pub const fn new() -> Self {
         Self {

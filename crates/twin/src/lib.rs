@@ -75,6 +75,13 @@ pub struct Blocks {
 }
 
 impl Blocks {
+    /// Where in it the words lie that [`Twin::owns`] and [`Twin::wants`] compare with, for the entry points of allocation.
+    pub const BASE: usize = core::mem::offset_of!(Self, base);
+    /// See [`Blocks::BASE`].
+    pub const LENGTH: usize = core::mem::offset_of!(Self, length);
+    /// See [`Blocks::BASE`]; all bits the other way round.
+    pub const FROM: usize = core::mem::offset_of!(Self, from);
+
     /// No reservation.
     pub const fn new() -> Self {
         Self {

@@ -3,6 +3,7 @@
 //!
 //! unsafe: see the crate.
 
+pub use super::entries::{calloc, free, malloc, malloc_usable_size, posix_memalign, realloc};
 use super::ours::{perhaps_tracked, with_room};
 use crate::process::PROCESS;
 use crate::real;
@@ -49,12 +50,8 @@ fn invalid(call: &str) -> ! {
     unsafe { libc::abort() }
 }
 
-/// `malloc(3)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc(n: size_t) -> *mut c_void {
+/// A large block, or one that may be the mapping too many.
+pub(super) unsafe extern "C" fn malloc_ours(n: size_t) -> *mut c_void {
     if PROCESS.twin().wants(n) {
         let p = large(n);
         if !p.is_null() {
@@ -65,12 +62,8 @@ pub unsafe extern "C" fn malloc(n: size_t) -> *mut c_void {
     with_room(core::ptr::null_mut(), || unsafe { real::malloc(n) })
 }
 
-/// `calloc(3)`: recycled pages are cleared, but for those that are unmapped and read as zeros.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn calloc(n: size_t, each: size_t) -> *mut c_void {
+/// The same, cleared: recycled pages are, but for those that are unmapped and read as zeros.
+pub(super) unsafe extern "C" fn calloc_ours(n: size_t, each: size_t) -> *mut c_void {
     if let Some(bytes) = n.checked_mul(each)
         && PROCESS.twin().wants(bytes)
         && let Some(given) = PROCESS.twin().allocate(bytes)
@@ -132,12 +125,12 @@ pub unsafe extern "C" fn aligned_alloc(align: size_t, n: size_t) -> *mut c_void 
     unsafe { real::aligned_alloc(align, n) }
 }
 
-/// `posix_memalign(3)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int {
+/// A large block.
+pub(super) unsafe extern "C" fn posix_memalign_ours(
+    to: *mut *mut c_void,
+    align: size_t,
+    n: size_t,
+) -> c_int {
     let plain = align <= PAGE && align.is_power_of_two() && align >= size_of::<usize>();
     if plain && PROCESS.twin().wants(n) {
         let p = large_aligned(n, align);
@@ -151,12 +144,8 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: size_t, n: 
     unsafe { real::posix_memalign(to, align, n) }
 }
 
-/// `malloc_usable_size(3)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> size_t {
+/// Of a block that is perhaps the twin allocator's.
+pub(super) unsafe extern "C" fn usable_size(p: *mut c_void) -> size_t {
     if is_twins(p) {
         return PROCESS
             .twin()
@@ -173,12 +162,8 @@ const FLAGS: usize = 7;
 /// `IS_MMAPPED`).
 const IS_MMAPPED: usize = 2;
 
-/// `free(3)`: ends the views of the block.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(p: *mut c_void) {
+/// Frees a block that is, or holds, something of ours; or nothing of ours after all.
+pub(super) unsafe extern "C" fn free_ours(p: *mut c_void) {
     if is_twins(p) {
         return free_large(p);
     }
@@ -293,13 +278,9 @@ unsafe fn end_views(p: *mut c_void, unmaps: bool) {
     }
 }
 
-/// `realloc(3)`: a block that holds views grows by views, not by libc's own (unseen) copy, which
+/// A block that holds views grows by views, not by libc's own (unseen) copy, which
 /// would touch every page. A block of the twin allocator grows where it lies, as a rule.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn realloc(p: *mut c_void, n: size_t) -> *mut c_void {
+pub(super) unsafe extern "C" fn realloc_ours(p: *mut c_void, n: size_t) -> *mut c_void {
     // SAFETY: the program's own arguments; a new block is as good as a grown one.
     unsafe {
         if p.is_null() {

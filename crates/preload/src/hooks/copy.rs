@@ -6,94 +6,23 @@
 //! turn a body of `memcpy` into a call of `memcpy`). Before the constructor has found libc's
 //! routines a plain `rep movsb` serves: it needs no relocation, which may not have happened yet.
 
+use super::entries::LOOK;
+pub use super::entries::{memcpy, memmove, mempcpy};
 use crate::process::PROCESS;
 use crate::real;
 use crate::start::GLIBC_STACK_END;
 use core::arch::{asm, naked_asm};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
-use uncopy_copies::{Copies, near};
 use uncopy_core::tracker::ADOPT_MIN;
 use uncopy_counters::add;
 use uncopy_decide::Deed;
-use uncopy_kernel::{critical, early};
-use uncopy_process::process::Process;
-use uncopy_space::space::Space;
+use uncopy_kernel::critical;
 use uncopy_stack::copy::{Source, copy};
 use uncopy_stack::stack::Host;
 
-/// Copies below this many bytes are never looked at.
-const LOOK: usize = 4096;
 /// How far above the stack pointer an address may still be the caller's own stack.
 const STACK_REACH: usize = 8 << 20;
-
-/// Defines an entry point: small copies go on to the real routine, larger ones to `$large` unless
-/// nothing is elided, near ones to `$near` where that is faster, and all to `$early` before the real one is known.
-macro_rules! entry {
-    ($name:ident, $real:ident, $large:ident, $near:ident, $early:ident, $doc:literal) => {
-        #[doc = $doc]
-        ///
-        /// # Safety
-        /// As its man page says.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            dst: *mut c_void,
-            src: *const c_void,
-            n: usize,
-        ) -> *mut c_void {
-            naked_asm!(
-                "cmp rdx, {least}",
-                "jae 3f",
-                "2:",
-                "mov rax, qword ptr [rip + {real}]",
-                "test rax, rax",
-                "jz 4f",
-                "jmp rax",
-                // (See `uncopy_copies::near::is_near`.)
-                "3:",
-                "mov eax, edi",
-                "sub eax, esi",
-                "dec eax",
-                "and eax, 4095",
-                "cmp eax, dword ptr [rip + {process} + {reach}]",
-                "jb 6f",
-                "5:",
-                "cmp rdx, {look}",
-                "jb 2b",
-                "cmp byte ptr [rip + {process} + {state}], 0",
-                "je 2b",
-                "7:",
-                "mov rcx, qword ptr [rsp]",
-                "jmp {large}",
-                "6:",
-                "cmp rdx, {most}",
-                "ja 5b",
-                "cmp rdx, {look}",
-                "jb {near}",
-                "cmp byte ptr [rip + {process} + {state}], 0",
-                "jne 7b",
-                "jmp {near}",
-                "4:",
-                "jmp {early}",
-                least = const near::LEAST,
-                most = const near::MOST,
-                look = const LOOK,
-                reach = const core::mem::offset_of!(Process, copies) + Copies::REACH,
-                real = sym real::$real,
-                process = sym PROCESS,
-                state = const core::mem::offset_of!(Process, space) + Space::STATE,
-                large = sym $large,
-                near = sym $near,
-                early = sym early::$early,
-            )
-        }
-    };
-}
-
-entry!(memcpy, MEMCPY, large, near_copy, copy, "`memcpy(3)`.");
-entry!(memmove, MEMMOVE, large, near_copy, copy, "`memmove(3)`.");
-entry!(mempcpy, MEMPCPY, large_end, near_copy_end, copy_to_end, "`mempcpy(3)`.");
 
 macro_rules! checked {
     ($name:ident, $unchecked:ident, $failed:ident, $doc:literal) => {
@@ -152,7 +81,11 @@ pub unsafe extern "C" fn bcopy(src: *const c_void, dst: *mut c_void, n: usize) {
 }
 
 /// A near copy, and nothing is elided.
-unsafe extern "C" fn near_copy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+pub(super) unsafe extern "C" fn near_copy(
+    dst: *mut c_void,
+    src: *const c_void,
+    n: usize,
+) -> *mut c_void {
     // SAFETY: the caller's promise to memcpy or memmove, which the routine keeps too.
     unsafe {
         match PROCESS.copies.routine() {
@@ -162,12 +95,16 @@ unsafe extern "C" fn near_copy(dst: *mut c_void, src: *const c_void, n: usize) -
     }
 }
 
-unsafe extern "C" fn near_copy_end(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void {
+pub(super) unsafe extern "C" fn near_copy_end(
+    dst: *mut c_void,
+    src: *const c_void,
+    n: usize,
+) -> *mut c_void {
     // SAFETY: as above; the result is one past the destination.
     unsafe { near_copy(dst, src, n).byte_add(n) }
 }
 
-unsafe extern "C" fn large(
+pub(super) unsafe extern "C" fn large(
     dst: *mut c_void,
     src: *const c_void,
     n: usize,
@@ -218,7 +155,7 @@ unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usiz
     }
 }
 
-unsafe extern "C" fn large_end(
+pub(super) unsafe extern "C" fn large_end(
     dst: *mut c_void,
     src: *const c_void,
     n: usize,

@@ -3,6 +3,7 @@
 //!
 //! unsafe: see the crate.
 
+pub use super::entries::close;
 use crate::process::PROCESS;
 use crate::{real, summary};
 use core::ffi::{c_int, c_uint};
@@ -28,12 +29,8 @@ fn is_listed(fd: c_int) -> bool {
     all_ours().contains(&fd) || is_kept(fd)
 }
 
-/// `close(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+/// `close(2)` of what is perhaps ours, or a ring's.
+pub(super) unsafe extern "C" fn close_perhaps_ours(fd: c_int) -> c_int {
     // SAFETY: the program's own argument; to it, ours are not open.
     unsafe {
         if ours(fd) {

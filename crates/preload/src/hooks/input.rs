@@ -4,50 +4,22 @@
 //! place of its buffer.
 
 use super::copy::{host, on_own_stack};
+pub use super::entries::{pread, pread64, read, recv, recvfrom};
 use super::ours::concerns_nobody;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
 use crate::{below, real};
-use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
 use core::time::Duration;
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use uncopy_space::space::ORIGIN_MIN;
 use uncopy_stack::buffers::{Buffers, Pieces, each, give, header, take};
 use uncopy_stack::input::{input, input_listed, remember};
 use uncopy_stack::linux::on::On;
 use uncopy_stack::linux::{Read, Receive, file};
 
 /// Flags that change what is written to the buffer, or where the data comes from: made as it is.
-const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
-
-/// Defines an input function of up to four arguments that hands on, as its last, where it returns to.
-macro_rules! with_caller {
-    ($name:ident($($arg:ident: $type:ty),*) => $inner:ident, $register:literal, $doc:literal) => {
-        #[doc = $doc]
-        ///
-        /// # Safety
-        /// As its man page says.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> ssize_t {
-            naked_asm!(
-                concat!("mov ", $register, ", [rsp]"),
-                "jmp {inner}",
-                inner = sym $inner,
-            )
-        }
-    };
-}
-
-with_caller!(read(fd: c_int, buf: *mut c_void, n: size_t) => read_for, "rcx", "`read(2)`.");
-with_caller!(
-    pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) => pread_for, "r8", "`pread(2)`."
-);
-with_caller!(
-    pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) => pread_for,
-    "r8",
-    "`pread64`: on x86-64 the same as [`pread`]."
-);
+pub(super) const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
 
 /// A large read of a regular file may be answered from memory; see [`uncopy_stack::linux::file`].
 #[inline]
@@ -84,11 +56,21 @@ fn handed_on(
 /// What a call answers that has received `received` bytes into `n` at `buf`, made as it is.
 #[inline(always)]
 fn remembered(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
+    if received < ORIGIN_MIN as isize { received } else { remembered_large(received, buf, n) }
+}
+
+#[inline(never)]
+fn remembered_large(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
     remember(&PROCESS, core::iter::once((buf as usize, n)), received);
     received
 }
 
-unsafe extern "C" fn read_for(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
+pub(super) unsafe extern "C" fn read_for(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    caller: usize,
+) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
         handed_on(
@@ -128,7 +110,7 @@ unsafe fn read_ours(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ss
     input(Read { call, kept, positioned }, &Buffers::one(buf as usize, n), &host())
 }
 
-unsafe extern "C" fn pread_for(
+pub(super) unsafe extern "C" fn pread_for(
     fd: c_int,
     buf: *mut c_void,
     n: size_t,
@@ -319,12 +301,12 @@ pub unsafe extern "C" fn preadv64v2(
     unsafe { preadv2(fd, iov, count, at, flags) }
 }
 
-/// `recv(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn recv_for(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
         handed_on(
@@ -362,12 +344,7 @@ pub unsafe extern "C" fn __recv_chk(
     }
 }
 
-/// `recvfrom(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+pub(super) unsafe extern "C" fn recvfrom_for(
     fd: c_int,
     buf: *mut c_void,
     n: size_t,

@@ -4,6 +4,7 @@
 //! place of its buffers.
 
 use super::copy::host;
+pub use super::entries::{send, sendto, write};
 use super::ours::{concerns_nobody, perhaps_tracked as perhaps_tracked_range};
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
@@ -41,10 +42,9 @@ fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
     }
 }
 
-/// Defines a function that is told, in the register behind its arguments, where its call returns to: that
-/// names the call site.
+/// Defines a function that is told, in the register behind its arguments, where its call returns to: that names the call site.
 macro_rules! with_caller {
-    ($name:ident($($arg:ident: $type:ty),*) in $register:literal, $body:ident, $doc:literal) => {
+    ($name:ident($($arg:ident: $type:ty),*), $body:ident told in $register:literal, $doc:literal) => {
         #[doc = $doc]
         ///
         /// # Safety
@@ -61,14 +61,8 @@ macro_rules! with_caller {
     };
 }
 
-with_caller!(write(fd: c_int, buf: *const c_void, n: size_t) in "rcx", write_from, "`write(2)`.");
-with_caller!(writev(fd: c_int, iov: *const iovec, count: c_int) in "rcx", writev_from, "`writev(2)`.");
-with_caller!(
-    send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) in "r8", send_from, "`send(2)`."
-);
-with_caller!(
-    sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) in "rcx", sendmsg_from, "`sendmsg(2)`."
-);
+with_caller!(writev(fd: c_int, iov: *const iovec, count: c_int), writev_from told in "rcx", "`writev(2)`.");
+with_caller!(sendmsg(fd: c_int, msg: *const msghdr, flags: c_int), sendmsg_from told in "rcx", "`sendmsg(2)`.");
 
 /// What of a call may go by reference: `plain` where it has no address and no ancillary data.
 #[inline]
@@ -96,7 +90,7 @@ fn is_plain(buf: *const c_void, n: size_t) -> bool {
     n < PROCESS.lending.from() && concerns_nobody(buf as usize, n)
 }
 
-unsafe extern "C" fn write_from(
+pub(super) unsafe extern "C" fn write_from(
     fd: c_int,
     buf: *const c_void,
     n: size_t,
@@ -136,10 +130,18 @@ unsafe extern "C" fn writev_from(
     unsafe {
         if concerned(&PROCESS, (iov, count as usize), PROCESS.lending.from()) {
             writev_ours(fd, iov, count, caller)
+        } else if PROCESS.tcp.in_use() {
+            writev_below(fd, iov, count)
         } else {
-            below::writev(fd, iov, count)
+            real::writev(fd, iov, count)
         }
     }
+}
+
+#[inline(never)]
+unsafe fn writev_below(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe { below::writev(fd, iov, count) }
 }
 
 #[inline(never)]
@@ -275,7 +277,7 @@ pub unsafe extern "C" fn pwritev64v2(
     unsafe { pwritev2(fd, iov, count, at, flags) }
 }
 
-unsafe extern "C" fn send_from(
+pub(super) unsafe extern "C" fn send_from(
     fd: c_int,
     buf: *const c_void,
     n: size_t,
@@ -307,12 +309,7 @@ unsafe fn send_ours(
     }
 }
 
-/// `sendto(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+pub(super) unsafe extern "C" fn sendto_from(
     fd: c_int,
     buf: *const c_void,
     n: size_t,
@@ -339,7 +336,6 @@ unsafe fn sendto_ours(
     addr: *const sockaddr,
     len: socklen_t,
 ) -> ssize_t {
-    // (All six registers are taken: its call sites share an account.)
     let caller = sendto as *const () as usize;
     // SAFETY: as in `write`.
     unsafe {

@@ -2,6 +2,7 @@
 //!
 //! unsafe: see the crate; the program's lists are read and written.
 
+pub use super::entries::{epoll_pwait, epoll_wait, poll, ppoll};
 use crate::process::PROCESS;
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
@@ -79,12 +80,11 @@ fn said(result: Result<usize, Errno>) -> c_int {
     answer(result) as c_int
 }
 
-/// `poll(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C" fn poll_ours(
+    fds: *mut pollfd,
+    count: c_ulong,
+    timeout: c_int,
+) -> c_int {
     polled(fds, count, || Some(milliseconds(timeout)), core::ptr::null())
         // SAFETY: the program's own arguments.
         .unwrap_or_else(|| unsafe { real::poll(fds, count, timeout) })
@@ -110,19 +110,14 @@ pub unsafe extern "C" fn __poll_chk(
     }
 }
 
-/// `ppoll(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub(super) unsafe extern "C" fn ppoll_ours(
     fds: *mut pollfd,
     count: c_ulong,
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's own arguments.
     polled(fds, count, || time(timeout), mask)
+        // SAFETY: the program's own arguments.
         .unwrap_or_else(|| unsafe { real::ppoll(fds, count, timeout, mask) })
 }
 
@@ -361,12 +356,7 @@ fn waited_for_rings(
     if left == 0 { here().unwrap_or(0) } else { left as c_int }
 }
 
-/// `epoll_wait(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
+pub(super) unsafe extern "C" fn epoll_wait_ours(
     set: c_int,
     events: *mut epoll_event,
     room: c_int,
@@ -378,12 +368,7 @@ pub unsafe extern "C" fn epoll_wait(
     waited(set, events, room, time, core::ptr::null(), plain)
 }
 
-/// `epoll_pwait(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
+pub(super) unsafe extern "C" fn epoll_pwait_ours(
     set: c_int,
     events: *mut epoll_event,
     room: c_int,

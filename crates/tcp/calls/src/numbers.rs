@@ -58,6 +58,9 @@ impl Default for Numbers {
 }
 
 impl Numbers {
+    /// Where in it a word of 32 bits lies that is 0 as long as nothing was ever in it.
+    pub(crate) const ANY: usize = core::mem::offset_of!(Self, end);
+
     /// Nothing is looked up.
     pub const fn new() -> Self {
         Self {

@@ -120,6 +120,9 @@ impl Default for Tcp {
 }
 
 impl Tcp {
+    /// Where in it a word of 32 bits lies that is 0 as long as it is not [in use](Tcp::in_use), for the entry points of calls.
+    pub const IN_USE: usize = core::mem::offset_of!(Self, numbers) + Numbers::ANY;
+
     /// Nothing is looked at.
     pub const fn new() -> Self {
         Self {
