@@ -10,9 +10,9 @@
 #define PR_MDWE_REFUSE_EXEC_GAIN 1
 #endif
 
-static const char *NAMES[] = {"malloc", "calloc", "realloc", "posix_memalign", "malloc_usable_size", "free", "read", "pread",
+static const char *NAMES[] = {"malloc", "calloc", "realloc", "posix_memalign", "malloc_usable_size", "free", "read", "pread", "pread64",
                               "recv", "recvfrom", "write", "send", "sendto", "poll", "ppoll", "epoll_wait", "epoll_pwait", "close",
-                              "memcpy", "memmove", "mempcpy"};
+                              "writev", "sendmsg", "memcpy", "memmove", "mempcpy"};
 #define COUNT ((int)(sizeof NAMES / sizeof *NAMES))
 
 /* Whether some jump of the entry leads to `to`. */
@@ -48,6 +48,20 @@ static void use_them(void) {
     MUST(poll(&one, 1, -1) == 1 && ppoll(&one, 1, NULL, NULL) == 1);
     MUST(epoll_wait(set, &got, 1, -1) == 1 && epoll_pwait(set, &got, 1, -1, NULL) == 1);
     MUST(read(pair[1], text, 1) == 1 && recv(pair[1], text + 1, 1, 0) == 1 && recvfrom(pair[1], text + 2, 1, 0, NULL, NULL) == 1);
+    for (int turn = 0; turn < 3; turn++) {
+        char word[] = "word";
+        struct iovec parts[10] = {{word, 1}, {word + 1, 3}}, *volatile nowhere = (struct iovec *)64;
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2}, bad = {.msg_iov = nowhere, .msg_iovlen = 1};
+        MUST(writev(pair[0], parts, 2) == 4 && sendmsg(pair[0], &message, 0) == 4 && writev(pair[0], parts, 10) == 4);
+        MUST(read(pair[1], word, 4) == 4 && !__builtin_memcmp(word, "word", 4));
+        MUST(recv(pair[1], word, 4, 0) == 4 && recv(pair[1], word, 4, 0) == 4 && !__builtin_memcmp(word, "word", 4));
+        volatile int negative = -1;
+        MUST(writev(pair[0], parts, 0) == 0);
+        MUST(writev(pair[0], parts, negative) == -1 && errno == EINVAL);
+        MUST(writev(pair[0], nowhere, 1) == -1 && errno == EFAULT);
+        MUST(sendmsg(pair[0], &bad, 0) == -1 && errno == EFAULT);
+        MUST(sendmsg(pair[0], (struct msghdr *)nowhere, 0) == -1 && errno == EFAULT);
+    }
     MUST(block && (block = realloc(block, 20)));
     memcpy(block, text, 4);
     say("received %s", block);

@@ -85,9 +85,12 @@ pub enum Fault {
     Bus = 2,
 }
 
+/// The handlers that are in place: of each [`Fault`] one.
+pub static CAUGHT: AtomicU8 = AtomicU8::new(0);
+/// [`CAUGHT`] where a fault of ours is caught.
+pub const BOTH: u8 = Fault::Segv as u8 | Fault::Bus as u8;
+
 struct Handlers {
-    /// Those that are in place: of each [`Fault`] one.
-    caught: AtomicU8,
     /// What puts them in place, a `fn() -> bool`; 0 before it is known.
     catcher: AtomicUsize,
     asked: AtomicBool,
@@ -95,20 +98,17 @@ struct Handlers {
 }
 
 static HANDLERS: Handlers = Handlers {
-    caught: AtomicU8::new(0),
     catcher: AtomicUsize::new(0),
     asked: AtomicBool::new(false),
     no_calls: AtomicBool::new(false),
 };
 
-const BOTH: u8 = Fault::Segv as u8 | Fault::Bus as u8;
-
 /// Our handler of `fault` is in place from now on, or (told before) is not any more.
 pub fn is_caught(fault: Fault, caught: bool) {
     if caught {
-        HANDLERS.caught.fetch_or(fault as u8, Relaxed);
+        CAUGHT.fetch_or(fault as u8, Relaxed);
     } else {
-        HANDLERS.caught.fetch_and(!(fault as u8), Relaxed);
+        CAUGHT.fetch_and(!(fault as u8), Relaxed);
     }
 }
 
@@ -130,7 +130,7 @@ pub fn without_calls() -> bool {
 /// Whether a fault of ours is caught.
 #[inline]
 fn ready() -> bool {
-    HANDLERS.caught.load(Relaxed) == BOTH || make_ready()
+    CAUGHT.load(Relaxed) == BOTH || make_ready()
 }
 
 #[cold]
@@ -142,7 +142,7 @@ fn make_ready() -> bool {
         let catch: fn() -> bool = unsafe { core::mem::transmute(catch) };
         h.asked.store(catch(), Relaxed);
     }
-    h.caught.load(Relaxed) == BOTH
+    CAUGHT.load(Relaxed) == BOTH
 }
 
 /// Copies `bytes` of them; false where not all could be read and written.

@@ -56,6 +56,7 @@ macro_rules! real {
         pub mod cells {
             use super::{AtomicPtr, c_void};
             pub use super::copies::*;
+            pub use self::pread as pread64;
             $(
                 #[doc = stringify!($name)]
                 pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -65,6 +66,7 @@ macro_rules! real {
         /// What is called while nothing stands in a cell: it looks the function up. (Apart, and of the same arguments: else all calls would pay for the registers that this needs.)
         pub mod first {
             use super::*;
+            pub use self::pread as pread64;
             pub use uncopy_kernel::early::{copy as memcpy, copy as memmove, copy_to_end as mempcpy};
             $(
                 #[doc = stringify!($name)]

@@ -97,7 +97,6 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
         let errno = *libc::__errno_location();
         real::find_copies();
         real::find_all();
-        entries::go_directly();
         clock::prepare();
         reading::caught_by(signals::catch_faults);
         GLIBC_STACK_END.store(__libc_stack_end, Ordering::Relaxed);
@@ -109,6 +108,7 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
             *libc::__errno_location() = errno;
             return;
         }
+        entries::go_directly();
         let (values, costs, entry, places) = read_environment(envp);
         summary::begin(&values, places.summary.as_deref());
         set_up(&values, costs, entry, places);

@@ -1,39 +1,42 @@
 //! The way in of calls that come with every request: what concerns nobody goes on to libc's function from here.
 //!
-//! An entry is a few compares and a jump, with no frame and no branch that is taken; all of them lie in one page. What its conditions do not settle is judged in
-//! Rust, by a function that is told, where a register is left for that, where the call returns to: that names the call site.
+//! An entry is a few compares and a jump, with no frame (but for input that matters) and, where little is copied or sent, no branch that is taken; all of them lie in one page. What its conditions
+//! do not settle is judged in Rust, by a function that is told, where a register is left for that, where the call returns to: that names the call site.
 //!
 //! The jump leads to libc's function itself once [`go_directly`] has written its address into it. A jump through a pointer, or an entry in a page of its own, is dear
 //! after each sleep of the processor, which has then forgotten where such jumps lead: docs/inside/shims.md.
 //!
-//! unsafe: assembly, because no compiled function knows where it returns to, and none can be held to this shape; and code that is written.
+//! unsafe: assembly, because no compiled function knows where it returns to, and none can be held to this shape.
+
+mod directly;
+
+pub use directly::go_directly;
 
 use super::allocate::{
     calloc_ours, free_ours, malloc_ours, posix_memalign_ours, realloc_ours, usable_size,
 };
 use super::copy::{large, large_end, near_copy, near_copy_end};
 use super::descriptors::close_perhaps_ours;
-use super::input::{UNUSUAL, pread_for, read_for, recv_for, recvfrom_for};
-use super::output::{send_from, sendto_from, write_from};
+use super::input::{UNUSUAL, pread_for, read_for, recv_for, recvfrom_for, remembered_large};
+use super::output::{send_from, sendmsg_from, sendto_from, write_from, writev_from};
 use super::waiting::{epoll_pwait_ours, epoll_wait_ours, poll_ours, ppoll_ours};
 use crate::process::PROCESS;
 use crate::real::{EARLY, EARLY_BYTES, cells, first};
 use core::arch::{global_asm, naked_asm};
 use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::AtomicPtr;
 use libc::{
-    MSG_ZEROCOPY, epoll_event, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
-    timespec,
+    MSG_ZEROCOPY, epoll_event, iovec, msghdr, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec,
 };
-use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use uncopy_copies::{Copies, near};
 use uncopy_kernel::descriptors::LOWEST;
+use uncopy_kernel::reading;
 use uncopy_lend::send::Lending;
 use uncopy_process::process::Process;
-use uncopy_ranges::span::PAGE;
 use uncopy_space::gate;
-use uncopy_space::space::Space;
+use uncopy_space::space::{ORIGIN_MIN, Space};
 use uncopy_stack::linux::file;
 use uncopy_tcp_calls::Tcp;
 use uncopy_twin::Blocks;
@@ -41,16 +44,54 @@ use uncopy_twin::Blocks;
 /// Copies below this many bytes are never looked at.
 pub(super) const LOOK: usize = 4096;
 
-// All entries have less than 2 KB, and so lie in one page: they begin at a multiple of that, because what comes behind them does.
+// The section begins and ends at multiples of 2 KB. All entries together have less, and so lie in one page (tests/jumps.sh looks).
 global_asm!(".pushsection uncopy_entries, 1, \"ax\", @progbits", ".p2align 11", ".popsection");
+
+/// A place in an entry that Rust finds by its name.
+macro_rules! place {
+    ($kind:literal, $name:ident) => {
+        concat!(
+            ".globl ",
+            $kind,
+            stringify!($name),
+            "\n",
+            ".hidden ",
+            $kind,
+            stringify!($name),
+            "\n",
+            $kind,
+            stringify!($name),
+            ":"
+        )
+    };
+}
+
+/// Where an entry jumps to until it goes directly: through what stands in its cell.
+macro_rules! pointed {
+    ($label:literal) => {
+        concat!(
+            ".pushsection .text.uncopy_exits, \"ax\", @progbits\n",
+            $label,
+            ":\n",
+            ".cfi_startproc\n",
+            "mov rax, qword ptr [rip + {cell}]\n",
+            "test rax, rax\n",
+            "jz 9f\n",
+            "jmp rax\n",
+            "9:\n",
+            "jmp {first}\n",
+            ".cfi_endproc\n",
+            ".popsection"
+        )
+    };
+}
 
 /// Defines an entry, `name(arguments), if conditions, else body`; `told in` a register where the call returns to. The conditions:
 ///
 /// - `untracked`: nothing is tracked; `unserved`: no pages are looked after;
 /// - `no_rings`: no connection goes through a ring;
-/// - `small n`: nothing that the twin allocator takes over; `small_product n, each`;
+/// - `small n`: nothing that the twin allocator takes over; `small_product n, each`: the same of their product, which does not overflow;
 /// - `no_twin p`, `not_early p`, `not_null p`: of a block;
-/// - `few_received n`: it does not matter what comes ([`Space::heeds_input`]), nor is it answered from a kept file;
 /// - `few_sent n`: nothing that may go by reference;
 /// - `usual flags, unusual`: none of these flags;
 /// - `no_descriptor_of_ours fd`.
@@ -78,10 +119,10 @@ macro_rules! entry {
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt no_rings; $($more:tt)*) => {
         entry! { @
             [$($asm)* "cmp dword ptr [rip + {process} + {rings}], 0", "jne 2f",]
-            [$($operand)* rings = const offset_of!(Process, tcp) + Tcp::IN_USE,] $end $($more)* }
+            [$($operand)* rings = const RINGS,] $end $($more)* }
     };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt small $n:literal; $($more:tt)*) => {
-        // (All bits of the limit are the other way round, here and below.)
+        // (The word holds the limit with all its bits the other way round, here and below.)
         entry! { @
             [$($asm)* "mov rax, qword ptr [rip + {process} + {from}]", "not rax",
                 concat!("cmp ", $n, ", rax"), "jae 2f",]
@@ -111,18 +152,11 @@ macro_rules! entry {
         entry! { @
             [$($asm)* concat!("test ", $p, ", ", $p), "jz 2f",] [$($operand)*] $end $($more)* }
     };
-    (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt few_received $n:literal; $($more:tt)*) => {
-        entry! { @
-            [$($asm)* concat!("cmp ", $n, ", {kept}"), "jae 2f",
-                "mov rax, qword ptr [rip + {process} + {heeded}]", concat!("add rax, ", $n), "jc 2f",]
-            [$($operand)* kept = const file::READ_MIN, heeded = const offset_of!(Process, space) + Space::INPUT,]
-            $end $($more)* }
-    };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt few_sent $n:literal; $($more:tt)*) => {
         entry! { @
             [$($asm)* "mov rax, qword ptr [rip + {process} + {lent}]", "not rax",
                 concat!("cmp ", $n, ", rax"), "jae 2f",]
-            [$($operand)* lent = const offset_of!(Process, lending) + Lending::FROM,] $end $($more)* }
+            [$($operand)* lent = const LENT,] $end $($more)* }
     };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt usual $flags:literal, $unusual:ident; $($more:tt)*) => {
         entry! { @
@@ -147,24 +181,16 @@ macro_rules! entry {
         #[unsafe(link_section = "uncopy_entries")]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
             naked_asm!(
+                ".cfi_startproc",
+                place!("uncopy_entry_", $name),
                 $($asm)*
-                concat!(".globl uncopy_exit_", stringify!($name)),
-                concat!(".hidden uncopy_exit_", stringify!($name)),
-                concat!("uncopy_exit_", stringify!($name), ":"),
+                place!("uncopy_exit_", $name),
                 "jmp 3f",
                 "2:",
                 $($told)*
                 "jmp {body}",
-                // Until it goes directly.
-                ".pushsection .text.uncopy_exits, \"ax\", @progbits",
-                "3:",
-                "mov rax, qword ptr [rip + {cell}]",
-                "test rax, rax",
-                "jz 4f",
-                "jmp rax",
-                "4:",
-                "jmp {first}",
-                ".popsection",
+                ".cfi_endproc",
+                pointed!("3"),
                 $($operand)*
                 process = sym PROCESS,
                 cell = sym cells::$name,
@@ -176,6 +202,8 @@ macro_rules! entry {
 }
 
 const STATE: usize = offset_of!(Process, space) + Space::STATE;
+const RINGS: usize = offset_of!(Process, tcp) + Tcp::IN_USE;
+const LENT: usize = offset_of!(Process, lending) + Lending::FROM;
 
 /// Defines the entry of a copy: small ones go on to the real routine, larger ones to `$large` unless
 /// nothing is elided, near ones to `$near` where that is faster.
@@ -194,12 +222,12 @@ macro_rules! copy_entry {
             n: usize,
         ) -> *mut c_void {
             naked_asm!(
+                ".cfi_startproc",
+                place!("uncopy_entry_", $name),
                 "cmp rdx, {least}",
                 "jae 3f",
                 "2:",
-                concat!(".globl uncopy_exit_", stringify!($name)),
-                concat!(".hidden uncopy_exit_", stringify!($name)),
-                concat!("uncopy_exit_", stringify!($name), ":"),
+                place!("uncopy_exit_", $name),
                 "jmp 4f",
                 // (See `uncopy_copies::near::is_near`.)
                 "3:",
@@ -225,15 +253,8 @@ macro_rules! copy_entry {
                 "cmp byte ptr [rip + {process} + {state}], 0",
                 "jne 7b",
                 "jmp {near}",
-                ".pushsection .text.uncopy_exits, \"ax\", @progbits",
-                "4:",
-                "mov rax, qword ptr [rip + {cell}]",
-                "test rax, rax",
-                "jz 8f",
-                "jmp rax",
-                "8:",
-                "jmp {first}",
-                ".popsection",
+                ".cfi_endproc",
+                pointed!("4"),
                 least = const near::LEAST,
                 most = const near::MOST,
                 look = const LOOK,
@@ -249,50 +270,218 @@ macro_rules! copy_entry {
     };
 }
 
-/// Another name of [`pread`], on x86-64.
-///
-/// # Safety
-/// As for [`pread`].
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "uncopy_entries")]
-pub unsafe extern "C" fn pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t {
-    naked_asm!("jmp {pread}", pread = sym pread)
+/// Defines the entry of an input call, `unless` what it says finds something special. Where it matters what comes ([`Space::heeds_input`]) libc's function is called,
+/// and then, if that was much, `remembered_large`; else it is jumped to.
+macro_rules! input_entry {
+    (
+        $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*],
+        else $body:ident told [$($told:literal)?]
+    ) => {
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        #[unsafe(link_section = "uncopy_entries")]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> ssize_t {
+            naked_asm!(
+                ".cfi_startproc",
+                place!("uncopy_entry_", $name),
+                $($unless,)*
+                "cmp byte ptr [rip + {process} + {state}], {serving}",
+                "jae 2f",
+                "cmp dword ptr [rip + {process} + {rings}], 0",
+                "jne 2f",
+                // (The word holds the limit with all its bits the other way round: more than the limit is what carries.)
+                "mov rax, qword ptr [rip + {process} + {heeded}]",
+                "add rax, rdx",
+                "jc 5f",
+                place!("uncopy_exit_", $name),
+                "jmp 3f",
+                "5:",
+                "push rsi",
+                ".cfi_adjust_cfa_offset 8",
+                "push rdx",
+                ".cfi_adjust_cfa_offset 8",
+                "sub rsp, 8",
+                ".cfi_adjust_cfa_offset 8",
+                place!("uncopy_call_", $name),
+                "call 3f",
+                "add rsp, 8",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rdx",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rsi",
+                ".cfi_adjust_cfa_offset -8",
+                "cmp rax, {much}",
+                "jge 6f",
+                "ret",
+                "6:",
+                "mov rdi, rax",
+                "jmp {remembered}",
+                "2:",
+                $($told,)?
+                "jmp {body}",
+                ".cfi_endproc",
+                pointed!("3"),
+                process = sym PROCESS,
+                state = const STATE,
+                serving = const gate::SERVING,
+                rings = const RINGS,
+                heeded = const offset_of!(Process, space) + Space::INPUT,
+                much = const ORIGIN_MIN,
+                remembered = sym remembered_large,
+                cell = sym cells::$name,
+                first = sym first::$name,
+                body = sym $body,
+            )
+        }
+    };
 }
 
-/// Defines all entries, and [`exits`].
+/// Defines the entry of an output from a list of buffers, of which `$at` finds the list (to `r8`) and its length (to `rax`): a short one of fewer bytes than may go by reference is handed on, where nothing
+/// is tracked and no connection goes through a ring. The list is the program's and may be nowhere: see [`goes_on`].
+macro_rules! list_entry {
+    (
+        $doc:literal, $name:ident($($arg:ident: $type:ty),*), at [$($at:literal),*],
+        else $body:ident told in $register:literal
+    ) => {
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        #[unsafe(link_section = "uncopy_entries")]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> ssize_t {
+            naked_asm!(
+                ".cfi_startproc",
+                place!("uncopy_entry_", $name),
+                "cmp byte ptr [rip + {process} + {state}], {serving}",
+                "jae 2f",
+                "cmp dword ptr [rip + {process} + {rings}], 0",
+                "jne 2f",
+                "cmp byte ptr [rip + {caught}], {both}",
+                "jne 2f",
+                "xor r9d, r9d",
+                place!("uncopy_list_begins_", $name),
+                $($at,)*
+                "cmp rax, {together}",
+                "ja 2f",
+                "test eax, eax",
+                "jz 5f",
+                "4:",
+                "add r9, qword ptr [r8 + {length}]",
+                "add r8, {buffer}",
+                "dec eax",
+                "jnz 4b",
+                place!("uncopy_list_ends_", $name),
+                "5:",
+                "mov rax, qword ptr [rip + {process} + {lent}]",
+                "not rax",
+                "cmp r9, rax",
+                "jae 2f",
+                place!("uncopy_exit_", $name),
+                "jmp 3f",
+                place!("uncopy_list_fails_", $name),
+                "2:",
+                concat!("mov ", $register, ", qword ptr [rsp]"),
+                "jmp {body}",
+                ".cfi_endproc",
+                pointed!("3"),
+                process = sym PROCESS,
+                state = const STATE,
+                serving = const gate::SERVING,
+                rings = const RINGS,
+                caught = sym reading::CAUGHT,
+                both = const reading::BOTH,
+                together = const TOGETHER,
+                length = const offset_of!(iovec, iov_len),
+                buffer = const size_of::<iovec>(),
+                lent = const LENT,
+                cell = sym cells::$name,
+                first = sym first::$name,
+                body = sym $body,
+            )
+        }
+    };
+}
+
+/// Buffers that are summed up here, at most.
+const TOGETHER: usize = 8;
+
+/// Where a fault at `rip` goes on, if it was met in a list of buffers that lies nowhere.
+pub fn goes_on(rip: usize) -> Option<usize> {
+    use lists::*;
+    let at = |label: &u8| label as *const u8 as usize;
+    let lists = [
+        (&WRITEV_BEGINS, &WRITEV_ENDS, &WRITEV_FAILS),
+        (&SENDMSG_BEGINS, &SENDMSG_ENDS, &SENDMSG_FAILS),
+    ];
+    lists.iter().find(|(b, e, _)| (at(b)..at(e)).contains(&rip)).map(|(.., fails)| at(fails))
+}
+
+mod lists {
+    unsafe extern "C" {
+        #[link_name = "uncopy_list_begins_writev"]
+        pub(super) safe static WRITEV_BEGINS: u8;
+        #[link_name = "uncopy_list_ends_writev"]
+        pub(super) safe static WRITEV_ENDS: u8;
+        #[link_name = "uncopy_list_fails_writev"]
+        pub(super) safe static WRITEV_FAILS: u8;
+        #[link_name = "uncopy_list_begins_sendmsg"]
+        pub(super) safe static SENDMSG_BEGINS: u8;
+        #[link_name = "uncopy_list_ends_sendmsg"]
+        pub(super) safe static SENDMSG_ENDS: u8;
+        #[link_name = "uncopy_list_fails_sendmsg"]
+        pub(super) safe static SENDMSG_FAILS: u8;
+    }
+}
+
+/// Defines a function that gives the address of a place in each of these entries, and what stands for libc's function.
+macro_rules! places {
+    ($function:ident, $kind:literal; $($name:ident)*) => {
+        pub fn $function() -> impl Iterator<Item = (usize, &'static AtomicPtr<c_void>)> {
+            unsafe extern "C" {
+                $(
+                    #[link_name = concat!($kind, stringify!($name))]
+                    safe static $name: u8;
+                )*
+            }
+            [$( (&raw const $name as usize, &cells::$name), )*].into_iter()
+        }
+    };
+}
+
+/// Defines all entries, and what is known of their places.
 macro_rules! entries {
     (
         $( $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
             if { $($condition:tt)* } else $body:ident $(told in $register:literal)?; )*
+        inputs: $( $in_doc:literal, $in:ident($($in_arg:ident: $in_type:ty),*), unless [$($unless:literal),*],
+            else $in_body:ident told [$($told:literal)?]; )*
+        lists: $( $list_doc:literal, $list:ident($($list_arg:ident: $list_type:ty),*), at [$($at:literal),*], else $list_body:ident told in $list_register:literal; )*
         copies: $( $copy_doc:literal, $copy:ident, $large:ident, $near:ident; )*
     ) => {
         $( entry! {
             $doc, $name($($arg: $type),*) -> $result,
             if { $($condition)* } else $body $(told in $register)?
         } )*
+        $( input_entry! {
+            $in_doc, $in($($in_arg: $in_type),*), unless [$($unless),*], else $in_body told [$($told)?]
+        } )*
+        $( list_entry! {
+            $list_doc, $list($($list_arg: $list_type),*), at [$($at),*], else $list_body told in $list_register
+        } )*
         $( copy_entry!($copy, $large, $near, $copy_doc); )*
 
-        mod labels {
-            unsafe extern "C" {
-                $(
-                    #[link_name = concat!("uncopy_exit_", stringify!($name))]
-                    pub(super) safe static $name: [u8; super::JUMP];
-                )*
-                $(
-                    #[link_name = concat!("uncopy_exit_", stringify!($copy))]
-                    pub(super) safe static $copy: [u8; super::JUMP];
-                )*
-            }
-        }
-
-        /// Where each entry is left, and what for.
-        fn exits() -> impl Iterator<Item = (usize, &'static AtomicPtr<c_void>)> {
-            [
-                $( (&raw const labels::$name as usize, &cells::$name), )*
-                $( (&raw const labels::$copy as usize, &cells::$copy), )*
-            ]
-            .into_iter()
+        /// Where the entries are, where they are left, and where they call.
+        mod places {
+            use super::{AtomicPtr, c_void, cells};
+            places!(beginnings, "uncopy_entry_"; $($name)* $($in)* $($list)* $($copy)*);
+            places!(exits, "uncopy_exit_"; $($name)* $($in)* $($list)* $($copy)*);
+            places!(calls, "uncopy_call_"; $($in)*);
         }
     };
 }
@@ -311,15 +500,6 @@ entries! {
         "`free(3)`: ends the views of the block.", free(p: *mut c_void) -> (),
         if { no_twin "rdi"; untracked; not_early "rdi"; } else free_ours;
 
-        "`read(2)`.", read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t,
-        if { few_received "rdx"; unserved; no_rings; } else read_for told in "rcx";
-        "`pread(2)`.", pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t,
-        if { few_received "rdx"; unserved; no_rings; } else pread_for told in "r8";
-        "`recv(2)`.", recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t,
-        if { few_received "rdx"; usual "ecx", UNUSUAL; unserved; no_rings; } else recv_for;
-        "`recvfrom(2)`.",
-        recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> ssize_t,
-        if { few_received "rdx"; usual "ecx", UNUSUAL; unserved; no_rings; } else recvfrom_for;
         "`write(2)`.", write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t,
         if { few_sent "rdx"; unserved; no_rings; } else write_from told in "rcx";
         "`send(2)`.", send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t,
@@ -342,58 +522,46 @@ entries! {
         "`close(2)`.", close(fd: c_int) -> c_int,
         if { no_descriptor_of_ours "edi"; no_rings; } else close_perhaps_ours;
 
+    inputs:
+    "`read(2)`.", read(fd: c_int, buf: *mut c_void, n: size_t),
+    unless ["cmp rdx, 1 << 16", "jae 2f"], else read_for told ["mov rcx, qword ptr [rsp]"];
+
+    "`pread(2)`.", pread(fd: c_int, buf: *mut c_void, n: size_t, at: off_t),
+    unless ["cmp rdx, 1 << 16", "jae 2f"], else pread_for told ["mov r8, qword ptr [rsp]"];
+
+    "`pread64`: on x86-64 the same.", pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t),
+    unless ["cmp rdx, 1 << 16", "jae 2f"], else pread_for told ["mov r8, qword ptr [rsp]"];
+
+    "`recv(2)`.", recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int),
+    unless ["test ecx, 0x2021", "jnz 2f"], else recv_for told [];
+
+    "`recvfrom(2)`.",
+    recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, addr: *mut sockaddr, len: *mut socklen_t),
+    unless ["test ecx, 0x2021", "jnz 2f"], else recvfrom_for told [];
+
+    lists:
+    "`writev(2)`.", writev(fd: c_int, iov: *const iovec, count: c_int),
+    at ["mov r8, rsi", "mov eax, edx"], else writev_from told in "rcx";
+
+    "`sendmsg(2)`.", sendmsg(fd: c_int, msg: *const msghdr, flags: c_int),
+    // (With MSG_ZEROCOPY, 1 << 26, the list is too long.)
+    at [
+        "mov r8, qword ptr [rsi + 16]",
+        "mov eax, edx",
+        "and eax, 1 << 26",
+        "or rax, qword ptr [rsi + 24]"
+    ], else sendmsg_from told in "rcx";
+
     copies:
     "`memcpy(3)`.", memcpy, large, near_copy;
     "`memmove(3)`.", memmove, large, near_copy;
     "`mempcpy(3)`.", mempcpy, large_end, near_copy_end;
 }
 
-/// Bytes of a jump to an address within 2 GB, the first of which is [`JMP`].
-const JUMP: usize = 5;
-const JMP: u8 = 0xe9;
-
-/// Lets every entry jump to libc's function itself. For the constructor, which is the first to run, so that there is no second thread.
-///
-/// The code is written while it cannot be executed, and is then put in place at once. Where that is not allowed (a policy against code that is made at run time) all stays
-/// as it was, and costs what a jump through a pointer does.
-pub fn go_directly() {
-    let begin = exits().map(|(at, _)| at).min().unwrap_or(0) & !(PAGE - 1);
-    let end = exits().map(|(at, _)| at + JUMP).max().unwrap_or(0).next_multiple_of(PAGE);
-    let bytes = end - begin;
-    // SAFETY: new memory, which takes the place of the same code but for the jumps; what was there is the library's own.
-    unsafe {
-        let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        let Ok(copy) = rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, flags.0, flags.1)
-        else {
-            return;
-        };
-        core::ptr::copy_nonoverlapping(begin as *const u8, copy.cast::<u8>(), bytes);
-        let code = core::slice::from_raw_parts_mut(copy.cast::<u8>(), bytes);
-        exits().for_each(|(at, cell)| aim(&mut code[at - begin..][..JUMP], at, cell));
-        let executable = MprotectFlags::READ | MprotectFlags::EXEC;
-        let done = rustix::mm::mprotect(copy, bytes, executable).is_ok()
-            && rustix::mm::mremap_fixed(
-                copy,
-                bytes,
-                bytes,
-                MremapFlags::MAYMOVE,
-                begin as *mut c_void,
-            )
-            .is_ok();
-        if !done {
-            _ = rustix::mm::munmap(copy, bytes);
-        }
-    }
-}
-
-/// Lets the jump in `code`, which is for `at`, lead to what stands in `cell`, if it is near enough.
-fn aim(code: &mut [u8], at: usize, cell: &AtomicPtr<c_void>) {
-    let to = cell.load(Ordering::Relaxed) as usize;
-    let distance = to.wrapping_sub(at + JUMP) as isize;
-    if to != 0
-        && code[0] == JMP
-        && let Ok(distance) = i32::try_from(distance)
-    {
-        code[1..].copy_from_slice(&distance.to_le_bytes());
-    }
-}
+// (What stands in the entries as numbers.)
+const _: () = assert!(file::READ_MIN == 1 << 16 && UNUSUAL == 0x2021);
+const _: () = assert!(
+    offset_of!(msghdr, msg_iov) == 16
+        && offset_of!(msghdr, msg_iovlen) == 24
+        && MSG_ZEROCOPY == 1 << 26
+);

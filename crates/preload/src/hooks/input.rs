@@ -59,8 +59,12 @@ fn remembered(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
     if received < ORIGIN_MIN as isize { received } else { remembered_large(received, buf, n) }
 }
 
-#[inline(never)]
-fn remembered_large(received: ssize_t, buf: *mut c_void, n: size_t) -> ssize_t {
+/// The same of one that is large enough to be remembered.
+pub(super) extern "C" fn remembered_large(
+    received: ssize_t,
+    buf: *mut c_void,
+    n: size_t,
+) -> ssize_t {
     remember(&PROCESS, core::iter::once((buf as usize, n)), received);
     received
 }

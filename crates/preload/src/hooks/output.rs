@@ -4,12 +4,11 @@
 //! place of its buffers.
 
 use super::copy::host;
-pub use super::entries::{send, sendto, write};
+pub use super::entries::{send, sendmsg, sendto, write, writev};
 use super::ours::{concerns_nobody, perhaps_tracked as perhaps_tracked_range};
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
 use crate::{below, real};
-use core::arch::naked_asm;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{
     MSG_MORE, MSG_NOSIGNAL, MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr,
@@ -41,28 +40,6 @@ fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
         }
     }
 }
-
-/// Defines a function that is told, in the register behind its arguments, where its call returns to: that names the call site.
-macro_rules! with_caller {
-    ($name:ident($($arg:ident: $type:ty),*), $body:ident told in $register:literal, $doc:literal) => {
-        #[doc = $doc]
-        ///
-        /// # Safety
-        /// As its man page says.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> ssize_t {
-            naked_asm!(
-                concat!("mov ", $register, ", qword ptr [rsp]"),
-                "jmp {body}",
-                body = sym $body,
-            )
-        }
-    };
-}
-
-with_caller!(writev(fd: c_int, iov: *const iovec, count: c_int), writev_from told in "rcx", "`writev(2)`.");
-with_caller!(sendmsg(fd: c_int, msg: *const msghdr, flags: c_int), sendmsg_from told in "rcx", "`sendmsg(2)`.");
 
 /// What of a call may go by reference: `plain` where it has no address and no ancillary data.
 #[inline]
@@ -120,7 +97,7 @@ unsafe fn write_ours(fd: c_int, buf: *const c_void, n: size_t, caller: usize) ->
     output(call, &Buffers::one(buf as usize, n), &host())
 }
 
-unsafe extern "C" fn writev_from(
+pub(super) unsafe extern "C" fn writev_from(
     fd: c_int,
     iov: *const iovec,
     count: c_int,
@@ -387,7 +364,7 @@ unsafe fn send_pieces(fd: c_int, like: &msghdr, pieces: &[iovec], flags: c_int) 
     unsafe { below::sendmsg(fd, &msg, flags) }
 }
 
-unsafe extern "C" fn sendmsg_from(
+pub(super) unsafe extern "C" fn sendmsg_from(
     fd: c_int,
     msg: *const msghdr,
     flags: c_int,

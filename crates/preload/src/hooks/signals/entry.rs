@@ -6,6 +6,7 @@ use super::dying::before_core_dump;
 use super::table::{
     ADDRESS, DUMPING, HANDLERS, HELD, ONCE, SAID, as_said, bit, borrowed, fault_of, locked,
 };
+use crate::hooks::entries;
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -83,7 +84,9 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
         if held && fault_of(signal).is_some() && (*info).si_code > 0 {
             let rip = &mut (*of_interrupted).uc_mcontext.gregs[libc::REG_RIP as usize];
             let at = *rip as usize;
-            if let Some(on) = reading::goes_on(at).or_else(|| copy::goes_on(at)) {
+            if let Some(on) =
+                reading::goes_on(at).or_else(|| copy::goes_on(at)).or_else(|| entries::goes_on(at))
+            {
                 *rip = on as i64;
                 return;
             }
