@@ -12,7 +12,7 @@
 
 static const char *NAMES[] = {"malloc", "calloc", "realloc", "posix_memalign", "malloc_usable_size", "free", "read", "pread", "pread64",
                               "recv", "recvfrom", "write", "send", "sendto", "poll", "ppoll", "epoll_wait", "epoll_pwait", "close",
-                              "writev", "sendmsg", "memcpy", "memmove", "mempcpy"};
+                              "readv", "recvmsg", "writev", "sendmsg", "memcpy", "memmove", "mempcpy"};
 #define COUNT ((int)(sizeof NAMES / sizeof *NAMES))
 
 /* Whether some jump of the entry leads to `to`. */
@@ -55,6 +55,15 @@ static void use_them(void) {
         MUST(writev(pair[0], parts, 2) == 4 && sendmsg(pair[0], &message, 0) == 4 && writev(pair[0], parts, 10) == 4);
         MUST(read(pair[1], word, 4) == 4 && !__builtin_memcmp(word, "word", 4));
         MUST(recv(pair[1], word, 4, 0) == 4 && recv(pair[1], word, 4, 0) == 4 && !__builtin_memcmp(word, "word", 4));
+        struct iovec room[2] = {{word, 2}, {word + 2, 2}};
+        struct msghdr into = {.msg_iov = room, .msg_iovlen = 2};
+        MUST(writev(pair[0], parts, 2) == 4 && sendmsg(pair[0], &message, 0) == 4);
+        __builtin_memset(word, 0, 4);
+        MUST(readv(pair[1], room, 2) == 4 && !__builtin_memcmp(word, "word", 4));
+        __builtin_memset(word, 0, 4);
+        MUST(recvmsg(pair[1], &into, 0) == 4 && !__builtin_memcmp(word, "word", 4));
+        MUST(readv(pair[1], nowhere, 1) == -1 && errno == EFAULT);
+        MUST(recvmsg(pair[1], &bad, 0) == -1 && errno == EFAULT);
         volatile int negative = -1;
         MUST(writev(pair[0], parts, 0) == 0);
         MUST(writev(pair[0], parts, negative) == -1 && errno == EINVAL);

@@ -17,7 +17,9 @@ use super::allocate::{
 };
 use super::copy::{large, large_end, near_copy, near_copy_end};
 use super::descriptors::close_perhaps_ours;
-use super::input::{UNUSUAL, pread_for, read_for, recv_for, recvfrom_for, remembered_large};
+use super::input::{
+    UNUSUAL, pread_for, read_for, readv_for, recv_for, recvfrom_for, recvmsg_for, remembered_large,
+};
 use super::output::{send_from, sendmsg_from, sendto_from, write_from, writev_from};
 use super::waiting::{epoll_pwait_ours, epoll_wait_ours, poll_ours, ppoll_ours};
 use crate::process::PROCESS;
@@ -202,6 +204,7 @@ macro_rules! entry {
 }
 
 const STATE: usize = offset_of!(Process, space) + Space::STATE;
+const HEEDED: usize = offset_of!(Process, space) + Space::INPUT;
 const RINGS: usize = offset_of!(Process, tcp) + Tcp::IN_USE;
 const LENT: usize = offset_of!(Process, lending) + Lending::FROM;
 
@@ -329,7 +332,7 @@ macro_rules! input_entry {
                 state = const STATE,
                 serving = const gate::SERVING,
                 rings = const RINGS,
-                heeded = const offset_of!(Process, space) + Space::INPUT,
+                heeded = const HEEDED,
                 much = const ORIGIN_MIN,
                 remembered = sym remembered_large,
                 cell = sym cells::$name,
@@ -340,12 +343,28 @@ macro_rules! input_entry {
     };
 }
 
-/// Defines the entry of an output from a list of buffers, of which `$at` finds the list (to `r8`) and its length (to `rax`): a short one of fewer bytes than may go by reference is handed on, where nothing
+/// Whether the bytes in `r9` are too few to matter: `sent`, nothing goes by reference; `received`, it does not matter what comes.
+macro_rules! few {
+    (asm sent) => {
+        "mov rax, qword ptr [rip + {process} + {limit}]\nnot rax\ncmp r9, rax\njae 2f"
+    };
+    (asm received) => {
+        "mov rax, qword ptr [rip + {process} + {limit}]\nadd rax, r9\njc 2f"
+    };
+    (word sent) => {
+        LENT
+    };
+    (word received) => {
+        HEEDED
+    };
+}
+
+/// Defines the entry of a call with a list of buffers, of which `$at` finds the list (to `r8`) and its length (to `rax`): a short one of few bytes is handed on, where nothing
 /// is tracked and no connection goes through a ring. The list is the program's and may be nowhere: see [`goes_on`].
 macro_rules! list_entry {
     (
-        $doc:literal, $name:ident($($arg:ident: $type:ty),*), at [$($at:literal),*],
-        else $body:ident told in $register:literal
+        $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*], at [$($at:literal),*],
+        $few:tt, else $body:ident told [$($told:literal)?]
     ) => {
         #[doc = $doc]
         ///
@@ -358,6 +377,7 @@ macro_rules! list_entry {
             naked_asm!(
                 ".cfi_startproc",
                 place!("uncopy_entry_", $name),
+                $($unless,)*
                 "cmp byte ptr [rip + {process} + {state}], {serving}",
                 "jae 2f",
                 "cmp dword ptr [rip + {process} + {rings}], 0",
@@ -378,15 +398,12 @@ macro_rules! list_entry {
                 "jnz 4b",
                 place!("uncopy_list_ends_", $name),
                 "5:",
-                "mov rax, qword ptr [rip + {process} + {lent}]",
-                "not rax",
-                "cmp r9, rax",
-                "jae 2f",
+                few!(asm $few),
                 place!("uncopy_exit_", $name),
                 "jmp 3f",
                 place!("uncopy_list_fails_", $name),
                 "2:",
-                concat!("mov ", $register, ", qword ptr [rsp]"),
+                $($told,)?
                 "jmp {body}",
                 ".cfi_endproc",
                 pointed!("3"),
@@ -399,7 +416,7 @@ macro_rules! list_entry {
                 together = const TOGETHER,
                 length = const offset_of!(iovec, iov_len),
                 buffer = const size_of::<iovec>(),
-                lent = const LENT,
+                limit = const few!(word $few),
                 cell = sym cells::$name,
                 first = sym first::$name,
                 body = sym $body,
@@ -413,30 +430,9 @@ const TOGETHER: usize = 8;
 
 /// Where a fault at `rip` goes on, if it was met in a list of buffers that lies nowhere.
 pub fn goes_on(rip: usize) -> Option<usize> {
-    use lists::*;
-    let at = |label: &u8| label as *const u8 as usize;
-    let lists = [
-        (&WRITEV_BEGINS, &WRITEV_ENDS, &WRITEV_FAILS),
-        (&SENDMSG_BEGINS, &SENDMSG_ENDS, &SENDMSG_FAILS),
-    ];
-    lists.iter().find(|(b, e, _)| (at(b)..at(e)).contains(&rip)).map(|(.., fails)| at(fails))
-}
-
-mod lists {
-    unsafe extern "C" {
-        #[link_name = "uncopy_list_begins_writev"]
-        pub(super) safe static WRITEV_BEGINS: u8;
-        #[link_name = "uncopy_list_ends_writev"]
-        pub(super) safe static WRITEV_ENDS: u8;
-        #[link_name = "uncopy_list_fails_writev"]
-        pub(super) safe static WRITEV_FAILS: u8;
-        #[link_name = "uncopy_list_begins_sendmsg"]
-        pub(super) safe static SENDMSG_BEGINS: u8;
-        #[link_name = "uncopy_list_ends_sendmsg"]
-        pub(super) safe static SENDMSG_ENDS: u8;
-        #[link_name = "uncopy_list_fails_sendmsg"]
-        pub(super) safe static SENDMSG_FAILS: u8;
-    }
+    let lists = places::lists().zip(places::lists_end()).zip(places::lists_fail());
+    let mut lists = lists.map(|((begin, end), fails)| (begin.0..end.0, fails.0));
+    lists.find(|(list, _)| list.contains(&rip)).map(|(_, fails)| fails)
 }
 
 /// Defines a function that gives the address of a place in each of these entries, and what stands for libc's function.
@@ -461,7 +457,8 @@ macro_rules! entries {
             if { $($condition:tt)* } else $body:ident $(told in $register:literal)?; )*
         inputs: $( $in_doc:literal, $in:ident($($in_arg:ident: $in_type:ty),*), unless [$($unless:literal),*],
             else $in_body:ident told [$($told:literal)?]; )*
-        lists: $( $list_doc:literal, $list:ident($($list_arg:ident: $list_type:ty),*), at [$($at:literal),*], else $list_body:ident told in $list_register:literal; )*
+        lists: $( $list_doc:literal, $list:ident($($list_arg:ident: $list_type:ty),*), unless [$($list_unless:literal),*],
+            at [$($at:literal),*], $few:tt, else $list_body:ident told [$($list_told:literal)?]; )*
         copies: $( $copy_doc:literal, $copy:ident, $large:ident, $near:ident; )*
     ) => {
         $( entry! {
@@ -472,16 +469,20 @@ macro_rules! entries {
             $in_doc, $in($($in_arg: $in_type),*), unless [$($unless),*], else $in_body told [$($told)?]
         } )*
         $( list_entry! {
-            $list_doc, $list($($list_arg: $list_type),*), at [$($at),*], else $list_body told in $list_register
+            $list_doc, $list($($list_arg: $list_type),*), unless [$($list_unless),*], at [$($at),*],
+            $few, else $list_body told [$($list_told)?]
         } )*
         $( copy_entry!($copy, $large, $near, $copy_doc); )*
 
-        /// Where the entries are, where they are left, and where they call.
+        /// Where the entries are, where they are left, and where they call; and where those with lists read them.
         mod places {
             use super::{AtomicPtr, c_void, cells};
             places!(beginnings, "uncopy_entry_"; $($name)* $($in)* $($list)* $($copy)*);
             places!(exits, "uncopy_exit_"; $($name)* $($in)* $($list)* $($copy)*);
             places!(calls, "uncopy_call_"; $($in)*);
+            places!(lists, "uncopy_list_begins_"; $($list)*);
+            places!(lists_end, "uncopy_list_ends_"; $($list)*);
+            places!(lists_fail, "uncopy_list_fails_"; $($list)*);
         }
     };
 }
@@ -540,17 +541,19 @@ entries! {
     unless ["test ecx, 0x2021", "jnz 2f"], else recvfrom_for told [];
 
     lists:
+    "`readv(2)`.", readv(fd: c_int, iov: *const iovec, count: c_int),
+    unless [], at ["mov r8, rsi", "mov eax, edx"], received, else readv_for told [];
+
+    "`recvmsg(2)`.", recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int),
+    unless ["test edx, 0x2021", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]", "mov rax, qword ptr [rsi + 24]"],
+    received, else recvmsg_for told [];
+
     "`writev(2)`.", writev(fd: c_int, iov: *const iovec, count: c_int),
-    at ["mov r8, rsi", "mov eax, edx"], else writev_from told in "rcx";
+    unless [], at ["mov r8, rsi", "mov eax, edx"], sent, else writev_from told ["mov rcx, qword ptr [rsp]"];
 
     "`sendmsg(2)`.", sendmsg(fd: c_int, msg: *const msghdr, flags: c_int),
-    // (With MSG_ZEROCOPY, 1 << 26, the list is too long.)
-    at [
-        "mov r8, qword ptr [rsi + 16]",
-        "mov eax, edx",
-        "and eax, 1 << 26",
-        "or rax, qword ptr [rsi + 24]"
-    ], else sendmsg_from told in "rcx";
+    unless ["test edx, 1 << 26", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]", "mov rax, qword ptr [rsi + 24]"],
+    sent, else sendmsg_from told ["mov rcx, qword ptr [rsp]"];
 
     copies:
     "`memcpy(3)`.", memcpy, large, near_copy;

@@ -4,7 +4,7 @@
 //! place of its buffer.
 
 use super::copy::{host, on_own_stack};
-pub use super::entries::{pread, pread64, read, recv, recvfrom};
+pub use super::entries::{pread, pread64, read, readv, recv, recvfrom, recvmsg};
 use super::ours::concerns_nobody;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
@@ -176,12 +176,7 @@ pub unsafe extern "C" fn __read_chk(
     unsafe { if n > room { real::__read_chk(fd, buf, n, room) } else { read(fd, buf, n) } }
 }
 
-/// `readv(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn readv_for(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: as in `read`; a negative count becomes one that is refused.
     unsafe {
         let call = Receive::new(
@@ -466,12 +461,7 @@ fn not_given() -> ssize_t {
     -1
 }
 
-/// `recvmsg(2)`.
-///
-/// # Safety
-/// As its man page says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn recvmsg_for(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: as in `readv`; everything of the header but the buffers is the program's, and is
     // given back to it.
     unsafe {
