@@ -12,6 +12,7 @@ counts then: an experiment.) A side's figure is the mean of its processes', with
     bench/apps/small.py --only aiohttp redis --size 64K --connections 4
     bench/apps/small.py --only redis --size 1M --connections 4 --starting      the first quarter second of each process, the second to its end, and five seconds
     bench/apps/small.py --uncopy OTHER/uncopy        another build, whose figures can be compared with this one's
+    bench/apps/small.py --only redis --beside shims="--elide=no --lend=no --copies=libc --allocator=no" jumps=/tmp/jumps.so     further sides: options, or another library that is preloaded
 
 Needs the servers, and a C compiler as cc."""
 
@@ -108,7 +109,9 @@ def started(name, side, stack):
     words = command(port, directory)
     if not find(words[0]):
         raise Failure(f"{words[0]} is not installed")
-    if SIDES[side] is not None:
+    if isinstance(SIDES[side], str):
+        words = ["env", f"LD_PRELOAD={SIDES[side]}", *words]
+    elif SIDES[side] is not None:
         words = [OPTIONS.uncopy, "run", *SIDES[side], "--", *words]
     with open(f"{directory}/said", "wb") as said:
         words = ["taskset", "-c", str(OPTIONS.server_core), *words]
@@ -127,6 +130,18 @@ def price(rounds, sides, side):
     """Nanoseconds of processor time for an answer, of a side's processes in these rounds."""
     both = [word for row in rounds for s, word in zip(sides, row) if s == side]
     return sum(took for took, _ in both) / sum(answers for _, answers in both)
+
+
+def further(text):
+    """A side, as NAME=LIBRARY or NAME=OPTIONS."""
+    name, _, what = text.partition("=")
+    if not name or not what or name in SIDES:
+        raise argparse.ArgumentTypeError(f"{text} is neither NAME=LIBRARY.so nor NAME=OPTIONS")
+    if what.startswith("-"):
+        return name, what.split()
+    if not os.path.isfile(what):
+        raise argparse.ArgumentTypeError(f"{what} is no file")
+    return name, os.path.abspath(what)
 
 
 def size_in_bytes(text):
@@ -151,7 +166,7 @@ def measure(name):
     rounds = [[tuple(map(float, word.split("/"))) for word in line.split()] for line in said.splitlines()]
     print(f"{name}, {OPTIONS.connections} connections: {price(rounds[WARM:], sides, 'plain') / 1e3:.2f} us an answer")
     for side in SIDES:
-        said = f"    {side:7}"
+        said = f"    {side:8}"
         for window, (begin, end) in (WINDOWS if OPTIONS.starting else {"": (WARM, None)}).items():
             part = rounds[begin:end]
             parts = [part] if OPTIONS.starting else [[row] for row in part]
@@ -169,11 +184,13 @@ def main():
     parser.add_argument("--starting", action="store_true", help="how it goes from the second answer on, instead of --rounds")
     parser.add_argument("--processes", type=int, default=4, help="of each side (4)")
     parser.add_argument("--rounds", type=int, default=250, help="slices of each process (250)")
+    parser.add_argument("--beside", nargs="+", type=further, default=[], metavar="NAME=...", help="further sides")
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
     parser.add_argument("--uncopy", default=os.path.join(HERE, "..", "..", "target", "release", "uncopy"))
     global OPTIONS, MADE
     OPTIONS = parser.parse_args()
+    SIDES.update(OPTIONS.beside)
     with tempfile.TemporaryDirectory() as MADE:
         for name in OPTIONS.only:
             try:

@@ -51,7 +51,7 @@ macro_rules! made_at_compile_time {
     };
 }
 
-// (The entry points of copies compare it with 0: `preload/src/hooks/copy.rs`.)
+// (The entries of copies compare the state with 0, and others with SERVING and INHERITED: `preload/src/hooks/entries.rs`.)
 const _: () = assert!(OFF == 0);
 
 impl Gate {

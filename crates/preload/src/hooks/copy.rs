@@ -1,10 +1,7 @@
-//! memcpy and its kin: a compare and a jump for small copies, and for larger ones too where libc's routine is fast and nothing is elided.
-//! Copies that libc's routine is slow at go to ours ([`uncopy_copies`]).
+//! memcpy and its kin: what their entries ([`super::entries`]) do not hand on. Copies that libc's routine is slow at go to ours ([`uncopy_copies`]).
 //!
-//! unsafe: assembly for the entry points, because a small copy must reach libc's routine with
-//! nothing but a compare and a jump, which no compiled function guarantees (and the compiler may
-//! turn a body of `memcpy` into a call of `memcpy`). Before the constructor has found libc's
-//! routines a plain `rep movsb` serves: it needs no relocation, which may not have happened yet.
+//! unsafe: see the crate; and assembly for the functions that check a size before, because the compiler may turn a body of
+//! `memcpy` into a call of `memcpy`.
 
 use super::entries::LOOK;
 pub use super::entries::{memcpy, memmove, mempcpy};
