@@ -85,7 +85,7 @@ pub enum Fault {
     Bus = 2,
 }
 
-/// The handlers that are in place: of each [`Fault`] one.
+/// The handlers that are in place: the [`Fault`]s that they are for, a mask. (A static of its own: entries in assembly compare with it.)
 pub static CAUGHT: AtomicU8 = AtomicU8::new(0);
 /// [`CAUGHT`] where a fault of ours is caught.
 pub const BOTH: u8 = Fault::Segv as u8 | Fault::Bus as u8;

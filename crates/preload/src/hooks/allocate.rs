@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate.
 
-pub use super::entries::{calloc, free, malloc, malloc_usable_size, posix_memalign, realloc};
+pub use super::entries::own::{calloc, free, malloc, malloc_usable_size, posix_memalign, realloc};
 use super::ours::{perhaps_tracked, with_room};
 use crate::process::PROCESS;
 use crate::real;

@@ -4,7 +4,7 @@
 //! `memcpy` into a call of `memcpy`.
 
 use super::entries::LOOK;
-pub use super::entries::{memcpy, memmove, mempcpy};
+pub use super::entries::own::{memcpy, memmove, mempcpy};
 use crate::process::PROCESS;
 use crate::real;
 use crate::start::GLIBC_STACK_END;

@@ -1,7 +1,7 @@
 //! The way in of calls that come with every request: what concerns nobody goes on to libc's function from here.
 //!
-//! An entry is a few compares and a jump, with no frame (but for input that matters) and, where little is copied or sent, no branch that is taken; all of them lie in one page. What its conditions
-//! do not settle is judged in Rust, by a function that is told, where a register is left for that, where the call returns to: that names the call site.
+//! An entry is a few compares and a jump; all of them lie in one page. For a call of few bytes there is no frame, and no branch that is taken (but for lists, which are summed up in a loop). What its conditions
+//! do not settle is judged in Rust, by a function that may be told where the call returns to: that names the call site.
 //!
 //! The jump leads to libc's function itself once [`go_directly`] has written its address into it. A jump through a pointer, or an entry in a page of its own, is dear
 //! after each sleep of the processor, which has then forgotten where such jumps lead: docs/inside/shims.md.
@@ -359,8 +359,8 @@ macro_rules! few {
     };
 }
 
-/// Defines the entry of a call with a list of buffers, of which `$at` finds the list (to `r8`) and its length (to `rax`): a short one of few bytes is handed on, where nothing
-/// is tracked and no connection goes through a ring. The list is the program's and may be nowhere: see [`goes_on`].
+/// Defines the entry of a call with a list of buffers, of which `$at` finds the list (to `r8`) and its length (to `rax`): a short one of few bytes is handed on, where no
+/// pages are looked after and no connection goes through a ring. The list is the program's and may be nowhere: see [`goes_on`].
 macro_rules! list_entry {
     (
         $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*], at [$($at:literal),*],
@@ -474,10 +474,58 @@ macro_rules! entries {
         } )*
         $( copy_entry!($copy, $large, $near, $copy_doc); )*
 
+        /// The entries by the names that they have within this library: by their own another library's may be found, which the program has put before us.
+        pub mod own {
+            #[allow(clippy::wildcard_imports)]
+            use super::*;
+            unsafe extern "C" {
+                $(
+                    #[doc = $doc]
+                    ///
+                    /// # Safety
+                    /// As its man page says.
+                    #[link_name = concat!("uncopy_entry_", stringify!($name))]
+                    pub fn $name($($arg: $type),*) -> $result;
+                )*
+                $(
+                    #[doc = $in_doc]
+                    ///
+                    /// # Safety
+                    /// As its man page says.
+                    #[link_name = concat!("uncopy_entry_", stringify!($in))]
+                    pub fn $in($($in_arg: $in_type),*) -> ssize_t;
+                )*
+                $(
+                    #[doc = $list_doc]
+                    ///
+                    /// # Safety
+                    /// As its man page says.
+                    #[link_name = concat!("uncopy_entry_", stringify!($list))]
+                    pub fn $list($($list_arg: $list_type),*) -> ssize_t;
+                )*
+                $(
+                    #[doc = $copy_doc]
+                    ///
+                    /// # Safety
+                    /// As its man page says.
+                    #[link_name = concat!("uncopy_entry_", stringify!($copy))]
+                    pub fn $copy(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void;
+                )*
+            }
+        }
+
         /// Where the entries are, where they are left, and where they call; and where those with lists read them.
         mod places {
             use super::{AtomicPtr, c_void, cells};
-            places!(beginnings, "uncopy_entry_"; $($name)* $($in)* $($list)* $($copy)*);
+            pub fn beginnings() -> impl Iterator<Item = *const u8> {
+                [
+                    $( super::own::$name as *const u8, )*
+                    $( super::own::$in as *const u8, )*
+                    $( super::own::$list as *const u8, )*
+                    $( super::own::$copy as *const u8, )*
+                ]
+                .into_iter()
+            }
             places!(exits, "uncopy_exit_"; $($name)* $($in)* $($list)* $($copy)*);
             places!(calls, "uncopy_call_"; $($in)*);
             places!(lists, "uncopy_list_begins_"; $($list)*);

@@ -4,7 +4,7 @@
 //! place of its buffer.
 
 use super::copy::{host, on_own_stack};
-pub use super::entries::{pread, pread64, read, readv, recv, recvfrom, recvmsg};
+pub use super::entries::own::{pread, pread64, read, readv, recv, recvfrom, recvmsg};
 use super::ours::concerns_nobody;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;

@@ -3,7 +3,7 @@
 //!
 //! unsafe: see the crate; a jump leaves arguments and return address as they are.
 
-use super::{descriptors, output, process, sockets, stdio, waiting};
+use super::{allocate, copy, descriptors, input, output, process, sockets, stdio, waiting};
 use core::arch::naked_asm;
 
 macro_rules! same {
@@ -20,33 +20,15 @@ macro_rules! same {
     )* };
 }
 
-/// The same of entries, by the name that they have within this library: their own name may be another library's in a program that has such.
-macro_rules! same_entry {
-    ($( $name:ident => $entry:ident; )*) => { $(
-        /// Another name.
-        ///
-        /// # Safety
-        /// As for the function that it jumps to.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
-            naked_asm!(concat!("jmp uncopy_entry_", stringify!($entry)))
-        }
-    )* };
-}
-
-same_entry! {
-    __mempcpy => mempcpy;
-    __read => read;
-    __pread64 => pread;
-    __write => write;
-    __send => send;
-    __close => close;
-    __poll => poll;
-    cfree => free;
-}
-
 same! {
+    __mempcpy => copy::mempcpy;
+    __read => input::read;
+    __pread64 => input::pread;
+    __write => output::write;
+    __send => output::send;
+    __close => descriptors::close;
+    __poll => waiting::poll;
+    cfree => allocate::free;
     __pwrite64 => output::pwrite;
     __dup2 => descriptors::dup2;
     __fcntl => descriptors::fcntl;

@@ -4,7 +4,7 @@
 //! place of its buffers.
 
 use super::copy::host;
-pub use super::entries::{send, sendmsg, sendto, write, writev};
+pub use super::entries::own::{send, sendmsg, sendto, write, writev};
 use super::ours::{concerns_nobody, perhaps_tracked as perhaps_tracked_range};
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;

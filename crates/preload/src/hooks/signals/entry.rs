@@ -32,6 +32,9 @@ pub(in crate::hooks) unsafe extern "C" fn entry(
     context: *mut c_void,
 ) {
     naked_asm!(
+        // (The linker's; not to be exported.)
+        ".hidden __start_uncopy_entries",
+        ".hidden __stop_uncopy_entries",
         "mov rax, qword ptr [rip + uncopy_thread@GOTTPOFF]",
         "cmp word ptr fs:[rax + {inside}], 0",
         "jne {otherwise}",
@@ -42,7 +45,7 @@ pub(in crate::hooks) unsafe extern "C" fn entry(
         "lea r9, [r8 - 2]",
         "test r9, r9",
         "js {otherwise}",
-        // In the middle of a careful reading, or of a copy to or from a ring, it may be ours.
+        // In the middle of a careful reading, of a copy to or from a ring, or of an entry that reads a list, it may be ours.
         "mov r9, qword ptr [rdx + {rip_at}]",
         "lea r10, [rip + uncopy_reading_begins]",
         "lea r11, [rip + uncopy_reading_ends]",
@@ -58,6 +61,13 @@ pub(in crate::hooks) unsafe extern "C" fn entry(
         "cmp r9, r11",
         "jb {otherwise}",
         "3:",
+        "lea r10, [rip + __start_uncopy_entries]",
+        "lea r11, [rip + __stop_uncopy_entries]",
+        "cmp r9, r10",
+        "jb 4f",
+        "cmp r9, r11",
+        "jb {otherwise}",
+        "4:",
         "lea r9, [rcx - 1]",
         "bts qword ptr fs:[rax + {ran}], r9",
         "mov r9, qword ptr [rsp]",
