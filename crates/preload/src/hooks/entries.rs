@@ -537,39 +537,50 @@ macro_rules! entries {
 
 entries! {
     "`malloc(3)`.", malloc(n: size_t) -> *mut c_void,
-        if { small "rdi"; unserved; } else malloc_ours;
-        "`calloc(3)`.", calloc(n: size_t, each: size_t) -> *mut c_void,
-        if { small_product "rdi", "rsi"; unserved; } else calloc_ours;
-        "`realloc(3)`.", realloc(p: *mut c_void, n: size_t) -> *mut c_void,
-        if { not_null "rdi"; no_twin "rdi"; small "rsi"; unserved; } else realloc_ours;
-        "`posix_memalign(3)`.", posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int,
-        if { small "rdx"; } else posix_memalign_ours;
-        "`malloc_usable_size(3)`.", malloc_usable_size(p: *mut c_void) -> size_t,
-        if { no_twin "rdi"; } else usable_size;
-        "`free(3)`: ends the views of the block.", free(p: *mut c_void) -> (),
-        if { no_twin "rdi"; untracked; not_early "rdi"; } else free_ours;
+    if { small "rdi"; unserved; } else malloc_ours;
 
-        "`write(2)`.", write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t,
-        if { few_sent "rdx"; unserved; no_rings; } else write_from told in "rcx";
-        "`send(2)`.", send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t,
-        if { few_sent "rdx"; usual "ecx", MSG_ZEROCOPY; unserved; no_rings; } else send_from told in "r8";
-        "`sendto(2)`. (All six registers are taken: its call sites share an account.)",
-        sendto(fd: c_int, buf: *const c_void, n: size_t, flags: c_int, addr: *const sockaddr, len: socklen_t) -> ssize_t,
-        if { few_sent "rdx"; usual "ecx", MSG_ZEROCOPY; unserved; no_rings; } else sendto_from;
+    "`calloc(3)`.", calloc(n: size_t, each: size_t) -> *mut c_void,
+    if { small_product "rdi", "rsi"; unserved; } else calloc_ours;
 
-        "`poll(2)`.", poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int,
-        if { no_rings; } else poll_ours;
-        "`ppoll(2)`.",
-        ppoll(fds: *mut pollfd, count: c_ulong, timeout: *const timespec, mask: *const sigset_t) -> c_int,
-        if { no_rings; } else ppoll_ours;
-        "`epoll_wait(2)`.",
-        epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int,
-        if { no_rings; } else epoll_wait_ours;
-        "`epoll_pwait(2)`.",
-        epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int,
-        if { no_rings; } else epoll_pwait_ours;
-        "`close(2)`.", close(fd: c_int) -> c_int,
-        if { no_descriptor_of_ours "edi"; no_rings; } else close_perhaps_ours;
+    "`realloc(3)`.", realloc(p: *mut c_void, n: size_t) -> *mut c_void,
+    if { not_null "rdi"; no_twin "rdi"; small "rsi"; unserved; } else realloc_ours;
+
+    "`posix_memalign(3)`.", posix_memalign(to: *mut *mut c_void, align: size_t, n: size_t) -> c_int,
+    if { small "rdx"; } else posix_memalign_ours;
+
+    "`malloc_usable_size(3)`.", malloc_usable_size(p: *mut c_void) -> size_t,
+    if { no_twin "rdi"; } else usable_size;
+
+    "`free(3)`: ends the views of the block.", free(p: *mut c_void) -> (),
+    if { no_twin "rdi"; untracked; not_early "rdi"; } else free_ours;
+
+    "`write(2)`.", write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t,
+    if { few_sent "rdx"; unserved; no_rings; } else write_from told in "rcx";
+
+    "`send(2)`.", send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t,
+    if { few_sent "rdx"; usual "ecx", MSG_ZEROCOPY; unserved; no_rings; } else send_from told in "r8";
+
+    "`sendto(2)`. (All six registers are taken: its call sites share an account.)",
+    sendto(fd: c_int, buf: *const c_void, n: size_t, flags: c_int, addr: *const sockaddr, len: socklen_t) -> ssize_t,
+    if { few_sent "rdx"; usual "ecx", MSG_ZEROCOPY; unserved; no_rings; } else sendto_from;
+
+    "`poll(2)`.", poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int,
+    if { no_rings; } else poll_ours;
+
+    "`ppoll(2)`.",
+    ppoll(fds: *mut pollfd, count: c_ulong, timeout: *const timespec, mask: *const sigset_t) -> c_int,
+    if { no_rings; } else ppoll_ours;
+
+    "`epoll_wait(2)`.",
+    epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int,
+    if { no_rings; } else epoll_wait_ours;
+
+    "`epoll_pwait(2)`.",
+    epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int,
+    if { no_rings; } else epoll_pwait_ours;
+
+    "`close(2)`.", close(fd: c_int) -> c_int,
+    if { no_descriptor_of_ours "edi"; no_rings; } else close_perhaps_ours;
 
     inputs:
     "`read(2)`.", read(fd: c_int, buf: *mut c_void, n: size_t),
