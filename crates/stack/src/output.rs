@@ -1,15 +1,14 @@
 //! Output calls: bytes that are views are gathered from their extents, never from an unmapped
 //! page; what is sent again and again goes by reference.
 
-use crate::buffers::{Buffers, Pieces, bytes, list, perhaps_tracked, piece};
+use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece};
 use crate::stack::{Host, Lending, Lent, Output};
-use core::mem::MaybeUninit;
 use libc::iovec;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan};
 use uncopy_core::tracker::{ADOPT_AFTER, ADOPT_MIN};
 use uncopy_counters::add;
-use uncopy_kernel::{critical, reading};
+use uncopy_kernel::critical;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 
@@ -28,14 +27,11 @@ pub fn output<const N: usize>(mut call: impl Output, buffers: &Buffers<N>, host:
     output_tracked(call, buffers, lending, host)
 }
 
-/// Buffers of a list that are read together.
-const AT_ONCE: usize = 8;
-
 /// Whether an output from the `count` buffers that `iov` lists may be made otherwise than as it is: some perhaps hold tracked pages, or
 /// they have `from` bytes together. Most do not.
 ///
 /// # Safety
-/// As for [`each`](crate::buffers::each).
+/// As for [`each`].
 #[inline(never)]
 pub unsafe fn concerned(
     process: &'static Process,
@@ -46,25 +42,12 @@ pub unsafe fn concerned(
         return false;
     }
     let mut bytes = 0_usize;
-    let mut at = 0;
-    while at < count {
-        let mut some = [MaybeUninit::<iovec>::uninit(); AT_ONCE];
-        let some = &mut some[..AT_ONCE.min(count - at)];
-        // (The kernel too takes nothing of a list that it cannot read.)
-        if !reading::read_all(iov.wrapping_add(at), some) {
-            return false;
+    // SAFETY: the caller's promise.
+    for buffer in unsafe { each(iov, count) } {
+        bytes = bytes.saturating_add(buffer.1);
+        if bytes >= from || perhaps_tracked(process, &[buffer]) {
+            return true;
         }
-        for buffer in some.iter() {
-            // SAFETY: filled.
-            let buffer = unsafe { buffer.assume_init() };
-            bytes = bytes.saturating_add(buffer.iov_len);
-            if bytes >= from
-                || perhaps_tracked(process, &[(buffer.iov_base as usize, buffer.iov_len)])
-            {
-                return true;
-            }
-        }
-        at += AT_ONCE;
     }
     false
 }
@@ -72,7 +55,7 @@ pub unsafe fn concerned(
 /// Makes an output call from the `count` buffers that `iov` lists: see [`output`]. For those that are [`concerned`].
 ///
 /// # Safety
-/// As for [`each`](crate::buffers::each).
+/// As for [`each`].
 #[inline(never)]
 pub unsafe fn output_listed(
     mut call: impl Output,

@@ -68,23 +68,56 @@ macro_rules! place {
     };
 }
 
-/// Where an entry jumps to until it goes directly: through what stands in its cell.
-macro_rules! pointed {
-    ($label:literal) => {
-        concat!(
-            ".pushsection .text.uncopy_exits, \"ax\", @progbits\n",
-            $label,
-            ":\n",
-            ".cfi_startproc\n",
-            "mov rax, qword ptr [rip + {cell}]\n",
-            "test rax, rax\n",
-            "jz 9f\n",
-            "jmp rax\n",
-            "9:\n",
-            "jmp {first}\n",
-            ".cfi_endproc\n",
-            ".popsection"
-        )
+/// Defines an entry by its assembly, which is left by a jump to `9`, and by the operands that are its own. Until it goes directly `9` leads through
+/// what stands in its cell.
+macro_rules! placed {
+    (
+        $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty, [$($asm:tt)*] [$($operand:tt)*]
+    ) => {
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// As its man page says.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        #[unsafe(link_section = "uncopy_entries")]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+            naked_asm!(
+                ".cfi_startproc",
+                place!("uncopy_entry_", $name),
+                $($asm)*
+                ".cfi_endproc",
+                ".pushsection .text.uncopy_exits, \"ax\", @progbits",
+                "9:",
+                ".cfi_startproc",
+                "mov rax, qword ptr [rip + {cell}]",
+                "test rax, rax",
+                "jz 8f",
+                "jmp rax",
+                "8:",
+                "jmp {first}",
+                ".cfi_endproc",
+                ".popsection",
+                $($operand)*
+                process = sym PROCESS,
+                cell = sym cells::$name,
+                first = sym first::$name,
+            )
+        }
+    };
+}
+
+/// Goes on where no pages are looked after, else to `2`.
+macro_rules! unserved {
+    () => {
+        "cmp byte ptr [rip + {process} + {state}], {serving}\njae 2f"
+    };
+}
+
+/// Goes on where no connection goes through a ring, else to `2`.
+macro_rules! no_rings {
+    () => {
+        "cmp dword ptr [rip + {process} + {rings}], 0\njne 2f"
     };
 }
 
@@ -115,12 +148,12 @@ macro_rules! entry {
     };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt unserved; $($more:tt)*) => {
         entry! { @
-            [$($asm)* "cmp byte ptr [rip + {process} + {state}], {serving}", "jae 2f",]
+            [$($asm)* unserved!(),]
             [$($operand)* state = const STATE, serving = const gate::SERVING,] $end $($more)* }
     };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt no_rings; $($more:tt)*) => {
         entry! { @
-            [$($asm)* "cmp dword ptr [rip + {process} + {rings}], 0", "jne 2f",]
+            [$($asm)* no_rings!(),]
             [$($operand)* rings = const RINGS,] $end $($more)* }
     };
     (@ [$($asm:tt)*] [$($operand:tt)*] $end:tt small $n:literal; $($more:tt)*) => {
@@ -174,31 +207,20 @@ macro_rules! entry {
         @ [$($asm:tt)*] [$($operand:tt)*]
         { $doc:literal $name:ident($($arg:ident: $type:ty),*) ($result:ty) $body:ident [$($told:tt)*] }
     ) => {
-        #[doc = $doc]
-        ///
-        /// # Safety
-        /// As its man page says.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        #[unsafe(link_section = "uncopy_entries")]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-            naked_asm!(
-                ".cfi_startproc",
-                place!("uncopy_entry_", $name),
+        placed! {
+            $doc, $name($($arg: $type),*) -> $result,
+            [
                 $($asm)*
                 place!("uncopy_exit_", $name),
-                "jmp 3f",
+                "jmp 9f",
                 "2:",
                 $($told)*
                 "jmp {body}",
-                ".cfi_endproc",
-                pointed!("3"),
+            ]
+            [
                 $($operand)*
-                process = sym PROCESS,
-                cell = sym cells::$name,
-                first = sym first::$name,
                 body = sym $body,
-            )
+            ]
         }
     };
 }
@@ -212,26 +234,14 @@ const LENT: usize = offset_of!(Process, lending) + Lending::FROM;
 /// nothing is elided, near ones to `$near` where that is faster.
 macro_rules! copy_entry {
     ($name:ident, $large:ident, $near:ident, $doc:literal) => {
-        #[doc = $doc]
-        ///
-        /// # Safety
-        /// As its man page says.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        #[unsafe(link_section = "uncopy_entries")]
-        pub unsafe extern "C" fn $name(
-            dst: *mut c_void,
-            src: *const c_void,
-            n: usize,
-        ) -> *mut c_void {
-            naked_asm!(
-                ".cfi_startproc",
-                place!("uncopy_entry_", $name),
+        placed! {
+            $doc, $name(dst: *mut c_void, src: *const c_void, n: usize) -> *mut c_void,
+            [
                 "cmp rdx, {least}",
                 "jae 3f",
                 "2:",
                 place!("uncopy_exit_", $name),
-                "jmp 4f",
+                "jmp 9f",
                 // (See `uncopy_copies::near::is_near`.)
                 "3:",
                 "mov eax, edi",
@@ -256,19 +266,16 @@ macro_rules! copy_entry {
                 "cmp byte ptr [rip + {process} + {state}], 0",
                 "jne 7b",
                 "jmp {near}",
-                ".cfi_endproc",
-                pointed!("4"),
+            ]
+            [
                 least = const near::LEAST,
                 most = const near::MOST,
                 look = const LOOK,
                 reach = const offset_of!(Process, copies) + Copies::REACH,
-                cell = sym cells::$name,
-                first = sym first::$name,
-                process = sym PROCESS,
                 state = const STATE,
                 large = sym $large,
                 near = sym $near,
-            )
+            ]
         }
     };
 }
@@ -280,28 +287,18 @@ macro_rules! input_entry {
         $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*],
         else $body:ident told [$($told:literal)?]
     ) => {
-        #[doc = $doc]
-        ///
-        /// # Safety
-        /// As its man page says.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        #[unsafe(link_section = "uncopy_entries")]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> ssize_t {
-            naked_asm!(
-                ".cfi_startproc",
-                place!("uncopy_entry_", $name),
+        placed! {
+            $doc, $name($($arg: $type),*) -> ssize_t,
+            [
                 $($unless,)*
-                "cmp byte ptr [rip + {process} + {state}], {serving}",
-                "jae 2f",
-                "cmp dword ptr [rip + {process} + {rings}], 0",
-                "jne 2f",
+                unserved!(),
+                no_rings!(),
                 // (The word holds the limit with all its bits the other way round: more than the limit is what carries.)
                 "mov rax, qword ptr [rip + {process} + {heeded}]",
                 "add rax, rdx",
                 "jc 5f",
                 place!("uncopy_exit_", $name),
-                "jmp 3f",
+                "jmp 9f",
                 "5:",
                 "push rsi",
                 ".cfi_adjust_cfa_offset 8",
@@ -310,7 +307,7 @@ macro_rules! input_entry {
                 "sub rsp, 8",
                 ".cfi_adjust_cfa_offset 8",
                 place!("uncopy_call_", $name),
-                "call 3f",
+                "call 9f",
                 "add rsp, 8",
                 ".cfi_adjust_cfa_offset -8",
                 "pop rdx",
@@ -326,19 +323,16 @@ macro_rules! input_entry {
                 "2:",
                 $($told,)?
                 "jmp {body}",
-                ".cfi_endproc",
-                pointed!("3"),
-                process = sym PROCESS,
+            ]
+            [
                 state = const STATE,
                 serving = const gate::SERVING,
                 rings = const RINGS,
                 heeded = const HEEDED,
                 much = const ORIGIN_MIN,
                 remembered = sym remembered_large,
-                cell = sym cells::$name,
-                first = sym first::$name,
                 body = sym $body,
-            )
+            ]
         }
     };
 }
@@ -366,22 +360,12 @@ macro_rules! list_entry {
         $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*], at [$($at:literal),*],
         $few:tt, else $body:ident told [$($told:literal)?]
     ) => {
-        #[doc = $doc]
-        ///
-        /// # Safety
-        /// As its man page says.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        #[unsafe(link_section = "uncopy_entries")]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> ssize_t {
-            naked_asm!(
-                ".cfi_startproc",
-                place!("uncopy_entry_", $name),
+        placed! {
+            $doc, $name($($arg: $type),*) -> ssize_t,
+            [
                 $($unless,)*
-                "cmp byte ptr [rip + {process} + {state}], {serving}",
-                "jae 2f",
-                "cmp dword ptr [rip + {process} + {rings}], 0",
-                "jne 2f",
+                unserved!(),
+                no_rings!(),
                 "cmp byte ptr [rip + {caught}], {both}",
                 "jne 2f",
                 "xor r9d, r9d",
@@ -400,14 +384,13 @@ macro_rules! list_entry {
                 "5:",
                 few!(asm $few),
                 place!("uncopy_exit_", $name),
-                "jmp 3f",
+                "jmp 9f",
                 place!("uncopy_list_fails_", $name),
                 "2:",
                 $($told,)?
                 "jmp {body}",
-                ".cfi_endproc",
-                pointed!("3"),
-                process = sym PROCESS,
+            ]
+            [
                 state = const STATE,
                 serving = const gate::SERVING,
                 rings = const RINGS,
@@ -417,10 +400,8 @@ macro_rules! list_entry {
                 length = const offset_of!(iovec, iov_len),
                 buffer = const size_of::<iovec>(),
                 limit = const few!(word $few),
-                cell = sym cells::$name,
-                first = sym first::$name,
                 body = sym $body,
-            )
+            ]
         }
     };
 }

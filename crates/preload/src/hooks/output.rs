@@ -107,18 +107,10 @@ pub(super) unsafe extern "C" fn writev_from(
     unsafe {
         if concerned(&PROCESS, (iov, count as usize), PROCESS.lending.from()) {
             writev_ours(fd, iov, count, caller)
-        } else if PROCESS.tcp.in_use() {
-            writev_below(fd, iov, count)
         } else {
-            real::writev(fd, iov, count)
+            below::writev(fd, iov, count)
         }
     }
-}
-
-#[inline(never)]
-unsafe fn writev_below(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: the program's own arguments.
-    unsafe { below::writev(fd, iov, count) }
 }
 
 #[inline(never)]
