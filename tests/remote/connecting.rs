@@ -149,7 +149,9 @@ def how(peer, blocking, retries=1, user=None):
     error = s.connect_ex(peer); said = [errno.errorcode.get(error, error)]
     if error == errno.EINPROGRESS:
         poll = select.poll(); poll.register(s, select.POLLIN | select.POLLOUT)
-        said.append(poll.poll(20000)[0][1])
+        # (Of one in some thousand Linux says POLLERR before it says the rest: tcp_done_with_error sets the error first.)
+        while (event := poll.poll(20000)[0][1]) == select.POLLERR: pass
+        said.append(event)
         said.append(errno.errorcode.get(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)))
         said.append(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
     took = time.monotonic() - begun
