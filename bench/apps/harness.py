@@ -1,9 +1,9 @@
 """Servers side by side, in turns: plain, plain again (what these differ by is noise), plain with glibc told to keep its memory, uncopy's
 allocator alone, uncopy without elision and sending by reference, and uncopy.
 
-For each server and size six fresh processes live side by side on one core, the load on another; they take short turns, so that what
-else the machine does meets all alike. Each is driven with one connection, four and sixty-four. CPU is that of all the server's living
-threads (schedstat: the ticks of /proc/PID/stat are too coarse for short turns). Ratios are medians of the turns' own: CPU of plain over
+For each server and size six fresh processes live side by side on one core, the load on another; all are warmed for as long, then they take
+short turns, so that what else the machine does meets all alike. Each is driven with one connection, four and sixty-four. CPU is that of all
+the server's living threads (schedstat: the ticks of /proc/PID/stat are too coarse for short turns). Ratios are medians of the turns' own: CPU of plain over
 that of the side, requests a second of the side over plain's; above 1 is a gain. `elision` is uncopy without elision over uncopy: its own
 gain; `copies` the allocator alone over uncopy without elision, which copies faster. Before timing, and after it, every answer is verified against what it must be.
 
@@ -61,8 +61,6 @@ PARTS = {
 HOLD = 3 << 30
 # A server that does not listen after so many seconds never will.
 STARTS = 30
-# Of load on a plain process before it is timed: buffers and sockets grow to what they will be.
-SETTLE = 0.25
 # A turn of one side, in seconds: short against what else a shared machine does, for 50 to 300 ms at a time. (One plain redis beside another,
 # 5 s for each: 15 turns of 0.3 s differ by 8%, 80 of 0.06 s by 1%.)
 TURN = 0.06
@@ -245,9 +243,12 @@ def round_of_turns(name, server, size, share):
             verifying = time.monotonic() - before
             for i, connections in enumerate(OPTIONS.connections):
                 left = None if share is None else share - (time.monotonic() - began) - verifying
+                part = left and left / (len(OPTIONS.connections) - i)
                 # (Most of what there is to learn it has learned with the first.)
                 warm = OPTIONS.warm if i == 0 else OPTIONS.warm / 2
-                found[connections] = turns_of(processes, connections, warm, left and left / (len(OPTIONS.connections) - i))
+                # A third of what time there is.
+                warm = warm if part is None else min(warm, max(TURN, part / 3 / len(processes)))
+                found[connections] = turns_of(processes, connections, warm, part)
             for p in processes.values():
                 p.load.verify()
         except (Failure, OSError) as why:
@@ -259,9 +260,10 @@ def round_of_turns(name, server, size, share):
 
 def turns_of(processes, connections, warm, share):
     began = time.monotonic()
-    for side, p in processes.items():
+    for p in processes.values():
         p.load.connections(connections)
-        p.run(warm if side == "uncopy" or side in PARTS else min(SETTLE, warm))
+        # (All for as long: a server that is older may take more for a request, as varnish does, whose log goes round.)
+        p.run(warm)
     turns = []
     while True:
         first = len(turns) % len(processes)
@@ -362,7 +364,7 @@ def arguments(about, sizes="64K,1M"):
     p.add_argument("--rounds", type=int, default=3, help="times that the processes are started (3)")
     p.add_argument("--turns", type=int, default=30, help="turns of each process in a round (30)")
     p.add_argument("--turn", type=float, default=TURN, metavar="SECONDS", help=f"length of a turn ({TURN})")
-    p.add_argument("--warm", type=float, default=2.0, metavar="SECONDS", help="of load on uncopy's process before timing (2)")
+    p.add_argument("--warm", type=float, default=2.0, metavar="SECONDS", help="of load on each process before timing (2)")
     p.add_argument("--budget", type=float, metavar="SECONDS", help="for all of it: as many turns and rounds as fit")
     p.add_argument("--server-core", type=int, default=cores[0])
     p.add_argument("--load-core", type=int, default=cores[-1] if len(cores) < 2 else cores[1])
