@@ -7,8 +7,8 @@ the server's living threads (schedstat: the ticks of /proc/PID/stat are too coar
 that of the side, requests a second of the side over plain's; above 1 is a gain. `elision` is uncopy without elision over uncopy: its own
 gain; `copies` the allocator alone over uncopy without elision, which copies faster. Before timing, and after it, every answer is verified against what it must be.
 
-With `--budget` it ends by itself: time that is left is shared out among the servers and sizes that are left; turns are dropped, never
-the verification. A server whose program is missing is named, with how to install it."""
+With `--budget` it ends by itself: time that is left is shared out among the servers and sizes that are left; load before the timing is
+shortened (so uncopy may be timed while it still learns) and turns are dropped, never the verification. A server whose program is missing is named, with how to install it."""
 
 import argparse
 import contextlib
