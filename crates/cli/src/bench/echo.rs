@@ -114,7 +114,10 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
             continue;
         };
         let listed = plans.iter().any(|other| other.copies == 0 && group(other) == group(plan));
-        let wants_baseline = args.ideal && !listed && !baselines.contains_key(&group(plan));
+        let wants_baseline = args.most
+            && args.sides.contains(&Side::NoElision)
+            && !listed
+            && !baselines.contains_key(&group(plan));
         let without = Plan { copies: 0, ..plan.clone() };
         let mut samples = Samples::default();
         let mut baseline = Vec::new();
@@ -124,7 +127,7 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
                 args.sides.iter().map(|side| (*side, plan)).collect();
             entries.rotate_left(repeat % args.sides.len());
             if wants_baseline {
-                entries.push((Side::Plain, &without));
+                entries.push((Side::NoElision, &without));
             }
             let began = Instant::now();
             let mut contenders = entries
@@ -137,7 +140,7 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
                 if of.copies == plan.copies {
                     samples.add(side, sample);
                 } else {
-                    baseline.push(sample.numbers.req_per_s);
+                    baseline.push(sample.numbers.cpu_us_per_req);
                 }
             }
             bar.inc(1);
@@ -152,8 +155,8 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
         if args.allowed.is_none() && plans.len() > 1 {
             progress::say(&bar, &summary(&row));
         }
-        if plan.copies == 0 {
-            baselines.insert(group(plan), row.plain.req_per_s);
+        if let (0, Some(without)) = (plan.copies, &row.unelided) {
+            baselines.insert(group(plan), without.common.cpu_us_per_req);
         } else if wants_baseline {
             baselines.insert(group(plan), median(baseline));
         }
@@ -161,8 +164,12 @@ pub fn measure(args: &EchoArgs, library: &Path) -> Outcome<Results> {
     }
     bar.finish_and_clear();
     let rows = rows.into_iter().map(|(mut row, plan)| {
-        let baseline = baselines.get(&group(plan)).copied().unwrap_or(0.0);
-        row.ideal_ratio = round(quotient(baseline, row.plain.req_per_s), 3);
+        let least = baselines.get(&group(plan));
+        row.elision_most = row
+            .unelided
+            .as_ref()
+            .zip(least)
+            .map(|(side, least)| round(quotient(side.common.cpu_us_per_req, *least), 3));
         row
     });
     Ok(Results { bench: "echo".to_owned(), rows: rows.collect(), left_out })

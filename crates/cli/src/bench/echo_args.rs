@@ -7,7 +7,8 @@ use super::echo_plan::{Allocation, Checksum, Touched};
 use super::side::Side;
 use super::values::{defaults, positive, seconds, size};
 
-/// Time for buffers and sockets to grow to what they will be.
+/// Time for buffers and sockets to grow to what they will be. 2 s changed no plain row: EPYC, 64 KB and 512 KB, without copies
+/// and with four.
 const PLAIN_WARMUP: Duration = Duration::from_millis(300);
 
 /// Options of `bench echo`.
@@ -69,9 +70,9 @@ pub struct EchoArgs {
     /// Options of the library, as environment variables of the uncopy side.
     #[arg(skip)]
     pub environment: Vec<(&'static str, &'static str)>,
-    /// Whether to measure rows without copies where the ideal ratio needs them.
+    /// Whether to measure rows without copies where no listed one says the most that elision could gain.
     #[arg(skip = true)]
-    pub ideal: bool,
+    pub most: bool,
     /// What is compared; plain, plain again and uncopy are always among it.
     #[arg(skip = Side::ALL.to_vec())]
     pub sides: Vec<Side>,

@@ -54,8 +54,6 @@ pub struct Row {
     pub uncopy: UncopyNumbers,
     /// Requests a second with it over those without.
     pub ratio: f64,
-    /// Requests a second without it and without copies over those without it.
-    pub ideal_ratio: f64,
     /// Smallest and largest ratio of the single turns.
     pub ratio_spread: [f64; 2],
     /// CPU time of a request without it over that with it.
@@ -66,6 +64,8 @@ pub struct Row {
     pub elision_cpu_ratio: Option<f64>,
     /// The same for requests a second.
     pub elision_ratio: Option<f64>,
+    /// CPU time of a request of uncopy without elision over that of the same server where no copy is made: the most that elision could gain.
+    pub elision_most: Option<f64>,
     /// CPU time of a request of uncopy's allocator alone over that with faster copies: the gain of `--copies` itself.
     pub copies_cpu_ratio: Option<f64>,
     /// Messages that were compared byte by byte, on all sides.
@@ -188,7 +188,7 @@ impl Samples {
         })
     }
 
-    /// Medians, all but the ideal ratio, which other rows have a part in.
+    /// Medians, all but the most that elision could gain, which other rows have a part in.
     pub fn row(&self, plan: &Plan) -> Outcome<Row> {
         if let Some(stalled) = self.0.values().flatten().find(|s| s.requests == 0) {
             return Err(format!(
@@ -223,12 +223,12 @@ impl Samples {
             touched_moving: plan.touch_moving,
             checksum: plan.checksum,
             ratio: uncopy.ratio,
-            ideal_ratio: 0.0,
             ratio_spread: uncopy.ratio_spread,
             cpu_ratio: uncopy.cpu_ratio,
             cpu_ratio_spread: uncopy.cpu_ratio_spread,
             elision_cpu_ratio: elision(|side| side.cpu_ratio),
             elision_ratio: elision(|side| side.ratio),
+            elision_most: None,
             copies_cpu_ratio: copies.map(|(with, without)| over(with.cpu_ratio, without.cpu_ratio)),
             verified_messages: self.0.values().flatten().map(|s| s.verified).sum(),
             again,
@@ -345,7 +345,6 @@ mod tests {
             "threads",
             "touched_pages",
             "ratio",
-            "ideal_ratio",
             "verified_messages",
         ] {
             assert!(json["rows"][0][key].is_number(), "{key}");

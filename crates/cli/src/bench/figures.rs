@@ -146,12 +146,8 @@ impl Figure {
                 vec![(POLICY, echo), (NO_POLICY, stubborn), (NO_COPY, uncopied)]
             }
             Self::Misspeculation => {
-                let echo = EchoArgs {
-                    touched: Touched::Last,
-                    copies: vec![1, 3, 6],
-                    ideal: false,
-                    ..echo
-                };
+                let echo =
+                    EchoArgs { touched: Touched::Last, copies: vec![1, 3, 6], most: false, ..echo };
                 let grid = |name, moving, kb: usize, pages: Vec<usize>| {
                     let sizes = vec![kb << 10];
                     let touch_pages = pages;
@@ -167,7 +163,7 @@ impl Figure {
                 ]
             }
             Self::Touch => {
-                let echo = EchoArgs { sizes: sizes(&[64, 512], &[512]), ideal: false, ..echo };
+                let echo = EchoArgs { sizes: sizes(&[64, 512], &[512]), most: false, ..echo };
                 let pages = EchoArgs { copies: vec![4], touch_pages: vec![2], ..echo.clone() };
                 let sums = |checksum| EchoArgs { copies: vec![2], checksum, ..echo.clone() };
                 vec![

@@ -188,7 +188,7 @@ fn echo_rows(allowed: Duration, library: &Path) -> Outcome<FigureResults> {
         seconds: WINDOW,
         verify: 2,
         allowed: Some(allowed),
-        ideal: false,
+        most: false,
         ..EchoArgs::default()
     };
     let results = echo::measure(&args, library)?;
