@@ -4,7 +4,7 @@
 
 use crate::ends;
 use crate::owner::is_somebody;
-use crate::protocol::{self, Message, VERSION};
+use crate::protocol::{self, CARRIES, Message, TAKES, VERSION};
 use crate::state::State;
 use crate::wired::Wired;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,7 +37,7 @@ pub struct Client {
     socket: Kept,
     mailbox: NonNull<AtomicU32>,
     seen: AtomicU32,
-    wire: bool,
+    wire: u64,
     user: Uid,
 }
 
@@ -63,7 +63,7 @@ impl Client {
             unsafe { rustix::mm::mmap(at, PAGE, ProtFlags::READ, MapFlags::SHARED, mailbox, 0) }?;
         let mailbox = NonNull::new(mailbox.cast()).ok_or(Errno::NOMEM)?;
         let (socket, seen) = (Kept::new(socket)?, AtomicU32::new(0));
-        Ok(Self { socket, mailbox, seen, wire: wire != 0, user })
+        Ok(Self { socket, mailbox, seen, wire, user })
     }
 
     /// This process may still be the user as whom the service knows it.
@@ -84,7 +84,7 @@ impl Client {
         protocol::send(self.socket.as_fd(), Message::Forget { token }, &[])
     }
 
-    /// Shows a socket that listens.
+    /// Shows a socket that listens, to a service that [takes](Self::takes) connections for it: to another one it would only be held open.
     pub fn listens(&self, socket: BorrowedFd) -> Result<(), Errno> {
         protocol::send(self.socket.as_fd(), Message::Listen, &[socket])
     }
@@ -99,9 +99,14 @@ impl Client {
         Ok(got == 1)
     }
 
+    /// The service takes connections from other hosts.
+    pub fn takes(&self) -> bool {
+        self.wire & TAKES != 0
+    }
+
     /// The service carries connections to other hosts.
-    pub fn has_wire(&self) -> bool {
-        self.wire
+    pub fn carries(&self) -> bool {
+        self.wire & CARRIES != 0
     }
 
     /// The service has ended.

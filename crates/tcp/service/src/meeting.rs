@@ -102,12 +102,12 @@ impl Meeting {
     }
 
     /// A program has said hello, with its doors. False: it could not be answered.
-    pub fn welcome(&mut self, id: u64, doors: Vec<OwnedFd>, wire: bool) -> bool {
+    pub fn welcome(&mut self, id: u64, doors: Vec<OwnedFd>, wire: u64) -> bool {
         let Some(program) = self.programs.get_mut(&id) else { return false };
         let made = || {
             let mailbox = rustix::fs::memfd_create("uncopy-tcp-mailbox", MemfdFlags::CLOEXEC)?;
             rustix::fs::ftruncate(&mailbox, PAGE as u64)?;
-            let message = Message::Welcome { version: VERSION, wire: wire.into() };
+            let message = Message::Welcome { version: VERSION, wire };
             protocol::send(program.socket.as_fd(), message, &[mailbox.as_fd()])?;
             Ok::<_, Errno>(mailbox)
         };

@@ -12,7 +12,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 12;
+pub const VERSION: u64 = 13;
+/// The service takes connections from other hosts for listeners that it is shown.
+pub const TAKES: u64 = 1;
+/// It carries connections that programs open to other hosts.
+pub const CARRIES: u64 = 2;
 const WORDS: usize = 6;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
@@ -132,7 +136,7 @@ pub enum Message {
     Welcome {
         /// As in `Hello`.
         version: u64,
-        /// It has a wire to other hosts: 1, else 0.
+        /// What it does for connections with other hosts: [`TAKES`], [`CARRIES`], or nothing.
         wire: u64,
     },
     /// Program: with the socket.
@@ -200,7 +204,7 @@ pub enum Message {
         /// Words in it.
         words: u64,
     },
-    /// Program: with a socket that listens. Where the service has a wire, it takes connections from other hosts for it ([`crate::Listening`]).
+    /// Program: with a socket that listens, to a service that [`TAKES`] connections from other hosts for it ([`crate::Listening`]).
     Listen,
     /// Program: with a socket that listens and is to be Linux's again, because it is about to get what the service does not heed; and one end of a pair of sockets. A byte
     /// comes there once nothing is taken for it any more.
@@ -366,7 +370,7 @@ mod tests {
     fn every_message_comes_back_as_it_was() {
         for message in [
             Message::Hello(1),
-            Message::Welcome { version: 2, wire: 1 },
+            Message::Welcome { version: 2, wire: TAKES | CARRIES },
             Message::Show { token: u64::MAX },
             Message::Matched { token: 1, region: 2, slot: 3, side: 1, generation: 5 },
             Message::Stays { token: 9, reason: Reason::OverLimit },

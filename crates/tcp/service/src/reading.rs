@@ -9,7 +9,7 @@ use crate::listening::Listening;
 use crate::matching::Shown;
 use crate::meeting::{Meeting, Seat};
 use crate::owner::{Owner, Serves};
-use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
+use crate::protocol::{self, CARRIES, DOOR_COUNT, Message, Reason, TAKES, VERSION};
 use crate::relay;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -104,7 +104,9 @@ impl Shared {
         let of = |token| Shown { program: id, owner, token };
         match message {
             Message::Hello(VERSION) if fds.len() == DOOR_COUNT && !greeted => {
-                let wire = self.listening.as_ref().is_some_and(|wire| wire.carries_connects());
+                let carries =
+                    |wire: &dyn Listening| if wire.carries_connects() { CARRIES } else { 0 };
+                let wire = self.listening.as_deref().map_or(0, |wire| TAKES | carries(wire));
                 fds.iter().all(|fd| self.is_door(fd))
                     && turn.within(|meeting| meeting.welcome(id, fds.take(), wire))
             }

@@ -415,9 +415,12 @@ impl Context {
         }
     }
 
-    /// Shows a socket that listens, to a service that is there: none is started for it. True: one has taken it.
+    /// Shows a socket that listens, to a service that is there and takes connections for it: none is started for it. True: one has taken it.
     pub fn show_listener(&self, socket: BorrowedFd) -> bool {
         let Found::Here(client) = self.client_of(None) else { return false };
+        if !client.takes() {
+            return false;
+        }
         client.listens(socket).inspect_err(|error| _ = self.has_lost(&client, *error)).is_ok()
     }
 
@@ -443,6 +446,9 @@ impl Context {
                 }
             }
         };
+        if !client.takes() {
+            return true;
+        }
         match client.withdraws(socket) {
             Ok(done) => done || client.is_over(),
             // (What it has steered ends with it.)

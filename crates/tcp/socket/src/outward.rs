@@ -22,7 +22,7 @@ impl Context {
     /// Asks for a socket that is about to connect to another host. No service is started for it.
     pub fn connects(&self, socket: BorrowedFd, to: SocketAddrV4) -> Carrier {
         let Found::Here(client) = self.client_of(None) else { return Carrier::Nobody };
-        if !client.has_wire() {
+        if !client.carries() {
             if client.is_over() {
                 self.lost(&client);
             }
@@ -41,7 +41,7 @@ impl Context {
     pub fn closes(&self, socket: BorrowedFd) {
         if uncopy_tcp_service::ends::name(socket).is_err()
             && let Some(client) = self.known_client()
-            && client.has_wire()
+            && client.carries()
             && let Ok(cookie) = socket_cookie(socket)
         {
             // (Whom it does not reach finds out when the peer answers.)

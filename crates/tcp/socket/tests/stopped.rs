@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::protocol::{self, Message, VERSION};
+use uncopy_tcp_service::protocol::{self, CARRIES, Message, TAKES, VERSION};
 use uncopy_tcp_socket::Carrier;
 
 #[test]
@@ -27,7 +27,7 @@ fn who_connects_to_another_host_takes_one_that_is_stopped_for_none() {
         protocol::receive(program.as_fd(), RecvFlags::empty()).unwrap();
         let mailbox = rustix::fs::memfd_create("mailbox", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&mailbox, 4096).unwrap();
-        let message = Message::Welcome { version: VERSION, wire: 1 };
+        let message = Message::Welcome { version: VERSION, wire: TAKES | CARRIES };
         protocol::send(program.as_fd(), message, &[mailbox.as_fd()]).unwrap();
         (listener, program)
     });
