@@ -1,6 +1,8 @@
 /* Numbers that were a file's and are another's now: what was said of the first is not true of the second. */
 #include "connection.h"
+#include <dirent.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 static char bytes[20000], back[20000];
 
@@ -183,8 +185,155 @@ static void duplicates_where_few_numbers_are_left(void) {
     other_ends();
 }
 
+/* Numbers of ours lie above the program's: whatever a program does to close what it does not know, its connections and sets go on, by each of their numbers. */
+static const char *const WAYS[] = {"close", "close, as /proc/self/fd lists them", "closefrom", "close_range", "close_range of a table of its own",
+                                   "close_range for exec", "close by number", "close_range by number", "dup2"};
+enum { N_WAYS = sizeof WAYS / sizeof *WAYS };
+static int way;
+static void close_from(int first) {
+    switch (way) {
+    case 0:
+        for (int fd = first; fd < 2000; fd++) close(fd);
+        break;
+    case 1: {
+        DIR *listed = opendir("/proc/self/fd");
+        struct dirent *entry;
+        int all[500], n = 0;
+        MUST(listed);
+        while ((entry = readdir(listed)) && n < 500)
+            if (atoi(entry->d_name) >= first && atoi(entry->d_name) != dirfd(listed)) all[n++] = atoi(entry->d_name);
+        closedir(listed);
+        for (int i = 0; i < n; i++) close(all[i]);
+        break;
+    }
+    case 2: closefrom(first); break;
+    case 3: MUST(close_range((unsigned)first, ~0u, 0) == 0); break;
+    case 4: MUST(close_range((unsigned)first, ~0u, 2) == 0); break;
+    case 5: MUST(close_range((unsigned)first, ~0u, 4) == 0); break;
+    case 6:
+        for (int fd = first; fd < 2000; fd++) syscall(SYS_close, fd);
+        break;
+    case 7: MUST(syscall(SYS_close_range, first, ~0u, 0) == 0); break;
+    default: { /* (Of our own numbers it is told that they are busy.) */
+        int other = open("/dev/null", O_RDONLY);
+        MUST(other >= 0);
+        for (int fd = first; fd < 2000; fd++)
+            if (dup2(other, fd) == fd) close(fd);
+        close(other);
+    }
+    }
+}
+static void says_and_hears(int to, int from, int i) {
+    char byte = (char)i, back = 0;
+    ssize_t sent = send(to, &byte, 1, MSG_NOSIGNAL), got = sent == 1 ? recv(from, &back, 1, 0) : 0;
+    if (got != 1 || back != byte) {
+        say("WRONG: %zd sent, %zd received: %s", sent, got, strerror(errno));
+        _exit(1);
+    }
+}
+/* Two numbers of a connection, two of a set: 0 to 3, and whatever else there is is closed. */
+static int numbered(int fd, int *numbers) {
+    numbers[0] = fd, numbers[1] = dup(fd), numbers[2] = epoll_create1(0), numbers[3] = dup(numbers[2]);
+    int highest = 0;
+    for (int i = 0; i < 4; i++) {
+        MUST(numbers[i] >= 0);
+        if (numbers[i] > highest) highest = numbers[i];
+    }
+    struct epoll_event event = {.events = EPOLLIN};
+    MUST(epoll_ctl(numbers[2], EPOLL_CTL_ADD, fd, &event) == 0);
+    return highest + 1;
+}
+static void goes_on(const int *numbers) {
+    struct epoll_event event;
+    for (int i = 0; i < 40; i++) {
+        says_and_hears(numbers[i & 1], numbers[i >> 1 & 1], i);
+        send_all(numbers[i & 1], "e", 1);
+        int told = epoll_wait(numbers[2 + (i & 1)], &event, 1, 5000);
+        if (told != 1) {
+            say("WRONG: epoll_wait %d: %s", told, strerror(errno));
+            _exit(1);
+        }
+        receive_all(numbers[i & 1], back, 1);
+    }
+    /* Others in a set of poll's. */
+    struct pollfd p = {.fd = numbers[1], .events = POLLIN};
+    send_all(numbers[0], "p", 1);
+    MUST(poll(&p, 1, 5000) == 1);
+    receive_all(numbers[1], back, 1);
+}
+static void closes_the_rest(int fd) {
+    int numbers[4];
+    close_from(numbered(fd, numbers));
+    goes_on(numbers);
+    close(numbers[0]), close(numbers[2]);
+    numbers[0] = numbers[1], numbers[2] = numbers[3];
+    close_from((numbers[1] > numbers[3] ? numbers[1] : numbers[3]) + 1);
+    for (int i = 0; i < 40; i++) says_and_hears(numbers[1], numbers[1], i);
+    close(numbers[1]), close(numbers[3]);
+}
+/* Between fork and exec, most often. The parent's connection is the child's meanwhile, and its own afterwards. */
+static void closes_the_rest_in_a_child(int fd) {
+    int numbers[4], status, first = numbered(fd, numbers);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        close_from(first);
+        goes_on(numbers);
+        _exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    say("the child: %x", status);
+    goes_on(numbers);
+    child = vfork();
+    if (child == 0) {
+        for (int i = 3; i < 2000; i++) close(i);
+        execlp("true", "true", NULL);
+        _exit(7);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    say("the command: %x", status);
+    goes_on(numbers);
+    for (int i = 0; i < 4; i++) close(numbers[i]);
+}
+/* As launchers do: the connection under the number that the command knows, and nothing else. */
+static void hands_it_on(int fd) {
+    int high = fcntl(fd, F_DUPFD, 50), status;
+    MUST(high >= 50);
+    close(fd);
+    pid_t child = fork();
+    if (child == 0) {
+        if (dup2(high, 3) != 3) _exit(8);
+        close_from(4);
+        execlp("sh", "sh", "-c", "exec cat <&3 >&3", NULL);
+        _exit(9);
+    }
+    close(high);
+    MUST(waitpid(child, &status, 0) == child);
+    say("the command: %x", status);
+}
+static void two_texts(int fd) {
+    send_all(fd, "first", 5);
+    usleep(100000);
+    send_all(fd, "second", 6);
+    shutdown(fd, SHUT_WR);
+    receive_all(fd, bytes, 11);
+    if (memcmp(bytes, "firstsecond", 11) || recv(fd, bytes, 1, 0) != 0) say("WRONG: %.11s", bytes), _exit(1);
+}
+static void closes_what_it_does_not_know(void) {
+    for (way = 0; way < N_WAYS; way++) {
+        char name[120];
+        snprintf(name, sizeof name, "all other numbers are closed: %s", WAYS[way]);
+        run_pair(name, echo, closes_the_rest);
+        snprintf(name, sizeof name, "all other numbers are closed in a child: %s", WAYS[way]);
+        run_pair(name, echo, closes_the_rest_in_a_child);
+        snprintf(name, sizeof name, "all other numbers are closed before exec: %s", WAYS[way]);
+        run_pair(name, two_texts, hands_it_on);
+    }
+}
+
 int main(void) {
-    alarm(60);
+    alarm(120);
+    closes_what_it_does_not_know();
     run_pair("a connection at a set's number", echo, a_connection_at_a_set_s_number);
     run_pair("a connection in place of a set", echo, a_connection_in_place_of_a_set);
     run_pair("dup3 with flags that there are not", echo, dup3_with_unknown_flags);

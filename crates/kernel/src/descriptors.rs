@@ -8,7 +8,7 @@ use crate::call::syscall4;
 use crate::inject;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use uncopy_inject::Call;
@@ -100,10 +100,36 @@ impl Kept {
         let fd = fd.into();
         // (Where nothing is free there it stays where it is.)
         let fd = lift_or_halfway(&fd).unwrap_or(fd);
+        Self::marked(fd)
+    }
+
+    /// A duplicate of `fd` is kept from now on.
+    ///
+    /// # Errors
+    /// When no descriptor is free.
+    pub fn duplicate_of(fd: impl AsFd) -> Result<Self, Errno> {
+        Self::marked(lift_if_possible(fd)?)
+    }
+
+    fn marked(fd: OwnFd) -> Result<Self, Errno> {
         let (word, bit) = mark(fd.as_raw_fd()).ok_or(Errno::MFILE)?;
         LOWEST.fetch_min(fd.as_raw_fd(), Ordering::Relaxed);
         word.fetch_or(bit, Ordering::Relaxed);
         Ok(Self(fd))
+    }
+
+    /// Its number, which stays kept until [`Kept::from_raw`] has it again.
+    pub fn into_raw(self) -> i32 {
+        ManuallyDrop::new(self).as_raw_fd()
+    }
+
+    /// What [`Kept::into_raw`] has given.
+    ///
+    /// # Safety
+    /// It is owned by nobody else.
+    pub unsafe fn from_raw(fd: i32) -> Self {
+        // SAFETY: the caller's promise.
+        Self(OwnFd::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }
 
@@ -242,6 +268,11 @@ mod tests {
         assert_eq!(kept_between(numbers[0] as u32, numbers[0] as u32).count(), 1);
         drop(a);
         assert!(!is_kept(numbers[0]) && is_kept(numbers[1]));
+        let number = Kept::duplicate_of(&b).unwrap().into_raw();
+        assert!(is_kept(number) && is_kept(numbers[1]));
+        // SAFETY: from just above.
+        drop(unsafe { Kept::from_raw(number) });
+        assert!(!is_kept(number));
     }
 
     #[test]

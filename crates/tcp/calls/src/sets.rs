@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use uncopy_kernel::descriptors::lift_if_possible;
+use uncopy_kernel::descriptors::Kept;
 use uncopy_tcp_socket::Set;
 use uncopy_tcp_socket::set::Event;
 
@@ -45,13 +45,21 @@ impl Epoll {
         }
         // SAFETY: the program's, open.
         let number = unsafe { BorrowedFd::borrow_raw(self.number.load(Relaxed)) };
-        let own = lift_if_possible(number)?;
+        let own = Kept::duplicate_of(number)?;
         self.number.store(own.as_raw_fd(), Relaxed);
         if let Some(set) = self.set.get() {
             set.set_number(own.as_raw_fd());
         }
         self.own.store(own.into_raw(), Relaxed);
         Ok(())
+    }
+
+    pub(crate) fn close_own(&self) {
+        let own = self.own.swap(-1, Relaxed);
+        if own >= 0 {
+            // SAFETY: ours, and nobody uses it any more.
+            drop(unsafe { Kept::from_raw(own) });
+        }
     }
 
     /// By another set, or by poll.
@@ -65,11 +73,7 @@ impl Epoll {
 
 impl Drop for Epoll {
     fn drop(&mut self) {
-        let own = *self.own.get_mut();
-        if own >= 0 {
-            // SAFETY: ours.
-            unsafe { rustix::io::close(own) };
-        }
+        self.close_own();
     }
 }
 

@@ -150,6 +150,13 @@ impl Tcp {
         if !self.begun() {
             return;
         }
+        // (Nobody closes our own numbers any more, and `closefrom` spares them.)
+        for (_, what) in self.numbers.all(0, u32::MAX) {
+            match what {
+                What::Connection(connection) => connection.close_own(),
+                What::Set(set) => set.close_own(),
+            }
+        }
         self.numbers.reset();
         self.no_context();
         self.process.store(std::process::id(), Relaxed);

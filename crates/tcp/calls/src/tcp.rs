@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use uncopy_counters::Counters;
 use uncopy_kernel::critical;
-use uncopy_kernel::descriptors::lift_if_possible;
+use uncopy_kernel::descriptors::Kept;
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::{Context, Flow, Rendezvous, Settings as OfContext, Waiting};
 
@@ -70,7 +70,7 @@ impl Connection {
     /// It has one more number. (Before the program knows it.)
     pub(crate) fn one_more(&self) -> Result<(), Errno> {
         if self.own.load(Relaxed) < 0 {
-            let own = lift_if_possible(self.flow.fd())?;
+            let own = Kept::duplicate_of(self.flow.fd())?;
             self.flow.set_number(own.as_raw_fd());
             self.own.store(own.into_raw(), Relaxed);
         }
@@ -87,7 +87,7 @@ impl Connection {
         let own = self.own.swap(-1, Relaxed);
         if own >= 0 {
             // SAFETY: ours, and nobody uses it any more.
-            unsafe { rustix::io::close(own) };
+            drop(unsafe { Kept::from_raw(own) });
         }
     }
 }
