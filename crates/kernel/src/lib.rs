@@ -20,6 +20,7 @@
 //! | [`made`] | a value that is made once |
 //! | [`clock`] | how late it is |
 //! | [`limits`], [`procfs`] | what the program's limits leave; what the kernel says in `/proc` |
+//! | [`imports`] | what we call of libc is libc's own |
 //! | [`early`] | copies before libc's routines are known |
 
 #[cfg(not(loom))]
@@ -33,6 +34,8 @@ pub mod descriptors;
 pub mod early;
 #[cfg(not(loom))]
 pub mod ids;
+#[cfg(not(loom))]
+pub mod imports;
 pub mod inject;
 #[cfg(not(loom))]
 pub mod limits;

@@ -18,6 +18,7 @@ use libc::{
     timeval, uid_t,
 };
 use uncopy_copies::routine::Routine;
+use uncopy_kernel::imports;
 
 /// Stands for a function that this libc does not have: nobody who linked with it calls it.
 extern "C" fn missing() -> isize {
@@ -29,6 +30,7 @@ extern "C" fn missing() -> isize {
 #[cold]
 #[inline(never)]
 fn resolve(name: &CStr, cell: &AtomicPtr<c_void>) -> *mut c_void {
+    imports::bind();
     // SAFETY: a plain lookup.
     let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if found.is_null() {

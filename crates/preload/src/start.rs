@@ -19,6 +19,7 @@ use uncopy_counters::Counters;
 use uncopy_decide::{Choice, Costs};
 use uncopy_inject::Plan;
 use uncopy_kernel::clock;
+use uncopy_kernel::imports;
 use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
@@ -94,6 +95,7 @@ static DESTRUCTOR: extern "C" fn() = end;
 unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *const c_char) {
     // SAFETY: errno and the lookups are libc's; `envp` is a null-terminated list of strings.
     unsafe {
+        imports::bind();
         let errno = *libc::__errno_location();
         real::find_copies();
         real::find_all();

@@ -5,6 +5,7 @@
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use uncopy_kernel::imports;
 
 /// The arguments of a call, as far as they are in registers.
 pub type Arguments = [usize; 6];
@@ -30,6 +31,7 @@ impl Real {
     /// Looks it up.
     #[cold]
     pub fn find(&self) -> *mut c_void {
+        imports::bind();
         // SAFETY: a plain lookup.
         let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use uncopy_flow::layout::SITES;
 use uncopy_flow::{Bounds, Follower};
 use uncopy_kernel::critical::{block_signals, restore_signals};
+use uncopy_kernel::imports;
 use uncopy_options::{PROFILE, PROFILE_LEAST, PROFILE_TOUCH};
 
 /// Most runs of tagged bytes: some 30 MB of books.
@@ -32,6 +33,7 @@ static DIRECTORY: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
 /// # Safety
 /// `envp` is a null-terminated list of strings.
 pub unsafe fn start(envp: *const *const c_char) {
+    imports::bind();
     let mut least = LEAST;
     let mut touch = true;
     let mut directory = None;
