@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo check test lint unit screens loom tsan soak programs torture numbers mutations install deb package uninstall clean
+.PHONY: build demo check test full lint fmt clippy docs unit screens loom tsan soak programs torture numbers mutations install deb package uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile -p uncopy-tcp-c
@@ -13,18 +13,23 @@ demo: build
 	@$(UNCOPY) demo
 
 # What can be known in three minutes (two quiet cores, built before) with gcc and Rust and nothing else: fmt, clippy, the workspace's
-# tests, the small programs of tests/process and tests/races. Installs and fetches nothing. What needs something that is not here is
-# skipped; the last lines say what, why, and how long each step took. What each step said stays in target/check/.
+# tests, the small programs of tests/process and tests/races. Installs nothing, and fetches only the crates of Cargo.lock that are not
+# here yet. What needs something that is not here is skipped; the last lines say what, why, and how long each step took. What each
+# step said stays in target/check/.
 check:
 	@tests/check
 
-# Installs what the tests need where it is missing, runs everything. So nothing of it may be missing: a skip is a failure.
+# Installs what the tests need where it is missing, runs everything (tests/all has the table). So nothing of it may be missing: a skip
+# is a failure. Some twenty minutes on two cores; what each step said stays in target/all/.
 test:
 	scripts/install-test-deps
-	tests/matrix/run --ci --install
-	NO_SKIPS=1 $(MAKE) --no-print-directory lint build unit loom
-	NO_SKIPS=1 tests/run-programs --ci
-	$(MAKE) --no-print-directory package
+	tests/all
+
+# The same, longer, and what is long and rare: all real programs, every call made to fail, known defects, threads under
+# ThreadSanitizer, a quarter of an hour of load. Hours.
+full:
+	scripts/install-test-deps
+	tests/all --full
 
 # The Debian package in a clean Debian that systemd boots (a minute and a half, of which half is for fetching that), and containers.
 package: deb
@@ -53,9 +58,15 @@ tsan:
 soak: build
 	tests/soak/soak.py
 
-lint:
+lint: fmt clippy docs
+
+fmt:
 	$(CARGO) fmt --all --check
+
+clippy:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+docs:
 	# One after the other: the command and the library have one name, and so one directory.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --exclude uncopy --no-deps --locked --quiet
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p uncopy --no-deps --locked --quiet
@@ -66,8 +77,7 @@ unit:
 # Real programs, plainly and under uncopy: what they compute must be the same. Installs them first.
 programs: build
 	scripts/install-test-deps
-	tests/matrix/run --install
-	NO_SKIPS=1 tests/run-programs
+	tests/all --full servers consistency torture refused files steady-state idle jumps redis matrix
 
 # Random scripts of operations, plainly and under uncopy, in four ways each; scripts that failed once come first.
 SEEDS ?= 200

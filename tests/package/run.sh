@@ -42,7 +42,7 @@ cleanup() {
 trap cleanup EXIT
 
 leader=
-for _ in {1..100}; do
+for _ in {1..300}; do
     sleep 0.2
     leader=$(pgrep -P "$nspawn" | head -n1)
     [[ -n $leader ]] || continue
