@@ -68,7 +68,7 @@ fn judge(name: &str, way: &str, options: Option<&[&str]>) -> Result<(), Stop> {
 }
 
 fn run(name: &str, way: &str, options: Option<&[&str]>) -> Result<Said, Stop> {
-    const FLAGS: &[&str] = &["-Wall", "-Wextra", "-Werror", "-pthread"];
+    const FLAGS: &[&str] = &["-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic"];
     let program = compile(name, &[Part::program(&format!("connections/{name}.c"), FLAGS)])?;
     let program = program.join(name);
     let words = match options {

@@ -354,7 +354,8 @@ static void storm(void) {
     other_ends();
 }
 
-/* io_uring, by system calls: sends and receives of the kernel's own. */
+/* io_uring, by system calls: sends and receives of the kernel's own. With as many entries as libuv
+ * asks for, which this process has not. */
 static int ring;
 static struct io_uring_sqe *sqes;
 static struct io_uring_params p;
@@ -379,7 +380,7 @@ static void by_io_uring(int fd) {
     int there = 0;
     while (ioctl(fd, FIONREAD, &there) == 0 && there < 5) usleep(1000);
     memset(&p, 0, sizeof p);
-    ring = (int)syscall(SYS_io_uring_setup, 8, &p);
+    ring = (int)syscall(SYS_io_uring_setup, 256, &p);
     if (ring < 0) {
         say("io_uring is not permitted here");
         close(fd);

@@ -267,6 +267,13 @@ counters! {
     tcp_stayed_use,
     /// The other end is another user's, and the service serves each user apart.
     tcp_stayed_user,
+    /// The program has set up io_uring: what it does with descriptors there nobody sees.
+    tcp_stayed_io_uring,
+    /// The program has entered a sandbox.
+    tcp_stayed_sandbox,
+    /// Rings of libuv's for `epoll_ctl` that were refused: libuv makes these calls by itself then,
+    /// and its connections can go through rings of ours.
+    tcp_io_uring_refused,
 
     /// Times that the statistics could not be published (1 or more: nobody outside sees them).
     unpublished,

@@ -66,6 +66,8 @@ pub fn phrases(s: &Snapshot) -> Vec<String> {
         (s.tcp_stayed_service, "no service answered, and none could be started"),
         (s.tcp_stayed_remote, "the other end is on another host"),
         (s.tcp_stayed_user, "the other end is another user's"),
+        (s.tcp_stayed_io_uring, "the program uses io_uring"),
+        (s.tcp_stayed_sandbox, "the program has entered a sandbox"),
         (s.tcp_stayed_use, "they were shared with forked processes or used as rings are not"),
     ] {
         say(n, format!("{} stayed with Linux: {why}", counted(n, "connection", "connections")));

@@ -26,6 +26,7 @@
 //! | [`hooks::ioctl`] | a userfaultfd of the program's own; what a connection is asked |
 //! | [`hooks::ours`] | what the shims of memory calls have in common |
 //! | [`hooks::unwaited`] | memory that the kernel reads or writes without waiting for a fault |
+//! | [`hooks::uring`] | io_uring, which goes past us |
 //! | [`hooks::remap`] | mremap |
 //! | [`hooks::process`] | fork, clone, exec, _exit |
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
@@ -77,5 +78,6 @@ pub mod hooks {
     pub mod stdio;
     pub mod syscall;
     pub mod unwaited;
+    pub mod uring;
     pub mod waiting;
 }

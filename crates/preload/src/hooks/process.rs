@@ -13,6 +13,7 @@ use crate::{real, start, summary};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use uncopy_kernel::reading;
+use uncopy_tcp_socket::Reason;
 
 type Strings = *const *const c_char;
 
@@ -411,6 +412,6 @@ pub(super) fn before_sandbox() {
     if PROCESS.space.wanted() {
         PROCESS.stand_down();
     }
-    PROCESS.tcp.stop();
+    PROCESS.tcp.stop(Reason::Sandbox);
     super::signals::let_all_go();
 }

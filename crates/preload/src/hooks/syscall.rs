@@ -10,7 +10,7 @@
 
 use super::{
     advice, descriptors, input, ioctl, limits, mapping, ours, output, process, protection, remap,
-    rights, signals, sockets, unwaited, waiting,
+    rights, signals, sockets, unwaited, uring, waiting,
 };
 use crate::process::PROCESS;
 use crate::real;
@@ -159,11 +159,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
                 waiting::pselect(a as _, b as _, c as _, d as _, e as _, mask as _) as isize
             }
             libc::SYS_select => waiting::select(a as _, b as _, c as _, d as _, e as _) as isize,
-            // What it does with descriptors nobody sees.
-            libc::SYS_io_uring_setup => {
-                PROCESS.tcp.stop();
-                real::syscall(n, a, b, c, d, e, f)
-            }
+            libc::SYS_io_uring_setup => uring::setup(a, b as _),
             libc::SYS_dup2 => descriptors::dup2(a as _, b as _) as isize,
             libc::SYS_dup3 => descriptors::dup3(a as _, b as _, c as _) as isize,
             libc::SYS_mremap => remap::mremap(a as _, b, c, d as _, e as _) as isize,

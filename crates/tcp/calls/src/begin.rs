@@ -11,7 +11,8 @@ use rustix::net::{getsockname, ipproto, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use uncopy_tcp_socket::is_stand_in;
+use uncopy_counters::add;
+use uncopy_tcp_socket::{is_stand_in, stayed};
 
 /// An address of the program's, IPv4 in IPv6 as IPv4.
 fn plain(address: SocketAddr) -> IpAddr {
@@ -94,7 +95,10 @@ impl Tcp {
             older.flow.set_nonblocking(nonblocking);
             return;
         }
-        if self.stopped.load(Relaxed) {
+        if let Some(reason) = self.why_stopped() {
+            if let Some(settings) = self.settings() {
+                add(stayed(settings.counters, reason), 1);
+            }
             return;
         }
         if self.is_used_past_us(fd) {

@@ -3,7 +3,6 @@
 
 use crate::tcp::Tcp;
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{BorrowedFd, RawFd};
 use uncopy_tcp_socket::Wired;
 
@@ -84,9 +83,7 @@ impl Tcp {
     /// What Linux answers to this may be told better here: [`option_told`](Self::option_told).
     #[inline]
     pub fn tells(&self, level: c_int, name: c_int) -> bool {
-        (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO)
-            && self.begun()
-            && !self.stopped.load(Relaxed)
+        (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && self.begun() && !self.is_stopped()
     }
 
     /// Linux has answered so what the program has asked of its socket. (Up to a second, where the service is behind; then this is Linux' answer.)

@@ -43,7 +43,7 @@ impl Tcp {
     /// `fd` listens.
     #[cold]
     pub fn listens(&self, fd: RawFd) {
-        if self.is_own() && !self.stopped.load(Relaxed) && self.show_listener(fd) {
+        if self.is_own() && !self.is_stopped() && self.show_listener(fd) {
             self.listening.add(fd);
         }
     }
@@ -81,7 +81,7 @@ impl Tcp {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_millis() as u64);
         let before = self.listening.shown.load(Relaxed);
-        if now.abs_diff(before) < AGAIN || self.stopped.load(Relaxed) {
+        if now.abs_diff(before) < AGAIN || self.is_stopped() {
             return;
         }
         if self.listening.shown.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {

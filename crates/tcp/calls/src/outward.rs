@@ -40,7 +40,7 @@ impl Tcp {
         let IpAddr::V4(ip) = other.ip().to_canonical() else { return false };
         let nobody =
             ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast();
-        if nobody || other.port() == 0 || self.stopped.load(Relaxed) || !self.is_own() {
+        if nobody || other.port() == 0 || self.is_stopped() || !self.is_own() {
             return false;
         }
         // (What it sends may have to be signed.)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uncopy_kernel::critical;
 use uncopy_tcp_socket::set::Added;
-use uncopy_tcp_socket::{Context, Flow, Set, fork};
+use uncopy_tcp_socket::{Context, Flow, Reason, Set, fork};
 
 /// What is held over a fork.
 #[derive(Debug)]
@@ -224,18 +224,32 @@ impl Tcp {
         if flow.is_attached() {
             return flow.by_linux(patience) == Ok(true);
         }
-        flow.leave_to_linux(uncopy_tcp_socket::Reason::Forked);
+        flow.leave_to_linux(Reason::Forked);
         true
     }
 
-    /// The program uses descriptors in ways that nobody sees (io_uring): no connection is upgraded from now on, and those that are go back.
-    pub fn stop(&self) {
+    /// The program uses descriptors in ways that nobody sees, or is about to enter a sandbox: no
+    /// connection is upgraded from now on, and those that are go back.
+    pub fn stop(&self, reason: Reason) {
         if self.begun() {
-            self.stopped.store(true, Relaxed);
-            for (fd, _) in self.all().0 {
+            let _ = self.stopped.compare_exchange(0, reason as u64, Relaxed, Relaxed);
+            for (fd, connection) in self.all().0 {
+                if connection.flow.is_undecided() {
+                    connection.flow.leave_to_linux(reason);
+                }
                 self.is_used_past(fd);
             }
         }
+    }
+
+    /// It does, or has.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed) != 0
+    }
+
+    /// Which of the two.
+    pub(crate) fn why_stopped(&self) -> Option<Reason> {
+        Reason::of(self.stopped.load(Relaxed))
     }
 
     /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, splice, ...).

@@ -7,7 +7,7 @@ use crate::listening::Listening;
 use crate::numbers::{Found, Numbers, What};
 use crate::outward::Outward;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -100,7 +100,8 @@ pub struct Tcp {
     context: AtomicPtr<Arc<Context>>,
     making: Lock,
     pub(crate) process: AtomicU32,
-    pub(crate) stopped: AtomicBool,
+    /// Why no connection is looked up any more; 0: they are.
+    pub(crate) stopped: AtomicU64,
     /// Some thread was cancelled.
     pub(crate) cancels: AtomicBool,
     /// Some socket has an option that rings do not have.
@@ -131,7 +132,7 @@ impl Tcp {
             context: AtomicPtr::new(core::ptr::null_mut()),
             making: Lock::new(),
             process: AtomicU32::new(0),
-            stopped: AtomicBool::new(false),
+            stopped: AtomicU64::new(0),
             cancels: AtomicBool::new(false),
             options: AtomicBool::new(false),
             signs: AtomicBool::new(false),

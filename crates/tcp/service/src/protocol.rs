@@ -57,11 +57,15 @@ pub enum Reason {
     OtherUser = 14,
     /// A filter is attached to the socket, its own or its listener's: the kernel alone heeds it.
     Filtered = 15,
+    /// The program has set up io_uring: what it does with descriptors there nobody sees.
+    IoUring = 16,
+    /// The program has entered a sandbox, which might not forgive calls of ours.
+    Sandbox = 17,
 }
 
 impl Reason {
     /// All of them, by their number.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::PeerNotHere,
         Self::NotConnected,
         Self::OverLimit,
@@ -77,6 +81,8 @@ impl Reason {
         Self::Forked,
         Self::OtherUser,
         Self::Filtered,
+        Self::IoUring,
+        Self::Sandbox,
     ];
 
     /// Its short name, for tables, JSON and labels.
@@ -97,6 +103,8 @@ impl Reason {
             Self::Forked => "forked",
             Self::OtherUser => "other-user",
             Self::Filtered => "filtered",
+            Self::IoUring => "io-uring",
+            Self::Sandbox => "sandbox",
         }
     }
 
@@ -118,7 +126,14 @@ impl Reason {
             Self::Forked => "shared with a forked process, or used as rings are not",
             Self::OtherUser => "the other end is another user's",
             Self::Filtered => "a filter is attached to the socket",
+            Self::IoUring => "the program uses io_uring",
+            Self::Sandbox => "the program has entered a sandbox",
         }
+    }
+
+    /// The program has decided it by itself: a question to the service may still be under way.
+    pub const fn is_programs_own(self) -> bool {
+        matches!(self, Self::Forked | Self::IoUring | Self::Sandbox)
     }
 
     /// Of this number.

@@ -183,7 +183,7 @@ impl Flow {
 }
 
 /// Of the words' order: what `Out` writes `In` reads.
-const LAYOUT: u64 = 3;
+const LAYOUT: u64 = 4;
 /// Words that are read, at most: of a million connections.
 const WORDS: u64 = 1 << 26;
 

@@ -67,6 +67,7 @@ pub use libc::iovec;
 pub use outward::Carrier;
 pub use rustix::io::Errno;
 pub use set::Set;
+pub use shown::stayed;
 pub use spinning::Waiting;
 pub use uncopy_tcp_service::ends::{is_stand_in, listens, listens_at};
 pub use uncopy_tcp_service::protocol::Reason;

@@ -7,11 +7,28 @@ use crate::lock::lock;
 use crate::sleepers::OwnDoor;
 use rustix::net::sockopt::socket_cookie;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
-use uncopy_counters::add;
+use uncopy_counters::{Counters, add};
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
+
+/// Where connections are counted that stay with Linux for this reason.
+pub fn stayed(counters: &Counters, reason: Reason) -> &AtomicU64 {
+    match reason {
+        Reason::PeerNotHere => &counters.tcp_stayed_peer,
+        Reason::NotConnected => &counters.tcp_stayed_unconnected,
+        Reason::OverLimit => &counters.tcp_stayed_limit,
+        Reason::NoMemory => &counters.tcp_stayed_memory,
+        Reason::NoService => &counters.tcp_stayed_service,
+        Reason::Remote => &counters.tcp_stayed_remote,
+        Reason::OtherUser => &counters.tcp_stayed_user,
+        Reason::IoUring => &counters.tcp_stayed_io_uring,
+        Reason::Sandbox => &counters.tcp_stayed_sandbox,
+        // (What is a direction's only never comes here.)
+        _ => &counters.tcp_stayed_use,
+    }
+}
 
 impl Shown for Flow {
     fn fd(&self) -> BorrowedFd<'_> {
@@ -24,19 +41,7 @@ impl Shown for Flow {
 
     fn stays(&self, reason: Reason) {
         if self.attached.set(None).is_ok() && self.reason.set(reason).is_ok() {
-            let counters = self.context.settings.counters;
-            let counter = match reason {
-                Reason::PeerNotHere => &counters.tcp_stayed_peer,
-                Reason::NotConnected => &counters.tcp_stayed_unconnected,
-                Reason::OverLimit => &counters.tcp_stayed_limit,
-                Reason::NoMemory => &counters.tcp_stayed_memory,
-                Reason::NoService => &counters.tcp_stayed_service,
-                Reason::Remote => &counters.tcp_stayed_remote,
-                Reason::OtherUser => &counters.tcp_stayed_user,
-                // (What is a direction's only never comes here.)
-                _ => &counters.tcp_stayed_use,
-            };
-            add(counter, 1);
+            add(stayed(self.context.settings.counters, reason), 1);
         }
     }
 

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
-use uncopy_tcp_service::protocol::Reason;
 
 const RDHUP: u32 = EPOLLRDHUP as u32;
 
@@ -166,7 +165,7 @@ impl Set {
     /// where nobody waited for its answer: see `gone`.)
     fn needs_no_more(&self, entry: &Entry) -> bool {
         entry.flow.is_linux()
-            && entry.flow.reason().is_some_and(|reason| reason != Reason::Forked)
+            && entry.flow.reason().is_some_and(|reason| !reason.is_programs_own())
             && entry.kernel_events.load(Relaxed) == entry.events.load(Relaxed)
             && entry.kernel_data.load(Relaxed) == entry.data.load(Relaxed)
             && !entry.is_off()
