@@ -14,6 +14,7 @@
 //! | [`region`] | the memfd, sealed and mapped |
 //! | [`copy`] | bytes that may change while they are copied, to addresses that may lead nowhere |
 //! | [`stores`] | whether they are stored through the caches or past them |
+//! | [`ticks`](mod@ticks) | when something happened |
 //! | [`sync`] | atomics, which the tests exchange for loom's |
 
 #[cfg(not(all(loom, test)))]
@@ -27,6 +28,7 @@ pub mod ring;
 #[cfg(not(all(loom, test)))]
 pub mod stores;
 pub mod sync;
+pub mod ticks;
 pub mod wanted;
 
 /// The other side wrote what no honest one writes. The connection is lost (ECONNRESET), nothing else.

@@ -47,6 +47,11 @@ impl Flow {
         ready
     }
 
+    /// How many bytes have ever come by the ring, come round.
+    pub(crate) fn come(&self) -> u32 {
+        self.attached().map_or(0, |attached| attached.inward().produced.tail.load(Relaxed))
+    }
+
     /// The program looks for bytes: the other side may offer its ring.
     pub fn receives(&self) {
         if let Some(attached) = self.attached() {

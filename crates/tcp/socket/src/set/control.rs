@@ -101,6 +101,7 @@ impl Set {
             lost: AtomicBool::new(false),
             at_ring: AtomicBool::new(false),
             leaves: AtomicU64::new(flow.counts.leaves.load(Relaxed)),
+            had: AtomicU64::new(0),
             process: self.context.process(),
             queue: self.queue.clone(),
             entries: Arc::downgrade(&self.entries),

@@ -46,7 +46,7 @@ impl Set {
         said: &[Event],
         asked: bool,
     ) -> Result<usize, Errno> {
-        let mut count = self.rings(events);
+        let mut count = self.rings(events, 0).count;
         // (What there is no room for is said again.)
         let room = (events.len() - count).min(said.len());
         count = self.take_said(said[..room].iter().copied(), events, count);

@@ -2,13 +2,13 @@
 
 use super::entries::Entries;
 use super::nested::Bell;
+use super::turns::Turns;
 use super::{Added, EVENTS, Event, OUT, Set};
 use crate::context::{Context, knock_at};
 use crate::flow::{Flow, Watcher};
 use crate::lock::{Guarded, lock};
 use libc::{EPOLLET, EPOLLONESHOT};
 use rustix::event::{PollFlags, epoll};
-use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, fence};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub(super) entries: Guarded<VecDeque<Arc<Entry>>>,
+    pub(super) turns: Guarded<Turns>,
     /// The kernel is to be told when there is news, because the set is itself waited for: by another set, or by poll.
     pub(super) nested: AtomicBool,
     pub(super) bell: Bell,
@@ -72,6 +72,9 @@ pub(super) struct Entry {
     pub(super) at_ring: AtomicBool,
     /// How often sending had left the ring when it was last looked at.
     pub(super) leaves: AtomicU64,
+    /// By level: how many bytes had come when the program was told of it last, and one more;
+    /// 0: there was nothing since.
+    pub(super) had: AtomicU64,
     /// The process that has added it.
     pub(super) process: u32,
     pub(super) queue: Arc<Queue>,
@@ -127,6 +130,14 @@ impl Entry {
         u32::from(self.flow.kernel_poll(room).bits()) & OUT & asked
     }
 
+    /// By level: this is so `now`, and the program has left it as it was when it was told of it
+    /// before: nothing has come since that it could have meant, or it does not use the room.
+    pub(super) fn is_left(&self, now: u32) -> bool {
+        let has = u64::from(self.flow.come()) + 1;
+        let had = self.had.swap(has, Relaxed);
+        had == has || had != 0 && now & OUT != 0
+    }
+
     /// The program asks for one of these.
     pub(super) fn asks(&self, events: u32) -> bool {
         self.events.load(Relaxed) & events != 0
@@ -136,14 +147,14 @@ impl Entry {
     #[inline]
     pub(super) fn queue(self: &Arc<Self>) {
         if !self.queued.swap(true, AcqRel) {
-            lock(&self.queue.entries).push_back(self.clone());
+            lock(&self.queue.turns).entries.push_back(self.clone());
         }
     }
 
     /// As above, before all others.
     pub(super) fn queue_first(self: &Arc<Self>) {
         if !self.queued.swap(true, AcqRel) {
-            lock(&self.queue.entries).push_front(self.clone());
+            lock(&self.queue.turns).entries.push_front(self.clone());
         }
     }
 }

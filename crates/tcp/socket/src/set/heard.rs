@@ -12,22 +12,50 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
+use uncopy_tcp_shared::ticks::ticks;
 
 const RDHUP: u32 = EPOLLRDHUP as u32;
 
 impl Set {
+    /// The kernel's turn: what it says now, after what is there already.
+    pub(super) fn kernels_turn(
+        &self,
+        events: &mut [Event],
+        already: usize,
+        mask: Option<u64>,
+    ) -> Result<usize, Errno> {
+        self.asked.store(ticks(), Relaxed);
+        self.ask(events, already, Some(Duration::ZERO), mask, |said, all| {
+            lock(&self.queue.turns).kernel_said(said.iter().map(|event| event.data.u64()), all);
+        })
+    }
+
     /// What the kernel says, after what is there already.
     pub(super) fn ask_kernel(
         &self,
         events: &mut [Event],
         already: usize,
+        timeout: Option<Duration>,
+        mask: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let said = self.ask(events, already, timeout, mask, |_, _| ());
+        self.asked.store(ticks(), Relaxed);
+        said
+    }
+
+    /// As above; `heard` is told what the kernel says, and whether that is all.
+    fn ask(
+        &self,
+        events: &mut [Event],
+        already: usize,
         mut timeout: Option<Duration>,
         mask: Option<u64>,
+        heard: impl Fn(&[epoll::Event], bool),
     ) -> Result<usize, Errno> {
         // What is ours (a door, the bell, what a connection does not want any more) may take all the room, and what is there for the program comes
         // behind it.
         for _ in 0..3 {
-            let (count, said_all) = self.ask_kernel_once(events, already, timeout, mask)?;
+            let (count, said_all) = self.ask_once(events, already, timeout, mask, &heard)?;
             if count > already || said_all {
                 return Ok(count);
             }
@@ -37,12 +65,13 @@ impl Set {
     }
 
     /// The same; and whether it has said all.
-    fn ask_kernel_once(
+    fn ask_once(
         &self,
         events: &mut [Event],
         already: usize,
         timeout: Option<Duration>,
         mask: Option<u64>,
+        heard: &impl Fn(&[epoll::Event], bool),
     ) -> Result<(usize, bool), Errno> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
@@ -53,6 +82,7 @@ impl Set {
             None => epoll::wait(self.kernel(), &mut *got, timeout.map(timespec).as_ref()),
             Some(mask) => kernel::epoll_pwait(self.kernel(), &mut *got, timeout, mask),
         }?;
+        heard(&got[..number], number < room);
         let said = got[..number].iter().map(Event::said);
         Ok((self.take_said(said, events, already), number < room))
     }
@@ -148,6 +178,10 @@ impl Set {
             flags &= !OUT;
             flags |= u32::from(ready.now.bits()) & OUT & asked;
             self.mask(entry, true, asked, arming);
+        }
+        if flags != 0 {
+            // One event says all that is so.
+            flags |= u32::from(ready.now.bits()) & asked;
         }
         if asked & EPOLLONESHOT as u32 != 0 {
             if flags == 0 {

@@ -9,25 +9,46 @@ use rustix::event::{PollFlags, epoll};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
+/// What a look at the rings has brought.
+pub(super) struct Looked {
+    /// So many events are there.
+    pub count: usize,
+    /// The rings have had their turn.
+    pub is_over: bool,
+    /// The program has left one of this round's as it was when it was told of it before.
+    pub is_left: bool,
+}
+
 impl Set {
-    /// What the rings say.
-    pub(super) fn rings(&self, events: &mut [Event]) -> usize {
+    /// What the rings say, after what is there already.
+    pub(super) fn rings(&self, events: &mut [Event], already: usize) -> Looked {
         self.context.pump();
         self.context.collect(self.door);
         self.queue_swept();
-        // What is queued again meanwhile waits for the next call.
-        let mut left = lock(&self.queue.entries).len();
-        let mut count = 0;
+        // What is queued again meanwhile waits for the next round.
+        let (mut left, mut is_left) = lock(&self.queue.turns).left();
+        let mut count = already;
         while left > 0 && count < events.len() {
             left -= 1;
-            let Some(entry) = lock(&self.queue.entries).pop_front() else { break };
+            let Some(entry) = lock(&self.queue.turns).next() else { break };
             entry.queued.swap(false, AcqRel);
-            if let Some(event) = self.look(&entry) {
-                events[count] = event;
-                count += 1;
+            let Some((event, was_left)) = self.look(&entry) else { continue };
+            is_left |= was_left;
+            // One event for each descriptor.
+            let same = |told: &&mut Event| told.data == event.data;
+            match events[..already].iter_mut().find(same) {
+                Some(same) => same.events |= event.events,
+                None => {
+                    events[count] = event;
+                    count += 1;
+                }
             }
         }
-        count
+        let is_over = left == 0;
+        if is_left && !is_over {
+            lock(&self.queue.turns).one_is_left();
+        }
+        Looked { count, is_over, is_left }
     }
 
     /// Those of which nobody tells it are looked at.
@@ -36,8 +57,9 @@ impl Set {
         swept.iter().for_each(Entry::queue);
     }
 
-    /// What is so of one, of what is asked. Where nothing is, it is told when something will be.
-    fn look(&self, entry: &Arc<Entry>) -> Option<Event> {
+    /// What is so of one, of what is asked, and whether it was left as it was. Where nothing is so,
+    /// it is told when something will be.
+    fn look(&self, entry: &Arc<Entry>) -> Option<(Event, bool)> {
         let flow = &entry.flow;
         if entry.is_off() || entry.closed.load(Acquire) || !flow.is_attached() {
             return None;
@@ -62,8 +84,10 @@ impl Set {
         now |= entry.room_of_linux(sends_by_ring, asked, leaves);
         entry.leaves.store(leaves, Relaxed);
         if now == 0 {
+            entry.had.store(0, Relaxed);
             return None;
         }
+        let mut left = false;
         if asked & EPOLLONESHOT as u32 != 0 {
             if !entry.takes_its_turn(arming) {
                 return None;
@@ -72,9 +96,10 @@ impl Set {
             self.kernel_events(entry, EPOLLONESHOT as u32, arming);
         } else if !edge {
             // Level: it is looked at again next time.
+            left = entry.is_left(now);
             entry.queue();
         }
-        Some(Event { events: now, data: entry.data.load(Relaxed) })
+        Some((Event { events: now, data: entry.data.load(Relaxed) }, left))
     }
 
     /// The kernel is asked for these, which follow from what the program wanted when it had changed it for the `arming`th time.
@@ -96,7 +121,9 @@ impl Set {
         let ready = flow.ready();
         let mut now = u32::from(ready.now.bits());
         if ready.hint {
-            let events = PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+            let ended = PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+            // (One event says all that is so.)
+            let events = ended | ready.ask & (PollFlags::OUT | PollFlags::WRNORM);
             now |= u32::from(flow.kernel_poll(events).bits());
             flow.ask.store(true, Relaxed);
         }

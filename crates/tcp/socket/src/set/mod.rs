@@ -8,6 +8,7 @@
 //! | `entries` | which connection is which, by number and by the program's data |
 //! | `control` | added, changed, removed: the kernel is told what it must know |
 //! | `wait` | epoll_wait |
+//! | `turns` | whose turn it is: the rings', or the kernel's |
 //! | `look` | what the rings say |
 //! | `heard` | what the kernel says |
 //! | `elsewhere` | a thread that waits for other things besides |
@@ -23,6 +24,7 @@ mod entry;
 mod heard;
 mod look;
 mod nested;
+mod turns;
 mod wait;
 
 use self::entries::Entries;
@@ -36,7 +38,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 const OUT: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
@@ -104,7 +106,8 @@ pub struct Set {
     queue: Arc<Queue>,
     /// One of its connections was at the ring.
     at_ring: AtomicBool,
-    calls: AtomicU32,
+    /// When the kernel was asked last ([`ticks`]).
+    asked: AtomicU64,
 }
 
 impl Set {
@@ -126,7 +129,7 @@ impl Set {
             door,
             entries: Arc::default(),
             queue: Arc::new(Queue {
-                entries: Guarded::default(),
+                turns: Guarded::default(),
                 nested: AtomicBool::new(false),
                 bell: Bell::default(),
                 sleeping: AtomicU32::new(0),
@@ -135,7 +138,7 @@ impl Set {
                 door,
             }),
             at_ring: AtomicBool::new(false),
-            calls: AtomicU32::new(0),
+            asked: AtomicU64::new(0),
         };
         set.watch_door(&context, door)?;
         Ok(set)
@@ -179,11 +182,11 @@ impl Set {
 
     pub(crate) fn hold_queue(&self) {
         self.queue.bell.rings.hold();
-        self.queue.entries.hold();
+        self.queue.turns.hold();
     }
 
     pub(crate) fn let_go(&self) {
-        self.queue.entries.let_go();
+        self.queue.turns.let_go();
         self.queue.bell.rings.let_go();
         self.entries.let_go();
     }
@@ -194,7 +197,7 @@ impl Drop for Set {
         let all: Vec<_> = lock(&self.entries).by_fd.values().cloned().collect();
         all.iter().for_each(Self::end);
         // (What is queued has the queue in turn.)
-        let queued = std::mem::take(&mut *lock(&self.queue.entries));
+        let queued = std::mem::take(&mut lock(&self.queue.turns).entries);
         drop(queued);
         self.context.no_set(self.door);
     }

@@ -87,7 +87,7 @@ impl Queue {
     /// Something of what is queued is ready. What is not leaves the queue.
     fn has_ready(&self) -> bool {
         loop {
-            let Some(entry) = lock(&self.entries).pop_front() else { return false };
+            let Some(entry) = lock(&self.turns).entries.pop_front() else { return false };
             entry.queued.swap(false, AcqRel);
             if entry.is_ready() {
                 // (Who was told of last stays last.)

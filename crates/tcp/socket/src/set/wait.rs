@@ -1,15 +1,18 @@
 //! epoll_wait: what the rings say, else what the kernel says, until one of them says something.
 
+use super::look::Looked;
 use super::{Event, Set};
 use crate::lock::lock;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
+use uncopy_tcp_shared::ticks::{TEN_MICROSECONDS, ticks};
 
-/// While rings have news, the kernel is asked once in so many calls (0.3 us each).
-const KERNEL: u32 = 16;
-/// While it spins over rings, likewise.
+/// While rings bring one thing after another, the kernel is asked after so long: it costs as much as
+/// a small message.
+const KERNEL: u64 = TEN_MICROSECONDS;
+/// While it spins over rings, once in so many looks.
 const ROUNDS: u32 = 64;
 
 impl Set {
@@ -51,7 +54,7 @@ impl Set {
     ) -> Result<usize, Errno> {
         if !self.has_connections() {
             // (What is queued still has ended, but for what was added just now.)
-            let count = self.rings(events);
+            let Looked { count, .. } = self.rings(events, 0);
             if count > 0 {
                 return Ok(count);
             }
@@ -59,17 +62,9 @@ impl Set {
             return self.wait_by_linux(events, timeout, mask);
         }
         let mut deadline = None;
-        let calls = self.calls.fetch_add(1, Relaxed);
         loop {
-            let count = self.rings(events);
+            let count = self.look_by_turns(events, mask)?;
             if count > 0 {
-                // (A nested set's door has to be found shut afterwards.)
-                let asks = calls.is_multiple_of(KERNEL) || self.is_nested();
-                if asks && count < events.len() {
-                    // (Where it refuses, what the rings have said is not lost: the next call hears the refusal.)
-                    let asked = self.ask_kernel(events, count, Some(Duration::ZERO), mask);
-                    return Ok(asked.unwrap_or(count));
-                }
                 return Ok(count);
             }
             if timeout == Some(Duration::ZERO) {
@@ -119,9 +114,35 @@ impl Set {
                 self.settle();
             }
             if end.is_some_and(|end| end <= Instant::now()) {
-                return Ok(self.rings(events));
+                return Ok(self.rings(events, 0).count);
             }
         }
+    }
+
+    /// What there is now, by turns ([`turns`](super::turns)). Where rings have nothing, the kernel is
+    /// still to be asked.
+    fn look_by_turns(&self, events: &mut [Event], mask: Option<u64>) -> Result<usize, Errno> {
+        let kernel_begins = lock(&self.queue.turns).is_kernels();
+        let told = if kernel_begins { self.kernels_turn(events, 0, mask)? } else { 0 };
+        if told == events.len() {
+            return Ok(told);
+        }
+        let Looked { count, is_over, is_left } = self.rings(events, told);
+        if count == told || kernel_begins || !is_over {
+            return Ok(count);
+        }
+        // What the program has left it may go on leaving: then the kernel is asked in each round. (A
+        // nested set's door has to be found shut afterwards.)
+        let is_due = || ticks().wrapping_sub(self.asked.load(Relaxed)) >= KERNEL;
+        if !(is_left || self.is_nested() || is_due()) {
+            return Ok(count);
+        }
+        lock(&self.queue.turns).kernel_is_next();
+        if count == events.len() {
+            return Ok(count);
+        }
+        // (Where it refuses, what the rings have said is not lost: the next call hears of it.)
+        Ok(self.kernels_turn(events, count, mask).unwrap_or(count))
     }
 
     /// Some of its descriptors are connections that are not Linux's for good.
@@ -164,6 +185,6 @@ impl Set {
 
     #[inline]
     pub(super) fn has_news(&self) -> bool {
-        self.context.has_notices(self.door) || !lock(&self.queue.entries).is_empty()
+        self.context.has_notices(self.door) || !lock(&self.queue.turns).entries.is_empty()
     }
 }
