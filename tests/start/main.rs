@@ -1,6 +1,7 @@
-//! What programs are when they are started: with functions of libc's that they define themselves.
-//! Each runs plainly and under uncopy; what it says, on standard error too, and its exit status
-//! must be the same.
+//! What programs are when they are started: with functions of libc's that they define themselves,
+//! with a title over their environment, beside other preloaded libraries. Each runs plainly, under
+//! `uncopy run`, with `--tcp`, and with everything switched off; what it says, on standard error too,
+//! and its exit status must be the same.
 //!
 //! `cargo test -p uncopy-tests --test start [NAME]`; `VERBOSE=1` prints what each program says.
 
@@ -24,6 +25,15 @@ const WRONG: &[&str] =
 
 const RUN: (&str, &[&str]) = ("run", &[]);
 const TCP: (&str, &[&str]) = ("tcp", &["--tcp"]);
+const OFF: (&str, &[&str]) =
+    ("off", &["--elide=no", "--allocator=no", "--lend=no", "--copies=libc", "--stats=no"]);
+
+/// Where a library that is preloaded besides stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Before,
+    After,
+}
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -31,16 +41,57 @@ struct Case {
     /// Below `tests/`.
     source: String,
     flags: Vec<String>,
+    /// What is made before: source, file, flags.
+    others: &'static [(&'static str, &'static str, &'static [&'static str])],
+    preload: Option<(&'static str, Place)>,
     ways: &'static [(&'static str, &'static [&'static str])],
     /// As programs of `tests/process` want it.
     elides_at_once: bool,
 }
 
+const LIBRARY: &[&str] = &["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"];
 const STRICT: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
+
+fn cases() -> Vec<Case> {
+    let one = |name: &str| Case {
+        name: name.to_owned(),
+        source: format!("start/{name}.c"),
+        flags: STRICT.map(str::to_owned).to_vec(),
+        others: &[],
+        preload: None,
+        ways: &[RUN, TCP, OFF],
+        elides_at_once: false,
+    };
+    let mut all = vec![
+        Case {
+            flags: [&STRICT[..], &["-rdynamic"]].concat().iter().map(|f| (*f).to_owned()).collect(),
+            ..one("handlers_by_its_own_sigaction")
+        },
+        Case {
+            others: &[
+                ("start/present_library.c", "present.so", LIBRARY),
+                ("start/foreign_library.c", "foreign.so", LIBRARY),
+            ],
+            preload: Some(("present.so", Place::After)),
+            ..one("title_over_its_environment")
+        },
+    ];
+    for place in [Place::Before, Place::After] {
+        let suffix = if place == Place::Before { "before" } else { "after" };
+        all.push(Case {
+            name: format!("stopped_clock_{suffix}"),
+            others: &[("start/stopping_library.c", "stopping.so", LIBRARY)],
+            preload: Some(("stopping.so", place)),
+            ..one("stopped_clock")
+        });
+    }
+    all.extend(names::cases());
+    all
+}
 
 fn main() -> ExitCode {
     let mut trials: Vec<Trial> = Vec::new();
-    for case in names::cases() {
+    for case in cases() {
         for &way in case.ways {
             let (case, name) = (case.clone(), format!("{}::{}", case.name, way.0));
             trials.push(test(name, move || judge(&case, way)));
@@ -79,6 +130,9 @@ fn judge(case: &Case, way: (&str, &[&str])) -> Result<(), Stop> {
 
 fn run(case: &Case, way: Option<(&str, &[&str])>) -> Result<Said, Stop> {
     let mut parts: Vec<Part> = Vec::new();
+    for (source, target, flags) in case.others {
+        parts.push(Part::named(source, target, flags));
+    }
     let flags: Vec<&str> = case.flags.iter().map(String::as_str).collect();
     let program = Path::new(&case.source).file_stem().expect("it is named").to_string_lossy();
     if case.elides_at_once {
@@ -89,6 +143,20 @@ fn run(case: &Case, way: Option<(&str, &[&str])>) -> Result<Said, Stop> {
 
     let mut words: Vec<OsString> = vec![directory.join(&*program).into()];
     let mut environment: Vec<(&str, OsString)> = Vec::new();
+    match case.preload.map(|(file, place)| (directory.join(file), place)) {
+        // (Plainly, too, it is in a program that executes this one.)
+        Some((library, Place::After)) => {
+            environment.push(("LD_PRELOAD", library.into()));
+            words.insert(0, "env".into());
+        }
+        Some((library, Place::Before)) => {
+            let mut script = OsString::from("LD_PRELOAD=");
+            script.push(library);
+            script.push("${LD_PRELOAD:+:$LD_PRELOAD} exec \"$0\"");
+            words = [OsString::from("sh"), "-c".into(), script].into_iter().chain(words).collect();
+        }
+        None => {}
+    }
     if case.elides_at_once {
         environment.push(("UNCOPY_COSTS", "send_mb=60000".into()));
         environment.push(("UNCOPY_CONTROLLER", "accounts-alone".into()));

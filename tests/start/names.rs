@@ -44,6 +44,8 @@ pub fn cases() -> Vec<Case> {
             name: format!("every_name_of_its_own_{program}"),
             source: format!("{directory}/{program}.c"),
             flags,
+            others: &[],
+            preload: None,
             ways,
             elides_at_once: true,
         }

@@ -92,8 +92,12 @@ static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *co
 #[used]
 static DESTRUCTOR: extern "C" fn() = end;
 
-unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *const c_char) {
-    // SAFETY: errno and the lookups are libc's; `envp` is a null-terminated list of strings.
+unsafe extern "C" fn begin(
+    _: c_int,
+    words: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // SAFETY: errno and the lookups are libc's; both lists are strings and end with a null pointer.
     unsafe {
         imports::bind();
         let errno = *libc::__errno_location();
@@ -111,8 +115,8 @@ unsafe extern "C" fn begin(_: c_int, _: *const *const c_char, envp: *const *cons
             return;
         }
         entries::go_directly();
-        let (values, costs, entry, places) = read_environment(envp);
-        summary::begin(&values, places.summary.as_deref());
+        let (values, costs, entry, places) = read_environment(environment);
+        summary::begin(&values, places.summary.as_deref(), words.as_ref().copied());
         set_up(&values, costs, entry, places);
         libc::dlerror(); // what our lookups left there is not the program's
         *libc::__errno_location() = errno;
@@ -137,17 +141,20 @@ struct Places {
     valgrind: bool,
 }
 
-/// Options and prices from the environment; also the library's own path, what to hand on, and where things are.
+/// Options and prices from the environment; also the library's own path, what to hand on, and where
+/// things are: copies of it all, for the memory that the environment lies in is the program's, and
+/// servers write what they are about over it.
 unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEntry, Places) {
     let mut places = Places::default();
     let mut values = Values::new();
     let mut costs = Costs::REFERENCE;
     let mut entry = ExecEntry { library: b"", settings: Vec::new() };
     let mut i = 0;
-    // SAFETY: a null-terminated list of strings that live as long as the process.
+    // SAFETY: a null-terminated list of strings.
     unsafe {
         while !envp.is_null() && !(*envp.add(i)).is_null() {
-            let line: &'static CStr = CStr::from_ptr(*envp.add(i));
+            // (Until the program runs: it may write its title there.)
+            let line = CStr::from_ptr(*envp.add(i));
             i += 1;
             let Ok(text) = line.to_str() else { continue };
             let Some((name, value)) = text.split_once('=') else {
@@ -188,7 +195,7 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
                 places.controller = Choice::parse(value).unwrap_or_default();
             }
             if name == "UNCOPY_LIBRARY" {
-                entry.library = value.as_bytes();
+                entry.library = value.as_bytes().to_vec().leak();
             }
             let Some(at) = OPTIONS.iter().position(|o| o.env == name) else {
                 continue;

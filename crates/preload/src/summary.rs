@@ -1,12 +1,14 @@
 //! `--verbose`: one line at the start, and at the end what was done.
 //!
-//! Statics: what is said at the end is asked for by `_exit` and by the linker's array of destructors.
+//! Statics: what is said at the end is asked for by `_exit` and by the linker's array of
+//! destructors.
 //!
-//! unsafe: duplicates and writes to a descriptor by its number; the program's name is libc's.
+//! unsafe: duplicates and writes to a descriptor by its number; the program's name is the kernel's
+//! string.
 
 use crate::process::PROCESS;
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::fmt::Write;
 use std::os::fd::BorrowedFd;
 use uncopy_counters::summary;
@@ -19,16 +21,25 @@ static TO: AtomicFd = AtomicFd::none();
 /// The value of `--verbose`; 0 once the summary was said.
 static WHAT: AtomicU64 = AtomicU64::new(0);
 
-unsafe extern "C" {
-    static program_invocation_short_name: *const c_char;
-}
+/// The program's name. (Its own words are the program's to write over.)
+static NAME: AtomicPtr<String> = AtomicPtr::new(core::ptr::null_mut());
 
-/// For the constructor; `file` is where a family is summed up.
-pub fn begin(values: &Values, file: Option<&CStr>) {
+/// For the constructor; `file` is where a family is summed up, `word` the first of the program's.
+///
+/// # Safety
+/// `word` is a string or null.
+pub unsafe fn begin(values: &Values, file: Option<&CStr>, word: Option<*const c_char>) {
     const AT: usize = index_of("verbose");
     let what = values.get(AT);
     if what == 0 {
         return;
+    }
+    if let Some(word) = word.filter(|word| !word.is_null()) {
+        // SAFETY: the caller's promise.
+        let name = unsafe { CStr::from_ptr(word) }.to_string_lossy();
+        let name = name.rsplit('/').next().unwrap_or_default();
+        let shown: String = name.chars().filter(|c| !c.is_control()).collect();
+        NAME.store(Box::into_raw(Box::new(shown)), Ordering::Relaxed);
     }
     let Ok(fd) = lift(rustix::stdio::stderr()) else { return };
     TO.set(fd.into_raw());
@@ -124,8 +135,7 @@ fn named(phrases: Vec<String>) -> Vec<String> {
 
 /// Whose it is: `redis-server [4711]`. What is no visible character of the name's is left out.
 fn name() -> String {
-    // SAFETY: libc's own string, which lives as long as the process.
-    let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_string_lossy();
-    let name: String = name.chars().filter(|c| !c.is_control()).collect();
+    // SAFETY: made once, never freed.
+    let name = unsafe { NAME.load(Ordering::Relaxed).as_ref() }.map_or("", String::as_str);
     format!("{name} [{}]", PROCESS.family.owner())
 }
