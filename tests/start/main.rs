@@ -79,6 +79,12 @@ fn cases() -> Vec<Case> {
     for place in [Place::Before, Place::After] {
         let suffix = if place == Place::Before { "before" } else { "after" };
         all.push(Case {
+            name: format!("chained_handlers_{suffix}"),
+            others: &[("start/chaining_library.c", "chaining.so", LIBRARY)],
+            preload: Some(("chaining.so", place)),
+            ..one("chained_handlers")
+        });
+        all.push(Case {
             name: format!("stopped_clock_{suffix}"),
             others: &[("start/stopping_library.c", "stopping.so", LIBRARY)],
             preload: Some(("stopping.so", place)),

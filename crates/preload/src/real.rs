@@ -91,6 +91,7 @@ macro_rules! real {
             find_allocators();
             $( if cells::$name.load(Ordering::Relaxed).is_null() { resolve(name!($name), &cells::$name); } )*
             resolve(c"_Fork", &FORK);
+            of_libc::find();
         }
 
         /// Finds the allocator's functions, all at once. The look-up may itself allocate: then it is answered from
@@ -271,8 +272,53 @@ real! {
     dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
 
     sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int;
+    signal(signal: c_int, handler: size_t) -> size_t;
+    bsd_signal(signal: c_int, handler: size_t) -> size_t;
+    ssignal(signal: c_int, handler: size_t) -> size_t;
+    sysv_signal(signal: c_int, handler: size_t) -> size_t;
+    __sysv_signal(signal: c_int, handler: size_t) -> size_t;
+    sigset(signal: c_int, handler: size_t) -> size_t;
+    sigignore(signal: c_int) -> c_int;
+    siginterrupt(signal: c_int, interrupt: c_int) -> c_int;
     sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int;
     syscall(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize;
+}
+
+/// libc's own `sigaction`, for what this library does by itself: another library that stands behind
+/// us (libjsig, which chains handlers) is to be told of what the program does, and of nothing else.
+pub mod of_libc {
+    use super::*;
+
+    static SIGACTION: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+    /// Looks it up.
+    pub(super) fn find() {
+        let found = imports::of_libc(c"sigaction").unwrap_or_default();
+        SIGACTION.store(found, Ordering::Relaxed);
+    }
+
+    /// Whether it is what [`super::sigaction`] leads to.
+    pub fn is_next() -> bool {
+        let libcs = SIGACTION.load(Ordering::Relaxed);
+        libcs.is_null() || libcs == cells::sigaction.load(Ordering::Relaxed)
+    }
+
+    /// `sigaction(2)`.
+    ///
+    /// # Safety
+    /// As its man page says.
+    pub unsafe fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int {
+        let f = SIGACTION.load(Ordering::Relaxed);
+        // SAFETY: the function has this signature; the caller's promise.
+        unsafe {
+            if f.is_null() {
+                return super::sigaction(signal, new, old);
+            }
+            let f: unsafe extern "C" fn(c_int, *const Sigaction, *mut Sigaction) -> c_int =
+                core::mem::transmute(f);
+            f(signal, new, old)
+        }
+    }
 }
 
 static FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

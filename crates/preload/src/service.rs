@@ -60,7 +60,7 @@ fn goes_on() -> bool {
         // SAFETY: plain data; a question.
         unsafe {
             let mut now: libc::sigaction = core::mem::zeroed();
-            real::sigaction(signal, core::ptr::null(), &mut now) == 0
+            real::of_libc::sigaction(signal, core::ptr::null(), &mut now) == 0
                 && now.sa_flags & libc::SA_RESTART != 0
         }
     })

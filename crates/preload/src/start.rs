@@ -234,7 +234,10 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     if let Some(vectors) = vectors {
         PROCESS.copies.take(vectors);
     }
-    let tcp = values.get(TCP) != 0;
+    // Whoever chains handlers behind us (libjsig) would take our entry for the program's handler, and
+    // the program's for nobody's.
+    let chained = !real::of_libc::is_next();
+    let tcp = values.get(TCP) != 0 && !chained;
     if tcp {
         service::begin(entry.library, places.tcp_service, values.get(TCP_SPIN) != 0);
     }
@@ -245,10 +248,12 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     let twin = values.get(ALLOCATOR) != 0
         && replaceable
         && !places.valgrind
+        && !chained
         && PROCESS.twin().init(vectors.is_some());
     // SAFETY: handlers that live as long as the process (the library is never unloaded).
     let heed_forks = || unsafe {
         signals::own();
+        signals::enter();
         libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
     };
     if twin || tcp {
@@ -256,6 +261,9 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     }
     let aside = match values.get(ELIDE) {
         0 => Some("standing aside, as told"),
+        _ if chained => Some(
+            "standing aside: another preloaded library chains signal handlers behind uncopy; name it before uncopy in LD_PRELOAD",
+        ),
         _ if places.valgrind => Some("standing aside: under valgrind nothing is elided"),
         _ => None,
     };

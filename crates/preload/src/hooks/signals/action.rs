@@ -5,7 +5,8 @@
 use super::entry::entry;
 use super::held::through_us;
 use super::table::{
-    ADDRESS, HANDLERS, HELD, as_said, bit, borrowed, fault_of, locked, mask_of, note, set_mask,
+    ADDRESS, HANDLERS, HELD, as_said, bit, borrowed, entered, fault_of, locked, mask_of, note,
+    set_mask,
 };
 use crate::real;
 use core::ffi::{c_int, c_void};
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn sigaction(
     new: *const Sigaction,
     old: *mut Sigaction,
 ) -> c_int {
-    if !(1..SIGNALS as c_int).contains(&signal) {
+    if !entered() || !(1..SIGNALS as c_int).contains(&signal) {
         // SAFETY: the program's own arguments.
         return unsafe { real::sigaction(signal, new, old) };
     }
@@ -143,6 +144,9 @@ pub(in crate::hooks) unsafe fn rt_sigaction(
             )
         }
     };
+    if !entered() {
+        return call(new, old);
+    }
     let given = if new.is_null() { None } else { reading::read(new) };
     if !(1..SIGNALS as c_int).contains(&signal) || size != 8 || !new.is_null() && given.is_none() {
         return call(new, old);

@@ -141,12 +141,12 @@ unsafe fn install_again(signal: c_int) {
     // SAFETY: what the kernel says, with our entry for a handler.
     unsafe {
         let mut now: Sigaction = core::mem::zeroed();
-        if real::sigaction(signal, core::ptr::null(), &mut now) == 0
+        if real::of_libc::sigaction(signal, core::ptr::null(), &mut now) == 0
             && now.sa_sigaction == SIG_DFL
             && now.sa_flags & SA_RESETHAND != 0
         {
             now.sa_sigaction = entry as *const () as usize;
-            real::sigaction(signal, &now, core::ptr::null_mut());
+            real::of_libc::sigaction(signal, &now, core::ptr::null_mut());
         }
     }
 }
@@ -181,11 +181,11 @@ pub(in crate::hooks) unsafe fn stop_holding(signal: c_int) {
     // SAFETY: as the program said.
     unsafe {
         let mut now: Sigaction = core::mem::zeroed();
-        if real::sigaction(signal, core::ptr::null(), &mut now) == 0
+        if real::of_libc::sigaction(signal, core::ptr::null(), &mut now) == 0
             && now.sa_sigaction == entry as *const () as usize
         {
             let default = as_said(signal);
-            real::sigaction(signal, &default, core::ptr::null_mut());
+            real::of_libc::sigaction(signal, &default, core::ptr::null_mut());
         }
     }
 }

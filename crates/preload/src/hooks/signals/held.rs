@@ -5,7 +5,8 @@
 use super::entry::{entry, stop_holding};
 use super::table;
 use super::table::{
-    ADDRESS, DUMPING, HANDLERS, HELD, MARKED, ONCE, bit, borrowed, fault_of, locked, note, set_mask,
+    ADDRESS, DUMPING, HANDLERS, HELD, MARKED, ONCE, bit, borrowed, entered, fault_of, locked, note,
+    set_mask,
 };
 use crate::real;
 use core::ffi::c_int;
@@ -42,7 +43,7 @@ pub(in crate::hooks) fn through_us(said: &Sigaction, held: bool) -> (usize, Siga
 
 /// Holds the signals of `mask`. Returns false where that is not for us to do.
 fn hold(mask: u64) -> bool {
-    if borrowed() {
+    if !entered() || borrowed() {
         return false;
     }
     locked(|| {
@@ -60,7 +61,7 @@ unsafe fn hold_one(signal: c_int) {
     // SAFETY: what the kernel has, entered through us.
     unsafe {
         let mut now: Sigaction = core::mem::zeroed();
-        if real::sigaction(signal, core::ptr::null(), &mut now) != 0 {
+        if real::of_libc::sigaction(signal, core::ptr::null(), &mut now) != 0 {
             return;
         }
         if now.sa_sigaction == SIG_IGN {
@@ -78,7 +79,7 @@ unsafe fn hold_one(signal: c_int) {
         let (handler, action) = through_us(&now, true);
         word.store(handler, Ordering::Release);
         HELD.fetch_or(bit(signal), Ordering::SeqCst);
-        if real::sigaction(signal, &action, core::ptr::null_mut()) == 0
+        if real::of_libc::sigaction(signal, &action, core::ptr::null_mut()) == 0
             && let Some(fault) = fault_of(signal)
         {
             reading::is_caught(fault, true);

@@ -6,6 +6,10 @@
 //! unmapped. There the default action comes after ours. Only where the program ignores them it does so in the kernel: what it
 //! executes must find them ignored.
 //!
+//! Where nothing of ours runs that a handler could interrupt (all is switched off, or not begun
+//! yet), and where another library chains handlers behind us, all these calls are the next library's
+//! as they are.
+//!
 //! What the kernel says is the truth; our table adds to it only where the kernel has our entry. So it does not matter who
 //! changed a handler past us, or in a child that shares our memory but not its handlers (vfork).
 //!
@@ -32,7 +36,7 @@ pub(super) use action::rt_sigaction;
 pub(super) use held::let_all_go;
 pub use held::{catch_faults, hold_dumping};
 pub(super) use stack::sigaltstack;
-pub use table::{after_fork_parent, before_fork};
+pub use table::{after_fork_parent, before_fork, enter};
 
 /// This process has the table, and heeds forks: at its start, or as fork's child.
 pub fn own() {

@@ -1,10 +1,13 @@
-//! The older calls that install handlers, each by `sigaction`.
+//! The older calls that install handlers, each by `sigaction`; as they are, where handlers do not
+//! go through us.
 //!
 //! A static: libc keeps the same word for `siginterrupt`.
 //!
 //! unsafe: see the crate.
 
 use super::action::sigaction;
+use super::table::entered;
+use crate::real;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::{SIG_ERR, SIG_IGN, sigaction as Sigaction};
@@ -44,6 +47,10 @@ static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
+    if !entered() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::siginterrupt(signal, interrupt) };
+    }
     // SAFETY: plain data.
     unsafe {
         let mut action: Sigaction = core::mem::zeroed();
@@ -69,6 +76,10 @@ pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int 
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
+    if !entered() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::signal(signal, handler) };
+    }
     // SAFETY: the program's own arguments.
     unsafe { bsd(signal, handler) }
 }
@@ -79,6 +90,10 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bsd_signal(signal: c_int, handler: usize) -> usize {
+    if !entered() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::bsd_signal(signal, handler) };
+    }
     // SAFETY: the program's own arguments.
     unsafe { bsd(signal, handler) }
 }
@@ -89,6 +104,10 @@ pub unsafe extern "C" fn bsd_signal(signal: c_int, handler: usize) -> usize {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ssignal(signal: c_int, handler: usize) -> usize {
+    if !entered() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::ssignal(signal, handler) };
+    }
     // SAFETY: the program's own arguments.
     unsafe { bsd(signal, handler) }
 }
@@ -99,6 +118,10 @@ pub unsafe extern "C" fn ssignal(signal: c_int, handler: usize) -> usize {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: usize) -> usize {
+    if !entered() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::sysv_signal(signal, handler) };
+    }
     // SAFETY: the program's own arguments.
     unsafe { install(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER, false) }
 }
@@ -109,6 +132,10 @@ pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: usize) -> usize {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: usize) -> usize {
+    if !entered() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::__sysv_signal(signal, handler) };
+    }
     // SAFETY: the program's own arguments.
     unsafe { sysv_signal(signal, handler) }
 }
@@ -120,6 +147,10 @@ pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: usize) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
     const SIG_HOLD: usize = 2;
+    if !entered() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::sigset(signal, handler) };
+    }
     // SAFETY: sets and actions of ours; the program's handler.
     unsafe {
         let mut this: libc::sigset_t = core::mem::zeroed();
@@ -153,6 +184,10 @@ pub unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
+    if !entered() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real::sigignore(signal) };
+    }
     // SAFETY: no handler.
     if unsafe { install(signal, SIG_IGN, 0, false) } == SIG_ERR { -1 } else { 0 }
 }

@@ -6,7 +6,7 @@
 
 use crate::process::PROCESS;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use libc::{SIG_DFL, sigaction as Sigaction};
 use uncopy_kernel::critical::{self, SIGNALS};
 use uncopy_kernel::lock::Lock;
@@ -57,6 +57,20 @@ pub(in crate::hooks) fn locked<R>(f: impl FnOnce() -> R) -> R {
 
 /// The kernel's: the action says where its handler returns to.
 pub(in crate::hooks) const SA_RESTORER: c_int = 0x0400_0000;
+
+/// Whether the program's handlers go through ours. Not where nothing is done that they could
+/// interrupt, nor before that is known.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// From now on they do.
+pub fn enter() {
+    ENTERED.store(true, Relaxed);
+}
+
+/// Whether they do.
+pub(in crate::hooks) fn entered() -> bool {
+    ENTERED.load(Relaxed)
+}
 
 /// Whose table this is; 0 until that is known, and where nobody heeds forks.
 static OWNER: AtomicI32 = AtomicI32::new(0);
