@@ -177,7 +177,7 @@ impl Tcp {
             let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
             if flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
                 let patience = deadline.saturating_duration_since(Instant::now());
-                let _ = self.by_linux(&connection, patience) || self.replace(&connection);
+                let _ = self.is_handed_on(&connection, patience);
             }
         }
     }
@@ -189,11 +189,17 @@ impl Tcp {
     }
 
     /// What the program is about to do uses `fd` past us for good, in this process: stdio, io_uring, a command's standard streams. It is Linux's from then on; where
-    /// nobody puts what lies unread into the socket, another one stands in for it. False: neither, because another process holds this end too.
+    /// nobody puts what lies unread into the socket, another one stands in for it, or the other side sends it at its next call. False: none of these.
     #[cold]
     pub fn is_used_past(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.by_linux(&connection, PATIENCE) || self.replace(&connection)
+        self.is_handed_on(&connection, PATIENCE)
+    }
+
+    fn is_handed_on(&self, connection: &Arc<Connection>, patience: Duration) -> bool {
+        self.by_linux(connection, patience)
+            || self.replace(connection)
+            || connection.flow.by_linux_later() == Ok(true)
     }
 
     /// Another socket stands in for it, under all of its numbers ([`uncopy_tcp_socket::Flow::stand_in`]).

@@ -19,11 +19,30 @@ use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 /// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
 const LOOK: Duration = Duration::from_micros(20);
 
+/// What becomes of the unread bytes of a side that gives its ring back to a peer that does not answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unanswered {
+    /// They are this side's again, who reads them here.
+    Reclaimed,
+    /// They stay the peer's.
+    Left,
+}
+
 impl Flow {
     /// Both directions are Linux's from now on, for good. False: the other side did not take back in time what lies unread in the ring, or could
     /// not, because it has ended the stream or died. Then the rest of the ring is to be received here, as before; sending is Linux's all the same. (A
     /// peer that sleeps in a call of ours or has a thread in `Context::attend` answers at once; another at its next call.)
     pub fn by_linux(&self, patience: Duration) -> Result<bool, Errno> {
+        self.goes_to_linux(patience, Unanswered::Reclaimed)
+    }
+
+    /// As [`Flow::by_linux`], of a side that cannot read the ring any more and does not wait: what lies unread there stays the other side's, which sends it by Linux
+    /// at its next call. False: it will not, because it has ended the stream, died, or sent by Linux since.
+    pub fn by_linux_later(&self) -> Result<bool, Errno> {
+        self.goes_to_linux(Duration::ZERO, Unanswered::Left)
+    }
+
+    fn goes_to_linux(&self, patience: Duration, unanswered: Unanswered) -> Result<bool, Errno> {
         let Some(attached) = self.attached() else { return Ok(true) };
         let deadline = Instant::now() + patience;
         loop {
@@ -36,7 +55,7 @@ impl Flow {
             }
         }
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
-        let left = self.receive_by_linux(attached, &mut own, deadline);
+        let left = self.receive_by_linux(attached, &mut own, deadline, unanswered);
         if left == Ok(true) {
             self.left.store(true, Relaxed);
         }
@@ -48,6 +67,7 @@ impl Flow {
         attached: &Attached,
         own: &mut Held<Receiving>,
         deadline: Instant,
+        unanswered: Unanswered,
     ) -> Result<bool, Errno> {
         let inward = attached.inward();
         let phase = &inward.switch.phase;
@@ -75,8 +95,11 @@ impl Flow {
                 Ok(_) => break,
                 Err(_) => return self.poison(&mut own.poisoned),
             }
-            let ended = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            if ended || kernel::hung_up(self.fd()) || Instant::now() >= deadline {
+            let ended = self.has_ended(attached);
+            if ended || Instant::now() >= deadline {
+                if !ended && unanswered == Unanswered::Left {
+                    return Ok(true);
+                }
                 if phase.reclaim(given) {
                     break;
                 }
@@ -92,6 +115,11 @@ impl Flow {
         }
         inward.consumed.flags.fetch_and(!BY_LINUX, Release);
         Ok(false)
+    }
+
+    /// The other side has ended the stream or died: it sends nothing any more, whatever is asked of it.
+    fn has_ended(&self, attached: &Attached) -> bool {
+        attached.inward().produced.flags.load(Acquire) & FINISHED != 0 || kernel::hung_up(self.fd())
     }
 
     /// What lies unread in the ring, where the other side does not take it back: the only copy, for whoever makes an end of it. Only where no other
