@@ -19,6 +19,14 @@ pub fn seconds() -> i64 {
     clock_gettime_dynamic(DynamicClockId::Known(ClockId::MonotonicCoarse)).map_or(0, |t| t.tv_sec)
 }
 
+/// Milliseconds since some beginning, come round; as exact as the kernel's tick. A few loads; 0: the kernel does not tell.
+#[inline]
+pub fn coarse_ms() -> u32 {
+    clock_gettime_dynamic(DynamicClockId::Known(ClockId::MonotonicCoarse)).map_or(0, |t| {
+        (t.tv_sec as u32).wrapping_mul(1000).wrapping_add(t.tv_nsec as u32 / 1_000_000)
+    })
+}
+
 /// Processor time of this process, and time, in ns; `None`: the kernel does not tell.
 pub fn times() -> Option<(u64, u64)> {
     inject::check(Call::Clock).ok()?;

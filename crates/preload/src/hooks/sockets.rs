@@ -214,7 +214,7 @@ pub unsafe extern "C" fn setsockopt(
     result
 }
 
-/// `getsockopt(2)`: what Linux tells of a connection is its stand-in's, where the service carries it to another host.
+/// `getsockopt(2)`: what Linux tells of a connection is its stand-in's, where the service carries it to another host; and an error may be kept here.
 ///
 /// # Safety
 /// As its man page says.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn getsockopt(
         if !value.is_null() {
             // SAFETY: Linux has just written so many bytes there.
             let told = unsafe { core::slice::from_raw_parts_mut(value.cast(), length) };
-            PROCESS.tcp.option_told(fd, told);
+            PROCESS.tcp.option_told(fd, name, told);
         }
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };
@@ -266,8 +266,7 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
         if kind == u64::from(libc::SOL_SOCKET as u32) | (libc::SCM_RIGHTS as u64) << 32 {
             let last = at.saturating_add(bytes).min(end);
             for fd in (at + 16..last.saturating_sub(3)).step_by(4) {
-                if reading::read(fd as *const c_int)
-                    .is_some_and(|fd| !PROCESS.tcp.give_to_linux(fd))
+                if reading::read(fd as *const c_int).is_some_and(|fd| !PROCESS.tcp.is_used_past(fd))
                 {
                     return false;
                 }

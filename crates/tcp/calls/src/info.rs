@@ -1,4 +1,4 @@
-//! `getsockopt(TCP_INFO)` of a connection that the service carries to another host. Linux tells of the stand-in, whose way is the loopback device; what belongs to the way to
+//! `getsockopt`: SO_ERROR where Linux has told its error to a call that did not report it; and TCP_INFO of a connection that the service carries to another host. Linux tells of the stand-in, whose way is the loopback device; what belongs to the way to
 //! the peer is put in its place.
 
 use crate::tcp::Tcp;
@@ -83,12 +83,32 @@ impl Tcp {
     /// What Linux answers to this may be told better here: [`option_told`](Self::option_told).
     #[inline]
     pub fn tells(&self, level: c_int, name: c_int) -> bool {
-        (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) && self.begun() && !self.is_stopped()
+        match (level, name) {
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => self.begun() && !self.is_stopped(),
+            (libc::SOL_SOCKET, libc::SO_ERROR) => self.in_use(),
+            _ => false,
+        }
     }
 
-    /// Linux has answered so what the program has asked of its socket. (Up to a second, where the service is behind; then this is Linux' answer.)
+    /// Linux has answered so what the program has asked of its socket.
     #[cold]
-    pub fn option_told(&self, fd: RawFd, told: &mut [u8]) {
+    pub fn option_told(&self, fd: RawFd, name: c_int, told: &mut [u8]) {
+        if name == libc::SO_ERROR { self.error_told(fd, told) } else { self.info_told(fd, told) }
+    }
+
+    /// An error that Linux has told to a call which did not report it is the program's to hear.
+    fn error_told(&self, fd: RawFd, told: &mut [u8]) {
+        if let Some(said) = told.first_chunk_mut()
+            && *said == [0; size_of::<c_int>()]
+            && let Some(connection) = self.connection(fd)
+            && let Some(error) = connection.flow.take_error()
+        {
+            *said = error.raw_os_error().to_ne_bytes();
+        }
+    }
+
+    /// (Up to a second, where the service is behind; then this is Linux' answer.)
+    fn info_told(&self, fd: RawFd, told: &mut [u8]) {
         if !self.is_own() || self.is_nobody_there() {
             return;
         }

@@ -54,13 +54,18 @@ impl Tcp {
     }
 
     /// The program has set an option of a socket's to `value`, whatever it is.
-    pub fn option_set(&self, fd: RawFd, level: c_int, name: c_int, value: impl FnOnce() -> c_int) {
+    pub fn option_set(&self, fd: RawFd, level: c_int, name: c_int, value: impl Fn() -> c_int) {
         let known = OPTIONS.iter().find(|(of, option, _)| (*of, *option) == (level, name));
         if let Some((.., usual)) = known
             && value() != *usual
         {
             self.options.store(true, Relaxed);
             self.give_to_linux(fd);
+        }
+        if (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY)
+            && let Some(connection) = self.connection(fd)
+        {
+            connection.flow.sets_nodelay(value() != 0);
         }
         if is_key(level, name) {
             self.signs.store(true, Relaxed);

@@ -82,6 +82,8 @@ pub(crate) trait Shown: Send + Sync {
     fn knock(&self);
     /// The program has closed it.
     fn has_ended(&self) -> bool;
+    /// The other program has ended, or a process of it: Linux is to be asked.
+    fn may_have_ended(&self);
 }
 
 /// A region, as one of its sides.
@@ -105,6 +107,11 @@ pub(crate) struct Mapped {
 impl Mapped {
     pub fn flow(&self, slot: usize) -> Option<Arc<dyn Shown>> {
         lock(&self.flows)[slot].as_ref()?.upgrade()
+    }
+
+    /// All connections that are in it.
+    pub fn flows(&self) -> Vec<Arc<dyn Shown>> {
+        lock(&self.flows).iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
     pub fn set_flow(&self, slot: usize, flow: Option<Weak<dyn Shown>>) {
@@ -537,10 +544,12 @@ impl Context {
                     }
                 }
                 Message::Gone { region } => {
-                    lock(&self.regions)
-                        .iter()
-                        .filter(|mapped| mapped.id == region)
-                        .for_each(|mapped| mapped.gone.store(true, Ordering::Relaxed));
+                    let of = |mapped: &&Arc<Mapped>| mapped.id == region;
+                    let gone: Vec<_> = lock(&self.regions).iter().filter(of).cloned().collect();
+                    for mapped in gone {
+                        mapped.gone.store(true, Ordering::Relaxed);
+                        mapped.flows().iter().for_each(|flow| flow.may_have_ended());
+                    }
                     self.let_go_of_regions();
                 }
                 _ => {}

@@ -3,7 +3,9 @@
 //!
 //! unsafe: the mapping, and references into it: each part by whoever holds its lock.
 
+use crate::asks::Asks;
 use crate::batch::Writing;
+use crate::errors::KeptError;
 use crate::lock::{Lock, Section, has_ended};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -21,8 +23,8 @@ use uncopy_tcp_shared::ring::{RING, Reader, Writer};
 pub struct Sending {
     /// The ring.
     pub writer: Writer<RING>,
-    /// Calls, so that the kernel is asked for a dead peer now and then.
-    pub calls: u32,
+    /// When the kernel is asked for a dead peer.
+    pub asks: Asks,
     /// Bytes of a withdrawn offer that Linux has still to be given: so many of the ring's unread bytes are done.
     pub withdrawn: Option<u32>,
     /// It has sent by Linux since it left the ring: what is unread there is not its own any more.
@@ -42,12 +44,10 @@ pub struct Sending {
 pub struct Receiving {
     /// The ring.
     pub reader: Reader<RING>,
-    /// Calls that found nothing, likewise.
-    pub empty: u32,
+    /// When the kernel is asked, of calls that found nothing.
+    pub asks: Asks,
     /// The other side knows that we look for bytes.
     pub receives: bool,
-    /// An error of the kernel's connection, met while the ring still held bytes.
-    pub error: Option<i32>,
     /// The kernel's stream has ended.
     pub ended: bool,
     /// The other side wrote nonsense.
@@ -57,6 +57,8 @@ pub struct Receiving {
 #[repr(C, align(64))]
 struct Guarded<T> {
     lock: Lock,
+    /// Of the sending half: the end's. It lies here because each call that sends looks at it.
+    error: KeptError,
     data: UnsafeCell<T>,
 }
 
@@ -107,7 +109,7 @@ impl Ends {
             at.write_bytes(0, 1);
             (&raw mut (*at).sending.data).write(UnsafeCell::new(Sending {
                 writer: Writer::new(home(side)),
-                calls: 0,
+                asks: Asks::default(),
                 withdrawn: None,
                 too_late: false,
                 stays: false,
@@ -117,15 +119,21 @@ impl Ends {
             }));
             (&raw mut (*at).receiving.data).write(UnsafeCell::new(Receiving {
                 reader: Reader::new(),
-                empty: 0,
+                asks: Asks::default(),
                 receives: false,
-                error: None,
                 ended: false,
                 poisoned: false,
             }));
             (*at).processes.store(1, Ordering::Relaxed);
             (*at).names[0].store(process, Ordering::Relaxed);
         }
+    }
+
+    /// The error that the program has still to be told.
+    #[inline]
+    pub fn error(&self, slot: usize) -> &KeptError {
+        // SAFETY: within the mapping; an atomic.
+        unsafe { &(*self.at(slot)).sending.error }
     }
 
     /// How many processes hold this end.

@@ -350,6 +350,12 @@ impl Flow {
 
     /// Asks the kernel's connection.
     pub(crate) fn kernel_poll(&self, events: PollFlags) -> PollFlags {
-        crate::kernel::poll_now(self.fd(), events)
+        self.with_error(crate::kernel::poll_now(self.fd(), events))
+    }
+
+    /// What the kernel's connection says; POLLERR too, where its error is kept here.
+    pub(crate) fn with_error(&self, said: PollFlags) -> PollFlags {
+        let kept = said.contains(PollFlags::HUP) && self.has_error();
+        if kept { said | PollFlags::ERR } else { said }
     }
 }

@@ -151,6 +151,15 @@ pub fn unread(fd: BorrowedFd) -> Result<usize, Errno> {
     rustix::io::ioctl_fionread(fd).map(|bytes| bytes as usize)
 }
 
+/// Sends what Linux holds back to send it with what follows (Nagle): where the answers come by a ring they acknowledge nothing, and the bytes would wait
+/// for the peer's delayed acknowledgement (40 ms). The socket's option is as before.
+pub fn push(fd: BorrowedFd) {
+    if sockopt::tcp_nodelay(fd) == Ok(false) {
+        let _ = sockopt::set_tcp_nodelay(fd, true);
+        let _ = sockopt::set_tcp_nodelay(fd, false);
+    }
+}
+
 /// Sends while the socket's send buffer is as large as an unprivileged program may make it.
 pub fn with_room(
     fd: BorrowedFd,

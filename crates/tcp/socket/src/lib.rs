@@ -9,6 +9,7 @@
 //! | [`way`] | whose a call is, and when a connection is shown |
 //! | `lengths` | after how many calls that is worth while |
 //! | `shown` | it becomes Linux's for good, or gets a slot |
+//! | `asks` | when Linux is asked whether the peer lives |
 //! | `attached` | the slot, as one of its sides |
 //! | `batch` | which stores large copies are made by, and what they have cost |
 //! | `buffers` | through which files are streamed |
@@ -16,6 +17,7 @@
 //! | `signals` | knocks that wait for nobody |
 //! | [`counts`] | what went by the ring |
 //! | [`fork`], `holders` | children share connections |
+//! | `errors` | errors that Linux tells once, kept for the call that is to be told |
 //! | `source` | what is to be sent: the program's buffers, or a file |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
@@ -32,6 +34,7 @@
 //! | [`lock`] | locks, also between processes, whose holder may be killed |
 //! | [`kernel`] | the connection's calls of Linux |
 
+mod asks;
 mod attached;
 mod batch;
 mod buffers;
@@ -39,6 +42,7 @@ pub mod context;
 pub mod counts;
 pub mod ending;
 pub mod ends;
+mod errors;
 pub mod flow;
 pub mod fork;
 mod holders;

@@ -208,7 +208,9 @@ impl Context {
                 self.serve_asked();
             }
             for (item, fd) in items.iter_mut().zip(&fds) {
-                let answer = fd.revents() & (item.events | ALWAYS);
+                let said = fd.revents();
+                let said = item.flow.map_or(said, |flow| flow.with_error(said));
+                let answer = said & (item.events | ALWAYS);
                 item.revents |= answer;
                 let Some(flow) = item.flow.filter(|_| !fd.revents().is_empty()) else { continue };
                 flow.ask.store(true, Relaxed);

@@ -13,12 +13,9 @@ use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use uncopy_counters::add;
+use std::time::Instant;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{FINISHED, RING};
-
-/// As for sending.
-const ASK: u32 = 64;
 
 impl Flow {
     /// As recv(2), readv(2), recvmsg(2): waits until there is something, unless the socket or `flags` say otherwise. 0: the stream has ended.
@@ -35,6 +32,7 @@ impl Flow {
         let all = waits && flags & MSG_WAITALL != 0;
         let looks = flags & MSG_PEEK != 0;
         let mut got = 0;
+        let mut ends = false;
         let mut rest: Vec<iovec>;
         let mut to = to;
         let mut deadline = None;
@@ -42,9 +40,12 @@ impl Flow {
             // SAFETY: the caller's promise.
             match unsafe { self.try_receive(to, flags) } {
                 Ok(bytes) if all && looks => {
-                    let more = For::More(bytes as u32);
-                    let comes = bytes > 0 && bytes < total && self.may_bring_more();
-                    if !comes || self.wait_in_call(more, &mut deadline).is_err() {
+                    if bytes == 0 || bytes >= total || ends {
+                        return Ok(bytes);
+                    }
+                    // (What came before the end is looked at once more.)
+                    ends = kernel::hung_up(self.fd());
+                    if !ends && self.wait_for_more(bytes, &mut deadline).is_err() {
                         return Ok(bytes);
                     }
                 }
@@ -62,7 +63,10 @@ impl Flow {
                         return if got > 0 { Ok(got) } else { Err(error) };
                     }
                 }
-                Err(_) if got > 0 => return Ok(got),
+                Err(error) if got > 0 => {
+                    self.keeps(error);
+                    return Ok(got);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -83,10 +87,20 @@ impl Flow {
         }
     }
 
-    /// The other side sends by the ring. (Who looks ahead sees what Linux has, or what the ring has; not beyond the one into the other.)
-    fn may_bring_more(&self) -> bool {
-        let at_ring = |attached: &Attached| attached.inward().switch.phase.at() == Ok(At::Ring);
-        self.attached().is_some_and(at_ring) && !kernel::hung_up(self.fd())
+    /// A call that looks ahead has seen so many bytes and waits for more.
+    fn wait_for_more(
+        &self,
+        seen: usize,
+        deadline: &mut Option<Option<Instant>>,
+    ) -> Result<(), Errno> {
+        let all_in_ring = |attached: &Attached| {
+            attached.inward().switch.phase.at() == Ok(At::Ring)
+                && attached.unread() as usize == seen
+        };
+        if self.attached().is_some_and(all_in_ring) {
+            return self.wait_in_call(For::More(seen as u32), deadline);
+        }
+        self.nap_in_call(deadline)
     }
 
     unsafe fn try_receive(&self, to: &[iovec], flags: i32) -> Result<usize, Errno> {
@@ -189,7 +203,15 @@ impl Flow {
             _ => false,
         };
         let total: usize = to.iter().map(|part| part.iov_len).sum();
-        while got > 0 && got < total && flags & MSG_PEEK == 0 && goes_on() && !self.is_at_mark() {
+        if flags & MSG_PEEK != 0 {
+            return if 0 < got && got < total && !self.is_at_mark() {
+                // SAFETY: the caller's promise.
+                Ok(got + unsafe { self.look_on(attached, own, to, got, flags) })
+            } else {
+                Ok(got)
+            };
+        }
+        while got > 0 && got < total && goes_on() && !self.is_at_mark() {
             let mut rest = to.to_vec();
             advance(&mut rest, got);
             // SAFETY: the caller's promise.
@@ -197,14 +219,53 @@ impl Flow {
                 Ok(more @ 1..) => got += more,
                 // (The end is told again.)
                 Ok(_) | Err(Errno::AGAIN) => break,
-                Err(error) if is_of_the_call(error) => break,
                 Err(error) => {
-                    own.error = Some(error.raw_os_error());
+                    self.keeps(error);
                     break;
                 }
             }
         }
         Ok(got)
+    }
+
+    /// As above, of a call that only looks, and has seen `seen` bytes, all of what comes first: what comes behind them, in the ring or by Linux.
+    unsafe fn look_on(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        to: &[iovec],
+        seen: usize,
+        flags: i32,
+    ) -> usize {
+        let phase = &attached.inward().switch.phase;
+        let Ok((at, found)) = phase.found() else { return 0 };
+        let mut rest = to.to_vec();
+        advance(&mut rest, seen);
+        match at {
+            // All that Linux has comes before the ring. (An empty look at the ring's own beginning, where nothing was received from it yet.)
+            At::Offered
+                if kernel::unread(self.fd()) == Ok(seen) && !kernel::has_mark(self.fd()) =>
+            {
+                own.reader.forget();
+                if own.reader.look(&attached.inward().produced).is_err() {
+                    return 0;
+                }
+                // SAFETY: the caller's promise.
+                let more = unsafe { self.take(attached, own, &rest, flags) }.unwrap_or(0);
+                own.reader.forget();
+                // Where the sender has taken the ring back meanwhile, another offer's bytes may lie there.
+                let stands = matches!(phase.found(), Ok((At::Offered, now)) if now == found);
+                if stands { more } else { 0 }
+            }
+            At::Leaving if own.reader.filled() as usize == seen => {
+                // SAFETY: as above.
+                unsafe { kernel::receive(self.fd(), &rest, flags) }.unwrap_or_else(|error| {
+                    self.keeps(error);
+                    0
+                })
+            }
+            _ => 0,
+        }
     }
 
     unsafe fn receive_locked(
@@ -227,14 +288,16 @@ impl Flow {
             let (at, found) =
                 inward.switch.phase.found().or_else(|_| self.poison(&mut own.poisoned))?;
             if matches!(at, At::Linux | At::Offered | At::Returned) {
-                if at != At::Offered
-                    && let Some(error) = own.error.take()
-                {
-                    // It followed what was received last.
-                    return Err(Errno::from_raw_os_error(error));
-                }
                 // SAFETY: the caller's promise.
                 let got = unsafe { kernel::receive(self.fd(), to, flags) };
+                if at != At::Offered
+                    && matches!(got, Ok(0) | Err(Errno::AGAIN))
+                    && !empty_buffers
+                    && let Some(error) = attached.error().take()
+                {
+                    // It followed what was received last.
+                    return Err(error);
+                }
                 if at != At::Offered {
                     let ended = match got {
                         Ok(0) => !empty_buffers,
@@ -243,14 +306,15 @@ impl Flow {
                     };
                     if ended && inward.switch.phase.at() == Ok(At::Offered) {
                         // It was offered between the two looks, and what is in the ring comes before that.
-                        own.error = got.err().map(Errno::raw_os_error);
+                        got.err().into_iter().for_each(|error| self.keeps(error));
                         continue;
                     }
                     let over = ended && matches!(got, Ok(0) | Err(Errno::CONNRESET));
                     // (Once.)
                     let first = over && !std::mem::replace(&mut own.ended, true);
-                    if first && got == Ok(0) && self.died_unread(attached) {
-                        return Err(Errno::CONNRESET);
+                    if first && got == Ok(0) {
+                        self.sees_end(attached);
+                        return attached.error().take().map_or(got, Err);
                     }
                     return got;
                 }
@@ -261,7 +325,7 @@ impl Flow {
                     Err(Errno::AGAIN) => {}
                     Err(error) if is_of_the_call(error) => return Err(error),
                     Err(error) => {
-                        own.error = Some(error.raw_os_error());
+                        self.keeps(error);
                         own.ended |= error == Errno::CONNRESET;
                     }
                 }
@@ -273,7 +337,6 @@ impl Flow {
                 own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
             }
             if own.reader.filled() > 0 {
-                own.empty = 0;
                 // SAFETY: the caller's promise.
                 return unsafe { self.take(attached, own, to, flags) };
             }
@@ -281,15 +344,14 @@ impl Flow {
                 inward.switch.phase.left();
                 continue;
             }
-            if let Some(error) = own.error.take() {
-                return Err(Errno::from_raw_os_error(error));
+            if let Some(error) = attached.error().take() {
+                return Err(error);
             }
             if own.ended {
                 return Ok(0);
             }
-            own.empty = own.empty.wrapping_add(1);
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            if !hint && !own.empty.is_multiple_of(ASK) && !self.take_ask() {
+            if !hint && !own.asks.is_due() && !self.take_ask() {
                 return Err(Errno::AGAIN);
             }
             let seen = kernel::look(self.fd());
@@ -306,7 +368,7 @@ impl Flow {
                     }
                 }
                 Err(error) => {
-                    own.error = Some(error.raw_os_error());
+                    self.keeps(error);
                     own.ended |= error == Errno::CONNRESET;
                 }
                 // Somebody sends past the library, on this very socket: after all that is in the ring.
@@ -382,20 +444,7 @@ impl Flow {
     /// Linux says that the stream has ended; what is in the ring comes before that.
     fn stream_ends(&self, attached: &Attached, own: &mut Held<Receiving>) {
         own.ended = true;
-        if own.error.is_none() && self.died_unread(attached) {
-            own.error = Some(Errno::CONNRESET.raw_os_error());
-        }
-    }
-
-    /// Linux says that the stream has ended, and the other side was killed with bytes of ours unread in its ring: then Linux would have said so. (Who ends the stream says that
-    /// before Linux does: so it is asked after Linux. What this program has shut down itself ends for it, whatever becomes of the other side.)
-    fn died_unread(&self, attached: &Attached) -> bool {
-        let finished = attached.inward().produced.flags.load(Acquire) & FINISHED != 0;
-        let died = !finished && !self.shut.load(Relaxed) && unread(attached);
-        if died {
-            add(&self.context.settings.counters.tcp_died_unread, 1);
-        }
-        died
+        self.sees_end(attached);
     }
 }
 
@@ -403,13 +452,4 @@ impl Flow {
 fn is_of_the_call(error: Errno) -> bool {
     use Errno as E;
     matches!(error, E::FAULT | E::INVAL | E::MSGSIZE | E::NOMEM | E::NOBUFS | E::OPNOTSUPP)
-}
-
-/// The other side has not taken all that we sent.
-fn unread(attached: &Attached) -> bool {
-    let out = attached.out();
-    if matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned)) {
-        return false;
-    }
-    out.produced.tail.load(Relaxed) != out.consumed.head.load(Relaxed)
 }

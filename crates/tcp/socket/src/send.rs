@@ -5,20 +5,19 @@
 use crate::attached::Attached;
 use crate::context::Shown;
 use crate::ends::{Held, Sending};
+use crate::errors::is_told_once;
 use crate::flow::Flow;
 use crate::kernel;
 use crate::source::{Buffers, ELSEWHERE, FilePart, Source};
 use crate::wait::For;
-use libc::{MSG_DONTWAIT, MSG_OOB, iovec};
+use libc::{MSG_DONTWAIT, MSG_MORE, MSG_OOB, iovec};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
-
-/// The kernel is asked for a dead peer once in so many calls: 200 ns each time, 3 a call.
-const ASK: u32 = 64;
 
 /// So long a sender waits for room in the ring while the other side takes nothing. One that has a core takes microseconds, and one that waits for a core some milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
@@ -74,7 +73,10 @@ impl Flow {
                         return if sent > 0 { Ok(sent) } else { Err(error) };
                     }
                 }
-                Err(_) if sent > 0 => return Ok(sent),
+                Err(error) if sent > 0 => {
+                    self.keeps(error);
+                    return Ok(sent);
+                }
                 Err(error) => {
                     if error == Errno::AGAIN {
                         self.lacks_room();
@@ -124,6 +126,9 @@ impl Flow {
             if own.poisoned {
                 return Err(Errno::CONNRESET);
             }
+            if let Some(error) = attached.error().take() {
+                return Err(error);
+            }
             if own.finished {
                 // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
                 return from.by_linux(self.fd(), flags);
@@ -137,6 +142,8 @@ impl Flow {
                 match self.flush(attached, own) {
                     // The kernel says so again, and raises SIGPIPE, or not, as this call wants it.
                     Ok(()) | Err(Errno::PIPE) => {}
+                    // It is kept: this call is told of it.
+                    Err(error) if is_told_once(error) => continue,
                     Err(error) => return Err(error),
                 }
                 if at == At::Linux && self.may_offer(attached, own, flags) {
@@ -146,13 +153,16 @@ impl Flow {
                     continue;
                 }
                 own.too_late = true;
-                return from.by_linux(self.fd(), flags);
+                let sent = from.by_linux(self.fd(), flags);
+                if flags & MSG_MORE == 0 && sent.is_ok() && attached.peer_is_here() {
+                    kernel::push(self.fd());
+                }
+                return sent;
             }
-            own.calls = own.calls.wrapping_add(1);
             if flags & MSG_OOB != 0
                 || out.consumed.flags.load(Relaxed) & (GONE | BY_LINUX) != 0
                 || attached.inward().produced.flags.load(Relaxed) & FINISHED != 0
-                || ((own.calls.is_multiple_of(ASK) || self.take_ask()) && self.peer_ended(own))
+                || ((own.asks.is_due() || self.take_ask()) && self.peer_ended(attached, own))
                 || own.stays
             {
                 self.leave(attached, own)?;
@@ -173,8 +183,11 @@ impl Flow {
     }
 
     /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an error, or somebody who still reads.
-    fn peer_ended(&self, own: &mut Held<Sending>) -> bool {
-        own.stays |= kernel::hung_up(self.fd());
+    fn peer_ended(&self, attached: &Attached, own: &mut Held<Sending>) -> bool {
+        if kernel::hung_up(self.fd()) {
+            own.stays = true;
+            self.sees_end(attached);
+        }
         own.stays
     }
 
@@ -183,7 +196,7 @@ impl Flow {
     pub(crate) fn room_is_linuxs(&self) -> bool {
         let Some(attached) = self.attached() else { return false };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
-        let ended = self.peer_ended(&mut own);
+        let ended = self.peer_ended(attached, &mut own);
         if ended && !own.finished && !own.poisoned {
             // (An error: the kernel says so to who sends.)
             let _ = self.leave_for_room(attached, &mut own);
@@ -268,7 +281,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Gives Linux what was withdrawn.
+    /// Gives Linux what was withdrawn. An error that Linux tells once is kept for the program.
     pub(crate) fn flush(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         while let Some(done) = own.withdrawn {
             let spans = own.writer.unread(done);
@@ -287,7 +300,9 @@ impl Flow {
                 // Nobody may come by here again for long: so the kernel takes all of it now, if it can be had to.
                 Err(Errno::AGAIN) => kernel::with_room(self.fd(), send),
                 sent => sent,
-            }?;
+            };
+            let sent = sent.inspect_err(|&error| self.keeps(error))?;
+            kernel::push(self.fd());
             own.withdrawn = Some(done + sent as u32);
         }
         Ok(())
@@ -308,6 +323,14 @@ impl Flow {
         self.goes_by_linux(attached, &mut own)?;
         own.too_late = true;
         Ok(())
+    }
+
+    /// The program has set TCP_NODELAY, or cleared it. (It is set again with nobody pushing: what that sets and clears in between may have been overtaken.)
+    pub fn sets_nodelay(&self, set: bool) {
+        if let Some(attached) = self.attached() {
+            let _own = attached.mapped.ends.sending(attached.slot, self.context.process());
+            let _ = sockopt::set_tcp_nodelay(self.fd(), set);
+        }
     }
 
     fn goes_by_linux(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {

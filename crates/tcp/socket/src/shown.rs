@@ -3,6 +3,7 @@
 use crate::attached::Attached;
 use crate::context::{Context, Mapped, Shown, knock_at};
 use crate::flow::Flow;
+use crate::kernel;
 use crate::lock::lock;
 use crate::sleepers::OwnDoor;
 use rustix::net::sockopt::socket_cookie;
@@ -72,6 +73,8 @@ impl Shown for Flow {
         }
         let Some(Some(attached)) = self.attached.get() else { return };
         attached.slot_header().ends[mapped.side].attached.store(generation, Ordering::Release);
+        // From here on the peer's answers may come by the ring.
+        kernel::push(self.fd());
         add(&self.context.settings.counters.tcp_connections, 1);
         self.tell_sets(false);
         // Who fell asleep over Linux' socket alone must know of the ring.
@@ -110,6 +113,10 @@ impl Shown for Flow {
 
     fn has_ended(&self) -> bool {
         self.is_closed()
+    }
+
+    fn may_have_ended(&self) {
+        self.ask.store(true, Ordering::Relaxed);
     }
 
     #[inline]

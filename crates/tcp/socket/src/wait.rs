@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
 
+/// How long a call naps that waits for more than Linux can tell of.
+const NAP: Duration = Duration::from_millis(1);
+
 /// What for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
@@ -60,12 +63,23 @@ impl Flow {
         self.wait(what, deadline)
     }
 
-    /// Waits until the call should be tried again. EAGAIN: SO_RCVTIMEO or SO_SNDTIMEO has passed; EINTR: a signal handler ran.
-    pub(crate) fn wait(
+    /// Waits for a moment, for a call that looks ahead over what Linux has: Linux cannot be asked to tell of more than that.
+    pub(crate) fn nap_in_call(&self, deadline: &mut Option<Option<Instant>>) -> Result<(), Errno> {
+        if (self.context.settings.interrupted)() {
+            return Err(Errno::INTR);
+        }
+        let deadline = self.deadline(For::Data, deadline)?;
+        let left =
+            deadline.map_or(NAP, |end| end.saturating_duration_since(Instant::now()).min(NAP));
+        rustix::event::poll(&mut [], Some(&timespec(left))).map(drop)
+    }
+
+    /// Until when a call waits: SO_RCVTIMEO and SO_SNDTIMEO count from its first wait.
+    fn deadline(
         &self,
         what: For,
         deadline: &mut Option<Option<Instant>>,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<Instant>, Errno> {
         let deadline = *deadline.get_or_insert_with(|| {
             let which = usize::from(what == For::Room);
             let nanoseconds = self.timeouts[which].load(Relaxed);
@@ -74,6 +88,16 @@ impl Flow {
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(Errno::AGAIN);
         }
+        Ok(deadline)
+    }
+
+    /// Waits until the call should be tried again. EAGAIN: SO_RCVTIMEO or SO_SNDTIMEO has passed; EINTR: a signal handler ran.
+    pub(crate) fn wait(
+        &self,
+        what: For,
+        deadline: &mut Option<Option<Instant>>,
+    ) -> Result<(), Errno> {
+        let deadline = self.deadline(what, deadline)?;
         let context = &self.context;
         // Before both are at the ring nothing is to be expected there.
         let at_ring = self.attached().is_some_and(|attached| {

@@ -3,6 +3,7 @@
 use crate::attached::Attached;
 use crate::context::Shown;
 use crate::flow::Flow;
+use crate::kernel;
 use crate::wait::For;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -26,6 +27,9 @@ impl<'a> Past<'a> {
 
 impl Drop for Past<'_> {
     fn drop(&mut self) {
+        if self.0.has_slot() {
+            kernel::push(self.0.fd());
+        }
         self.0.past.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -531,3 +531,60 @@ fn who_waits_for_room_in_a_set_hears_of_linuxs_once_the_ring_is_taken_back() {
         assert_eq!(read_bare(&a, sent), vec![7; sent]);
     }
 }
+
+/// SIOCOUTQNSD: what Linux holds back.
+fn held_back(end: &End) -> i32 {
+    type NotSent = rustix::ioctl::Getter<0x894b, i32>;
+    // SAFETY: linux/sockios.h: writes an int.
+    unsafe { rustix::ioctl::ioctl(end.flow.fd(), NotSent::new()) }.unwrap()
+}
+
+/// Nagle's algorithm would keep it until the peer has acknowledged what came before. A peer that answers by the ring acknowledges nothing for 40 ms.
+#[test]
+fn what_goes_by_linux_beside_a_ring_is_not_held_back() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    a.flow.send_by_linux(true).unwrap();
+    for _ in 0..10 {
+        a.send(b"a small one").unwrap();
+        assert_eq!(held_back(&a), 0);
+    }
+    let mut got = [0; 110];
+    assert_eq!(b.receive_with(&mut got, libc::MSG_WAITALL), Ok(110));
+    // The program's option is as it was.
+    assert_eq!(rustix::net::sockopt::tcp_nodelay(a.flow.fd()), Ok(false));
+}
+
+/// They were sent while the connection was Linux's alone, and acknowledged with the peer's next answer.
+#[test]
+fn what_was_held_back_before_a_connection_got_its_ring_is_sent() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (p, q) = common::connection();
+    for _ in 0..3 {
+        (&p).write_all(b"a small one").unwrap();
+    }
+    let (a, b) = (common::end(&x, p), common::end(&y, q));
+    common::wait_until("both ends attach", || a.flow.is_shared() & b.flow.is_shared());
+    assert_eq!(held_back(&a), 0);
+}
+
+/// Its process is about to become another program's, and does not wait.
+#[test]
+fn what_is_left_to_a_peer_that_computes_comes_by_linux_with_its_next_call() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"unread").unwrap();
+    assert_eq!(a.flow.by_linux_later(), Ok(true));
+    assert_eq!(a.flow.unread(), Ok(0));
+    b.send(b" and more").unwrap();
+    assert_eq!(read_bare(&a, 15), b"unread and more");
+    // A peer that has finished makes no further call.
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"the last").unwrap();
+    b.flow.shutdown(rustix::net::Shutdown::Write).unwrap();
+    assert_eq!(a.flow.by_linux_later(), Ok(false));
+    assert_eq!(a.receive(&mut [0; 10]), Ok(8));
+}

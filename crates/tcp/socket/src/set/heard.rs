@@ -134,7 +134,8 @@ impl Set {
     /// The kernel says this of a connection, or of another one whose data is the same: what is told of it.
     fn heard(&self, entry: &Arc<Entry>, flags: u32, only: bool) -> u32 {
         let flow = &entry.flow;
-        let mut flags = flags;
+        let kept = flags & EPOLLHUP as u32 != 0 && flow.has_error();
+        let mut flags = if kept { flags | EPOLLERR as u32 } else { flags };
         if entry.closed.load(Acquire) {
             return flags;
         }

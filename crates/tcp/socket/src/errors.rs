@@ -1,0 +1,151 @@
+//! One-time errors (Linux' `sk_err`). Linux tells each to one call and then forgets it. A call that hears one and does not report it, because it has sent or
+//! received a part, or because it asked for another reason, keeps it here for the next call of the program's.
+
+use crate::attached::Attached;
+use crate::flow::Flow;
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown, sockopt};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use uncopy_counters::add;
+use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::FINISHED;
+
+/// The error of one end that the program has still to be told, shared by all processes that hold the end.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct KeptError(AtomicI32);
+
+/// The bits of the error's number.
+const NUMBER: i32 = 0xffff;
+/// The other side's death was looked at: it makes at most one error.
+const DEATH_SEEN: i32 = 1 << 16;
+
+impl KeptError {
+    /// Keeps an error, unless one is kept already: the first one is told, as Linux does.
+    pub fn keep(&self, error: Errno) {
+        let number = error.raw_os_error();
+        let set = |word: i32| (word & NUMBER == 0).then_some(word | number);
+        let _ = self.0.fetch_update(AcqRel, Acquire, set);
+    }
+
+    /// The kept error, once.
+    #[inline]
+    pub fn take(&self) -> Option<Errno> {
+        if self.0.load(Relaxed) & NUMBER == 0 {
+            return None;
+        }
+        let number = self.0.fetch_and(!NUMBER, AcqRel) & NUMBER;
+        (number != 0).then(|| Errno::from_raw_os_error(number))
+    }
+
+    /// An error is kept.
+    pub fn is_some(&self) -> bool {
+        self.0.load(Acquire) & NUMBER != 0
+    }
+
+    /// True for the first caller.
+    fn sees_death(&self) -> bool {
+        self.0.fetch_or(DEATH_SEEN, AcqRel) & DEATH_SEEN == 0
+    }
+}
+
+/// Linux tells this error once. (The others say something of the call, or are told again as long as they are true.)
+pub(crate) fn is_told_once(error: Errno) -> bool {
+    use Errno as E;
+    !matches!(
+        error,
+        E::AGAIN
+            | E::INTR
+            | E::PIPE
+            | E::BADF
+            | E::FAULT
+            | E::INVAL
+            | E::MSGSIZE
+            | E::NOMEM
+            | E::NOBUFS
+            | E::NOTCONN
+            | E::OPNOTSUPP
+            | E::NOSYS
+    )
+}
+
+impl Attached {
+    /// The end's kept error.
+    #[inline]
+    pub fn error(&self) -> &KeptError {
+        self.mapped.ends.error(self.slot)
+    }
+
+    /// The other side has not taken all that this side put into its ring.
+    fn has_sent_unread(&self) -> bool {
+        let out = self.out();
+        !matches!(out.switch.phase.at(), Ok(At::Linux | At::Returned))
+            && out.produced.tail.load(Relaxed) != out.consumed.head.load(Relaxed)
+    }
+}
+
+impl Flow {
+    /// A call has sent or received a part before it met this error: the next call is told of it.
+    #[cold]
+    pub(crate) fn keeps(&self, error: Errno) {
+        if is_told_once(error)
+            && let Some(attached) = self.attached()
+        {
+            attached.error().keep(error);
+        }
+    }
+
+    /// SO_ERROR, where Linux has none: the kept error, once.
+    pub fn take_error(&self) -> Option<Errno> {
+        self.attached()?.error().take()
+    }
+
+    /// An error is kept: poll says POLLERR.
+    pub fn has_error(&self) -> bool {
+        self.attached().is_some_and(|attached| attached.error().is_some())
+    }
+
+    /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring makes a reset, as it would with these bytes in Linux'
+    /// queue: ECONNRESET is kept, once. (A peer that ends the stream sets FINISHED before Linux says so: hence the order of the two looks. What this program
+    /// has shut down itself ends for it, whatever becomes of the peer.)
+    pub(crate) fn sees_end(&self, attached: &Attached) {
+        let finished = attached.inward().produced.flags.load(Acquire) & FINISHED != 0;
+        if !finished
+            && !self.shut.load(Relaxed)
+            && attached.has_sent_unread()
+            && attached.error().sees_death()
+        {
+            add(&self.context.settings.counters.tcp_died_unread, 1);
+            attached.error().keep(Errno::CONNRESET);
+            // Calls after the one that is told of the reset find what they find after one: EPIPE, the end. (Linux knows of an orderly end only.)
+            let _ = shutdown(self.fd(), Shutdown::Both);
+            // Bytes that were unread in Linux' queue too made Linux keep the same reset: it is told once.
+            let _ = sockopt::socket_error(self.fd());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_is_told_once() {
+        let kept = KeptError(AtomicI32::new(0));
+        assert_eq!((kept.take(), kept.is_some()), (None, false));
+        kept.keep(Errno::CONNRESET);
+        kept.keep(Errno::TIMEDOUT);
+        assert!(kept.is_some());
+        assert_eq!((kept.take(), kept.take()), (Some(Errno::CONNRESET), None));
+    }
+
+    #[test]
+    fn a_death_makes_one_error_also_after_that_was_told() {
+        let kept = KeptError(AtomicI32::new(0));
+        assert!(kept.sees_death() && !kept.sees_death());
+        kept.keep(Errno::CONNRESET);
+        assert_eq!(kept.take(), Some(Errno::CONNRESET));
+        assert!(!kept.sees_death());
+    }
+}
