@@ -3,6 +3,7 @@
 
 use crate::tcp::Tcp;
 use core::ffi::c_int;
+use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, RawFd};
 use uncopy_tcp_socket::Wired;
 
@@ -98,12 +99,15 @@ impl Tcp {
 
     /// An error that Linux has told to a call which did not report it is the program's to hear.
     fn error_told(&self, fd: RawFd, told: &mut [u8]) {
-        if let Some(said) = told.first_chunk_mut()
-            && *said == [0; size_of::<c_int>()]
-            && let Some(connection) = self.connection(fd)
-            && let Some(error) = connection.flow.take_error()
-        {
-            *said = error.raw_os_error().to_ne_bytes();
+        let Some(said) = told.first_chunk_mut() else { return };
+        let Some(connection) = self.connection(fd) else { return };
+        match c_int::from_ne_bytes(*said) {
+            0 => {
+                if let Some(error) = connection.flow.take_error() {
+                    *said = error.raw_os_error().to_ne_bytes();
+                }
+            }
+            error => connection.flow.error_told(Errno::from_raw_os_error(error)),
         }
     }
 

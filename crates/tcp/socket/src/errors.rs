@@ -48,6 +48,14 @@ impl KeptError {
     fn sees_death(&self) -> bool {
         self.0.fetch_or(DEATH_SEEN, AcqRel) & DEATH_SEEN == 0
     }
+
+    /// Linux has told the program this error: bytes that were unread in a ring too make no second one.
+    #[inline]
+    pub fn told(&self, error: Errno) {
+        if is_told_once(error) {
+            self.sees_death();
+        }
+    }
 }
 
 /// Linux tells this error once. (The others say something of the call, or are told again as long as they are true.)
@@ -93,6 +101,14 @@ impl Flow {
             && let Some(attached) = self.attached()
         {
             attached.error().keep(error);
+            attached.error().told(error);
+        }
+    }
+
+    /// SO_ERROR: Linux has told the program this error.
+    pub fn error_told(&self, error: Errno) {
+        if let Some(attached) = self.attached() {
+            attached.error().told(error);
         }
     }
 
@@ -138,6 +154,16 @@ mod tests {
         kept.keep(Errno::TIMEDOUT);
         assert!(kept.is_some());
         assert_eq!((kept.take(), kept.take()), (Some(Errno::CONNRESET), None));
+    }
+
+    #[test]
+    fn a_death_makes_no_error_after_linux_has_told_one() {
+        let kept = KeptError(AtomicI32::new(0));
+        kept.told(Errno::AGAIN);
+        assert!(kept.sees_death());
+        let kept = KeptError(AtomicI32::new(0));
+        kept.told(Errno::CONNRESET);
+        assert!(!kept.sees_death());
     }
 
     #[test]

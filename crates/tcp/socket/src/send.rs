@@ -131,7 +131,9 @@ impl Flow {
             }
             if own.finished {
                 // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
-                return from.by_linux(self.fd(), flags);
+                return from
+                    .by_linux(self.fd(), flags)
+                    .inspect_err(|&error| attached.error().told(error));
             }
             let at = out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))?;
             if at == At::Returned {
@@ -154,6 +156,7 @@ impl Flow {
                 }
                 own.too_late = true;
                 let sent = from.by_linux(self.fd(), flags);
+                sent.inspect_err(|&error| attached.error().told(error)).ok();
                 if flags & MSG_MORE == 0 && sent.is_ok() && attached.peer_is_here() {
                     kernel::push(self.fd());
                 }
