@@ -1,5 +1,5 @@
-/* A runtime that wants to see every handler that is installed: it defines `sigaction` and its second
- * name itself, and asks for the next one by either. */
+/* A runtime that wants to see every handler that is installed: it defines `sigaction` and its
+ * second name itself, and asks for the next one by either. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>

@@ -1,7 +1,8 @@
 //! What programs are when they are started: with functions of libc's that they define themselves,
-//! with a title over their environment, beside other preloaded libraries. Each runs plainly, under
-//! `uncopy run`, with `--tcp`, and with everything switched off; what it says, on standard error too,
-//! and its exit status must be the same.
+//! with a title over their environment, beside other preloaded libraries, and what they execute
+//! that cannot run under uncopy. Each runs plainly, under `uncopy run`, with `--tcp`, and with
+//! everything switched off; what it says, on standard error too, and its exit status must be the
+//! same.
 //!
 //! `cargo test -p uncopy-tests --test start [NAME]`; `VERBOSE=1` prints what each program says.
 
@@ -74,6 +75,33 @@ fn cases() -> Vec<Case> {
             ],
             preload: Some(("present.so", Place::After)),
             ..one("title_over_its_environment")
+        },
+        Case {
+            others: &[
+                (
+                    "start/first_library.c",
+                    "libasan.so.8",
+                    &["-shared", "-fPIC", "-Wl,-soname,libasan.so.8"],
+                ),
+                ("start/present_library.c", "present.so", LIBRARY),
+                (
+                    "start/says_so.c",
+                    "with_another_loader",
+                    &["-DALONE", "-Wl,--dynamic-linker={dir}/ld-other.so.1"],
+                ),
+                (
+                    "start/says_so.c",
+                    "with_a_sanitizer",
+                    &["-DALONE", "-Wl,--no-as-needed", "{dir}/libasan.so.8", "-Wl,-rpath,{dir}"],
+                ),
+                ("start/says_so.c", "like_this_one", &[]),
+                ("start/says_so.c", "static_one", &["-static", "-DSTATIC"]),
+            ],
+            ..one("executes_what_cannot_run_under_it")
+        },
+        Case {
+            others: &[("start/says_so.c", "alone", &["-DALONE"])],
+            ..one("executes_in_another_root")
         },
     ];
     for place in [Place::Before, Place::After] {

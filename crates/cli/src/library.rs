@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::run::elf::{self, Machine};
+use crate::run::elf;
+use uncopy_executable::Machine;
 
 /// The preload library's file name.
 pub const FILE_NAME: &str = "libuncopy.so";

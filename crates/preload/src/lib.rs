@@ -29,6 +29,7 @@
 //! | [`hooks::uring`] | io_uring, which goes past us |
 //! | [`hooks::remap`] | mremap |
 //! | [`hooks::process`] | fork, clone, exec, _exit |
+//! | [`hooks::executed`] | whether we can be loaded into what is executed |
 //! | [`hooks::rights`] | setuid, capset, unshare, prctl and their kin: our threads follow |
 //! | [`hooks::descriptors`] | close and its kin spare our descriptors |
 //! | [`hooks::sockets`] | connect, accept, shutdown and their kin |
@@ -62,6 +63,7 @@ pub mod hooks {
     pub mod copy;
     pub mod descriptors;
     pub mod entries;
+    pub mod executed;
     pub mod input;
     pub mod ioctl;
     pub mod limits;

@@ -45,9 +45,11 @@ pub struct ExecEntry {
     pub library: &'static [u8],
     /// `UNCOPY_*` entries of the environment.
     pub settings: Vec<CString>,
+    /// Whether we are to stay loaded there, whatever environment they get.
+    pub follows: bool,
 }
 
-/// What goes along into executed programs, if we are to stay loaded there.
+/// What goes along into executed programs.
 pub fn exec_entry() -> Option<&'static ExecEntry> {
     // SAFETY: set once, leaked.
     unsafe { EXEC.load(Ordering::Acquire).as_ref() }
@@ -148,7 +150,7 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
     let mut places = Places::default();
     let mut values = Values::new();
     let mut costs = Costs::REFERENCE;
-    let mut entry = ExecEntry { library: b"", settings: Vec::new() };
+    let mut entry = ExecEntry { library: b"", settings: Vec::new(), follows: true };
     let mut i = 0;
     // SAFETY: a null-terminated list of strings.
     unsafe {
@@ -234,14 +236,15 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     if let Some(vectors) = vectors {
         PROCESS.copies.take(vectors);
     }
-    // Whoever chains handlers behind us (libjsig) would take our entry for the program's handler, and
-    // the program's for nobody's.
+    // Whoever chains handlers behind us (libjsig) would take our entry for the program's handler,
+    // and the program's for nobody's.
     let chained = !real::of_libc::is_next();
     let tcp = values.get(TCP) != 0 && !chained;
     if tcp {
         service::begin(entry.library, places.tcp_service, values.get(TCP_SPIN) != 0);
     }
-    if values.get(FOLLOW) != 0 && !entry.library.is_empty() {
+    if !entry.library.is_empty() {
+        let entry = ExecEntry { follows: values.get(FOLLOW) != 0, ..entry };
         EXEC.store(Box::into_raw(Box::new(entry)), Ordering::Release);
     }
     let replaceable = GLIBC_MALLOC.load(Ordering::Relaxed) || values.get(FOREIGN) != 0;

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::elf::{self, Machine};
+use super::elf;
+use uncopy_executable::{Machine, name};
 
 /// Why the library cannot be loaded into `program` (the file that the kernel loads in the end);
 /// a sentence that begins with the file's name and ends with what to do.
@@ -30,13 +31,20 @@ pub fn obstacle(program: &Path) -> Option<String> {
             ),
             Some(loader) => {
                 let own = own_loader()?;
-                (loader.file_name() != own.file_name()).then(|| {
-                    format!(
-                        "uses another C library (its loader is {}); use a build for {}",
-                        loader.display(),
-                        own.display()
-                    )
-                })
+                let others = name(&loader) != name(&own);
+                others
+                    .then(|| {
+                        format!(
+                            "uses another C library (its loader is {}); use a build for {}",
+                            loader.escape_ascii(),
+                            own.escape_ascii()
+                        )
+                    })
+                    .or_else(|| {
+                        header.sanitizer.map(|sanitizer| {
+                            format!("was built with {sanitizer}, which wants to be the first library; use a build without it")
+                        })
+                    })
             }
         },
     });
@@ -76,7 +84,7 @@ fn has_capabilities(program: &Path) -> bool {
     size > 0
 }
 
-fn own_loader() -> Option<std::path::PathBuf> {
+fn own_loader() -> Option<Vec<u8>> {
     elf::read(Path::new("/proc/self/exe")).ok()??.loader
 }
 
@@ -90,12 +98,15 @@ fn is_loader(program: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::PathBuf;
 
     #[test]
     fn ordinary_programs_meet_no_obstacle() {
         assert_eq!(obstacle(&std::env::current_exe().unwrap()), None);
         assert_eq!(obstacle(Path::new("/bin/sh")), None);
-        let loader = own_loader().unwrap();
+        let loader = PathBuf::from(OsString::from_vec(own_loader().unwrap()));
         assert_eq!(obstacle(&loader), None, "{}", loader.display());
     }
 

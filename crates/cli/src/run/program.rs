@@ -1,10 +1,13 @@
 //! Which file a command names, and which program the kernel will load for it.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use uncopy_executable::Executable;
+
+use super::elf;
 
 /// Why a command cannot be executed at all.
 #[derive(Debug, PartialEq, Eq)]
@@ -92,20 +95,12 @@ pub fn loaded(file: &Path) -> Result<PathBuf, Unusable> {
 /// The interpreter that the `#!` line of `path` names. A program that may be executed but not
 /// read is no script to the kernel either.
 fn interpreter(path: &Path) -> io::Result<Option<OsString>> {
-    let file = match File::open(path) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-        opened => opened?,
-    };
-    let mut start = Vec::with_capacity(256);
-    file.take(256).read_to_end(&mut start)?;
-    Ok(shebang(&start))
-}
-
-fn shebang(start: &[u8]) -> Option<OsString> {
-    let line = start.strip_prefix(b"#!")?;
-    let line = line.split(|b| *b == b'\n').next()?;
-    let name = line.trim_ascii_start().split(|b| b" \t\0".contains(b)).next()?;
-    (!name.is_empty()).then(|| OsStr::from_bytes(name).to_owned())
+    match elf::executable(path) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        Err(e) => Err(e),
+        Ok(Executable::Script(interpreter)) => Ok(Some(OsString::from_vec(interpreter))),
+        Ok(_) => Ok(None),
+    }
 }
 
 #[cfg(test)]
@@ -116,14 +111,6 @@ mod tests {
     fn write(path: &Path, text: &str, mode: u32) {
         std::fs::write(path, text).unwrap();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    }
-
-    #[test]
-    fn shebang_lines_are_read_as_the_kernel_does() {
-        assert_eq!(shebang(b"#!/bin/sh\necho"), Some("/bin/sh".into()));
-        assert_eq!(shebang(b"#! \t/usr/bin/env  python3"), Some("/usr/bin/env".into()));
-        assert_eq!(shebang(b"#!\n"), None);
-        assert_eq!(shebang(b"\x7fELF"), None);
     }
 
     #[test]

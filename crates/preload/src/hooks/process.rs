@@ -7,6 +7,7 @@
 //! unsafe: see the crate; the variadic exec functions are entered in assembly, because Rust
 //! (stable) cannot define them.
 
+use super::executed::{self, Executed, From};
 use super::unwaited::written_by_kernel;
 use crate::process::PROCESS;
 use crate::{real, start, summary};
@@ -126,30 +127,52 @@ pub(super) fn with_everything_ordinary<R>(
     result
 }
 
-/// Keeps us preloaded in what is executed: our library first in the environment's LD_PRELOAD,
-/// also where the program made up an environment of its own.
-fn with_environment<R>(envp: Strings, call: impl FnOnce(Strings) -> R) -> R {
+/// Keeps us preloaded in what is executed: our library first in the environment's LD_PRELOAD, also
+/// where the program made up an environment of its own. Where we cannot be loaded we are left out
+/// of it.
+fn with_environment<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) -> R {
     PROCESS.tcp.before_exec();
-    handed_on(envp, call)
+    handed_on(envp, what, call)
 }
 
 /// As [`with_environment`], where this process goes on.
-fn handed_on<R>(envp: Strings, call: impl FnOnce(Strings) -> R) -> R {
+fn handed_on<R>(envp: Strings, what: Executed, call: impl FnOnce(Strings) -> R) -> R {
     summary::before_exec();
-    let made = start::exec_entry().and_then(|ours| environment(ours, envp));
+    let made = start::exec_entry().and_then(|ours| {
+        if !executed::takes(ours.library, what) {
+            environment_without(ours.library, envp)
+        } else if ours.follows {
+            environment(ours, envp)
+        } else {
+            None
+        }
+    });
     match made {
-        Some((list, _line)) => call(list.as_ptr()),
+        Some(made) => call(made.list.as_ptr()),
         None => call(envp),
     }
 }
 
-/// The environment to be handed on in place of `envp`, and the line in it that is made up. `None`: that is as it should be, or
-/// it cannot be read, and the kernel will say so.
-fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<(Vec<*const c_char>, Vec<u8>)> {
-    const NAME: &[u8] = b"LD_PRELOAD=";
+/// An environment that is made up.
+struct Made {
+    list: Vec<*const c_char>,
+    /// What is new in it.
+    _lines: Vec<Vec<u8>>,
+}
+
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+
+/// The libraries that a value of LD_PRELOAD names.
+fn libraries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|b| matches!(b, b':' | b' '))
+}
+
+/// The environment to be handed on in place of `envp`. `None`: that is as it should be, or it
+/// cannot be read, and the kernel will say so.
+fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
     // This runs between vfork and exec too: nothing here outlives the call or changes what the parent sees.
     let mut list: Vec<*const c_char> = Vec::new();
-    let mut line = [NAME, ours.library].concat();
+    let mut line = [PRELOAD, ours.library].concat();
     // The last of several counts.
     let mut preload: Option<(*const c_char, Vec<u8>)> = None;
     let mut named = vec![false; ours.settings.len()];
@@ -159,10 +182,10 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<(Vec<*const c_c
             if entry.is_null() {
                 break;
             }
-            if reading::begins_with(entry, NAME)? {
+            if reading::begins_with(entry, PRELOAD)? {
                 let text = reading::string(entry)?;
-                let value = text[NAME.len()..].to_vec();
-                if value.split(|b| matches!(b, b':' | b' ')).any(|p| p == ours.library) {
+                let value = text[PRELOAD.len()..].to_vec();
+                if libraries(&value).any(|p| p == ours.library) {
                     return None;
                 }
                 list.extend(preload.replace((entry, value)).map(|(earlier, _)| earlier));
@@ -187,7 +210,48 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<(Vec<*const c_c
     let settings = ours.settings.iter().zip(&named).filter(|(_, named)| !**named);
     list.extend(settings.map(|(setting, _)| setting.as_ptr()));
     list.push(core::ptr::null());
-    Some((list, line))
+    Some(Made { list, _lines: vec![line] })
+}
+
+/// The environment without our library in LD_PRELOAD; `None` as above.
+fn environment_without(library: &[u8], envp: Strings) -> Option<Made> {
+    if envp.is_null() {
+        return None;
+    }
+    let mut made = Made { list: Vec::new(), _lines: Vec::new() };
+    let mut found = false;
+    for i in 0.. {
+        let entry = reading::read(envp.wrapping_add(i))?;
+        if entry.is_null() {
+            break;
+        }
+        if reading::begins_with(entry, PRELOAD)? {
+            let text = reading::string(entry)?;
+            let value = &text[PRELOAD.len()..];
+            if libraries(value).any(|p| p == library) {
+                found = true;
+                // (Others' names, and what stands between them, stay as they were.)
+                let mut others = Vec::new();
+                for name in value.split_inclusive(|b| matches!(b, b':' | b' ')) {
+                    if libraries(name).next() != Some(library) {
+                        others.extend_from_slice(name);
+                    }
+                }
+                while others.last().is_some_and(|b| matches!(b, b':' | b' ')) {
+                    others.pop();
+                }
+                if !others.is_empty() {
+                    let line = [PRELOAD, &others, b"\0"].concat();
+                    made.list.push(line.as_ptr().cast());
+                    made._lines.push(line);
+                }
+                continue;
+            }
+        }
+        made.list.push(entry);
+    }
+    made.list.push(core::ptr::null());
+    found.then_some(made)
 }
 
 /// What the names of our settings begin with.
@@ -200,7 +264,9 @@ const PREFIX: &[u8] = start::PREFIX.as_bytes();
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { with_environment(envp, |e| real::execve(path, argv, e)) }
+    unsafe {
+        with_environment(envp, Executed::Path(path, From::Here), |e| real::execve(path, argv, e))
+    }
 }
 
 /// `execvpe(3)`.
@@ -210,7 +276,9 @@ pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: String
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { with_environment(envp, |e| real::execvpe(file, argv, e)) }
+    unsafe {
+        with_environment(envp, Executed::Named(file, From::Here), |e| real::execvpe(file, argv, e))
+    }
 }
 
 unsafe extern "C" {
@@ -250,7 +318,11 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { with_environment(envp, |e| real::execveat(dir, path, argv, e, flags)) }
+    unsafe {
+        with_environment(envp, Executed::At(dir, path), |e| {
+            real::execveat(dir, path, argv, e, flags)
+        })
+    }
 }
 
 /// `fexecve(3)`.
@@ -260,7 +332,15 @@ pub unsafe extern "C" fn execveat(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { with_environment(envp, |e| real::fexecve(fd, argv, e)) }
+    unsafe {
+        let itself = Executed::At(fd, c"".as_ptr());
+        with_environment(envp, itself, |e| real::fexecve(fd, argv, e))
+    }
+}
+
+/// Where a relative path begins of what is executed after these actions.
+fn begins(actions: *const c_void) -> From {
+    if actions.is_null() { From::Here } else { From::Somewhere }
 }
 
 /// `posix_spawn(3)`.
@@ -277,7 +357,10 @@ pub unsafe extern "C" fn posix_spawn(
     envp: Strings,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { handed_on(envp, |e| real::posix_spawn(pid, path, actions, attributes, argv, e)) }
+    unsafe {
+        let what = Executed::Path(path, begins(actions));
+        handed_on(envp, what, |e| real::posix_spawn(pid, path, actions, attributes, argv, e))
+    }
 }
 
 /// `posix_spawn_file_actions_adddup2(3)`: a connection is Linux's from now on, for the child knows nothing of rings. EBUSY: it cannot be, because the other
@@ -312,7 +395,10 @@ pub unsafe extern "C" fn posix_spawnp(
     envp: Strings,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { handed_on(envp, |e| real::posix_spawnp(pid, file, actions, attributes, argv, e)) }
+    unsafe {
+        let what = Executed::Named(file, begins(actions));
+        handed_on(envp, what, |e| real::posix_spawnp(pid, file, actions, attributes, argv, e))
+    }
 }
 
 /// Defines a variadic exec function: the five arguments that came in registers are put on the
