@@ -1,6 +1,7 @@
 /* A connection is handed on to another program while bytes of the peer's lie unread and the peer computes. The other program reads them: at its standard input, at the number that
  * it inherits, or from a descriptor that comes by SCM_RIGHTS; whether the first program keeps its own descriptor or not. */
 #include "connection.h"
+#include <spawn.h>
 
 static const char *how;
 
@@ -63,7 +64,24 @@ static void hands_on(int fd) {
         say("the worker ended with %d", status);
         return;
     }
-    pid_t child = fork();
+    pid_t child;
+    if (strcmp(how, "spawned") == 0) {
+        posix_spawn_file_actions_t actions;
+        char *const worker_at_0[] = {"worker", "worker", "0", NULL};
+        MUST(posix_spawn_file_actions_init(&actions) == 0);
+        MUST(posix_spawn_file_actions_adddup2(&actions, fd, 0) == 0);
+        MUST(posix_spawn(&child, "/proc/self/exe", &actions, NULL, worker_at_0, environ) == 0);
+        posix_spawn_file_actions_destroy(&actions);
+    } else if (strcmp(how, "vfork") == 0) {
+        child = vfork();
+        if (child == 0) {
+            if (dup2(fd, 0) != 0) _exit(8);
+            execl("/proc/self/exe", "worker", "worker", "0", NULL);
+            _exit(9);
+        }
+    } else {
+        child = fork();
+    }
     MUST(child >= 0);
     if (child == 0) {
         if (strcmp(how, "alone") == 0) usleep(200000);
@@ -84,7 +102,7 @@ int main(int count, char **words) {
         worker(atoi(words[2]));
         return 0;
     }
-    static const char *const ways[] = {"alone", "kept", "input", "rights"};
+    static const char *const ways[] = {"alone", "kept", "input", "rights", "spawned", "vfork"};
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
         how = ways[i];
         run_pair(how, computes, hands_on);

@@ -364,7 +364,7 @@ pub unsafe extern "C" fn posix_spawn(
 }
 
 /// `posix_spawn_file_actions_adddup2(3)`: a connection is Linux's from now on, for the child knows nothing of rings. EBUSY: it cannot be, because the other
-/// side does not answer and has sent what was not received.
+/// side has ended the stream, another process holds this end too, and something lies unread.
 ///
 /// # Safety
 /// As its man page says.
@@ -374,7 +374,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     old: c_int,
     new: c_int,
 ) -> c_int {
-    if PROCESS.tcp.in_use() && !PROCESS.tcp.give_to_linux(old) {
+    if PROCESS.tcp.in_use() && !PROCESS.tcp.is_used_past(old) {
         return libc::EBUSY;
     }
     // SAFETY: the program's own arguments.

@@ -98,7 +98,7 @@ impl Tcp {
         if !self.is_own() {
             // After vfork: what is duplicated there is for another program, whatever the old number's flags are.
             let another = || self.connection(old).is_some_and(|of| !self.is_number_of(old, &of));
-            return if another() || self.give_to_linux(old) { duplicate() } else { busy() };
+            return if another() || self.is_left_to_another(old) { duplicate() } else { busy() };
         }
         if new.is_some_and(is_standard) && !self.is_used_past(old) {
             return busy();

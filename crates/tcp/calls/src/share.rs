@@ -196,6 +196,13 @@ impl Tcp {
         self.is_handed_on(&connection, PATIENCE)
     }
 
+    /// As [`is_used_past`](Self::is_used_past), in a child of vfork: its descriptors are its own, and what is known of them its parent's, so nothing stands in.
+    #[cold]
+    pub(crate) fn is_left_to_another(&self, fd: RawFd) -> bool {
+        let Some(connection) = self.connection(fd) else { return true };
+        self.by_linux(&connection, PATIENCE) || connection.flow.by_linux_later() == Ok(true)
+    }
+
     fn is_handed_on(&self, connection: &Arc<Connection>, patience: Duration) -> bool {
         self.by_linux(connection, patience)
             || self.replace(connection)
