@@ -1,5 +1,6 @@
 // An echo server and an HTTP server of Node's, and a client that asks each over several connections,
-// one question at a time: `serve PORT`, `ask PORT echo|http|short CONNECTIONS SECONDS`. See libuv.py.
+// one question at a time: `serve` says its two ports, then `ask PORT echo|http|short CONNECTIONS
+// SECONDS`. See libuv.py.
 "use strict";
 const http = require("http");
 const net = require("net");
@@ -8,10 +9,13 @@ const [what, port, kind, connections, seconds] = process.argv.slice(2);
 const question = Buffer.alloc(64, "q");
 
 function serve() {
-  net.createServer((socket) => socket.setNoDelay(true).pipe(socket)).listen(+port, "127.0.0.1");
+  const echo = net.createServer((socket) => socket.setNoDelay(true).pipe(socket));
   const answer = Buffer.alloc(100, "a");
-  http.createServer((_, response) => response.end(answer)).listen(+port + 1, "127.0.0.1", () => {
-    console.log("ready");
+  const answers = http.createServer((_, response) => response.end(answer));
+  echo.listen(0, "127.0.0.1", () => {
+    answers.listen(0, "127.0.0.1", () => {
+      console.log(echo.address().port, answers.address().port);
+    });
   });
   process.on("SIGTERM", () => process.exit(0));
 }
@@ -41,7 +45,7 @@ function ask() {
     } else {
       const agent = new http.Agent({ keepAlive: kind === "http", maxSockets: 1 });
       const one = () => {
-        http.get({ agent, host: "127.0.0.1", port: +port + 1 }, (response) => {
+        http.get({ agent, host: "127.0.0.1", port: +port }, (response) => {
           response.resume();
           response.on("end", () => {
             answers++;

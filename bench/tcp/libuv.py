@@ -17,7 +17,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -58,12 +57,12 @@ class Asks(asyncio.Protocol):
         self.done.set_result(self.answers)
 
 
-async def serve(port):
+async def serve():
     loop = asyncio.get_running_loop()
     stop = loop.create_future()
     loop.add_signal_handler(signal.SIGTERM, stop.set_result, None)
-    await loop.create_server(Echo, "127.0.0.1", port)
-    print("ready", flush=True)
+    server = await loop.create_server(Echo, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
     await stop
 
 
@@ -78,20 +77,14 @@ async def ask(port, connections, seconds):
     print(answers / (time.monotonic() - begun))
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def turn(program, kind, connections, seconds, tcp):
     """Requests a second, and how many connections of the server's went by a ring."""
     under = [UNCOPY, "run", "--tcp", "--elide=no", "--verbose=counters", "--"] if tcp else []
-    port = free_port()
-    command = [*under, *program, "serve", str(port)]
+    command = [*under, *program, "serve"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    server.stdout.readline()
-    asks = [*under, *program, "ask", str(port), kind, str(connections), str(seconds)]
+    ports = server.stdout.readline().split()
+    port = ports[0 if kind == "echo" else 1]
+    asks = [*under, *program, "ask", port, kind, str(connections), str(seconds)]
     client = subprocess.run(asks, capture_output=True, text=True, timeout=seconds + 60)
     server.terminate()
     said = server.communicate(timeout=60)[1]
@@ -139,7 +132,7 @@ if len(sys.argv) > 1 and sys.argv[1] in ("serve", "ask"):
 
     uvloop.install()
     if sys.argv[1] == "serve":
-        asyncio.run(serve(int(sys.argv[2])))
+        asyncio.run(serve())
     else:
         asyncio.run(ask(int(sys.argv[2]), int(sys.argv[4]), float(sys.argv[5])))
 else:
