@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <sys/un.h>
 
-enum { TIMES = 300 };
+enum { TIMES = 300, ROUNDS = 24 };
 
 static struct sockaddr_in address(in_addr_t ip, int port) {
     return (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip), .sin_port = htons((uint16_t)port)};
@@ -164,6 +164,62 @@ static void asks(int fd, int times) {
     }
 }
 
+/* Of each length: those that are shown and matched, and those that are closed while they are asked about. */
+static void a_port_is_free_when_its_connection_was_reset(void) {
+    struct sockaddr_in at, own = address(INADDR_LOOPBACK, 0);
+    pid_t server = serves(&at);
+    int connected = 0, one = 1, all = 10 * ROUNDS;
+    struct linger at_once = {.l_onoff = 1};
+    for (int i = 0; i < all; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        socklen_t length = sizeof own;
+        MUST(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
+        MUST(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+        MUST(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+        MUST(bind(fd, (struct sockaddr *)&own, sizeof own) == 0);
+        MUST(getsockname(fd, (struct sockaddr *)&own, &length) == 0);
+        if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0) {
+            connected++;
+            asks(fd, 1 + i % ROUNDS);
+        }
+        close(fd);
+    }
+    say("connected from the port of one that was just reset: %d of %d", connected, all);
+    ends(server);
+}
+
+/* The other end hears at once of the end of one that was just shown. */
+static void the_end_is_told_when_close_returns(void) {
+    struct sockaddr_in at;
+    int fd = listener(&at), all = 4 * ROUNDS, status;
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        int told = 0;
+        alarm(60);
+        for (int i = 0; i < all; i++) {
+            char byte;
+            int s = accepted(fd);
+            for (int k = 0; k < 1 + i % ROUNDS; k++) {
+                receive_all(s, &byte, 1);
+                send_all(s, &byte, 1);
+            }
+            struct pollfd end = {.fd = s, .events = POLLIN};
+            told += poll(&end, 1, 500) == 1 && recv(s, &byte, 1, 0) == 0;
+            close(s);
+        }
+        _exit(told);
+    }
+    close(fd);
+    for (int i = 0; i < all; i++) {
+        int s = connected(&at);
+        asks(s, 1 + i % ROUNDS);
+        close(s);
+    }
+    MUST(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    say("the end of a connection was told: %d of %d", WEXITSTATUS(status), all);
+}
+
 /* The service that this program talks to, or nobody. */
 static pid_t service(void) {
     const char *name = getenv("UNCOPY_TCP_SERVICE");
@@ -200,6 +256,10 @@ static void listeners(void) {
     who_was_not_accepted_is_reset();
     one_of_several_is_closed();
 }
+static void connections(void) {
+    a_port_is_free_when_its_connection_was_reset();
+    the_end_is_told_when_close_returns();
+}
 
 int main(void) {
     signal(SIGPIPE, SIG_IGN);
@@ -208,10 +268,12 @@ int main(void) {
     pid_t server = serves(&at);
     by_ring(&at);
     listeners();
+    connections();
     pid_t stopped = service();
     if (stopped > 0) MUST(kill(stopped, SIGSTOP) == 0);
     say("the service is stopped");
     listeners();
+    connections();
     if (stopped > 0) MUST(kill(stopped, SIGCONT) == 0);
     ends(server);
     return 0;

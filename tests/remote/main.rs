@@ -27,7 +27,7 @@ type Outcome = Result<(), Stop>;
 type Named = (&'static str, fn() -> Outcome);
 
 fn main() -> ExitCode {
-    let all: [Named; 13] = [
+    let all: [Named; 14] = [
         ("redis_answers_other_hosts_over_the_wire", redis_answers),
         ("nginx_sends_every_byte", nginx_sends),
         ("a_killed_server_resets_its_clients_and_its_port_is_linuxs", server_killed),
@@ -36,6 +36,10 @@ fn main() -> ExitCode {
         (
             "a_listener_that_its_program_closed_refuses_the_second_client_at_the_latest",
             listener_closed,
+        ),
+        (
+            "listeners_that_are_closed_while_the_service_is_stopped_refuse_and_their_ports_are_free",
+            closed_while_stopped,
         ),
         ("a_port_that_another_user_listens_at_now_is_linuxs", others_listener),
         (
@@ -331,15 +335,17 @@ fn clients_killed() -> Outcome {
     Ok(())
 }
 
-/// A server under `uncopy run --tcp` of which a test's own script is the program. It says a line once it listens at port 7001.
-fn python_server(network: &Network, script: &str) -> Result<Beside, Stop> {
-    const LISTEN: &str = r#"
+/// Listens at port 7001, and says so.
+const LISTEN: &str = r#"
 import os, socket, sys, time
 listener = socket.socket()
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.bind(("0.0.0.0", 7001)); listener.listen(64)
 print("listens", flush=True)
 "#;
+
+/// A server under `uncopy run --tcp` of which a test's own script is the program. It says a line once it listens at port 7001.
+fn python_server(network: &Network, script: &str) -> Result<Beside, Stop> {
     let mut server = network.under_tcp(&["python3", "-c", &format!("{LISTEN}{script}")])?;
     server.line()?;
     Ok(server)
@@ -382,6 +388,36 @@ for attempt in range(2):
         return Err(format!("the clients: {said}").into());
     }
     network.until_no_flows(&service)
+}
+
+fn closed_while_stopped() -> Outcome {
+    let network = Network::new("cs")?;
+    let service = network.serve()?;
+    let script = r#"
+def refuses(port):
+    try: socket.create_connection(("127.0.0.1", port))
+    except ConnectionRefusedError: return True
+sys.stdin.readline()
+refused = bound = 0
+for _ in range(50):
+    another = socket.socket()
+    try: another.bind(("0.0.0.0", 7002)); another.listen(4); bound += 1
+    except OSError: pass
+    another.close()
+    refused += bool(refuses(7002))
+listener.close()
+print(bound, refused, refuses(7001), flush=True)
+time.sleep(60)
+"#;
+    let script = format!("{LISTEN}{script}");
+    let mut server = network.under_tcp_talking(&["python3", "-c", &script])?;
+    server.says("listens")?;
+    network.until_steered(7001)?;
+    service.gets("STOP")?;
+    server.tell()?;
+    let said = server.says("50 50 True");
+    service.gets("CONT")?;
+    said
 }
 
 fn others_listener() -> Outcome {

@@ -551,6 +551,11 @@ impl Service {
         shell(&format!("prlimit --pid {} --nofile=3:3", self.beside.pid()))
     }
 
+    /// Sends it this signal.
+    pub fn gets(&self, signal: &str) -> Result<(), Stop> {
+        shell(&format!("kill -{signal} {}", self.beside.pid()))
+    }
+
     /// It has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.beside.child.try_wait(), Ok(Some(_)))

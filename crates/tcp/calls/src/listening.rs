@@ -55,11 +55,9 @@ impl Tcp {
         }
         // SAFETY: the program's, or a number for the kernel, which checks it; only asked.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-        if uncopy_tcp_socket::listens(socket).is_none() {
-            return false;
-        }
+        let Some(at) = uncopy_tcp_socket::listens(socket) else { return false };
         if let Some(context) = self.context() {
-            context.show_listener(socket);
+            context.show_listener(socket, at);
         }
         true
     }
@@ -70,10 +68,11 @@ impl Tcp {
         // SAFETY: as above.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         // (Whoever has shown it: it may have been inherited.)
-        if fd < 0 || !self.is_own() || uncopy_tcp_socket::listens_at(socket).is_none() {
+        if fd < 0 || !self.is_own() {
             return true;
         }
-        self.context().is_none_or(|context| context.withdraw_listener(socket))
+        let Some(at) = uncopy_tcp_socket::listens_at(socket) else { return true };
+        self.context().is_none_or(|context| context.withdraw_listener(socket, at))
     }
 
     /// Linux has brought a connection of another host.

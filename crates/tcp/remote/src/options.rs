@@ -49,7 +49,11 @@ pub fn congestion(socket: impl AsFd) -> Option<Algorithm> {
     // (TCP_CA_NAME_MAX of include/net/tcp.h.)
     let mut name = [0; 16];
     let length = get(socket, libc::SOL_TCP, libc::TCP_CONGESTION, &mut name).ok()?;
-    let name = name[..length].split(|byte| *byte == 0).next()?;
+    chosen(name[..length].split(|byte| *byte == 0).next()?)
+}
+
+/// This name's, where it is not the system's own choice.
+pub fn chosen(name: &[u8]) -> Option<Algorithm> {
     let wanted = match name {
         b"reno" => Algorithm::Reno,
         b"cubic" => Algorithm::Cubic,

@@ -2,7 +2,7 @@
 //! opens is of the device by which Linux would send it. Where one fails, the others go on.
 
 use crate::listeners::Listens;
-use crate::options::congestion;
+use crate::options::chosen;
 use crate::outward::{self, freed};
 use crate::room::{Ask, Room, Withdrawn};
 use crate::serve::{Failure, Opened, Options, Remote, give_up};
@@ -12,11 +12,12 @@ use rustix::net::SendFlags;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use uncopy_tcp_fast::Service;
+use uncopy_tcp_service::diag::Found;
 use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::Trace;
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
@@ -124,10 +125,10 @@ impl Told {
 }
 
 impl Listening for Told {
-    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, socket: BorrowedFd) {
-        let Ok(stat) = rustix::fs::fstat(socket) else { return };
-        let shown = Listens { at, user: owner.uid(), inode: stat.st_ino, signs: false };
-        let congestion = congestion(socket);
+    fn listens(&self, (program, owner): (u64, Owner), at: SocketAddrV4, found: &Found) {
+        let inode = found.inode().into();
+        let shown = Listens { at, user: owner.uid(), inode, signs: false };
+        let congestion = found.congestion().and_then(chosen);
         self.ask(|| Ask::Listens((program, owner), shown, congestion));
     }
 

@@ -3,31 +3,17 @@
 
 use crate::listeners::Listens;
 use rustix::io::Errno;
-use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::net::SocketAddrV4;
+use uncopy_tcp_service::diag::Diag;
 
-/// Of linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h.
-const NLM_F_REQUEST: u16 = 1;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const HEADER: usize = 16;
-/// `struct inet_diag_req_v2`, and of `struct inet_diag_msg` what is known of it everywhere.
-const REQUEST: usize = 56;
-const MESSAGE: usize = 72;
 /// The attribute that has a listener's keys, `INET_DIAG_MD5SIG`: it is told to who has CAP_NET_ADMIN, and asks for more than the least (`INET_DIAG_INFO`). (Of TCP-AO's
 /// keys Linux tells nothing.)
 const KEYS: u16 = 18;
 const INFO: u8 = 1 << (2 - 1);
-/// `TCP_LISTEN` of include/net/tcp_states.h.
-const LISTEN: u8 = 10;
-/// The loopback device's number, in each namespace: stand-ins come by it.
-const LOOPBACK: u32 = 1;
 
 /// A socket that asks.
 #[derive(Debug)]
-pub struct Whose(Mutex<OwnedFd>);
+pub struct Whose(Diag);
 
 impl Whose {
     /// In this network namespace.
@@ -35,95 +21,25 @@ impl Whose {
     /// # Errors
     /// A kernel without it; no descriptor is left.
     pub fn open() -> Result<Self, Errno> {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            flags,
-            Some(SOCK_DIAG),
-        )?;
-        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        Ok(Self(Mutex::new(socket)))
+        Diag::open().map(Self)
     }
 
-    /// The listener that is found at this address.
+    /// The listener that is found at this address, where stand-ins connect.
     ///
     /// # Errors
     /// ENOENT: there is none, or the kernel cannot tell.
     pub fn ask(&self, at: SocketAddrV4) -> Result<Listens, Errno> {
-        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rustix::net::sendto(
-            &*socket,
-            &request(at),
-            SendFlags::DONTWAIT,
-            &SocketAddrNetlink::new(0, 0),
-        )?;
-        // (The kernel has answered when that returns.)
-        let mut answer = [0; 4096];
-        let (length, _) = rustix::net::recv(&*socket, &mut answer, RecvFlags::DONTWAIT)?;
-        read(&answer[..length])
+        let found = self.0.listener(at, INFO)?;
+        let (user, inode) = (found.user(), found.inode().into());
+        Ok(Listens { at: found.at(), user, inode, signs: found.attribute(KEYS).is_some() })
     }
-}
-
-fn request(at: SocketAddrV4) -> [u8; HEADER + REQUEST] {
-    let mut request = [0; HEADER + REQUEST];
-    let mut put = |at: usize, bytes: &[u8]| request[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &((HEADER + REQUEST) as u32).to_ne_bytes());
-    put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    put(6, &NLM_F_REQUEST.to_ne_bytes());
-    put(HEADER, &[libc::AF_INET as u8, libc::IPPROTO_TCP as u8, INFO]);
-    put(HEADER + 4, &(1u32 << LISTEN).to_ne_bytes());
-    // `struct inet_diag_sockid`: both ports, both addresses, the device, any cookie.
-    put(HEADER + 8, &at.port().to_be_bytes());
-    put(HEADER + 12, &at.ip().octets());
-    put(HEADER + 44, &LOOPBACK.to_ne_bytes());
-    put(HEADER + 48, &[0xff; 8]);
-    request
-}
-
-fn read(answer: &[u8]) -> Result<Listens, Errno> {
-    let word = |at: usize| {
-        let bytes = answer.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(u32::from_ne_bytes).ok_or(Errno::BADMSG)
-    };
-    let kind = word(4)? as u16;
-    if kind != SOCK_DIAG_BY_FAMILY {
-        // (An error's number stands first in its message.)
-        return Err(Errno::from_raw_os_error(word(HEADER)?.cast_signed().wrapping_neg()));
-    }
-    let message = answer.get(HEADER..HEADER + MESSAGE).ok_or(Errno::BADMSG)?;
-    if message[1] != LISTEN {
-        return Err(Errno::NOENT);
-    }
-    // (Of one for both families the last word is IPv4's.)
-    let ip = if i32::from(message[0]) == libc::AF_INET { 8..12 } else { 20..24 };
-    let ip = <[u8; 4]>::try_from(&message[ip]).map_or(Ipv4Addr::UNSPECIFIED, Ipv4Addr::from);
-    let port = u16::from_be_bytes([message[4], message[5]]);
-    Ok(Listens {
-        at: SocketAddrV4::new(ip, port),
-        user: word(HEADER + 64)?,
-        inode: word(HEADER + 68)?.into(),
-        signs: has_attribute(&answer[HEADER + MESSAGE..], KEYS),
-    })
-}
-
-/// Each has its length with its head, and its kind, and is filled up to a multiple of four.
-fn has_attribute(mut attributes: &[u8], wanted: u16) -> bool {
-    while let [l0, l1, k0, k1, ..] = *attributes {
-        if u16::from_ne_bytes([k0, k1]) == wanted {
-            return true;
-        }
-        let length = usize::from(u16::from_ne_bytes([l0, l1])).max(4).next_multiple_of(4);
-        attributes = attributes.get(length..).unwrap_or_default();
-    }
-    false
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::listeners::of_this_host;
-    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
     use uncopy_tests::verdict::leave_out;
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! unsafe: the mailbox's mapping; a question that rustix does not know.
 
-use crate::ends;
+use crate::ends::{self, EndName};
 use crate::owner::is_somebody;
+use crate::proof::Proof;
 use crate::protocol::{self, CARRIES, Message, TAKES, VERSION};
 use crate::state::State;
 use crate::wired::Wired;
@@ -74,9 +75,10 @@ impl Client {
         failed != 0 || [real, effective, saved].contains(&self.user.as_raw())
     }
 
-    /// Shows a socket. The answer comes later, or never.
-    pub fn show(&self, token: u64, socket: BorrowedFd) -> Result<(), Errno> {
-        protocol::send(self.socket.as_fd(), Message::Show { token }, &[socket])
+    /// Shows a socket, which is this end of a connection. The answer comes later, or never. The socket itself stays here.
+    pub fn show(&self, token: u64, socket: BorrowedFd, name: EndName) -> Result<(), Errno> {
+        let message = Message::Show { token, name, filtered: ends::has_filter(socket) };
+        protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])
     }
 
     /// What was shown by this name is closed, and no answer has come. (One may still come.)
@@ -84,15 +86,18 @@ impl Client {
         protocol::send(self.socket.as_fd(), Message::Forget { token }, &[])
     }
 
-    /// Shows a socket that listens, to a service that [takes](Self::takes) connections for it: to another one it would only be held open.
-    pub fn listens(&self, socket: BorrowedFd) -> Result<(), Errno> {
-        protocol::send(self.socket.as_fd(), Message::Listen, &[socket])
+    /// Shows a socket that [listens](ends::listens) here, to a service that [takes](Self::takes) connections for it.
+    pub fn listens(&self, socket: BorrowedFd, at: SocketAddrV4) -> Result<(), Errno> {
+        let message = Message::Listen { address: at.ip().to_bits().into(), port: at.port().into() };
+        protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])
     }
 
-    /// Says that a socket that listens is to be Linux's again, and waits until it is. False: the service could not be told; or it has gone.
-    pub fn withdraws(&self, socket: BorrowedFd) -> Result<bool, Errno> {
-        let (own, theirs) = pair()?;
-        protocol::send(self.socket.as_fd(), Message::Withdraw, &[socket, theirs.as_fd()])?;
+    /// Says that a socket that listens here is to be Linux's again, and waits until it is. False: the service could not be told; or it has gone.
+    pub fn withdraws(&self, socket: BorrowedFd, at: SocketAddrV4) -> Result<bool, Errno> {
+        let ((own, theirs), proof) = (pair()?, Proof::of(socket)?);
+        let message =
+            Message::Withdraw { address: at.ip().to_bits().into(), port: at.port().into() };
+        protocol::send(self.socket.as_fd(), message, &[proof.as_fd(), theirs.as_fd()])?;
         drop(theirs);
         wait(&own, PATIENCE)?;
         let (got, _) = rustix::net::recv(&own, &mut [0], RecvFlags::DONTWAIT)?;

@@ -1,5 +1,4 @@
-//! What a shown socket proves. Whoever has a descriptor of a connection's end may speak for that end; so the service looks at its own copy of the
-//! descriptor, and at nothing that the program says.
+//! Ends of connections, by name; and what a socket says of itself to who has a descriptor of it.
 //!
 //! unsafe: `getsockopt` for an option that rustix does not know.
 
@@ -8,11 +7,10 @@ use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto, 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// One end of a connection, as the kernel names it. IPv4 stands as the IPv6 address that stands for it, so that the ends of a listener
+/// One end of a connection within a network namespace, as the kernel names it. IPv4 stands as the IPv6 address that stands for it, so that the ends of a listener
 /// for both meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndName {
-    namespace: u64,
     local: (u128, u16),
     peer: (u128, u16),
 }
@@ -20,13 +18,27 @@ pub struct EndName {
 impl EndName {
     /// The name of its other end.
     pub fn other(self) -> Self {
-        Self { namespace: self.namespace, local: self.peer, peer: self.local }
+        Self { local: self.peer, peer: self.local }
     }
 
     /// Address and port of this end, and of the other.
     pub fn addresses(self) -> [SocketAddr; 2] {
         [self.local, self.peer]
             .map(|(address, port)| SocketAddr::new(IpAddr::V6(address.into()).to_canonical(), port))
+    }
+
+    /// As messages have it.
+    pub(crate) fn words(self) -> ([u64; 4], u32) {
+        let [[a, b], [c, d]] =
+            [self.local, self.peer].map(|(address, _)| [(address >> 64) as u64, address as u64]);
+        ([a, b, c, d], u32::from(self.local.1) << 16 | u32::from(self.peer.1))
+    }
+
+    /// As above.
+    pub(crate) fn of_words([a, b, c, d]: [u64; 4], ports: u32) -> Self {
+        let address = |high, low| u128::from(high) << 64 | u128::from(low);
+        let (local, peer) = ((ports >> 16) as u16, ports as u16);
+        Self { local: (address(a, b), local), peer: (address(c, d), peer) }
     }
 
     /// Both ends are on this host, as far as addresses tell: no question to the service otherwise.
@@ -150,6 +162,11 @@ pub fn listens_at(socket: impl AsFd) -> Option<SocketAddrV4> {
     (!address.ip().is_loopback()).then_some(address)
 }
 
+/// It is connected.
+pub fn is_connected(socket: impl AsFd) -> bool {
+    getpeername(socket).is_ok()
+}
+
 /// Which end of which connection this is.
 pub fn name(socket: impl AsFd) -> Result<EndName, Reason> {
     let named = || {
@@ -161,11 +178,7 @@ pub fn name(socket: impl AsFd) -> Result<EndName, Reason> {
         }
         let local = SocketAddr::try_from(getsockname(socket).ok()?).ok()?;
         let peer = SocketAddr::try_from(getpeername(socket).ok()??).ok()?;
-        Some(EndName {
-            namespace: network_namespace(socket)?,
-            local: plain(local),
-            peer: plain(peer),
-        })
+        Some(EndName { local: plain(local), peer: plain(peer) })
     };
     named().ok_or(Reason::NotConnected)
 }
@@ -185,6 +198,8 @@ mod tests {
             let a = TcpStream::connect(format!("{connect}:{port}")).unwrap();
             let (b, _) = listener.accept().unwrap();
             assert_eq!(name(&a).unwrap().other(), name(&b).unwrap());
+            let (addresses, ports) = name(&a).unwrap().words();
+            assert_eq!(EndName::of_words(addresses, ports), name(&a).unwrap());
             assert!(name(&a).unwrap().is_local());
             assert_eq!(name(&listener), Err(Reason::NotConnected));
         }

@@ -19,13 +19,16 @@
 //! | [`matching`] | ends that wait for their other end |
 //! | [`linger`] | sockets whose close takes its time |
 //! | `regions` | which slots of which regions are whose |
-//! | [`ends`] | what a shown socket proves |
+//! | [`ends`] | ends of connections, by name; what sockets say of themselves |
+//! | `proof` | what proves that a program has a socket |
+//! | [`diag`] | what Linux says of a socket that is not here |
 //! | [`relay`] | the last resort of a program that executes another one over a ring that nobody takes back |
 //! | [`wired`] | what is told of a connection over the wire |
 //! | [`state`] | what is told of it all to who looks from outside |
 
 pub mod client;
 pub mod command;
+pub mod diag;
 pub mod ends;
 pub mod linger;
 pub mod listening;
@@ -34,6 +37,7 @@ mod meeting;
 pub mod options;
 pub mod owner;
 mod program;
+mod proof;
 pub mod protocol;
 mod reading;
 mod regions;

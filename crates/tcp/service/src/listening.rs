@@ -1,5 +1,6 @@
 //! What a service that has a wire to other hosts does for programs.
 
+use crate::diag::Found;
 use crate::linger::Lent;
 use crate::owner::Owner;
 #[cfg(doc)]
@@ -7,12 +8,12 @@ use crate::wired::Wired;
 use crate::wired::Wires;
 use rustix::io::Errno;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Who carries connections between this host's programs and other hosts. Asked by several threads.
 pub trait Listening: Send + Sync {
-    /// A program of this owner has shown that it listens here, by this socket.
-    fn listens(&self, program: (u64, Owner), at: SocketAddrV4, socket: BorrowedFd);
+    /// A program of this owner has shown that it listens here, and Linux finds this.
+    fn listens(&self, program: (u64, Owner), at: SocketAddrV4, found: &Found);
     /// A program's listener at this address is Linux's from now on. A byte is to come by `answer` once that is so.
     fn withdraws(&self, at: SocketAddrV4, answer: Lent);
     /// This program has gone: it may have been the last that listens somewhere.

@@ -136,13 +136,13 @@ impl Meeting {
         });
     }
 
-    /// A socket was shown, and this was found.
-    pub fn shown(&mut self, shown: Shown, found: Result<EndName, Reason>) {
-        let outcome = found.and_then(|name| {
+    /// A socket was shown as this end, and whether it is was found.
+    pub fn shown(&mut self, shown: Shown, name: EndName, found: Result<(), Reason>) {
+        let outcome = found.and_then(|()| {
             self.is_within_limits(shown)?;
             Ok(self.waiting.show(name, shown, Instant::now()))
         });
-        let name = found.ok();
+        let name = found.ok().map(|()| name);
         match outcome {
             Ok(None) => {}
             Ok(Some(other)) => {

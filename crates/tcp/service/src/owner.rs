@@ -48,6 +48,11 @@ impl Serves {
         all || a == b || [a, b].contains(&Owner::Service)
     }
 
+    /// A socket of this user's may be shown by a program of this owner.
+    pub(crate) fn may_show(self, owner: Owner, user: u32) -> bool {
+        self == Self::ItsUser || [0, user].contains(&owner.uid())
+    }
+
     /// What it has is told to this one whole, and not the owner's part alone; so are frames of its wire.
     pub(crate) fn sees_all(self, owner: Owner) -> bool {
         let uid = owner.uid();
@@ -81,6 +86,8 @@ mod tests {
             assert!(all.meet(one, one) && all.meet(Owner::Service, two));
             assert_eq!(all.meet(one, two), across);
             assert!(all.sees_all(Owner::User(0)));
+            assert!(all.may_show(one, 1) && all.may_show(Owner::User(0), 1));
+            assert!(!all.may_show(two, 1) && !all.may_show(one, 0));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The messages between a program and the service: words of 64 bits over a SOCK_SEQPACKET socket, descriptors beside them. The socket's name is
 //! abstract, so that nothing is left behind by whoever dies, and it is the network namespace's own, as addresses are.
 
+use crate::ends::EndName;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -12,12 +13,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 13;
+pub const VERSION: u64 = 14;
 /// The service takes connections from other hosts for listeners that it is shown.
 pub const TAKES: u64 = 1;
 /// It carries connections that programs open to other hosts.
 pub const CARRIES: u64 = 2;
-const WORDS: usize = 6;
+const WORDS: usize = 7;
 /// A region's memfd and its other side's doors.
 const DESCRIPTORS: usize = 1 + DOOR_COUNT;
 /// Eventfds by which a program is woken: `DOORS` for those that wait, and [`ASK`].
@@ -154,10 +155,14 @@ pub enum Message {
         /// What it does for connections with other hosts: [`TAKES`], [`CARRIES`], or nothing.
         wire: u64,
     },
-    /// Program: with the socket.
+    /// Program: with what proves that it has this end (`proof`).
     Show {
         /// The program's name for it.
         token: u64,
+        /// Which end of which connection it is.
+        name: EndName,
+        /// It has a filter, which the kernel alone heeds.
+        filtered: bool,
     },
     /// Service: the other end was shown too. With the region's memfd and the other side's doors, if the region is new to this side.
     Matched {
@@ -219,11 +224,21 @@ pub enum Message {
         /// Words in it.
         words: u64,
     },
-    /// Program: with a socket that listens, to a service that [`TAKES`] connections from other hosts for it ([`crate::Listening`]).
-    Listen,
-    /// Program: with a socket that listens and is to be Linux's again, because it is about to get what the service does not heed; and one end of a pair of sockets. A byte
+    /// Program: with what proves that it has a socket that listens there (`proof`), to a service that [`TAKES`] connections from other hosts for it ([`crate::Listening`]).
+    Listen {
+        /// The socket's address, of IPv4.
+        address: u64,
+        /// Its port.
+        port: u64,
+    },
+    /// Program: what listens there is to be Linux's again, because it is about to get what the service does not heed. With the same, and one end of a pair of sockets: a byte
     /// comes there once nothing is taken for it any more.
-    Withdraw,
+    Withdraw {
+        /// As above.
+        address: u64,
+        /// As above.
+        port: u64,
+    },
     /// Program: with a socket that is about to connect to another host by IPv4, and one end of a pair of sockets. A byte comes there if the service's wire is to
     /// carry it; the end is closed if not.
     Connect {
@@ -264,42 +279,55 @@ pub enum Message {
 
 impl Message {
     fn words(self) -> [u64; WORDS] {
+        let of = |kind: u64, rest: &[u64]| {
+            let mut words = [0; WORDS];
+            words[0] = kind;
+            words[1..=rest.len()].copy_from_slice(rest);
+            words
+        };
         match self {
-            Self::Hello(version) => [1, version, 0, 0, 0, 0],
-            Self::Welcome { version, wire } => [2, version, wire, 0, 0, 0],
-            Self::Show { token } => [3, token, 0, 0, 0, 0],
+            Self::Hello(version) => of(1, &[version]),
+            Self::Welcome { version, wire } => of(2, &[version, wire]),
+            Self::Show { token, name, filtered } => {
+                let ([a, b, c, d], ports) = name.words();
+                of(3, &[token, a, b, c, d, u64::from(filtered) << 32 | u64::from(ports)])
+            }
             Self::Matched { token, region, slot, side, generation } => {
-                [4, token, region, slot, side, generation]
+                of(4, &[token, region, slot, side, generation])
             }
-            Self::Stays { token, reason } => [5, token, reason as u64, 0, 0, 0],
-            Self::Gone { region } => [6, region, 0, 0, 0, 0],
-            Self::Tell => [7, 0, 0, 0, 0, 0],
-            Self::Told { words } => [8, words, 0, 0, 0, 0],
-            Self::Relay => [9, 0, 0, 0, 0, 0],
+            Self::Stays { token, reason } => of(5, &[token, reason as u64]),
+            Self::Gone { region } => of(6, &[region]),
+            Self::Tell => of(7, &[]),
+            Self::Told { words } => of(8, &[words]),
+            Self::Relay => of(9, &[]),
             Self::Door { region, slot, side, generation } => {
-                [10, region, slot, side, generation, 0]
+                of(10, &[region, slot, side, generation])
             }
-            Self::Listen => [11, 0, 0, 0, 0, 0],
-            Self::Connect { address, port } => [12, address, port, 0, 0, 0],
-            Self::Closes { cookie } => [13, cookie, 0, 0, 0, 0],
-            Self::Trace { address, port } => [14, address, port, 0, 0, 0],
-            Self::EndTrace => [15, 0, 0, 0, 0, 0],
-            Self::Traced { frames, error } => [16, frames, error, 0, 0, 0],
+            Self::Listen { address, port } => of(11, &[address, port]),
+            Self::Connect { address, port } => of(12, &[address, port]),
+            Self::Closes { cookie } => of(13, &[cookie]),
+            Self::Trace { address, port } => of(14, &[address, port]),
+            Self::EndTrace => of(15, &[]),
+            Self::Traced { frames, error } => of(16, &[frames, error]),
             Self::Missing { region, slot, side, generation } => {
-                [17, region, slot, side, generation, 0]
+                of(17, &[region, slot, side, generation])
             }
-            Self::Forget { token } => [18, token, 0, 0, 0, 0],
-            Self::Withdraw => [19, 0, 0, 0, 0, 0],
-            Self::Info => [20, 0, 0, 0, 0, 0],
+            Self::Forget { token } => of(18, &[token]),
+            Self::Withdraw { address, port } => of(19, &[address, port]),
+            Self::Info => of(20, &[]),
         }
     }
 
     fn of(words: [u64; WORDS]) -> Option<Self> {
-        let [kind, a, b, c, d, e] = words;
+        let [kind, a, b, c, d, e, f] = words;
         Some(match kind {
             1 => Self::Hello(a),
             2 => Self::Welcome { version: a, wire: b },
-            3 => Self::Show { token: a },
+            3 => Self::Show {
+                token: a,
+                name: EndName::of_words([b, c, d, e], f as u32),
+                filtered: f >> 32 != 0,
+            },
             4 => Self::Matched { token: a, region: b, slot: c, side: d, generation: e },
             5 => Self::Stays { token: a, reason: Reason::of(b)? },
             6 => Self::Gone { region: a },
@@ -307,7 +335,7 @@ impl Message {
             8 => Self::Told { words: a },
             9 => Self::Relay,
             10 => Self::Door { region: a, slot: b, side: c, generation: d },
-            11 => Self::Listen,
+            11 => Self::Listen { address: a, port: b },
             12 => Self::Connect { address: a, port: b },
             13 => Self::Closes { cookie: a },
             14 => Self::Trace { address: a, port: b },
@@ -315,7 +343,7 @@ impl Message {
             16 => Self::Traced { frames: a, error: b },
             17 => Self::Missing { region: a, slot: b, side: c, generation: d },
             18 => Self::Forget { token: a },
-            19 => Self::Withdraw,
+            19 => Self::Withdraw { address: a, port: b },
             20 => Self::Info,
             _ => return None,
         })
@@ -386,14 +414,19 @@ mod tests {
         for message in [
             Message::Hello(1),
             Message::Welcome { version: 2, wire: TAKES | CARRIES },
-            Message::Show { token: u64::MAX },
+            Message::Show {
+                token: u64::MAX,
+                name: EndName::of_words([1, 2, 3, 4], 5 << 16 | 6),
+                filtered: true,
+            },
             Message::Matched { token: 1, region: 2, slot: 3, side: 1, generation: 5 },
             Message::Stays { token: 9, reason: Reason::OverLimit },
             Message::Gone { region: 7 },
             Message::Tell,
             Message::Told { words: 99 },
             Message::Relay,
-            Message::Listen,
+            Message::Listen { address: 0x7f00_0001, port: 443 },
+            Message::Withdraw { address: 0, port: 22 },
             Message::Info,
             Message::Connect { address: 0x0a00_0001, port: 80 },
             Message::Closes { cookie: 77 },
@@ -403,12 +436,11 @@ mod tests {
             Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
             Message::Forget { token: 3 },
-            Message::Withdraw,
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }
         assert_eq!(Message::of([0; WORDS]), None);
-        assert_eq!(Message::of([5, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Message::of([5, 0, 0, 0, 0, 0, 0]), None);
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //! What a program has sent may make whoever asks about it, or closes it, wait: a file of FUSE, a socket that lingers. So that is done by a thread of its user's, where there are
 //! others, and while nothing is held that those need.
 
-use crate::ends;
+use crate::diag::{self, Diag, Found};
+use crate::ends::{self, EndName};
 use crate::linger::{Came, Lent};
 use crate::listening::Listening;
 use crate::matching::Shown;
 use crate::meeting::{Meeting, Seat};
 use crate::owner::{Owner, Serves};
+use crate::proof::Looking;
 use crate::protocol::{self, CARRIES, DOOR_COUNT, Message, Reason, TAKES, VERSION};
 use crate::relay;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -26,6 +28,7 @@ const LONG: Duration = Duration::from_millis(1);
 pub(crate) struct Shared {
     pub meeting: Mutex<Meeting>,
     pub listening: Option<Box<dyn Listening>>,
+    pub diag: Diag,
     /// Of the service's own sockets.
     pub namespace: Option<u64>,
     /// Held once more by each connection that is relayed.
@@ -49,6 +52,7 @@ impl Shared {
         let mut events = [const {
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }
         }; 64];
+        let mut looking = Looking::default();
         loop {
             let count = match epoll::wait(set, &mut events, None) {
                 Err(Errno::INTR) => 0,
@@ -59,7 +63,7 @@ impl Shared {
             for event in &events[..count] {
                 match event.data.u64() {
                     STOP => return,
-                    id => self.serve(id),
+                    id => self.serve(id, &mut looking),
                 }
             }
             let mut meeting = self.meeting();
@@ -74,8 +78,8 @@ impl Shared {
     }
 
     /// Takes one message of a program, or its end. One: who sends many waits its turn.
-    pub fn serve(&self, id: u64) {
-        let mut turn = Turn { shared: self, held: Duration::ZERO };
+    pub fn serve(&self, id: u64, looking: &mut Looking) {
+        let mut turn = Turn { shared: self, held: Duration::ZERO, looking };
         let Some(seat) = turn.within(|meeting| meeting.seat(id)) else { return };
         let received = protocol::receive(seat.socket.as_fd(), RecvFlags::DONTWAIT);
         let goes_on = match received {
@@ -110,15 +114,14 @@ impl Shared {
                 fds.iter().all(|fd| self.is_door(fd))
                     && turn.within(|meeting| meeting.welcome(id, fds.take(), wire))
             }
-            Message::Show { token } if fds.len() <= 1 && greeted => {
-                // (Without one: no descriptor was left for it here.)
-                let found = fds.first().ok_or(Reason::NoMemory).and_then(|socket| {
-                    let filtered = ends::has_filter(socket);
-                    if filtered { Err(Reason::Filtered) } else { ends::name(socket) }
-                });
-                // Before it is told anything: a program that knows does not expect a copy.
+            Message::Show { token, name, filtered } if fds.len() <= 1 && greeted => {
+                let found = if filtered {
+                    Err(Reason::Filtered)
+                } else {
+                    self.finds(turn, owner, name, &fds)
+                };
                 drop(fds);
-                turn.within(|meeting| meeting.shown(of(token), found));
+                turn.within(|meeting| meeting.shown(of(token), name, found));
                 true
             }
             Message::Forget { token } => {
@@ -143,19 +146,17 @@ impl Shared {
                 self.relays(turn.serves(), seat, fds);
                 true
             }
-            Message::Listen if fds.len() == 1 && greeted => {
-                // (Of another network namespace it would be somebody else's port here.)
-                let here = ends::network_namespace(&fds[0]) == self.namespace;
-                let at = ends::listens(&fds[0]).filter(|_| here);
-                if let (Some(at), Some(listening)) = (at, &self.listening) {
-                    listening.listens((id, owner), at, fds[0].as_fd());
+            Message::Listen { address, port } if fds.len() <= 1 && greeted => {
+                if let (Some(at), Some(listening)) = (place(address, port), &self.listening)
+                    && let Ok(found) = self.diag.listener(at, diag::CONGESTION)
+                    && is_its(turn.looking, owner, &fds, &found)
+                {
+                    listening.listens((id, owner), at, &found);
                 }
-                // (A kept one would hold the port open after the program.)
-                drop(fds);
                 true
             }
-            Message::Withdraw if greeted => {
-                self.withdraws(seat, fds);
+            Message::Withdraw { address, port } if greeted => {
+                self.withdraws(turn.looking, seat, place(address, port), fds);
                 true
             }
             Message::Connect { address, port } if greeted => {
@@ -215,6 +216,26 @@ impl Shared {
         }
     }
 
+    /// A program has this end of a connection of this network namespace.
+    fn finds(
+        &self,
+        turn: &mut Turn,
+        owner: Owner,
+        name: EndName,
+        fds: &Came,
+    ) -> Result<(), Reason> {
+        // (Without one: no descriptor was left for it here.)
+        let set = fds.first().ok_or(Reason::NoMemory)?;
+        let end = self.diag.end(name.addresses()).map_err(|_| Reason::NotConnected)?;
+        match turn.looking.finds(end.inode(), set) {
+            // (Numbers of sockets come again after some billions.)
+            Ok(true) if turn.serves().may_show(owner, end.user()) => Ok(()),
+            Ok(true) => Err(Reason::OtherUser),
+            Err(Errno::MFILE | Errno::NFILE) => Err(Reason::NoMemory),
+            _ => Err(Reason::NotConnected),
+        }
+    }
+
     /// It is of an eventfd's kind, as far as that can be told.
     fn is_door(&self, fd: impl AsFd) -> bool {
         let kind =
@@ -236,13 +257,16 @@ impl Shared {
         }
     }
 
-    fn withdraws(&self, seat: &Seat, fds: Came) {
+    fn withdraws(&self, looking: &mut Looking, seat: &Seat, at: Option<SocketAddrV4>, fds: Came) {
+        // (Where Linux finds none, it may be bound to a device by now.)
+        let at = at.filter(|at| match self.diag.listener(*at, 0) {
+            Ok(found) => is_its(looking, seat.owner, &fds, &found),
+            Err(_) => true,
+        });
         // (Without both, as below: the program hears that it is not done.)
-        if let Some((socket, answer)) = with_answer(seat, fds) {
-            let here = ends::network_namespace(&socket) == self.namespace;
-            let at = ends::listens_at(&socket).filter(|_| here);
+        if let Some((set, answer)) = with_answer(seat, fds) {
             // (This is its user's thread.)
-            seat.purse.closer.close_now(socket);
+            seat.purse.closer.close_now(set);
             match (at, &self.listening) {
                 (Some(at), Some(listening)) => listening.withdraws(at, answer),
                 // Nothing is taken for it.
@@ -285,6 +309,17 @@ impl Shared {
     }
 }
 
+/// As a program says it.
+fn place(address: u64, port: u64) -> Option<SocketAddrV4> {
+    Some(SocketAddrV4::new(u32::try_from(address).ok()?.into(), u16::try_from(port).ok()?))
+}
+
+/// What listens there is this user's, or the program has it.
+fn is_its(looking: &mut Looking, owner: Owner, fds: &Came, found: &Found) -> bool {
+    let proves = |set| looking.finds(found.inode(), set) == Ok(true);
+    found.user() == owner.uid() || fds.first().is_some_and(proves)
+}
+
 /// A socket that something is asked about, and where the answer goes: to this user.
 fn with_answer(seat: &Seat, fds: Came) -> Option<(OwnedFd, Lent)> {
     if !fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid())) {
@@ -307,6 +342,8 @@ struct Turn<'a> {
     shared: &'a Shared,
     /// How long it has had what all share.
     held: Duration,
+    /// Its thread's.
+    looking: &'a mut Looking,
 }
 
 impl Turn<'_> {

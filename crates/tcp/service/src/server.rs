@@ -2,11 +2,13 @@
 //!
 //! One thread where it serves one user. Where it serves all, one for each of them besides: what a program sends can hold up who looks at it (`reading`).
 
+use crate::diag::Diag;
 use crate::ends;
 use crate::listening::Listening;
 use crate::meeting::Meeting;
 use crate::options::Options;
 use crate::owner::{Owner, Serves};
+use crate::proof::Looking;
 use crate::reading::{STOP, Shared, bell};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -48,6 +50,8 @@ pub struct Service {
     listener: OwnedFd,
     stop: Arc<OwnedFd>,
     listening: Option<Box<dyn Listening>>,
+    diag: Diag,
+    looking: Looking,
 }
 
 impl fmt::Debug for Service {
@@ -75,6 +79,7 @@ struct Running {
     set: Arc<OwnedFd>,
     /// So that who comes where no descriptor is left can be sent away.
     spare: Option<OwnedFd>,
+    looking: Looking,
 }
 
 const LISTENER: u64 = 0;
@@ -85,6 +90,9 @@ impl Service {
     /// Takes the name. From now on programs can connect; they are answered by [`run`](Self::run).
     pub fn bind(options: Options) -> Result<Self, ServiceError> {
         let system = |what| move |error| ServiceError::System(what, error);
+        // Without these it could believe nobody.
+        let diag = Diag::open().map_err(system("sock_diag"))?;
+        let looking = Looking::open().map_err(system("/proc/self/fdinfo"))?;
         let listener = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -101,7 +109,7 @@ impl Service {
         rustix::net::listen(&listener, 1024).map_err(system("listen"))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(system("eventfd"))?;
         let (serves, stop) = (Serves::ItsUser, Arc::new(stop));
-        Ok(Self { options, serves, listener, stop, listening: None })
+        Ok(Self { options, serves, listener, stop, listening: None, diag, looking })
     }
 
     /// Connections from other hosts are taken by this one.
@@ -125,10 +133,11 @@ impl Service {
     pub fn run(self) -> Result<(), ServiceError> {
         let system = |what| move |error| ServiceError::System(what, error);
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
-        let Self { options, serves, listener, stop, listening } = self;
+        let Self { options, serves, listener, stop, listening, diag, looking } = self;
         let shared = Shared {
             meeting: Mutex::new(Meeting::new(serves, options.limits)),
             listening,
+            diag,
             namespace: ends::network_namespace(&listener),
             relays: Arc::default(),
             nudge: bell().map_err(system("eventfd"))?,
@@ -142,7 +151,7 @@ impl Service {
         add(&shared.stop, STOP)?;
         add(&shared.nudge, NUDGE)?;
         let (shared, set) = (Arc::new(shared), Arc::new(set));
-        Running { options, shared, listener, set, spare: spare() }.run()
+        Running { options, shared, listener, set, spare: spare(), looking }.run()
     }
 }
 
@@ -189,7 +198,7 @@ impl Running {
                     STOP => return Ok(()),
                     LISTENER => self.accept(),
                     NUDGE => _ = rustix::io::read(&self.shared.nudge, &mut [0; 8]),
-                    program => self.shared.serve(program),
+                    program => self.shared.serve(program, &mut self.looking),
                 }
             }
             self.shared.meeting().expire();

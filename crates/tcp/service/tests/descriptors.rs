@@ -2,14 +2,15 @@
 
 #![allow(missing_docs)]
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
-use uncopy_tcp_service::protocol::{DOOR_COUNT, Message, Reason};
-use uncopy_tcp_service::{Client, Limits, Options, Service};
+use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
+use uncopy_tcp_service::{Client, Limits, Options, Service, ends};
 
 fn answer(client: &Client) -> Message {
     let begun = Instant::now();
@@ -35,6 +36,20 @@ fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_a
     let client = Client::connect(&name, &doors).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let show = |token, socket: &TcpStream| {
+        client.show(token, socket.as_fd(), ends::name(socket).unwrap()).unwrap();
+    };
+    // A program that speaks for itself: what is made for a message is there before.
+    let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let program = rustix::net::socket_with(unix, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    rustix::net::connect(&program, &address).unwrap();
+    protocol::send(program.as_fd(), Message::Hello(VERSION), &doors).unwrap();
+    let receives = || protocol::receive(program.as_fd(), RecvFlags::empty()).unwrap().0;
+    assert!(matches!(receives(), Message::Welcome { .. }));
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let nothing = epoll::EventFlags::empty();
+    epoll::add(&set, &socket, epoll::EventData::new_u64(0), nothing).unwrap();
     // Others use all that are left, but for one: that of a program that comes.
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum }).unwrap();
@@ -43,8 +58,9 @@ fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_a
         used.push(fd);
     }
     // One that is here.
-    client.show(7, socket.as_fd()).unwrap();
-    assert_eq!(answer(&client), Message::Stays { token: 7, reason: Reason::NoMemory });
+    let shown = Message::Show { token: 7, name: ends::name(&socket).unwrap(), filtered: false };
+    protocol::send(program.as_fd(), shown, &[set.as_fd()]).unwrap();
+    assert_eq!(receives(), Message::Stays { token: 7, reason: Reason::NoMemory });
     // One that comes.
     used.pop();
     let begun = Instant::now();
@@ -57,9 +73,9 @@ fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_a
     assert!(spent < 100_000_000, "{spent} ns of half a second");
     // As before.
     used.clear();
-    client.show(8, socket.as_fd()).unwrap();
+    show(8, &socket);
     let (other, _) = listener.accept().unwrap();
-    client.show(9, other.as_fd()).unwrap();
+    show(9, &other);
     assert!(matches!(answer(&client), Message::Matched { token: 8, .. }));
     stop.stop();
     service.join().unwrap().unwrap();

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, VERSION};
-use uncopy_tcp_service::{Client, Limits, Options, Service, tell};
+use uncopy_tcp_service::{Client, Limits, Options, Service, ends, tell};
 
 /// One whose peer takes nothing, and whose close waits for that.
 fn full(listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -42,12 +42,16 @@ fn sockets_of_messages_that_are_not_taken_keep_nobody_waiting() {
         (0..DOOR_COUNT).map(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap()).collect();
     let doors: Vec<BorrowedFd> = doors.iter().map(AsFd::as_fd).collect();
     let mut kept = vec![];
-    let unknown = [Message::Show { token: 1 }, Message::Hello(0), Message::Tell];
-    // Of one that is known: without a wire, and with too few.
-    let known = [Message::Connect { address: 1, port: 1 }, Message::Relay];
-    for message in unknown.into_iter().chain(known) {
+    let (end, _peer) = full(&listener);
+    let show = Message::Show { token: 1, name: ends::name(&end).unwrap(), filtered: false };
+    let unknown = [show, Message::Hello(0), Message::Tell];
+    // Of one that is known: in place of a set, without a wire, and with too few.
+    let known = [show, Message::Connect { address: 1, port: 1 }, Message::Relay];
+    let says_hello = [false, true].into_iter();
+    let all = says_hello.zip([&unknown, &known]).flat_map(|(of, all)| all.map(|one| (of, one)));
+    for (is_known, message) in all {
         let program = stranger(&name);
-        if known.contains(&message) {
+        if is_known {
             protocol::send(program.as_fd(), Message::Hello(VERSION), &doors).unwrap();
         }
         let (full, peer) = full(&listener);

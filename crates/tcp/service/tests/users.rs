@@ -6,7 +6,7 @@
 
 // Unsafe: a thread's user is changed past libc, which would change that of all.
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
@@ -18,11 +18,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use uncopy_tcp_service::diag::Found;
 use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason};
 use uncopy_tcp_service::rendezvous::is_running;
 use uncopy_tcp_service::state::State;
 use uncopy_tcp_service::{
-    Client, Lent, Limits, Listening, Options, Owner, Serves, Service, Wires, tell, trace,
+    Client, Lent, Limits, Listening, Options, Owner, Serves, Service, Wires, ends, tell, trace,
 };
 use uncopy_tests::verdict::leave_out;
 
@@ -126,6 +127,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 /// A program, by its messages.
 struct Program {
     client: Client,
+    user: u32,
     _doors: Vec<OwnedFd>,
 }
 
@@ -134,7 +136,7 @@ impl Program {
         let doors = doors();
         let borrowed: Vec<BorrowedFd> = doors.iter().map(AsFd::as_fd).collect();
         let client = as_user(uid, || Client::connect(name, &borrowed))?;
-        Ok(Self { client, _doors: doors })
+        Ok(Self { client, user: uid, _doors: doors })
     }
 
     fn says(&self) -> (Message, usize) {
@@ -146,8 +148,14 @@ impl Program {
         said.unwrap()
     }
 
+    /// One of its user's.
     fn shows(&self, token: u64, socket: &TcpStream) {
-        self.client.show(token, socket.as_fd()).unwrap();
+        std::os::unix::fs::fchown(socket, Some(self.user), None).unwrap();
+        self.shows_as_it_is(token, socket);
+    }
+
+    fn shows_as_it_is(&self, token: u64, socket: &TcpStream) {
+        self.client.show(token, socket.as_fd(), ends::name(socket).unwrap()).unwrap();
     }
 }
 
@@ -212,6 +220,23 @@ fn ends_of_one_user_meet_and_those_of_two_stay_with_linux() {
     let told = service.tells(ALICE);
     let counts = told.programs.iter().map(|program| program.stayed[Reason::OtherUser as usize - 1]);
     assert_eq!(counts.sum::<u64>(), 2);
+}
+
+/// A number that proves a socket comes again after some billions of others: another user's may have it then.
+#[test]
+fn a_socket_that_another_user_has_made_stays_linuxs_but_for_root() {
+    if !is_root() {
+        return;
+    }
+    let service = Running::new("given", true, 1000, 1000);
+    let [alice, bob, root] = [ALICE, BOB, 0].map(|uid| service.program(uid));
+    let (x, y) = connection();
+    alice.shows(1, &x);
+    bob.shows_as_it_is(2, &x);
+    assert_eq!(stays(&bob, 2), Reason::OtherUser);
+    root.shows_as_it_is(3, &y);
+    assert!(matches!(alice.says(), (Message::Matched { token: 1, .. }, 6)));
+    assert!(matches!(root.says(), (Message::Matched { token: 3, .. }, 6)));
 }
 
 #[test]
@@ -534,7 +559,7 @@ struct Told {
 }
 
 impl Listening for Wire {
-    fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: BorrowedFd) {
+    fn listens(&self, (_, owner): (u64, Owner), at: SocketAddrV4, _: &Found) {
         self.0.lock().unwrap().listens.push((owner, at));
     }
 
@@ -573,6 +598,54 @@ impl Listening for Wire {
     }
 }
 
+fn set_of(socket: &TcpListener) -> OwnedFd {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    epoll::add(&set, socket, epoll::EventData::new_u64(0), epoll::EventFlags::empty()).unwrap();
+    set
+}
+
+fn place(socket: &TcpListener) -> (u64, u64) {
+    let std::net::SocketAddr::V4(at) = socket.local_addr().unwrap() else { panic!() };
+    (at.ip().to_bits().into(), at.port().into())
+}
+
+/// A user's own, and one that it was given; not another's.
+#[test]
+fn a_wire_is_told_of_a_listener_by_who_has_it_alone() {
+    if !is_root() {
+        return;
+    }
+    let name = format!("uncopy-tcp-test-users-listeners-{}", std::process::id());
+    let (limits, wire) = (Limits::default(), Wire::default());
+    let service = Service::bind(Options { name: name.clone(), limits, ends_idle: None }).unwrap();
+    let stop = service.stop();
+    let service = service.serving(Serves::ItsUser).listening(wire.clone());
+    let runs = std::thread::spawn(|| service.run());
+    let program = greeted(&name, 0);
+    let told = || wire.0.lock().unwrap().listens.clone();
+    let [own, given, others] = [0, ALICE, ALICE].map(|user| {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        std::os::unix::fs::fchown(&socket, Some(user), None).unwrap();
+        socket
+    });
+    for (listener, shown) in [(&own, &own), (&given, &given), (&others, &own)] {
+        let (address, port) = place(listener);
+        let (message, proof) = (Message::Listen { address, port }, set_of(shown));
+        protocol::send(program.as_fd(), message, &[proof.as_fd()]).unwrap();
+    }
+    // (In its turn.)
+    let kind = SocketType::SEQPACKET;
+    let (end, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let ((address, port), proof) = (place(&own), set_of(&own));
+    let with = [proof.as_fd(), theirs.as_fd()];
+    protocol::send(program.as_fd(), Message::Withdraw { address, port }, &with).unwrap();
+    assert_eq!(rustix::net::recv(&end, &mut [0], rustix::net::RecvFlags::empty()), Ok((1, 1)));
+    let ports: Vec<_> = told().iter().map(|(_, at)| u64::from(at.port())).collect();
+    assert_eq!(ports, [place(&own).1, place(&given).1]);
+    stop.stop();
+    runs.join().unwrap().unwrap();
+}
+
 #[test]
 fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
     if !is_root() {
@@ -593,11 +666,13 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
     let there = std::thread::spawn(|| {
         // SAFETY: this thread's alone, which ends with it.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-        TcpListener::bind("0.0.0.0:80").unwrap()
+        TcpListener::bind("0.0.0.0:0").unwrap()
     });
     let there = there.join().unwrap();
     for socket in [&there, &here] {
-        protocol::send(alice.as_fd(), Message::Listen, &[socket.as_fd()]).unwrap();
+        let (address, port) = place(socket);
+        let (message, proof) = (Message::Listen { address, port }, set_of(socket));
+        protocol::send(alice.as_fd(), message, &[proof.as_fd()]).unwrap();
     }
     wait_until("it listens", || !told().listens.is_empty());
     let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
@@ -611,21 +686,25 @@ fn a_wire_is_told_whose_words_are_and_of_this_hosts_listeners_alone() {
     };
     for socket in [&there, &here] {
         let (own, theirs) = pair();
-        let with = [socket.as_fd(), theirs.as_fd()];
-        protocol::send(alice.as_fd(), Message::Withdraw, &with).unwrap();
+        let ((address, port), proof) = (place(socket), set_of(socket));
+        let with = [proof.as_fd(), theirs.as_fd()];
+        protocol::send(alice.as_fd(), Message::Withdraw { address, port }, &with).unwrap();
         drop(theirs);
         assert_eq!(answered(own), Ok(true));
     }
-    assert_eq!(told().withdrawn, [at]);
+    let elsewhere = there.local_addr().unwrap().port();
+    let both = [SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, elsewhere), at];
+    assert_eq!(told().withdrawn, both);
     for theirs_are_bobs in [false, true] {
         let (own, theirs) = if theirs_are_bobs { as_user(BOB, pair) } else { pair() };
-        let with = [here.as_fd(), theirs.as_fd()];
+        let ((address, port), proof) = (place(&here), set_of(&here));
+        let with = [proof.as_fd(), theirs.as_fd()];
         let with = if theirs_are_bobs { &with[..] } else { &with[1..] };
-        protocol::send(alice.as_fd(), Message::Withdraw, with).unwrap();
+        protocol::send(alice.as_fd(), Message::Withdraw { address, port }, with).unwrap();
         drop(theirs);
         assert_eq!(answered(own), Ok(false));
     }
-    assert_eq!(told().withdrawn, [at]);
+    assert_eq!(told().withdrawn, both);
     // Whose a socket is that is closed is not the program's to say.
     for program in [&alice, &bob] {
         protocol::send(program.as_fd(), Message::Closes { cookie: 7 }, &[]).unwrap();

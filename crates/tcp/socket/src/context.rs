@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
 use uncopy_kernel::apart;
 use uncopy_kernel::descriptors::{Kept, OwnFd};
+use uncopy_tcp_service::ends::EndName;
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_service::{Client, Rendezvous, Wired};
 use uncopy_tcp_shared::layout::REGION;
@@ -189,7 +191,7 @@ pub struct Context {
     sets: [AtomicU32; DOORS],
     last_token: AtomicU64,
     shown: Guarded<HashMap<u64, Weak<dyn Shown>>>,
-    unshown: Guarded<VecDeque<u64>>,
+    unshown: Guarded<VecDeque<(u64, EndName)>>,
     has_unshown: AtomicBool,
     regions: Guarded<Vec<Arc<Mapped>>>,
     /// How many threads sleep over sets at each door. Changed with the lock of `regions`, whose notices say so.
@@ -393,7 +395,7 @@ impl Context {
     }
 
     /// Shows a connection to the service, by one short message.
-    pub(crate) fn show_to_service(&self, flow: Arc<dyn Shown>) {
+    pub(crate) fn show_to_service(&self, flow: Arc<dyn Shown>, name: EndName) {
         let client = match self.client() {
             Found::Here(client) => client,
             Found::NotYet => return flow.not_yet(),
@@ -403,7 +405,7 @@ impl Context {
         flow.is_named(token);
         lock(&self.shown).insert(token, Arc::downgrade(&flow));
         // In the order of accepting; and answers are read while questions are asked, so that neither queue overflows in a storm of connections.
-        lock(&self.unshown).push_back(token);
+        lock(&self.unshown).push_back((token, name));
         self.has_unshown.store(true, Ordering::Relaxed);
         self.pump();
         self.ask(&client);
@@ -422,13 +424,13 @@ impl Context {
         }
     }
 
-    /// Shows a socket that listens, to a service that is there and takes connections for it: none is started for it. True: one has taken it.
-    pub fn show_listener(&self, socket: BorrowedFd) -> bool {
+    /// Shows a socket that listens here, to a service that is there and takes connections for it: none is started for it. True: one has taken it.
+    pub fn show_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
         let Found::Here(client) = self.client_of(None) else { return false };
         if !client.takes() {
             return false;
         }
-        client.listens(socket).inspect_err(|error| _ = self.has_lost(&client, *error)).is_ok()
+        client.listens(socket, at).inspect_err(|error| _ = self.has_lost(&client, *error)).is_ok()
     }
 
     /// What the service knows of the connection of this socket, which it carries over its wire.
@@ -440,8 +442,8 @@ impl Context {
         client.info(socket).inspect_err(|error| _ = self.has_lost(&client, *error))
     }
 
-    /// A socket that listens is to be Linux's again. False: it may not be yet.
-    pub fn withdraw_listener(&self, socket: BorrowedFd) -> bool {
+    /// A socket that listens here is to be Linux's again. False: it may not be yet.
+    pub fn withdraw_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
         let client = match self.client_of(None) {
             Found::Here(client) => client,
             // (It may have been there, and have it, though it does not answer this one now.)
@@ -456,7 +458,7 @@ impl Context {
         if !client.takes() {
             return true;
         }
-        match client.withdraws(socket) {
+        match client.withdraws(socket, at) {
             Ok(done) => done || client.is_over(),
             // (What it has steered ends with it.)
             Err(error) => self.has_lost(&client, error),
@@ -466,9 +468,9 @@ impl Context {
     /// Shows what is still to be shown, as far as the service takes it now.
     fn ask(&self, client: &Arc<Client>) {
         let mut unshown = lock(&self.unshown);
-        while let Some(&token) = unshown.front() {
+        while let Some(&(token, name)) = unshown.front() {
             let flow = lock(&self.shown).get(&token).and_then(Weak::upgrade);
-            let outcome = flow.as_ref().map_or(Ok(()), |flow| client.show(token, flow.fd()));
+            let outcome = flow.as_ref().map_or(Ok(()), |flow| client.show(token, flow.fd(), name));
             match outcome {
                 Err(Errno::AGAIN) => return,
                 Err(error) if says_gone(error) => {

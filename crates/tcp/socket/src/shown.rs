@@ -57,7 +57,7 @@ impl Shown for Flow {
         let attached = Attached { mapped: mapped.clone(), slot, generation, other_door, cookie };
         // Shown long ago, perhaps: attach only what is connected still. Then its other end is the one that the service matched: names of ends
         // that live are unique.
-        if !self.is_undecided() || uncopy_tcp_service::ends::name(self.fd()).is_err() {
+        if !self.is_undecided() || !uncopy_tcp_service::ends::is_connected(self.fd()) {
             attached.detach();
             self.stays(Reason::NotConnected);
             return;
@@ -140,7 +140,7 @@ impl Context {
         flow.shown.store(true, Ordering::Relaxed);
         match uncopy_tcp_service::ends::name(flow.fd()) {
             Ok(name) if name.is_local() || is_stand_in(flow.fd()) => {
-                self.show_to_service(flow.clone());
+                self.show_to_service(flow.clone(), name);
             }
             Ok(_) => flow.stays(Reason::Remote),
             Err(reason) => flow.stays(reason),

@@ -97,7 +97,7 @@ impl Flow {
     fn show(self: &Arc<Self>) {
         match uncopy_tcp_service::ends::name(self.fd()) {
             Ok(name) if name.is_local() || is_stand_in(self.fd()) => {
-                self.context.show_to_service(self.clone());
+                self.context.show_to_service(self.clone(), name);
             }
             Ok(_) => self.clone().stays(Reason::Remote),
             // Still on its way, or none any more.

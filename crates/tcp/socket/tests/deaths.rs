@@ -394,7 +394,8 @@ fn a_peer_that_scribbles_over_everything_costs_that_connection_only() {
         let hostile = uncopy_tcp_service::Client::connect(&service.name, &doors).unwrap();
         let (x, y) = connection();
         let end = end(&honest, x);
-        hostile.show(1, std::os::fd::AsFd::as_fd(&y)).unwrap();
+        let name = uncopy_tcp_service::ends::name(&y).unwrap();
+        hostile.show(1, std::os::fd::AsFd::as_fd(&y), name).unwrap();
         let mut matched = None;
         wait_until("matched", || {
             matched = matched.take().or_else(|| hostile.next());
