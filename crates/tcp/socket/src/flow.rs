@@ -75,6 +75,8 @@ pub struct Flow {
 impl Flow {
     pub(crate) fn new(context: Arc<Context>, fd: RawFd, nonblocking: bool) -> Arc<Self> {
         let shown_after = context.lengths.begins();
+        // (A connection is news to who listens.)
+        context.by_linux.sent();
         Arc::new(Self {
             context,
             shown_after,
