@@ -349,6 +349,7 @@ pub fn alone() {
 }
 
 extern "C" fn end() {
+    PROCESS.tcp.before_end();
     PROCESS.tcp.tell_totals();
     PROCESS.space.end_recording();
     PROCESS.space.statistics.withdraw();

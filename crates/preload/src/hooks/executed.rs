@@ -60,9 +60,15 @@ pub(super) fn takes(library: &[u8], executed: Executed) -> bool {
     if reading::without_calls() {
         return true;
     }
-    CString::new(library)
-        .is_ok_and(|library| rustix::fs::access(&*library, Access::READ_OK).is_ok())
-        && executed.open().is_none_or(runs_under_us)
+    CString::new(library).is_ok_and(|library| {
+        rustix::fs::accessat(
+            rustix::fs::CWD,
+            &*library,
+            Access::READ_OK,
+            rustix::fs::AtFlags::EACCESS,
+        )
+        .is_ok()
+    }) && executed.open().is_none_or(runs_under_us)
 }
 
 fn runs_under_us(mut file: Opened) -> bool {

@@ -481,12 +481,13 @@ unsafe extern "C" fn collect_execle(
     }
 }
 
-/// `_exit(2)`: shells and forked children end by it. Their summary is said, nothing else is done.
+/// `_exit(2)`: shells and forked children end by it. Their summary is said, and what others wait for is sent.
 ///
 /// # Safety
 /// As its man page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    PROCESS.tcp.before_end();
     PROCESS.tcp.tell_totals();
     summary::end();
     // SAFETY: the program's own call.

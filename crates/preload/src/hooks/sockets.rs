@@ -331,6 +331,10 @@ unsafe fn read_and_send(to: c_int, from: c_int, at: *mut off_t, n: usize) -> Opt
             if sent == 0 {
                 return Some(outcome);
             }
+            // The next call is told of it.
+            if outcome < 0 {
+                PROCESS.tcp.keeps_error(to);
+            }
             break;
         }
         sent += outcome as usize;

@@ -111,6 +111,16 @@ impl Tcp {
         }
     }
 
+    /// A call on `fd` has sent a part before it met the error in errno.
+    #[cold]
+    pub fn keeps_error(&self, fd: RawFd) {
+        if let Some(connection) = self.connection(fd) {
+            connection.flow.keeps(Errno::from_raw_os_error(
+                std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
+            ));
+        }
+    }
+
     /// (Up to a second, where the service is behind; then this is Linux' answer.)
     fn info_told(&self, fd: RawFd, told: &mut [u8]) {
         if !self.is_own() || self.is_nobody_there() {

@@ -162,11 +162,19 @@ impl Tcp {
         self.process.store(std::process::id(), Relaxed);
     }
 
+    /// Before this process ends, or becomes another program: the other sides get what they have left to it.
+    pub fn before_end(&self) {
+        if self.in_use() && self.is_own() {
+            self.all().0.iter().for_each(|(_, connection)| connection.flow.serve_before_end());
+        }
+    }
+
     /// Before this process executes another program: what that inherits is Linux's.
     pub fn before_exec(&self) {
         if !self.in_use() {
             return;
         }
+        self.before_end();
         let deadline = Instant::now() + PATIENCE;
         for (fd, connection) in self.all().0 {
             // (Its socket may have been replaced under another of its numbers.)

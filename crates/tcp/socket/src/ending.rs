@@ -1,10 +1,13 @@
 //! Shutdown and close.
 
+use crate::attached::Attached;
+use crate::ends::{Held, Sending};
 use crate::flow::Flow;
 use crate::kernel;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
 use std::time::Duration;
 use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
@@ -23,8 +26,9 @@ impl Flow {
             let done = {
                 // Later calls of ours are the kernel's to refuse, and none comes between: it would go by Linux.
                 let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
-                own.finished = true;
                 attached.out().produced.flags.fetch_or(FINISHED, Release);
+                self.serve_at_the_end(attached, &mut own);
+                own.finished = true;
                 shutdown(self.fd(), how)
             };
             attached.tell(attached.out().consumed.data.take());
@@ -78,7 +82,18 @@ impl Flow {
             let _ = sockopt::set_socket_linger(self.fd(), Some(Duration::ZERO));
         }
         attached.out().produced.flags.fetch_or(FINISHED, Release);
+        let mut own = ends.sending(attached.slot, self.context.process());
+        self.serve_at_the_end(attached, &mut own);
+        drop(own);
         attached.inward().consumed.flags.fetch_or(GONE, Release);
+    }
+
+    /// FINISHED has been said: a side that left its ring to this one before it could see that is served, any other reclaims it.
+    fn serve_at_the_end(&self, attached: &Attached, own: &mut Held<Sending>) {
+        fence(SeqCst);
+        if attached.out().switch.phase.at() == Ok(At::Returned) {
+            let _ = self.serve_locked(attached, own);
+        }
     }
 
     /// After it: tells the other side, and gives the slot back.

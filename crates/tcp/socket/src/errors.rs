@@ -3,6 +3,7 @@
 
 use crate::attached::Attached;
 use crate::flow::Flow;
+use crate::kernel;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use std::sync::atomic::AtomicI32;
@@ -96,7 +97,7 @@ impl Attached {
 impl Flow {
     /// A call has sent or received a part before it met this error: the next call is told of it.
     #[cold]
-    pub(crate) fn keeps(&self, error: Errno) {
+    pub fn keeps(&self, error: Errno) {
         if is_told_once(error)
             && let Some(attached) = self.attached()
         {
@@ -142,6 +143,7 @@ impl Flow {
         if !finished
             && !self.shut.load(Relaxed)
             && attached.has_sent_unread()
+            && kernel::has_peer_ended(self.fd())
             && attached.error().sees_death()
         {
             add(&self.context.settings.counters.tcp_died_unread, 1);
@@ -150,6 +152,8 @@ impl Flow {
             let _ = shutdown(self.fd(), Shutdown::Both);
             // Bytes that were unread in Linux' queue too made Linux keep the same reset: it is told once.
             let _ = sockopt::socket_error(self.fd());
+            // A call that sends next asks Linux, too.
+            self.ask.store(true, Relaxed);
         }
     }
 }

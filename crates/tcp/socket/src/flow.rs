@@ -63,6 +63,8 @@ pub struct Flow {
     pub(crate) waiting: AtomicU32,
     /// The kernel has said something: it is to be asked what.
     pub(crate) ask: AtomicBool,
+    /// The program has set TCP_NODELAY.
+    pub(crate) nodelay: AtomicBool,
     pub(crate) own_sleeper: OwnSleeper,
     /// The program has closed it: its number, and its slot, are another's, or will be.
     closed: AtomicBool,
@@ -96,6 +98,7 @@ impl Flow {
             nested: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             ask: AtomicBool::new(false),
+            nodelay: AtomicBool::new(false),
             own_sleeper: OwnSleeper::default(),
             closed: AtomicBool::new(false),
             shut: AtomicBool::new(false),

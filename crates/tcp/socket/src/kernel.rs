@@ -151,6 +151,32 @@ pub fn unread(fd: BorrowedFd) -> Result<usize, Errno> {
     rustix::io::ioctl_fionread(fd).map(|bytes| bytes as usize)
 }
 
+/// The peer's stream has ended, or the connection has: not only this end's receiving, which another process may have shut down.
+#[cold]
+pub fn has_peer_ended(fd: BorrowedFd) -> bool {
+    let mut state = 0u8;
+    let mut length = size_of_val(&state) as u32;
+    // SAFETY: the kernel writes no more than one byte there, tcp_info's first (tcpi_state).
+    let told = unsafe {
+        syscall6(
+            libc::SYS_getsockopt as usize,
+            [
+                fd.as_raw_fd() as usize,
+                libc::IPPROTO_TCP as usize,
+                libc::TCP_INFO as usize,
+                (&raw mut state) as usize,
+                (&raw mut length) as usize,
+                0,
+            ],
+        )
+    };
+    // include/net/tcp_states.h.
+    const ESTABLISHED: u8 = 1;
+    const FIN_WAIT1: u8 = 4;
+    const FIN_WAIT2: u8 = 5;
+    told < 0 || !matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
+}
+
 /// Sends what Linux holds back to send it with what follows (Nagle): where the answers come by a ring they acknowledge nothing, and the bytes would wait
 /// for the peer's delayed acknowledgement (40 ms). The socket's option is as before.
 pub fn push(fd: BorrowedFd) {

@@ -11,7 +11,8 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
@@ -37,7 +38,7 @@ impl Flow {
     }
 
     /// As [`Flow::by_linux`], of a side that cannot read the ring any more and does not wait: what lies unread there stays the other side's, which sends it by Linux
-    /// at its next call. False: it will not, because it has ended the stream, died, or sent by Linux since.
+    /// at its next call. False: it will not, because it has ended the stream or died, or might not, because it had left the ring before.
     pub fn by_linux_later(&self) -> Result<bool, Errno> {
         self.goes_to_linux(Duration::ZERO, Unanswered::Left)
     }
@@ -77,6 +78,8 @@ impl Flow {
         }
         inward.consumed.flags.fetch_or(BY_LINUX, Release);
         let given = phase.give_back();
+        // Either FINISHED is seen below, or the other side sees this before it ends the stream.
+        fence(SeqCst);
         // (What was only offered may have been withdrawn meanwhile.)
         own.reader.forget();
         own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
@@ -97,7 +100,8 @@ impl Flow {
             }
             let ended = self.has_ended(attached);
             if ended || Instant::now() >= deadline {
-                if !ended && unanswered == Unanswered::Left {
+                // A sender that has left may have sent by Linux since: then it refuses.
+                if !ended && unanswered == Unanswered::Left && given != At::Leaving {
                     return Ok(true);
                 }
                 if phase.reclaim(given) {
@@ -198,6 +202,13 @@ impl Flow {
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
         let served = self.serve_locked(attached, &mut own);
         if served == Err(Errno::AGAIN) { Ok(()) } else { served }
+    }
+
+    /// As above, before this process ends or executes another program: there is no next call. (What Linux does not take now is lost.)
+    pub fn serve_before_end(&self) {
+        if self.attached().is_some_and(|attached| self.is_asked(attached)) {
+            let _ = self.serve();
+        }
     }
 
     pub(crate) fn serve_locked(

@@ -6,6 +6,7 @@
 use crate::attached::Attached;
 use crate::batch;
 use crate::ends::{Held, Receiving};
+use crate::errors::is_told_once;
 use crate::flow::Flow;
 use crate::kernel;
 use crate::source::advance;
@@ -257,7 +258,11 @@ impl Flow {
                 let stands = matches!(phase.found(), Ok((At::Offered, now)) if now == found);
                 if stands { more } else { 0 }
             }
-            At::Leaving if own.reader.filled() as usize == seen => {
+            // (The sender may have put more into the ring before it left.)
+            At::Leaving
+                if own.reader.look(&attached.inward().produced).is_ok()
+                    && own.reader.filled() as usize == seen =>
+            {
                 // SAFETY: as above.
                 unsafe { kernel::receive(self.fd(), &rest, flags) }.unwrap_or_else(|error| {
                     self.keeps(error);
@@ -368,6 +373,7 @@ impl Flow {
                         self.stream_ends(attached, own);
                     }
                 }
+                Err(error) if !is_told_once(error) => return Err(error),
                 Err(error) => {
                     self.keeps(error);
                     own.ended |= error == Errno::CONNRESET;

@@ -14,7 +14,7 @@ use libc::{MSG_DONTWAIT, MSG_MORE, MSG_OOB, iovec};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
@@ -164,7 +164,7 @@ impl Flow {
                 let sent = from.by_linux(self.fd(), flags);
                 sent.inspect_err(|&error| attached.error().told(error)).ok();
                 if flags & MSG_MORE == 0 && sent.is_ok() && attached.peer_is_here() {
-                    kernel::push(self.fd());
+                    self.push();
                 }
                 return sent;
             }
@@ -311,7 +311,7 @@ impl Flow {
                 sent => sent,
             };
             let sent = sent.inspect_err(|&error| self.keeps(error))?;
-            kernel::push(self.fd());
+            self.push();
             own.withdrawn = Some(done + sent as u32);
         }
         Ok(())
@@ -334,11 +334,21 @@ impl Flow {
         Ok(())
     }
 
-    /// The program has set TCP_NODELAY, or cleared it. (It is set again with nobody pushing: what that sets and clears in between may have been overtaken.)
+    /// The program has set TCP_NODELAY, or cleared it.
     pub fn sets_nodelay(&self, set: bool) {
+        self.nodelay.store(set, SeqCst);
         if let Some(attached) = self.attached() {
+            // It is set again with nobody pushing: what that sets and clears in between may have been overtaken.
             let _own = attached.mapped.ends.sending(attached.slot, self.context.process());
             let _ = sockopt::set_tcp_nodelay(self.fd(), set);
+        }
+    }
+
+    /// Sends what Linux holds back ([`kernel::push`]). The program's option is as it last said.
+    pub(crate) fn push(&self) {
+        kernel::push(self.fd());
+        if self.nodelay.load(SeqCst) {
+            let _ = sockopt::set_tcp_nodelay(self.fd(), true);
         }
     }
 

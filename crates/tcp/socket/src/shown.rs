@@ -3,7 +3,6 @@
 use crate::attached::Attached;
 use crate::context::{Context, Mapped, Shown, knock_at};
 use crate::flow::Flow;
-use crate::kernel;
 use crate::lock::lock;
 use crate::sleepers::OwnDoor;
 use rustix::net::sockopt::socket_cookie;
@@ -74,7 +73,7 @@ impl Shown for Flow {
         let Some(Some(attached)) = self.attached.get() else { return };
         attached.slot_header().ends[mapped.side].attached.store(generation, Ordering::Release);
         // From here on the peer's answers may come by the ring.
-        kernel::push(self.fd());
+        self.push();
         add(&self.context.settings.counters.tcp_connections, 1);
         self.tell_sets(false);
         // Who fell asleep over Linux' socket alone must know of the ring.

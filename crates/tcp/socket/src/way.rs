@@ -3,7 +3,6 @@
 use crate::attached::Attached;
 use crate::context::Shown;
 use crate::flow::Flow;
-use crate::kernel;
 use crate::order::ByLinux;
 use crate::wait::For;
 use rustix::io::Errno;
@@ -33,7 +32,7 @@ impl Drop for Past<'_> {
     fn drop(&mut self) {
         let Self { flow, sends } = self;
         if flow.has_slot() {
-            kernel::push(flow.fd());
+            flow.push();
         }
         flow.past.fetch_sub(1, Ordering::SeqCst);
         if *sends {

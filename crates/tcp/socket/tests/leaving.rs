@@ -588,3 +588,44 @@ fn what_is_left_to_a_peer_that_computes_comes_by_linux_with_its_next_call() {
     assert_eq!(a.flow.by_linux_later(), Ok(false));
     assert_eq!(a.receive(&mut [0; 10]), Ok(8));
 }
+
+/// What it sent by Linux would come before what lies in the ring.
+#[test]
+fn a_ring_is_not_left_to_a_sender_that_has_sent_by_linux_since() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"by the ring").unwrap();
+    b.flow.send_by_linux(true).unwrap();
+    b.send(b" and by Linux").unwrap();
+    assert_eq!(a.flow.by_linux_later(), Ok(false));
+    let mut got = [0; 24];
+    assert_eq!(a.receive_with(&mut got, libc::MSG_WAITALL), Ok(24));
+    assert_eq!(&got, b"by the ring and by Linux");
+}
+
+/// It makes no further call on the connection.
+#[test]
+fn what_was_left_to_a_peer_is_sent_before_it_ends() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    b.send(b"unread").unwrap();
+    assert_eq!(a.flow.by_linux_later(), Ok(true));
+    b.flow.serve_before_end();
+    assert_eq!(read_bare(&a, 6), b"unread");
+}
+
+/// SHUT_RD on a socket that a forked process holds too is not the peer's end.
+#[test]
+fn a_sender_whose_other_holder_has_shut_receiving_down_goes_on() {
+    let service = service();
+    let (x, y) = both(&service.name);
+    let (a, b) = at_rings(&x, &y);
+    rustix::net::shutdown(a.flow.fd(), rustix::net::Shutdown::Read).unwrap();
+    for _ in 0..200 {
+        a.send(b"x").unwrap();
+    }
+    let mut got = [0; 200];
+    assert_eq!(b.receive_with(&mut got, libc::MSG_WAITALL), Ok(200));
+}
