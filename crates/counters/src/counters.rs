@@ -257,7 +257,7 @@ counters! {
     tcp_stayed_unconnected,
     /// The service's limit for one program.
     tcp_stayed_limit,
-    /// The service had no memory for it.
+    /// The service had no memory for it, or the program no descriptors.
     tcp_stayed_memory,
     /// No service, and none could be started.
     tcp_stayed_service,

@@ -62,7 +62,7 @@ pub fn phrases(s: &Snapshot) -> Vec<String> {
     for (n, why) in [
         (s.tcp_stayed_peer, "the other program does not run with --tcp"),
         (s.tcp_stayed_limit, "the service's limit for one program was reached"),
-        (s.tcp_stayed_memory, "the service had no memory"),
+        (s.tcp_stayed_memory, "the service had no memory, or the program no descriptors to spare"),
         (s.tcp_stayed_service, "no service answered, and none could be started"),
         (s.tcp_stayed_remote, "the other end is on another host"),
         (s.tcp_stayed_user, "the other end is another user's"),

@@ -1,6 +1,6 @@
 //! Descriptors of our own: how they are closed, where they lie in the program's table, and tables of our threads' own.
 //!
-//! Statics: the numbers of those that are [kept](Kept), and below which there are none. The table of descriptors is the process's, and so is what of it is ours.
+//! Statics: the numbers of those that are [kept](Kept), and below and above which there are none. The table of descriptors is the process's, and so is what of it is ours.
 //!
 //! unsafe: closes what it owns; changes the calling thread's table of descriptors.
 
@@ -59,6 +59,9 @@ pub fn perhaps_ours(fd: i32) -> bool {
     fd >= LOWEST.load(Ordering::Relaxed)
 }
 
+/// No number of a [`Kept`] one was ever above.
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+
 /// The numbers that are looked at: as many descriptors as a process has at most (`fs.nr_open` as it comes).
 const NUMBERS: usize = 1 << 20;
 
@@ -103,6 +106,19 @@ impl Kept {
         Self::marked(fd)
     }
 
+    /// What `make` makes is kept from now on, if the program can spare it.
+    ///
+    /// # Errors
+    /// EMFILE: as many are kept as may be, or no descriptor is free.
+    pub fn if_room<T: Into<OwnFd>>(make: impl FnOnce() -> Result<T, Errno>) -> Result<Self, Errno> {
+        if !have_room(1) {
+            return Err(Errno::MFILE);
+        }
+        let kept = Self::new(make()?)?;
+        // (Other threads may have asked at the same time.)
+        if have_room(0) { Ok(kept) } else { Err(Errno::MFILE) }
+    }
+
     /// A duplicate of `fd` is kept from now on.
     ///
     /// # Errors
@@ -114,6 +130,7 @@ impl Kept {
     fn marked(fd: OwnFd) -> Result<Self, Errno> {
         let (word, bit) = mark(fd.as_raw_fd()).ok_or(Errno::MFILE)?;
         LOWEST.fetch_min(fd.as_raw_fd(), Ordering::Relaxed);
+        HIGHEST.fetch_max(fd.as_raw_fd(), Ordering::Relaxed);
         word.fetch_or(bit, Ordering::Relaxed);
         Ok(Self(fd))
     }
@@ -195,6 +212,30 @@ impl AtomicFd {
     }
 }
 
+/// Under a lower RLIMIT_NOFILE no descriptor is ours: a program that is given so few may want each of them.
+pub const LEAST_LIMIT: u64 = 128;
+
+/// At most this part of the descriptors that a program may have is kept by us.
+const PART: u64 = 8;
+
+fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The program may have so few descriptors that none is to be ours.
+pub fn are_few() -> bool {
+    limit() < LEAST_LIMIT
+}
+
+/// `more` descriptors may be kept besides those that are. (Those above a limit that was lowered meanwhile take nothing from the program.)
+pub fn have_room(more: u64) -> bool {
+    let limit = limit();
+    let last = u64::from(HIGHEST.load(Ordering::Relaxed).max(0) as u32).min(limit.max(1) - 1);
+    let first = LOWEST.load(Ordering::Relaxed) as u32;
+    let ours = kept_between(first, last as u32).count() as u64;
+    limit >= LEAST_LIMIT && ours + more <= limit / PART
+}
+
 /// A duplicate of `fd`, at a number from `least` on.
 ///
 /// # Errors
@@ -206,7 +247,7 @@ pub fn duplicate(fd: impl AsFd, least: i32) -> Result<OwnFd, Errno> {
 
 /// Where our descriptors lie in the program's table: high, but not so high that the table grows for them alone.
 pub fn floor() -> i32 {
-    getrlimit(Resource::Nofile).current.unwrap_or(1024).min(1024).saturating_sub(16) as i32
+    limit().min(1024).saturating_sub(16) as i32
 }
 
 /// A duplicate of `fd` where our descriptors lie.
@@ -273,6 +314,23 @@ mod tests {
         // SAFETY: from just above.
         drop(unsafe { Kept::from_raw(number) });
         assert!(!is_kept(number));
+    }
+
+    /// (A process of its own would not be worth it: the tests here need few descriptors.)
+    #[test]
+    fn an_eighth_of_a_program_s_descriptors_may_be_ours() {
+        use rustix::process::{Rlimit, setrlimit};
+        let old = getrlimit(Resource::Nofile);
+        let set = |current| {
+            setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..old }).unwrap();
+        };
+        set(LEAST_LIMIT - 1);
+        let few = (are_few(), have_room(0));
+        set(LEAST_LIMIT);
+        let enough = (are_few(), have_room(8), have_room(LEAST_LIMIT / PART + 1));
+        setrlimit(Resource::Nofile, old).unwrap();
+        assert_eq!(few, (true, false));
+        assert_eq!(enough, (false, true, false));
     }
 
     #[test]

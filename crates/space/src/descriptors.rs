@@ -3,8 +3,19 @@
 use crate::space::{Inner, Space};
 use core::sync::atomic::Ordering;
 use rustix::fd::AsRawFd;
-use uncopy_kernel::descriptors::{duplicate, floor};
-use uncopy_kernel::uffd::{Fds, Maker};
+use rustix::io::Errno;
+use uncopy_kernel::descriptors::{are_few, duplicate, floor};
+use uncopy_kernel::uffd::{Fds, Maker, Refusal};
+
+/// Userfaultfds for a program that can spare their numbers.
+pub(crate) fn made_by(maker: &Maker) -> Result<Fds, Refusal> {
+    if are_few() {
+        return Err(Refusal::Other(Errno::MFILE));
+    }
+    let mut fds = Fds::make(maker)?;
+    let _ = fds.lift(floor());
+    Ok(fds)
+}
 
 impl Inner {
     /// The userfaultfds, as the program's table has them.
@@ -67,10 +78,7 @@ impl Space {
     /// Userfaultfds of this process's own, in place of others' or of none. Returns whether there are any, and the pool is
     /// registered.
     pub(crate) fn make_userfaultfds(&self, inner: &mut Inner) -> bool {
-        let made = Fds::make(&inner.maker).map(|mut f| {
-            let _ = f.lift(floor());
-            f
-        });
+        let made = made_by(&inner.maker);
         if let Err(why) = made {
             self.off_because(why);
         }

@@ -3,6 +3,7 @@
 //!
 //! unsafe: fills the cell that holds it, before the program has threads, and reaches it under the lock to start.
 
+use crate::descriptors::made_by;
 use crate::gate::{IDLE, OFF};
 use crate::pages::{Means, Pages};
 use crate::space::{Books, Inner, Settings, Space};
@@ -11,8 +12,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::{Limits, Tracker};
 use uncopy_decide::Basis;
-use uncopy_kernel::descriptors::{floor, lift};
-use uncopy_kernel::uffd::{Fds, Maker, Refusal};
+use uncopy_kernel::descriptors::lift;
+use uncopy_kernel::uffd::{Maker, Refusal};
 use uncopy_kernel::{critical, procfs};
 use uncopy_ranges::span::PAGE;
 
@@ -51,8 +52,7 @@ impl Space {
 
     fn make(&'static self, settings: Settings) -> Result<(), Refusal> {
         let maker = Maker::open();
-        let mut fds = Fds::make(&maker)?;
-        let _ = fds.lift(floor());
+        let fds = made_by(&maker)?;
         let maker = match maker {
             Maker::Device(fd) => Maker::Device(lift(&fd).unwrap_or(fd)),
             other => other,

@@ -10,6 +10,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::Serialize;
+use uncopy_kernel::descriptors::LEAST_LIMIT;
 use uncopy_kernel::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
 
 use crate::run::userfaultfd::{self, DEVICE};
@@ -159,9 +160,9 @@ fn limits() -> Vec<Check> {
         ),
         check(
             "RLIMIT_NOFILE",
-            files >= 64,
+            files >= LEAST_LIMIT,
             shown(files, |n| n.to_string()),
-            "uncopy's five descriptors may not be had: programs run plainly",
+            "few descriptors, of which none is uncopy's then: programs run plainly",
         )
         .by("ulimit -n 1024"),
     ]

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use uncopy_kernel::descriptors::LEAST_LIMIT;
+
 use super::Unit;
 use crate::library;
 use crate::run::userfaultfd::{self, DEVICE, GROUP};
@@ -226,8 +228,8 @@ fn the_filter(unit: &Unit, found: &mut Found) {
 
 fn the_limits(unit: &Unit, found: &mut Found) {
     let limit = |name: &str| unit.get(name).parse::<u64>().ok();
-    if limit("LimitNOFILE").is_some_and(|files| files < 64) {
-        found.notes.push("LimitNOFILE= is below 64: uncopy's five descriptors may not be had, and then nothing is left out".to_owned());
+    if limit("LimitNOFILE").is_some_and(|files| files < LEAST_LIMIT) {
+        found.notes.push(format!("LimitNOFILE= is below {LEAST_LIMIT}: of so few descriptors none is uncopy's, and then nothing is left out"));
     }
     if limit("LimitAS").is_some_and(|bytes| bytes < 1 << 40) {
         found.notes.push("LimitAS= leaves little address space: at most a 32nd of it holds data, so fewer copies are left out".to_owned());

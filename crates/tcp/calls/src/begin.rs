@@ -104,7 +104,7 @@ impl Tcp {
         if self.is_used_past_us(fd) {
             return self.stays_unseen(fd);
         }
-        let Some(context) = self.context() else { return };
+        let Some(context) = self.context_if_room() else { return self.stays_unseen(fd) };
         let connection = Connection::new(context.flow(fd, nonblocking), 1);
         let older = self.numbers.put(fd, What::Connection(Arc::new(connection)));
         // It was closed past us.

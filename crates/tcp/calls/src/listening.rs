@@ -56,7 +56,7 @@ impl Tcp {
         // SAFETY: the program's, or a number for the kernel, which checks it; only asked.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let Some(at) = uncopy_tcp_socket::listens(socket) else { return false };
-        if let Some(context) = self.context() {
+        if let Some(context) = self.context_if_room() {
             context.show_listener(socket, at);
         }
         true

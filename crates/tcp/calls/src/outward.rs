@@ -69,7 +69,7 @@ impl Tcp {
             self.nobody_is_there();
             return false;
         }
-        let Some(context) = self.context() else { return false };
+        let Some(context) = self.context_if_room() else { return false };
         match context.connects(socket, SocketAddrV4::new(ip, other.port())) {
             Carrier::Service => true,
             Carrier::Linux => false,

@@ -13,9 +13,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use uncopy_counters::Counters;
 use uncopy_kernel::critical;
-use uncopy_kernel::descriptors::Kept;
+use uncopy_kernel::descriptors::{Kept, have_room};
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::{Context, Flow, Rendezvous, Settings as OfContext, Waiting};
+
+/// A context's descriptors, with those of one program that it is connected to.
+const FEWEST: u64 = 16;
 
 /// What it needs of the process that it runs in.
 #[derive(Clone, Debug)]
@@ -70,7 +73,8 @@ impl Connection {
     /// It has one more number. (Before the program knows it.)
     pub(crate) fn one_more(&self) -> Result<(), Errno> {
         if self.own.load(Relaxed) < 0 {
-            let own = Kept::duplicate_of(self.flow.fd())?;
+            let own = have_room(1).then(|| Kept::duplicate_of(self.flow.fd()));
+            let own = own.unwrap_or(Err(Errno::MFILE))?;
             self.flow.set_number(own.as_raw_fd());
             self.own.store(own.into_raw(), Relaxed);
         }
@@ -200,6 +204,11 @@ impl Tcp {
                 made
             })
         })
+    }
+
+    /// The same, for what may as well be Linux's: none is made where the program may want the descriptors for itself.
+    pub(crate) fn context_if_room(&self) -> Option<Arc<Context>> {
+        self.known_context().or_else(|| have_room(FEWEST).then(|| self.context()).flatten())
     }
 
     fn make_context(&self) -> Option<Arc<Context>> {

@@ -115,7 +115,7 @@ impl Reason {
             Self::PeerNotHere => "the other end is not under uncopy",
             Self::NotConnected => "not a connected TCP socket",
             Self::OverLimit => "limit of the service reached",
-            Self::NoMemory => "the service has no memory for it",
+            Self::NoMemory => "no memory or descriptors for it",
             Self::NoService => "no answer from the service",
             Self::Remote => "the other end is on another host",
             Self::Waiting => "the other end has not been shown yet",

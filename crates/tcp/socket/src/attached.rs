@@ -132,7 +132,7 @@ impl Attached {
         if doors.wakes_own()
             && let Some(own) = self.other_door.get()
         {
-            self.mapped.knocks.knock(&own.door);
+            self.mapped.knocks.knock(&own.0);
         }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uncopy_counters::Counters;
 use uncopy_kernel::apart;
-use uncopy_kernel::descriptors::{Kept, OwnFd};
+use uncopy_kernel::descriptors::{Kept, OwnFd, have_room};
 use uncopy_tcp_service::ends::EndName;
 use uncopy_tcp_service::protocol::{Message, Reason};
 use uncopy_tcp_service::{Client, Rendezvous, Wired};
@@ -576,8 +576,8 @@ impl Context {
         if known.is_some() || fds.is_empty() {
             return known;
         }
-        // Whom a door is missing could not wake those who sleep at it.
-        if fds.len() != 1 + self.doors.len() {
+        // Whom a door is missing could not wake those who sleep at it. And the program may want the descriptors for itself.
+        if fds.len() != 1 + self.doors.len() || !have_room(self.doors.len() as u64) {
             return None;
         }
         let side = usize::from(side != 0);
@@ -600,6 +600,10 @@ impl Context {
             gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),
         });
+        // (Another thread may have made some meanwhile.)
+        if !have_room(0) {
+            return None;
+        }
         self.let_go_of_regions();
         lock(&self.regions).push(mapped.clone());
         Some(mapped)

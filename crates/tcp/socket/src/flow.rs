@@ -224,13 +224,20 @@ impl Flow {
         lock(&self.watchers).iter().for_each(|watcher| watcher.loses(number));
     }
 
+    /// Nobody has said what becomes of it, and it is Linux's from now on. False: somebody has.
+    pub(crate) fn is_left_to_linux(&self) -> bool {
+        let none = self.attached.set(None).is_ok();
+        if none && self.was_shown() {
+            self.context.forgets(self.token.load(Ordering::Relaxed));
+        }
+        none
+    }
+
     /// The program has closed it: no set looks at it any more, and it gets no slot.
     fn forget(&self, number: RawFd) {
         self.holders.one_less();
         self.ends_here();
-        if self.attached.set(None).is_ok() && self.was_shown() {
-            self.context.forgets(self.token.load(Ordering::Relaxed));
-        }
+        self.is_left_to_linux();
         let watchers = std::mem::take(&mut *lock(&self.watchers));
         watchers.iter().for_each(|watcher| watcher.gone(number));
     }

@@ -63,6 +63,14 @@ impl Flow {
         left
     }
 
+    /// It is wanted at Linux now, by who cannot wait for the ring. False: it is not there yet.
+    pub(crate) fn gives_way(&self) -> bool {
+        if self.attached().is_none() {
+            return self.is_linux() || self.is_left_to_linux();
+        }
+        self.left.load(Relaxed) || self.by_linux(Duration::ZERO) == Ok(true)
+    }
+
     fn receive_by_linux(
         &self,
         attached: &Attached,

@@ -5,7 +5,7 @@ use crate::flow::Flow;
 use crate::kernel;
 use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
-use crate::wait::timespec;
+use crate::wait::{NAP, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -88,7 +88,8 @@ pub struct Item<'a> {
 const ROOM: PollFlags = PollFlags::OUT.union(PollFlags::WRNORM);
 const ALWAYS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
-/// What a poll sleeps in: of each context of its connections one, taken from the first of them.
+/// What a poll sleeps in: of each context of its connections one, taken from the first of them. Where there is no descriptor for one: those connections go by Linux from now on, and
+/// as long as not all of them do a poll looks again after a moment.
 struct Doorkeepers<'a>(Vec<(&'a Flow, Sleeper)>, Vec<&'a Flow>);
 
 impl<'a> Doorkeepers<'a> {
@@ -105,10 +106,18 @@ impl<'a> Doorkeepers<'a> {
         for flow in &all.1 {
             if !all.0.iter().any(|(other, _)| Arc::ptr_eq(&other.context, &flow.context)) {
                 let sleeper = if alone { flow.take_sleeper(false) } else { flow.context.sleeper() };
-                all.0.push((flow, sleeper?));
+                match sleeper {
+                    Err(Errno::MFILE | Errno::NFILE) => _ = flow.gives_way(),
+                    sleeper => all.0.push((flow, sleeper?)),
+                }
             }
         }
         Ok(all)
+    }
+
+    /// Some connection is not Linux's, and knocks nowhere.
+    fn miss_one(&self) -> bool {
+        self.1.iter().any(|flow| self.door_of(flow).is_none() && !flow.gives_way())
     }
 
     fn door_of(&self, flow: &Flow) -> Option<Doors> {
@@ -161,7 +170,7 @@ impl Context {
                 }
                 spins = false;
                 if !any {
-                    if keepers.0.is_empty() {
+                    if keepers.1.is_empty() {
                         keepers = Doorkeepers::of(items)?;
                         fence(SeqCst);
                     }
@@ -200,6 +209,10 @@ impl Context {
             let is_full = left != Some(Duration::ZERO) && by_ring.iter().any(Option::is_some);
             let slept = Instant::now();
             let left = if is_full { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
+            let left = match left {
+                _ if !keepers.miss_one() => left,
+                left => Some(left.unwrap_or(NAP).min(NAP)),
+            };
             match mask {
                 None => poll(&mut fds, left.map(timespec).as_ref())?,
                 Some(mask) => kernel::ppoll(&mut fds, left, mask)?,

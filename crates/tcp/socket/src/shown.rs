@@ -94,7 +94,7 @@ impl Shown for Flow {
         if generation == attached.generation
             && sole
             && self.context.is_door(&door)
-            && let Ok(door) = OwnDoor::new(door, &self.context)
+            && let Ok(door) = OwnDoor::new(door)
             && attached.other_door.set(door).is_ok()
         {
             let ends = &attached.slot_header().ends;
@@ -106,7 +106,7 @@ impl Shown for Flow {
         if let Some(Some(attached)) = self.attached.get()
             && let Some(own) = attached.other_door.get()
         {
-            knock_at(&own.door);
+            knock_at(&own.0);
         }
     }
 

@@ -12,9 +12,7 @@ use crate::flow::Flow;
 use crate::lock::{Guarded, lock};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
@@ -41,8 +39,6 @@ pub(crate) struct Sleeper {
 pub(crate) struct Sleepers {
     idle: Guarded<Vec<Sleeper>>,
     made: AtomicU32,
-    /// Doors of connections' own, ours and those of other programs.
-    own_doors: AtomicU32,
 }
 
 const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
@@ -62,8 +58,8 @@ impl Sleepers {
                 return Ok(sleeper);
             }
         }
+        let set = Kept::if_room(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
         let number = self.made.fetch_add(1, Relaxed) as usize;
-        let set = Kept::new(OwnFd::from(epoll::create(epoll::CreateFlags::CLOEXEC)?))?;
         let door = number % DOORS;
         epoll::add(&set, &doors[door], epoll::EventData::new_u64(0), EDGES)?;
         let shares = number >= DOORS;
@@ -153,25 +149,12 @@ impl Sleeper {
 
 /// A door of one connection's own: its eventfd, here or on the other side.
 #[derive(Debug)]
-pub(crate) struct OwnDoor {
-    pub door: Kept,
-    context: Arc<Context>,
-}
+pub(crate) struct OwnDoor(pub Kept);
 
 impl OwnDoor {
-    /// `door` is one. EMFILE: there are as many as there may be: an eighth of what descriptors the program may have. Where that is few, it needs
-    /// them itself.
-    pub fn new(door: impl Into<OwnFd>, context: &Arc<Context>) -> Result<Self, Errno> {
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 8;
-        let own = Self { door: Kept::new(door)?, context: context.clone() };
-        let before = context.sleepers.own_doors.fetch_add(1, Relaxed);
-        if u64::from(before) < most { Ok(own) } else { Err(Errno::MFILE) }
-    }
-}
-
-impl Drop for OwnDoor {
-    fn drop(&mut self) {
-        self.context.sleepers.own_doors.fetch_sub(1, Relaxed);
+    /// `door` is one. EMFILE: there are as many descriptors of ours as there may be.
+    pub fn new(door: impl Into<OwnFd>) -> Result<Self, Errno> {
+        Kept::if_room(|| Ok(door)).map(Self)
     }
 }
 
@@ -274,9 +257,9 @@ impl Flow {
     fn make_own_door(&self, attached: &Attached, set: &Kept) -> Result<OwnDoor, Errno> {
         let client = self.context.known_client().ok_or(Errno::NOTCONN)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let own = OwnDoor::new(eventfd(0, flags)?, &self.context)?;
-        epoll::add(set, &own.door, epoll::EventData::new_u64(0), EDGES)?;
-        attached.give_door(&client, own.door.as_fd())?;
+        let own = OwnDoor::new(eventfd(0, flags)?)?;
+        epoll::add(set, &own.0, epoll::EventData::new_u64(0), EDGES)?;
+        attached.give_door(&client, own.0.as_fd())?;
         Ok(own)
     }
 }

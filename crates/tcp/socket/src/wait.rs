@@ -5,7 +5,7 @@ use crate::flow::Flow;
 pub(crate) use crate::kernel::timespec;
 use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -14,7 +14,7 @@ use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
 
 /// How long a call naps that waits for more than Linux can tell of.
-const NAP: Duration = Duration::from_millis(1);
+pub(crate) const NAP: Duration = Duration::from_millis(1);
 
 /// What for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,11 +111,38 @@ impl Flow {
         }
         // (Who only makes calls that wait learns here of doors.)
         context.pump();
-        let mut sleeper = self.take_sleeper(true)?;
+        let mut sleeper = match self.take_sleeper(true) {
+            Err(Errno::MFILE | Errno::NFILE) => return self.sleep_by_linux(what, deadline),
+            sleeper => sleeper?,
+        };
         let slept = self.sleep(what, deadline, &mut sleeper);
         self.give_back_sleeper(sleeper);
         context.serve_asked();
         slept
+    }
+
+    /// There is no descriptor to sleep in: the connection goes by Linux from now on, whose socket is waited for. Until it does that alone is not enough: a call
+    /// looks again after a moment.
+    #[cold]
+    fn sleep_by_linux(&self, what: For, deadline: Option<Instant>) -> Result<(), Errno> {
+        let by_linux = self.gives_way();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let a_moment = left.unwrap_or(NAP).min(NAP);
+        let socket = |events| PollFd::from_borrowed_fd(self.fd(), events);
+        let (mut fds, left) = match what {
+            // (Linux would tell of what is known.)
+            For::More(_) => (vec![], Some(a_moment)),
+            For::Room => {
+                (vec![socket(PollFlags::OUT)], if by_linux { left } else { Some(a_moment) })
+            }
+            For::Data => {
+                (vec![socket(PollFlags::IN)], if by_linux { left } else { Some(a_moment) })
+            }
+        };
+        poll(&mut fds, left.map(timespec).as_ref())?;
+        self.ask.store(true, Relaxed);
+        self.context.serve_asked();
+        Ok(())
     }
 
     fn sleep(
