@@ -10,14 +10,44 @@ use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use uncopy_stack::buffers::{IOV_MAX, each, give, piece, take};
 use uncopy_tcp_calls::data::Parts;
 
-/// The buffers that a list names. `None`: a list that the kernel refuses.
+/// So many bytes a call moves at most (MAX_RW_COUNT).
+const MOST: usize = 0x7fff_f000;
+/// Addresses of programs end here.
+const END: usize = 1 << 47;
+
+/// Whether the kernel takes a buffer of this length.
+fn is_taken(at: usize, n: usize) -> bool {
+    at.checked_add(n).is_some_and(|end| end <= END)
+}
+
+/// The buffer of a call that looks at as much of it as it moves. `None`: one that the kernel refuses.
+fn moved(buf: *const c_void, n: size_t) -> Option<Parts<1>> {
+    let n = n.min(MOST);
+    if is_taken(buf as usize, n) { Parts::one(buf, n) } else { None }
+}
+
+/// As above, of a call that looks at all of it first.
+fn whole(buf: *const c_void, n: size_t) -> Option<Parts<1>> {
+    if is_taken(buf as usize, n) { moved(buf, n) } else { None }
+}
+
+/// The buffers that a list names, as far as a call moves them. `None`: a list that the kernel refuses.
 unsafe fn listed(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
     if count > IOV_MAX {
         return None;
     }
     // SAFETY: the program's list.
-    let parts: Vec<iovec> = unsafe { each(iov, count) }.map(|(at, n)| piece(at, n)).collect();
-    (parts.len() == count).then_some(Parts::Many(parts))
+    let mut parts: Vec<iovec> = unsafe { each(iov, count) }.map(|(at, n)| piece(at, n)).collect();
+    let taken = |part: &iovec| is_taken(part.iov_base as usize, part.iov_len);
+    if parts.len() != count || !parts.iter().all(taken) {
+        return None;
+    }
+    let mut left = MOST;
+    for part in &mut parts {
+        part.iov_len = part.iov_len.min(left);
+        left -= part.iov_len;
+    }
+    Some(Parts::Many(parts))
 }
 
 /// `read(2)`.
@@ -28,7 +58,7 @@ unsafe fn listed(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
 pub unsafe fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
     // SAFETY: the program's own arguments. (Without room read returns, where recv waits.)
     unsafe {
-        let parts = || if n > 0 { Parts::one(buf, n) } else { None };
+        let parts = || if n > 0 { whole(buf, n) } else { None };
         PROCESS.tcp.receive(fd, 0, parts, || real::read(fd, buf, n))
     }
 }
@@ -44,14 +74,14 @@ pub unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
         PROCESS.tcp.receive(
             fd,
             0,
-            || with_room(iov, count as usize),
+            || with_bytes(iov, count as usize),
             || real::readv(fd, iov, count),
         )
     }
 }
 
 /// As above. `None` too where there is no room: then readv returns, where recvmsg waits.
-unsafe fn with_room(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
+unsafe fn with_bytes(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
     // SAFETY: the program's list.
     let parts = unsafe { listed(iov, count) }?;
     let Parts::Many(list) = &parts else { return Some(parts) };
@@ -81,7 +111,9 @@ pub unsafe fn preadv2(
     unsafe {
         let plain = || real::preadv2(fd, iov, count, at, flags);
         match unpositioned(at, flags) {
-            Some(flags) => PROCESS.tcp.receive(fd, flags, || with_room(iov, count as usize), plain),
+            Some(flags) => {
+                PROCESS.tcp.receive(fd, flags, || with_bytes(iov, count as usize), plain)
+            }
             None => plain(),
         }
     }
@@ -103,7 +135,7 @@ pub unsafe fn pwritev2(
     unsafe {
         let plain = || real::pwritev2(fd, iov, count, at, flags);
         match unpositioned(at, flags) {
-            Some(flags) => PROCESS.tcp.send(fd, flags, || listed(iov, count as usize), plain),
+            Some(flags) => PROCESS.tcp.send(fd, flags, || with_bytes(iov, count as usize), plain),
             None => plain(),
         }
     }
@@ -116,9 +148,7 @@ pub unsafe fn pwritev2(
 #[inline]
 pub unsafe fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program's own arguments.
-    unsafe {
-        PROCESS.tcp.receive(fd, flags, || Parts::one(buf, n), || real::recv(fd, buf, n, flags))
-    }
+    unsafe { PROCESS.tcp.receive(fd, flags, || moved(buf, n), || real::recv(fd, buf, n, flags)) }
 }
 
 /// `recvfrom(2)`. Of a connection no address is told.
@@ -140,7 +170,7 @@ pub unsafe fn recvfrom(
         let received = PROCESS.tcp.receive(
             fd,
             flags,
-            || Parts::one(buf, n),
+            || moved(buf, n),
             || {
                 plainly = true;
                 real::recvfrom(fd, buf, n, flags, addr, len)
@@ -194,7 +224,7 @@ pub unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
 #[inline]
 pub unsafe fn write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
     // SAFETY: the program's own arguments.
-    unsafe { PROCESS.tcp.send(fd, 0, || Parts::one(buf, n), || real::write(fd, buf, n)) }
+    unsafe { PROCESS.tcp.send(fd, 0, || whole(buf, n), || real::write(fd, buf, n)) }
 }
 
 /// `writev(2)`.
@@ -205,7 +235,7 @@ pub unsafe fn write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t {
 pub unsafe fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        PROCESS.tcp.send(fd, 0, || listed(iov, count as usize), || real::writev(fd, iov, count))
+        PROCESS.tcp.send(fd, 0, || with_bytes(iov, count as usize), || real::writev(fd, iov, count))
     }
 }
 
@@ -216,7 +246,7 @@ pub unsafe fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
 #[inline]
 pub unsafe fn send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program's own arguments.
-    unsafe { PROCESS.tcp.send(fd, flags, || Parts::one(buf, n), || real::send(fd, buf, n, flags)) }
+    unsafe { PROCESS.tcp.send(fd, flags, || moved(buf, n), || real::send(fd, buf, n, flags)) }
 }
 
 /// `sendto(2)`. (TCP heeds no address.)
@@ -235,7 +265,7 @@ pub unsafe fn sendto(
     // SAFETY: the program's own arguments.
     unsafe {
         let plain = || real::sendto(fd, buf, n, flags, addr, len);
-        PROCESS.tcp.send(fd, flags, || Parts::one(buf, n), plain)
+        PROCESS.tcp.send(fd, flags, || moved(buf, n), plain)
     }
 }
 

@@ -545,7 +545,7 @@ unsafe fn recvmmsg_one_by_one(
             if once {
                 flags |= libc::MSG_DONTWAIT;
             }
-            if n == 0 || patience.is_some_and(|patience| begun.elapsed() >= patience) {
+            if patience.is_some_and(|patience| begun.elapsed() >= patience) {
                 break;
             }
         }

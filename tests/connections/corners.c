@@ -1,0 +1,143 @@
+/* Lengths, lists and flags at the edges of what calls take: they say what Linux says, and do no more. */
+#include "connection.h"
+#include <limits.h>
+#include <sys/mman.h>
+
+static char bytes[1 << 20];
+/* (Lengths that a compiler warns of.) */
+static volatile size_t all_ones = (size_t)-1, most_positive = SSIZE_MAX;
+
+static const char *said(ssize_t result) {
+    static char all[4][60];
+    static int i;
+    char *to = all[i++ % 4];
+    if (result < 0) snprintf(to, sizeof all[0], "%s", strerror(errno));
+    else snprintf(to, sizeof all[0], "%zd", result);
+    return to;
+}
+
+static void sink(int fd) {
+    while (recv(fd, bytes, sizeof bytes, 0) > 0) {}
+}
+static void echo(int fd) {
+    ssize_t got;
+    while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0) send_all(fd, bytes, (size_t)got);
+}
+static char *room(size_t n) {
+    char *at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    MUST(at != MAP_FAILED);
+    return at;
+}
+
+/* A call moves at most so much (MAX_RW_COUNT), and refuses a length that is negative as a signed one. */
+static void more_than_a_call_moves(int fd) {
+    const size_t most = 0x7ffff000, n = 3ul << 30;
+    char *at = room(n);
+    say("send: %s", said(send(fd, at, n, 0)));
+    struct iovec parts[3] = {{at, 8}, {at, (size_t)1 << 63}, {at, 10}};
+    say("writev, a negative part: %s", said(writev(fd, parts, 3)));
+    parts[1].iov_len = SSIZE_MAX;
+    say("writev, beyond all addresses: %s", said(writev(fd, parts, 3)));
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
+    say("sendmsg, beyond all addresses: %s", said(sendmsg(fd, &message, 0)));
+    parts[1].iov_len = (size_t)-1;
+    say("sendmsg, a negative part: %s", said(sendmsg(fd, &message, 0)));
+    say("write of -1: %s", said(write(fd, at, all_ones)));
+    say("write beyond all addresses: %s", said(write(fd, at, most_positive)));
+    say("nothing from nowhere: %s", said(send(fd, (char *)8, 0, 0)));
+    nonblocking(fd, 1);
+    for (int i = 0; i < 20; i++) { /* However full Linux or the ring is: no more than that. */
+        ssize_t sent = send(fd, at, all_ones, 0);
+        if (sent < 0 ? errno != EAGAIN : (size_t)sent > most) say("WRONG: send of -1: %s", said(sent));
+    }
+    nonblocking(fd, 0);
+    close(fd);
+    munmap(at, n);
+}
+static void more_than_a_call_takes(int fd) {
+    const size_t n = 3ul << 30;
+    char *at = room(n);
+    send_all(fd, "0123456789", 10);
+    say("recv: %s", said(recv(fd, at, n, 0)));
+    struct iovec parts[3] = {{at, 4}, {at, (size_t)1 << 63}, {at, 10}};
+    send_all(fd, "0123456789", 10);
+    say("readv, a negative part: %s", said(readv(fd, parts, 3)));
+    parts[1].iov_len = SSIZE_MAX;
+    say("readv, beyond all addresses: %s", said(readv(fd, parts, 3)));
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
+    say("recvmsg, beyond all addresses: %s", said(recvmsg(fd, &message, 0)));
+    say("read of -1: %s", said(read(fd, at, all_ones)));
+    parts[1].iov_len = n, parts[1].iov_base = at;
+    usleep(50000);
+    say("readv, of more than a call takes: %s", said(readv(fd, parts, 2)));
+    send_all(fd, "0123456789", 10);
+    say("recv of -1: %s", said(recv(fd, at, all_ones, 0)));
+    close(fd);
+    munmap(at, n);
+}
+
+/* Of no bytes: some calls return before they look at the socket, some do not. */
+static void nothing_after_the_end(int fd) {
+    struct iovec none[2] = {{bytes, 0}, {bytes, 0}};
+    struct msghdr message = {.msg_iov = none, .msg_iovlen = 2};
+    signal(SIGPIPE, SIG_IGN);
+    for (int i = 0; i < 2; i++) {
+        say("%s", i ? "after SHUT_WR" : "before");
+        say("write: %s", said(write(fd, bytes, 0)));
+        say("send: %s", said(send(fd, bytes, 0, 0)));
+        say("writev: %s", said(writev(fd, none, 2)));
+        say("writev of no part: %s", said(writev(fd, none, 0)));
+        say("pwritev2: %s", said(pwritev2(fd, none, 2, -1, 0)));
+        say("sendmsg: %s", said(sendmsg(fd, &message, 0)));
+        say("read: %s", said(read(fd, bytes, 0)));
+        say("readv: %s", said(readv(fd, none, 2)));
+        say("recv: %s", said(recv(fd, bytes, 0, MSG_DONTWAIT)));
+        say("recvmsg: %s", said(recvmsg(fd, &message, MSG_DONTWAIT)));
+        shutdown(fd, SHUT_WR);
+        if (i == 0) usleep(100000);
+    }
+    close(fd);
+}
+
+/* recvmmsg: a message without room is none to stop at, and neither is the end of the stream. */
+static void many(int fd, const char *name, int count, int flags) {
+    static char to[4][10];
+    struct iovec parts[4];
+    struct mmsghdr all[4];
+    memset(all, 0, sizeof all);
+    const size_t rooms[] = {3, 0, 4, 10};
+    for (int i = 0; i < 4; i++) {
+        parts[i] = (struct iovec){to[i], rooms[i]};
+        all[i].msg_hdr.msg_iov = &parts[i], all[i].msg_hdr.msg_iovlen = 1, all[i].msg_len = 77;
+    }
+    int got = recvmmsg(fd, all, (unsigned)count, flags, NULL);
+    say("%s: %s: %u %u %u %u", name, said(got), all[0].msg_len, all[1].msg_len, all[2].msg_len, all[3].msg_len);
+}
+static void sends_ten_twice(int fd) {
+    char byte;
+    receive_all(fd, &byte, 1);
+    send_all(fd, "0123456789", 10);
+    receive_all(fd, &byte, 1);
+    send_all(fd, "0123456789", 10);
+}
+static void several_messages(int fd) {
+    send_all(fd, "g", 1);
+    usleep(100000);
+    many(fd, "with one of no bytes", 3, 0);
+    many(fd, "what is left", 4, MSG_WAITFORONE);
+    many(fd, "nothing", 4, MSG_DONTWAIT);
+    send_all(fd, "g", 1);
+    usleep(100000);
+    many(fd, "up to the end", 4, MSG_DONTWAIT);
+    many(fd, "at the end", 4, 0);
+    close(fd);
+}
+
+int main(void) {
+    alarm(100);
+    run_pair("more than a call moves", sink, more_than_a_call_moves);
+    run_pair("more than a call takes", echo, more_than_a_call_takes);
+    run_pair("nothing, also after the end", sink, nothing_after_the_end);
+    run_pair("several messages", sends_ten_twice, several_messages);
+    return 0;
+}
