@@ -133,11 +133,60 @@ static void several_messages(int fd) {
     close(fd);
 }
 
+static volatile sig_atomic_t handled;
+static void handle(int number) {
+    (void)number;
+    handled++;
+}
+static sigset_t none;
+static void raised_and_blocked(void) {
+    sigset_t one;
+    sigemptyset(&none);
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    signal(SIGUSR1, handle);
+    sigprocmask(SIG_BLOCK, &one, NULL);
+    handled = 0;
+    raise(SIGUSR1);
+}
+static void tell(const char *name, int result) {
+    const char *text = said(result);
+    say("%s: %s, %d handled", name, text, (int)handled);
+    raised_and_blocked();
+}
+/* A call that waits with a mask and has an answer gives it, and what the mask lets in stays pending. */
+static void a_signal_beside_data(int fd) {
+    struct timespec second = {1, 0}, now = {0, 0};
+    struct pollfd p = {fd, POLLIN, 0};
+    fd_set set;
+    send_all(fd, "d", 1);
+    usleep(100000);
+    raised_and_blocked();
+    tell("ppoll", ppoll(&p, 1, &second, &none));
+    tell("ppoll that looks", ppoll(&p, 1, &now, &none));
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    tell("pselect", pselect(fd + 1, &set, NULL, NULL, &second, &none));
+    struct pollfd two[2] = {{fd, POLLIN, 0}, {open("/dev/null", O_RDONLY), POLLIN, 0}};
+    tell("ppoll of two", ppoll(two, 2, &second, &none));
+    close(two[1].fd);
+    receive_all(fd, bytes, 1);
+    tell("ppoll without data", ppoll(&p, 1, &second, &none));
+    tell("ppoll that looks, without data", ppoll(&p, 1, &now, &none));
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    tell("pselect without data", pselect(fd + 1, &set, NULL, NULL, &second, &none));
+    p.events = POLLOUT;
+    tell("ppoll for room", ppoll(&p, 1, &second, &none));
+    close(fd);
+}
+
 int main(void) {
     alarm(100);
     run_pair("more than a call moves", sink, more_than_a_call_moves);
     run_pair("more than a call takes", echo, more_than_a_call_takes);
     run_pair("nothing, also after the end", sink, nothing_after_the_end);
     run_pair("several messages", sends_ten_twice, several_messages);
+    run_pair("a signal beside data", echo, a_signal_beside_data);
     return 0;
 }

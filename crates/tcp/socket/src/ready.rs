@@ -213,10 +213,14 @@ impl Context {
                 _ if !keepers.miss_one() => left,
                 left => Some(left.unwrap_or(NAP).min(NAP)),
             };
-            match mask {
-                None => poll(&mut fds, left.map(timespec).as_ref())?,
-                Some(mask) => kernel::ppoll(&mut fds, left, mask)?,
+            // Where rings have said something that is told: what the mask lets in stays pending then.
+            let polled = match mask.filter(|_| !any) {
+                None => poll(&mut fds, left.map(timespec).as_ref()),
+                Some(mask) => kernel::ppoll(&mut fds, left, mask),
             };
+            if polled != Err(Errno::INTR) || !any {
+                polled?;
+            }
             if !keepers.0.is_empty() {
                 self.serve_asked();
             }
