@@ -2,6 +2,7 @@
 #include "connection.h"
 #include <limits.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 static char bytes[1 << 20];
 /* (Lengths that a compiler warns of.) */
@@ -181,6 +182,28 @@ static void a_signal_beside_data(int fd) {
     close(fd);
 }
 
+/* A number that pidfd_getfd makes of a connection is one of its numbers. */
+static void a_number_by_pidfd_getfd(int fd) {
+    int process = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    MUST(process >= 0);
+    int second = (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+    MUST(second >= 0);
+    for (int i = 0; i < 100; i++) {
+        char byte = (char)i, back = 0;
+        send_all(i & 1 ? fd : second, &byte, 1);
+        receive_all(i & 2 ? fd : second, &back, 1);
+        if (back != byte) say("WRONG byte");
+    }
+    close(fd);
+    for (int i = 0; i < 100; i++) {
+        send_all(second, "s", 1);
+        receive_all(second, bytes, 1);
+    }
+    int set = (int)syscall(SYS_pidfd_getfd, process, 0, 0);
+    say("of another file: %d", set >= 0);
+    close(set), close(process), close(second);
+}
+
 int main(void) {
     alarm(100);
     run_pair("more than a call moves", sink, more_than_a_call_moves);
@@ -188,5 +211,6 @@ int main(void) {
     run_pair("nothing, also after the end", sink, nothing_after_the_end);
     run_pair("several messages", sends_ten_twice, several_messages);
     run_pair("a signal beside data", echo, a_signal_beside_data);
+    run_pair("a number by pidfd_getfd", echo, a_number_by_pidfd_getfd);
     return 0;
 }

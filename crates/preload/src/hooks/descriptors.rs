@@ -114,6 +114,19 @@ pub unsafe extern "C" fn dup(old: c_int) -> c_int {
     PROCESS.tcp.duplicate(old, None, || unsafe { real::dup(old) })
 }
 
+/// `pidfd_getfd(2)`: of this process itself that is a duplicate. (What another process takes so of ours that process says to nobody.)
+///
+/// # Safety
+/// As its man page says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
+    let [process, fd, flags] = [process as usize, fd as usize, flags as usize];
+    // SAFETY: the program's own arguments. (Older libraries have no function of this name.)
+    let got = unsafe { real::syscall(libc::SYS_pidfd_getfd as isize, process, fd, flags, 0, 0, 0) };
+    PROCESS.tcp.came(got as c_int);
+    got as c_int
+}
+
 /// `dup2(2)`: a number that the program wants and we hold is made free.
 ///
 /// # Safety

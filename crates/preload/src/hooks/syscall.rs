@@ -140,6 +140,7 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_splice => sockets::splice(a as _, b as _, c as _, d as _, e, f as _),
             libc::SYS_fcntl => descriptors::fcntl(a as _, b as _, c) as isize,
             libc::SYS_dup => descriptors::dup(a as _) as isize,
+            libc::SYS_pidfd_getfd => descriptors::pidfd_getfd(a as _, b as _, c as _) as isize,
             libc::SYS_poll => waiting::poll(a as _, b as _, c as _) as isize,
             libc::SYS_epoll_create => waiting::epoll_create(a as _) as isize,
             libc::SYS_epoll_create1 => waiting::epoll_create1(a as _) as isize,

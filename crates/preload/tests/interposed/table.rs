@@ -173,6 +173,7 @@ pub const TABLE: &[Row] = &[
     row(Descriptors, "close_range", &[], By("close_range"), Run, "spares ours"),
     row(Descriptors, "closefrom", &[], Number::None, Run, "spares ours"),
     row(Descriptors, "dup", &[], By("dup"), Run, "a connection within this host has several numbers"),
+    row(Descriptors, "pidfd_getfd", &[], By("pidfd_getfd"), Run, "as dup, of this process' own"),
     row(Descriptors, "fcntl", &["fcntl64", "__fcntl"], By("fcntl"), Run, "as dup; whether calls wait"),
     row(Descriptors, "dup2", &["__dup2"], By("dup2"), Run, "ours make way"),
     row(Descriptors, "dup3", &[], By("dup3"), Run, "ours make way"),

@@ -7,6 +7,7 @@ use crate::sets::Epoll;
 use crate::tcp::{Connection, Tcp};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::io::FdFlags;
+use rustix::net::sockopt::socket_cookie;
 use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -166,6 +167,25 @@ impl Tcp {
     pub fn before_end(&self) {
         if self.in_use() && self.is_own() {
             self.all().0.iter().for_each(|(_, connection)| connection.flow.serve_before_end());
+        }
+    }
+
+    /// `fd` was made by a call that says nothing of what it duplicates (pidfd_getfd). Where that is a connection of this process', it has one number more.
+    pub fn came(&self, fd: RawFd) {
+        if fd < 0 || !self.in_use() || !self.is_own() {
+            return;
+        }
+        // SAFETY: the program's, just made.
+        let Ok(cookie) = socket_cookie(unsafe { BorrowedFd::borrow_raw(fd) }) else { return };
+        let same = |of: &Connection| socket_cookie(of.flow.fd()) == Ok(cookie);
+        let Some((_, connection)) = self.all().0.into_iter().find(|(_, of)| same(of)) else {
+            return;
+        };
+        if connection.one_more().is_ok() {
+            let older = self.numbers.put(fd, What::Connection(connection));
+            self.was_closed(older);
+        } else {
+            let _ = self.is_handed_on(&connection, PATIENCE);
         }
     }
 
