@@ -4,7 +4,7 @@ use super::entry::Entry;
 use super::{ALWAYS, Event, HEARS, OUT, Set};
 use crate::flow::Flow;
 use crate::lock::lock;
-use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP};
+use libc::{EPOLLET, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
 use rustix::event::{PollFlags, epoll};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -103,8 +103,13 @@ impl Set {
             entry.had.store(0, Relaxed);
             return None;
         }
+        let once = asked & EPOLLONESHOT as u32 != 0;
+        if asked & EPOLLPRI as u32 != 0 && (once || !edge) {
+            // (One event says all that is so: another may come too late, or not at all.)
+            now |= u32::from(flow.kernel_poll(PollFlags::PRI).bits()) & EPOLLPRI as u32;
+        }
         let mut left = false;
-        if asked & EPOLLONESHOT as u32 != 0 {
+        if once {
             if !entry.takes_its_turn(arming) {
                 return None;
             }
