@@ -12,6 +12,7 @@ use crate::lock::{Guarded, lock};
 use crate::set::Added;
 use crate::sleepers::OwnSleeper;
 use rustix::event::PollFlags;
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, socket_cookie, socket_timeout};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -59,6 +60,8 @@ pub struct Flow {
     pub(crate) timeouts: [AtomicU64; 2],
     /// A set that it is in is itself waited for.
     pub(crate) nested: AtomicBool,
+    /// See [`Flow::may_be_set_elsewhere`].
+    is_set_elsewhere: AtomicBool,
     /// Threads that sleep over it.
     pub(crate) waiting: AtomicU32,
     /// The kernel has said something: it is to be asked what.
@@ -96,6 +99,7 @@ impl Flow {
             watchers: Guarded::default(),
             timeouts: [const { AtomicU64::new(0) }; 2],
             nested: AtomicBool::new(false),
+            is_set_elsewhere: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             ask: AtomicBool::new(false),
             nodelay: AtomicBool::new(false),
@@ -274,9 +278,27 @@ impl Flow {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
-    /// Calls do not wait.
+    /// Calls do not wait. (Asked when one is about to wait, or would have to.)
     pub fn is_nonblocking(&self) -> bool {
+        if self.is_set_elsewhere.load(Ordering::Relaxed)
+            && let Ok(flags) = fcntl_getfl(self.fd())
+        {
+            self.set_nonblocking(flags.contains(OFlags::NONBLOCK));
+        }
         self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// How long a call waits, in nanoseconds, as the socket has it now; 0: without end.
+    pub(crate) fn timeout(&self, room: bool) -> u64 {
+        if self.is_set_elsewhere.load(Ordering::Relaxed) {
+            self.refresh_timeouts();
+        }
+        self.timeouts[usize::from(room)].load(Ordering::Relaxed)
+    }
+
+    /// Another process has it from now on, or had it: what it sets of the socket nobody tells here.
+    pub(crate) fn may_be_set_elsewhere(&self) {
+        self.is_set_elsewhere.store(true, Ordering::Relaxed);
     }
 
     /// Its slot, if it has one. `None`: every call is Linux's, just as it is.

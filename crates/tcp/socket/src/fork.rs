@@ -19,6 +19,7 @@ impl Flow {
             self.leave_to_linux(Reason::Forked);
         }
         self.before_fork();
+        self.may_be_set_elsewhere();
     }
 
     /// In a forked child: the same connection, of the child's own context, if nobody has decided yet what becomes of it.
@@ -32,6 +33,7 @@ impl Flow {
         }
         let flow = context.flow(self.number(), self.is_nonblocking());
         flow.holders.take_over(&self.holders);
+        flow.may_be_set_elsewhere();
         Some(flow)
     }
 }

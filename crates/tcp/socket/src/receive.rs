@@ -28,9 +28,9 @@ impl Flow {
             // SAFETY: the caller's promise.
             return unsafe { kernel::receive_as_it_is(self.fd(), to, flags) };
         }
-        let waits = flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let may_wait = flags & MSG_DONTWAIT == 0;
         let total: usize = to.iter().map(|part| part.iov_len).sum();
-        let all = waits && flags & MSG_WAITALL != 0;
+        let all = may_wait && flags & MSG_WAITALL != 0 && !self.is_nonblocking();
         let looks = flags & MSG_PEEK != 0;
         let mut got = 0;
         let mut ends = false;
@@ -59,7 +59,7 @@ impl Flow {
                     advance(&mut rest, bytes);
                     to = &rest;
                 }
-                Err(Errno::AGAIN) if waits => {
+                Err(Errno::AGAIN) if may_wait && !self.is_nonblocking() => {
                     if let Err(error) = self.wait_in_call(For::Data, &mut deadline) {
                         return if got > 0 { Ok(got) } else { Err(error) };
                     }
@@ -143,11 +143,11 @@ impl Flow {
         flags: i32,
         mut put: impl FnMut(&[u8]) -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
-        let waits = flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let waits = || flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let mut deadline = None;
         loop {
             match self.try_receive_by(room, flags, &mut put) {
-                Err(Errno::AGAIN) if waits => self.wait_in_call(For::Data, &mut deadline)?,
+                Err(Errno::AGAIN) if waits() => self.wait_in_call(For::Data, &mut deadline)?,
                 taken => return taken?,
             }
         }
@@ -357,7 +357,8 @@ impl Flow {
                 return Ok(0);
             }
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            if !hint && !own.asks.is_due() && !self.take_ask() {
+            let asks = hint || own.asks.is_due();
+            if !asks && !self.take_ask() {
                 return Err(Errno::AGAIN);
             }
             let seen = kernel::look(self.fd());

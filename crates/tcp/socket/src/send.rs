@@ -54,7 +54,7 @@ impl Flow {
     }
 
     fn send_all(&self, from: &mut impl Source, flags: i32) -> Result<usize, Errno> {
-        let waits = flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let waits = || flags & MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let mut sent = 0;
         let mut deadline = None;
         loop {
@@ -64,12 +64,12 @@ impl Flow {
                     if from.left() == 0 {
                         return Ok(sent);
                     }
-                    if !waits {
+                    if !waits() {
                         self.lacks_room();
                         return Ok(sent);
                     }
                 }
-                Err(Errno::AGAIN) if waits => {
+                Err(Errno::AGAIN) if waits() => {
                     let waited = self.wait_in_call(For::Room, &mut deadline);
                     if let Err(error) = waited {
                         return if sent > 0 { Ok(sent) } else { Err(error) };

@@ -81,8 +81,7 @@ impl Flow {
         deadline: &mut Option<Option<Instant>>,
     ) -> Result<Option<Instant>, Errno> {
         let deadline = *deadline.get_or_insert_with(|| {
-            let which = usize::from(what == For::Room);
-            let nanoseconds = self.timeouts[which].load(Relaxed);
+            let nanoseconds = self.timeout(what == For::Room);
             (nanoseconds != 0).then(|| Instant::now() + Duration::from_nanos(nanoseconds))
         });
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {

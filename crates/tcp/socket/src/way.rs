@@ -142,11 +142,11 @@ impl Flow {
     /// EAGAIN: the call does not wait, or its timeout has passed. EINTR.
     pub fn sends_past(&self, flags: i32) -> Result<Past<'_>, Errno> {
         let past = Past::begin(self, true);
-        let waits = flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
+        let waits = || flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let mut deadline = None;
         loop {
             match self.send_past() {
-                Err(Errno::AGAIN) if waits => self.wait_in_call(For::Room, &mut deadline)?,
+                Err(Errno::AGAIN) if waits() => self.wait_in_call(For::Room, &mut deadline)?,
                 Err(Errno::AGAIN) => return Err(Errno::AGAIN),
                 // (An error: the kernel says so again.)
                 _ => return Ok(past),

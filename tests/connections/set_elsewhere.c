@@ -1,0 +1,77 @@
+/* What another process has set of a socket that both have: whether calls wait, how long. */
+#include "connection.h"
+
+static char bytes[1 << 20];
+
+static void echo(int fd) {
+    ssize_t got;
+    while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0) send_all(fd, bytes, (size_t)got);
+}
+static long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+static void by_a_child(int fd, void (*sets)(int)) {
+    int status;
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        sets(fd);
+        _exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+static void waits_not(int fd) { nonblocking(fd, 1); }
+static void waits(int fd) { nonblocking(fd, 0); }
+static void is_impatient(int fd) {
+    struct timeval t = {0, 200000};
+    MUST(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) == 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t) == 0);
+}
+static void answer(const char *name, long begun, ssize_t result) {
+    int error = errno;
+    long took = now() - begun;
+    say("%s: %zd %s, %s", name, result, result < 0 ? strerror(error) : "", took < 100 ? "at once" : took < 5000 ? "after a while" : "late");
+}
+
+static void whether_calls_wait(int fd) {
+    char byte = 'a';
+    by_a_child(fd, waits_not);
+    answer("recv", now(), recv(fd, &byte, 1, 0));
+    answer("recv of all", now(), recv(fd, bytes, 10, MSG_WAITALL));
+    say("as the kernel has it: %d", !!(fcntl(fd, F_GETFL) & O_NONBLOCK));
+    by_a_child(fd, waits);
+    send_all(fd, "abc", 3);
+    say("all of three: %zd", recv(fd, bytes, 3, MSG_WAITALL));
+    by_a_child(fd, waits_not);
+    by_a_child(fd, waits);
+    send_all(fd, "d", 1);
+    say("and again: %zd", recv(fd, &byte, 1, 0));
+    close(fd);
+}
+static void sleeps(int fd) {
+    char byte;
+    while (recv(fd, &byte, 1, 0) == 1 && byte != 's') {}
+    sleep(2);
+}
+static void how_long(int fd) {
+    char byte;
+    by_a_child(fd, is_impatient);
+    long begun = now();
+    answer("recv", begun, recv(fd, &byte, 1, 0));
+    send_all(fd, "s", 1);
+    ssize_t sent;
+    do {
+        begun = now();
+        sent = send(fd, bytes, sizeof bytes, 0);
+    } while (sent > 0);
+    answer("send", begun, sent);
+    close(fd);
+}
+
+int main(void) {
+    alarm(100);
+    run_pair("whether calls wait", echo, whether_calls_wait);
+    run_pair("how long", sleeps, how_long);
+    return 0;
+}
