@@ -182,6 +182,37 @@ static void a_signal_beside_data(int fd) {
     close(fd);
 }
 
+static void *a_signal_soon(void *thread) {
+    usleep(200000);
+    pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    return NULL;
+}
+static void *bytes_soon(void *fd) {
+    usleep(400000);
+    send_all((int)(intptr_t)fd, "b", 1);
+    return NULL;
+}
+/* recv of no bytes waits for some. */
+static void no_bytes_and_a_signal(int fd) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    sigprocmask(SIG_UNBLOCK, &one, NULL);
+    for (int restart = 0; restart < 2; restart++) {
+        struct sigaction action = {.sa_handler = handle, .sa_flags = restart ? SA_RESTART : 0};
+        sigaction(SIGUSR1, &action, NULL);
+        pthread_t own = pthread_self(), first, two;
+        handled = 0;
+        pthread_create(&first, NULL, a_signal_soon, &own);
+        pthread_create(&two, NULL, bytes_soon, (void *)(intptr_t)fd);
+        ssize_t got = recv(fd, bytes, 0, 0);
+        say("recv of nothing, %s: %s, %d handled", restart ? "SA_RESTART" : "no SA_RESTART", said(got), (int)handled);
+        pthread_join(first, NULL), pthread_join(two, NULL);
+        receive_all(fd, bytes, 1);
+    }
+    close(fd);
+}
+
 /* A number that pidfd_getfd makes of a connection is one of its numbers. */
 static void a_number_by_pidfd_getfd(int fd) {
     int process = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -211,6 +242,7 @@ int main(void) {
     run_pair("nothing, also after the end", sink, nothing_after_the_end);
     run_pair("several messages", sends_ten_twice, several_messages);
     run_pair("a signal beside data", echo, a_signal_beside_data);
+    run_pair("no bytes and a signal", echo, no_bytes_and_a_signal);
     run_pair("a number by pidfd_getfd", echo, a_number_by_pidfd_getfd);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* What another process has set of a socket that both have: whether calls wait, how long. */
+/* What another process has set of a socket that both have: whether calls wait, how long. And receiving that has been shut down. */
 #include "connection.h"
 
 static char bytes[1 << 20];
@@ -69,9 +69,24 @@ static void how_long(int fd) {
     close(fd);
 }
 
+/* Receiving is shut down here: nothing to be had is the end, at once and always. */
+static void ends_receiving(int fd) {
+    shutdown(fd, SHUT_RD);
+    for (int i = 0; i < 5; i++) {
+        MUST(send(fd, "0123456789", 10, MSG_NOSIGNAL) == 10);
+        say("recv: %zd", recv(fd, bytes, 10, MSG_DONTWAIT | (i ? 0 : MSG_TRUNC)));
+    }
+    say("recv that would wait: %zd", recv(fd, bytes, 10, 0));
+    close(fd);
+}
+static void sink(int fd) {
+    while (recv(fd, bytes, sizeof bytes, 0) > 0) {}
+}
+
 int main(void) {
     alarm(100);
     run_pair("whether calls wait", echo, whether_calls_wait);
     run_pair("how long", sleeps, how_long);
+    for (int i = 0; i < 5; i++) run_pair("receiving that is shut down", sink, ends_receiving);
     return 0;
 }

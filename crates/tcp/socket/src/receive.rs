@@ -61,7 +61,9 @@ impl Flow {
                 }
                 Err(Errno::AGAIN) if may_wait && !self.is_nonblocking() => {
                     if let Err(error) = self.wait_in_call(For::Data, &mut deadline) {
-                        return if got > 0 { Ok(got) } else { Err(error) };
+                        // (Of no bytes Linux waits once, whatever has ended that.)
+                        let none = total == 0 && !(self.context.settings.interrupted)();
+                        return if got > 0 || none { Ok(got) } else { Err(error) };
                     }
                 }
                 Err(error) if got > 0 => {
@@ -357,7 +359,7 @@ impl Flow {
                 return Ok(0);
             }
             let hint = inward.produced.flags.load(Acquire) & FINISHED != 0;
-            let asks = hint || own.asks.is_due();
+            let asks = hint || self.shut.load(Relaxed) || own.asks.is_due();
             if !asks && !self.take_ask() {
                 return Err(Errno::AGAIN);
             }
