@@ -1,4 +1,4 @@
-/* Lengths, lists and flags at the edges of what calls take: they say what Linux says, and do no more. */
+/* Lengths, lists and flags at the edges of what calls take: they say what Linux says. */
 #include "connection.h"
 #include <limits.h>
 #include <sys/mman.h>
@@ -30,7 +30,7 @@ static char *room(size_t n) {
     return at;
 }
 
-/* A call moves at most so much (MAX_RW_COUNT), and refuses a length that is negative as a signed one. */
+/* A call moves at most so much (MAX_RW_COUNT), and refuses a length that is negative. */
 static void more_than_a_call_moves(int fd) {
     const size_t most = 0x7ffff000, n = 3ul << 30;
     char *at = room(n);
@@ -155,7 +155,7 @@ static void tell(const char *name, int result) {
     say("%s: %s, %d handled", name, text, (int)handled);
     raised_and_blocked();
 }
-/* A call that waits with a mask and has an answer gives it, and what the mask lets in stays pending. */
+/* A call that waits with a mask and has an answer gives it: what the mask lets in stays pending. */
 static void a_signal_beside_data(int fd) {
     struct timespec second = {1, 0}, now = {0, 0};
     struct pollfd p = {fd, POLLIN, 0};

@@ -1,4 +1,5 @@
-/* Programs that may have few descriptors, from the beginning or from some moment on: they have as many as plainly, and connections go on whoever waits over them. */
+/* Programs that may have few descriptors, from the beginning or from some moment on: they have as
+ * many as plainly, and connections go on whoever waits over them. */
 #include "connection.h"
 #include <sys/resource.h>
 

@@ -1,6 +1,7 @@
 //! Descriptors of our own: how they are closed, where they lie in the program's table, and tables of our threads' own.
 //!
-//! Statics: the numbers of those that are [kept](Kept), and below and above which there are none. The table of descriptors is the process's, and so is what of it is ours.
+//! Statics: the numbers of those that are [kept](Kept), and below and above which there are none. The
+//! table of descriptors is the process's, and so is what of it is ours.
 //!
 //! unsafe: closes what it owns; changes the calling thread's table of descriptors.
 
@@ -212,7 +213,8 @@ impl AtomicFd {
     }
 }
 
-/// Under a lower RLIMIT_NOFILE no descriptor is ours: a program that is given so few may want each of them.
+/// Under a lower RLIMIT_NOFILE no descriptor is ours: a program that is given so few may want each
+/// of them.
 pub const LEAST_LIMIT: u64 = 128;
 
 /// At most this part of the descriptors that a program may have is kept by us.
@@ -227,7 +229,8 @@ pub fn are_few() -> bool {
     limit() < LEAST_LIMIT
 }
 
-/// `more` descriptors may be kept besides those that are. (Those above a limit that was lowered meanwhile take nothing from the program.)
+/// `more` descriptors may be kept besides those that are. (Those above a limit that was lowered
+/// meanwhile take nothing from the program.)
 pub fn have_room(more: u64) -> bool {
     let limit = limit();
     let last = u64::from(HIGHEST.load(Ordering::Relaxed).max(0) as u32).min(limit.max(1) - 1);

@@ -20,7 +20,8 @@ fn is_taken(at: usize, n: usize) -> bool {
     at.checked_add(n).is_some_and(|end| end <= END)
 }
 
-/// The buffer of a call that looks at as much of it as it moves. `None`: one that the kernel refuses.
+/// The buffer of a call that looks at as much of it as it moves. `None`: one that the kernel
+/// refuses.
 fn moved(buf: *const c_void, n: size_t) -> Option<Parts<1>> {
     let n = n.min(MOST);
     if is_taken(buf as usize, n) { Parts::one(buf, n) } else { None }
@@ -31,7 +32,8 @@ fn whole(buf: *const c_void, n: size_t) -> Option<Parts<1>> {
     if is_taken(buf as usize, n) { moved(buf, n) } else { None }
 }
 
-/// The buffers that a list names, as far as a call moves them. `None`: a list that the kernel refuses.
+/// The buffers that a list names, as far as a call moves them. `None`: a list that the kernel
+/// refuses.
 unsafe fn listed(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
     if count > IOV_MAX {
         return None;
@@ -80,7 +82,8 @@ pub unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     }
 }
 
-/// As above. `None` too where there is no room: then readv returns, where recvmsg waits.
+/// As above. `None` too where there are no bytes: then readv returns, where recvmsg waits, and so
+/// does writev, where sendmsg finds the stream ended.
 unsafe fn with_bytes(iov: *const iovec, count: size_t) -> Option<Parts<1>> {
     // SAFETY: the program's list.
     let parts = unsafe { listed(iov, count) }?;

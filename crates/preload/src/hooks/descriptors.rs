@@ -114,7 +114,8 @@ pub unsafe extern "C" fn dup(old: c_int) -> c_int {
     PROCESS.tcp.duplicate(old, None, || unsafe { real::dup(old) })
 }
 
-/// `pidfd_getfd(2)`: of this process itself that is a duplicate. (What another process takes so of ours that process says to nobody.)
+/// `pidfd_getfd(2)`: of this process itself that is a duplicate. (What another process takes so of
+/// ours that process says to nobody.)
 ///
 /// # Safety
 /// As its man page says.

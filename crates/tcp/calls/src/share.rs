@@ -170,7 +170,8 @@ impl Tcp {
         }
     }
 
-    /// `fd` was made by a call that says nothing of what it duplicates (pidfd_getfd). Where that is a connection of this process', it has one number more.
+    /// `fd` was made by a call that says nothing of what it duplicates (pidfd_getfd). Where that is a
+    /// connection of this process', it has one number more.
     pub fn came(&self, fd: RawFd) {
         if fd < 0 || !self.in_use() || !self.is_own() {
             return;

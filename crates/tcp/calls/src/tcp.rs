@@ -206,7 +206,8 @@ impl Tcp {
         })
     }
 
-    /// The same, for what may as well be Linux's: none is made where the program may want the descriptors for itself.
+    /// The same, for what may as well be Linux's: none is made where the program may want the
+    /// descriptors for itself.
     pub(crate) fn context_if_room(&self) -> Option<Arc<Context>> {
         self.known_context().or_else(|| have_room(FEWEST).then(|| self.context()).flatten())
     }

@@ -576,7 +576,8 @@ impl Context {
         if known.is_some() || fds.is_empty() {
             return known;
         }
-        // Whom a door is missing could not wake those who sleep at it. And the program may want the descriptors for itself.
+        // Whom a door is missing could not wake those who sleep at it. And the program may want the
+        // descriptors for itself.
         if fds.len() != 1 + self.doors.len() || !have_room(self.doors.len() as u64) {
             return None;
         }

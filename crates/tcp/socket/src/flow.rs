@@ -229,7 +229,7 @@ impl Flow {
     }
 
     /// Nobody has said what becomes of it, and it is Linux's from now on. False: somebody has.
-    pub(crate) fn is_left_to_linux(&self) -> bool {
+    pub(crate) fn stays_linuxs(&self) -> bool {
         let none = self.attached.set(None).is_ok();
         if none && self.was_shown() {
             self.context.forgets(self.token.load(Ordering::Relaxed));
@@ -241,7 +241,7 @@ impl Flow {
     fn forget(&self, number: RawFd) {
         self.holders.one_less();
         self.ends_here();
-        self.is_left_to_linux();
+        self.stays_linuxs();
         let watchers = std::mem::take(&mut *lock(&self.watchers));
         watchers.iter().for_each(|watcher| watcher.gone(number));
     }

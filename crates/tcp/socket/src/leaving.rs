@@ -66,7 +66,7 @@ impl Flow {
     /// It is wanted at Linux now, by who cannot wait for the ring. False: it is not there yet.
     pub(crate) fn gives_way(&self) -> bool {
         if self.attached().is_none() {
-            return self.is_linux() || self.is_left_to_linux();
+            return self.is_linux() || self.stays_linuxs();
         }
         self.left.load(Relaxed) || self.by_linux(Duration::ZERO) == Ok(true)
     }

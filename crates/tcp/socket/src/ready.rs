@@ -88,8 +88,9 @@ pub struct Item<'a> {
 const ROOM: PollFlags = PollFlags::OUT.union(PollFlags::WRNORM);
 const ALWAYS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
-/// What a poll sleeps in: of each context of its connections one, taken from the first of them. Where there is no descriptor for one: those connections go by Linux from now on, and
-/// as long as not all of them do a poll looks again after a moment.
+/// What a poll sleeps in: of each context of its connections one, taken from the first of them.
+/// Where there is no descriptor for one: those connections go by Linux from now on, and as long as
+/// not all of them do a poll looks again after a moment.
 struct Doorkeepers<'a>(Vec<(&'a Flow, Sleeper)>, Vec<&'a Flow>);
 
 impl<'a> Doorkeepers<'a> {
@@ -213,7 +214,7 @@ impl Context {
                 _ if !keepers.miss_one() => left,
                 left => Some(left.unwrap_or(NAP).min(NAP)),
             };
-            // Where rings have said something that is told: what the mask lets in stays pending then.
+            // Where rings have said something that is told: what the mask lets in stays pending.
             let polled = match mask.filter(|_| !any) {
                 None => poll(&mut fds, left.map(timespec).as_ref()),
                 Some(mask) => kernel::ppoll(&mut fds, left, mask),

@@ -120,8 +120,8 @@ impl Flow {
         slept
     }
 
-    /// There is no descriptor to sleep in: the connection goes by Linux from now on, whose socket is waited for. Until it does that alone is not enough: a call
-    /// looks again after a moment.
+    /// There is no descriptor to sleep in: the connection goes by Linux from now on, whose socket is
+    /// waited for. Until it does that alone is not enough: a call looks again after a moment.
     #[cold]
     fn sleep_by_linux(&self, what: For, deadline: Option<Instant>) -> Result<(), Errno> {
         let by_linux = self.gives_way();
