@@ -233,6 +233,8 @@ counters! {
     no_lease_other,
 
     // TCP within this host (`--tcp`).
+    /// Connections within this host that the program opened or accepted, whatever became of them.
+    tcp_begun,
     /// Connections that got a ring each way.
     tcp_connections,
     /// Calls that sent through rings.
@@ -261,9 +263,9 @@ counters! {
     tcp_stayed_memory,
     /// No service, and none could be started.
     tcp_stayed_service,
-    /// The other end is on another host.
+    /// The other end is on another host, or in another network namespace.
     tcp_stayed_remote,
-    /// The program shares it with a forked process, or uses it as rings are not used.
+    /// The program uses it as rings are not used.
     tcp_stayed_use,
     /// The other end is another user's, and the service serves each user apart.
     tcp_stayed_user,
@@ -271,6 +273,14 @@ counters! {
     tcp_stayed_io_uring,
     /// The program has entered a sandbox.
     tcp_stayed_sandbox,
+    /// The program shares it with a forked process, or has handed it to an executed program.
+    tcp_stayed_forked,
+    /// A filter is attached to it.
+    tcp_stayed_filtered,
+    /// It was closed, or the program ended, after too few calls for a ring to pay.
+    tcp_stayed_short,
+    /// It was closed, or the program ended, before the other end was shown.
+    tcp_stayed_waiting,
     /// Rings of libuv's for `epoll_ctl` that were refused: libuv makes these calls by itself then,
     /// and its connections can go through rings of ours.
     tcp_io_uring_refused,

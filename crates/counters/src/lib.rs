@@ -4,6 +4,7 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
+//! | [`connections`] | what became of connections, and why they stayed with Linux |
 //! | [`counters`] | the counters, their names and meanings |
 //! | [`family`] | what a program and all that it started did together, laid out likewise |
 //! | [`summary`] | what was done, in words |
@@ -11,6 +12,7 @@
 //! | [`shared`] | all that a reader finds: who it is, the counters, what was decided about each call site |
 #![forbid(unsafe_code)]
 
+pub mod connections;
 pub mod counters;
 pub mod family;
 pub mod numbers;

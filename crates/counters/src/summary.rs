@@ -1,5 +1,6 @@
 //! What was done, in words: the summary of `--verbose`.
 
+use crate::connections;
 use crate::counters::Snapshot;
 use crate::numbers::{grouped, rough_size};
 
@@ -49,29 +50,8 @@ pub fn phrases(s: &Snapshot) -> Vec<String> {
     );
     let reads = counted(s.kept_reads, "read", "reads");
     say(s.kept_reads, format!("{reads} answered from kept files, {}", bytes(s.kept_read_bytes)));
-    let connections = counted(s.tcp_connections, "connection", "connections");
-    let messages = counted(s.tcp_sends + s.tcp_receives, "message", "messages");
-    say(
-        s.tcp_connections,
-        format!(
-            "{connections} went through shared memory: {messages}, {} sent, {} received",
-            bytes(s.tcp_sent_bytes),
-            bytes(s.tcp_received_bytes)
-        ),
-    );
-    for (n, why) in [
-        (s.tcp_stayed_peer, "the other program does not run with --tcp"),
-        (s.tcp_stayed_limit, "the service's limit for one program was reached"),
-        (s.tcp_stayed_memory, "the service had no memory, or the program no descriptors to spare"),
-        (s.tcp_stayed_service, "no service answered, and none could be started"),
-        (s.tcp_stayed_remote, "the other end is on another host"),
-        (s.tcp_stayed_user, "the other end is another user's"),
-        (s.tcp_stayed_io_uring, "the program uses io_uring"),
-        (s.tcp_stayed_sandbox, "the program has entered a sandbox"),
-        (s.tcp_stayed_use, "they were shared with forked processes or used as rings are not"),
-    ] {
-        say(n, format!("{} stayed with Linux: {why}", counted(n, "connection", "connections")));
-    }
+    let connections = connections::line(s);
+    say(u64::from(connections.is_some()), connections.unwrap_or_default());
     for (n, why) in [
         (s.tcp_died_unread, "the other program died before it had read everything"),
         (s.tcp_poisoned, "the other program wrote into the shared memory what makes no sense"),

@@ -46,6 +46,7 @@ pub fn begin(library: &[u8], name: Option<String>, spins: bool) {
         waiting: if spins { Waiting::Adaptive } else { Waiting::Sleep },
         start,
         counters: PROCESS.space.counters(),
+        publish: || PROCESS.space.statistics.publish(),
         sleeps: critical::forget_handlers,
         ends: cancelling::point,
         is_to_end: cancelling::is_to_end,

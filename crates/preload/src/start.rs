@@ -240,6 +240,10 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     // and the program's for nobody's.
     let chained = !real::of_libc::is_next();
     let tcp = values.get(TCP) != 0 && !chained;
+    if values.get(STATS) != 0 {
+        PROCESS.space.statistics.directory.name_session(places.session);
+        PROCESS.space.statistics.allow();
+    }
     if tcp {
         service::begin(entry.library, places.tcp_service, values.get(TCP_SPIN) != 0);
     }
@@ -294,10 +298,6 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     };
     match PROCESS.space.init(settings) {
         Ok(()) => {
-            if values.get(STATS) != 0 {
-                PROCESS.space.statistics.directory.name_session(places.session);
-                PROCESS.space.statistics.allow();
-            }
             THRESHOLD.store(threshold, Ordering::Relaxed);
             if values.get(LEND) != 0 {
                 PROCESS.lending.allow(costs.lend_from());
@@ -350,7 +350,7 @@ pub fn alone() {
 
 extern "C" fn end() {
     PROCESS.tcp.before_end();
-    PROCESS.tcp.tell_totals();
+    PROCESS.tcp.program_ends();
     PROCESS.space.end_recording();
     PROCESS.space.statistics.withdraw();
     summary::end();

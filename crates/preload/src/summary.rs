@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::fmt::Write;
 use std::os::fd::BorrowedFd;
-use uncopy_counters::summary;
+use uncopy_counters::{connections, summary};
 use uncopy_kernel::descriptors::{AtomicFd, lift};
 use uncopy_options::{self as options, VERBOSE, VERBOSE_ALL, VERBOSE_COUNTERS, Values, index_of};
 
@@ -104,6 +104,10 @@ pub fn end() {
                         "uncopy: {}: nothing was left out: no large copy of data that came in was seen",
                         name()
                     ));
+                }
+                let any = [&own, &of_others].map(connections::line).iter().any(Option::is_some);
+                if PROCESS.tcp.begun() && !any {
+                    lines.push(format!("uncopy: {}: no connection was opened or accepted", name()));
                 }
                 lines.iter().for_each(|line| text.extend([line, "\n"]));
             }

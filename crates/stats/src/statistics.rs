@@ -39,6 +39,8 @@ pub struct Statistics {
     pub directory: Directory,
     /// The process whose file is mapped; 0: none.
     published: AtomicI32,
+    /// That was tried, or is being tried by a thread.
+    tried: AtomicBool,
     /// Which of the bases its file is in.
     at: AtomicU8,
 }
@@ -59,6 +61,7 @@ impl Statistics {
             allowed: AtomicBool::new(false),
             directory: Directory::new(),
             published: AtomicI32::new(0),
+            tried: AtomicBool::new(false),
             at: AtomicU8::new(0),
         }
     }
@@ -74,10 +77,13 @@ impl Statistics {
         self.published.load(Relaxed) != 0
     }
 
-    /// Makes the file, and maps it. At the start of the space: nothing but the twin allocator counts
-    /// meanwhile (and may lose a count).
+    /// Makes the file, and maps it, once. At the start of the space, or with the first connection:
+    /// nothing but the twin allocator counts meanwhile (and may lose a count).
     pub fn publish(&'static self) {
-        if self.allowed.load(Relaxed) && self.try_publish().is_err() {
+        if self.published() || !self.allowed.load(Relaxed) || self.tried.swap(true, Relaxed) {
+            return;
+        }
+        if self.try_publish().is_err() {
             add(&self.shared.counters.unpublished, 1);
         }
     }
@@ -189,6 +195,7 @@ impl Statistics {
     /// Ends that what is counted here shows in a file; in a forked child, its parent's. What is counted
     /// for each call site begins anew.
     pub fn keep_private(&'static self) {
+        self.tried.store(false, Relaxed);
         if self.published.swap(0, Relaxed) == 0 {
             return;
         }
@@ -217,6 +224,7 @@ impl Statistics {
     /// Before the program enters a sandbox, which might not forgive system calls of ours at exit or after
     /// fork: nobody sees it any more.
     pub fn close(&'static self) {
+        self.allowed.store(false, Relaxed);
         self.withdraw();
         self.keep_private();
     }

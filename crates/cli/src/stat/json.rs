@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
+use uncopy_counters::{Snapshot, connections};
 
 use super::View;
 use super::process;
@@ -30,8 +31,18 @@ fn object(view: &View, symbols: &mut HashMap<u32, Symbols>) -> Value {
         "interval_s": view.seconds,
         "counters": counters,
         "per_second": rates,
+        "connections": {
+            "by_ring": p.counters.tcp_connections,
+            "by_linux": by_linux(&p.counters),
+        },
         "sites": sites,
     })
+}
+
+/// How many connections stayed with Linux, by reason.
+pub fn by_linux(counters: &Snapshot) -> Map<String, Value> {
+    let stayed = connections::stayed(counters).into_iter();
+    stayed.map(|(of, n)| (of.name.to_owned(), n.into())).collect()
 }
 
 fn site(s: &Site, symbols: Option<&mut Symbols>) -> Value {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table};
+use uncopy_counters::connections;
 use uncopy_decide::REASONS;
 
 use super::View;
@@ -29,6 +30,9 @@ pub fn program(view: &View, symbols: &mut HashMap<u32, Symbols>) -> String {
     }
     right(&mut table, 1);
     let _ = writeln!(text, "{table}");
+    if let Some(line) = connections::line(&p.counters) {
+        let _ = writeln!(text, "\n{line}.");
+    }
     if p.sites.is_empty() {
         return text + "\nNo call site made a copy that was looked at.\n";
     }

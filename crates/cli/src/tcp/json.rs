@@ -7,6 +7,7 @@ use uncopy_tcp_service::state::{Waits, Way};
 use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
+use super::programs::Programs;
 use crate::printable;
 
 fn waits(of: Waits) -> Value {
@@ -72,7 +73,7 @@ fn way(way: &Way) -> Value {
 }
 
 /// All of it, as one line.
-pub fn text(look: &Look) -> String {
+pub fn text(look: &Look, said: &Programs) -> String {
     let state = &look.state;
     let end = |program: u64, address| json!({ "address": address, "pid": look.pid(program), "command": look.command(program) });
     let flows: Vec<Value> = state
@@ -125,6 +126,32 @@ pub fn text(look: &Look) -> String {
         "seconds": look.age(state.since).as_secs_f64(),
     });
     let over: Vec<Value> = state.wired.iter().map(wired).collect();
-    let all = json!({ "service": service, "programs": programs, "flows": flows, "wired": over, "stayed": stayed });
+    let (told, unknown) = said.json();
+    let all = json!({
+        "service": service,
+        "programs": programs,
+        "flows": flows,
+        "wired": over,
+        "stayed": stayed,
+        "told": told,
+        "unknown": unknown,
+    });
+    printable::json(&all) + "\n"
+}
+
+/// Where no service answers, and why.
+pub fn without_service(why: &str, said: &Programs) -> String {
+    let (told, unknown) = said.json();
+    let none: [Value; 0] = [];
+    let all = json!({
+        "service": null,
+        "error": why,
+        "programs": none,
+        "flows": none,
+        "wired": none,
+        "stayed": none,
+        "told": told,
+        "unknown": unknown,
+    });
     printable::json(&all) + "\n"
 }

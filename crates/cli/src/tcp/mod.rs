@@ -3,6 +3,7 @@
 //! | file | one idea |
 //! | --- | --- |
 //! | `look` | what the service says, with the names of the processes |
+//! | `programs` | what programs say themselves, whether a service is there or not |
 //! | `text`, `json`, `prometheus` | it, for people and for programs |
 //! | `rates` | what happened between two looks |
 //! | `trace` | frames of its wire in a file |
@@ -10,6 +11,7 @@
 
 mod json;
 mod look;
+mod programs;
 mod prometheus;
 mod rates;
 #[cfg(test)]
@@ -25,6 +27,7 @@ use clap::{ArgMatches, Args, Command};
 use uncopy_tcp_service::Rendezvous;
 
 use self::look::Look;
+use self::programs::Programs;
 use crate::{Outcome, parsed};
 
 /// Which service.
@@ -110,16 +113,31 @@ pub fn main(matches: &ArgMatches) -> Outcome {
 }
 
 fn flows(args: &FlowsArgs) -> Outcome {
-    let mut look = Look::at(&args.which.rendezvous())?;
+    let look = Look::at(&args.which.rendezvous());
+    let mut programs = Programs::look(look.as_ref().ok().map(|look| &look.state));
+    if let Some(pid) = args.pid {
+        programs.only(pid);
+    }
+    let mut look = match look {
+        // What there is to say of connections does not need a service.
+        Err(why) if !args.prometheus && !programs.is_empty() => {
+            return crate::print(&if args.json {
+                json::without_service(&why, &programs)
+            } else {
+                format!("{why}\n{}", programs.text())
+            });
+        }
+        look => look?,
+    };
     if let Some(pid) = args.pid {
         look.only(pid);
     }
     crate::print(&if args.json {
-        json::text(&look)
+        json::text(&look, &programs)
     } else if args.prometheus {
         prometheus::text(&look)
     } else {
-        text::flows(&look)
+        text::flows(&look) + &programs.text()
     })
 }
 

@@ -122,7 +122,7 @@ pub fn texts(before: &Look, now: &Look) -> Vec<(&'static str, String)> {
     vec![
         ("tcp-flows.txt", text::flows(now)),
         ("tcp-top.txt", text::top(now, &rates, &rates::over_wire(before, now, 1.0), 17)),
-        ("tcp-flows.json", json::text(now)),
+        ("tcp-flows.json", json::text(now, &super::programs::Programs::default())),
         ("tcp-flows.prometheus", prometheus::text(now)),
     ]
 }

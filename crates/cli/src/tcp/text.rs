@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
+use uncopy_counters::connections;
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_service::state::{Flow, Waits, Way};
@@ -35,6 +36,12 @@ fn waits(of: Waits, what: &str) -> Option<String> {
         Waits { set: true, .. } => Some(format!("a set waits until there {what}")),
         Waits { .. } => None,
     }
+}
+
+/// Why a connection is Linux's, and what can be done.
+pub fn why(name: &str) -> String {
+    connections::stays(name)
+        .map_or(name.to_owned(), |of| format!("{name} ({}; {})", of.text, of.next))
 }
 
 /// Where a direction's bytes go, and what of it is worth a word.
@@ -131,14 +138,13 @@ pub fn flows(look: &Look) -> String {
     for stayed in &state.stayed {
         let _ = writeln!(
             text,
-            "{} {}[{}] <-> {}, for {}\n    Linux, {} ({})",
+            "{} {}[{}] <-> {}, for {}\n    Linux, {}",
             stayed.addresses[0],
             printable(look.command(stayed.program)),
             look.pid(stayed.program),
             stayed.addresses[1],
             age(look.age(stayed.since)),
-            stayed.reason.name(),
-            stayed.reason.text(),
+            why(stayed.reason.name()),
         );
     }
     let several = state.programs.iter().any(|program| program.uid != state.programs[0].uid);

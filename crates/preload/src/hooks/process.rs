@@ -488,7 +488,7 @@ unsafe extern "C" fn collect_execle(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     PROCESS.tcp.before_end();
-    PROCESS.tcp.tell_totals();
+    PROCESS.tcp.program_ends();
     summary::end();
     // SAFETY: the program's own call.
     unsafe { real::_exit(status) }
@@ -498,6 +498,8 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 pub(super) fn before_sandbox() {
     if PROCESS.space.wanted() {
         PROCESS.stand_down();
+    } else {
+        PROCESS.space.statistics.close();
     }
     PROCESS.tcp.stop(Reason::Sandbox);
     super::signals::let_all_go();

@@ -90,7 +90,7 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
         let begins = result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR;
         if begins && let Some(other) = other {
             prepare();
-            PROCESS.tcp.connected(fd, other, carried);
+            PROCESS.tcp.connected(fd, other, (result == 0, carried));
             *libc::__errno_location() = errno;
         } else if carried {
             PROCESS.tcp.does_not_connect(fd);

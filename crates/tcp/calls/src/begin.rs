@@ -11,8 +11,7 @@ use rustix::net::{getsockname, ipproto, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use uncopy_counters::add;
-use uncopy_tcp_socket::{is_stand_in, stayed};
+use uncopy_tcp_socket::{Reason, is_stand_in};
 
 /// An address of the program's, IPv4 in IPv6 as IPv4.
 fn plain(address: SocketAddr) -> IpAddr {
@@ -34,21 +33,31 @@ fn signals(flags: OFlags) -> bool {
 }
 
 impl Tcp {
-    /// `fd` was connected to `other`, or is about to be. `carried`: by the service's wire ([`Tcp::connects`]).
+    /// `fd` was connected to `other` (`done`), or is about to be. `carried`: by the service's wire
+    /// ([`Tcp::connects`]).
     #[cold]
-    pub fn connected(&self, fd: RawFd, other: SocketAddr, carried: bool) {
+    pub fn connected(&self, fd: RawFd, other: SocketAddr, (done, carried): (bool, bool)) {
         // SAFETY: the program's; only asked.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let is_tcp = || sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
-        if self.is_own() && (carried || within_host(socket, plain(other)) && is_tcp()) {
+        if !self.is_own() {
+            return;
+        }
+        if carried || within_host(socket, plain(other)) && is_tcp() {
             let flags = fcntl_getfl(socket).unwrap_or(OFlags::empty());
             if signals(flags) {
-                return self.stays_unseen(fd);
+                return self.stays_unseen(fd, Reason::Used);
             }
             self.begins(fd, flags.contains(OFlags::NONBLOCK));
             self.tell_sets_of(fd);
             if carried && let Some(connection) = self.connection(fd) {
                 connection.connects.store(true, Relaxed);
+            }
+        } else if is_tcp() {
+            // (A call that does not wait and says that it is done asks what became of an earlier one.)
+            let waits = || fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+            if !done || waits() {
+                self.stays(Reason::Remote);
             }
         }
     }
@@ -65,6 +74,7 @@ impl Tcp {
             self.begins(fd, nonblocking);
         } else {
             self.came_by_linux();
+            self.stays(Reason::Remote);
         }
     }
 
@@ -81,9 +91,10 @@ impl Tcp {
     }
 
     /// It is Linux's, and nobody looks it up.
-    fn stays_unseen(&self, fd: RawFd) {
+    fn stays_unseen(&self, fd: RawFd, reason: Reason) {
         let older = self.numbers.remove(fd);
         self.was_closed(older);
+        self.stays(reason);
     }
 
     fn begins(&self, fd: RawFd, nonblocking: bool) {
@@ -96,15 +107,14 @@ impl Tcp {
             return;
         }
         if let Some(reason) = self.why_stopped() {
-            if let Some(settings) = self.settings() {
-                add(stayed(settings.counters, reason), 1);
-            }
-            return;
+            return self.stays(reason);
         }
         if self.is_used_past_us(fd) {
-            return self.stays_unseen(fd);
+            return self.stays_unseen(fd, Reason::Used);
         }
-        let Some(context) = self.context_if_room() else { return self.stays_unseen(fd) };
+        let Some(context) = self.context_if_room() else {
+            return self.stays_unseen(fd, Reason::NoMemory);
+        };
         let connection = Connection::new(context.flow(fd, nonblocking), 1);
         let older = self.numbers.put(fd, What::Connection(Arc::new(connection)));
         // It was closed past us.

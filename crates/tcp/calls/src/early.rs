@@ -151,7 +151,7 @@ impl Tcp {
         };
         if of.iter().filter(|of| unknown(of)).count() > 0 {
             // The kernel tells of it there, and nobody would of a ring.
-            connection.flow.leave_to_linux(Reason::Forked);
+            connection.flow.leave_to_linux(Reason::Used);
         }
     }
 }

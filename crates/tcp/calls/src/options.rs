@@ -8,6 +8,7 @@ use crate::tcp::Tcp;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::{BorrowedFd, RawFd};
+use uncopy_tcp_socket::Reason;
 
 /// Level, name, and the value as it comes. (Newer ones by number: linux/asm-generic/socket.h, linux/tcp.h.)
 const OPTIONS: [(c_int, c_int, c_int); 9] = [
@@ -50,7 +51,8 @@ impl Tcp {
             return !uncopy_tcp_socket::is_stand_in(unsafe { BorrowedFd::borrow_raw(fd) });
         }
         let is_linuxs = filter || (level, name) == (libc::IPPROTO_TCP, libc::TCP_ULP);
-        !self.in_use() || !is_linuxs || self.give_to_linux(fd)
+        let reason = if filter { Reason::Filtered } else { Reason::Used };
+        !self.in_use() || !is_linuxs || self.give_to_linux_for(fd, reason)
     }
 
     /// The program has set an option of a socket's to `value`, whatever it is.

@@ -186,7 +186,7 @@ impl Tcp {
             let older = self.numbers.put(fd, What::Connection(connection));
             self.was_closed(older);
         } else {
-            let _ = self.is_handed_on(&connection, PATIENCE);
+            let _ = self.is_handed_on(&connection, PATIENCE, Reason::Used);
         }
     }
 
@@ -206,7 +206,7 @@ impl Tcp {
             let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
             if flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
                 let patience = deadline.saturating_duration_since(Instant::now());
-                let _ = self.is_handed_on(&connection, patience);
+                let _ = self.is_handed_on(&connection, patience, Reason::Forked);
             }
         }
     }
@@ -222,18 +222,24 @@ impl Tcp {
     #[cold]
     pub fn is_used_past(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.is_handed_on(&connection, PATIENCE)
+        self.is_handed_on(&connection, PATIENCE, Reason::Used)
     }
 
     /// As [`is_used_past`](Self::is_used_past), in a child of vfork: its descriptors are its own, and what is known of them its parent's, so nothing stands in.
     #[cold]
     pub(crate) fn is_left_to_another(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
-        self.by_linux(&connection, PATIENCE) || connection.flow.by_linux_later() == Ok(true)
+        self.by_linux_for(&connection, PATIENCE, Reason::Forked)
+            || connection.flow.by_linux_later() == Ok(true)
     }
 
-    fn is_handed_on(&self, connection: &Arc<Connection>, patience: Duration) -> bool {
-        self.by_linux(connection, patience)
+    fn is_handed_on(
+        &self,
+        connection: &Arc<Connection>,
+        patience: Duration,
+        reason: Reason,
+    ) -> bool {
+        self.by_linux_for(connection, patience, reason)
             || self.replace(connection)
             || connection.flow.by_linux_later() == Ok(true)
     }
@@ -262,11 +268,15 @@ impl Tcp {
 
     /// Both directions are Linux's from now on, as far as that can be had.
     pub(crate) fn by_linux(&self, connection: &Connection, patience: Duration) -> bool {
+        self.by_linux_for(connection, patience, Reason::Used)
+    }
+
+    fn by_linux_for(&self, connection: &Connection, patience: Duration, reason: Reason) -> bool {
         let flow = &connection.flow;
         if flow.is_attached() {
             return flow.by_linux(patience) == Ok(true);
         }
-        flow.leave_to_linux(Reason::Forked);
+        flow.leave_to_linux(reason);
         true
     }
 
@@ -298,6 +308,11 @@ impl Tcp {
     /// False: that has not come about, because the other side does not answer and has sent what was not received.
     #[cold]
     pub fn give_to_linux(&self, fd: RawFd) -> bool {
-        self.connection(fd).is_none_or(|connection| self.by_linux(&connection, PATIENCE))
+        self.give_to_linux_for(fd, Reason::Used)
+    }
+
+    pub(crate) fn give_to_linux_for(&self, fd: RawFd, reason: Reason) -> bool {
+        let connection = self.connection(fd);
+        connection.is_none_or(|connection| self.by_linux_for(&connection, PATIENCE, reason))
     }
 }

@@ -11,11 +11,13 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64}
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use uncopy_counters::Counters;
+use uncopy_counters::{Counters, add};
 use uncopy_kernel::critical;
 use uncopy_kernel::descriptors::{Kept, have_room};
 use uncopy_kernel::lock::Lock;
-use uncopy_tcp_socket::{Context, Flow, Rendezvous, Settings as OfContext, Waiting};
+use uncopy_tcp_socket::{
+    Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, stayed,
+};
 
 /// A context's descriptors, with those of one program that it is connected to.
 const FEWEST: u64 = 16;
@@ -31,6 +33,8 @@ pub struct Settings {
     pub start: fn(),
     /// Where it counts.
     pub counters: &'static Counters,
+    /// There is something to count: others may look at it.
+    pub publish: fn(),
     /// A call is about to sleep: which handlers run from now on is of interest.
     pub sleeps: fn(),
     /// A thread that was cancelled ends here.
@@ -214,6 +218,7 @@ impl Tcp {
 
     fn make_context(&self) -> Option<Arc<Context>> {
         let settings = self.settings()?;
+        (settings.publish)();
         let context = Context::new(OfContext {
             waiting: settings.waiting,
             start: Some(settings.start),
@@ -258,10 +263,34 @@ impl Tcp {
 
     /// All that was sent and received is counted.
     pub fn tell_totals(&self) {
+        self.each(Flow::tell_totals);
+    }
+
+    /// The program ends: so is what became of connections that it has not closed.
+    pub fn program_ends(&self) {
+        // (In a sandbox, for which it has stopped, not even the question who one is may be asked.
+        // Nothing is undecided then.)
+        if self.in_use() && !self.is_stopped() && self.is_own() {
+            self.each(Flow::program_ends);
+        } else {
+            self.tell_totals();
+        }
+    }
+
+    fn each(&self, f: impl Fn(&Flow)) {
         for (_, what) in self.numbers.all(0, u32::MAX) {
             if let What::Connection(connection) = what {
-                connection.flow.tell_totals();
+                f(&connection.flow);
             }
+        }
+    }
+
+    /// A connection stays with Linux, of which nothing else is known here.
+    #[cold]
+    pub(crate) fn stays(&self, reason: Reason) {
+        if let Some(settings) = self.settings() {
+            (settings.publish)();
+            add(stayed(settings.counters, reason), 1);
         }
     }
 }

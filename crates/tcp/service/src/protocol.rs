@@ -52,7 +52,7 @@ pub enum Reason {
     Ended = 11,
     /// Direction: the sender has left the ring: for urgent data, or because it does what rings do not carry.
     Left = 12,
-    /// The program forked while it was asked about, or uses it in a way that rings do not carry.
+    /// The program forked while it was asked about, or executed another one that has it.
     Forked = 13,
     /// The other end is another user's, and the service serves each user apart.
     OtherUser = 14,
@@ -62,11 +62,15 @@ pub enum Reason {
     IoUring = 16,
     /// The program has entered a sandbox, which might not forgive calls of ours.
     Sandbox = 17,
+    /// The program uses it in a way that rings do not carry.
+    Used = 18,
+    /// The program has closed it, or ended, after too few calls for a ring to pay.
+    Short = 19,
 }
 
 impl Reason {
     /// All of them, by their number.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::PeerNotHere,
         Self::NotConnected,
         Self::OverLimit,
@@ -84,6 +88,8 @@ impl Reason {
         Self::Filtered,
         Self::IoUring,
         Self::Sandbox,
+        Self::Used,
+        Self::Short,
     ];
 
     /// Its short name, for tables, JSON and labels.
@@ -106,6 +112,8 @@ impl Reason {
             Self::Filtered => "filtered",
             Self::IoUring => "io-uring",
             Self::Sandbox => "sandbox",
+            Self::Used => "used",
+            Self::Short => "short",
         }
     }
 
@@ -115,26 +123,28 @@ impl Reason {
             Self::PeerNotHere => "the other end is not under uncopy",
             Self::NotConnected => "not a connected TCP socket",
             Self::OverLimit => "limit of the service reached",
-            Self::NoMemory => "no memory or descriptors for it",
+            Self::NoMemory => "no memory for it, or no descriptors",
             Self::NoService => "no answer from the service",
-            Self::Remote => "the other end is on another host",
+            Self::Remote => "the other end is on another host, or in another network namespace",
             Self::Waiting => "the other end has not been shown yet",
             Self::NotAwaited => "the receiver has not looked for bytes yet",
             Self::NotOffered => "nothing was sent yet, or bytes are on their way by Linux",
             Self::GivenBack => "the receiver does what rings do not carry",
             Self::Ended => "this direction has ended",
             Self::Left => "the sender does what rings do not carry",
-            Self::Forked => "shared with a forked process, or used as rings are not",
+            Self::Forked => "shared with a forked process, or handed to an executed program",
             Self::OtherUser => "the other end is another user's",
             Self::Filtered => "a filter is attached to the socket",
             Self::IoUring => "the program uses io_uring",
             Self::Sandbox => "the program has entered a sandbox",
+            Self::Used => "used as rings are not",
+            Self::Short => "closed after too few calls for a ring to pay",
         }
     }
 
     /// The program has decided it by itself: a question to the service may still be under way.
     pub const fn is_programs_own(self) -> bool {
-        matches!(self, Self::Forked | Self::IoUring | Self::Sandbox)
+        matches!(self, Self::Forked | Self::IoUring | Self::Sandbox | Self::Used | Self::Filtered)
     }
 
     /// Of this number.

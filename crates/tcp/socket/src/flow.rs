@@ -10,6 +10,7 @@ use crate::counts::Counts;
 use crate::holders::Holders;
 use crate::lock::{Guarded, lock};
 use crate::set::Added;
+use crate::shown::stayed;
 use crate::sleepers::OwnSleeper;
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -71,6 +72,8 @@ pub struct Flow {
     pub(crate) own_sleeper: OwnSleeper,
     /// The program has closed it: its number, and its slot, are another's, or will be.
     closed: AtomicBool,
+    /// A forked child has inherited it.
+    inherited: bool,
     /// The program receives no more.
     pub(crate) shut: AtomicBool,
     /// What went how.
@@ -78,7 +81,12 @@ pub struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn new(context: Arc<Context>, fd: RawFd, nonblocking: bool) -> Arc<Self> {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        fd: RawFd,
+        nonblocking: bool,
+        inherited: bool,
+    ) -> Arc<Self> {
         let shown_after = context.lengths.begins();
         // (A connection is news to who listens.)
         context.by_linux.sent();
@@ -105,6 +113,7 @@ impl Flow {
             nodelay: AtomicBool::new(false),
             own_sleeper: OwnSleeper::default(),
             closed: AtomicBool::new(false),
+            inherited,
             shut: AtomicBool::new(false),
             counts: Counts::default(),
         })
@@ -239,11 +248,41 @@ impl Flow {
 
     /// The program has closed it: no set looks at it any more, and it gets no slot.
     fn forget(&self, number: RawFd) {
+        let sole = self.holders.sole();
         self.holders.one_less();
         self.ends_here();
-        self.stays_linuxs();
+        if self.stays_linuxs() {
+            self.stayed_to_the_end(sole);
+        }
         let watchers = std::mem::take(&mut *lock(&self.watchers));
         watchers.iter().for_each(|watcher| watcher.gone(number));
+    }
+
+    /// It was closed, or the program ends, and nobody has said what becomes of it: a reason, too. (Not
+    /// where another process holds it, and this one has hardly used it: that one says what becomes
+    /// of it. Nor where a forked child has never used what it inherited.)
+    fn stayed_to_the_end(&self, sole: bool) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let reason = if self.was_shown() {
+            Reason::Waiting
+        } else if !sole && calls >= self.shown_after {
+            Reason::Forked
+        } else if sole && (calls > 0 || !self.inherited) {
+            Reason::Short
+        } else {
+            return;
+        };
+        if self.reason.set(reason).is_ok() {
+            add(stayed(self.context.settings.counters, reason), 1);
+        }
+    }
+
+    /// The program ends, and has not closed it.
+    pub fn program_ends(&self) {
+        self.tell_totals();
+        if self.is_undecided() {
+            self.stayed_to_the_end(self.holders.sole());
+        }
     }
 
     /// The program has closed it past us.

@@ -31,7 +31,7 @@ impl Flow {
             self.leave_to_linux(Reason::Forked);
             return None;
         }
-        let flow = context.flow(self.number(), self.is_nonblocking());
+        let flow = context.inherited(self.number(), self.is_nonblocking());
         flow.holders.take_over(&self.holders);
         flow.may_be_set_elsewhere();
         Some(flow)

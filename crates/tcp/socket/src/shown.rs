@@ -9,25 +9,15 @@ use rustix::net::sockopt::socket_cookie;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
-use uncopy_counters::{Counters, add};
+use uncopy_counters::{Counters, add, connections};
 use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
 
 /// Where connections are counted that stay with Linux for this reason.
 pub fn stayed(counters: &Counters, reason: Reason) -> &AtomicU64 {
-    match reason {
-        Reason::PeerNotHere => &counters.tcp_stayed_peer,
-        Reason::NotConnected => &counters.tcp_stayed_unconnected,
-        Reason::OverLimit => &counters.tcp_stayed_limit,
-        Reason::NoMemory => &counters.tcp_stayed_memory,
-        Reason::NoService => &counters.tcp_stayed_service,
-        Reason::Remote => &counters.tcp_stayed_remote,
-        Reason::OtherUser => &counters.tcp_stayed_user,
-        Reason::IoUring => &counters.tcp_stayed_io_uring,
-        Reason::Sandbox => &counters.tcp_stayed_sandbox,
-        // (What is a direction's only never comes here.)
-        _ => &counters.tcp_stayed_use,
-    }
+    // (What is a direction's only never comes here.)
+    connections::stays(reason.name())
+        .map_or(&counters.tcp_stayed_use, |stays| (stays.counter)(counters))
 }
 
 impl Shown for Flow {
@@ -129,7 +119,13 @@ impl Shown for Flow {
 impl Context {
     /// A socket that was just connected or accepted, or is about to be. It is shown when it has been used a few times ([`Flow::way`]).
     pub fn flow(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
-        Flow::new(self.clone(), fd, nonblocking)
+        add(&self.settings.counters.tcp_begun, 1);
+        Flow::new(self.clone(), fd, nonblocking, false)
+    }
+
+    /// As [`Context::flow`], of one that a parent process opened or accepted.
+    pub(crate) fn inherited(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
+        Flow::new(self.clone(), fd, nonblocking, true)
     }
 
     /// A socket that was just connected or accepted. It is Linux's until the service says that its other end was shown too. One short message;
@@ -145,5 +141,31 @@ impl Context {
             Err(reason) => flow.stays(reason),
         }
         flow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_that_is_counted_is_the_services_and_documented_with_what_to_do() {
+        let page = include_str!("../../../../docs/inside/tcp.md");
+        for stays in connections::STAYS {
+            let reason = Reason::ALL.into_iter().find(|reason| reason.name() == stays.name);
+            assert_eq!(reason.map(Reason::text), Some(stays.text), "{}", stays.name);
+            let row = format!("| `{}` | {} | {} |", stays.name, stays.text, stays.next);
+            assert!(page.contains(&row), "docs/inside/tcp.md lacks: {row}");
+        }
+        // The others are a direction's.
+        let of_directions = [
+            Reason::NotAwaited,
+            Reason::NotOffered,
+            Reason::GivenBack,
+            Reason::Ended,
+            Reason::Left,
+        ];
+        let others = Reason::ALL.into_iter().filter(|r| connections::stays(r.name()).is_none());
+        assert_eq!(others.collect::<Vec<_>>(), of_directions);
     }
 }
