@@ -28,7 +28,7 @@
 //! | [`set`] | epoll over connections and everything else |
 //! | [`ending`] | shutdown, close |
 //! | [`leaving`] | back to Linux for good: before exec, SCM_RIGHTS, io_uring |
-//! | [`outward`] | sockets that connect to other hosts |
+//! | `outward` | sockets that connect to other hosts |
 //! | [`queued`] | how much waits: SIOCINQ, SIOCOUTQ |
 //! | [`ends`] | a process' own state of its ends, which its children share |
 //! | [`lock`] | locks, also between processes, whose holder may be killed |
