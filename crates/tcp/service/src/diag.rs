@@ -66,7 +66,10 @@ impl Diag {
     /// # Errors
     /// ENOENT: there is none, or the kernel cannot tell.
     pub fn end(&self, addresses: [SocketAddr; 2]) -> Result<Found, Errno> {
-        self.ask(addresses, 0)
+        let found = self.ask(addresses, 0)?;
+        // (Where there is no such connection, a listener at the address is found.)
+        let is_it = found.0[1] != LISTEN && found.ports() == addresses.map(|at| at.port());
+        if is_it { Ok(found) } else { Err(Errno::NOENT) }
     }
 
     /// The listener that who connects to this address from this host finds: of IPv4, or of both.
@@ -111,6 +114,11 @@ impl Found {
     /// The program's socket; 0: no program has one any more.
     pub fn inode(&self) -> u32 {
         u32::from_ne_bytes(self.word(68))
+    }
+
+    /// Its port, and its peer's.
+    fn ports(&self) -> [u16; 2] {
+        [4, 6].map(|at| u16::from_be_bytes([self.0[at], self.0[at + 1]]))
     }
 
     /// Whose that is.

@@ -22,10 +22,19 @@ pub struct Shown {
     pub token: u64,
 }
 
+/// The sockets of a connection's two ends, by their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inodes {
+    /// Of the end that is shown.
+    pub own: u32,
+    /// Of the other one, whoever has it now; 0: none here.
+    pub other: u32,
+}
+
 /// The ends that wait.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    ends: HashMap<EndName, (Shown, Instant)>,
+    ends: HashMap<EndName, (Shown, Instant, u32)>,
     names: HashMap<Shown, EndName>,
     order: VecDeque<(Instant, EndName)>,
     counts: HashMap<u64, usize>,
@@ -33,15 +42,24 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// An end was shown: its other end, if that waits; else this one waits. An older one of the same name has gone: names are used again.
-    pub fn show(&mut self, name: EndName, shown: Shown, now: Instant) -> Option<Shown> {
-        if let Some((other, _)) = self.ends.remove(&name.other()) {
+    /// An end was shown: its other end, if that waits; else this one waits. An older one of the same
+    /// name has gone, and so has one whose socket is another now: names are used again.
+    pub fn show(
+        &mut self,
+        name: EndName,
+        shown: Shown,
+        inodes: Inodes,
+        now: Instant,
+    ) -> Option<Shown> {
+        if let Some((other, _, inode)) = self.ends.remove(&name.other()) {
             self.is_over(other);
-            return Some(other);
+            if inode == inodes.other {
+                return Some(other);
+            }
         }
         *self.counts.entry(shown.program).or_default() += 1;
         *self.of_owners.entry(shown.owner).or_default() += 1;
-        if let Some((older, _)) = self.ends.insert(name, (shown, now)) {
+        if let Some((older, ..)) = self.ends.insert(name, (shown, now, inodes.own)) {
             self.is_over(older);
         }
         self.names.insert(shown, name);
@@ -55,7 +73,7 @@ impl Waiting {
         if self.order.len() > 2 * self.ends.len() + STALE {
             let ends = &self.ends;
             self.order
-                .retain(|(since, name)| ends.get(name).is_some_and(|(_, shown)| shown == since));
+                .retain(|(since, name)| ends.get(name).is_some_and(|(_, shown, _)| shown == since));
         }
     }
 
@@ -66,8 +84,8 @@ impl Waiting {
                 break;
             }
             self.order.pop_front();
-            if self.ends.get(&name).is_some_and(|(_, shown)| *shown == since)
-                && let Some((shown, _)) = self.ends.remove(&name)
+            if self.ends.get(&name).is_some_and(|(_, shown, _)| *shown == since)
+                && let Some((shown, ..)) = self.ends.remove(&name)
             {
                 self.is_over(shown);
                 gone(shown, name);
@@ -85,7 +103,7 @@ impl Waiting {
 
     /// All of them, and since when they wait.
     pub fn ends(&self) -> impl Iterator<Item = (EndName, Shown, Instant)> {
-        self.ends.iter().map(|(&name, &(shown, since))| (name, shown, since))
+        self.ends.iter().map(|(&name, &(shown, since, _))| (name, shown, since))
     }
 
     /// When the next one will have.
@@ -95,7 +113,7 @@ impl Waiting {
 
     /// A program has gone, and its ends with it.
     pub fn forget(&mut self, program: u64, owner: Owner) {
-        self.ends.retain(|_, (shown, _)| shown.program != program);
+        self.ends.retain(|_, (shown, ..)| shown.program != program);
         self.names.retain(|shown, _| shown.program != program);
         let count = self.counts.remove(&program).unwrap_or(0);
         self.fewer(owner, count);
@@ -150,19 +168,35 @@ mod tests {
         Shown { program: 1, owner: ME, token }
     }
 
+    /// Who has shown an end and closed it would else get the one who has its name next.
+    #[test]
+    fn an_end_whose_socket_is_another_now_is_not_met() {
+        let (mut waiting, now) = (Waiting::default(), Instant::now());
+        let ([name, _], _sockets) = connection();
+        let [thief, server, client] =
+            [0, 1, 2].map(|program| Shown { program, owner: ME, token: 0 });
+        let inodes = |own, other| Inodes { own, other };
+        assert_eq!(waiting.show(name, thief, inodes(7, 8), now), None);
+        assert_eq!(waiting.show(name.other(), server, inodes(9, 10), now), None);
+        assert_eq!(waiting.show(name, client, inodes(10, 9), now), Some(server));
+    }
+
     #[test]
     fn who_shows_and_forgets_without_end_takes_no_memory() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
         let ([name, other], _sockets) = connection();
         let ([waits, _], _others) = connection();
-        assert_eq!(waiting.show(waits, shown(0), now), None);
+        assert_eq!(waiting.show(waits, shown(0), Inodes::default(), now), None);
         for token in 1..100_000 {
             let then = now + Duration::from_nanos(token);
-            assert_eq!(waiting.show(name, shown(token), then), None);
+            assert_eq!(waiting.show(name, shown(token), Inodes::default(), then), None);
             if token % 2 == 0 {
                 assert!(waiting.take_back(shown(token)));
             } else {
-                assert_eq!(waiting.show(other, shown(token), then), Some(shown(token)));
+                assert_eq!(
+                    waiting.show(other, shown(token), Inodes::default(), then),
+                    Some(shown(token))
+                );
             }
             assert!(waiting.order.len() <= 4 + STALE, "{}", waiting.order.len());
         }

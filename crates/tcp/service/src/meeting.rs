@@ -1,7 +1,7 @@
 //! What a service knows: programs, ends that wait for their other end, regions. Nothing of it waits for a program.
 
 use crate::ends::EndName;
-use crate::matching::{Shown, Waiting};
+use crate::matching::{Inodes, Shown, Waiting};
 use crate::options::Limits;
 use crate::owner::{Owner, Serves};
 use crate::program::{COSTS, Program};
@@ -137,12 +137,12 @@ impl Meeting {
     }
 
     /// A socket was shown as this end, and whether it is was found.
-    pub fn shown(&mut self, shown: Shown, name: EndName, found: Result<(), Reason>) {
-        let outcome = found.and_then(|()| {
+    pub fn shown(&mut self, shown: Shown, name: EndName, found: Result<Inodes, Reason>) {
+        let outcome = found.and_then(|inodes| {
             self.is_within_limits(shown)?;
-            Ok(self.waiting.show(name, shown, Instant::now()))
+            Ok(self.waiting.show(name, shown, inodes, Instant::now()))
         });
-        let name = found.ok().map(|()| name);
+        let name = found.ok().map(|_| name);
         match outcome {
             Ok(None) => {}
             Ok(Some(other)) => {

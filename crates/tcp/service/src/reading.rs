@@ -7,7 +7,7 @@ use crate::diag::{self, Diag, Found};
 use crate::ends::{self, EndName};
 use crate::linger::{Came, Lent};
 use crate::listening::Listening;
-use crate::matching::Shown;
+use crate::matching::{Inodes, Shown};
 use crate::meeting::{Meeting, Seat};
 use crate::owner::{Owner, Serves};
 use crate::proof::Looking;
@@ -223,13 +223,16 @@ impl Shared {
         owner: Owner,
         name: EndName,
         fds: &Came,
-    ) -> Result<(), Reason> {
+    ) -> Result<Inodes, Reason> {
         // (Without one: no descriptor was left for it here.)
         let set = fds.first().ok_or(Reason::NoMemory)?;
         let end = self.diag.end(name.addresses()).map_err(|_| Reason::NotConnected)?;
         match turn.looking.finds(end.inode(), set) {
             // (Numbers of sockets come again after some billions.)
-            Ok(true) if turn.serves().may_show(owner, end.user()) => Ok(()),
+            Ok(true) if turn.serves().may_show(owner, end.user()) => {
+                let other = self.diag.end(name.other().addresses());
+                Ok(Inodes { own: end.inode(), other: other.map_or(0, |other| other.inode()) })
+            }
             Ok(true) => Err(Reason::OtherUser),
             Err(Errno::MFILE | Errno::NFILE) => Err(Reason::NoMemory),
             _ => Err(Reason::NotConnected),

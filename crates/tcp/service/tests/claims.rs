@@ -63,6 +63,14 @@ fn who_claims_an_end_of_anothers_does_not_get_it_and_the_other_does() {
         thief.show(token, socket, claim).unwrap();
         assert_eq!(answer(&thief), Message::Stays { token, reason: Reason::NotConnected });
     }
+    // By the listener, of a connection that it had.
+    let (gone, accepted) = connection(&listener);
+    let name_of_gone = of(&accepted);
+    for end in [gone, accepted] {
+        sockopt::set_socket_linger(&end, Some(Duration::ZERO)).unwrap();
+    }
+    thief.show(9, listener.as_fd(), name_of_gone).unwrap();
+    assert_eq!(answer(&thief), Message::Stays { token: 9, reason: Reason::NotConnected });
     // By nothing but its name.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&x));
     let path = rustix::fs::open(path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());

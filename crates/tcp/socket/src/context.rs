@@ -488,8 +488,11 @@ impl Context {
             if outcome.is_err() || flow.is_none() {
                 lock(&self.shown).remove(&token);
             }
-            if let (Err(_), Some(flow)) = (outcome, flow) {
-                flow.stays(Reason::NoService);
+            if let (Err(error), Some(flow)) = (outcome, flow) {
+                flow.stays(match error {
+                    Errno::MFILE | Errno::NFILE | Errno::NOMEM => Reason::NoMemory,
+                    _ => Reason::NoService,
+                });
             }
         }
         self.has_unshown.store(false, Ordering::Relaxed);
