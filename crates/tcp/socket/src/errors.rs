@@ -123,18 +123,6 @@ impl Flow {
         self.attached().is_some_and(|attached| attached.error().is_some())
     }
 
-    /// Linux has told a set of something. True: it is the end of a peer that was killed with bytes unread
-    /// in its ring, and so it is a reset.
-    pub(crate) fn sees_death(&self) -> bool {
-        let may_have_died = |attached: &&Attached| attached.has_sent_unread();
-        if let Some(attached) = self.attached().filter(may_have_died)
-            && crate::kernel::hung_up(self.fd())
-        {
-            self.sees_end(attached);
-        }
-        self.has_error()
-    }
-
     /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring makes a reset, as it would with these bytes in Linux'
     /// queue: ECONNRESET is kept, once. (A peer that ends the stream sets FINISHED before Linux says so: hence the order of the two looks. What this program
     /// has shut down itself ends for it, whatever becomes of the peer.)

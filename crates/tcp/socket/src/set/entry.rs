@@ -75,8 +75,6 @@ pub(super) struct Entry {
     /// By level: how many bytes had come when the program was told of it last, and one more;
     /// 0: there was nothing since.
     pub(super) had: AtomicU64,
-    /// The kernel has told of the end: it need not be asked for that.
-    pub(super) ended: AtomicBool,
     /// The process that has added it.
     pub(super) process: u32,
     pub(super) queue: Arc<Queue>,

@@ -1,7 +1,7 @@
 //! What the rings say, of what is asked; and what the kernel is asked for besides.
 
 use super::entry::Entry;
-use super::{ALWAYS, Event, HEARS, OUT, Set};
+use super::{ALWAYS, Event, OUT, Set};
 use crate::flow::Flow;
 use crate::lock::lock;
 use libc::{EPOLLET, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
@@ -152,33 +152,27 @@ impl Set {
     }
 
     /// What of this the kernel is asked for. It always has room for a connection whose bytes go elsewhere: so it is not asked for that, but whether the other side has died,
-    /// for then nobody makes room in the ring. Who asks for neither bytes nor room nor the end is told of
-    /// a death all the same: Linux would have reset the connection.
-    pub(super) fn for_kernel(entry: &Entry, asked: u32, sends_by_ring: bool) -> u32 {
-        if sends_by_ring && asked & OUT != 0 {
-            asked & !OUT | EPOLLRDHUP as u32
-        } else if asked & HEARS == 0 && entry.flow.has_slot() && !entry.ended.load(Relaxed) {
-            asked | EPOLLRDHUP as u32
-        } else {
-            asked
-        }
+    /// for then nobody makes room in the ring.
+    pub(super) fn for_kernel(asked: u32, sends_by_ring: bool) -> u32 {
+        if sends_by_ring && asked & OUT != 0 { asked & !OUT | EPOLLRDHUP as u32 } else { asked }
     }
 
     /// The kernel is told so.
     pub(super) fn mask(&self, entry: &Entry, sends_by_ring: bool, asked: u32, arming: u32) {
-        let wanted = Self::for_kernel(entry, asked, sends_by_ring);
+        let wanted = Self::for_kernel(asked, sends_by_ring);
         let told = entry.kernel_events.load(Relaxed);
         if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
-            let room =
-                asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT;
-            let end = asked & HEARS == 0 && wanted & !told != 0;
-            if room || end {
+            if asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT {
                 self.kernel_events(entry, wanted, arming);
             }
             return;
         }
-        if sends_by_ring && told & OUT != 0 || wanted & !told != 0 {
-            self.kernel_events(entry, wanted, arming);
+        if sends_by_ring {
+            if told & OUT != 0 {
+                self.kernel_events(entry, wanted, arming);
+            }
+        } else if asked & !told != 0 {
+            self.kernel_events(entry, asked, arming);
         }
     }
 }
