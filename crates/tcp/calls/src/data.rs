@@ -100,7 +100,6 @@ impl Tcp {
             let flow = &connection.flow;
             match flow.way(room) {
                 Way::Linux => return plain(),
-                Way::LinuxSends(_sends) => return plain(),
                 Way::Past(_past) => return plain(),
                 Way::Here => {}
             }

@@ -121,7 +121,6 @@ impl Attached {
         }
         let other = 1 - self.mapped.side;
         for door in doors.notices() {
-            self.stamp();
             if self.mapped.region.notice(other, door).post(self.slot) {
                 self.mapped.knocks.at(&self.mapped, door);
             }

@@ -33,13 +33,10 @@ impl Flow {
             };
             attached.tell(attached.out().consumed.data.take());
             self.ask.store(true, Relaxed);
-            self.context.by_linux.sent();
             return done;
         }
         self.ask.store(true, Relaxed);
-        let done = shutdown(self.fd(), how);
-        self.context.by_linux.sent();
-        done
+        shutdown(self.fd(), how)
     }
 
     /// What was withdrawn or given back is with Linux, whatever it takes: the stream ends after it.
@@ -98,7 +95,6 @@ impl Flow {
 
     /// After it: tells the other side, and gives the slot back.
     pub fn closed(&self) {
-        self.context.by_linux.sent();
         let Some(attached) = self.attached() else { return };
         if self.closed_for_all.load(Relaxed) {
             attached.tell(attached.out().consumed.data.take());

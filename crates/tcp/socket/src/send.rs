@@ -30,9 +30,7 @@ impl Flow {
     pub unsafe fn send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
         if self.is_linux() {
             // SAFETY: the caller's promise.
-            let sent = unsafe { kernel::send_as_it_is(self.fd(), from, flags) };
-            self.context.by_linux.sent();
-            return sent;
+            return unsafe { kernel::send_as_it_is(self.fd(), from, flags) };
         }
         // SAFETY: the caller's promise.
         let mut from = unsafe { Buffers::new(from) };
@@ -105,7 +103,7 @@ impl Flow {
             if let Some(attached) = self.attached() {
                 break attached;
             }
-            if let Some(_past) = self.unattached(true) {
+            if let Some(_past) = self.unattached() {
                 return from.by_linux(self.fd(), flags);
             }
         };
@@ -113,11 +111,7 @@ impl Flow {
         if self.is_closed() {
             return Err(Errno::BADF);
         }
-        let sent = self.send_locked(attached, &mut own, from, flags);
-        if own.too_late {
-            self.context.by_linux.sent();
-        }
-        sent
+        self.send_locked(attached, &mut own, from, flags)
     }
 
     fn send_locked(

@@ -3,7 +3,6 @@
 use crate::attached::Attached;
 use crate::context::Shown;
 use crate::flow::Flow;
-use crate::order::ByLinux;
 use crate::wait::For;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -15,39 +14,22 @@ use uncopy_tcp_shared::phase::At;
 /// A call that goes past the ring, begun before there was one. As long as one is under way sending does not go to the ring: its bytes would
 /// come first.
 #[derive(Debug)]
-pub struct Past<'a> {
-    flow: &'a Flow,
-    sends: bool,
-}
+pub struct Past<'a>(&'a Flow);
 
 impl<'a> Past<'a> {
-    fn begin(flow: &'a Flow, sends: bool) -> Self {
+    fn begin(flow: &'a Flow) -> Self {
         flow.past.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        Self { flow, sends }
+        Self(flow)
     }
 }
 
 impl Drop for Past<'_> {
     fn drop(&mut self) {
-        let Self { flow, sends } = self;
-        if flow.has_slot() {
-            flow.push();
+        if self.0.has_slot() {
+            self.0.push();
         }
-        flow.past.fetch_sub(1, Ordering::SeqCst);
-        if *sends {
-            flow.context.by_linux.sent();
-        }
-    }
-}
-
-/// A call that sends by Linux. What rings tell after it comes after it.
-#[derive(Debug)]
-pub struct Sends<'a>(&'a ByLinux);
-
-impl Drop for Sends<'_> {
-    fn drop(&mut self) {
-        self.0.sent();
+        self.0.past.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -56,9 +38,7 @@ impl Drop for Sends<'_> {
 pub enum Way<'a> {
     /// Linux's, just as it is.
     Linux,
-    /// As above, and it sends: this is to be kept meanwhile.
-    LinuxSends(Sends<'a>),
-    /// Linux's for now, and this is to be kept meanwhile.
+    /// As above, and this is to be kept meanwhile.
     Past(Past<'a>),
     /// It is to be made here.
     Here,
@@ -73,8 +53,8 @@ impl Flow {
                 self.way_of_linux(attached, sends)
             }
             Some(Some(_)) => Way::Here,
-            Some(None) => self.of_linux(sends),
-            None => self.undecided(sends),
+            Some(None) => Way::Linux,
+            None => self.undecided(),
         }
     }
 
@@ -92,14 +72,10 @@ impl Flow {
             }
             own.too_late |= sends;
         }
-        self.of_linux(sends)
+        Way::Linux
     }
 
-    fn of_linux(&self, sends: bool) -> Way<'_> {
-        if sends { Way::LinuxSends(Sends(&self.context.by_linux)) } else { Way::Linux }
-    }
-
-    fn undecided(self: &Arc<Self>, sends: bool) -> Way<'_> {
+    fn undecided(self: &Arc<Self>) -> Way<'_> {
         if self.shown.load(Ordering::Acquire) {
             return Way::Here;
         }
@@ -113,7 +89,7 @@ impl Flow {
             }
             self.not_yet();
         }
-        let past = Past::begin(self, sends);
+        let past = Past::begin(self);
         if self.shown.load(Ordering::SeqCst) { Way::Here } else { Way::Past(past) }
     }
 
@@ -130,8 +106,8 @@ impl Flow {
 
     /// A call of Linux' while it is not attached; `None`: it is.
     #[inline]
-    pub(crate) fn unattached(&self, sends: bool) -> Option<Past<'_>> {
-        let past = Past::begin(self, sends);
+    pub(crate) fn unattached(&self) -> Option<Past<'_>> {
+        let past = Past::begin(self);
         if matches!(self.attached.get(), Some(Some(_))) { None } else { Some(past) }
     }
 
@@ -141,7 +117,7 @@ impl Flow {
     /// # Errors
     /// EAGAIN: the call does not wait, or its timeout has passed. EINTR.
     pub fn sends_past(&self, flags: i32) -> Result<Past<'_>, Errno> {
-        let past = Past::begin(self, true);
+        let past = Past::begin(self);
         let waits = || flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let mut deadline = None;
         loop {

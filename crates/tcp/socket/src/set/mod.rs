@@ -106,10 +106,8 @@ pub struct Set {
     queue: Arc<Queue>,
     /// One of its connections was at the ring.
     at_ring: AtomicBool,
-    /// When the kernel was asked last ([`ticks`](uncopy_tcp_shared::ticks)),
+    /// When the kernel was asked last ([`ticks`]).
     asked: AtomicU64,
-    /// and when it answered.
-    heard: AtomicU64,
 }
 
 impl Set {
@@ -141,7 +139,6 @@ impl Set {
             }),
             at_ring: AtomicBool::new(false),
             asked: AtomicU64::new(0),
-            heard: AtomicU64::new(0),
         };
         set.watch_door(&context, door)?;
         Ok(set)

@@ -60,7 +60,7 @@ impl Set {
     /// Where it is nested: the bell rings if something is there; else whoever brings something knocks.
     pub(super) fn settle(&self) {
         if self.is_nested() {
-            self.collect();
+            self.context.collect(self.door);
             self.queue_swept();
             self.queue.settle();
         }
