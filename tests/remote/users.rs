@@ -187,7 +187,7 @@ fn found() -> Outcome {
         let mut told = String::new();
         let both = network.until(Duration::from_secs(10), "no reason", || {
             told = users.flows("0").unwrap_or_default();
-            told.matches("other-user (the other end is another user's)").count() >= 2
+            told.matches("other-user (the other end is another user's").count() >= 2
         });
         both.map_err(|_| told.clone())?;
         expect(&told, &format!("127.0.0.1:{port} python3"), true)?;
