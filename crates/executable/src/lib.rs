@@ -13,13 +13,24 @@ pub use machine::Machine;
 
 /// A file's content.
 pub trait Content {
-    /// Reads from `at` on, as much as there is and fits; how many bytes that was. What cannot be
-    /// read has none.
-    fn read(&self, at: u64, into: &mut [u8]) -> usize;
+    /// Reads a part of it, from `at` on; how many bytes that was. What cannot be read has none.
+    fn read_some(&self, at: u64, into: &mut [u8]) -> usize;
+
+    /// Reads from `at` on, as much as there is and fits; how many bytes that was.
+    fn read(&self, at: u64, into: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.read_some(at.saturating_add(filled as u64), &mut into[filled..]) {
+                0 => break,
+                n => filled += n,
+            }
+        }
+        filled
+    }
 }
 
 impl Content for [u8] {
-    fn read(&self, at: u64, into: &mut [u8]) -> usize {
+    fn read_some(&self, at: u64, into: &mut [u8]) -> usize {
         let Some(rest) = usize::try_from(at).ok().and_then(|at| self.get(at..)) else { return 0 };
         let n = rest.len().min(into.len());
         into[..n].copy_from_slice(&rest[..n]);

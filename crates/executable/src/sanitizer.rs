@@ -62,8 +62,11 @@ pub(crate) fn of(file: &(impl Content + ?Sized), segments: &[Segment]) -> Option
         let has = |part: &str| name.windows(part.len()).any(|window| window == part.as_bytes());
         ALL.iter().find(|one| one.libraries.iter().any(|part| has(part)))
     });
-    let exports = |one: &&Sanitizer| program.exports(one.function.as_bytes(), names);
-    of_libraries.next().or_else(|| ALL.iter().find(exports)).map(|one| one.name)
+    let of_exports = || {
+        let exports = program.exports()?;
+        ALL.iter().find(|one| exports.have(one.function.as_bytes()))
+    };
+    of_libraries.next().or_else(of_exports).map(|one| one.name)
 }
 
 /// What a program's dynamic section says.
@@ -102,35 +105,55 @@ impl<'a, C: Content + ?Sized> Dynamic<'a, C> {
         number(&bytes[..n], 0, size, cfg!(target_endian = "big"))
     }
 
-    /// Whether it exports a function of this name, by the table that the dynamic loader looks in.
-    fn exports(&self, name: &[u8], names: u64) -> bool {
-        self.look_up(name, names).is_some()
+    /// What it exports, by the table that the dynamic loader looks in.
+    fn exports(&self) -> Option<Exports<'_, 'a, C>> {
+        let (names, symbols) = (self.table(DT_STRTAB)?, self.table(DT_SYMTAB)?);
+        let table = self.table(DT_GNU_HASH)?;
+        let word = |i: u64| Some(self.number(table.checked_add(4 * i), 4)? as u32);
+        let (buckets, first, filter, shift) = (word(0)?, word(1)?, word(2)?, word(3)?);
+        Some(Exports { program: self, names, symbols, table, buckets, first, filter, shift })
+    }
+}
+
+/// A program's table of what it exports (DT_GNU_HASH).
+struct Exports<'p, 'a, C: ?Sized> {
+    program: &'p Dynamic<'a, C>,
+    names: u64,
+    symbols: u64,
+    table: u64,
+    buckets: u32,
+    first: u32,
+    filter: u32,
+    shift: u32,
+}
+
+impl<C: Content + ?Sized> Exports<'_, '_, C> {
+    /// It has a function of this name.
+    fn have(&self, name: &[u8]) -> bool {
+        self.look_up(name).is_some()
     }
 
-    fn look_up(&self, name: &[u8], names: u64) -> Option<()> {
-        let (symbols, table) = (self.table(DT_SYMTAB)?, self.table(DT_GNU_HASH)?);
-        let u32_at = |at: Option<u64>| Some(self.number(at, 4)? as u32);
+    fn look_up(&self, name: &[u8]) -> Option<()> {
+        let u32_at = |at: Option<u64>| Some(self.program.number(at, 4)? as u32);
         let below = |at: u64, more: u64| at.checked_add(more);
-        let buckets = u32_at(Some(table))?;
-        let first = u32_at(below(table, 4))?;
-        let filter = u64::from(u32_at(below(table, 8))?);
-        let shift = u32_at(below(table, 12))?;
+        let filter = u64::from(self.filter);
         let hash = name.iter().fold(5381u32, |h, b| h.wrapping_mul(33).wrapping_add((*b).into()));
         // (Most programs are known by the filter not to have it.)
         let word = u64::from(hash / 64).checked_rem(filter)?;
-        let word = self.number(below(table, 16 + 8 * word), 8)?;
-        if word >> (hash % 64) & word >> (hash.unbounded_shr(shift) % 64) & 1 == 0 {
+        let word = self.program.number(below(self.table, 16 + 8 * word), 8)?;
+        if word >> (hash % 64) & word >> (hash.unbounded_shr(self.shift) % 64) & 1 == 0 {
             return None;
         }
-        let bucket = below(table, 16 + 8 * filter)?;
-        let chain = below(bucket, 4 * u64::from(buckets))?;
-        let mut symbol = u32_at(below(bucket, 4 * u64::from(hash.checked_rem(buckets)?)))?;
+        let bucket = below(self.table, 16 + 8 * filter)?;
+        let chain = below(bucket, 4 * u64::from(self.buckets))?;
+        let mut symbol = u32_at(below(bucket, 4 * u64::from(hash.checked_rem(self.buckets)?)))?;
         for _ in 0..CHAIN {
-            let one = u32_at(below(chain, 4 * u64::from(symbol.checked_sub(first)?)))?;
+            let one = u32_at(below(chain, 4 * u64::from(symbol.checked_sub(self.first)?)))?;
             if one | 1 == hash | 1 {
-                let at = self.number(below(symbols, SYMBOL * u64::from(symbol)), 4)?;
+                let at = below(self.symbols, SYMBOL * u64::from(symbol));
+                let at = self.program.number(at, 4)?;
                 let mut found = [0; NAME];
-                let n = self.file.read(names.checked_add(at)?, &mut found);
+                let n = self.program.file.read(self.names.checked_add(at)?, &mut found);
                 if found[..n].split(|b| *b == 0).next() == Some(name) {
                     return Some(());
                 }
@@ -160,12 +183,12 @@ mod tests {
         let file = &*libc();
         let (_, segments) = crate::parts(file, &file[..256]).unwrap();
         let libc = Dynamic::of(file, &segments).unwrap();
-        let names = libc.table(DT_STRTAB).unwrap();
+        let exports = libc.exports().unwrap();
         for name in ["getpid", "sigaction", "memcpy", "__libc_malloc", "environ"] {
-            assert!(libc.exports(name.as_bytes(), names), "{name}");
+            assert!(exports.have(name.as_bytes()), "{name}");
         }
         for name in ["__asan_init", "no_such_function", "getpi", ""] {
-            assert!(!libc.exports(name.as_bytes(), names), "{name}");
+            assert!(!exports.have(name.as_bytes()), "{name}");
         }
     }
 }

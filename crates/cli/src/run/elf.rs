@@ -10,15 +10,8 @@ use uncopy_executable::{Content, Executable, Program, look};
 struct Opened(File);
 
 impl Content for Opened {
-    fn read(&self, at: u64, into: &mut [u8]) -> usize {
-        let mut filled = 0;
-        while filled < into.len() {
-            match self.0.read_at(&mut into[filled..], at.saturating_add(filled as u64)) {
-                Ok(0) | Err(_) => break,
-                Ok(n) => filled += n,
-            }
-        }
-        filled
+    fn read_some(&self, at: u64, into: &mut [u8]) -> usize {
+        self.0.read_at(into, at).unwrap_or(0)
     }
 }
 

@@ -43,15 +43,8 @@ pub(super) enum From {
 struct Opened(OwnedFd);
 
 impl Content for Opened {
-    fn read(&self, at: u64, into: &mut [u8]) -> usize {
-        let mut filled = 0;
-        while filled < into.len() {
-            match rustix::io::pread(&self.0, &mut into[filled..], at + filled as u64) {
-                Ok(0) | Err(_) => break,
-                Ok(n) => filled += n,
-            }
-        }
-        filled
+    fn read_some(&self, at: u64, into: &mut [u8]) -> usize {
+        rustix::io::pread(&self.0, into, at).unwrap_or(0)
     }
 }
 
@@ -60,15 +53,8 @@ pub(super) fn takes(library: &[u8], executed: Executed) -> bool {
     if reading::without_calls() {
         return true;
     }
-    CString::new(library).is_ok_and(|library| {
-        rustix::fs::accessat(
-            rustix::fs::CWD,
-            &*library,
-            Access::READ_OK,
-            rustix::fs::AtFlags::EACCESS,
-        )
-        .is_ok()
-    }) && executed.open().is_none_or(runs_under_us)
+    CString::new(library).is_ok_and(|library| is_allowed(&library, Access::READ_OK))
+        && executed.open().is_none_or(runs_under_us)
 }
 
 fn runs_under_us(mut file: Opened) -> bool {
@@ -123,6 +109,11 @@ fn open(directory: BorrowedFd<'_>, path: &CStr) -> Option<Opened> {
     regular.then_some(Opened(file))
 }
 
+/// To who the process acts as, as in opening and executing.
+fn is_allowed(path: &CStr, what: Access) -> bool {
+    rustix::fs::accessat(CWD, path, what, AtFlags::EACCESS).is_ok()
+}
+
 fn by_path(path: &CStr, from: From) -> Option<Opened> {
     (from == From::Here || path.to_bytes().starts_with(b"/")).then(|| open(CWD, path))?
 }
@@ -144,7 +135,6 @@ fn named(name: &CStr, from: From) -> Option<Opened> {
         }
         file.extend_from_slice(name.to_bytes());
         let file = CString::new(file).ok()?;
-        let executable = rustix::fs::accessat(CWD, &*file, Access::EXEC_OK, AtFlags::EACCESS);
-        executable.ok().and_then(|()| open(CWD, &file))
+        is_allowed(&file, Access::EXEC_OK).then(|| open(CWD, &file))?
     })
 }

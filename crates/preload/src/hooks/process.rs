@@ -162,6 +162,14 @@ struct Made {
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
+/// The entries of an environment, up to its end or to one that cannot be read (`None`).
+fn entries(envp: Strings) -> impl Iterator<Item = Option<*const c_char>> {
+    let all = (0..)
+        .take_while(move |_| !envp.is_null())
+        .map(move |i| reading::read(envp.wrapping_add(i)));
+    all.take_while(|entry| entry.is_none_or(|entry| !entry.is_null()))
+}
+
 /// The libraries that a value of LD_PRELOAD names.
 fn libraries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|b| matches!(b, b':' | b' '))
@@ -176,29 +184,24 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
     // The last of several counts.
     let mut preload: Option<(*const c_char, Vec<u8>)> = None;
     let mut named = vec![false; ours.settings.len()];
-    if !envp.is_null() {
-        for i in 0.. {
-            let entry = reading::read(envp.wrapping_add(i))?;
-            if entry.is_null() {
-                break;
+    for entry in entries(envp) {
+        let entry = entry?;
+        if reading::begins_with(entry, PRELOAD)? {
+            let text = reading::string(entry)?;
+            let value = text[PRELOAD.len()..].to_vec();
+            if libraries(&value).any(|p| p == ours.library) {
+                return None;
             }
-            if reading::begins_with(entry, PRELOAD)? {
-                let text = reading::string(entry)?;
-                let value = text[PRELOAD.len()..].to_vec();
-                if libraries(&value).any(|p| p == ours.library) {
-                    return None;
-                }
-                list.extend(preload.replace((entry, value)).map(|(earlier, _)| earlier));
-                continue;
-            }
-            if reading::begins_with(entry, PREFIX)? {
-                for (setting, named) in ours.settings.iter().zip(&mut named) {
-                    let name = setting.to_bytes().split_inclusive(|b| *b == b'=').next()?;
-                    *named |= reading::begins_with(entry, name)?;
-                }
-            }
-            list.push(entry);
+            list.extend(preload.replace((entry, value)).map(|(earlier, _)| earlier));
+            continue;
         }
+        if reading::begins_with(entry, PREFIX)? {
+            for (setting, named) in ours.settings.iter().zip(&mut named) {
+                let name = setting.to_bytes().split_inclusive(|b| *b == b'=').next()?;
+                *named |= reading::begins_with(entry, name)?;
+            }
+        }
+        list.push(entry);
     }
     if let Some((_, value)) = preload.filter(|(_, v)| !v.is_empty()) {
         line.push(b':');
@@ -215,16 +218,10 @@ fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
 
 /// The environment without our library in LD_PRELOAD; `None` as above.
 fn environment_without(library: &[u8], envp: Strings) -> Option<Made> {
-    if envp.is_null() {
-        return None;
-    }
     let mut made = Made { list: Vec::new(), _lines: Vec::new() };
     let mut found = false;
-    for i in 0.. {
-        let entry = reading::read(envp.wrapping_add(i))?;
-        if entry.is_null() {
-            break;
-        }
+    for entry in entries(envp) {
+        let entry = entry?;
         if reading::begins_with(entry, PRELOAD)? {
             let text = reading::string(entry)?;
             let value = &text[PRELOAD.len()..];
