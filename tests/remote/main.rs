@@ -344,7 +344,8 @@ listener.bind(("0.0.0.0", 7001)); listener.listen(64)
 print("listens", flush=True)
 "#;
 
-/// A server under `uncopy run --tcp` of which a test's own script is the program. It says a line once it listens at port 7001.
+/// A server under `uncopy run --tcp` of which a test's own script is the program. It says a line
+/// once it listens at port 7001.
 fn python_server(network: &Network, script: &str) -> Result<Beside, Stop> {
     let mut server = network.under_tcp(&["python3", "-c", &format!("{LISTEN}{script}")])?;
     server.line()?;

@@ -1,5 +1,5 @@
-//! Connections that stay with Linux under `run --tcp`: the summary at exit, `uncopy stat` and `uncopy
-//! tcp flows` say why, and what can be done, whether a service was reached or not.
+//! Connections that stay with Linux under `run --tcp`: the summary at exit, `uncopy stat` and
+//! `uncopy tcp flows` say why, and what can be done, whether a service was reached or not.
 
 #[allow(dead_code)]
 mod support;
@@ -77,7 +77,8 @@ impl Running {
     }
 }
 
-/// The summary has one line for connections: so many by Linux for this reason, with what can be done.
+/// The summary has one line for connections: so many by Linux for this reason, with what can be
+/// done.
 fn says(said: &str, n: u64, name: &str) {
     let of = stays(name).unwrap();
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("connection")).collect();

@@ -1,5 +1,6 @@
-//! What became of TCP connections under `--tcp`: which reasons there are for one to stay with Linux,
-//! and what was done, in words. `uncopy run --verbose`, `uncopy stat` and `uncopy tcp flows` say it.
+//! What became of TCP connections under `--tcp`: which reasons there are for one to stay with
+//! Linux, and what was done, in words. `uncopy run --verbose`, `uncopy stat` and `uncopy tcp flows`
+//! say it.
 
 use crate::counters::{Counters, Snapshot};
 use crate::numbers::{grouped, rough_size};
@@ -42,13 +43,15 @@ stays! {
         "start the other program with 'uncopy run --tcp', too; if it runs so, see what it says"
     "short" tcp_stayed_short
         "closed after too few calls for a ring to pay"
-        "use a connection for several requests: it is looked up with the fourth call, and with the 64th where most are shorter"
+        "use a connection for several requests: it is looked up with the fourth call, \
+         and with the 64th where most are shorter"
     "no-service" tcp_stayed_service
         "no answer from the service"
         "'uncopy run --require --tcp -- true' says what keeps one from starting"
     "remote" tcp_stayed_remote
         "the other end is on another host, or in another network namespace"
-        "let both containers have one network namespace (a pod, --network container:NAME); for other hosts: 'uncopy tcp serve --if DEVICE'"
+        "let both containers have one network namespace (a pod, --network container:NAME); \
+         for other hosts: 'uncopy tcp serve --if DEVICE'"
     "other-user" tcp_stayed_user
         "the other end is another user's"
         "run both as one user, or as root 'uncopy tcp serve --all-users --across-users'"
@@ -57,7 +60,8 @@ stays! {
         "let the process that uses a connection open or accept it"
     "used" tcp_stayed_use
         "used as rings are not"
-        "docs/limitations.md has a list: stdio, a standard stream, splice, SCM_RIGHTS, O_ASYNC, options for time stamps"
+        "docs/limitations.md has a list: stdio, a standard stream, splice, SCM_RIGHTS, \
+         O_ASYNC, options for time stamps"
     "io-uring" tcp_stayed_io_uring
         "the program uses io_uring"
         "have it use epoll, where it can be told to"
@@ -169,8 +173,8 @@ mod tests {
         let said = line(&s).unwrap();
         assert!(
             said.starts_with(
-                "13 connections: 2 through shared memory (1,234 messages, 2.0 MB sent, 4.0 KB received), \
-                 11 by Linux: 10 short ("
+                "13 connections: 2 through shared memory \
+                 (1,234 messages, 2.0 MB sent, 4.0 KB received), 11 by Linux: 10 short ("
             ),
             "{said}"
         );

@@ -19,7 +19,8 @@ pub fn seconds() -> i64 {
     clock_gettime_dynamic(DynamicClockId::Known(ClockId::MonotonicCoarse)).map_or(0, |t| t.tv_sec)
 }
 
-/// Milliseconds since some beginning, come round; as exact as the kernel's tick. A few loads; 0: the kernel does not tell.
+/// Milliseconds since some beginning, come round; as exact as the kernel's tick. A few loads; 0:
+/// the kernel does not tell.
 #[inline]
 pub fn coarse_ms() -> u32 {
     clock_gettime_dynamic(DynamicClockId::Known(ClockId::MonotonicCoarse)).map_or(0, |t| {

@@ -1,7 +1,7 @@
 //! Descriptors of our own: how they are closed, where they lie in the program's table, and tables of our threads' own.
 //!
-//! Statics: the numbers of those that are [kept](Kept), and below and above which there are none. The
-//! table of descriptors is the process's, and so is what of it is ours.
+//! Statics: the numbers of those that are [kept](Kept), and below and above which there are none.
+//! The table of descriptors is the process's, and so is what of it is ours.
 //!
 //! unsafe: closes what it owns; changes the calling thread's table of descriptors.
 

@@ -269,7 +269,8 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     let aside = match values.get(ELIDE) {
         0 => Some("standing aside, as told"),
         _ if chained => Some(
-            "standing aside: another preloaded library chains signal handlers behind uncopy; name it before uncopy in LD_PRELOAD",
+            "standing aside: another preloaded library chains signal handlers behind uncopy; \
+             name it before uncopy in LD_PRELOAD",
         ),
         _ if places.valgrind => Some("standing aside: under valgrind nothing is elided"),
         _ => None,

@@ -113,8 +113,8 @@ impl Space {
             self.renew_child(first);
             critical::unblock_after_fork();
         } else {
-            // (Nothing was tracked; but another thread's fork may have frozen the books. And what was
-            // counted and is looked at is the parent's.)
+            // (Nothing was tracked; but another thread's fork may have frozen the books. And what
+            // was counted and is looked at is the parent's.)
             if self.statistics.published() {
                 self.statistics.keep_private();
                 self.counters().reset();

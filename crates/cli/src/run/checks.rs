@@ -42,7 +42,10 @@ pub fn obstacle(program: &Path) -> Option<String> {
                     })
                     .or_else(|| {
                         header.sanitizer.map(|sanitizer| {
-                            format!("was built with {sanitizer}, which wants to be the first library; use a build without it")
+                            format!(
+                                "was built with {sanitizer}, which wants to be the first library; \
+                                 use a build without it"
+                            )
                         })
                     })
             }

@@ -87,7 +87,8 @@ pub fn of(pid: u32) -> Result<Program, String> {
     } else {
         format!(
             "process {pid} ({name}) is under uncopy, but publishes nothing: it has not copied 8 MB \
-             so far (uncopy begins then), and has no connections under --tcp, has --stats=no, is in a sandbox, or is of another version"
+             so far (uncopy begins then), and has no connections under --tcp, has --stats=no, \
+             is in a sandbox, or is of another version"
         )
     })
 }

@@ -40,7 +40,8 @@ impl Why {
         match self {
             Self::Remote | Self::NoService => super::text::why(self.name()),
             Self::NotShown => format!(
-                "{} (used in fewer than four calls so far, or its program keeps it: that one's counts are below)",
+                "{} (used in fewer than four calls so far, or its program keeps it: \
+                 that one's counts are below)",
                 self.name()
             ),
         }

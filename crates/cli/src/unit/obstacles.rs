@@ -229,7 +229,10 @@ fn the_filter(unit: &Unit, found: &mut Found) {
 fn the_limits(unit: &Unit, found: &mut Found) {
     let limit = |name: &str| unit.get(name).parse::<u64>().ok();
     if limit("LimitNOFILE").is_some_and(|files| files < LEAST_LIMIT) {
-        found.notes.push(format!("LimitNOFILE= is below {LEAST_LIMIT}: of so few descriptors none is uncopy's, and then nothing is left out"));
+        found.notes.push(format!(
+            "LimitNOFILE= is below {LEAST_LIMIT}: of so few descriptors none is uncopy's, \
+             and then nothing is left out"
+        ));
     }
     if limit("LimitAS").is_some_and(|bytes| bytes < 1 << 40) {
         found.notes.push("LimitAS= leaves little address space: at most a 32nd of it holds data, so fewer copies are left out".to_owned());

@@ -478,7 +478,8 @@ unsafe extern "C" fn collect_execle(
     }
 }
 
-/// `_exit(2)`: shells and forked children end by it. Their summary is said, and what others wait for is sent.
+/// `_exit(2)`: shells and forked children end by it. Their summary is said, and what others wait
+/// for is sent.
 ///
 /// # Safety
 /// As its man page says.

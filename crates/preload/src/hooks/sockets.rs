@@ -214,7 +214,8 @@ pub unsafe extern "C" fn setsockopt(
     result
 }
 
-/// `getsockopt(2)`: what Linux tells of a connection is its stand-in's, where the service carries it to another host; and an error may be kept here.
+/// `getsockopt(2)`: what Linux tells of a connection is its stand-in's, where the service carries
+/// it to another host; and an error may be kept here.
 ///
 /// # Safety
 /// As its man page says.

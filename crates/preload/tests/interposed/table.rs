@@ -243,7 +243,8 @@ pub const NUMBERS: &[(&str, &str)] = &[
     ("mseal", "what is sealed cannot be put back as it was when its block is freed"),
     (
         "io_uring_setup",
-        "what it does with descriptors nobody sees: no connection is upgraded; libuv's for epoll_ctl is refused",
+        "what it does with descriptors nobody sees: no connection is upgraded; \
+         libuv's for epoll_ctl is refused",
     ),
     ("landlock_restrict_self", "our threads follow"),
 ];

@@ -54,7 +54,8 @@ impl Tcp {
                 connection.connects.store(true, Relaxed);
             }
         } else if is_tcp() {
-            // (A call that does not wait and says that it is done asks what became of an earlier one.)
+            // (A call that does not wait and says that it is done asks what became of an earlier
+            // one.)
             let waits = || fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
             if !done || waits() {
                 self.stays(Reason::Remote);

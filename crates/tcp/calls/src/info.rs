@@ -1,5 +1,6 @@
-//! `getsockopt`: SO_ERROR where Linux has told its error to a call that did not report it; and TCP_INFO of a connection that the service carries to another host. Linux tells of the stand-in, whose way is the loopback device; what belongs to the way to
-//! the peer is put in its place.
+//! `getsockopt`: SO_ERROR where Linux has told its error to a call that did not report it; and
+//! TCP_INFO of a connection that the service carries to another host. Linux tells of the stand-in,
+//! whose way is the loopback device; what belongs to the way to the peer is put in its place.
 
 use crate::tcp::Tcp;
 use core::ffi::c_int;

@@ -163,15 +163,16 @@ impl Tcp {
         self.process.store(std::process::id(), Relaxed);
     }
 
-    /// Before this process ends, or becomes another program: the other sides get what they have left to it.
+    /// Before this process ends, or becomes another program: the other sides get what they have
+    /// left to it.
     pub fn before_end(&self) {
         if self.in_use() && self.is_own() {
             self.all().0.iter().for_each(|(_, connection)| connection.flow.serve_before_end());
         }
     }
 
-    /// `fd` was made by a call that says nothing of what it duplicates (pidfd_getfd). Where that is a
-    /// connection of this process', it has one number more.
+    /// `fd` was made by a call that says nothing of what it duplicates (pidfd_getfd). Where that is
+    /// a connection of this process', it has one number more.
     pub fn came(&self, fd: RawFd) {
         if fd < 0 || !self.in_use() || !self.is_own() {
             return;
@@ -217,15 +218,18 @@ impl Tcp {
         self.is_own() || connection.flow.is_socket(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// What the program is about to do uses `fd` past us for good, in this process: stdio, io_uring, a command's standard streams. It is Linux's from then on; where
-    /// nobody puts what lies unread into the socket, another one stands in for it, or the other side sends it at its next call. False: none of these.
+    /// What the program is about to do uses `fd` past us for good, in this process: stdio,
+    /// io_uring, a command's standard streams. It is Linux's from then on; where nobody puts what
+    /// lies unread into the socket, another one stands in for it, or the other side sends it at its
+    /// next call. False: none of these.
     #[cold]
     pub fn is_used_past(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };
         self.is_handed_on(&connection, PATIENCE, Reason::Used)
     }
 
-    /// As [`is_used_past`](Self::is_used_past), in a child of vfork: its descriptors are its own, and what is known of them its parent's, so nothing stands in.
+    /// As [`is_used_past`](Self::is_used_past), in a child of vfork: its descriptors are its own,
+    /// and what is known of them its parent's, so nothing stands in.
     #[cold]
     pub(crate) fn is_left_to_another(&self, fd: RawFd) -> bool {
         let Some(connection) = self.connection(fd) else { return true };

@@ -75,7 +75,8 @@ impl Client {
         failed != 0 || [real, effective, saved].contains(&self.user.as_raw())
     }
 
-    /// Shows a socket, which is this end of a connection. The answer comes later, or never. The socket itself stays here.
+    /// Shows a socket, which is this end of a connection. The answer comes later, or never. The
+    /// socket itself stays here.
     pub fn show(&self, token: u64, socket: BorrowedFd, name: EndName) -> Result<(), Errno> {
         let message = Message::Show { token, name, filtered: ends::has_filter(socket) };
         protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])
@@ -86,13 +87,15 @@ impl Client {
         protocol::send(self.socket.as_fd(), Message::Forget { token }, &[])
     }
 
-    /// Shows a socket that [listens](ends::listens) here, to a service that [takes](Self::takes) connections for it.
+    /// Shows a socket that [listens](ends::listens) here, to a service that [takes](Self::takes)
+    /// connections for it.
     pub fn listens(&self, socket: BorrowedFd, at: SocketAddrV4) -> Result<(), Errno> {
         let message = Message::Listen { address: at.ip().to_bits().into(), port: at.port().into() };
         protocol::send(self.socket.as_fd(), message, &[Proof::of(socket)?.as_fd()])
     }
 
-    /// Says that a socket that listens here is to be Linux's again, and waits until it is. False: the service could not be told; or it has gone.
+    /// Says that a socket that listens here is to be Linux's again, and waits until it is. False:
+    /// the service could not be told; or it has gone.
     pub fn withdraws(&self, socket: BorrowedFd, at: SocketAddrV4) -> Result<bool, Errno> {
         let ((own, theirs), proof) = (pair()?, Proof::of(socket)?);
         let message =

@@ -7,8 +7,8 @@ use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto, 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// One end of a connection within a network namespace, as the kernel names it. IPv4 stands as the IPv6 address that stands for it, so that the ends of a listener
-/// for both meet.
+/// One end of a connection within a network namespace, as the kernel names it. IPv4 stands as the
+/// IPv6 address that stands for it, so that the ends of a listener for both meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndName {
     local: (u128, u16),

@@ -42,8 +42,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// An end was shown: its other end, if that waits; else this one waits. An older one of the same
-    /// name has gone, and so has one whose socket is another now: names are used again.
+    /// An end was shown: its other end, if that waits; else this one waits. An older one of the
+    /// same name has gone, and so has one whose socket is another now: names are used again.
     pub fn show(
         &mut self,
         name: EndName,

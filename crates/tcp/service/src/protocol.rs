@@ -234,15 +234,17 @@ pub enum Message {
         /// Words in it.
         words: u64,
     },
-    /// Program: with what proves that it has a socket that listens there (`proof`), to a service that [`TAKES`] connections from other hosts for it ([`crate::Listening`]).
+    /// Program: with what proves that it has a socket that listens there (`proof`), to a service
+    /// that [`TAKES`] connections from other hosts for it ([`crate::Listening`]).
     Listen {
         /// The socket's address, of IPv4.
         address: u64,
         /// Its port.
         port: u64,
     },
-    /// Program: what listens there is to be Linux's again, because it is about to get what the service does not heed. With the same, and one end of a pair of sockets: a byte
-    /// comes there once nothing is taken for it any more.
+    /// Program: what listens there is to be Linux's again, because it is about to get what the
+    /// service does not heed. With the same, and one end of a pair of sockets: a byte comes there
+    /// once nothing is taken for it any more.
     Withdraw {
         /// As above.
         address: u64,

@@ -1,4 +1,5 @@
-//! Whose an end of a connection is: who has a descriptor of it, and nobody else; and nothing that is sent to the service holds it.
+//! Whose an end of a connection is: who has a descriptor of it, and nobody else; and nothing that
+//! is sent to the service holds it.
 
 #![allow(missing_docs)]
 
@@ -52,7 +53,8 @@ fn who_claims_an_end_of_anothers_does_not_get_it_and_the_other_does() {
     let (own, _peer) = connection(&listener);
     let of = |socket: &TcpStream| ends::name(socket).unwrap();
     let unconnected = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    // By a socket of its own; by the other end of the connection, which it may have; by no connection.
+    // By a socket of its own; by the other end of the connection, which it may have; by no
+    // connection.
     for (token, socket, claim) in [
         (1, own.as_fd(), of(&x)),
         (2, own.as_fd(), of(&own).other()),

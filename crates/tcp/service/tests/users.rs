@@ -222,7 +222,8 @@ fn ends_of_one_user_meet_and_those_of_two_stay_with_linux() {
     assert_eq!(counts.sum::<u64>(), 2);
 }
 
-/// A number that proves a socket comes again after some billions of others: another user's may have it then.
+/// A number that proves a socket comes again after some billions of others: another user's may have
+/// it then.
 #[test]
 fn a_socket_that_another_user_has_made_stays_linuxs_but_for_root() {
     if !is_root() {

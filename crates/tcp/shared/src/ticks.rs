@@ -12,7 +12,8 @@ pub const TEN_MICROSECONDS: u64 = 1 << 15;
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: reads a counter. (Where Linux forbids that, PR_SET_TSC, libc's own clocks fail too.)
+        // SAFETY: reads a counter. (Where Linux forbids that, PR_SET_TSC, libc's own clocks fail
+        // too.)
         unsafe { core::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(target_arch = "x86_64"))]

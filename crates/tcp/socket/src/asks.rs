@@ -1,11 +1,12 @@
-//! When Linux is asked whether the peer still lives. A peer that is killed leaves its ring as it was; Linux alone knows. Asking takes a system call (200 ns), a call by
-//! the ring some 30 ns.
+//! When Linux is asked whether the peer still lives. A peer that is killed leaves its ring as it
+//! was; Linux alone knows. Asking takes a system call (200 ns), a call by the ring some 30 ns.
 
 use uncopy_kernel::clock;
 
 /// Calls of a busy connection between two questions.
 const CALLS: u32 = 64;
-/// Milliseconds after which a call asks in any case: a connection of few calls hears of a death at its next one.
+/// Milliseconds after which a call asks in any case: a connection of few calls hears of a death at
+/// its next one.
 const AFTER: u32 = 10;
 
 /// See above.

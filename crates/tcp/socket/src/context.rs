@@ -424,7 +424,8 @@ impl Context {
         }
     }
 
-    /// Shows a socket that listens here, to a service that is there and takes connections for it: none is started for it. True: one has taken it.
+    /// Shows a socket that listens here, to a service that is there and takes connections for it:
+    /// none is started for it. True: one has taken it.
     pub fn show_listener(&self, socket: BorrowedFd, at: SocketAddrV4) -> bool {
         let Found::Here(client) = self.client_of(None) else { return false };
         if !client.takes() {

@@ -85,7 +85,8 @@ impl Flow {
         attached.inward().consumed.flags.fetch_or(GONE, Release);
     }
 
-    /// FINISHED has been said: a side that left its ring to this one before it could see that is served, any other reclaims it.
+    /// FINISHED has been said: a side that left its ring to this one before it could see that is
+    /// served, any other reclaims it.
     fn serve_at_the_end(&self, attached: &Attached, own: &mut Held<Sending>) {
         fence(SeqCst);
         if attached.out().switch.phase.at() == Ok(At::Returned) {

@@ -1,5 +1,6 @@
-//! One-time errors (Linux' `sk_err`). Linux tells each to one call and then forgets it. A call that hears one and does not report it, because it has sent or
-//! received a part, or because it asked for another reason, keeps it here for the next call of the program's.
+//! One-time errors (Linux' `sk_err`). Linux tells each to one call and then forgets it. A call that
+//! hears one and does not report it, because it has sent or received a part, or because it asked
+//! for another reason, keeps it here for the next call of the program's.
 
 use crate::attached::Attached;
 use crate::flow::Flow;
@@ -12,7 +13,8 @@ use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
 
-/// The error of one end that the program has still to be told, shared by all processes that hold the end.
+/// The error of one end that the program has still to be told, shared by all processes that hold
+/// the end.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct KeptError(AtomicI32);
@@ -50,7 +52,8 @@ impl KeptError {
         self.0.fetch_or(DEATH_SEEN, AcqRel) & DEATH_SEEN == 0
     }
 
-    /// Linux has told the program this error: bytes that were unread in a ring too make no second one.
+    /// Linux has told the program this error: bytes that were unread in a ring too make no second
+    /// one.
     #[inline]
     pub fn told(&self, error: Errno) {
         if is_told_once(error) {
@@ -59,7 +62,8 @@ impl KeptError {
     }
 }
 
-/// Linux tells this error once. (The others say something of the call, or are told again as long as they are true.)
+/// Linux tells this error once. (The others say something of the call, or are told again as long as
+/// they are true.)
 pub(crate) fn is_told_once(error: Errno) -> bool {
     use Errno as E;
     !matches!(
@@ -123,9 +127,10 @@ impl Flow {
         self.attached().is_some_and(|attached| attached.error().is_some())
     }
 
-    /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring makes a reset, as it would with these bytes in Linux'
-    /// queue: ECONNRESET is kept, once. (A peer that ends the stream sets FINISHED before Linux says so: hence the order of the two looks. What this program
-    /// has shut down itself ends for it, whatever becomes of the peer.)
+    /// Linux says that the stream has ended. A peer that was killed with bytes unread in its ring
+    /// makes a reset, as it would with these bytes in Linux' queue: ECONNRESET is kept, once. (A
+    /// peer that ends the stream sets FINISHED before Linux says so: hence the order of the two
+    /// looks. What this program has shut down itself ends for it, whatever becomes of the peer.)
     pub(crate) fn sees_end(&self, attached: &Attached) {
         let finished = attached.inward().produced.flags.load(Acquire) & FINISHED != 0;
         if !finished
@@ -136,9 +141,11 @@ impl Flow {
         {
             add(&self.context.settings.counters.tcp_died_unread, 1);
             attached.error().keep(Errno::CONNRESET);
-            // Calls after the one that is told of the reset find what they find after one: EPIPE, the end. (Linux knows of an orderly end only.)
+            // Calls after the one that is told of the reset find what they find after one: EPIPE,
+            // the end. (Linux knows of an orderly end only.)
             let _ = shutdown(self.fd(), Shutdown::Both);
-            // Bytes that were unread in Linux' queue too made Linux keep the same reset: it is told once.
+            // Bytes that were unread in Linux' queue too made Linux keep the same reset: it is told
+            // once.
             let _ = sockopt::socket_error(self.fd());
             // A call that sends next asks Linux, too.
             self.ask.store(true, Relaxed);

@@ -256,9 +256,9 @@ impl Flow {
         watchers.iter().for_each(|watcher| watcher.gone(number));
     }
 
-    /// It was closed, or the program ends, and nobody has said what becomes of it: a reason, too. (Not
-    /// where another process holds it, and this one has hardly used it: that one says what becomes
-    /// of it. Nor where a forked child has never used what it inherited.)
+    /// It was closed, or the program ends, and nobody has said what becomes of it: a reason, too.
+    /// (Not where another process holds it, and this one has hardly used it: that one says what
+    /// becomes of it. Nor where a forked child has never used what it inherited.)
     fn stayed_to_the_end(&self, sole: bool) {
         let calls = self.calls.load(Ordering::Relaxed);
         let reason = if self.was_shown() {

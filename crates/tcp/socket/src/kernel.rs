@@ -151,7 +151,8 @@ pub fn unread(fd: BorrowedFd) -> Result<usize, Errno> {
     rustix::io::ioctl_fionread(fd).map(|bytes| bytes as usize)
 }
 
-/// The peer's stream has ended, or the connection has: not only this end's receiving, which another process may have shut down.
+/// The peer's stream has ended, or the connection has: not only this end's receiving, which another
+/// process may have shut down.
 #[cold]
 pub fn has_peer_ended(fd: BorrowedFd) -> bool {
     let mut state = 0u8;
@@ -177,8 +178,9 @@ pub fn has_peer_ended(fd: BorrowedFd) -> bool {
     told < 0 || !matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
 }
 
-/// Sends what Linux holds back to send it with what follows (Nagle): where the answers come by a ring they acknowledge nothing, and the bytes would wait
-/// for the peer's delayed acknowledgement (40 ms). The socket's option is as before.
+/// Sends what Linux holds back to send it with what follows (Nagle): where the answers come by a
+/// ring they acknowledge nothing, and the bytes would wait for the peer's delayed acknowledgement
+/// (40 ms). The socket's option is as before.
 pub fn push(fd: BorrowedFd) {
     if sockopt::tcp_nodelay(fd) == Ok(false) {
         let _ = sockopt::set_tcp_nodelay(fd, true);

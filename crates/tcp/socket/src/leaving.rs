@@ -20,7 +20,8 @@ use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED};
 /// How often it looks whether the other side has answered: a wake-up there takes about 5 us.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// What becomes of the unread bytes of a side that gives its ring back to a peer that does not answer.
+/// What becomes of the unread bytes of a side that gives its ring back to a peer that does not
+/// answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unanswered {
     /// They are this side's again, who reads them here.
@@ -37,8 +38,10 @@ impl Flow {
         self.goes_to_linux(patience, Unanswered::Reclaimed)
     }
 
-    /// As [`Flow::by_linux`], of a side that cannot read the ring any more and does not wait: what lies unread there stays the other side's, which sends it by Linux
-    /// at its next call. False: it will not, because it has ended the stream or died, or might not, because it had left the ring before.
+    /// As [`Flow::by_linux`], of a side that cannot read the ring any more and does not wait: what
+    /// lies unread there stays the other side's, which sends it by Linux at its next call. False:
+    /// it will not, because it has ended the stream or died, or might not, because it had left the
+    /// ring before.
     pub fn by_linux_later(&self) -> Result<bool, Errno> {
         self.goes_to_linux(Duration::ZERO, Unanswered::Left)
     }
@@ -129,7 +132,8 @@ impl Flow {
         Ok(false)
     }
 
-    /// The other side has ended the stream or died: it sends nothing any more, whatever is asked of it.
+    /// The other side has ended the stream or died: it sends nothing any more, whatever is asked of
+    /// it.
     fn has_ended(&self, attached: &Attached) -> bool {
         attached.inward().produced.flags.load(Acquire) & FINISHED != 0 || kernel::hung_up(self.fd())
     }
@@ -212,7 +216,8 @@ impl Flow {
         if served == Err(Errno::AGAIN) { Ok(()) } else { served }
     }
 
-    /// As above, before this process ends or executes another program: there is no next call. (What Linux does not take now is lost.)
+    /// As above, before this process ends or executes another program: there is no next call. (What
+    /// Linux does not take now is lost.)
     pub fn serve_before_end(&self) {
         if self.attached().is_some_and(|attached| self.is_asked(attached)) {
             let _ = self.serve();

@@ -231,7 +231,8 @@ impl Flow {
         Ok(got)
     }
 
-    /// As above, of a call that only looks, and has seen `seen` bytes, all of what comes first: what comes behind them, in the ring or by Linux.
+    /// As above, of a call that only looks, and has seen `seen` bytes, all of what comes first:
+    /// what comes behind them, in the ring or by Linux.
     unsafe fn look_on(
         &self,
         attached: &Attached,
@@ -245,7 +246,8 @@ impl Flow {
         let mut rest = to.to_vec();
         advance(&mut rest, seen);
         match at {
-            // All that Linux has comes before the ring. (An empty look at the ring's own beginning, where nothing was received from it yet.)
+            // All that Linux has comes before the ring. (An empty look at the ring's own beginning,
+            // where nothing was received from it yet.)
             At::Offered
                 if kernel::unread(self.fd()) == Ok(seen) && !kernel::has_mark(self.fd()) =>
             {
@@ -256,7 +258,8 @@ impl Flow {
                 // SAFETY: the caller's promise.
                 let more = unsafe { self.take(attached, own, &rest, flags) }.unwrap_or(0);
                 own.reader.forget();
-                // Where the sender has taken the ring back meanwhile, another offer's bytes may lie there.
+                // Where the sender has taken the ring back meanwhile, another offer's bytes may lie
+                // there.
                 let stands = matches!(phase.found(), Ok((At::Offered, now)) if now == found);
                 if stands { more } else { 0 }
             }

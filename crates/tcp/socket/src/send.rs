@@ -332,7 +332,8 @@ impl Flow {
     pub fn sets_nodelay(&self, set: bool) {
         self.nodelay.store(set, SeqCst);
         if let Some(attached) = self.attached() {
-            // It is set again with nobody pushing: what that sets and clears in between may have been overtaken.
+            // It is set again with nobody pushing: what that sets and clears in between may have
+            // been overtaken.
             let _own = attached.mapped.ends.sending(attached.slot, self.context.process());
             let _ = sockopt::set_tcp_nodelay(self.fd(), set);
         }

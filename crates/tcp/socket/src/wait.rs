@@ -63,7 +63,8 @@ impl Flow {
         self.wait(what, deadline)
     }
 
-    /// Waits for a moment, for a call that looks ahead over what Linux has: Linux cannot be asked to tell of more than that.
+    /// Waits for a moment, for a call that looks ahead over what Linux has: Linux cannot be asked
+    /// to tell of more than that.
     pub(crate) fn nap_in_call(&self, deadline: &mut Option<Option<Instant>>) -> Result<(), Errno> {
         if (self.context.settings.interrupted)() {
             return Err(Errno::INTR);
@@ -90,7 +91,8 @@ impl Flow {
         Ok(deadline)
     }
 
-    /// Waits until the call should be tried again. EAGAIN: SO_RCVTIMEO or SO_SNDTIMEO has passed; EINTR: a signal handler ran.
+    /// Waits until the call should be tried again. EAGAIN: SO_RCVTIMEO or SO_SNDTIMEO has passed;
+    /// EINTR: a signal handler ran.
     pub(crate) fn wait(
         &self,
         what: For,
@@ -120,8 +122,8 @@ impl Flow {
         slept
     }
 
-    /// There is no descriptor to sleep in: the connection goes by Linux from now on, whose socket is
-    /// waited for. Until it does that alone is not enough: a call looks again after a moment.
+    /// There is no descriptor to sleep in: the connection goes by Linux from now on, whose socket
+    /// is waited for. Until it does that alone is not enough: a call looks again after a moment.
     #[cold]
     fn sleep_by_linux(&self, what: For, deadline: Option<Instant>) -> Result<(), Errno> {
         let by_linux = self.gives_way();

@@ -539,7 +539,8 @@ fn held_back(end: &End) -> i32 {
     unsafe { rustix::ioctl::ioctl(end.flow.fd(), NotSent::new()) }.unwrap()
 }
 
-/// Nagle's algorithm would keep it until the peer has acknowledged what came before. A peer that answers by the ring acknowledges nothing for 40 ms.
+/// Nagle's algorithm would keep it until the peer has acknowledged what came before. A peer that
+/// answers by the ring acknowledges nothing for 40 ms.
 #[test]
 fn what_goes_by_linux_beside_a_ring_is_not_held_back() {
     let service = service();
@@ -556,7 +557,8 @@ fn what_goes_by_linux_beside_a_ring_is_not_held_back() {
     assert_eq!(rustix::net::sockopt::tcp_nodelay(a.flow.fd()), Ok(false));
 }
 
-/// They were sent while the connection was Linux's alone, and acknowledged with the peer's next answer.
+/// They were sent while the connection was Linux's alone, and acknowledged with the peer's next
+/// answer.
 #[test]
 fn what_was_held_back_before_a_connection_got_its_ring_is_sent() {
     let service = service();

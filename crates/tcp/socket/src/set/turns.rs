@@ -72,7 +72,8 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// A kernel's list of so many that stay ready, and what it says where there is room for so many.
+    /// A kernel's list of so many that stay ready, and what it says where there is room for so
+    /// many.
     struct Kernel(VecDeque<u64>);
 
     impl Kernel {

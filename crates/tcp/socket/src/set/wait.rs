@@ -9,8 +9,8 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::ticks::{TEN_MICROSECONDS, ticks};
 
-/// While rings bring one thing after another, the kernel is asked after so long: it costs as much as
-/// a small message.
+/// While rings bring one thing after another, the kernel is asked after so long: it costs as much
+/// as a small message.
 const KERNEL: u64 = TEN_MICROSECONDS;
 /// While it spins over rings, once in so many looks.
 const ROUNDS: u32 = 64;
@@ -119,8 +119,8 @@ impl Set {
         }
     }
 
-    /// What there is now, by turns ([`turns`](super::turns)). Where rings have nothing, the kernel is
-    /// still to be asked.
+    /// What there is now, by turns ([`turns`](super::turns)). Where rings have nothing, the kernel
+    /// is still to be asked.
     fn look_by_turns(&self, events: &mut [Event], mask: Option<u64>) -> Result<usize, Errno> {
         let kernel_begins = lock(&self.queue.turns).is_kernels();
         let told = if kernel_begins { self.kernels_turn(events, 0, mask)? } else { 0 };
@@ -131,8 +131,8 @@ impl Set {
         if count == told || kernel_begins || !is_over {
             return Ok(count);
         }
-        // What the program has left it may go on leaving: then the kernel is asked in each round. (A
-        // nested set's door has to be found shut afterwards.)
+        // What the program has left it may go on leaving: then the kernel is asked in each round.
+        // (A nested set's door has to be found shut afterwards.)
         let is_due = || ticks().wrapping_sub(self.asked.load(Relaxed)) >= KERNEL;
         if !(is_left || self.is_nested() || is_due()) {
             return Ok(count);
