@@ -90,6 +90,11 @@ impl Attached {
         self.mapped.ends.error(self.slot)
     }
 
+    /// What Linux has answered, and the program is told.
+    pub fn tells<T>(&self, answer: Result<T, Errno>) -> Result<T, Errno> {
+        answer.inspect_err(|&error| self.error().told(error))
+    }
+
     /// The other side has not taken all that this side put into its ring.
     fn has_sent_unread(&self) -> bool {
         let out = self.out();

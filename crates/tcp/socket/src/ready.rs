@@ -5,7 +5,7 @@ use crate::flow::Flow;
 use crate::kernel;
 use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
-use crate::wait::{NAP, timespec};
+use crate::wait::{a_moment, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -212,7 +212,7 @@ impl Context {
             let left = if is_full { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) } else { left };
             let left = match left {
                 _ if !keepers.miss_one() => left,
-                left => Some(left.unwrap_or(NAP).min(NAP)),
+                left => Some(a_moment(left)),
             };
             // Where rings have said something that is told: what the mask lets in stays pending.
             let polled = match mask.filter(|_| !any) {

@@ -319,7 +319,7 @@ impl Flow {
                         got.err().into_iter().for_each(|error| self.keeps(error));
                         continue;
                     }
-                    got.inspect_err(|&error| attached.error().told(error)).ok();
+                    let got = attached.tells(got);
                     let over = ended && matches!(got, Ok(0) | Err(Errno::CONNRESET));
                     // (Once.)
                     let first = over && !std::mem::replace(&mut own.ended, true);

@@ -131,9 +131,7 @@ impl Flow {
             }
             if own.finished {
                 // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
-                return from
-                    .by_linux(self.fd(), flags)
-                    .inspect_err(|&error| attached.error().told(error));
+                return attached.tells(from.by_linux(self.fd(), flags));
             }
             let at = out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))?;
             if at == At::Returned {
@@ -155,8 +153,7 @@ impl Flow {
                     continue;
                 }
                 own.too_late = true;
-                let sent = from.by_linux(self.fd(), flags);
-                sent.inspect_err(|&error| attached.error().told(error)).ok();
+                let sent = attached.tells(from.by_linux(self.fd(), flags));
                 if flags & MSG_MORE == 0 && sent.is_ok() && attached.peer_is_here() {
                     self.push();
                 }

@@ -14,7 +14,17 @@ use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
 
 /// How long a call naps that waits for more than Linux can tell of.
-pub(crate) const NAP: Duration = Duration::from_millis(1);
+const NAP: Duration = Duration::from_millis(1);
+
+/// So long at most, where so much is left to wait.
+pub(crate) fn a_moment(left: Option<Duration>) -> Duration {
+    left.map_or(NAP, |left| left.min(NAP))
+}
+
+/// How long it is until then.
+pub(crate) fn until(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+}
 
 /// What for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +80,7 @@ impl Flow {
             return Err(Errno::INTR);
         }
         let deadline = self.deadline(For::Data, deadline)?;
-        let left =
-            deadline.map_or(NAP, |end| end.saturating_duration_since(Instant::now()).min(NAP));
-        rustix::event::poll(&mut [], Some(&timespec(left))).map(drop)
+        poll(&mut [], Some(&timespec(a_moment(until(deadline))))).map(drop)
     }
 
     /// Until when a call waits: SO_RCVTIMEO and SO_SNDTIMEO count from its first wait.
@@ -127,19 +135,14 @@ impl Flow {
     #[cold]
     fn sleep_by_linux(&self, what: For, deadline: Option<Instant>) -> Result<(), Errno> {
         let by_linux = self.gives_way();
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let a_moment = left.unwrap_or(NAP).min(NAP);
-        let socket = |events| PollFd::from_borrowed_fd(self.fd(), events);
-        let (mut fds, left) = match what {
+        let left = until(deadline);
+        let mut fds = match what {
             // (Linux would tell of what is known.)
-            For::More(_) => (vec![], Some(a_moment)),
-            For::Room => {
-                (vec![socket(PollFlags::OUT)], if by_linux { left } else { Some(a_moment) })
-            }
-            For::Data => {
-                (vec![socket(PollFlags::IN)], if by_linux { left } else { Some(a_moment) })
-            }
+            For::More(_) => vec![],
+            For::Room => vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::OUT)],
+            For::Data => vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)],
         };
+        let left = if by_linux && !fds.is_empty() { left } else { Some(a_moment(left)) };
         poll(&mut fds, left.map(timespec).as_ref())?;
         self.ask.store(true, Relaxed);
         self.context.serve_asked();
@@ -182,7 +185,7 @@ impl Flow {
             if self.has_news(what) {
                 return Ok(());
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = until(deadline);
             let left = match room_of_ring {
                 Some(_) => Some(left.unwrap_or(PATIENCE).min(PATIENCE)),
                 None => left,

@@ -3,6 +3,7 @@
 use super::look::Looked;
 use super::{Event, Set};
 use crate::lock::lock;
+use crate::wait::until;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -100,7 +101,7 @@ impl Set {
                 {
                     Some(Duration::ZERO)
                 } else {
-                    end.map(|end| end.saturating_duration_since(Instant::now()))
+                    until(end)
                 };
                 let count = self.ask_kernel(events, 0, left, mask);
                 let others = self.queue.sleeping.load(Relaxed) > 1;
@@ -161,7 +162,7 @@ impl Set {
             if (self.context.settings.interrupted)() {
                 return Err(Errno::INTR);
             }
-            let left = end.map(|end| end.saturating_duration_since(Instant::now())).or(timeout);
+            let left = until(end).or(timeout);
             // (Nobody tells this set of what is queued: as soon as there is a connection, its door is knocked at.)
             self.queue.by_linux.fetch_add(1, Relaxed);
             self.queue.sleeping.fetch_add(1, Relaxed);
