@@ -121,6 +121,56 @@ static inline void receive_all(int fd, char *at, size_t n) {
     }
 }
 
+/* One byte from one end of this process's to the other. */
+static inline void talk_within(int from, int to) {
+    char byte = 't';
+    send_all(from, &byte, 1);
+    receive_all(to, &byte, 1);
+}
+/* `n` connections of this process with itself, which have talked until all are at rings. */
+static inline void connect_within(int n, int *far_end, int *near_end) {
+    struct sockaddr_in at;
+    int l = listener(&at);
+    for (int i = 0; i < n; i++) far_end[i] = connected(&at), near_end[i] = accepted(l);
+    for (int k = 0; k < 20000; k++) {
+        for (int i = 0; i < n; i++) talk_within(far_end[i], near_end[i]), talk_within(near_end[i], far_end[i]);
+        if (k > 200 && (!under_tcp() || counter("tcp_connections") >= 2 * (unsigned)n)) break;
+        if (under_tcp()) usleep(500);
+    }
+    if (under_tcp() && counter("tcp_connections") < 2 * (unsigned)n) say("NOT UPGRADED");
+    close(l);
+}
+
+/* A descriptor, with a byte, over a UNIX socket (SCM_RIGHTS). */
+struct handing {
+    char byte, control[CMSG_SPACE(sizeof(int))];
+    struct iovec part;
+    struct msghdr message;
+};
+static inline struct msghdr *handing(struct handing *room) {
+    memset(room, 0, sizeof *room);
+    room->byte = 'x';
+    room->part = (struct iovec){&room->byte, 1};
+    room->message = (struct msghdr){.msg_iov = &room->part, .msg_iovlen = 1, .msg_control = room->control, .msg_controllen = sizeof room->control};
+    return &room->message;
+}
+static inline void hand_over(int by, int fd) {
+    struct handing room;
+    struct msghdr *message = handing(&room);
+    struct cmsghdr *rights = CMSG_FIRSTHDR(message);
+    rights->cmsg_level = SOL_SOCKET, rights->cmsg_type = SCM_RIGHTS, rights->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+    MUST(sendmsg(by, message, 0) == 1);
+}
+static inline int handed_over(int by) {
+    struct handing room;
+    struct msghdr *message = handing(&room);
+    MUST(recvmsg(by, message, 0) == 1);
+    int fd;
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(message)), sizeof fd);
+    return fd;
+}
+
 /* Both ends talk until bytes go through rings (plainly: a few times). `first`: who begins. */
 static inline void warm_up(int fd, int first) {
     char byte = 'w', end = 0;

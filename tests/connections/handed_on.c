@@ -41,23 +41,14 @@ static void hands_on(int fd) {
         MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
         pid_t child = fork();
         MUST(child >= 0);
-        char data = 'x', room[CMSG_SPACE(sizeof(int))] = {0};
-        struct iovec one = {&data, 1};
-        struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
         if (child == 0) {
             close(fd);
             close(pair[0]);
-            MUST(recvmsg(pair[1], &message, 0) == 1);
-            int got;
-            memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
-            worker(got);
+            worker(handed_over(pair[1]));
             _exit(0);
         }
         usleep(50000);
-        struct cmsghdr *control = CMSG_FIRSTHDR(&message);
-        control->cmsg_level = SOL_SOCKET, control->cmsg_type = SCM_RIGHTS, control->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(control), &fd, sizeof fd);
-        MUST(sendmsg(pair[0], &message, 0) == 1);
+        hand_over(pair[0], fd);
         close(fd);
         int status;
         MUST(waitpid(child, &status, 0) == child);

@@ -5,26 +5,6 @@
 enum { CONNECTIONS = 3 };
 static int far_end[CONNECTIONS], near_end[CONNECTIONS];
 
-static void talk(int from, int to) {
-    char byte = 't';
-    send_all(from, &byte, 1);
-    receive_all(to, &byte, 1);
-}
-static void connect_all(void) {
-    struct sockaddr_in at;
-    int l = listener(&at);
-    for (int i = 0; i < CONNECTIONS; i++) {
-        far_end[i] = connected(&at), near_end[i] = accepted(l);
-        for (int k = 0; k < 20; k++) talk(far_end[i], near_end[i]), talk(near_end[i], far_end[i]);
-    }
-    for (int k = 0; under_tcp() && k < 20000; k++) {
-        for (int i = 0; i < CONNECTIONS; i++) talk(far_end[i], near_end[i]), talk(near_end[i], far_end[i]);
-        if (counter("tcp_connections") >= 2 * CONNECTIONS && k > 200) break;
-        usleep(500);
-    }
-    if (under_tcp() && counter("tcp_connections") < 2 * CONNECTIONS) say("NOT UPGRADED");
-    close(l);
-}
 static void end_all(void) {
     for (int i = 0; i < CONNECTIONS; i++) close(far_end[i]), close(near_end[i]);
 }
@@ -76,7 +56,7 @@ static void nest(int modes) {
 static void steps(const char *name, int in, int out) {
     set = epoll_create1(0), outer = epoll_create1(0);
     int edge = out & EPOLLET;
-    connect_all();
+    connect_within(CONNECTIONS, far_end, near_end);
     for (int i = 0; i < CONNECTIONS - 1; i++) add(i, EPOLLIN | in);
     sends(0, 10);
     if (!by_poll) nest(out);
@@ -125,7 +105,7 @@ static void steps(const char *name, int in, int out) {
 static void room(void) {
     static char much[1 << 20];
     set = epoll_create1(0), outer = epoll_create1(0);
-    connect_all();
+    connect_within(CONNECTIONS, far_end, near_end);
     nonblocking(near_end[0], 1);
     add(0, EPOLLOUT);
     nest(0);
@@ -157,7 +137,7 @@ static void *sender(void *unused) {
 }
 static void sleeps(const char *name, int in, int out) {
     set = epoll_create1(0), outer = epoll_create1(0);
-    connect_all();
+    connect_within(CONNECTIONS, far_end, near_end);
     add(0, EPOLLIN | in);
     nest(out);
     inside(8);

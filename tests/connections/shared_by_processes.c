@@ -100,22 +100,13 @@ static void spoken_to(int fd) {
 static void hands_over(int fd) {
     int pair[2];
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-    char byte = 'x', control[CMSG_SPACE(sizeof(int))] = {0};
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     pid_t child = fork();
     if (child == 0) {
         close(fd), close(pair[0]);
-        MUST(recvmsg(pair[1], &message, 0) == 1);
-        int handed;
-        memcpy(&handed, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof handed);
-        echo(handed);
+        echo(handed_over(pair[1]));
         _exit(0);
     }
-    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET, rights->cmsg_type = SCM_RIGHTS, rights->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-    MUST(sendmsg(pair[0], &message, 0) == 1);
+    hand_over(pair[0], fd);
     close(fd);
     int status;
     MUST(waitpid(child, &status, 0) == child && status == 0);

@@ -7,23 +7,6 @@
 enum { CONNECTIONS = 20, LINUX = 5, OTHER = 100, MOST = 64 };
 static int far_end[CONNECTIONS], near_end[CONNECTIONS];
 
-static void talk(int from, int to) {
-    char byte = 't';
-    send_all(from, &byte, 1);
-    receive_all(to, &byte, 1);
-}
-static void connect_all(void) {
-    struct sockaddr_in at;
-    int l = listener(&at);
-    for (int i = 0; i < CONNECTIONS; i++) far_end[i] = connected(&at), near_end[i] = accepted(l);
-    for (int k = 0; k < 20000; k++) {
-        for (int i = 0; i < CONNECTIONS; i++) talk(far_end[i], near_end[i]), talk(near_end[i], far_end[i]);
-        if (k > 80 && (!under_tcp() || counter("tcp_connections") >= 2 * CONNECTIONS)) break;
-        if (under_tcp()) usleep(500);
-    }
-    if (under_tcp() && counter("tcp_connections") < 2 * CONNECTIONS) say("NOT UPGRADED");
-    close(l);
-}
 static void add(int set, int fd, unsigned events, unsigned data) {
     struct epoll_event event = {.events = events, .data.u64 = data};
     MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
@@ -173,7 +156,7 @@ static void comes_again_and_again(int room) {
 
 int main(void) {
     alarm(100);
-    connect_all();
+    connect_within(CONNECTIONS, far_end, near_end);
     for (int room = 1; room <= 64; room *= 4) stay_ready("bytes", EPOLLIN, room);
     for (int room = 1; room <= 64; room *= 4) stay_ready("room", EPOLLOUT, room);
     for (int room = 1; room <= 64; room *= 4) stay_ready("both", EPOLLIN | EPOLLOUT, room);

@@ -11,14 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define MUST(condition)                                           \
-    do {                                                          \
-        if (!(condition)) {                                       \
-            printf("failed: %s (errno %d)\n", #condition, errno); \
-            exit(3);                                              \
-        }                                                         \
-    } while (0)
+#include "must.h"
 
 static const char *const DIRECTORIES[] = {"/usr", "/lib", "/lib64", "/bin", "/own"};
 

@@ -10,16 +10,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "must.h"
 
 extern char **environ;
-
-#define MUST(condition)                                           \
-    do {                                                          \
-        if (!(condition)) {                                       \
-            printf("failed: %s (errno %d)\n", #condition, errno); \
-            exit(3);                                              \
-        }                                                         \
-    } while (0)
 
 static char directory[4096];
 

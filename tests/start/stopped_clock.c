@@ -16,14 +16,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "must.h"
 
-#define MUST(condition)                                            \
-    do {                                                           \
-        if (!(condition)) {                                        \
-            printf("failed: %s (errno %d)\n", #condition, errno);  \
-            exit(3);                                               \
-        }                                                          \
-    } while (0)
 #define MUCH (3 << 20)
 
 static void exchange(int fd, int first) {

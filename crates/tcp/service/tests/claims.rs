@@ -3,34 +3,21 @@
 
 #![allow(missing_docs)]
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+mod common;
+
+use common::{answer, doors};
+use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
-use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+use uncopy_tcp_service::protocol::{self, Message, Reason, VERSION};
 use uncopy_tcp_service::{Client, Limits, Options, Service, ends};
-
-fn doors() -> Vec<OwnedFd> {
-    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    (0..DOOR_COUNT).map(|_| eventfd(0, flags).unwrap()).collect()
-}
 
 fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (a, listener.accept().unwrap().0)
-}
-
-fn answer(client: &Client) -> Message {
-    let begun = Instant::now();
-    loop {
-        if let Some((message, _)) = client.next() {
-            return message;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(10), "no answer");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn service(what: &str) -> (String, Service) {

@@ -2,6 +2,9 @@
 
 #![allow(missing_docs)]
 
+mod common;
+
+use common::answer;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -11,17 +14,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use uncopy_tcp_service::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use uncopy_tcp_service::{Client, Limits, Options, Service, ends};
-
-fn answer(client: &Client) -> Message {
-    let begun = Instant::now();
-    loop {
-        if let Some((message, _)) = client.next() {
-            return message;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(10), "no answer");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 #[test]
 fn where_no_descriptor_is_left_programs_that_are_here_stay_and_others_are_sent_away() {

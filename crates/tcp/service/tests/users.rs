@@ -6,6 +6,9 @@
 
 // Unsafe: a thread's user is changed past libc, which would change that of all.
 
+mod common;
+
+use common::doors;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -157,11 +160,6 @@ impl Program {
     fn shows_as_it_is(&self, token: u64, socket: &TcpStream) {
         self.client.show(token, socket.as_fd(), ends::name(socket).unwrap()).unwrap();
     }
-}
-
-fn doors() -> Vec<OwnedFd> {
-    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    (0..DOOR_COUNT).map(|_| eventfd(0, flags).unwrap()).collect()
 }
 
 fn connection() -> (TcpStream, TcpStream) {
