@@ -188,8 +188,9 @@ fn one_to_another_network_namespace_is_remote() {
         return;
     }
     // (An address that is not this namespace's, behind a device.)
-    let script = "ip link set lo up && ip link add d0 type dummy && \
-                  ip addr add 10.99.99.1/24 dev d0 && ip link set d0 up && exec \"$@\"";
+    let script = "ip link set lo up && ip link add d0 type veth peer name d1 && \
+                  ip addr add 10.99.99.1/24 dev d0 && ip link set d0 up && \
+                  ip link set d1 up && exec \"$@\"";
     let unshared = ["-rn", "--", "sh", "-c", script, "sh"];
     let tried = Command::new("unshare").args(unshared).arg("true").output();
     if !tried.is_ok_and(|output| output.status.success()) {

@@ -98,8 +98,9 @@ pub fn stayed(s: &Snapshot) -> Vec<(&'static Stays, u64)> {
 /// What became of all connections, in one line; none where there was none.
 pub fn line(s: &Snapshot) -> Option<String> {
     let stayed = stayed(s);
-    let by_linux: u64 = stayed.iter().map(|(_, n)| n).sum();
-    let all = s.tcp_connections + by_linux;
+    // (The counters may be a damaged file's.)
+    let by_linux = stayed.iter().fold(0u64, |all, (_, n)| all.saturating_add(*n));
+    let all = s.tcp_connections.saturating_add(by_linux);
     if all == 0 {
         let begun = grouped(s.tcp_begun);
         let undecided = format!(
@@ -112,7 +113,7 @@ pub fn line(s: &Snapshot) -> Option<String> {
         parts.push(format!(
             "{} through shared memory ({} messages, {} sent, {} received)",
             grouped(s.tcp_connections),
-            grouped(s.tcp_sends + s.tcp_receives),
+            grouped(s.tcp_sends.saturating_add(s.tcp_receives)),
             rough_size(s.tcp_sent_bytes as f64),
             rough_size(s.tcp_received_bytes as f64)
         ));
@@ -149,6 +150,15 @@ mod tests {
         // And every counter of connections that stayed is a reason's.
         let counted = all.iter().filter(|(name, _)| name.starts_with("tcp_stayed_"));
         assert_eq!(counted.map(|(_, n)| n).filter(|n| *n == 0).count(), 0);
+    }
+
+    #[test]
+    fn counters_that_cannot_be_are_said_too() {
+        let most = u64::MAX;
+        let sent = Snapshot { tcp_sends: most, tcp_receives: most, ..Snapshot::default() };
+        let s = Snapshot { tcp_connections: most, tcp_stayed_remote: most, ..sent };
+        let said = line(&Snapshot { tcp_stayed_short: most, ..s }).unwrap();
+        assert!(said.starts_with(&format!("{} connections: ", grouped(most))), "{said}");
     }
 
     #[test]
