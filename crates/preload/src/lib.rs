@@ -9,8 +9,6 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`real`] | the functions behind ours (`dlsym(RTLD_NEXT, ...)`) |
-//! | [`below`] | what input and output are made by: Linux, or a ring |
 //! | [`service`] | starts the service of connections within this host |
 //! | [`mod@process`] | the one value that has this process's state |
 //! | [`start`] | constructor, options, end |
@@ -42,14 +40,13 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
-pub mod below;
 pub mod process;
-pub mod real;
 pub mod service;
 pub mod start;
 pub mod summary;
 
 use uncopy_heap::Heap;
+use uncopy_real as real;
 
 /// Behind every `Box` and `Vec` of this library: the program's allocator is not ours to call.
 #[global_allocator]

@@ -291,7 +291,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
             file: Box::leak(file.into_boxed_c_str()),
             bytes: places.record_bytes.unwrap_or(options::RECORD_BYTES_DEFAULT),
         }),
-        copy_bytes: real::copy_bytes,
+        copy_bytes: crate::hooks::copy::copy_bytes,
         alone,
         books_short: uncopy_heap::is_short,
         times: || PROCESS.space.times(),

@@ -48,11 +48,13 @@ impl Space {
     /// without us (the fault path serves what it touches).
     #[inline]
     pub fn with<R>(&'static self, f: impl FnOnce(&mut Books) -> R) -> Option<R> {
-        if !self.running() || critical::inside() {
+        // (Seen once here, and once more with the lock.)
+        let state = self.gate.state();
+        if state < INHERITED || critical::inside() {
             return None;
         }
         self.own.heed_unknown_fork();
-        if self.gate.state() == INHERITED {
+        if state == INHERITED {
             self.begin_in_child();
         }
         self.ground_stack();

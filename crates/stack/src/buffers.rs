@@ -17,8 +17,9 @@ pub fn piece(addr: usize, len: usize) -> iovec {
     iovec { iov_base: addr as *mut libc::c_void, iov_len: len }
 }
 
-/// Address and length of each buffer of a call, in a list of ours. It is read under the tracker's lock, where the
-/// program's own list must not be: it may lie in a view, and its fault would wait for the lock.
+/// Address and length of each buffer of a call, in a list of ours. It is read under the tracker's
+/// lock, where the program's own list must not be: it may lie in a view, and its fault would wait
+/// for the lock.
 #[derive(Clone, Debug, Default)]
 pub struct Buffers<const N: usize = MAX_PIECES>(ArrayVec<(usize, usize), N>);
 
@@ -61,8 +62,10 @@ pub fn bytes(buffers: &[(usize, usize)]) -> usize {
 #[inline]
 pub fn perhaps_tracked(process: &'static Process, buffers: &[(usize, usize)]) -> bool {
     let space = &process.space;
-    space.running()
-        && buffers.iter().any(|&(addr, len)| len > 0 && space.filter.perhaps_tracked(addr, len))
+    let perhaps =
+        |&(addr, len): &(usize, usize)| len > 0 && space.filter.perhaps_tracked(addr, len);
+    // (Few are: the state is of interest then only.)
+    buffers.iter().any(perhaps) && space.running()
 }
 
 /// Whether `p` can point to something of the program's: programs (and their tests) pass small or
@@ -79,8 +82,8 @@ pub const HIGHEST_ADDRESS: usize = 0x7fff_ffff_f000;
 /// Most buffers that one call may have.
 pub const IOV_MAX: usize = 1024;
 
-/// Reads a structure of the program's: everything that our shims read by a pointer of its goes through here.
-/// `None`: there is none, as the kernel will say.
+/// Reads a structure of the program's: everything that our shims read by a pointer of its goes
+/// through here. `None`: there is none, as the kernel will say.
 ///
 /// # Safety
 /// It is the program's, of a call that it makes.
@@ -109,8 +112,8 @@ pub unsafe fn header(process: &'static Process, msg: *const msghdr) -> Option<ms
     if process.space.wanted() { unsafe { take(msg) } } else { None }
 }
 
-/// The buffers of a vectored call, one after the other, read as they are asked for (so not under the lock); none if
-/// there are more than the kernel takes.
+/// The buffers of a vectored call, one after the other, read as they are asked for (so not under
+/// the lock); none if there are more than the kernel takes.
 ///
 /// # Safety
 /// As for [`take`], of `count` buffers.
@@ -122,9 +125,9 @@ pub unsafe fn each(iov: *const iovec, count: usize) -> impl Iterator<Item = (usi
     })
 }
 
-/// Fills `buffers` (empty so far) with those of a vectored call. Returns false where the call is to be made as it is: they
-/// need not be looked at, for nothing can be tracked; there are more of them than are planned with; or it is a list that the
-/// kernel refuses.
+/// Fills `buffers` (empty so far) with those of a vectored call. Returns false where the call is to
+/// be made as it is: they need not be looked at, for nothing can be tracked; there are more of them
+/// than are planned with; or it is a list that the kernel refuses.
 ///
 /// # Safety
 /// As for [`each`].

@@ -15,7 +15,7 @@ use uncopy_space::space::{Books, ORIGIN_MIN};
 
 /// Makes `call`, an input call into `buffers`.
 #[inline]
-pub fn input<const N: usize>(mut call: impl Input, buffers: &Buffers<N>, host: &Host) -> isize {
+pub fn input<const N: usize>(call: &mut impl Input, buffers: &Buffers<N>, host: &Host) -> isize {
     let answered = call.by_reference(bytes(buffers), |region, ranges, caller| {
         hand_over(buffers, region, ranges, caller, host)
     });
@@ -28,7 +28,7 @@ pub fn input<const N: usize>(mut call: impl Input, buffers: &Buffers<N>, host: &
 }
 
 #[inline]
-fn receive(mut call: impl Input, buffers: &[(usize, usize)], host: &Host) -> isize {
+fn receive(call: &mut impl Input, buffers: &[(usize, usize)], host: &Host) -> isize {
     if perhaps_tracked(host.process, buffers) {
         receive_tracked(call, buffers, host)
     } else {
@@ -38,7 +38,7 @@ fn receive(mut call: impl Input, buffers: &[(usize, usize)], host: &Host) -> isi
 }
 
 #[inline(never)]
-fn receive_tracked(mut call: impl Input, buffers: &[(usize, usize)], host: &Host) -> isize {
+fn receive_tracked(call: &mut impl Input, buffers: &[(usize, usize)], host: &Host) -> isize {
     let space = &host.process.space;
     let mut plan = InputPlan::default();
     let planned = space.with(|b| b.input_begin(buffers, &mut plan));
@@ -58,8 +58,8 @@ fn receive_tracked(mut call: impl Input, buffers: &[(usize, usize)], host: &Host
     received
 }
 
-/// Makes the buffers views of `ranges`, received bytes that lie in `region`, and copies what has to be. Returns false where nothing has
-/// happened.
+/// Makes the buffers views of `ranges`, received bytes that lie in `region`, and copies what has to
+/// be. Returns false where nothing has happened.
 fn hand_over(
     buffers: &[(usize, usize)],
     region: RegionId,
@@ -91,7 +91,7 @@ fn hand_over(
 /// # Safety
 /// As for [`each`].
 pub unsafe fn input_listed(
-    mut call: impl Input,
+    call: &mut impl Input,
     (iov, count): (*const iovec, usize),
     host: &Host,
 ) -> isize {

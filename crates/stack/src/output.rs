@@ -2,7 +2,7 @@
 //! page; what is sent again and again goes by reference.
 
 use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece};
-use crate::stack::{Host, Lending, Lent, Output};
+use crate::stack::{Host, Kept, Lending, Lent, Output};
 use libc::iovec;
 use uncopy_core::extents::ExtentId;
 use uncopy_core::plan::{MAX_PIECES, OutputPlan};
@@ -12,14 +12,14 @@ use uncopy_kernel::critical;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
 
-/// Makes `call`, an output call from `buffers`. (Where the stack cannot make it otherwise it is made as it is, and faults supply the
-/// bytes.)
+/// Makes `call`, an output call from `buffers`. (Where the stack cannot make it otherwise it is
+/// made as it is, and faults supply the bytes.)
 #[inline]
-pub fn output<const N: usize>(mut call: impl Output, buffers: &Buffers<N>, host: &Host) -> isize {
+pub fn output<const N: usize>(call: &mut impl Output, buffers: &Buffers<N>, host: &Host) -> isize {
     let lending = call.lending().filter(|l| bytes(buffers) >= l.from);
     if !perhaps_tracked(host.process, buffers) {
         // (Most calls end here.)
-        let adopted = lending.is_some_and(|l| adopt_repeats(buffers, &mut call, &l, host));
+        let adopted = lending.is_some_and(|l| adopt_repeats(buffers, call, &l, host));
         if !adopted {
             return call.as_it_is();
         }
@@ -27,8 +27,8 @@ pub fn output<const N: usize>(mut call: impl Output, buffers: &Buffers<N>, host:
     output_tracked(call, buffers, lending, host)
 }
 
-/// Whether an output from the `count` buffers that `iov` lists may be made otherwise than as it is: some perhaps hold tracked pages, or
-/// they have `from` bytes together. Most do not.
+/// Whether an output from the `count` buffers that `iov` lists may be made otherwise than as it is:
+/// some perhaps hold tracked pages, or they have `from` bytes together. Most do not.
 ///
 /// # Safety
 /// As for [`each`].
@@ -52,13 +52,14 @@ pub unsafe fn concerned(
     false
 }
 
-/// Makes an output call from the `count` buffers that `iov` lists: see [`output`]. For those that are [`concerned`].
+/// Makes an output call from the `count` buffers that `iov` lists: see [`output`]. For those that
+/// are [`concerned`].
 ///
 /// # Safety
 /// As for [`each`].
 #[inline(never)]
 pub unsafe fn output_listed(
-    mut call: impl Output,
+    call: &mut impl Output,
     (iov, count): (*const iovec, usize),
     host: &Host,
 ) -> isize {
@@ -73,7 +74,7 @@ pub unsafe fn output_listed(
 
 #[inline(never)]
 fn output_tracked(
-    mut call: impl Output,
+    call: &mut impl Output,
     buffers: &[(usize, usize)],
     lending: Option<Lending>,
     host: &Host,
@@ -90,9 +91,9 @@ fn output_tracked(
             let resident =
                 |(p, id): (&(usize, usize), &ExtentId)| (*id == ExtentId::NONE).then_some(*p);
             let pieces = plan.pieces.iter().zip(&plan.extents);
-            adopt_repeats(&Buffers::of(pieces.filter_map(resident)), &mut call, l, host)
+            adopt_repeats(&Buffers::of(pieces.filter_map(resident)), call, l, host)
         } else {
-            adopt_repeats(buffers, &mut call, l, host)
+            adopt_repeats(buffers, call, l, host)
         };
         if again {
             space.unpin(&mut plan.pins);
@@ -104,9 +105,10 @@ fn output_tracked(
     }
     let pieces: Pieces = plan.pieces.iter().map(|&(addr, len)| piece(addr, len)).collect();
     let lent =
-        lending.map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, &mut call, &l));
+        lending.map_or(Lent::No, |l| by_reference(host.process, &mut plan, &pieces, call, &l));
     let takes = lent != Lent::No || call.takes(pieces.len(), buffers.len());
     let sent = match lent {
+        Lent::No if takes && call.keeps() => keep(&plan, &pieces, call, host),
         Lent::No if takes => {
             warm(&plan);
             call.gather(&pieces)
@@ -123,12 +125,22 @@ fn output_tracked(
     sent.unwrap_or_else(|| call.as_it_is())
 }
 
-/// Most bytes of one output that are fetched into the cache before the kernel reads them: half of what a
-/// core's second-level cache commonly holds.
+/// Makes the call, whose stack may keep the extents.
+fn keep(plan: &OutputPlan, pieces: &Pieces, call: &mut impl Output, host: &Host) -> Option<isize> {
+    const _: () = assert!(MAX_PIECES <= u64::BITS as usize);
+    let of_extent = |(i, id): (usize, &ExtentId)| u64::from(*id != ExtentId::NONE) << i;
+    let extents = plan.extents.iter().enumerate().map(of_extent).fold(0, |all, bit| all | bit);
+    let pins = host.process.space.with_after_fork(|b| b.pin_again(&plan.pins))?;
+    call.keep(pieces, extents, Kept::new(host.process, pins))
+}
+
+/// Most bytes of one output that are fetched into the cache before the kernel reads them: half of
+/// what a core's second-level cache commonly holds.
 const WARM_MOST: usize = 512 << 10;
 const CACHE_LINE: usize = 64;
 
-/// Fetches the extents of an output that has left the cache. The kernel's own copy reads cold memory slowly
+/// Fetches the extents of an output that has left the cache. The kernel's own copy reads cold
+/// memory slowly
 /// (it asks for one line after the other): 512 KB take it 122 us cold and 102 with this, where
 /// the copy that was elided, and sending what it had brought into the cache, took 104
 /// (`bench/experiments/cold_send.c`).
@@ -207,8 +219,8 @@ fn by_reference(
     lent
 }
 
-/// Large resident buffers that were sent just like this some times already become views. Returns whether
-/// any did.
+/// Large resident buffers that were sent just like this some times already become views. Returns
+/// whether any did.
 fn adopt_repeats(
     buffers: &[(usize, usize)],
     call: &mut impl Output,

@@ -1,12 +1,14 @@
 //! What an IO stack is to us: a producer and a consumer of extents, whatever is below it.
 //!
-//! A stack describes each call that the program makes on it by a value of its own, which implements one half of the trait: [`Input`] for
-//! what brings bytes, [`Output`] for what takes them. Which of the methods are called, and what becomes a view, is decided by
-//! [`input`](crate::input::input) and [`output`](crate::output::output); what a call means (flags, addresses, errors, the connection below) is the
-//! stack's. Nothing here is dispatched at run time.
+//! A stack describes each call that the program makes on it by a value of its own, which implements
+//! one half of the trait: [`Input`] for what brings bytes, [`Output`] for what takes them. Which of
+//! the methods are called, and what becomes a view, is decided by [`input`](crate::input::input)
+//! and [`output`](crate::output::output); what a call means (flags, addresses, errors, the
+//! connection below) is the stack's. Nothing here is dispatched at run time.
 
 use crate::buffers::Pieces;
 use libc::iovec;
+use uncopy_core::plan::Pins;
 use uncopy_core::regions::RegionId;
 use uncopy_process::process::Process;
 use uncopy_ranges::span::Span;
@@ -27,27 +29,31 @@ pub struct Host {
 
 /// A call that brings bytes.
 ///
-/// Calls that return a number of bytes return what the libc function does: -1 with errno set where it fails.
+/// Calls that return a number of bytes return what the libc function does: -1 with errno set where
+/// it fails.
 pub trait Input {
     /// Makes the program's own call.
     fn as_it_is(&mut self) -> isize;
 
-    /// Whether `pieces` pieces may stand for the program's `buffers` buffers. (It is asked before the call is made so.)
+    /// Whether `pieces` pieces may stand for the program's `buffers` buffers. (It is asked before
+    /// the call is made so.)
     fn takes(&self, pieces: usize, buffers: usize) -> bool {
         let _ = (pieces, buffers);
         true
     }
 
-    /// Makes the call with `pieces` in place of the program's buffers, which are as long together. `None`: it cannot be made so, and
-    /// nothing has happened; it is made as it is.
+    /// Makes the call with `pieces` in place of the program's buffers, which are as long together.
+    /// `None`: it cannot be made so, and nothing has happened; it is made as it is.
     fn scatter(&mut self, pieces: &mut Pieces) -> Option<isize>;
 
-    /// Answers the call without receiving: what it would bring lies in memory already. `room` is how many bytes the buffers hold.
+    /// Answers the call without receiving: what it would bring lies in memory already. `room` is
+    /// how many bytes the buffers hold.
     ///
-    /// A stack whose bytes lie in a region of its own hands them over: `hand_over` takes the region, the ranges in their order (no more
-    /// than `room` bytes), and where the program's call returns to. If it returns true the buffers hold the bytes, each of the ranges
-    /// comes back once by [`Owner::release`](uncopy_core::regions::Owner), and the stack counts them as received. If not,
-    /// nothing has happened.
+    /// A stack whose bytes lie in a region of its own hands them over: `hand_over` takes the
+    /// region, the ranges in their order (no more than `room` bytes), and where the program's call
+    /// returns to. If it returns true the buffers hold the bytes, each of the ranges comes back
+    /// once by [`Owner::release`](uncopy_core::regions::Owner), and the stack counts them as
+    /// received. If not, nothing has happened.
     ///
     /// `None`: the call is to be made.
     fn by_reference(
@@ -57,6 +63,34 @@ pub trait Input {
     ) -> Option<isize> {
         let _ = (room, hand_over);
         None
+    }
+
+    /// Whether what the call tells beside its bytes (an address, flags) could be written to the
+    /// program's memory, after it was made. If not, the program's call fails with EFAULT.
+    fn is_told(&self) -> bool {
+        true
+    }
+}
+
+/// Extents that an output keeps. They count against the limits of extents, and no eviction frees
+/// them: whoever keeps many bounds how many. In a forked child, what is kept of the pool stays; what is
+/// kept of a foreign region is not the child's, as the region is not.
+#[derive(Debug)]
+pub struct Kept {
+    process: &'static Process,
+    pins: Pins,
+}
+
+impl Kept {
+    pub(crate) fn new(process: &'static Process, pins: Pins) -> Self {
+        Self { process, pins }
+    }
+}
+
+impl Drop for Kept {
+    /// (Takes the lock of the books: not to be dropped where that is held.)
+    fn drop(&mut self) {
+        self.process.space.unpin(&mut self.pins);
     }
 }
 
@@ -82,11 +116,26 @@ pub trait Output {
         true
     }
 
-    /// Makes the call with `pieces` in place of the program's buffers: the same bytes, which are gathered from where they are. `None`: it cannot
-    /// be made so, and nothing has happened.
+    /// Makes the call with `pieces` in place of the program's buffers: the same bytes, which are
+    /// gathered from where they are. `None`: it cannot be made so, and nothing has happened.
     fn gather(&mut self, pieces: &Pieces) -> Option<isize>;
 
-    /// Whether, and how, some of it may go by reference: without a copy, from pages that stay as they are for ever.
+    /// Whether the stack may keep extents after the call: then [`keep`](Self::keep) is called in
+    /// place of [`gather`](Self::gather).
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// As [`gather`](Self::gather). Pieces with a bit in `extents` lie in extents: their bytes stay
+    /// where they are, as they are, until `kept` is dropped. The other pieces are the program's
+    /// memory, which changes when the call returns.
+    fn keep(&mut self, pieces: &Pieces, extents: u64, kept: Kept) -> Option<isize> {
+        let _ = (extents, kept);
+        self.gather(pieces)
+    }
+
+    /// Whether, and how, some of it may go by reference: without a copy, from pages that stay as
+    /// they are for ever.
     fn lending(&self) -> Option<Lending> {
         None
     }

@@ -1,8 +1,9 @@
-//! Two stacks under one test: Linux's sockets, and one of this test's own whose bytes lie in shared memory. Both carry the same messages
-//! between buffers that become views, in a process with a tracker and a monitor of its own; and every byte has to arrive.
+//! Two stacks under one test: Linux's sockets, and one of this test's own whose bytes lie in shared
+//! memory. Both carry the same messages between buffers that become views, in a process with a
+//! tracker and a monitor of its own; and every byte has to arrive.
 //!
-//! `UNCOPY_STACK_SEEDS=n` runs n seeds, `UNCOPY_STACK_SEED=s` runs one. Where this process may have no userfaultfd, that is said, and
-//! everything is copied: then only the bytes are tested.
+//! `UNCOPY_STACK_SEEDS=n` runs n seeds, `UNCOPY_STACK_SEED=s` runs one. Where this process may have
+//! no userfaultfd, that is said, and everything is copied: then only the bytes are tested.
 
 // Unsafe: the buffers, which are reached by address, and the calls of both stacks.
 
@@ -16,12 +17,12 @@ use uncopy_process::process::Process;
 use uncopy_ranges::span::{PAGE, Span};
 use uncopy_space::space::Settings;
 use uncopy_stack::buffers::{Buffers, Pieces};
+use uncopy_stack::calls::{InputCall, OutputCall};
 use uncopy_stack::copy::{Source, copy};
+use uncopy_stack::endpoint;
 use uncopy_stack::input::input;
-use uncopy_stack::linux::on::On;
-use uncopy_stack::linux::{Receive, Send};
 use uncopy_stack::output::output;
-use uncopy_stack::stack::Host;
+use uncopy_stack::stack::{Host, Kept, Output};
 
 static PROCESS: Process = Process::new();
 
@@ -38,8 +39,8 @@ unsafe extern "C" fn copy_bytes(to: *mut u8, from: *const u8, n: usize) -> *mut 
     unsafe { libc::memmove(to.cast(), from.cast(), n).cast() }
 }
 
-/// Held for writing by tests that look at what exactly happened: a fork, or an unmapping by another thread, lets calls be made without us,
-/// and brings home what was abroad.
+/// Held for writing by tests that look at what exactly happened: a fork, or an unmapping by another
+/// thread, lets calls be made without us, and brings home what was abroad.
 static ALONE: RwLock<()> = RwLock::new(());
 
 fn alone() -> RwLockWriteGuard<'static, ()> {
@@ -126,38 +127,26 @@ impl Drop for Sockets {
 
 impl Connection for Sockets {
     fn send(&mut self, buffer: &Buffers<1>) -> isize {
-        let (fd, (addr, len)) = (self.0[0], buffer[0]);
-        // SAFETY: the buffer, or the same bytes from elsewhere.
-        let call = Send::new(
-            &PROCESS,
-            On::Descriptor(fd),
-            None,
-            || unsafe { libc::write(fd, addr as *const _, len) },
-            |p: &Pieces| unsafe { libc::writev(fd, p.as_ptr(), p.len() as i32) },
-        );
-        output(call, buffer, &host())
+        let (fd, (addr, n)) = (self.0[0], buffer[0]);
+        // SAFETY: the buffer is the test's.
+        unsafe { endpoint::send(fd, &OutputCall::Write { buf: addr as *const _, n }, 0, &host()) }
     }
 
     fn receive(&mut self, buffer: &Buffers<1>) -> isize {
-        let (fd, (addr, len)) = (self.0[1], buffer[0]);
-        // SAFETY: the buffer, or pieces in place of it.
-        let call = Receive::new(
-            &PROCESS,
-            On::Descriptor(fd),
-            || unsafe { libc::read(fd, addr as *mut _, len) },
-            |p: &mut Pieces| unsafe { Some(libc::readv(fd, p.as_ptr(), p.len() as i32)) },
-        );
-        input(call, buffer, &host())
+        let (fd, (addr, n)) = (self.0[1], buffer[0]);
+        let call = InputCall::Read { buf: addr as *mut _, n };
+        // SAFETY: the buffer is the test's.
+        unsafe { endpoint::receive(fd, &call, None, &host()) }
     }
 }
 
 impl Connection for Ring {
     fn send(&mut self, buffer: &Buffers<1>) -> isize {
-        output(self.sending(buffer), buffer, &host())
+        output(&mut self.sending(buffer), buffer, &host())
     }
 
     fn receive(&mut self, buffer: &Buffers<1>) -> isize {
-        input(self.receiving(buffer), buffer, &host())
+        input(&mut self.receiving(buffer), buffer, &host())
     }
 
     fn rest(&mut self) {
@@ -406,6 +395,87 @@ fn what_is_received_by_reference_comes_back_when_the_buffer_is_gone() {
     drop(buffer);
     ring.reattach_leaving();
     assert_eq!(ring.out(), 0);
+    ring.end();
+}
+
+/// An output that keeps what it is given, as a log would: extents by reference, other bytes copied.
+#[derive(Default)]
+struct Keeper {
+    parts: Vec<Part>,
+    kept: Option<Kept>,
+}
+
+enum Part {
+    Extent(Span),
+    Copied(Vec<u8>),
+}
+
+impl Part {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            // SAFETY: kept, and never changed.
+            Self::Extent(at) => unsafe {
+                std::slice::from_raw_parts(at.start as *const u8, at.len()).to_vec()
+            },
+            Self::Copied(bytes) => bytes.clone(),
+        }
+    }
+}
+
+impl Output for Keeper {
+    fn as_it_is(&mut self) -> isize {
+        panic!("nothing of it is a view")
+    }
+
+    fn gather(&mut self, _: &Pieces) -> Option<isize> {
+        panic!("it is to be kept")
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, pieces: &Pieces, extents: u64, kept: Kept) -> Option<isize> {
+        for (i, p) in pieces.iter().enumerate() {
+            let at = Span::sized(p.iov_base as usize, p.iov_len);
+            let part = Part::Extent(at);
+            self.parts.push(match extents >> i & 1 {
+                1 => part,
+                _ => Part::Copied(part.bytes()),
+            });
+        }
+        self.kept = Some(kept);
+        Some(pieces.iter().map(|p| p.iov_len as isize).sum())
+    }
+}
+
+#[test]
+fn what_an_output_keeps_stays_after_its_buffer_was_overwritten_and_unmapped() {
+    let _alone = alone();
+    let mut ring = Ring::shared(4 * MESSAGE);
+    if !tracks() {
+        return;
+    }
+    let mut buffer = received(&mut ring, 6);
+    let mut keeper = Keeper::default();
+    let sent = output(&mut keeper, &Buffers::one(buffer.address(0), BUFFER), &host());
+    assert_eq!(sent, BUFFER as isize);
+    let extents: usize = keeper
+        .parts
+        .iter()
+        .map(|part| if let Part::Extent(at) = part { at.len() } else { 0 })
+        .sum();
+    assert_eq!(extents, MESSAGE, "what was received is kept by reference");
+    let right = buffer.right.clone();
+    buffer.write(0, &vec![0xee; BUFFER]);
+    drop(buffer);
+    ring.reattach_leaving();
+    assert_eq!(ring.out(), MESSAGE, "it came back while it is kept");
+    let kept: Vec<u8> = keeper.parts.iter().flat_map(Part::bytes).collect();
+    assert!(kept == right, "what is kept has changed");
+    keeper.kept = None;
+    ring.reattach_leaving();
+    assert_eq!(ring.out(), 0, "it did not come back");
     ring.end();
 }
 

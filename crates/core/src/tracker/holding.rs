@@ -56,6 +56,12 @@ impl<M: Memory> Tracker<M> {
         Some(())
     }
 
+    /// Pins the extents of a plan once more, for whoever keeps them when the plan is over.
+    pub fn pin_again(&mut self, pins: &Pins) -> Pins {
+        pins.iter().for_each(|id| self.extents.hold(*id));
+        pins.clone()
+    }
+
     /// Unpins the extents of a plan.
     pub fn unpin(&mut self, pins: &mut Pins) {
         self.drop_pins(pins);

@@ -21,6 +21,16 @@ use uncopy_stack::stack::Host;
 /// How far above the stack pointer an address may still be the caller's own stack.
 const STACK_REACH: usize = 8 << 20;
 
+/// Copies bytes: with libc's own routine, or with ours where that is slow.
+///
+/// # Safety
+/// As `memmove`.
+pub unsafe extern "C" fn copy_bytes(dst: *mut u8, src: *const u8, n: usize) -> *mut u8 {
+    let ours = PROCESS.copies.ours(dst as usize, src as usize, n);
+    // SAFETY: as the caller promises.
+    unsafe { ours.unwrap_or_else(real::libcs_copy)(dst, src, n) }
+}
+
 macro_rules! checked {
     ($name:ident, $unchecked:ident, $failed:ident, $doc:literal) => {
         #[doc = $doc]
@@ -87,7 +97,7 @@ pub(super) unsafe extern "C" fn near_copy(
     unsafe {
         match PROCESS.copies.routine() {
             Some(ours) => ours(dst.cast(), src.cast(), n).cast(),
-            None => real::copy_bytes(dst.cast(), src.cast(), n).cast(),
+            None => copy_bytes(dst.cast(), src.cast(), n).cast(),
         }
     }
 }
@@ -123,7 +133,7 @@ pub unsafe fn move_block(to: *mut c_void, from: *const c_void, n: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         if n < LOOK || !PROCESS.space.wanted() {
-            real::copy_bytes(to.cast(), from.cast(), n);
+            copy_bytes(to.cast(), from.cast(), n);
         } else {
             uncounted(to, from, n, move_block as *const () as usize + 1);
         }
@@ -148,7 +158,7 @@ unsafe fn uncounted(dst: *mut c_void, src: *const c_void, n: usize, caller: usiz
             let (to, from) = (dst as usize, src as usize);
             PROCESS.space.rests(Deed::Copy { to, from, len: n, caller, input: true });
         }
-        real::copy_bytes(dst.cast(), src.cast(), n).cast()
+        copy_bytes(dst.cast(), src.cast(), n).cast()
     }
 }
 
@@ -207,13 +217,13 @@ unsafe fn try_elide(dst: usize, src: usize, n: usize, caller: usize, input: bool
     }
     let source = if input { Source::Input } else { Source::Other };
     // SAFETY: the caller's promise to memcpy.
-    unsafe { copy(&PROCESS, dst, src, n, caller, source, real::copy_bytes) }
+    unsafe { copy(&PROCESS, dst, src, n, caller, source, copy_bytes) }
 }
 
 /// What stacks need of the process that they run in.
 #[inline(always)]
 pub fn host() -> Host {
-    Host { process: &PROCESS, copy_bytes: real::copy_bytes, on_own_stack }
+    Host { process: &PROCESS, copy_bytes, on_own_stack }
 }
 
 /// Whether `addr` is on the running thread's stack, which is never unmapped. A thread's stack ends

@@ -18,7 +18,7 @@ use super::allocate::{
 use super::copy::{large, large_end, near_copy, near_copy_end};
 use super::descriptors::close_perhaps_ours;
 use super::input::{
-    UNUSUAL, pread_for, read_for, readv_for, recv_for, recvfrom_for, recvmsg_for, remembered_large,
+    pread_for, read_for, readv_for, recv_for, recvfrom_for, recvmsg_for, remembered_large,
 };
 use super::output::{send_from, sendmsg_from, sendto_from, write_from, writev_from};
 use super::waiting::{epoll_pwait_ours, epoll_wait_ours, poll_ours, ppoll_ours};
@@ -39,6 +39,7 @@ use uncopy_lend::send::Lending;
 use uncopy_process::process::Process;
 use uncopy_space::gate;
 use uncopy_space::space::{ORIGIN_MIN, Space};
+use uncopy_stack::calls::UNUSUAL;
 use uncopy_stack::linux::file;
 use uncopy_tcp_calls::Tcp;
 use uncopy_twin::Blocks;

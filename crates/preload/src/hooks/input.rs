@@ -1,25 +1,22 @@
 //! read, recv and their kin.
 //!
-//! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
-//! place of its buffer.
+//! unsafe: see the crate; each shim makes the program's own call.
 
 use super::copy::{host, on_own_stack};
 pub use super::entries::own::{pread, pread64, read, readv, recv, recvfrom, recvmsg};
 use super::ours::concerns_nobody;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
-use crate::{below, real};
+use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use core::time::Duration;
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use uncopy_space::space::ORIGIN_MIN;
-use uncopy_stack::buffers::{Buffers, Pieces, each, give, header, take};
-use uncopy_stack::input::{input, input_listed, remember};
-use uncopy_stack::linux::on::On;
-use uncopy_stack::linux::{Read, Receive, file};
-
-/// Flags that change what is written to the buffer, or where the data comes from: made as it is.
-pub(super) const UNUSUAL: c_int = libc::MSG_TRUNC | libc::MSG_ERRQUEUE | libc::MSG_OOB;
+use uncopy_stack::buffers::{each, give, take};
+use uncopy_stack::calls::{InputCall, UNUSUAL};
+use uncopy_stack::endpoint;
+use uncopy_stack::input::remember;
+use uncopy_stack::linux::file;
 
 /// A large read of a regular file may be answered from memory; see [`uncopy_stack::linux::file`].
 #[inline]
@@ -34,22 +31,25 @@ fn from_kept_file(
     perhaps.then_some(file::Read { fd, dst: buf as usize, at, caller, host: host() })
 }
 
-/// Makes an input into `n` bytes at `buf`: by `ours` where it is `special` or concerns somebody; else by `jump`, or by `framed` where it matters what comes. (The
-/// closures own what they name, or there would be a frame for that in all cases: docs/inside/shims.md.)
+/// How an input is made.
+enum Route {
+    /// By a jump to libc's function.
+    Jump,
+    /// By libc's function, and it matters what comes.
+    Framed,
+    /// It is special, or concerns somebody.
+    Ours,
+}
+
+/// How an input into `n` bytes at `buf` is made.
 #[inline(always)]
-fn handed_on(
-    (buf, n): (*mut c_void, size_t),
-    special: bool,
-    jump: impl FnOnce() -> ssize_t,
-    framed: impl FnOnce() -> ssize_t,
-    ours: impl FnOnce() -> ssize_t,
-) -> ssize_t {
+fn route(buf: *mut c_void, n: size_t, special: bool) -> Route {
     if special || !concerns_nobody(buf as usize, n) {
-        ours()
+        Route::Ours
     } else if PROCESS.space.heeds_input(n) {
-        framed()
+        Route::Framed
     } else {
-        jump()
+        Route::Jump
     }
 }
 
@@ -77,13 +77,11 @@ pub(super) unsafe extern "C" fn read_for(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        handed_on(
-            (buf, n),
-            file::perhaps(&PROCESS, n),
-            move || real::read(fd, buf, n),
-            move || read_framed(fd, buf, n),
-            move || read_ours(fd, buf, n, caller),
-        )
+        match route(buf, n, file::perhaps(&PROCESS, n)) {
+            Route::Jump => real::read(fd, buf, n),
+            Route::Framed => read_framed(fd, buf, n),
+            Route::Ours => read_ours(fd, buf, n, caller),
+        }
     }
 }
 
@@ -96,22 +94,8 @@ unsafe fn read_framed(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
 #[inline(never)]
 unsafe fn read_ours(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
     let kept = from_kept_file(fd, buf, n, None, caller);
-    // SAFETY: the program's own arguments, or pieces of extents (or of memory of ours) in place of its buffer.
-    let call = Receive::new(
-        &PROCESS,
-        On::Descriptor(fd),
-        || unsafe { below::read(fd, buf, n) },
-        |p: &mut Pieces| unsafe {
-            Some(match p.as_slice() {
-                [one] => below::read(fd, one.iov_base, one.iov_len),
-                many => below::readv(fd, many.as_ptr(), many.len() as c_int),
-            })
-        },
-    );
-    // SAFETY: as above.
-    let positioned =
-        |p: &[iovec], at| unsafe { real::preadv(fd, p.as_ptr(), p.len() as c_int, at) };
-    input(Read { call, kept, positioned }, &Buffers::one(buf as usize, n), &host())
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::receive(fd, &InputCall::Read { buf, n }, kept, &host()) }
 }
 
 pub(super) unsafe extern "C" fn pread_for(
@@ -123,13 +107,11 @@ pub(super) unsafe extern "C" fn pread_for(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        handed_on(
-            (buf, n),
-            file::perhaps(&PROCESS, n) || PROCESS.space.serving(),
-            move || real::pread(fd, buf, n, at),
-            move || pread_framed(fd, buf, n, at),
-            move || pread_ours(fd, buf, n, at, caller),
-        )
+        match route(buf, n, file::perhaps(&PROCESS, n) || PROCESS.space.serving()) {
+            Route::Jump => real::pread(fd, buf, n, at),
+            Route::Framed => pread_framed(fd, buf, n, at),
+            Route::Ours => pread_ours(fd, buf, n, at, caller),
+        }
     }
 }
 
@@ -143,22 +125,8 @@ unsafe fn pread_framed(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssi
 unsafe fn pread_ours(fd: c_int, buf: *mut c_void, n: size_t, at: off_t, caller: usize) -> ssize_t {
     before_positioned(at, n);
     let kept = from_kept_file(fd, buf, n, Some(at), caller);
-    // SAFETY: as in `read`.
-    let call = Receive::new(
-        &PROCESS,
-        On::Descriptor(fd),
-        || unsafe { real::pread(fd, buf, n, at) },
-        |p: &mut Pieces| unsafe {
-            Some(match p.as_slice() {
-                [one] => real::pread(fd, one.iov_base, one.iov_len, at),
-                many => real::preadv(fd, many.as_ptr(), many.len() as c_int, at),
-            })
-        },
-    );
-    // SAFETY: as in `read`.
-    let positioned =
-        |p: &[iovec], at| unsafe { real::preadv(fd, p.as_ptr(), p.len() as c_int, at) };
-    input(Read { call, kept, positioned }, &Buffers::one(buf as usize, n), &host())
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::receive(fd, &InputCall::Pread { buf, n, at }, kept, &host()) }
 }
 
 /// `read(2)` with a known buffer size.
@@ -177,16 +145,8 @@ pub unsafe extern "C" fn __read_chk(
 }
 
 pub(super) unsafe extern "C" fn readv_for(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: as in `read`; a negative count becomes one that is refused.
-    unsafe {
-        let call = Receive::new(
-            &PROCESS,
-            On::Descriptor(fd),
-            || below::readv(fd, iov, count),
-            |p: &mut Pieces| Some(below::readv(fd, p.as_ptr(), p.len() as c_int)),
-        );
-        input_listed(call, (iov, count as usize), &host())
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::receive(fd, &InputCall::Readv { iov, count }, None, &host()) }
 }
 
 /// `pread(2)` with a known buffer size.
@@ -231,16 +191,8 @@ pub unsafe extern "C" fn __pread64_chk(
 pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the list that the program passed.
     unsafe { before_positioned_list(at, iov, count) };
-    // SAFETY: as in `readv`.
-    unsafe {
-        let call = Receive::new(
-            &PROCESS,
-            On::Descriptor(fd),
-            || real::preadv(fd, iov, count, at),
-            |p: &mut Pieces| Some(real::preadv(fd, p.as_ptr(), p.len() as c_int, at)),
-        );
-        input_listed(call, (iov, count as usize), &host())
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::receive(fd, &InputCall::Preadv { iov, count, at }, None, &host()) }
 }
 
 /// `preadv64`: on x86-64 the same.
@@ -272,16 +224,8 @@ pub unsafe extern "C" fn preadv2(
 ) -> ssize_t {
     // SAFETY: the list that the program passed.
     unsafe { before_positioned_list(at, iov, count) };
-    // SAFETY: as in `readv`.
-    unsafe {
-        let call = Receive::new(
-            &PROCESS,
-            On::Descriptor(fd),
-            || below::preadv2(fd, iov, count, at, flags),
-            |p: &mut Pieces| Some(below::preadv2(fd, p.as_ptr(), p.len() as c_int, at, flags)),
-        );
-        input_listed(call, (iov, count as usize), &host())
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::receive(fd, &InputCall::Preadv2 { iov, count, at, flags }, None, &host()) }
 }
 
 /// `preadv64v2`: on x86-64 the same.
@@ -308,14 +252,11 @@ pub(super) unsafe extern "C" fn recv_for(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        handed_on(
-            (buf, n),
-            flags & UNUSUAL != 0,
-            move || real::recv(fd, buf, n, flags),
-            move || recv_framed(fd, buf, n, flags),
-            // (Without an address it is recvfrom.)
-            move || receive(fd, buf, n, flags, core::ptr::null_mut(), core::ptr::null_mut()),
-        )
+        match route(buf, n, flags & UNUSUAL != 0) {
+            Route::Jump => real::recv(fd, buf, n, flags),
+            Route::Framed => recv_framed(fd, buf, n, flags),
+            Route::Ours => recv_ours(fd, buf, n, flags),
+        }
     }
 }
 
@@ -353,13 +294,11 @@ pub(super) unsafe extern "C" fn recvfrom_for(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        handed_on(
-            (buf, n),
-            flags & UNUSUAL != 0,
-            move || real::recvfrom(fd, buf, n, flags, addr, len),
-            move || recvfrom_framed(fd, buf, n, flags, addr, len),
-            move || receive(fd, buf, n, flags, addr, len),
-        )
+        match route(buf, n, flags & UNUSUAL != 0) {
+            Route::Jump => real::recvfrom(fd, buf, n, flags, addr, len),
+            Route::Framed => recvfrom_framed(fd, buf, n, flags, addr, len),
+            Route::Ours => recvfrom_ours(fd, buf, n, flags, addr, len),
+        }
     }
 }
 
@@ -401,7 +340,13 @@ pub unsafe extern "C" fn __recvfrom_chk(
 }
 
 #[inline(never)]
-unsafe fn receive(
+unsafe fn recv_ours(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::receive(fd, &InputCall::Recv { buf, n, flags }, None, &host()) }
+}
+
+#[inline(never)]
+unsafe fn recvfrom_ours(
     fd: c_int,
     buf: *mut c_void,
     n: size_t,
@@ -409,86 +354,18 @@ unsafe fn receive(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: the program's own arguments; a null address is what recv passes.
-    let as_it_is = || unsafe {
-        if addr.is_null() && len.is_null() {
-            below::recv(fd, buf, n, flags)
-        } else {
-            below::recvfrom(fd, buf, n, flags, addr, len)
-        }
-    };
-    // SAFETY: as in `recvfrom`'s contract.
-    if flags & UNUSUAL != 0 || !addr.is_null() && unsafe { take(len) }.is_none() {
-        return as_it_is();
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let call = InputCall::Recvfrom { buf, n, flags, addr, len };
+        endpoint::receive(fd, &call, None, &host())
     }
-    let buffers = Buffers::one(buf as usize, n);
-    // What the plain call would have been refused for after it had received.
-    let mut unwritten = false;
-    // SAFETY: pieces of extents in place of the buffer; the address goes through a message header.
-    let scattered = |p: &mut Pieces| unsafe {
-        if let [one] = p.as_slice() {
-            return Some(if addr.is_null() {
-                below::recv(fd, one.iov_base, one.iov_len, flags)
-            } else {
-                below::recvfrom(fd, one.iov_base, one.iov_len, flags, addr, len)
-            });
-        }
-        let mut msg: msghdr = core::mem::zeroed();
-        if !addr.is_null() {
-            // (Otherwise the kernel's own EFAULT or EINVAL.)
-            let room = take(len).filter(|n| (*n as c_int) >= 0)?;
-            msg.msg_name = addr.cast();
-            msg.msg_namelen = room;
-        }
-        msg.msg_iov = p.as_mut_ptr();
-        msg.msg_iovlen = p.len();
-        let received = below::recvmsg(fd, &mut msg, flags);
-        if received >= 0 && !addr.is_null() {
-            unwritten = !give(len, msg.msg_namelen);
-        }
-        Some(received)
-    };
-    let received =
-        input(Receive::new(&PROCESS, On::Vectored, as_it_is, scattered), &buffers, &host());
-    if unwritten { not_given() } else { received }
-}
-
-/// The answer where the program's structure could not be written to.
-#[cold]
-fn not_given() -> ssize_t {
-    // SAFETY: errno's address is always valid.
-    unsafe { *libc::__errno_location() = libc::EFAULT };
-    -1
 }
 
 pub(super) unsafe extern "C" fn recvmsg_for(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: as in `readv`; everything of the header but the buffers is the program's, and is
-    // given back to it.
+    // SAFETY: the program's own arguments.
     unsafe {
-        let known = if flags & UNUSUAL == 0 { header(&PROCESS, msg) } else { None };
-        let Some(known) = known else { return below::recvmsg(fd, msg, flags) };
-        let mut unwritten = false;
-        let call = Receive::new(
-            &PROCESS,
-            On::Vectored,
-            || below::recvmsg(fd, msg, flags),
-            |p: &mut Pieces| {
-                let mut other = known;
-                other.msg_iov = p.as_mut_ptr();
-                other.msg_iovlen = p.len();
-                let received = below::recvmsg(fd, &mut other, flags);
-                if received >= 0 {
-                    let named = known.msg_name.is_null()
-                        || give(&raw mut (*msg).msg_namelen, other.msg_namelen);
-                    unwritten = !(named
-                        && give(&raw mut (*msg).msg_controllen, other.msg_controllen)
-                        && give(&raw mut (*msg).msg_flags, other.msg_flags));
-                }
-                Some(received)
-            },
-        );
-        let received = input_listed(call, (known.msg_iov, known.msg_iovlen), &host());
-        if unwritten { not_given() } else { received }
+        let call = InputCall::recvmsg(&PROCESS, msg, flags);
+        endpoint::receive(fd, &call, None, &host())
     }
 }
 

@@ -1,32 +1,27 @@
 //! write, send and their kin.
 //!
-//! unsafe: see the crate; each shim makes the program's own call, or the same call with pieces in
-//! place of its buffers.
+//! unsafe: see the crate; each shim makes the program's own call.
 
 use super::copy::host;
 pub use super::entries::own::{send, sendmsg, sendto, write, writev};
 use super::ours::{concerns_nobody, perhaps_tracked as perhaps_tracked_range};
+use super::sockets::before_control;
 use super::unwaited::{before_positioned, before_positioned_list};
 use crate::process::PROCESS;
-use crate::{below, real};
+use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
-use libc::{
-    MSG_MORE, MSG_NOSIGNAL, MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr,
-    socklen_t, ssize_t,
-};
+use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use uncopy_core::excluded::Why;
-use uncopy_lend::send::{Calls, Target};
 use uncopy_ranges::span::Span;
-use uncopy_stack::buffers::{
-    Buffers, IOV_MAX, Pieces, each, give, header, list, perhaps_tracked, take,
-};
-use uncopy_stack::linux::on::On;
-use uncopy_stack::linux::{Send, Stream};
-use uncopy_stack::output::{concerned, output, output_listed};
+use uncopy_stack::buffers::{Buffers, IOV_MAX, each, give, header, list, perhaps_tracked, take};
+use uncopy_stack::calls::OutputCall;
+use uncopy_stack::endpoint;
+use uncopy_stack::output::concerned;
 
-/// The kernel will read these buffers after the call: their pages must stay where they are, so that it sees what the program
-/// writes there until then. (That pages are never filled with anything else, though somebody refers to them of whom we do not
-/// know, holds for all: see the tracker's pool.)
+/// The kernel will read these buffers after the call: their pages must stay where they are, so that
+/// it sees what the program writes there until then. (That pages are never filled with anything
+/// else, though somebody refers to them of whom we do not know, holds for all: see the tracker's
+/// pool.)
 fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
     if !PROCESS.space.wanted() {
         return;
@@ -41,27 +36,8 @@ fn held_by_kernel(buffers: impl Iterator<Item = (usize, usize)>) {
     }
 }
 
-/// What of a call may go by reference: `plain` where it has no address and no ancillary data.
-#[inline]
-fn stream(fd: c_int, flags: c_int, plain: bool, caller: usize) -> Option<Stream> {
-    const KNOWN: c_int = MSG_MORE | MSG_NOSIGNAL;
-    // (A ring takes bytes, not pages.)
-    if PROCESS.tcp.in_use() && PROCESS.tcp.is_connection(fd) {
-        return None;
-    }
-    Some(Stream {
-        target: Target {
-            fd,
-            more: flags & MSG_MORE != 0,
-            no_signal: flags & MSG_NOSIGNAL != 0,
-            calls: Calls { splice: real::splice, vmsplice: real::vmsplice, sendmsg: real::sendmsg },
-        },
-        plain: plain && flags & !KNOWN == 0,
-        caller,
-    })
-}
-
-/// Whether an output of `n` bytes at `buf` is made as it is: they are too few to go by reference, and concern nobody.
+/// Whether an output of `n` bytes at `buf` is made as it is: they are too few to go by reference,
+/// and concern nobody.
 #[inline(always)]
 fn is_plain(buf: *const c_void, n: size_t) -> bool {
     n < PROCESS.lending.from() && concerns_nobody(buf as usize, n)
@@ -81,20 +57,8 @@ pub(super) unsafe extern "C" fn write_from(
 
 #[inline(never)]
 unsafe fn write_ours(fd: c_int, buf: *const c_void, n: size_t, caller: usize) -> ssize_t {
-    // SAFETY: the program's own arguments, or the same bytes from where they are.
-    let call = Send::new(
-        &PROCESS,
-        On::Descriptor(fd),
-        stream(fd, 0, true, caller),
-        || unsafe { below::write(fd, buf, n) },
-        |p: &Pieces| unsafe {
-            match p.as_slice() {
-                [one] => below::write(fd, one.iov_base, one.iov_len),
-                many => below::writev(fd, many.as_ptr(), many.len() as c_int),
-            }
-        },
-    );
-    output(call, &Buffers::one(buf as usize, n), &host())
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::send(fd, &OutputCall::Write { buf, n }, caller, &host()) }
 }
 
 pub(super) unsafe extern "C" fn writev_from(
@@ -105,27 +69,20 @@ pub(super) unsafe extern "C" fn writev_from(
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
-        if concerned(&PROCESS, (iov, count as usize), PROCESS.lending.from()) {
+        if PROCESS.tcp.in_use()
+            || concerned(&PROCESS, (iov, count as usize), PROCESS.lending.from())
+        {
             writev_ours(fd, iov, count, caller)
         } else {
-            below::writev(fd, iov, count)
+            real::writev(fd, iov, count)
         }
     }
 }
 
 #[inline(never)]
 unsafe fn writev_ours(fd: c_int, iov: *const iovec, count: c_int, caller: usize) -> ssize_t {
-    // SAFETY: as in `write`.
-    unsafe {
-        let call = Send::new(
-            &PROCESS,
-            On::Descriptor(fd),
-            stream(fd, 0, true, caller),
-            || below::writev(fd, iov, count),
-            |p: &Pieces| below::writev(fd, p.as_ptr(), p.len() as c_int),
-        );
-        output_listed(call, (iov, count as usize), &host())
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::send(fd, &OutputCall::Writev { iov, count }, caller, &host()) }
 }
 
 /// `pwrite(2)`.
@@ -135,20 +92,8 @@ unsafe fn writev_ours(fd: c_int, iov: *const iovec, count: c_int, caller: usize)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t {
     before_positioned(at, n);
-    // SAFETY: as in `write`.
-    let call = Send::new(
-        &PROCESS,
-        On::Descriptor(fd),
-        None,
-        || unsafe { real::pwrite(fd, buf, n, at) },
-        |p: &Pieces| unsafe {
-            match p.as_slice() {
-                [one] => real::pwrite(fd, one.iov_base, one.iov_len, at),
-                many => real::pwritev(fd, many.as_ptr(), many.len() as c_int, at),
-            }
-        },
-    );
-    output(call, &Buffers::one(buf as usize, n), &host())
+    // SAFETY: the program's own arguments. (Nothing is lent at a position: no account is asked.)
+    unsafe { endpoint::send(fd, &OutputCall::Pwrite { buf, n, at }, 0, &host()) }
 }
 
 /// `pwrite64`: on x86-64 the same.
@@ -169,20 +114,8 @@ pub unsafe extern "C" fn pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: 
 pub unsafe extern "C" fn pwritev(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: the list that the program passed.
     unsafe { before_positioned_list(at, iov, count) };
-    // SAFETY: as in `write`.
-    unsafe {
-        if !concerned(&PROCESS, (iov, count as usize), usize::MAX) {
-            return real::pwritev(fd, iov, count, at);
-        }
-        let call = Send::new(
-            &PROCESS,
-            On::Descriptor(fd),
-            None,
-            || real::pwritev(fd, iov, count, at),
-            |p: &Pieces| real::pwritev(fd, p.as_ptr(), p.len() as c_int, at),
-        );
-        output_listed(call, (iov, count as usize), &host())
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::send(fd, &OutputCall::Pwritev { iov, count, at }, 0, &host()) }
 }
 
 /// `pwritev64`: on x86-64 the same.
@@ -214,20 +147,8 @@ pub unsafe extern "C" fn pwritev2(
 ) -> ssize_t {
     // SAFETY: the list that the program passed.
     unsafe { before_positioned_list(at, iov, count) };
-    // SAFETY: as in `write`.
-    unsafe {
-        if !concerned(&PROCESS, (iov, count as usize), usize::MAX) {
-            return below::pwritev2(fd, iov, count, at, flags);
-        }
-        let call = Send::new(
-            &PROCESS,
-            On::Descriptor(fd),
-            None,
-            || below::pwritev2(fd, iov, count, at, flags),
-            |p: &Pieces| below::pwritev2(fd, p.as_ptr(), p.len() as c_int, at, flags),
-        );
-        output_listed(call, (iov, count as usize), &host())
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { endpoint::send(fd, &OutputCall::Pwritev2 { iov, count, at, flags }, 0, &host()) }
 }
 
 /// `pwritev64v2`: on x86-64 the same.
@@ -271,11 +192,8 @@ unsafe fn send_ours(
     flags: c_int,
     caller: usize,
 ) -> ssize_t {
-    // SAFETY: as in `write`; send is sendto without an address.
-    unsafe {
-        let to = (core::ptr::null(), 0);
-        transmit(fd, buf, n, flags, to, caller, || below::send(fd, buf, n, flags))
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { transmit(fd, (buf, n), flags, &OutputCall::Send { buf, n, flags }, caller) }
 }
 
 pub(super) unsafe extern "C" fn sendto_from(
@@ -306,54 +224,28 @@ unsafe fn sendto_ours(
     len: socklen_t,
 ) -> ssize_t {
     let caller = sendto as *const () as usize;
-    // SAFETY: as in `write`.
+    // SAFETY: the program's own arguments.
     unsafe {
-        transmit(fd, buf, n, flags, (addr, len), caller, || {
-            below::sendto(fd, buf, n, flags, addr, len)
-        })
+        transmit(fd, (buf, n), flags, &OutputCall::Sendto { buf, n, flags, addr, len }, caller)
     }
 }
 
 #[inline]
 unsafe fn transmit(
     fd: c_int,
-    buf: *const c_void,
-    n: size_t,
+    (buf, n): (*const c_void, size_t),
     flags: c_int,
-    (addr, len): (*const sockaddr, socklen_t),
+    call: &OutputCall,
     caller: usize,
-    mut as_it_is: impl FnMut() -> ssize_t,
 ) -> ssize_t {
-    let buffers = Buffers::one(buf as usize, n);
-    if flags & MSG_ZEROCOPY != 0 {
-        held_by_kernel(buffers.iter().copied());
-        return as_it_is();
-    }
-    let stream = stream(fd, flags, addr.is_null() && len == 0, caller);
-    // SAFETY: as in `write`.
-    let gathered = |p: &Pieces| unsafe {
-        match p.as_slice() {
-            [one] if addr.is_null() && len == 0 => {
-                below::send(fd, one.iov_base, one.iov_len, flags)
-            }
-            [one] => below::sendto(fd, one.iov_base, one.iov_len, flags, addr, len),
-            many => {
-                let mut msg: msghdr = core::mem::zeroed();
-                msg.msg_name = addr.cast_mut().cast();
-                msg.msg_namelen = len;
-                send_pieces(fd, &msg, many, flags)
-            }
+    // SAFETY: the program's own call.
+    unsafe {
+        if flags & MSG_ZEROCOPY != 0 {
+            held_by_kernel(core::iter::once((buf as usize, n)));
+            return endpoint::send_as_it_is(&PROCESS, fd, call);
         }
-    };
-    output(Send::new(&PROCESS, On::Vectored, stream, as_it_is, gathered), &buffers, &host())
-}
-
-unsafe fn send_pieces(fd: c_int, like: &msghdr, pieces: &[iovec], flags: c_int) -> ssize_t {
-    let mut msg = *like;
-    msg.msg_iov = pieces.as_ptr().cast_mut();
-    msg.msg_iovlen = pieces.len();
-    // SAFETY: the pieces live through the call, which does not write to them.
-    unsafe { below::sendmsg(fd, &msg, flags) }
+        endpoint::send(fd, call, caller, &host())
+    }
 }
 
 pub(super) unsafe extern "C" fn sendmsg_from(
@@ -385,32 +277,34 @@ unsafe fn message_concerned(msg: *const msghdr) -> bool {
 
 #[inline(never)]
 unsafe fn sendmsg_ours(fd: c_int, msg: *const msghdr, flags: c_int, caller: usize) -> ssize_t {
-    // SAFETY: as in `write`; everything of the header but the buffers is the program's.
+    // SAFETY: the program's own arguments; everything of a header but the buffers is the program's.
     unsafe {
-        let Some(known) = header(&PROCESS, msg) else { return below::sendmsg(fd, msg, flags) };
-        if flags & MSG_ZEROCOPY != 0 {
-            let mut buffers = Buffers::default();
-            if list(&PROCESS, known.msg_iov, known.msg_iovlen, &mut buffers) {
-                // (In a list that changes meanwhile the kernel would find other pages.)
-                held_by_kernel(buffers.iter().copied());
-                return send_pieces(fd, &known, &buffers.pieces(), flags);
-            }
+        if PROCESS.tcp.in_use()
+            && let Some(header) = take(msg)
+            && header.msg_controllen != 0
+            && !before_control(&header)
+        {
+            *libc::__errno_location() = libc::EBUSY;
+            return -1;
+        }
+        let call = OutputCall::sendmsg(&PROCESS, msg, flags);
+        if flags & MSG_ZEROCOPY == 0 {
+            return endpoint::send(fd, &call, caller, &host());
+        }
+        let OutputCall::Sendmsg { header: Some(known), .. } = call else {
+            return endpoint::send_as_it_is(&PROCESS, fd, &call);
+        };
+        let mut buffers = Buffers::default();
+        if !list(&PROCESS, known.msg_iov, known.msg_iovlen, &mut buffers) {
             held_by_kernel(each(known.msg_iov, known.msg_iovlen));
-            return below::sendmsg(fd, msg, flags);
+            return endpoint::send_as_it_is(&PROCESS, fd, &call);
         }
-        let parts = (known.msg_iov.cast_const(), known.msg_iovlen);
-        if !concerned(&PROCESS, parts, PROCESS.lending.from()) {
-            return below::sendmsg(fd, msg, flags);
-        }
-        let plain = known.msg_name.is_null() && known.msg_controllen == 0;
-        let call = Send::new(
-            &PROCESS,
-            On::Vectored,
-            stream(fd, flags, plain, caller),
-            || below::sendmsg(fd, msg, flags),
-            |p: &Pieces| send_pieces(fd, &known, p, flags),
-        );
-        output_listed(call, parts, &host())
+        // (In a list that changes meanwhile the kernel would find other pages.)
+        held_by_kernel(buffers.iter().copied());
+        let mut pieces = buffers.pieces();
+        let other = msghdr { msg_iov: pieces.as_mut_ptr(), msg_iovlen: pieces.len(), ..known };
+        let call = OutputCall::Sendmsg { msg: &other, header: None, flags };
+        endpoint::send_as_it_is(&PROCESS, fd, &call)
     }
 }
 
@@ -463,7 +357,8 @@ pub unsafe extern "C" fn sendmmsg(
                 break;
             }
             sent += 1;
-            // What was sent in part is the last, or a stream would have a hole (net/socket.c, `__sys_sendmmsg`).
+            // What was sent in part is the last, or a stream would have a hole (net/socket.c,
+            // `__sys_sendmmsg`).
             if (n as usize) < whole {
                 break;
             }

@@ -13,6 +13,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use uncopy_kernel::reading;
 use uncopy_stack::buffers::{piece, take};
+use uncopy_stack::calls::OutputCall;
+use uncopy_stack::endpoint;
 use uncopy_tcp_calls::data::answer;
 
 /// `struct sockaddr_in`, `struct sockaddr_in6`: so many words hold either.
@@ -367,7 +369,11 @@ unsafe fn send_part(to: c_int, from: c_int, place: off_t, n: usize) -> ssize_t {
     // SAFETY: our own buffer; the file is the program's.
     unsafe {
         let got = real::pread(from, buffer, PART.min(n), place);
-        if got <= 0 { got } else { crate::below::send(to, buffer, got as usize, 0) }
+        if got <= 0 {
+            return got;
+        }
+        let call = OutputCall::Send { buf: buffer, n: got as usize, flags: 0 };
+        endpoint::send_as_it_is(&PROCESS, to, &call)
     }
 }
 

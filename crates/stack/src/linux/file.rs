@@ -1,21 +1,20 @@
 //! Reads that are answered from kept files: the buffer becomes a view of what was read once.
 //!
-//! Whether a file is kept, and that it cannot change while it is, is [`uncopy_kept::files`]'s business.
-//! Its bytes lie in memory of ours that consists of views; so a read of it is an elided copy like any
-//! other: the policy decides, by the place that the program called from.
+//! Whether a file is kept, and that it cannot change while it is, is [`uncopy_kept::files`]'s
+//! business. Its bytes lie in memory of ours that consists of views; so a read of it is an elided
+//! copy like any other: the policy decides, by the place that the program called from.
 //!
 //! unsafe: has the tracker copy into the program's buffer. What it leaves to be copied by hand goes
 //! through the kernel, because a program may pass a pointer into nowhere.
 
-use super::Receive;
-use super::on::On;
-use crate::buffers::{Buffers, Pieces, piece};
+use super::on::refused_for_pieces;
+use crate::buffers::{Buffers, Pieces};
 use crate::copy::{Source, copy};
 use crate::input::input;
-use crate::stack::Host;
+use crate::stack::{Host, Input};
 use core::cell::Cell;
 use libc::iovec;
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::SeekFrom;
 use uncopy_counters::add;
 use uncopy_inject::{Call, Error};
@@ -24,6 +23,8 @@ use uncopy_kept::files::{CHUNK, Kept, chunks};
 use uncopy_kernel::inject;
 use uncopy_kernel::reach::copy_within;
 use uncopy_process::process::Process;
+use uncopy_ranges::span::Span;
+use uncopy_real as real;
 use uncopy_shelf::Chunk;
 
 /// Whether a read of `n` bytes may be answered from a kept file.
@@ -47,16 +48,11 @@ pub struct Read {
     pub host: Host,
 }
 
-/// Answers a read of `n` bytes. `positioned` is the plain positioned read, as `preadv(2)` answers. `None`: nothing was done, the call is to
-/// be made as it is.
+/// Answers a read of `n` bytes. `None`: nothing was done, the call is to be made as it is.
 ///
 /// # Safety
 /// As for `read(2)`: what is valid of the buffer may be overwritten.
-pub(super) unsafe fn read(
-    call: &Read,
-    n: usize,
-    positioned: impl Fn(&[iovec], i64) -> isize,
-) -> Option<isize> {
+pub(super) unsafe fn read(call: &Read, n: usize) -> Option<isize> {
     let &Read { fd, dst, at, caller, ref host } = call;
     let space = &host.process.space;
     // (What a site that rests would have to be copied, the plain read copies faster.)
@@ -74,7 +70,7 @@ pub(super) unsafe fn read(
     if want < READ_MIN || n / 2 >= want && space.pauses().rests(caller, want) {
         return None;
     }
-    if !fill(&kept, file, from, want, host, &positioned) {
+    if !fill(&kept, file, from, want, host) {
         return None;
     }
     if at.is_some() {
@@ -82,8 +78,8 @@ pub(super) unsafe fn read(
         return unsafe { deliver(host.process, &kept, dst, from, want, caller) }
             .then_some(want as isize);
     }
-    // The position moves first: another thread that reads here now gets what follows, as it does when
-    // the kernel makes one read wait for the other.
+    // The position moves first: another thread that reads here now gets what follows, as it does
+    // when the kernel makes one read wait for the other.
     let start = seek(file, want as i64)?.checked_sub(want as u64)?;
     if start == from {
         // SAFETY: the caller's promise.
@@ -91,7 +87,8 @@ pub(super) unsafe fn read(
             return Some(want as isize);
         }
     }
-    let got = positioned(&[piece(dst, want)], start as i64);
+    // SAFETY: the caller's promise.
+    let got = unsafe { real::pread(fd, dst as *mut _, want, start as i64) };
     let short = want as i64 - got.max(0) as i64;
     if short > 0 {
         let _ = rustix::fs::seek(file, SeekFrom::Current(-short));
@@ -105,21 +102,15 @@ fn seek(file: BorrowedFd<'_>, by: i64) -> Option<u64> {
     rustix::fs::seek(file, SeekFrom::Current(by)).ok()
 }
 
-/// Has the chunks of `len` bytes from `from` read, where they are not there. Returns whether all are.
-fn fill(
-    kept: &Kept,
-    file: BorrowedFd<'_>,
-    from: u64,
-    len: usize,
-    host: &Host,
-    read: impl Fn(&[iovec], i64) -> isize,
-) -> bool {
+/// Has the chunks of `len` bytes from `from` read, where they are not there. Returns whether all
+/// are.
+fn fill(kept: &Kept, file: BorrowedFd<'_>, from: u64, len: usize, host: &Host) -> bool {
     for chunk in chunks(from, len) {
         match kept.need(chunk) {
             Chunk::There => {}
             Chunk::NotNow => return false,
             Chunk::Yours => {
-                let there = fill_chunk(kept, chunk, host, &read);
+                let there = fill_chunk(kept, chunk, file, host);
                 if !kept.filled(chunk, file, there) {
                     return false;
                 }
@@ -129,32 +120,42 @@ fn fill(
     true
 }
 
+/// A read of a chunk, which a regular file answers into several pieces as into one.
+struct Filling {
+    fd: i32,
+    span: Span,
+    offset: i64,
+}
+
+impl Input for Filling {
+    fn as_it_is(&mut self) -> isize {
+        // SAFETY: the chunk is ours.
+        unsafe { real::pread(self.fd, self.span.start as *mut _, self.span.len(), self.offset) }
+    }
+
+    fn scatter(&mut self, pieces: &mut Pieces) -> Option<isize> {
+        // SAFETY: pieces of extents in its place.
+        let got =
+            unsafe { real::preadv(self.fd, pieces.as_ptr(), pieces.len() as i32, self.offset) };
+        (got != -1 || !refused_for_pieces()).then_some(got)
+    }
+}
+
 /// Reads a chunk into extents.
-fn fill_chunk(
-    kept: &Kept,
-    chunk: usize,
-    host: &Host,
-    read: impl Fn(&[iovec], i64) -> isize,
-) -> bool {
+fn fill_chunk(kept: &Kept, chunk: usize, file: BorrowedFd<'_>, host: &Host) -> bool {
     let span = kept.chunk(chunk);
     if inject::draw(Call::Refill, false).is_some() {
         return false;
     }
     let buffer = Buffers::one(span.start, span.len());
-    let offset = (chunk * CHUNK) as i64;
-    let call = Receive::new(
-        host.process,
-        On::Vectored,
-        || read(&[piece(span.start, span.len())], offset),
-        |p: &mut Pieces| Some(read(p, offset)),
-    );
-    let got = input(call, &buffer, host);
+    let mut call = Filling { fd: file.as_raw_fd(), span, offset: (chunk * CHUNK) as i64 };
+    let got = input(&mut call, &buffer, host);
     add(&host.process.space.counters().kept_fill_bytes, got.max(0) as u64);
     got == span.len() as isize
 }
 
-/// Makes the buffer a view of the file's bytes. Returns false where that was not to be (some of them may
-/// be there all the same: they are what a plain read puts there).
+/// Makes the buffer a view of the file's bytes. Returns false where that was not to be (some of
+/// them may be there all the same: they are what a plain read puts there).
 unsafe fn deliver(
     process: &'static Process,
     kept: &Kept,

@@ -28,8 +28,9 @@ impl On {
     }
 }
 
-/// Whether `fd` takes several pieces as one piece: a socket, a pipe or a file that holds data. A driver without
-/// vectored writes would see several calls, and so would a file that the kernel makes up.
+/// Whether `fd` takes several pieces as one piece: a socket, a pipe or a file that holds data. A
+/// driver without vectored writes would see several calls, and so would a file that the kernel
+/// makes up.
 fn takes_pieces(calls: &Calls, fd: i32) -> bool {
     if fd < 0 {
         return false;
@@ -44,8 +45,9 @@ fn takes_pieces(calls: &Calls, fd: i32) -> bool {
     })
 }
 
-/// File systems without a device that write all pieces of a call as one: of others it is not known (procfs, securityfs
-/// and their kind call a file's `write` for each piece). From `linux/magic.h`, but for the last ones.
+/// File systems without a device that write all pieces of a call as one: of others it is not known
+/// (procfs, securityfs and their kind call a file's `write` for each piece). From `linux/magic.h`,
+/// but for the last ones.
 const KNOWN: [u32; 14] = [
     0x0102_1994, // tmpfs
     0x8584_58f6, // ramfs
@@ -69,8 +71,8 @@ fn holds_data(calls: &Calls, fd: BorrowedFd<'_>, s: &Stat) -> bool {
     major(s.st_dev) != 0 || s.st_blocks > 0 || known(calls, fd, s.st_dev)
 }
 
-/// Whether the file system `dev`, which has no device, is one of [`KNOWN`]: it is asked once. (Should the number become that of
-/// another, this is for what is empty.)
+/// Whether the file system `dev`, which has no device, is one of [`KNOWN`]: it is asked once.
+/// (Should the number become that of another, this is for what is empty.)
 fn known(calls: &Calls, fd: BorrowedFd<'_>, dev: u64) -> bool {
     let asked = &calls.file_systems[minor(dev) as usize % FILE_SYSTEMS];
     let mut value = asked.load(Relaxed);
@@ -80,4 +82,12 @@ fn known(calls: &Calls, fd: BorrowedFd<'_>, dev: u64) -> bool {
         asked.store(value, Relaxed);
     }
     value & 1 != 0
+}
+
+/// Whether the call just refused may have been refused for the sake of its pieces: they are aligned
+/// otherwise than the program's buffer (O_DIRECT), or a part of the buffer is not memory. The plain
+/// call knows the right answer.
+pub(crate) fn refused_for_pieces() -> bool {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    matches!(errno, Some(libc::EINVAL | libc::EFAULT))
 }

@@ -1,4 +1,5 @@
-//! A stack for tests: messages lie in memory between both ends, where the receiver finds them, and takes them over by reference.
+//! A stack for tests: messages lie in memory between both ends, where the receiver finds them, and
+//! takes them over by reference.
 
 use super::PROCESS;
 use super::copy_bytes;
@@ -12,7 +13,8 @@ use uncopy_stack::stack::{Input, Output};
 /// Calls return to here.
 const CALLER: usize = 0x5ead;
 
-/// What came back to a ring. It is put there in the middle of whatever let go of it last: nothing else is done with this lock held.
+/// What came back to a ring. It is put there in the middle of whatever let go of it last: nothing
+/// else is done with this lock held.
 type Inbox = Mutex<Vec<Span>>;
 
 fn release(inbox: usize, span: Span) {

@@ -2,19 +2,22 @@
 //!
 //! unsafe: buffers and numbers of the program's, which are handed on; `errno`.
 
-use crate::numbers::What;
+use crate::numbers::{Found, What};
 use crate::tcp::{Connection, Tcp};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use uncopy_tcp_socket::{Flow, Way};
+use std::sync::Arc;
+use std::time::Duration;
+use uncopy_tcp_socket::{Flow, Past, Way};
 
-/// Flags that ask for what rings do not have: errors beside the data, bytes with the connection request, pages sent by reference. The call is made
-/// as it is, with its direction back at Linux.
-const SENDS_OTHERWISE: c_int = libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN;
-const RECEIVES_OTHERWISE: c_int = libc::MSG_ERRQUEUE;
+/// Flags that ask for what rings do not have: errors beside the data, bytes with the connection
+/// request, pages sent by reference. The call is made as it is, with its direction back at Linux.
+pub const SENDS_OTHERWISE: c_int = libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN;
+/// The same of a call that receives.
+pub const RECEIVES_OTHERWISE: c_int = libc::MSG_ERRQUEUE;
 
 /// What libc's function returns.
 pub fn answer(result: Result<usize, Errno>) -> isize {
@@ -29,97 +32,28 @@ pub fn answer(result: Result<usize, Errno>) -> isize {
 }
 
 impl Tcp {
-    /// A call that sends `parts` over `fd`; `plain` makes it by Linux.
-    ///
-    /// # Safety
-    /// The buffers are the program's: whatever it named.
+    /// The connection `fd`, for one call that moves bytes. `None`: Linux's, every call of which is
+    /// made as it is.
     #[inline]
-    pub unsafe fn send<const N: usize>(
-        &self,
-        fd: c_int,
-        flags: c_int,
-        parts: impl FnOnce() -> Option<Parts<N>>,
-        plain: impl FnOnce() -> isize,
-    ) -> isize {
+    pub fn ring(&self, fd: c_int) -> Option<Ring<'_>> {
         // (Most programs have no connection of ours.)
-        if !self.in_use() {
-            return plain();
-        }
-        let parts = |connection: &Connection| {
-            if flags & SENDS_OTHERWISE != 0 {
-                let _ = self.by_linux(connection, core::time::Duration::ZERO);
-                return None;
-            }
-            parts()
-        };
-        // SAFETY: the caller's promise.
-        let call = |flow: &Flow, parts: &[iovec]| unsafe { flow.send(parts, flags) };
-        let plain = || match flags & SENDS_OTHERWISE {
-            0 => plain(),
-            _ => self.sending_past(fd, flags, plain),
-        };
-        self.made(fd, true, parts, call, plain)
+        if self.in_use() { self.found_ring(fd) } else { None }
     }
 
-    /// A call that receives `parts` from `fd`; `plain` makes it by Linux.
-    ///
-    /// # Safety
-    /// The buffers are the program's: whatever it named.
     #[inline]
-    pub unsafe fn receive<const N: usize>(
-        &self,
-        fd: c_int,
-        flags: c_int,
-        parts: impl FnOnce() -> Option<Parts<N>>,
-        plain: impl FnOnce() -> isize,
-    ) -> isize {
-        if !self.in_use() {
-            return plain();
-        }
-        let parts = |_: &Connection| if flags & RECEIVES_OTHERWISE != 0 { None } else { parts() };
-        // SAFETY: the caller's promise.
-        let call = |flow: &Flow, parts: &[iovec]| unsafe { flow.receive(parts, flags) };
-        self.made(fd, false, parts, call, plain)
-    }
-
-    /// A call that waits for room, or for bytes: by `call` where `fd` is a connection whose calls are made here and has `parts` for it, else by `plain`.
-    #[inline(never)]
-    fn made<const N: usize>(
-        &self,
-        fd: c_int,
-        room: bool,
-        parts: impl FnOnce(&Connection) -> Option<Parts<N>>,
-        call: impl Fn(&Flow, &[iovec]) -> Result<usize, Errno>,
-        plain: impl FnOnce() -> isize,
-    ) -> isize {
-        let (mut parts, mut listed) = (Some(parts), None);
-        loop {
-            self.thread_may_end();
-            let Some(found) = self.numbers.find(fd) else { return plain() };
-            let What::Connection(connection) = &*found else { return plain() };
-            let flow = &connection.flow;
-            match flow.way(room) {
-                Way::Linux => return plain(),
-                Way::Past(_past) => return plain(),
-                Way::Here => {}
+    fn found_ring(&self, fd: c_int) -> Option<Ring<'_>> {
+        self.thread_may_end();
+        let found = self.numbers.find(fd)?;
+        match &*found {
+            What::Connection(connection) if !connection.flow.is_linux() => {
+                Some(Ring { tcp: self, fd, found: Some(found) })
             }
-            if let Some(parts) = parts.take() {
-                listed = parts(connection);
-            }
-            // (A list that the kernel refuses; or flags for it.)
-            let Some(parts) = &listed else { return plain() };
-            let called =
-                self.interrupted(|| call(flow, parts.as_slice()), || flow.has_timeout(room));
-            // Nothing is held where a thread may end.
-            drop(found);
-            if let Ok(outcome) = called {
-                return answer(outcome);
-            }
+            _ => None,
         }
     }
 
-    /// Makes a call. `Err`: a handler has interrupted it that does not want that (SA_RESTART), or the thread was cancelled: it is to sleep again.
-    /// With a timeout the kernel does not.
+    /// Makes a call. `Err`: a handler has interrupted it that does not want that (SA_RESTART), or
+    /// the thread was cancelled: it is to sleep again. With a timeout the kernel does not.
     fn interrupted(
         &self,
         call: impl FnOnce() -> Result<usize, Errno>,
@@ -137,7 +71,8 @@ impl Tcp {
         }
     }
 
-    /// A thread that was cancelled ends here: nothing may be held. Where a call begins, and after it was interrupted.
+    /// A thread that was cancelled ends here: nothing may be held. Where a call begins, and after
+    /// it was interrupted.
     #[inline]
     pub fn thread_may_end(&self) {
         if self.cancels.load(Relaxed)
@@ -198,7 +133,8 @@ impl Tcp {
         Some(answer(connection.flow.shutdown(how).map(|()| 0)))
     }
 
-    /// Sends `bytes` of a file over `fd` by the ring, from `at` on, as far as that can be had ([`Flow::send_file`]). `None`: nothing was sent.
+    /// Sends `bytes` of a file over `fd` by the ring, from `at` on, as far as that can be had
+    /// ([`Flow::send_file`]). `None`: nothing was sent.
     pub fn send_file(&self, fd: c_int, file: c_int, at: u64, bytes: usize) -> Option<isize> {
         loop {
             self.thread_may_end();
@@ -224,7 +160,8 @@ impl Tcp {
         }
     }
 
-    /// Receives from `fd` by `put` ([`Flow::receive_by`]). `None`: it is no connection that has a ring.
+    /// Receives from `fd` by `put` ([`Flow::receive_by`]). `None`: it is no connection that has a
+    /// ring.
     pub fn receive_by(
         &self,
         fd: c_int,
@@ -244,8 +181,9 @@ impl Tcp {
         }
     }
 
-    /// A call that sends past the ring (sendfile, splice), with these flags: until it returns nothing is sent otherwise. It is made when Linux has what was taken back from
-    /// the ring: where it may not wait for that, or is interrupted, it fails.
+    /// A call that sends past the ring (sendfile, splice), with these flags: until it returns
+    /// nothing is sent otherwise. It is made when Linux has what was taken back from the ring:
+    /// where it may not wait for that, or is interrupted, it fails.
     #[inline]
     pub fn sending_past<R: From<i8>>(
         &self,
@@ -283,29 +221,104 @@ impl Tcp {
 /// A call is to be made again.
 struct Interrupted;
 
-/// The buffers of a call.
+/// A connection during one call that moves bytes. It was looked up once, and is looked up again
+/// only where a handler has interrupted the call.
 #[derive(Debug)]
-pub enum Parts<const N: usize> {
-    /// A few.
-    Few([iovec; N]),
-    /// Many.
-    Many(Vec<iovec>),
+pub struct Ring<'a> {
+    tcp: &'a Tcp,
+    fd: c_int,
+    /// `None`: the number is no connection any more.
+    found: Option<Found<'a>>,
 }
 
-impl Parts<1> {
-    /// One.
+impl<'a> Ring<'a> {
     #[inline]
-    pub fn one(at: *const core::ffi::c_void, bytes: usize) -> Option<Self> {
-        Some(Self::Few([iovec { iov_base: at.cast_mut(), iov_len: bytes }]))
+    fn connection(&self) -> Option<&Arc<Connection>> {
+        match &**self.found.as_ref()? {
+            What::Connection(connection) => Some(connection),
+            What::Set(_) => None,
+        }
     }
-}
 
-impl<const N: usize> Parts<N> {
+    /// Whose the call is, one that `sends` or not.
     #[inline]
-    fn as_slice(&self) -> &[iovec] {
-        match self {
-            Self::Few(few) => few,
-            Self::Many(many) => many,
+    pub fn way(&self, sends: bool) -> Way<'_> {
+        self.connection().map_or(Way::Linux, |connection| connection.flow.way(sends))
+    }
+
+    /// Sends `parts` by the ring. `None`: the call was interrupted, and goes on; its
+    /// [way](Self::way) is to be asked again.
+    ///
+    /// # Safety
+    /// The buffers are the program's: whatever it named.
+    #[inline]
+    pub unsafe fn send(&mut self, parts: &[iovec], flags: c_int) -> Option<Result<usize, Errno>> {
+        // SAFETY: the caller's promise.
+        self.call(true, |flow| unsafe { flow.send(parts, flags) })
+    }
+
+    /// Receives `parts` by the ring. `None`: as for [`send`](Self::send).
+    ///
+    /// # Safety
+    /// The buffers are the program's: whatever it named.
+    #[inline]
+    pub unsafe fn receive(
+        &mut self,
+        parts: &[iovec],
+        flags: c_int,
+    ) -> Option<Result<usize, Errno>> {
+        // SAFETY: the caller's promise.
+        self.call(false, |flow| unsafe { flow.receive(parts, flags) })
+    }
+
+    #[inline]
+    fn call(
+        &mut self,
+        room: bool,
+        call: impl Fn(&Flow) -> Result<usize, Errno>,
+    ) -> Option<Result<usize, Errno>> {
+        let connection = self.connection()?;
+        let flow = &connection.flow;
+        let called = self.tcp.interrupted(|| call(flow), || flow.has_timeout(room));
+        if called.is_err() {
+            self.look_again();
+        }
+        called.ok()
+    }
+
+    /// After the call was interrupted: its thread may end here, and its number may be another's.
+    #[cold]
+    pub fn look_again(&mut self) {
+        // Nothing is held where a thread may end.
+        self.found = None;
+        *self = match self.tcp.found_ring(self.fd) {
+            Some(ring) => ring,
+            None => Self { tcp: self.tcp, fd: self.fd, found: None },
+        };
+    }
+
+    /// The call sends what rings do not carry ([`SENDS_OTHERWISE`]): its direction goes back to
+    /// Linux, if that can be at once.
+    pub fn sends_otherwise(&self) {
+        if let Some(connection) = self.connection() {
+            let _ = self.tcp.by_linux(connection, Duration::ZERO);
+        }
+    }
+
+    /// The call sends past the ring, with these flags. Sending is Linux's until what is returned is
+    /// dropped; `Ok(None)`: it is so anyway. `None`: the call was interrupted, and goes on after
+    /// [`look_again`](Self::look_again).
+    pub fn past(&self, flags: c_int) -> Option<Result<Option<Past<'_>>, Errno>> {
+        let Some(connection) = self.connection() else { return Some(Ok(None)) };
+        let flow = &connection.flow;
+        let mut past = None;
+        let begins = || {
+            past = Some(flow.sends_past(flags)?);
+            Ok(0)
+        };
+        match self.tcp.interrupted(begins, || flow.has_timeout(true)) {
+            Ok(begun) => Some(begun.map(|_| past)),
+            Err(Interrupted) => None,
         }
     }
 }

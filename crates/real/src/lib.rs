@@ -8,7 +8,6 @@
 //! unsafe: calls through pointers that `dlsym` returned for names whose signatures are written
 //! down here once, from their man pages.
 
-use crate::process::PROCESS;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -65,7 +64,8 @@ macro_rules! real {
             )*
         }
 
-        /// What is called while nothing stands in a cell: it looks the function up. (Apart, and of the same arguments: else all calls would pay for the registers that this needs.)
+        /// What is called while nothing stands in a cell: it looks the function up. (Apart, and of
+        /// the same arguments: else all calls would pay for the registers that this needs.)
         pub mod first {
             use super::*;
             pub use self::pread as pread64;
@@ -94,9 +94,9 @@ macro_rules! real {
             of_libc::find();
         }
 
-        /// Finds the allocator's functions, all at once. The look-up may itself allocate: then it is answered from
-        /// [`before_allocators`], as is whatever else comes before the end of it; and it frees the
-        /// text of an earlier error: that leaks.
+        /// Finds the allocator's functions, all at once. The look-up may itself allocate: then it
+        /// is answered from [`before_allocators`], as is whatever else comes before the end of it;
+        /// and it frees the text of an earlier error: that leaks.
         #[cold]
         fn find_allocators() {
             if !FINDING.swap(true, Ordering::Relaxed) {
@@ -398,16 +398,6 @@ pub fn libcs_copy() -> Routine {
     unsafe { core::mem::transmute(cells::memmove.load(Ordering::Relaxed)) }
 }
 
-/// Copies bytes: with libc's own routine, or with ours where that is slow.
-///
-/// # Safety
-/// As `memmove`.
-pub unsafe extern "C" fn copy_bytes(dst: *mut u8, src: *const u8, n: usize) -> *mut u8 {
-    let ours = PROCESS.copies.ours(dst as usize, src as usize, n);
-    // SAFETY: as the caller promises.
-    unsafe { ours.unwrap_or_else(libcs_copy)(dst, src, n) }
-}
-
 /// Where the object begins that holds the function behind ours called `name`.
 fn origin(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: plain lookups; `info` is written where dladdr succeeds.
@@ -418,15 +408,16 @@ fn origin(name: &CStr) -> Option<*mut c_void> {
     }
 }
 
-/// Whether `malloc_usable_size` belongs to the allocator that `free` does (an allocator may lack it,
-/// and another's would read foreign memory).
+/// Whether `malloc_usable_size` belongs to the allocator that `free` does (an allocator may lack
+/// it, and another's would read foreign memory).
 pub fn usable_size_fits() -> bool {
     let free = origin(c"free");
     free.is_some() && free == origin(c"malloc_usable_size") && free == origin(c"malloc")
 }
 
-/// Whether `free` is glibc's own: its large blocks are mappings that it removes by itself. (Not asked of `dlopen`: our constructor
-/// is the first of all, and `dlopen` would run libc's without the environment.)
+/// Whether `free` is glibc's own: its large blocks are mappings that it removes by itself. (Not
+/// asked of `dlopen`: our constructor is the first of all, and `dlopen` would run libc's without
+/// the environment.)
 pub fn glibc_malloc() -> bool {
     let libc = origin(c"gnu_get_libc_version");
     libc.is_some() && libc == origin(c"free")

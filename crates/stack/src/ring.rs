@@ -1,0 +1,368 @@
+//! TCP connections within this host, as a stack: bytes go by rings, or by Linux as long as the
+//! connection has none.
+//!
+//! unsafe: buffers of the program's, which are handed on.
+
+use crate::buffers::{IOV_MAX, Pieces, each, give, piece, take};
+use crate::calls::{InputCall, OutputCall};
+use crate::linux;
+use crate::linux::on::refused_for_pieces;
+use crate::stack::{Input, Output};
+use core::ffi::{c_int, c_void};
+use libc::{iovec, off_t};
+use uncopy_tcp_calls::data::{RECEIVES_OTHERWISE, Ring, SENDS_OTHERWISE, answer};
+use uncopy_tcp_socket::Way;
+
+/// So many bytes a call moves at most (MAX_RW_COUNT).
+const MOST: usize = 0x7fff_f000;
+/// Addresses of programs end here.
+const END: usize = 1 << 47;
+
+/// Buffers of a call, as far as it moves them.
+#[derive(Debug)]
+enum Parts {
+    One([iovec; 1]),
+    Many(Vec<iovec>),
+}
+
+impl Parts {
+    fn as_slice(&self) -> &[iovec] {
+        match self {
+            Self::One(one) => one,
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// Whether the kernel takes a buffer of this length.
+fn is_taken(at: usize, n: usize) -> bool {
+    at.checked_add(n).is_some_and(|end| end <= END)
+}
+
+/// The buffer of a call that looks at as much of it as it moves. `None`: one that the kernel
+/// refuses.
+fn moved(buf: *const c_void, n: usize) -> Option<Parts> {
+    let n = n.min(MOST);
+    is_taken(buf as usize, n).then(|| Parts::One([piece(buf as usize, n)]))
+}
+
+/// As above, of a call that looks at all of it first.
+fn whole(buf: *const c_void, n: usize) -> Option<Parts> {
+    if is_taken(buf as usize, n) { moved(buf, n) } else { None }
+}
+
+/// As above, of `read(2)`. (Without room read returns, where recv waits.)
+fn readable(buf: *const c_void, n: usize) -> Option<Parts> {
+    if n > 0 { whole(buf, n) } else { None }
+}
+
+/// The buffers that a list names, as far as a call moves them. `None`: a list that the kernel
+/// refuses.
+unsafe fn listed(iov: *const iovec, count: usize) -> Option<Parts> {
+    if count > IOV_MAX {
+        return None;
+    }
+    // SAFETY: the program's list.
+    let mut parts: Vec<iovec> = unsafe { each(iov, count) }.map(|(at, n)| piece(at, n)).collect();
+    let taken = |part: &iovec| is_taken(part.iov_base as usize, part.iov_len);
+    if parts.len() != count || !parts.iter().all(taken) {
+        return None;
+    }
+    let mut left = MOST;
+    for part in &mut parts {
+        part.iov_len = part.iov_len.min(left);
+        left -= part.iov_len;
+    }
+    Some(Parts::Many(parts))
+}
+
+/// As above. `None` too where there are no bytes: then readv returns, where recvmsg waits, and so
+/// does writev, where sendmsg finds the stream ended.
+unsafe fn with_bytes(iov: *const iovec, count: usize) -> Option<Parts> {
+    // SAFETY: the program's list.
+    let parts = unsafe { listed(iov, count) }?;
+    parts.as_slice().iter().any(|part| part.iov_len > 0).then_some(parts)
+}
+
+/// What positioned calls on a stream mean by their flags: at position -1 they are none. `None`: the
+/// kernel answers.
+fn unpositioned(at: off_t, flags: c_int) -> Option<c_int> {
+    let known = flags & !(libc::RWF_NOWAIT | libc::RWF_HIPRI) == 0;
+    let nowait = flags & libc::RWF_NOWAIT != 0;
+    (at == -1 && known).then_some(if nowait { libc::MSG_DONTWAIT } else { 0 })
+}
+
+/// What an input call asks of a stream. `None`: the kernel answers.
+fn asks(call: &InputCall) -> Option<c_int> {
+    match *call {
+        InputCall::Read { .. } | InputCall::Readv { .. } => Some(0),
+        InputCall::Pread { .. } | InputCall::Preadv { .. } => None,
+        InputCall::Preadv2 { at, flags, .. } => unpositioned(at, flags),
+        InputCall::Recv { flags, .. }
+        | InputCall::Recvfrom { flags, .. }
+        | InputCall::Recvmsg { flags, .. } => Some(flags),
+    }
+}
+
+/// The buffers of an input call; `pieces` stand for them where there are some. `None`: the kernel
+/// refuses them.
+unsafe fn room(call: &InputCall, pieces: Option<&Pieces>) -> Option<Parts> {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        match (*call, pieces.map(|p| p.as_slice())) {
+            (InputCall::Read { .. }, Some([one])) => readable(one.iov_base, one.iov_len),
+            (InputCall::Recv { .. } | InputCall::Recvfrom { .. }, Some([one])) => {
+                moved(one.iov_base, one.iov_len)
+            }
+            (InputCall::Recv { .. } | InputCall::Recvfrom { .. }, Some(many)) => {
+                listed(many.as_ptr(), many.len())
+            }
+            (InputCall::Recvmsg { .. }, Some(many)) => listed(many.as_ptr(), many.len()),
+            (_, Some(many)) => with_bytes(many.as_ptr(), many.len()),
+            (InputCall::Read { buf, n }, None) => readable(buf, n),
+            (InputCall::Recv { buf, n, .. } | InputCall::Recvfrom { buf, n, .. }, None) => {
+                moved(buf, n)
+            }
+            (InputCall::Recvmsg { msg, .. }, None) => {
+                let header = take(msg)?;
+                listed(header.msg_iov, header.msg_iovlen)
+            }
+            (
+                InputCall::Readv { iov, count }
+                | InputCall::Preadv { iov, count, .. }
+                | InputCall::Preadv2 { iov, count, .. },
+                None,
+            ) => with_bytes(iov, count as usize),
+            (InputCall::Pread { .. }, None) => None,
+        }
+    }
+}
+
+/// An input call.
+#[derive(Debug)]
+pub struct Receive<'a> {
+    ring: Ring<'a>,
+    fd: c_int,
+    call: &'a InputCall,
+    told: bool,
+}
+
+impl<'a> Receive<'a> {
+    /// `call`, on the connection `ring`, which is `fd`.
+    #[inline]
+    pub fn new(ring: Ring<'a>, fd: c_int, call: &'a InputCall) -> Self {
+        Self { ring, fd, call, told: true }
+    }
+
+    /// Makes it, by `pieces` where there are some.
+    fn carry(&mut self, pieces: Option<&mut Pieces>) -> Option<isize> {
+        let Self { ring, fd, call, told } = self;
+        let (fd, call) = (*fd, *call);
+        let by_linux = |pieces: Option<&mut Pieces>, told: &mut bool| {
+            // SAFETY: the program's own call, or the same with pieces of extents.
+            unsafe {
+                match pieces {
+                    Some(pieces) => linux::scatter(fd, call, pieces, told),
+                    None => Some(linux::receive(fd, call)),
+                }
+            }
+        };
+        let Some(flags) = asks(call) else { return by_linux(pieces, told) };
+        let mut parts = None;
+        loop {
+            // (What a way keeps is kept while Linux makes the call.)
+            let way = ring.way(false);
+            if !matches!(way, Way::Here) || flags & RECEIVES_OTHERWISE != 0 {
+                return by_linux(pieces, told);
+            }
+            drop(way);
+            if parts.is_none() {
+                // SAFETY: the program's own arguments.
+                parts = unsafe { room(call, pieces.as_deref()) };
+            }
+            let Some(room) = &parts else { return by_linux(pieces, told) };
+            // SAFETY: the program's own buffers, or pieces of extents.
+            if let Some(received) = unsafe { ring.receive(room.as_slice(), flags) } {
+                *told = received.is_err() || tells(call);
+                return Some(answer(received));
+            }
+        }
+    }
+}
+
+/// Tells what a connection has to tell beside its bytes: no address, and nothing beside the data.
+/// False: the program's memory is not there.
+fn tells(call: &InputCall) -> bool {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        match *call {
+            InputCall::Recvfrom { addr, len, .. } => addr.is_null() || give(len, 0),
+            InputCall::Recvmsg { msg, .. } => {
+                // (Without room for a name the kernel leaves its length alone.)
+                let name = take((&raw const (*msg).msg_name).cast::<usize>());
+                let named = name.is_some_and(|at| at != 0);
+                (!named || give(&raw mut (*msg).msg_namelen, 0))
+                    && give(&raw mut (*msg).msg_controllen, 0)
+                    && give(&raw mut (*msg).msg_flags, 0)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Input for Receive<'_> {
+    #[inline]
+    fn as_it_is(&mut self) -> isize {
+        self.carry(None).unwrap_or(-1)
+    }
+
+    #[inline]
+    fn scatter(&mut self, pieces: &mut Pieces) -> Option<isize> {
+        self.carry(Some(pieces)).filter(|n| *n != -1 || !linux::refused_input(self.call))
+    }
+
+    #[inline]
+    fn is_told(&self) -> bool {
+        self.told
+    }
+}
+
+/// An output call.
+#[derive(Debug)]
+pub struct Send<'a> {
+    ring: Ring<'a>,
+    fd: c_int,
+    call: &'a OutputCall,
+}
+
+impl<'a> Send<'a> {
+    /// `call`, on the connection `ring`, which is `fd`.
+    #[inline]
+    pub fn new(ring: Ring<'a>, fd: c_int, call: &'a OutputCall) -> Self {
+        Self { ring, fd, call }
+    }
+
+    /// Makes it, from `pieces` where there are some.
+    fn carry(&mut self, pieces: Option<&Pieces>) -> isize {
+        let Self { ring, fd, call } = self;
+        let (fd, call) = (*fd, *call);
+        // SAFETY: the program's own call, or the same bytes from where they are.
+        let by_linux = || unsafe {
+            match pieces {
+                Some(pieces) => linux::gather(fd, call, pieces),
+                None => linux::send(fd, call),
+            }
+        };
+        let flags = match *call {
+            OutputCall::Pwrite { .. } | OutputCall::Pwritev { .. } => return by_linux(),
+            OutputCall::Pwritev2 { at, flags, .. } => match unpositioned(at, flags) {
+                Some(flags) => flags,
+                None => return by_linux(),
+            },
+            _ => call.flags(),
+        };
+        // (What is sent with data beside it goes by Linux.)
+        let beside = match *call {
+            // SAFETY: the program's own header.
+            OutputCall::Sendmsg { msg, .. } => match unsafe { take(msg) } {
+                Some(header) => header.msg_controllen != 0,
+                None => return by_linux(),
+            },
+            _ => false,
+        };
+        if beside {
+            return past(ring, flags, by_linux);
+        }
+        let mut parts = None;
+        loop {
+            let way = ring.way(true);
+            let here = matches!(way, Way::Here);
+            if flags & SENDS_OTHERWISE != 0 {
+                if here {
+                    ring.sends_otherwise();
+                }
+                // (What the way keeps is kept until this is.)
+                match ring.past(flags) {
+                    Some(Ok(_past)) => return by_linux(),
+                    Some(Err(error)) => return answer(Err(error)),
+                    None => {}
+                }
+                drop(way);
+                ring.look_again();
+                continue;
+            }
+            if !here {
+                return by_linux();
+            }
+            drop(way);
+            if parts.is_none() {
+                // SAFETY: the program's own arguments.
+                parts = unsafe { bytes(call, pieces) };
+            }
+            let Some(bytes) = &parts else { return by_linux() };
+            // SAFETY: the program's own buffers, or the same bytes from where they are.
+            if let Some(sent) = unsafe { ring.send(bytes.as_slice(), flags) } {
+                return answer(sent);
+            }
+        }
+    }
+}
+
+/// Sends by Linux while nothing is sent otherwise.
+fn past(ring: &mut Ring<'_>, flags: c_int, by_linux: impl Fn() -> isize) -> isize {
+    loop {
+        match ring.past(flags) {
+            Some(Ok(_past)) => return by_linux(),
+            Some(Err(error)) => return answer(Err(error)),
+            None => {}
+        }
+        ring.look_again();
+    }
+}
+
+/// The buffers of an output call; `pieces` stand for them where there are some. `None`: the kernel
+/// refuses them.
+unsafe fn bytes(call: &OutputCall, pieces: Option<&Pieces>) -> Option<Parts> {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        match (*call, pieces.map(|p| p.as_slice())) {
+            (OutputCall::Write { .. }, Some([one])) => whole(one.iov_base, one.iov_len),
+            (OutputCall::Send { .. } | OutputCall::Sendto { .. }, Some([one])) => {
+                moved(one.iov_base, one.iov_len)
+            }
+            (
+                OutputCall::Send { .. } | OutputCall::Sendto { .. } | OutputCall::Sendmsg { .. },
+                Some(many),
+            ) => listed(many.as_ptr(), many.len()),
+            (_, Some(many)) => with_bytes(many.as_ptr(), many.len()),
+            (OutputCall::Write { buf, n }, None) => whole(buf, n),
+            (OutputCall::Send { buf, n, .. } | OutputCall::Sendto { buf, n, .. }, None) => {
+                moved(buf, n)
+            }
+            (OutputCall::Sendmsg { msg, .. }, None) => {
+                let header = take(msg)?;
+                listed(header.msg_iov, header.msg_iovlen)
+            }
+            (
+                OutputCall::Writev { iov, count }
+                | OutputCall::Pwritev { iov, count, .. }
+                | OutputCall::Pwritev2 { iov, count, .. },
+                None,
+            ) => with_bytes(iov, count as usize),
+            (OutputCall::Pwrite { .. }, None) => None,
+        }
+    }
+}
+
+impl Output for Send<'_> {
+    #[inline]
+    fn as_it_is(&mut self) -> isize {
+        self.carry(None)
+    }
+
+    #[inline]
+    fn gather(&mut self, pieces: &Pieces) -> Option<isize> {
+        let sent = self.carry(Some(pieces));
+        (sent != -1 || !refused_for_pieces()).then_some(sent)
+    }
+}
