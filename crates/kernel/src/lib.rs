@@ -7,6 +7,7 @@
 //! | [`uffd`] | userfaultfd |
 //! | [`mapping`], [`apart`] | mappings of our own; where large ones lie |
 //! | [`descriptors`] | descriptors of our own |
+//! | [`fd_table`] | which of the program's descriptors is what |
 //! | `own_memory` | this process' memory by its number |
 //! | [`reach`] | the program's memory, reached through the kernel |
 //! | [`reading`] | the program's pointers, which may lead nowhere |
@@ -32,6 +33,8 @@ pub mod clock;
 pub mod critical;
 pub mod descriptors;
 pub mod early;
+#[cfg(not(loom))]
+pub mod fd_table;
 #[cfg(not(loom))]
 pub mod ids;
 #[cfg(not(loom))]

@@ -3,7 +3,7 @@
 //! unsafe: descriptors by their numbers.
 
 use crate::end::is_standard;
-use crate::numbers::What;
+use crate::tcp::Entry;
 use crate::tcp::{Connection, Tcp};
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -93,14 +93,14 @@ impl Tcp {
 
     /// It is Linux's, and nobody looks it up.
     fn stays_unseen(&self, fd: RawFd, reason: Reason) {
-        let older = self.numbers.remove(fd);
+        let older = self.table.remove(fd);
         self.was_closed(older);
         self.stays(reason);
     }
 
     fn begins(&self, fd: RawFd, nonblocking: bool) {
         if let Some(older) = self.find(fd)
-            && let What::Connection(older) = &*older
+            && let Entry::Connection(older) = &*older
             && older.flow.is_undecided()
         {
             // Connected in several calls.
@@ -117,7 +117,7 @@ impl Tcp {
             return self.stays_unseen(fd, Reason::NoMemory);
         };
         let connection = Connection::new(context.flow(fd, nonblocking), 1);
-        let older = self.numbers.put(fd, What::Connection(Arc::new(connection)));
+        let older = self.table.put(fd, Entry::Connection(Arc::new(connection)));
         // It was closed past us.
         self.was_closed(older);
     }

@@ -2,7 +2,7 @@
 //!
 //! unsafe: buffers and numbers of the program's, which are handed on; `errno`.
 
-use crate::numbers::{Found, What};
+use crate::tcp::Entry;
 use crate::tcp::{Connection, Tcp};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use uncopy_kernel::fd_table::FdGuard;
 use uncopy_tcp_socket::{Flow, Past, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection
@@ -43,9 +44,9 @@ impl Tcp {
     #[inline]
     fn found_ring(&self, fd: c_int) -> Option<Ring<'_>> {
         self.thread_may_end();
-        let found = self.numbers.find(fd)?;
+        let found = self.table.find(fd)?;
         match &*found {
-            What::Connection(connection) if !connection.flow.is_linux() => {
+            Entry::Connection(connection) if !connection.flow.is_linux() => {
                 Some(Ring { tcp: self, fd, found: Some(found) })
             }
             _ => None,
@@ -86,8 +87,8 @@ impl Tcp {
     #[inline]
     pub fn is_connection(&self, fd: c_int) -> bool {
         self.find(fd).is_some_and(|found| match &*found {
-            What::Connection(connection) => !connection.flow.is_linux(),
-            What::Set(_) => false,
+            Entry::Connection(connection) => !connection.flow.is_linux(),
+            Entry::Set(_) => false,
         })
     }
 
@@ -138,8 +139,8 @@ impl Tcp {
     pub fn send_file(&self, fd: c_int, file: c_int, at: u64, bytes: usize) -> Option<isize> {
         loop {
             self.thread_may_end();
-            let found = self.numbers.find(fd)?;
-            let What::Connection(connection) = &*found else { return None };
+            let found = self.table.find(fd)?;
+            let Entry::Connection(connection) = &*found else { return None };
             let flow = &connection.flow;
             if file < 0 || !flow.is_attached() {
                 return None;
@@ -228,15 +229,15 @@ pub struct Ring<'a> {
     tcp: &'a Tcp,
     fd: c_int,
     /// `None`: the number is no connection any more.
-    found: Option<Found<'a>>,
+    found: Option<FdGuard<'a, Entry>>,
 }
 
 impl<'a> Ring<'a> {
     #[inline]
     fn connection(&self) -> Option<&Arc<Connection>> {
         match &**self.found.as_ref()? {
-            What::Connection(connection) => Some(connection),
-            What::Set(_) => None,
+            Entry::Connection(connection) => Some(connection),
+            Entry::Set(_) => None,
         }
     }
 

@@ -3,7 +3,7 @@
 //! unsafe: descriptors by their numbers.
 
 use crate::data::answer;
-use crate::numbers::What;
+use crate::tcp::Entry;
 use crate::tcp::{Connection, Tcp};
 use core::ffi::c_int;
 use rustix::io::Errno;
@@ -32,13 +32,13 @@ impl Tcp {
             return Closing(None);
         }
         self.early.closes(fd..=fd);
-        match self.numbers.remove(fd) {
-            Some(What::Connection(connection)) if connection.one_less() => {
+        match self.table.remove(fd) {
+            Some(Entry::Connection(connection)) if connection.one_less() => {
                 connection.says_that_it_closes();
                 connection.flow.closes(fd);
                 Closing(Some(connection))
             }
-            Some(What::Connection(connection)) => {
+            Some(Entry::Connection(connection)) => {
                 connection.flow.loses(fd);
                 Closing(None)
             }
@@ -55,8 +55,8 @@ impl Tcp {
     }
 
     /// The program closed it past us.
-    pub(crate) fn was_closed(&self, what: Option<What>) {
-        if let Some(What::Connection(connection)) = what
+    pub(crate) fn was_closed(&self, what: Option<Entry>) {
+        if let Some(Entry::Connection(connection)) = what
             && connection.one_less()
         {
             connection.flow.was_closed();
@@ -78,7 +78,7 @@ impl Tcp {
         }
         let most = RawFd::MAX.cast_unsigned();
         self.early.closes(first.min(most).cast_signed()..=last.min(most).cast_signed());
-        for (fd, _) in self.numbers.all(first, last) {
+        for (fd, _) in self.table.all(first, last) {
             let closing = self.closes(fd);
             close(fd);
             self.closed(closing);
@@ -106,15 +106,15 @@ impl Tcp {
         let what = self.find(old).map(|found| (*found).clone());
         // With a number of its own before there are two. (Where there is none for it, `duplicate` may yet find one: that of `new`, or of what another thread closes.)
         let what = match what {
-            Some(What::Connection(connection)) if connection.one_more().is_err() => {
+            Some(Entry::Connection(connection)) if connection.one_more().is_err() => {
                 if !self.is_used_past(old) {
                     return busy();
                 }
                 None
             }
-            Some(What::Set(set)) => match set.one_more() {
+            Some(Entry::Set(set)) => match set.one_more() {
                 Err(error) => return answer(Err(error)) as c_int,
-                Ok(()) => Some(What::Set(set)),
+                Ok(()) => Some(Entry::Set(set)),
             },
             other => other,
         };
@@ -133,13 +133,13 @@ impl Tcp {
         }
         match what {
             Some(what) if result >= 0 => {
-                let older = self.numbers.put(result, what);
+                let older = self.table.put(result, what);
                 self.was_closed(older);
                 if is_standard(result) {
                     self.is_used_past(result);
                 }
             }
-            Some(What::Connection(connection)) => {
+            Some(Entry::Connection(connection)) => {
                 connection.one_less();
             }
             _ => {}

@@ -3,8 +3,7 @@
 //!
 //! | module | one idea |
 //! | --- | --- |
-//! | [`numbers`] | which number is what: looked up without a lock |
-//! | [`tcp`] | the one value of a process: its table, its context |
+//! | [`tcp`] | the one value of a process: its fd table, its context |
 //! | [`begin`] | connections begin: connect, accept |
 //! | [`listening`] | sockets that listen, for a service with a wire |
 //! | `early` | sockets in sets before they connect |
@@ -23,7 +22,6 @@ mod early;
 pub mod end;
 pub mod info;
 pub mod listening;
-pub mod numbers;
 pub mod options;
 pub mod outward;
 pub mod sets;
@@ -31,6 +29,5 @@ pub mod share;
 pub mod tcp;
 pub mod wait;
 
-pub use numbers::{Found, What};
-pub use tcp::{Settings, Tcp};
+pub use tcp::{Entry, Settings, Tcp};
 pub use uncopy_tcp_socket::Waiting;

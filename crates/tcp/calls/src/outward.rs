@@ -2,7 +2,7 @@
 //!
 //! unsafe: descriptors by their numbers.
 
-use crate::numbers::What;
+use crate::tcp::Entry;
 use crate::tcp::{Connection, Tcp};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -110,8 +110,8 @@ impl Tcp {
     }
 }
 
-fn is_undecided(what: &What) -> bool {
-    matches!(what, What::Connection(connection) if connection.flow.is_undecided())
+fn is_undecided(what: &Entry) -> bool {
+    matches!(what, Entry::Connection(connection) if connection.flow.is_undecided())
 }
 
 impl Connection {

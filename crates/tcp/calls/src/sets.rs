@@ -1,6 +1,6 @@
 //! epoll: a set is the kernel's until a connection is added to it.
 
-use crate::numbers::What;
+use crate::tcp::Entry;
 use crate::tcp::Tcp;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::AtomicI32;
@@ -88,15 +88,15 @@ impl Tcp {
     /// `fd` is a new set.
     pub fn set_made(&self, fd: RawFd) {
         if self.is_own() {
-            let older = self.numbers.put(fd, What::Set(Arc::new(Epoll::new(fd))));
+            let older = self.table.put(fd, Entry::Set(Arc::new(Epoll::new(fd))));
             self.was_closed(older);
         }
     }
 
     fn epoll(&self, fd: RawFd) -> Option<Arc<Epoll>> {
         match &*self.find(fd)? {
-            What::Set(epoll) => Some(epoll.clone()),
-            What::Connection(_) => None,
+            Entry::Set(epoll) => Some(epoll.clone()),
+            Entry::Connection(_) => None,
         }
     }
 
@@ -170,8 +170,8 @@ impl Tcp {
     /// The set `fd`, if it has a connection.
     pub fn set(&self, fd: RawFd) -> Option<Arc<Set>> {
         match &*self.find(fd)? {
-            What::Set(epoll) => epoll.set(),
-            What::Connection(_) => None,
+            Entry::Set(epoll) => epoll.set(),
+            Entry::Connection(_) => None,
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! unsafe: asks for a descriptor's flags; puts another file under a program's number; a list that lives from one fork handler to the next.
 
-use crate::numbers::What;
 use crate::sets::Epoll;
+use crate::tcp::Entry;
 use crate::tcp::{Connection, Tcp};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::io::FdFlags;
@@ -33,10 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 impl Tcp {
     fn all(&self) -> (Numbered, Vec<Arc<Epoll>>) {
         let (mut connections, mut sets) = (vec![], vec![]);
-        for (fd, what) in self.numbers.all(0, u32::MAX) {
+        for (fd, what) in self.table.all(0, u32::MAX) {
             match what {
-                What::Connection(connection) => connections.push((fd, connection)),
-                What::Set(set) => sets.push(set),
+                Entry::Connection(connection) => connections.push((fd, connection)),
+                Entry::Set(set) => sets.push(set),
             }
         }
         (connections, sets)
@@ -140,7 +140,7 @@ impl Tcp {
             };
             if let Some(replaced) = replaced {
                 anew.push((connection.flow.clone(), replaced.clone()));
-                self.numbers.put(fd, What::Connection(replaced));
+                self.table.put(fd, Entry::Connection(replaced));
             }
         }
     }
@@ -152,13 +152,13 @@ impl Tcp {
             return;
         }
         // (Nobody closes our own numbers any more, and `closefrom` spares them.)
-        for (_, what) in self.numbers.all(0, u32::MAX) {
+        for (_, what) in self.table.all(0, u32::MAX) {
             match what {
-                What::Connection(connection) => connection.close_own(),
-                What::Set(set) => set.close_own(),
+                Entry::Connection(connection) => connection.close_own(),
+                Entry::Set(set) => set.close_own(),
             }
         }
-        self.numbers.reset();
+        self.table.reset();
         self.no_context();
         self.process.store(std::process::id(), Relaxed);
     }
@@ -184,7 +184,7 @@ impl Tcp {
             return;
         };
         if connection.one_more().is_ok() {
-            let older = self.numbers.put(fd, What::Connection(connection));
+            let older = self.table.put(fd, Entry::Connection(connection));
             self.was_closed(older);
         } else {
             let _ = self.is_handed_on(&connection, PATIENCE, Reason::Used);

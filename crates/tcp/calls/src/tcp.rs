@@ -1,11 +1,12 @@
-//! The one value of a process: its table of descriptors, and the context of its connections, which is made with the first of them.
+//! The one value of a process: its table of descriptors, and the context of its connections, which
+//! is made with the first of them.
 //!
 //! unsafe: what is made once is reached by its address.
 
 use crate::early::Early;
 use crate::listening::Listening;
-use crate::numbers::{Found, Numbers, What};
 use crate::outward::Outward;
+use crate::sets::Epoll;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use uncopy_counters::{Counters, add};
 use uncopy_kernel::critical;
 use uncopy_kernel::descriptors::{Kept, have_room};
+use uncopy_kernel::fd_table::{FdGuard, FdTable};
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::{
     Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, stayed,
@@ -21,6 +23,15 @@ use uncopy_tcp_socket::{
 
 /// A context's descriptors, with those of one program that it is connected to.
 const FEWEST: u64 = 16;
+
+/// What a descriptor is.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// A connection.
+    Connection(Arc<Connection>),
+    /// A set of epoll's.
+    Set(Arc<Epoll>),
+}
 
 /// What it needs of the process that it runs in.
 #[derive(Clone, Debug)]
@@ -51,9 +62,11 @@ pub struct Connection {
     /// The connection.
     pub flow: Arc<Flow>,
     numbers: AtomicU32,
-    /// A number of our own, if it ever had several: those of the program's may be closed in any order.
+    /// A number of our own, if it ever had several: those of the program's may be closed in any
+    /// order.
     own: AtomicI32,
-    /// It connects by the service's wire: until it is connected, the service is told if it is closed.
+    /// It connects by the service's wire: until it is connected, the service is told if it is
+    /// closed.
     pub(crate) connects: AtomicBool,
 }
 
@@ -103,7 +116,7 @@ impl Connection {
 /// See the module. Zeros at first.
 #[derive(Debug)]
 pub struct Tcp {
-    pub(crate) numbers: Numbers,
+    pub(crate) table: FdTable<Entry>,
     settings: AtomicPtr<Settings>,
     context: AtomicPtr<Arc<Context>>,
     making: Lock,
@@ -129,13 +142,14 @@ impl Default for Tcp {
 }
 
 impl Tcp {
-    /// Where in it a word of 32 bits lies that is 0 as long as it is not [in use](Tcp::in_use), for the entry points of calls.
-    pub const IN_USE: usize = core::mem::offset_of!(Self, numbers) + Numbers::ANY;
+    /// Where in it a word of 32 bits lies that is 0 as long as it is not [in use](Tcp::in_use), for
+    /// the entry points of calls.
+    pub const IN_USE: usize = core::mem::offset_of!(Self, table) + FdTable::<Entry>::ANY;
 
     /// Nothing is looked at.
     pub const fn new() -> Self {
         Self {
-            numbers: Numbers::new(),
+            table: FdTable::new(),
             settings: AtomicPtr::new(core::ptr::null_mut()),
             context: AtomicPtr::new(core::ptr::null_mut()),
             making: Lock::new(),
@@ -155,19 +169,19 @@ impl Tcp {
     pub fn begin(&self, settings: Settings) {
         self.process.store(std::process::id(), Relaxed);
         self.settings.store(Box::into_raw(Box::new(settings)), Release);
-        self.numbers.begin();
+        self.table.begin();
     }
 
     /// Connections are heeded.
     #[inline]
     pub fn begun(&self) -> bool {
-        self.numbers.begun()
+        self.table.begun()
     }
 
     /// There was a connection within this host, or a set with one.
     #[inline]
     pub fn in_use(&self) -> bool {
-        !self.numbers.is_empty()
+        !self.table.is_empty()
     }
 
     pub(crate) fn settings(&self) -> Option<&'static Settings> {
@@ -175,21 +189,24 @@ impl Tcp {
         unsafe { self.settings.load(Acquire).as_ref() }
     }
 
-    /// The table is this process's. (A child of vfork shares our memory, but has descriptors of its own.)
+    /// The table is this process's. (A child of vfork shares our memory, but has descriptors of its
+    /// own.)
     pub(crate) fn is_own(&self) -> bool {
         self.process.load(Relaxed) == std::process::id()
     }
 
     /// What `fd` is.
     #[inline]
-    pub fn find(&self, fd: RawFd) -> Option<Found<'_>> {
-        self.numbers.find(fd)
+    pub fn find(&self, fd: RawFd) -> Option<FdGuard<'_, Entry>> {
+        self.table.find(fd)
     }
 
     /// The connection `fd`, unless it is Linux's.
     pub(crate) fn connection(&self, fd: RawFd) -> Option<Arc<Connection>> {
         match &*self.find(fd)? {
-            What::Connection(connection) if !connection.flow.is_linux() => Some(connection.clone()),
+            Entry::Connection(connection) if !connection.flow.is_linux() => {
+                Some(connection.clone())
+            }
             _ => None,
         }
     }
@@ -231,7 +248,8 @@ impl Tcp {
         Some(context)
     }
 
-    /// In a forked child: it makes one of its own. (The parent's is that of the connections that it inherited.)
+    /// In a forked child: it makes one of its own. (The parent's is that of the connections that it
+    /// inherited.)
     pub(crate) fn no_context(&self) {
         self.context.store(core::ptr::null_mut(), Release);
     }
@@ -252,11 +270,11 @@ impl Tcp {
     pub(crate) fn hold(&self) {
         self.making.lock();
         self.early.hold();
-        self.numbers.hold();
+        self.table.hold();
     }
 
     pub(crate) fn let_go(&self) {
-        self.numbers.let_go();
+        self.table.let_go();
         self.early.let_go();
         self.making.unlock();
     }
@@ -278,8 +296,8 @@ impl Tcp {
     }
 
     fn each(&self, f: impl Fn(&Flow)) {
-        for (_, what) in self.numbers.all(0, u32::MAX) {
-            if let What::Connection(connection) = what {
+        for (_, what) in self.table.all(0, u32::MAX) {
+            if let Entry::Connection(connection) = what {
                 f(&connection.flow);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! unsafe: descriptors by their numbers.
 
-use crate::numbers::What;
+use crate::tcp::Entry;
 use crate::tcp::{Connection, Tcp};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -23,11 +23,11 @@ impl Tcp {
         for (i, fd) in fds.iter().enumerate() {
             if let Some(found) = self.find(fd.fd) {
                 match &*found {
-                    What::Connection(connection) if !connection.flow.is_linux() => {
+                    Entry::Connection(connection) if !connection.flow.is_linux() => {
                         connections.push((i, connection.clone()));
                     }
-                    What::Connection(_) => {}
-                    What::Set(set) => set.is_waited_for(),
+                    Entry::Connection(_) => {}
+                    Entry::Set(set) => set.is_waited_for(),
                 }
             }
         }

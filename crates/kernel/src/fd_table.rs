@@ -1,24 +1,23 @@
-//! Which of the program's descriptors is what. A call looks its descriptor up without a lock: a load where it is nothing of ours, two exchanges of
-//! one word where it is.
+//! The fd table: which of a program's descriptors is what. A call looks its descriptor up without a
+//! lock: one load where it is nothing of ours, two exchanges of one word where it is.
 //!
-//! A word holds an address, and in its upper bits how many calls use what is there. Whoever takes it out of the table takes that count with it, into
-//! the value itself; the last one frees it.
+//! A word holds an address, and in its upper bits how many calls use what is there. Whoever takes
+//! it out of the table takes that count with it, into the value itself; the last one frees it.
 //!
 //! unsafe: the table's memory; values are reached by the addresses in it.
 
-use crate::sets::Epoll;
-use crate::tcp::Connection;
+use crate::apart;
+use crate::critical;
+use crate::lock::Lock;
+use core::marker::PhantomData;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::os::fd::RawFd;
-use std::sync::Arc;
-use uncopy_kernel::apart;
-use uncopy_kernel::critical;
-use uncopy_kernel::lock::Lock;
 
-/// As many descriptors as a process has at most (`fs.nr_open` as it comes); what lies beyond is the kernel's.
+/// As many descriptors as a process has at most (`fs.nr_open` as it comes); what lies beyond is the
+/// kernel's.
 const NUMBERS: u32 = 1 << 20;
 /// Addresses of programs have 47 bits.
 const ADDRESS: u64 = (1 << 48) - 1;
@@ -26,40 +25,32 @@ const ONE: u64 = 1 << 48;
 /// More than there are users: as long as it is in the table it is not free.
 const IN_TABLE: i64 = 1 << 40;
 
-/// What a descriptor is.
-#[derive(Clone, Debug)]
-pub enum What {
-    /// A connection.
-    Connection(Arc<Connection>),
-    /// A set of epoll's.
-    Set(Arc<Epoll>),
-}
-
 #[derive(Debug)]
-struct Value {
+struct Value<E> {
     users: AtomicI64,
-    what: What,
+    entry: E,
 }
 
 /// See the module. Zeros: nothing is looked up.
 #[derive(Debug)]
-pub struct Numbers {
+pub struct FdTable<E> {
     table: AtomicPtr<AtomicU64>,
     length: AtomicU32,
     /// One more than the highest number that was ever in it.
     end: AtomicU32,
     changing: Lock,
+    entries: PhantomData<E>,
 }
 
-impl Default for Numbers {
+impl<E: Clone> Default for FdTable<E> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Numbers {
+impl<E: Clone> FdTable<E> {
     /// Where in it a word of 32 bits lies that is 0 as long as nothing was ever in it.
-    pub(crate) const ANY: usize = core::mem::offset_of!(Self, end);
+    pub const ANY: usize = core::mem::offset_of!(Self, end);
 
     /// Nothing is looked up.
     pub const fn new() -> Self {
@@ -68,6 +59,7 @@ impl Numbers {
             length: AtomicU32::new(0),
             end: AtomicU32::new(0),
             changing: Lock::new(),
+            entries: PhantomData,
         }
     }
 
@@ -108,18 +100,18 @@ impl Numbers {
 
     /// What `fd` is.
     #[inline]
-    pub fn find(&self, fd: RawFd) -> Option<Found<'_>> {
+    pub fn find(&self, fd: RawFd) -> Option<FdGuard<'_, E>> {
         let word = self.word(fd)?;
         if word.load(Relaxed) == 0 {
             return None;
         }
-        Found::take(word)
+        FdGuard::take(word)
     }
 
     /// `fd` is this from now on. What it was before was closed past us.
-    pub fn put(&self, fd: RawFd, what: What) -> Option<What> {
+    pub fn put(&self, fd: RawFd, entry: E) -> Option<E> {
         let word = self.word(fd)?;
-        let value = Box::into_raw(Box::new(Value { users: AtomicI64::new(IN_TABLE), what }));
+        let value = Box::into_raw(Box::new(Value { users: AtomicI64::new(IN_TABLE), entry }));
         let older = self.change(|| {
             self.end.fetch_max(fd as u32 + 1, Relaxed);
             word.swap(value as u64, AcqRel)
@@ -128,7 +120,7 @@ impl Numbers {
     }
 
     /// `fd` is nothing any more. Returns what it was.
-    pub fn remove(&self, fd: RawFd) -> Option<What> {
+    pub fn remove(&self, fd: RawFd) -> Option<E> {
         let word = self.word(fd)?;
         if word.load(Relaxed) == 0 {
             return None;
@@ -146,29 +138,20 @@ impl Numbers {
     }
 
     /// What a word held that is not in the table any more.
-    fn out(word: u64) -> Option<What> {
-        let value = (word & ADDRESS) as *mut Value;
+    fn out(word: u64) -> Option<E> {
+        let value = (word & ADDRESS) as *mut Value<E>;
         if value.is_null() {
             return None;
         }
         // SAFETY: it lives as long as its count says: the table's part is given up here only.
-        let what = unsafe { (*value).what.clone() };
+        let entry = unsafe { (*value).entry.clone() };
         // SAFETY: as above; the calls that were counted in the word.
-        unsafe { Self::less(value, IN_TABLE - (word >> 48) as i64) };
-        Some(what)
-    }
-
-    unsafe fn less(value: *mut Value, n: i64) {
-        // SAFETY: the caller has its part of the count.
-        unsafe {
-            if (*value).users.fetch_sub(n, AcqRel) == n {
-                drop(Box::from_raw(value));
-            }
-        }
+        unsafe { less(value, IN_TABLE - (word >> 48) as i64) };
+        Some(entry)
     }
 
     /// All that is in it, of `first` to `last`.
-    pub fn all(&self, first: u32, last: u32) -> Vec<(RawFd, What)> {
+    pub fn all(&self, first: u32, last: u32) -> Vec<(RawFd, E)> {
         let end = self.end.load(Relaxed).min(last.saturating_add(1));
         (first..end).filter_map(|fd| Some((fd as RawFd, self.find(fd as RawFd)?.clone()))).collect()
     }
@@ -179,7 +162,7 @@ impl Numbers {
         self.end.store(0, Relaxed);
     }
 
-    /// Before fork: nothing changes until [`Numbers::let_go`].
+    /// Before fork: nothing changes until [`FdTable::let_go`].
     pub fn hold(&self) {
         self.changing.lock();
     }
@@ -190,14 +173,24 @@ impl Numbers {
     }
 }
 
-/// What was found, as long as it is used.
-#[derive(Debug)]
-pub struct Found<'a> {
-    word: &'a AtomicU64,
-    value: *mut Value,
+/// `n` users less of a value; the last one frees it.
+unsafe fn less<E>(value: *mut Value<E>, n: i64) {
+    // SAFETY: the caller has its part of the count.
+    unsafe {
+        if (*value).users.fetch_sub(n, AcqRel) == n {
+            drop(Box::from_raw(value));
+        }
+    }
 }
 
-impl<'a> Found<'a> {
+/// What was found, as long as it is used.
+#[derive(Debug)]
+pub struct FdGuard<'a, E> {
+    word: &'a AtomicU64,
+    value: *mut Value<E>,
+}
+
+impl<'a, E> FdGuard<'a, E> {
     #[inline]
     fn take(word: &'a AtomicU64) -> Option<Self> {
         let mut seen = word.load(Relaxed);
@@ -206,23 +199,23 @@ impl<'a> Found<'a> {
                 return None;
             }
             match word.compare_exchange_weak(seen, seen.wrapping_add(ONE), Acquire, Relaxed) {
-                Ok(_) => return Some(Self { word, value: (seen & ADDRESS) as *mut Value }),
+                Ok(_) => return Some(Self { word, value: (seen & ADDRESS) as *mut Value<E> }),
                 Err(now) => seen = now,
             }
         }
     }
 }
 
-impl Deref for Found<'_> {
-    type Target = What;
+impl<E> Deref for FdGuard<'_, E> {
+    type Target = E;
     #[inline]
-    fn deref(&self) -> &What {
+    fn deref(&self) -> &E {
         // SAFETY: counted as used.
-        unsafe { &(*self.value).what }
+        unsafe { &(*self.value).entry }
     }
 }
 
-impl Drop for Found<'_> {
+impl<E> Drop for FdGuard<'_, E> {
     #[inline]
     fn drop(&mut self) {
         let mut seen = self.word.load(Relaxed);
@@ -234,6 +227,6 @@ impl Drop for Found<'_> {
         }
         // It was taken out of the table meanwhile, with our use of it.
         // SAFETY: that use is given up here.
-        unsafe { Numbers::less(self.value, 1) };
+        unsafe { less(self.value, 1) };
     }
 }
