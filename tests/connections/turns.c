@@ -154,9 +154,24 @@ static void comes_again_and_again(int room) {
     say("one thing after another, room for %d: done", room);
 }
 
+/* Room for one event ends a round before one that has nothing. The next wait is over that one, and the first again. */
+static void rest_of_a_round(void) {
+    int set = epoll_create1(0);
+    add(set, near_end[0], EPOLLOUT, 0);
+    add(set, near_end[1], 0, 1);
+    struct epoll_event events[2];
+    for (int i = 0; i < 20; i++) {
+        int n = epoll_wait(set, events, 1 + i % 2, 0);
+        if (n != 1 || events[0].data.u64 != 0) say("WRONG: wait %d says %d", i, n);
+    }
+    close(set);
+    say("the rest of a round: done");
+}
+
 int main(void) {
     alarm(100);
     connect_within(CONNECTIONS, far_end, near_end);
+    rest_of_a_round();
     for (int room = 1; room <= 64; room *= 4) stay_ready("bytes", EPOLLIN, room);
     for (int room = 1; room <= 64; room *= 4) stay_ready("room", EPOLLOUT, room);
     for (int room = 1; room <= 64; room *= 4) stay_ready("both", EPOLLIN | EPOLLOUT, room);

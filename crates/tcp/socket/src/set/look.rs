@@ -17,6 +17,8 @@ pub(super) struct Looked {
     pub is_over: bool,
     /// The program has left one of this round's as it was when it was told of it before.
     pub is_left: bool,
+    /// The round had begun before.
+    pub had_begun: bool,
 }
 
 impl Set {
@@ -26,7 +28,10 @@ impl Set {
         self.context.collect(self.door);
         self.queue_swept();
         // What is queued again meanwhile waits for the next round.
-        let (mut left, mut is_left) = lock(&self.queue.turns).left();
+        let (had_begun, (mut left, mut is_left)) = {
+            let mut turns = lock(&self.queue.turns);
+            (turns.has_begun(), turns.left())
+        };
         let mut count = already;
         while left > 0 && count < events.len() {
             left -= 1;
@@ -48,7 +53,7 @@ impl Set {
         if is_left && !is_over {
             lock(&self.queue.turns).one_is_left();
         }
-        Looked { count, is_over, is_left }
+        Looked { count, is_over, is_left, had_begun }
     }
 
     /// Those of which nobody tells it are looked at.

@@ -35,6 +35,11 @@ impl Turns {
         (self.left, self.is_left)
     }
 
+    /// A round of the rings' has begun, and is not over.
+    pub(super) fn has_begun(&self) -> bool {
+        self.left > 0
+    }
+
     /// The next one.
     pub(super) fn next(&mut self) -> Option<Arc<Entry>> {
         self.left = self.left.saturating_sub(1);

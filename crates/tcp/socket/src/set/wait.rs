@@ -128,7 +128,12 @@ impl Set {
         if told == events.len() {
             return Ok(told);
         }
-        let Looked { count, is_over, is_left } = self.rings(events, told);
+        let mut looked = self.rings(events, told);
+        if looked.count == told && looked.had_begun {
+            // (The rest of a round had nothing: what was told of before waits for the next one.)
+            looked = self.rings(events, told);
+        }
+        let Looked { count, is_over, is_left, .. } = looked;
         if count == told || kernel_begins || !is_over {
             return Ok(count);
         }
