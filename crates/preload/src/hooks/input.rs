@@ -413,6 +413,15 @@ unsafe fn recvmmsg_one_by_one(
         let once = flags & libc::MSG_WAITFORONE != 0;
         let mut flags = flags & !libc::MSG_WAITFORONE;
         let mut received = 0;
+        // (It looks for an error before it looks for bytes.)
+        let mut error: c_int = 0;
+        let mut len = size_of::<c_int>() as libc::socklen_t;
+        let to = (&raw mut error).cast();
+        super::sockets::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, to, &raw mut len);
+        if error != 0 {
+            *libc::__errno_location() = error;
+            return -1;
+        }
         for i in 0..count as usize {
             let n = recvmsg(fd, &raw mut (*msgs.add(i)).msg_hdr, flags);
             if n < 0 || !give(&raw mut (*msgs.add(i)).msg_len, n as c_uint) {

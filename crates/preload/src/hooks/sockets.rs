@@ -408,7 +408,17 @@ pub unsafe extern "C" fn splice(
     }
     let waits = if flags & libc::SPLICE_F_NONBLOCK != 0 { libc::MSG_DONTWAIT } else { 0 };
     // SAFETY: the program's own arguments.
-    PROCESS.tcp.sending_past(to, waits, || unsafe { real::splice(from, at, to, there, n, flags) })
+    let splice = || unsafe { real::splice(from, at, to, there, n, flags) };
+    let done = PROCESS.tcp.sending_past(to, waits, splice);
+    // (The connection may have gone back to Linux by a call that was told of its error.)
+    if done <= 0
+        && n > 0
+        && PROCESS.tcp.in_use()
+        && let Some(error) = PROCESS.tcp.take_error(from)
+    {
+        return answer(Err(error));
+    }
+    done
 }
 
 /// Of a connection into a pipe. `None`: that is not what is asked for, and the kernel says so.

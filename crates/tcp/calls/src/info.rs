@@ -112,6 +112,12 @@ impl Tcp {
         }
     }
 
+    /// The error of `fd`, once, where Linux has told it to a call that did not report it.
+    #[cold]
+    pub fn take_error(&self, fd: RawFd) -> Option<Errno> {
+        self.connection(fd)?.flow.take_error()
+    }
+
     /// A call on `fd` has sent a part before it met the error in errno.
     #[cold]
     pub fn keeps_error(&self, fd: RawFd) {

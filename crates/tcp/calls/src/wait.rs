@@ -8,7 +8,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uncopy_tcp_socket::ready::Item;
 
 impl Tcp {
@@ -89,16 +89,36 @@ impl Tcp {
                 fds.push(libc::pollfd { fd, events, revents: 0 });
             }
         }
-        let polled = self.poll(&mut fds, timeout, mask)?;
-        if let Err(error) = polled {
-            return Some(Err(error));
-        }
-        if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
-            return Some(Err(Errno::BADF));
-        }
-        let mut count = 0;
         let asked: Vec<[bool; 3]> =
             fds.iter().map(|fd| core::array::from_fn(|i| has(&sets[i], fd.fd))).collect();
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut left = timeout;
+        loop {
+            if let Err(error) = self.poll(&mut fds, left, mask)? {
+                return Some(Err(error));
+            }
+            if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
+                return Some(Err(Errno::BADF));
+            }
+            let is_told = |fd: &libc::pollfd, asked: &[bool; 3]| {
+                (0..3).any(|i| asked[i] && fd.revents & SAID[i] != 0)
+            };
+            if fds.iter().all(|fd| fd.revents == 0)
+                || fds.iter().zip(&asked).any(|(fd, asked)| is_told(fd, asked))
+            {
+                break;
+            }
+            // (POLLHUP, which select does not tell to who asks for urgent data alone, is there for
+            // good: none comes any more.)
+            for fd in fds.iter_mut().filter(|fd| fd.revents != 0) {
+                (fd.fd, fd.revents) = (!fd.fd, 0);
+            }
+            left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        }
+        let mut count = 0;
+        for fd in &mut fds {
+            fd.fd = fd.fd.max(!fd.fd);
+        }
         for words in sets.iter_mut().flatten() {
             words.fill(0);
         }

@@ -16,6 +16,10 @@ use uncopy_tcp_shared::ring::{FINISHED, GONE};
 impl Flow {
     /// As shutdown(2). What was sent stays sent: the end of the stream comes after it.
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
+        if let Some(attached) = self.attached() {
+            // (Linux refuses it where the peer has reset the connection.)
+            self.sees_end(attached);
+        }
         if !matches!(how, Shutdown::Write) {
             self.shut.store(true, Relaxed);
         }

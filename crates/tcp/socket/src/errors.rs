@@ -124,7 +124,19 @@ impl Flow {
 
     /// SO_ERROR, where Linux has none: the kept error, once.
     pub fn take_error(&self) -> Option<Errno> {
-        self.attached()?.error().take()
+        let attached = self.attached()?;
+        self.sees_end(attached);
+        attached.error().take()
+    }
+
+    /// Linux has news of the connection. True: the peer was killed with bytes unread in its ring,
+    /// and what Linux says of it is another thing from now on.
+    #[cold]
+    pub(crate) fn sees_death(&self) -> bool {
+        let Some(attached) = self.attached() else { return false };
+        let before = self.has_error();
+        self.sees_end(attached);
+        !before && self.has_error()
     }
 
     /// An error is kept: poll says POLLERR.

@@ -138,7 +138,7 @@ pub fn is_at_mark(fd: BorrowedFd) -> bool {
 
 /// There is an urgent byte that nobody has received, or it is next.
 pub fn has_mark(fd: BorrowedFd) -> bool {
-    !poll_now(fd, PollFlags::PRI).is_empty() || is_at_mark(fd)
+    poll_now(fd, PollFlags::PRI).contains(PollFlags::PRI) || is_at_mark(fd)
 }
 
 /// All that was sent is in the other end's queue.
@@ -151,10 +151,26 @@ pub fn unread(fd: BorrowedFd) -> Result<usize, Errno> {
     rustix::io::ioctl_fionread(fd).map(|bytes| bytes as usize)
 }
 
+// include/net/tcp_states.h.
+const ESTABLISHED: u8 = 1;
+const FIN_WAIT1: u8 = 4;
+const FIN_WAIT2: u8 = 5;
+
 /// The peer's stream has ended, or the connection has: not only this end's receiving, which another
 /// process may have shut down.
 #[cold]
 pub fn has_peer_ended(fd: BorrowedFd) -> bool {
+    !matches!(state(fd), Some(ESTABLISHED | FIN_WAIT1 | FIN_WAIT2))
+}
+
+/// Neither side has ended its stream, whichever process did, and whenever.
+#[cold]
+pub fn is_established(fd: BorrowedFd) -> bool {
+    state(fd) == Some(ESTABLISHED)
+}
+
+/// The connection's state.
+fn state(fd: BorrowedFd) -> Option<u8> {
     let mut state = 0u8;
     let mut length = size_of_val(&state) as u32;
     // SAFETY: the kernel writes no more than one byte there, tcp_info's first (tcpi_state).
@@ -171,11 +187,7 @@ pub fn has_peer_ended(fd: BorrowedFd) -> bool {
             ],
         )
     };
-    // include/net/tcp_states.h.
-    const ESTABLISHED: u8 = 1;
-    const FIN_WAIT1: u8 = 4;
-    const FIN_WAIT2: u8 = 5;
-    told < 0 || !matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
+    (told >= 0).then_some(state)
 }
 
 /// Sends what Linux holds back to send it with what follows (Nagle): where the answers come by a

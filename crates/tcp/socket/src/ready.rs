@@ -227,7 +227,13 @@ impl Context {
             }
             for (item, fd) in items.iter_mut().zip(&fds) {
                 let said = fd.revents();
-                let said = item.flow.map_or(said, |flow| flow.with_error(said));
+                let said = match item.flow {
+                    Some(flow) if !said.is_empty() && flow.sees_death() => {
+                        flow.kernel_poll(item.events)
+                    }
+                    Some(flow) => flow.with_error(said),
+                    None => said,
+                };
                 let answer = said & (item.events | ALWAYS);
                 item.revents |= answer;
                 let Some(flow) = item.flow.filter(|_| !fd.revents().is_empty()) else { continue };

@@ -242,6 +242,8 @@ impl Flow {
             && attached.inward().produced.flags.load(Relaxed) & FINISHED == 0
             && kernel::all_arrived(self.fd())
             && !kernel::hung_up(self.fd())
+            // (Its own end may have been shut down before it had a slot.)
+            && kernel::is_established(self.fd())
     }
 
     /// Goes back to Linux, with what nobody has taken of the ring if the receiver is not there yet.

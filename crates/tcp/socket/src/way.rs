@@ -115,8 +115,15 @@ impl Flow {
     /// waited for.
     ///
     /// # Errors
-    /// EAGAIN: the call does not wait, or its timeout has passed. EINTR.
+    /// EAGAIN: the call does not wait, or its timeout has passed. EINTR. An error of the
+    /// connection that is kept for the next call.
     pub fn sends_past(&self, flags: i32) -> Result<Past<'_>, Errno> {
+        if let Some(attached) = self.attached() {
+            self.sees_end(attached);
+            if let Some(error) = attached.error().take() {
+                return Err(error);
+            }
+        }
         let past = Past::begin(self);
         let waits = || flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let mut deadline = None;

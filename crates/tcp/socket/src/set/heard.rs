@@ -134,8 +134,12 @@ impl Set {
     /// The kernel says this of a connection, or of another one whose data is the same: what is told of it.
     fn heard(&self, entry: &Arc<Entry>, flags: u32, only: bool) -> u32 {
         let flow = &entry.flow;
-        let kept = flags & EPOLLHUP as u32 != 0 && flow.has_error();
+        let dead = flow.sees_death();
+        let kept = (dead || flags & EPOLLHUP as u32 != 0) && flow.has_error();
         let mut flags = if kept { flags | EPOLLERR as u32 } else { flags };
+        if dead {
+            flags |= EPOLLHUP as u32;
+        }
         if entry.closed.load(Acquire) {
             return flags;
         }
