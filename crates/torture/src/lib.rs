@@ -7,6 +7,7 @@
 //! | module | job |
 //! | --- | --- |
 //! | [`random`] | numbers out of a seed, the same with every version |
+//! | [`text`] | words and operations, as text |
 //! | [`op`] | the operations and their text form |
 //! | [`script`] | a list of operations with what they need; its file format; who waits for whom |
 //! | [`generate`] | a script out of a seed |
@@ -23,3 +24,4 @@ pub mod pieces;
 pub mod random;
 pub mod script;
 pub mod shrink;
+pub mod text;

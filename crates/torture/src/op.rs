@@ -1,37 +1,10 @@
 //! The operations. Each means something whatever came before it: an operation on a buffer that is
 //! not there does nothing, ranges are cut to the buffer. So any part of a script is a script.
 
-use core::fmt;
-use core::str::FromStr;
+use crate::{operations, words};
 
 /// Number of a buffer.
 pub type Slot = usize;
-
-macro_rules! words {
-    ($( $(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal, )* } )*) => { $(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $( $(#[$vdoc])* $variant, )* }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[ $( Self::$variant, )* ];
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $( Self::$variant => $text, )* })
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = ();
-            fn from_str(text: &str) -> Result<Self, ()> {
-                match text { $( $text => Ok(Self::$variant), )* _ => Err(()) }
-            }
-        }
-    )* };
-}
 
 words! {
     /// How a heap block is had.
@@ -281,58 +254,6 @@ words! {
         /// `memset`.
         Memset = "memset",
     }
-}
-
-/// What can be a field of an operation.
-trait Field: Sized {
-    fn read(text: &str) -> Option<Self>;
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-}
-
-impl<T: FromStr + fmt::Display> Field for T {
-    fn read(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-macro_rules! operations {
-    ($( $(#[$doc:meta])* $name:ident = $text:literal { $( $field:ident: $type:ty, )* } )*) => {
-        /// One operation. Offsets and lengths are bytes, `page` and `pages` whole pages inside the
-        /// buffer.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Op { $( $(#[$doc])* $name { $( #[doc = concat!("`", stringify!($field), "=`")] $field: $type, )* }, )* }
-
-        impl fmt::Display for Op {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $( Self::$name { $( $field, )* } => {
-                    f.write_str($text)?;
-                    $( f.write_str(concat!(" ", stringify!($field), "="))?; $field.show(f)?; )*
-                    Ok(())
-                } )* }
-            }
-        }
-
-        impl Op {
-            /// Reads the name of an operation and its fields.
-            ///
-            /// # Errors
-            /// What is wrong with the text.
-            pub fn parse(name: &str, fields: &[(&str, &str)]) -> Result<Self, String> {
-                let find = |name: &str| fields.iter().find(|f| f.0 == name).map(|f| f.1);
-                match name {
-                    $( $text => Ok(Self::$name { $( $field: {
-                        let text = find(stringify!($field))
-                            .ok_or(concat!($text, " needs ", stringify!($field)))?;
-                        Field::read(text).ok_or_else(|| format!("{}={text}?", stringify!($field)))?
-                    }, )* }), )*
-                    _ => Err(format!("no operation is called {name}")),
-                }
-            }
-        }
-    };
 }
 
 operations! {
