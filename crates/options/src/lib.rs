@@ -196,6 +196,7 @@ pub const OPTIONS: &[Spec] = &[
 pub const RESERVED: &[&str] = &[
     "UNCOPY_LIBRARY",
     TCP_SERVICE,
+    TCP_AFTER,
     SUMMARY,
     INJECT,
     COSTS,
@@ -212,6 +213,9 @@ pub const SUMMARY: &str = "UNCOPY_SUMMARY";
 
 /// The name of the service that `--tcp` asks, in place of the user's own, or the system's.
 pub const TCP_SERVICE: &str = "UNCOPY_TCP_SERVICE";
+
+/// Calls after which a connection is shown to the service, for tests: 1 is at once. Nothing said: as `uncopy_tcp_socket` finds that it pays.
+pub const TCP_AFTER: &str = "UNCOPY_TCP_AFTER";
 
 /// The directory in which processes that are profiled leave their parts; set by `uncopy profile`.
 pub const PROFILE: &str = "UNCOPY_PROFILE";

@@ -33,8 +33,8 @@ struct Service {
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Connections within this host are heeded from now on. `library` is our own path; `name`, where one is given, the service's; `spins`: calls look
-/// again and again for a while before they sleep.
-pub fn begin(library: &[u8], name: Option<String>, spins: bool) {
+/// again and again for a while before they sleep; `after`: calls after which a connection is shown, where a test says it.
+pub fn begin(library: &[u8], name: Option<String>, after: Option<u32>, spins: bool) {
     let which = name.map_or(Rendezvous::OfUser, Rendezvous::Named);
     let files = commands(Path::new(OsStr::from_bytes(library)));
     let files = files.into_iter().flat_map(|file| CString::new(file.into_os_string().into_vec()));
@@ -45,6 +45,7 @@ pub fn begin(library: &[u8], name: Option<String>, spins: bool) {
         service: which,
         waiting: if spins { Waiting::Adaptive } else { Waiting::Sleep },
         start,
+        after,
         counters: PROCESS.space.counters(),
         publish: || PROCESS.space.statistics.publish(),
         sleeps: critical::forget_handlers,

@@ -134,6 +134,8 @@ struct Places {
     summary: Option<CString>,
     /// The service of connections within this host.
     tcp_service: Option<String>,
+    /// Calls after which a connection is shown there.
+    tcp_after: Option<u32>,
     /// The file in which it is recorded, and how large that may be.
     record: Option<CString>,
     record_bytes: Option<usize>,
@@ -186,6 +188,9 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             }
             if name == options::TCP_SERVICE {
                 places.tcp_service = Some(value.to_owned());
+            }
+            if name == options::TCP_AFTER {
+                places.tcp_after = value.parse().ok();
             }
             if name == options::RECORD {
                 places.record = CString::new(value).ok();
@@ -245,7 +250,8 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         PROCESS.space.statistics.allow();
     }
     if tcp {
-        service::begin(entry.library, places.tcp_service, values.get(TCP_SPIN) != 0);
+        let spins = values.get(TCP_SPIN) != 0;
+        service::begin(entry.library, places.tcp_service, places.tcp_after, spins);
     }
     if !entry.library.is_empty() {
         let entry = ExecEntry { follows: values.get(FOLLOW) != 0, ..entry };

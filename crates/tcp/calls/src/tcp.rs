@@ -42,6 +42,8 @@ pub struct Settings {
     pub waiting: Waiting,
     /// Starts a service.
     pub start: fn(),
+    /// Calls after which a connection is shown to the service, where a test says it.
+    pub after: Option<u32>,
     /// Where it counts.
     pub counters: &'static Counters,
     /// There is something to count: others may look at it.
@@ -239,6 +241,7 @@ impl Tcp {
         let context = Context::new(OfContext {
             waiting: settings.waiting,
             start: Some(settings.start),
+            after: settings.after,
             counters: settings.counters,
             interrupted: settings.is_to_end,
             ..OfContext::new(settings.service.clone())

@@ -37,6 +37,8 @@ pub struct Settings {
     pub waiting: Waiting,
     /// Starts a service where none answers. It need not be there at once.
     pub start: Option<fn()>,
+    /// Calls after which a connection is shown, where a test says it.
+    pub after: Option<u32>,
     /// The calling thread is to stop waiting: its call says EINTR. Whoever makes that so wakes it ([`Context::wake_sleepers`]).
     pub interrupted: fn() -> bool,
     /// Where what became of connections is counted.
@@ -55,6 +57,7 @@ impl Settings {
             service: service.into(),
             waiting: Waiting::Adaptive,
             start: None,
+            after: None,
             interrupted: || false,
             counters: &NOBODYS,
             wary: false,
@@ -207,6 +210,7 @@ impl Context {
         let door = |_| Kept::new(OwnFd::from(eventfd(0, flags)?));
         let doors = (0..=ASK).map(door).collect::<Result<_, _>>()?;
         let waiting = settings.waiting;
+        let lengths = Lengths::new(settings.after);
         let knocks = Arc::new(Knocks::new(settings.wary)?);
         Ok(Arc::new(Self {
             settings,
@@ -215,7 +219,7 @@ impl Context {
             knocks,
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
-            lengths: Lengths::new(),
+            lengths,
             service: Guarded::default(),
             words: Guarded::default(),
             pumping: Guarded::default(),

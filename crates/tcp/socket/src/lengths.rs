@@ -22,15 +22,20 @@ pub(crate) struct Lengths {
     /// Calls that connections made by the ring, less what showing them cost.
     gained: AtomicI32,
     begun: AtomicU32,
+    /// A test says after how many.
+    said: Option<u32>,
 }
 
 impl Lengths {
-    pub fn new() -> Self {
-        Self { gained: AtomicI32::new(MEMORY), begun: AtomicU32::new(0) }
+    pub fn new(said: Option<u32>) -> Self {
+        Self { gained: AtomicI32::new(MEMORY), begun: AtomicU32::new(0), said }
     }
 
     /// One begins: after so many calls it is to be shown.
     pub fn begins(&self) -> u32 {
+        if let Some(said) = self.said {
+            return said;
+        }
         if self.gained.load(Relaxed) > 0 {
             return EARLY;
         }
@@ -42,7 +47,7 @@ impl Lengths {
     /// One has ended that was shown after so many calls, and made so many by the ring.
     pub fn ended(&self, shown_after: u32, by_ring: u64) {
         // (It would have made those by the ring, too.)
-        let by_ring = by_ring + u64::from(shown_after - EARLY);
+        let by_ring = by_ring + u64::from(shown_after.saturating_sub(EARLY));
         let gained = i32::try_from(by_ring).unwrap_or(MOST).min(MOST) - PAYS;
         let before = self.gained.load(Relaxed);
         self.gained.store((before + gained).clamp(-MEMORY, MEMORY), Relaxed);
@@ -68,17 +73,17 @@ mod tests {
     #[test]
     fn short_connections_are_hardly_shown_and_long_ones_always() {
         for calls in [4, 6, 7] {
-            assert!(shown(&Lengths::new(), 10_000, calls) < 10_000 / 12, "{calls}");
+            assert!(shown(&Lengths::new(None), 10_000, calls) < 10_000 / 12, "{calls}");
         }
         for calls in [9, 64, 1000] {
-            assert_eq!(shown(&Lengths::new(), 1000, calls), 1000, "{calls}");
+            assert_eq!(shown(&Lengths::new(None), 1000, calls), 1000, "{calls}");
         }
     }
 
     #[test]
     fn after_many_short_connections_long_ones_are_shown_soon() {
         for calls in [16, 32, 1000] {
-            let lengths = Lengths::new();
+            let lengths = Lengths::new(None);
             shown(&lengths, 10_000, 6);
             shown(&lengths, 40 * PROBE, calls);
             assert_eq!(lengths.begins(), EARLY, "{calls}");
@@ -87,7 +92,7 @@ mod tests {
 
     #[test]
     fn where_some_are_long_the_short_ones_are_shown_too() {
-        let lengths = Lengths::new();
+        let lengths = Lengths::new(None);
         let most = (0..1000).map(|i| shown(&lengths, 1, if i % 4 == 0 { 1000 } else { 6 }));
         assert!(most.sum::<u32>() > 950);
     }
