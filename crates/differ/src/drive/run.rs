@@ -1,0 +1,893 @@
+//! A script, carried out line by line: each call is told to its seat, what it says is judged, and
+//! what it has caused is waited for.
+
+use super::Fault;
+use super::pair::Pair;
+use super::settle::settle;
+use super::way::Way;
+use std::time::{Duration, Instant};
+use uncopy_differ::model::end::{self, SURE, Side, State, bytes};
+use uncopy_differ::model::set::{Member, Set};
+use uncopy_differ::model::{
+    Because, Call, Handle, Polled, Said, World, answers, key, recv_flags, send_flags,
+};
+use uncopy_differ::op::{
+    Ask, Ctl, DupBy, Events, Flags, HANDLES, Handle as Number, How, Op, Opt, Patience, PollBy,
+    RecvBy, SETS, Seat, SendBy,
+};
+use uncopy_differ::script::{Line, Script};
+
+/// What a line has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What was said.
+    pub text: String,
+    /// The model knows no other answer.
+    pub exact: bool,
+}
+
+/// After this whoever calls asks whether its peer lives.
+const TOLD: Duration = Duration::from_millis(12);
+/// Bytes of a call to somebody whose answer is a reset.
+const FEW: usize = 4096;
+/// Where numbers that are said begin.
+const NAMED: usize = crate::worker::NAMED as usize;
+
+/// See above.
+pub struct Run<'a> {
+    pair: &'a mut Pair,
+    world: World,
+    /// That a process was killed is told a while later ([`TOLD`]).
+    dies_later: bool,
+    /// What each seat waits for.
+    waiting: [Option<Call>; 8],
+    log: Vec<Entry>,
+}
+
+type End = (usize, Side);
+
+/// (Whether a line makes sense may depend on what the model does not know for sure.)
+fn skip(why: &str) -> Result<Entry, Fault> {
+    Ok(Entry { text: format!("({why})"), exact: false })
+}
+
+fn said(said: &Said, exact: bool) -> Entry {
+    let Said { result, errno, signals, digest, more } = said;
+    let mut text = result.to_string();
+    if *result < 0 {
+        text = uncopy_differ::model::name(*errno);
+    }
+    if *signals > 0 {
+        text += &format!(" SIGPIPE x{signals}");
+    }
+    if *digest != 0 {
+        text += &format!(" {digest:016x}");
+    }
+    if !more.is_empty() {
+        text += &format!(" {more:?}");
+    }
+    Entry { text, exact }
+}
+
+fn judged(answer: &Said, verdict: Result<bool, String>) -> Result<Entry, Fault> {
+    match verdict {
+        Ok(exact) => Ok(said(answer, exact)),
+        Err(why) => Err(Fault::wrong(format!("it says {}; {why}", said(answer, true).text))),
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Carries a script out: what each line has come to, and what is wrong with the last of them.
+    pub fn script(
+        pair: &'a mut Pair,
+        script: &Script,
+        way: Option<&Way>,
+    ) -> (Vec<Entry>, Result<bool, Fault>) {
+        let mut numbers = vec![];
+        for connection in &script.connections {
+            match pair.connects(connection) {
+                Ok(pair) => numbers.push(pair),
+                Err(fault) => return (vec![], Err(fault)),
+            }
+        }
+        let attached = match way.is_some_and(|way| way.at_once) {
+            true => pair.attach(&numbers),
+            false => Ok(true),
+        };
+        let mut world = World::new(&script.connections, &numbers);
+        world.by_turns = way.is_some();
+        let dies_later = way.is_some();
+        let mut run = Run { pair, world, dies_later, waiting: [const { None }; 8], log: vec![] };
+        let done = attached.and_then(|attached| {
+            run.lines(&script.lines)?;
+            run.finish()?;
+            Ok(attached)
+        });
+        (run.log, done)
+    }
+
+    fn lines(&mut self, lines: &[Line]) -> Result<(), Fault> {
+        for line in lines {
+            let before = self.world.clone();
+            let entry = self.line(line)?;
+            self.log.push(entry);
+            self.comes_about(&before)?;
+        }
+        Ok(())
+    }
+
+    /// What was caused has come about, and calls that waited for it return.
+    fn comes_about(&mut self, before: &World) -> Result<(), Fault> {
+        settle(self.pair, &mut self.world, before);
+        let mut again = true;
+        while again {
+            again = false;
+            for seat in Seat::ALL {
+                again |= self.goes_on(*seat)?;
+            }
+            if again {
+                let before = self.world.clone();
+                settle(self.pair, &mut self.world, &before);
+            }
+        }
+        Ok(())
+    }
+
+    /// A call that waits returns, if it is to.
+    fn goes_on(&mut self, seat: Seat) -> Result<bool, Fault> {
+        let Some(mut call) = self.waiting[seat.index()].take() else { return Ok(false) };
+        let expected = self.world.expect(&call);
+        let answer = match (expected.returns, expected.waits) {
+            (true, false) => Some(self.pair.returns(seat, &brief(&call))?),
+            (true, true) => self.pair.sleeps(seat)?,
+            (false, _) if self.world.absorbs(&mut call) => self.pair.sleeps(seat)?,
+            (false, _) => self.pair.wait(seat, Duration::ZERO)?,
+        };
+        let Some(answer) = answer.map(|answer| ordered(&call, answer)) else {
+            self.waiting[seat.index()] = Some(call);
+            if expected.returns
+                && let Some(last) = self.log.last_mut()
+            {
+                last.exact = false;
+            }
+            return Ok(false);
+        };
+        let entry = judged(&answer, self.world.take(&call, &answer, Because::Later))
+            .map_err(|fault| fault.of(&format!("{seat} waited: {}", brief(&call))))?;
+        if let Some(last) = self.log.last_mut() {
+            last.text += &format!("; {seat}: {}", entry.text);
+            last.exact &= entry.exact;
+        }
+        Ok(true)
+    }
+
+    // ------------------------------------------------------------ what keeps lines from making
+    // sense
+
+    fn runs(&self, seat: Seat) -> bool {
+        self.world.processes[seat.process()].runs
+            && self.waiting[seat.index()].is_none()
+            && (!seat.is_child() || self.pair.has_child(seat.process()))
+    }
+
+    fn waits_in(&self, is: impl Fn(Seat, &Call) -> bool) -> bool {
+        let calls = Seat::ALL.iter().zip(&self.waiting);
+        calls.filter_map(|(seat, call)| Some((*seat, call.as_ref()?))).any(|(s, c)| is(s, c))
+    }
+
+    fn is_received_from(&self, of: End) -> bool {
+        self.waits_in(|_, call| matches!(call, Call::Recv { end, .. } if *end == of))
+    }
+
+    fn is_sent_to(&self, of: End) -> bool {
+        self.waits_in(|_, call| match call {
+            Call::Send { end, .. } | Call::Stream { end, .. } => *end == of,
+            _ => false,
+        })
+    }
+
+    /// Some call that waits uses the end, or a set of this side's.
+    fn is_used(&self, of: End) -> bool {
+        self.is_received_from(of)
+            || self.is_sent_to(of)
+            || self.waits_in(|_, call| match call {
+                Call::Poll { polled, .. } => polled.iter().any(|(what, _)| match what {
+                    Polled::End(connection, side) => (*connection, *side) == of,
+                    Polled::Set(..) => false,
+                }),
+                _ => false,
+            })
+    }
+
+    /// Ends that a call looks at, as members of sets too.
+    fn looks_at(&self, call: &Call) -> Vec<End> {
+        let of_set = |side, set| self.world.ends_of(side, set);
+        match call {
+            Call::Poll { polled, .. } => polled
+                .iter()
+                .flat_map(|(what, _)| match *what {
+                    Polled::End(connection, side) => vec![(connection, side)],
+                    Polled::Set(side, set) => of_set(side, set),
+                })
+                .collect(),
+            Call::Wait { side, set, .. } => of_set(*side, *set),
+            Call::Recv { end, .. } => vec![*end],
+            Call::Send { .. } | Call::Stream { .. } => vec![],
+        }
+    }
+
+    /// A call that would wait for what another one that waits takes, or the other way round: which
+    /// of the two is first is nobody's promise.
+    fn competes(&self, call: &Call) -> bool {
+        let receives = |call: &Call| matches!(call, Call::Recv { .. });
+        let ends = self.looks_at(call);
+        self.waits_in(|_, other| {
+            receives(call) != receives(other)
+                && self.looks_at(other).iter().any(|end| ends.contains(end))
+        })
+    }
+
+    fn set_is_used(&self, side: Side) -> bool {
+        self.waits_in(|_, call| match call {
+            Call::Wait { side: s, .. } => *s == side,
+            Call::Poll { polled, .. } => {
+                polled.iter().any(|(what, _)| matches!(what, Polled::Set(s, _) if *s == side))
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether a process may lose these descriptors.
+    fn may_lose(&self, process: usize, handles: impl Iterator<Item = Number> + Clone) -> bool {
+        let known = self.world.is_close_known(process, handles.clone());
+        let used = handles
+            .filter_map(|h| self.world.handle(process, h))
+            .any(|h| self.is_used((h.connection, h.side)));
+        known && !used
+    }
+
+    // ------------------------------------------------------------ lines
+
+    fn line(&mut self, line: &Line) -> Result<Entry, Fault> {
+        let (seat, process) = (line.seat, line.seat.process());
+        match line.op {
+            Op::Signal { restart } => return self.signal(seat, restart),
+            Op::Kill {} => return self.kill(seat),
+            _ if !self.runs(seat) => return skip("busy"),
+            _ => {}
+        }
+        let handle = |h: Number| self.world.handle(process, h);
+        let of = |handle: Handle| (handle.connection, handle.side);
+        match line.op {
+            Op::Send { h, len, by, flags, pieces } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                self.send(seat, handle, len, by, flags, pieces)
+            }
+            Op::Recv { h, len, by, flags, pieces } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                self.receive(seat, handle, len, by, flags, pieces)
+            }
+            Op::Stream { h, len, chunk, fill, edge } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                self.stream(seat, handle, (len, chunk), fill, edge)
+            }
+            Op::Drain { h, chunk, by } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                self.drain(seat, handle, chunk, by)
+            }
+            Op::Shut { h, how } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                let end = of(handle);
+                if how != How::Rd && (self.is_sent_to(end) || self.world.end(end).is_loose()) {
+                    return skip("used");
+                }
+                // (docs/limitations.md: what is unread then.)
+                if how != How::Wr && self.world.end(end).unread() > 0 {
+                    return skip("unread");
+                }
+                let answer = self.pair.call(seat, &format!("shut {} {how}", handle.number))?;
+                judged(&answer, self.world.shut(end, how, &answer))
+            }
+            Op::Close { h, by } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                if !self.may_lose(process, std::iter::once(h)) {
+                    return skip("used");
+                }
+                let answer = self.pair.call(seat, &format!("close {} {by}", handle.number))?;
+                self.world.closes(process, h);
+                judged(&answer, answers(&answer, 0))
+            }
+            Op::Dup { h, to, by } => self.dup(seat, h, to, by),
+            Op::CloseFrom {} => {
+                let numbers = self.world.processes[process].handles.iter().flatten();
+                let sets = self.world.sets[seat.side()].iter().flatten().map(|set| set.number);
+                let most = numbers.map(|handle| handle.number).chain(sets).max().unwrap_or(0);
+                let above = most.max((NAMED + HANDLES) as i32) + 1;
+                let answer = self.pair.call(seat, &format!("closefrom {above}"))?;
+                judged(&answer, answers(&answer, 0))
+            }
+            Op::Nonblock { h, on, by } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                if self.is_used(of(handle)) {
+                    return skip("used");
+                }
+                let text = format!("nonblock {} {} {by}", handle.number, u8::from(on));
+                let answer = self.pair.call(seat, &text)?;
+                self.world.end_mut(of(handle)).nonblocking = on;
+                judged(&answer, answers(&answer, 0))
+            }
+            Op::Set { h, what, on } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                let used = self.is_used(of(handle)) && what != Opt::Nodelay;
+                let resets = what == Opt::Cork
+                    && end::resets_for_data(
+                        &self.world.connections[handle.connection],
+                        handle.side,
+                    );
+                if used || resets || self.world.processes[process].executed {
+                    return skip("used");
+                }
+                let text = format!("opt {} {what} {}", handle.number, u8::from(on));
+                let answer = self.pair.call(seat, &text)?;
+                self.world.sets(of(handle), what, on);
+                judged(&answer, answers(&answer, 0))
+            }
+            Op::Ask { h, what } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                self.ask(seat, handle, what)
+            }
+            Op::Poll { h, events, also, others, set, by, wait } => {
+                self.poll(seat, [(h, events), (also, others)], set, by, wait)
+            }
+            Op::NewSet { .. }
+            | Op::EndSet { .. }
+            | Op::Control { .. }
+            | Op::Nest { .. }
+            | Op::Wait { .. }
+                if seat.is_child() =>
+            {
+                skip("a child")
+            }
+            Op::NewSet { s } | Op::EndSet { s } if s >= SETS => skip("none"),
+            Op::NewSet { s } => {
+                let sets = &mut self.world.sets[seat.side()];
+                if sets[s].is_some() {
+                    return skip("there");
+                }
+                let answer = self.pair.call(seat, "newset")?;
+                sets[s] = Some(Set { number: answer.result as i32, entries: vec![] });
+                judged(&answer, answers(&Said { result: 0, ..answer.clone() }, 0))
+                    .map(|entry| Entry { text: "made".into(), ..entry })
+            }
+            Op::EndSet { s } => {
+                let side = seat.side();
+                let Some(set) = &self.world.sets[side][s] else { return skip("none") };
+                if self.set_is_used(side) {
+                    return skip("used");
+                }
+                let answer = self.pair.call(seat, &format!("close {} close", set.number))?;
+                self.world.sets[side][s] = None;
+                for other in self.world.sets[side].iter_mut().flatten() {
+                    other.entries.retain(|entry| entry.member != Member::Set(s));
+                }
+                judged(&answer, answers(&answer, 0))
+            }
+            Op::Control { s, h, how, events } => {
+                let Some(handle) = handle(h) else { return skip("none") };
+                let (connection, side) = of(handle);
+                let member = Member::End { connection, side, number: handle.number };
+                self.control(seat, s, member, handle.number, how, events)
+            }
+            Op::Nest { s, within, how, events } => {
+                let sets = &self.world.sets[seat.side()];
+                let Some(Some(inner)) = sets.get(s) else { return skip("none") };
+                // (Only in one that has a higher number: no circles.)
+                if within <= s || sets.get(within).is_none_or(Option::is_none) {
+                    return skip("none");
+                }
+                self.control(seat, within, Member::Set(s), inner.number, how, events)
+            }
+            Op::Wait { s, max, by, wait } => {
+                let side = seat.side();
+                let Some(Some(set)) = self.world.sets[side].get(s) else { return skip("none") };
+                if self.set_is_used(side) {
+                    return skip("used");
+                }
+                let text = format!("wait {} {max} {by} {wait}", set.number);
+                self.calls(seat, Call::Wait { side, set: s, max, wait }, &text)
+            }
+            Op::Fork {} => self.fork(seat),
+            Op::Exec {} => {
+                let gone = (0..HANDLES)
+                    .filter(|h| self.world.handle(process, *h).is_some_and(|h| h.cloexec));
+                if !seat.is_child() || !self.may_lose(process, gone) {
+                    return skip("not");
+                }
+                self.pair.tell(seat, "exec")?;
+                self.pair.hello(seat)?;
+                self.world.executes(process);
+                Ok(Entry { text: "executed".into(), exact: true })
+            }
+            Op::Exit {} => {
+                if !seat.is_child() || !self.may_lose(process, 0..HANDLES) {
+                    return skip("not");
+                }
+                self.pair.tell(seat, "exit")?;
+                self.pair.ends(process, false)?;
+                self.world.exits(process);
+                self.is_told_of_death();
+                Ok(Entry { text: "ended".into(), exact: true })
+            }
+            Op::Pass { h, to } => self.pass(seat, h, to),
+            Op::Signal { .. } | Op::Kill {} => skip("not"),
+        }
+    }
+
+    /// A call that may wait: what it says, or that it waits now.
+    fn calls(&mut self, seat: Seat, mut call: Call, text: &str) -> Result<Entry, Fault> {
+        let expected = self.world.expect(&call);
+        if expected.waits && self.competes(&call) {
+            return skip("used");
+        }
+        let short = match &call {
+            Call::Poll { wait, .. } | Call::Wait { wait, .. } => *wait == Patience::Short,
+            Call::Recv { end, .. } => self.world.end(*end).timeout,
+            _ => false,
+        };
+        self.pair.tell(seat, text)?;
+        let answer = match expected.waits {
+            false => Some(self.pair.returns(seat, text)?),
+            true if short => Some(self.pair.returns(seat, text)?),
+            true => self.pair.sleeps(seat)?,
+        };
+        let Some(answer) = answer.map(|answer| ordered(&call, answer)) else {
+            self.world.absorbs(&mut call);
+            self.waiting[seat.index()] = Some(call);
+            return Ok(Entry { text: "waits".into(), exact: !expected.returns });
+        };
+        let because = if short && expected.waits { Because::Time } else { Because::Now };
+        judged(&answer, self.world.take(&call, &answer, because))
+    }
+
+    fn send(
+        &mut self,
+        seat: Seat,
+        handle: Handle,
+        len: usize,
+        by: SendBy,
+        flags: Flags,
+        pieces: usize,
+    ) -> Result<Entry, Fault> {
+        let end = (handle.connection, handle.side);
+        let other = *self.world.end((end.0, 1 - end.1));
+        let executed = self.world.processes.iter().any(|process| process.executed);
+        let mut flags = send_flags(by, flags);
+        let urgent = flags.has(Flags::OOB);
+        let may = by != SendBy::Sendmmsg && len > 0 && other.urgent.is_none() && !executed;
+        if urgent && (!may || other.is_loose()) {
+            flags = Flags(flags.0 & !Flags::OOB.0);
+        }
+        let resets = end::resets_for_data(&self.world.connections[end.0], end.1);
+        let e = self.world.end(end);
+        let open = end::send_error(e).is_none();
+        let unsure = resets && open && (len > FEW || by == SendBy::Sendmmsg || e.cork);
+        if unsure || self.is_sent_to(end) {
+            return skip("used");
+        }
+        if resets {
+            flags = Flags(flags.0 & !Flags::MORE.0);
+        }
+        let waits = !e.nonblocking && !flags.has(Flags::DONTWAIT);
+        if open && waits && other.unread() + len as u64 > SURE {
+            return skip("no room");
+        }
+        let from = other.hi;
+        let len = if by == SendBy::Splice { len.min(1 << 16) } else { len };
+        let text =
+            format!("send {} {by} {len} {} {} {from} {pieces}", handle.number, flags.0, key(end));
+        // (These look at nothing where there is nothing to send.)
+        if len == 0 && matches!(by, SendBy::Sendfile | SendBy::Splice | SendBy::Writev) {
+            let answer = self.pair.call(seat, &text)?;
+            return judged(&answer, answers(&answer, 0));
+        }
+        self.calls(seat, Call::Send { end, len: len as u64, by, flags, from }, &text)
+    }
+
+    fn receive(
+        &mut self,
+        seat: Seat,
+        handle: Handle,
+        len: usize,
+        by: RecvBy,
+        flags: Flags,
+        pieces: usize,
+    ) -> Result<Entry, Fault> {
+        let end = (handle.connection, handle.side);
+        let e = self.world.end(end);
+        let flags = recv_flags(by, flags);
+        let executed = self.world.processes[seat.process()].executed;
+        if self.is_received_from(end)
+            || flags.has(Flags::OOB) && (e.is_loose() || executed)
+            || by == RecvBy::Splice && e.urgent.is_some()
+            || executed && flags.has(Flags::TRUNC)
+        {
+            return skip("used");
+        }
+        let len = if by == RecvBy::Splice { len.min(1 << 16) } else { len };
+        let text = format!("recv {} {by} {len} {} {pieces}", handle.number, flags.0);
+        if len == 0 && matches!(by, RecvBy::Read | RecvBy::Readv | RecvBy::Splice) {
+            let answer = self.pair.call(seat, &text)?;
+            return judged(&answer, answers(&answer, 0));
+        }
+        let call = Call::Recv { end, len: len as u64, by, flags, got: vec![] };
+        // (Linux ends it whenever it wakes.)
+        if len == 0 && self.world.expect(&call).waits {
+            return skip("nothing");
+        }
+        self.calls(seat, call, &text)
+    }
+
+    fn stream(
+        &mut self,
+        seat: Seat,
+        handle: Handle,
+        (len, chunk): (usize, usize),
+        fill: bool,
+        edge: bool,
+    ) -> Result<Entry, Fault> {
+        let end = (handle.connection, handle.side);
+        let resets = end::resets_for_data(&self.world.connections[end.0], end.1);
+        let e = self.world.end(end);
+        if end::send_error(e).is_some() || resets || self.is_sent_to(end) || e.cork || e.timeout {
+            return skip("used");
+        }
+        let from = self.world.end((end.0, 1 - end.1)).hi;
+        let text =
+            format!("stream {} {len} {chunk} {fill} {edge} {} {from}", handle.number, key(end));
+        self.world.stream_begins(end, len as u64);
+        self.calls(seat, Call::Stream { end, len: len as u64, fill, from }, &text)
+    }
+
+    /// Receives until nothing is left that was sent.
+    fn drain(
+        &mut self,
+        seat: Seat,
+        handle: Handle,
+        chunk: usize,
+        by: RecvBy,
+    ) -> Result<Entry, Fault> {
+        let end = (handle.connection, handle.side);
+        if self.is_received_from(end) {
+            return skip("used");
+        }
+        let until = Instant::now() + Duration::from_secs(8);
+        let chunk = if self.world.end(end).unread() > SURE { chunk.max(1000) } else { chunk };
+        loop {
+            let e = *self.world.end(end);
+            let streams = self.is_sent_to((end.0, 1 - end.1));
+            let nothing = e.unread() == 0 && !e.fin && !streams;
+            if nothing {
+                break;
+            }
+            if e.unread() == 0 && !streams {
+                // The end of the stream is on its way.
+                break;
+            }
+            let by = if e.urgent.is_some() && by == RecvBy::Splice { RecvBy::Recv } else { by };
+            let text = format!("recv {} {by} {chunk} 0 1", handle.number);
+            let call =
+                Call::Recv { end, len: chunk as u64, by, flags: Flags::default(), got: vec![] };
+            let before = self.world.clone();
+            let expected = self.world.expect(&call);
+            if expected.waits && !expected.returns {
+                // (An urgent byte is all that there is, or it is held back.)
+                break;
+            }
+            let short = e.timeout && expected.waits;
+            let answer = self.pair.call(seat, &text)?;
+            let because = if short { Because::Time } else { Because::Now };
+            judged(&answer, self.world.take(&call, &answer, because)).map_err(|fault| {
+                fault.of(&format!("of {} bytes {} are received", before.end(end).hi, e.copied))
+            })?;
+            self.comes_about(&before)?;
+            if answer.result <= 0 {
+                let holds = self.world.end((end.0, 1 - end.1)).holds;
+                if answer.errno != libc::EAGAIN || holds {
+                    break;
+                }
+                if Instant::now() > until {
+                    let e = self.world.end(end);
+                    return Err(Fault::stuck(format!(
+                        "{} bytes were sent, and {} are received: the rest does not come",
+                        e.hi, e.copied
+                    )));
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        let e = self.world.end(end);
+        Ok(Entry { text: format!("up to {}", e.copied), exact: !e.is_loose() })
+    }
+
+    fn dup(&mut self, seat: Seat, h: Number, to: Number, by: DupBy) -> Result<Entry, Fault> {
+        let process = seat.process();
+        let Some(handle) = self.world.handle(process, h) else { return skip("none") };
+        if to >= HANDLES || self.world.handle(process, to).is_some() {
+            return skip("there");
+        }
+        let onto = NAMED + to;
+        let text = format!("dup {} {by} {onto}", handle.number);
+        let answer = self.pair.call(seat, &text)?;
+        if answer.result < 0 {
+            return judged(&answer, Err("it is to duplicate".into()));
+        }
+        let cloexec = matches!(by, DupBy::Dup3 | DupBy::Cloexec);
+        let number = answer.result as i32;
+        self.world.gets(process, to, Handle { number, cloexec, ..handle });
+        Ok(Entry { text: "made".into(), exact: true })
+    }
+
+    fn ask(&mut self, seat: Seat, handle: Handle, what: Ask) -> Result<Entry, Fault> {
+        let end = (handle.connection, handle.side);
+        if self.is_received_from(end) || self.world.processes[seat.process()].executed {
+            return skip("used");
+        }
+        let answer = self.pair.call(seat, &format!("ask {} {what}", handle.number))?;
+        let e = *self.world.end(end);
+        let first = answer.more.first().copied();
+        let verdict = match what {
+            Ask::Error => self.world.asks_error(end, &answer),
+            Ask::Unread => self.world.asks_unread(end, &answer),
+            Ask::Mark => {
+                let right = u64::from(e.at_mark());
+                if first == Some(right) { Ok(true) } else { Err(format!("right is {right}")) }
+            }
+            Ask::Peer if e.state == State::Closed && !e.fin => answers(&answer, libc::ENOTCONN),
+            // (Whether the last acknowledgement has come is not known.)
+            Ask::Peer if e.shut_wr => Ok(false),
+            Ask::Peer | Ask::Name | Ask::Kind => answers(&answer, 0),
+        };
+        judged(&answer, verdict)
+    }
+
+    fn poll(
+        &mut self,
+        seat: Seat,
+        asked: [(Number, Events); 2],
+        set: usize,
+        by: PollBy,
+        wait: Patience,
+    ) -> Result<Entry, Fault> {
+        let select = matches!(by, PollBy::Select | PollBy::Pselect);
+        let mut polled = vec![];
+        let mut text = format!("poll {by} {wait}");
+        for (h, events) in asked {
+            let Some(handle) = self.world.handle(seat.process(), h) else { continue };
+            let what = Polled::End(handle.connection, handle.side);
+            let events = Events(events.0 & 0x2007);
+            polled.push((what, events));
+            text += &format!(" {} {}", handle.number, events.0);
+        }
+        if let Some(Some(set_of)) = self.world.sets[seat.side()].get(set)
+            && !seat.is_child()
+            && !self.set_is_used(seat.side())
+        {
+            polled.push((Polled::Set(seat.side(), set), Events::IN));
+            text += &format!(" {} 1", set_of.number);
+        }
+        if polled.is_empty() {
+            return skip("none");
+        }
+        // (A number that is there twice is one for select.)
+        if select && asked[0].0 == asked[1].0 && polled.len() > 1 {
+            return skip("twice");
+        }
+        self.calls(seat, Call::Poll { polled, select, wait }, &text)
+    }
+
+    fn control(
+        &mut self,
+        seat: Seat,
+        s: usize,
+        member: Member,
+        number: i32,
+        how: Ctl,
+        events: Events,
+    ) -> Result<Entry, Fault> {
+        let side = seat.side();
+        let Some(Some(set)) = self.world.sets[side].get(s) else { return skip("none") };
+        if self.set_is_used(side) {
+            return skip("used");
+        }
+        let set = set.number;
+        let (error, token) = self.world.controls(side, s, member, how, events);
+        let text = format!("ctl {set} {number} {how} {} {token}", events.0);
+        let answer = self.pair.call(seat, &text)?;
+        judged(&answer, answers(&answer, error))
+    }
+
+    fn fork(&mut self, seat: Seat) -> Result<Entry, Fault> {
+        let (process, child) = (seat.process(), seat.process() + 2);
+        if seat.is_child() || !seat.is_first() || self.world.processes[child].runs {
+            return skip("not");
+        }
+        let answer = self.pair.call(seat, "fork")?;
+        if answer.result < 0 {
+            return judged(&answer, Err("it is to fork".into()));
+        }
+        self.pair.hello(if process == 0 { Seat::Ax } else { Seat::Bx })?;
+        self.world.forks(process, child);
+        Ok(Entry { text: "forked".into(), exact: true })
+    }
+
+    fn pass(&mut self, seat: Seat, h: Number, to: Number) -> Result<Entry, Fault> {
+        let other = if seat.side() == 0 { Seat::B } else { Seat::A };
+        let Some(handle) = self.world.handle(seat.process(), h) else { return skip("none") };
+        let there = to >= HANDLES || self.world.handle(other.process(), to).is_some();
+        let used = self.is_used((handle.connection, handle.side));
+        if there || used || !self.runs(other) || self.world.processes[seat.process()].executed {
+            return skip("there");
+        }
+        let given = self.pair.call(seat, &format!("give {}", handle.number))?;
+        if given.result != 1 {
+            return judged(&given, Err("it is to be passed".into()));
+        }
+        let got = self.pair.call(other, "get")?;
+        if got.result < 0 {
+            return judged(&got, Err("it is to be taken".into()));
+        }
+        let number = got.result as i32;
+        self.world.gets(other.process(), to, Handle { number, cloexec: false, ..handle });
+        Ok(Entry { text: "passed".into(), exact: true })
+    }
+
+    fn is_told_of_death(&self) {
+        if self.dies_later {
+            std::thread::sleep(TOLD);
+        }
+    }
+
+    fn signal(&mut self, seat: Seat, restart: bool) -> Result<Entry, Fault> {
+        let Some(call) = &self.waiting[seat.index()] else { return skip("not") };
+        // (One that may have returned meanwhile says nothing about signals.)
+        if self.world.expect(call).returns && !matches!(call, Call::Stream { .. }) {
+            return skip("not");
+        }
+        self.interrupt(seat, restart)
+    }
+
+    fn interrupt(&mut self, seat: Seat, restart: bool) -> Result<Entry, Fault> {
+        let Some(call) = self.waiting[seat.index()].clone() else { return skip("not") };
+        let goes_on = match &call {
+            Call::Stream { .. } => true,
+            Call::Send { .. } => restart,
+            // (One that has taken something, or seen it, returns that.)
+            Call::Recv { .. } => restart && self.world.has_nothing(&call),
+            _ => false,
+        };
+        // (In a call, not on its way there.)
+        if let Some(answer) = self.pair.sleeps(seat)? {
+            self.waiting[seat.index()] = None;
+            return judged(&answer, self.world.take(&call, &answer, Because::Later));
+        }
+        self.pair.signal(seat, if restart { libc::SIGUSR2 } else { libc::SIGUSR1 });
+        if goes_on {
+            std::thread::sleep(Duration::from_millis(1));
+            return Ok(Entry { text: "goes on".into(), exact: true });
+        }
+        let answer = self.pair.returns(seat, &format!("a signal came in {}", brief(&call)))?;
+        self.waiting[seat.index()] = None;
+        judged(&answer, self.world.take(&call, &answer, Because::Signal))
+    }
+
+    fn kill(&mut self, seat: Seat) -> Result<Entry, Fault> {
+        let process = seat.process();
+        if !self.world.processes[process].runs {
+            return skip("not");
+        }
+        if !self.world.is_close_known(process, 0..HANDLES) {
+            return skip("used");
+        }
+        for other in Seat::ALL.iter().filter(|other| other.process() == process) {
+            self.waiting[other.index()] = None;
+        }
+        self.pair.ends(process, true)?;
+        self.world.exits(process);
+        self.is_told_of_death();
+        Ok(Entry { text: "killed".into(), exact: true })
+    }
+
+    /// What still waits is ended, and all is closed.
+    fn finish(&mut self) -> Result<(), Fault> {
+        self.log.push(Entry { text: "the end".into(), exact: true });
+        let before = self.world.clone();
+        self.comes_about(&before)?;
+        let mut known = true;
+        for process in [2, 3] {
+            if !self.pair.has_child(process) {
+                continue;
+            }
+            known &= self.world.is_close_known(process, 0..HANDLES);
+            self.pair.ends(process, true)?;
+            let child = [Seat::Ax, Seat::Bx][process - 2];
+            self.waiting[child.index()] = None;
+            let before = self.world.clone();
+            self.world.exits(process);
+            self.is_told_of_death();
+            if known {
+                self.comes_about(&before)?;
+            }
+        }
+        if !self.pair.is_whole() {
+            return Ok(());
+        }
+        // A stream ends with its connection: any seat that is free shuts it down.
+        let streams: Vec<End> = self
+            .waiting
+            .iter()
+            .flatten()
+            .filter_map(|call| match call {
+                Call::Stream { end, .. } => Some(*end),
+                _ => None,
+            })
+            .collect();
+        let cut = !streams.is_empty() || !known;
+        for process in 0..2 {
+            for handle in self.world.processes[process].handles.into_iter().flatten() {
+                let seats = [[Seat::A, Seat::A1, Seat::A2], [Seat::B, Seat::B1, Seat::B2]][process];
+                let free = seats.into_iter().find(|seat| self.runs(*seat));
+                if let Some(seat) = free
+                    && streams.contains(&(handle.connection, handle.side))
+                {
+                    self.pair.call(seat, &format!("shut {} rdwr", handle.number))?;
+                }
+            }
+        }
+        for seat in Seat::ALL {
+            if self.waiting[seat.index()].is_none() {
+                continue;
+            }
+            if cut {
+                // (The model no longer knows.)
+                self.pair.signal(*seat, libc::SIGUSR1);
+                self.pair.returns(*seat, "all is ended")?;
+                self.waiting[seat.index()] = None;
+            } else {
+                self.interrupt(*seat, false)?;
+            }
+        }
+        for (process, seat) in [(0, Seat::A), (1, Seat::B)] {
+            let handles = self.world.processes[process].handles.into_iter().flatten();
+            let sets = self.world.sets[process].iter().flatten().map(|set| set.number);
+            let numbers: Vec<i32> = handles.map(|handle| handle.number).chain(sets).collect();
+            for number in numbers {
+                let answer = self.pair.call(seat, &format!("close {number} close"))?;
+                judged(&answer, answers(&answer, 0))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// In which order a set tells of its members is no promise.
+fn ordered(call: &Call, mut answer: Said) -> Said {
+    if matches!(call, Call::Wait { .. }) {
+        let mut told: Vec<[u64; 2]> = answer.more.chunks(2).map(|t| [t[0], t[1]]).collect();
+        told.sort_unstable();
+        answer.more = told.concat();
+    }
+    answer
+}
+
+/// A call in a few words.
+fn brief(call: &Call) -> String {
+    match call {
+        Call::Recv { len, by, flags, got, .. } => {
+            format!("{by} of {len} bytes, {flags}, {} taken", bytes(got))
+        }
+        Call::Send { len, by, .. } => format!("{by} of {len} bytes"),
+        Call::Stream { len, .. } => format!("a stream of {len} bytes"),
+        Call::Poll { polled, .. } => format!("poll {polled:?}"),
+        Call::Wait { set, .. } => format!("a wait for set {set}"),
+    }
+}

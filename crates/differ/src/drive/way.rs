@@ -1,0 +1,45 @@
+//! The ways in which a script is run besides plainly.
+
+use core::str::FromStr;
+
+/// A name, options for `uncopy run`, and environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The name.
+    pub name: &'static str,
+    /// Options.
+    pub options: &'static [&'static str],
+    /// Environment.
+    pub environment: &'static [(&'static str, &'static str)],
+    /// A script begins when its connections have rings.
+    pub at_once: bool,
+}
+
+/// `once`: with rings from the first call on. `four`: shown after four calls, so the ways change
+/// while the script runs. `eager`: as `once`, with copies elided wherever they can be.
+const KNOWN: [Way; 3] = [
+    Way { name: "once", options: &[], environment: &[("UNCOPY_TCP_AFTER", "1")], at_once: true },
+    Way { name: "four", options: &[], environment: &[("UNCOPY_TCP_AFTER", "4")], at_once: false },
+    Way {
+        name: "eager",
+        options: &["--backoff=no", "--threshold=8K"],
+        environment: &[("UNCOPY_TCP_AFTER", "1")],
+        at_once: true,
+    },
+];
+
+impl Way {
+    /// Those that are run where nothing is said.
+    pub fn usual() -> Vec<Self> {
+        KNOWN[..2].to_vec()
+    }
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = KNOWN.into_iter().find(|way| way.name == text);
+        found.ok_or_else(|| format!("{text} is not once, four or eager"))
+    }
+}
