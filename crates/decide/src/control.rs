@@ -1,11 +1,12 @@
 //! What the tracker holds of all this: a controller, a clock for it, and perhaps a witness.
 
-use crate::controller::{Controller, Times};
+use crate::controller::Controller;
 use crate::deed::{Deed, Witness};
 use crate::event::{Act, Event};
 use crate::experiment::Outcome;
 use crate::policy::Policy;
 use crate::site::SiteId;
+use crate::times::Times;
 use core::fmt;
 
 /// The one door from the tracker to who decides.

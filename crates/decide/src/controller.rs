@@ -3,16 +3,8 @@
 use crate::event::{Act, Event};
 use crate::experiment::Outcome;
 use crate::site::SiteId;
+use crate::times::Times;
 use core::fmt::Debug;
-
-/// How late it is, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// Processor time that all threads of this process have used.
-    pub cpu: u64,
-    /// Time that has passed anywhere.
-    pub wall: u64,
-}
 
 /// Decides, for one process, under the tracker's lock.
 ///

@@ -7,8 +7,8 @@
 //! which are the same either way.
 
 use crate::backoff::Backoff;
-use crate::controller::Times;
 use crate::costs::MAX;
+use crate::times::Times;
 
 /// Time in ns that buffers get, before a stretch is measured, to be unmapped or made ordinary again,
 const SETTLE: u64 = 25_000_000;

@@ -36,11 +36,12 @@ mod policy;
 mod reasons;
 mod records;
 mod site;
+mod times;
 
 pub use self::backoff::Backoff;
 pub use self::choice::{Basis, Choice};
 pub use self::control::Control;
-pub use self::controller::{Controller, Times};
+pub use self::controller::Controller;
 pub use self::costs::{BadCosts, COLD_OUTPUT, COLD_OUTPUT_8THS, Costs, LEND_MIN, WARM_8THS};
 pub use self::deed::{Deed, Witness};
 pub use self::event::{Act, Event};
@@ -51,3 +52,4 @@ pub use self::policy::{CREDIT, CREDIT_MAX, Policy};
 pub use self::reasons::{REASONS, Reason};
 pub use self::records::{RECORDS, Record, Records, UNTRIED};
 pub use self::site::{CLASS_BITS, PAUSES, SiteId};
+pub use self::times::Times;

@@ -9,13 +9,14 @@
 //! eliding are not charged; and what a MB has saved beyond its price, which depends on where its bytes lie, is credited.
 
 use crate::backoff::Backoff;
-use crate::controller::{Controller, Times};
+use crate::controller::Controller;
 use crate::costs::{Costs, each};
 use crate::event::{Act, Event};
 use crate::experiment::{Experiment, Outcome, Progress};
 use crate::pauses::Pauses;
 use crate::records::{RECORDS, Record, Records, UNTRIED, bump};
 use crate::site::{SiteId, class, hash, key, slot};
+use crate::times::Times;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// What a site begins with, in ns: what it may invest in registering and moving its buffers before they come round again.

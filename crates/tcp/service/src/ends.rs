@@ -2,7 +2,7 @@
 //!
 //! unsafe: `getsockopt` for an option that rustix does not know.
 
-use crate::protocol::Reason;
+use crate::reason::Reason;
 use rustix::net::{AddressFamily, SocketType, getpeername, getsockname, ipproto, sockopt};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};

@@ -40,6 +40,7 @@ mod program;
 mod proof;
 pub mod protocol;
 mod reading;
+pub mod reason;
 mod regions;
 pub mod relay;
 pub mod rendezvous;

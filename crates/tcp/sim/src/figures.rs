@@ -2,7 +2,8 @@
 
 use crate::port::Link;
 use crate::results::{PACKET, Series};
-use crate::simulation::{Sender, Setup, run};
+use crate::sender::Sender;
+use crate::simulation::{Setup, run};
 use crate::topology::{FatTree, One, Topology};
 use crate::traffic::{Pareto, across, on_off};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@
 
 use crate::events::Events;
 use crate::network::{Network, address};
-use crate::simulation::Sender;
+use crate::sender::Sender;
 use crate::vanilla::{Acknowledged, Vanilla};
 use std::collections::HashMap;
 use uncopy_tcp_proto::flow::Place;

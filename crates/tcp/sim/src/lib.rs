@@ -26,10 +26,12 @@ mod hosts;
 mod network;
 pub mod port;
 pub mod results;
-pub mod simulation;
+pub mod sender;
+mod simulation;
 pub mod topology;
 pub mod traffic;
 pub mod vanilla;
 
 pub use results::Series;
-pub use simulation::{Sender, Setup, run};
+pub use sender::Sender;
+pub use simulation::{Setup, run};

@@ -5,29 +5,11 @@ use crate::hosts::{Hosts, News};
 use crate::network::Network;
 use crate::port::Counts;
 use crate::results::{Finished, LayerSeen, Series, summed_up};
+use crate::sender::Sender;
 use crate::topology::{Map, Topology};
 use crate::traffic::Plan;
-use uncopy_tcp_proto::time::{Nanos, SECOND};
-use uncopy_tcp_proto::{Algorithm, Time};
-
-/// Whose congestion control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
-    /// The core's, set after each of these intervals; two round trips of each flow if none is given.
-    Core {
-        /// Which.
-        algorithm: Algorithm,
-        /// In nanoseconds.
-        interval: Option<Nanos>,
-    },
-    /// DCTCP by window, set on each acknowledgement.
-    Vanilla,
-}
-
-impl Sender {
-    /// The core's DCTCP, by rate, as the service has it.
-    pub const CORE: Sender = Sender::Core { algorithm: Algorithm::Dctcp, interval: None };
-}
+use uncopy_tcp_proto::Time;
+use uncopy_tcp_proto::time::SECOND;
 
 /// What is simulated.
 #[derive(Clone, Debug)]

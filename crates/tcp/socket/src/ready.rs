@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::flow::Flow;
 use crate::kernel;
-use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
+use crate::wait::PATIENCE;
 use crate::wait::{a_moment, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

@@ -15,12 +15,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Duration;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
-
-/// So long a sender waits for room in the ring while the other side takes nothing. One that has a core takes microseconds, and one that waits for a core some milliseconds.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Flow {
     /// As send(2), writev(2), sendmsg(2): waits until all is taken, unless the socket or `flags` say otherwise.

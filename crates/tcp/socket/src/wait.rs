@@ -1,9 +1,8 @@
-//! What a blocking call does until there is something: spin for as long as that is cheaper than sleeping, then sleep, on the ring and on the
-//! kernel's connection at once.
+//! What a blocking call does until there is something: spin for as long as that is cheaper than
+//! sleeping, then sleep, on the ring and on the kernel's connection at once.
 
 use crate::flow::Flow;
 pub(crate) use crate::kernel::timespec;
-use crate::send::PATIENCE;
 use crate::sleepers::Sleeper;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
@@ -12,6 +11,10 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::FINISHED;
+
+/// So long a sender waits for room in the ring while the other side takes nothing. One that has a
+/// core takes microseconds, and one that waits for a core some milliseconds.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// How long a call naps that waits for more than Linux can tell of.
 const NAP: Duration = Duration::from_millis(1);
@@ -171,13 +174,15 @@ impl Flow {
         if let Some(word) = word {
             word.arm(sleeper.doors());
         }
-        // Who waits for room in the ring does not ask the kernel for it. Another thread may leave the ring at any moment from here on: so the patience of who waits for
-        // that belongs to the same look.
+        // Who waits for room in the ring does not ask the kernel for it. Another thread may leave
+        // the ring at any moment from here on: so the patience of who waits for that belongs to the
+        // same look.
         let room_of_ring = if what == For::Room { self.room_of_ring() } else { None };
         let events = match what {
             For::Data | For::More(_) => E::IN | E::RDHUP,
             For::Room if room_of_ring.is_some() => E::RDHUP,
-            // (By level the end of the peer's stream is told without end, and has nothing to do with room. What has died is told in any case.)
+            // (By level the end of the peer's stream is told without end, and has nothing to do
+            // with room. What has died is told in any case.)
             For::Room => E::OUT,
         };
         let slept = (|| {
@@ -204,7 +209,8 @@ impl Flow {
             }
             Ok(())
         })();
-        // (The word stays armed: other threads may wait over it by the same door. One knock in vain is the worst.)
+        // (The word stays armed: other threads may wait over it by the same door. One knock in vain
+        // is the worst.)
         if counted {
             self.waiting.fetch_sub(1, Relaxed);
         }
