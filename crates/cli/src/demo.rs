@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bench::side::Side;
-use crate::bench::{EchoArgs, Row, chart, echo};
-use crate::run::userfaultfd;
-use crate::{Outcome, library, units};
+use uncopy_measure::echo::{self, EchoArgs, Row, chart};
+use uncopy_measure::side::Side;
+use uncopy_measure::{Outcome, library, units, userfaultfd};
 
 /// Options of `demo`.
 #[derive(Debug, clap::Args)]
@@ -32,7 +31,7 @@ pub fn main(args: &DemoArgs) -> Outcome {
         sides: vec![Side::Plain, Side::Again, Side::Placed, Side::NoElision, Side::Uncopy],
         ..EchoArgs::default()
     };
-    crate::print(
+    uncopy_measure::print(
         "\
 uncopy: the same program, without its copies
 
@@ -49,11 +48,11 @@ uncopy: the same program, without its copies
 ",
     )?;
     if let Some(why) = &refused {
-        crate::print(&format!("  Not on this machine yet: {why}\n\n"))?;
+        uncopy_measure::print(&format!("  Not on this machine yet: {why}\n\n"))?;
     }
     let results = echo::measure(&echo, &library)?;
     let verdict = verdict(&results.rows, refused.is_some());
-    crate::print(&format!("{}{verdict}", chart(&results.rows)))
+    uncopy_measure::print(&format!("{}{verdict}", chart(&results.rows)))
 }
 
 fn verdict(rows: &[Row], refused: bool) -> String {

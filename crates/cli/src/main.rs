@@ -7,11 +7,8 @@ mod doctor;
 mod examples;
 #[cfg(test)]
 mod foreign_bytes;
-mod library;
-mod nearest;
 mod options_table;
 mod pages;
-mod printable;
 mod profile;
 mod replay;
 mod run;
@@ -19,18 +16,17 @@ mod run;
 mod screens;
 mod startup;
 mod stat;
+mod table;
 mod tcp;
 mod tcp_service;
 mod top;
 mod trial;
 mod unit;
-mod units;
-mod variables;
 
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Command, FromArgMatches};
+use uncopy_measure::{Outcome, complain, echo, printable};
 
 fn command() -> Command {
     let demo = with_args::<demo::DemoArgs>(
@@ -65,7 +61,7 @@ fn command() -> Command {
                 .about("Print the table of options, variables, defaults and ranges"),
         )
         .subcommand(tcp::command())
-        .subcommand(bench::echo_server::command())
+        .subcommand(echo::server::command())
         .subcommand(bench::rpc::server::command())
         .subcommand(bench::rpc::client::command())
         .subcommand(bench::short::server::command())
@@ -119,7 +115,7 @@ fn main() -> ExitCode {
         "enable" => unit::enable(matches),
         "disable" => unit::disable(matches),
         "bench" => bench::main(matches),
-        bench::echo_server::NAME => bench::echo_server::main(matches),
+        echo::server::NAME => echo::server::main(matches),
         "tcp" => tcp::main(matches),
         bench::rpc::server::NAME => bench::rpc::server::main(matches),
         bench::short::server::NAME => bench::short::server::main(matches),
@@ -146,23 +142,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// What went wrong, as one line for the user.
-type Outcome<T = ()> = Result<T, String>;
-
-/// Prints to standard output; a reader that has gone away is no error.
-fn print(text: &str) -> Outcome {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot print ({e})")),
-        _ => Ok(()),
-    }
-}
-
-/// Says on standard error, in one line, what is wrong. Names and paths in it are somebody else's.
-fn complain(message: &str) {
-    eprintln!("uncopy: {}", printable::printable(message));
 }
 
 /// Reads the options of a subcommand that was declared with clap's derive.

@@ -1,17 +1,17 @@
 //! `uncopy options`: the table of options as text.
 
+use uncopy_measure::{Outcome, variables};
 use uncopy_options::OPTIONS;
-
-use crate::{Outcome, units, variables};
 
 /// Prints the table.
 pub fn main() -> Outcome {
-    crate::print(&text())
+    uncopy_measure::print(&text())
 }
 
 /// The table.
 pub fn text() -> String {
-    let mut table = units::table(&["option", "variable", "default", "accepts", "meaning"], 120);
+    let mut table =
+        crate::table::table(&["option", "variable", "default", "accepts", "meaning"], 120);
     for spec in OPTIONS {
         table.add_row([
             format!("--{}", spec.name),

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::aot::{Shell, generate};
 use clap_mangen::Man;
+use uncopy_measure::Outcome;
 
-use crate::{Outcome, build};
+use crate::build;
 
 /// The hidden subcommand.
 pub const NAME: &str = "__pages";

@@ -1,11 +1,14 @@
 //! `uncopy replay`, for those who work on uncopy: what other controllers would have made of what `uncopy run --record` has recorded.
 
-use crate::{Outcome, parsed, print, printable};
-use clap::{Args, Command};
 use std::path::{Path, PathBuf};
+
+use clap::{Args, Command};
 use uncopy_decide::{Choice, Costs};
+use uncopy_measure::{Outcome, print, printable};
 use uncopy_replay::{CHOICES, Stage, Unseen, table};
 use uncopy_trace::Trace;
+
+use crate::parsed;
 
 /// Its name.
 pub const NAME: &str = "replay";

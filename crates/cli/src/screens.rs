@@ -13,10 +13,9 @@ use ratatui::backend::TestBackend;
 use uncopy_copies::routine::Vectors;
 use uncopy_counters::{NAMES, Snapshot};
 use uncopy_decide::{CREDIT, Costs, REASONS};
+use uncopy_measure::machine::Machine;
 
-use crate::doctor::{
-    checks::Check, copies, machine::Machine, measured, measured::Measured, report,
-};
+use crate::doctor::{checks::Check, copies, measured, measured::Measured, report};
 use crate::profile::screens::programs;
 use crate::profile::{html, text};
 use crate::stat::View;

@@ -3,9 +3,8 @@
 
 use clap::{Arg, ArgMatches, Command};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use uncopy_measure::Outcome;
 use uncopy_tcp_service::{Options, Service, ServiceError};
-
-use crate::Outcome;
 
 /// The hidden subcommand.
 pub const NAME: &str = "__tcp-service";

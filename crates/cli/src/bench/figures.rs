@@ -5,16 +5,12 @@ use std::time::{Duration, Instant};
 
 use clap::Command;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::echo::{Checksum, EchoArgs, Results, Row, Touched};
+use uncopy_measure::side::Side;
+use uncopy_measure::values::{self, Settings};
+use uncopy_measure::{Outcome, cores, echo, library, units, userfaultfd};
 
-use super::echo_args::EchoArgs;
-use super::echo_plan::{Checksum, Touched};
-use super::echo_rows::{Results, Row};
 use super::echo_table::table;
-use super::side::Side;
-use super::values::{self, Settings};
-use super::{cores, echo};
-use crate::run::userfaultfd;
-use crate::{Outcome, library, units};
 
 /// Options of the modes.
 #[derive(Clone, Debug, clap::Args)]
@@ -222,7 +218,7 @@ pub fn main(figure: Figure, args: &FigureArgs) -> Outcome {
     let results = measure(figure, args, &library)?;
     if args.json {
         let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
+        return uncopy_measure::print(&format!("{json}\n"));
     }
     let mut text = format!("{}\n", figure.about());
     for series in &results.series {
@@ -238,7 +234,7 @@ pub fn main(figure: Figure, args: &FigureArgs) -> Outcome {
         results.settings.seconds,
         units::grouped(verified)
     );
-    crate::print(&text)
+    uncopy_measure::print(&text)
 }
 
 /// Measures.

@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
-
-use super::side::Side;
-use super::stats::{median, quotient, round};
-use super::{cores, progress};
-use crate::{Outcome, library, units};
+use uncopy_measure::medians::{median, quotient, round};
+use uncopy_measure::side::Side;
+use uncopy_measure::{Outcome, cores, library, progress, units};
 
 /// The hidden subcommand that copies.
 pub const LOOP_NAME: &str = "__memcpy-loop";
@@ -115,9 +113,9 @@ pub fn main(args: &MemcpyArgs) -> Outcome {
     let results = Results { bench: "memcpy", rows: rows.collect() };
     if args.json {
         let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
+        return uncopy_measure::print(&format!("{json}\n"));
     }
-    crate::print(&format!(
+    uncopy_measure::print(&format!(
         "{}\nns a call, both buffers hot in the cache and unknown to uncopy; the fastest of many batches,\n\
          medians of {} processes a side. again: plain once more, noise. Eliding: in a process that elides other copies meanwhile.\n",
         table(&results.rows),
@@ -190,7 +188,7 @@ pub fn loop_main(_: &ArgMatches) -> Outcome {
     let _kept = copy_of_input()?;
     let times: Times = [before, measure()];
     let json = serde_json::to_string(&times).expect("numbers can be written");
-    crate::print(&format!("{json}\n"))
+    uncopy_measure::print(&format!("{json}\n"))
 }
 
 /// Time of a call in the fastest batch.

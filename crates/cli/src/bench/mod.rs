@@ -2,12 +2,7 @@
 //!
 //! | file | one idea |
 //! | --- | --- |
-//! | `side` | what is compared, and how a process is put on each side |
-//! | `echo` | the rows of the echo server: how many, in which order, for how long |
-//! | `echo_args`, `echo_plan` | its options; what the server is told and tells |
-//! | `echo_server`, `echo_connection` | the server |
-//! | `echo_load`, `echo_turns` | what drives it; servers side by side, in turns |
-//! | `echo_rows`, `echo_table`, `echo_chart` | from single windows to medians; what people read |
+//! | `echo`, `echo_table` | the rows of the echo server of `uncopy_measure`, as people read them |
 //! | `rpc/` | small requests between two programs, within this host or over a device |
 //! | `short/`, `kv/`, `events/` | connections that end soon; a key-value store; what these share |
 //! | `link/` | many flows over one link that loses, from several hosts to one, and between Linux and uncopy |
@@ -18,32 +13,18 @@
 //! | `file/`, `memcpy` | copies of files; copies of ordinary memory |
 //! | `report/`, `plot/` | all of it as a page, and pictures |
 //! | `simulate` | the TCP service's congestion control at scale, simulated |
-//! | `pace` | time that is left, shared out among rows that are left |
-//! | `server_process`, `own_process` | a child seen from outside; a process seen from within |
-//! | `content`, `cores`, `progress`, `stats`, `values`, `warm` | what several of them need |
+//! | `content`, `warm` | what several of them need |
 
 mod content;
-pub mod cores;
 pub mod echo;
-mod echo_args;
-mod echo_chart;
-mod echo_connection;
-mod echo_load;
-mod echo_plan;
-mod echo_rows;
-pub mod echo_server;
 mod echo_table;
-mod echo_turns;
 mod events;
 mod figures;
 pub mod file;
 pub mod kv;
 mod link;
 pub mod memcpy;
-mod own_process;
-mod pace;
 mod plot;
-pub mod progress;
 pub mod proportional;
 mod receiver;
 mod report;
@@ -53,24 +34,19 @@ mod send;
 mod send_plan;
 pub mod sender;
 mod sender_ways;
-mod server_process;
 pub mod short;
-pub mod side;
 mod simulate;
-pub mod stats;
-pub mod values;
 mod views;
 mod views_books;
 pub mod views_loop;
 mod warm;
 
 use clap::{ArgMatches, Command};
+use uncopy_measure::echo::EchoArgs;
+use uncopy_measure::{Outcome, variables};
 
-pub use self::echo_args::EchoArgs;
-pub use self::echo_chart::chart;
-pub use self::echo_rows::Row;
 use self::figures::Figure;
-use crate::{Outcome, parsed, variables};
+use crate::parsed;
 
 /// The subcommand.
 pub fn command() -> Command {

@@ -8,10 +8,10 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
+use uncopy_measure::server_process::ServerProcess;
 
 use super::content::Expected;
-use super::server_process::ServerProcess;
-use crate::Outcome;
 
 /// Kind of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

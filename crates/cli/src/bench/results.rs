@@ -1,8 +1,7 @@
 //! What a mode prints of its rows: JSON for programs, or text for people.
 
 use serde::{Deserialize, Serialize};
-
-use crate::Outcome;
+use uncopy_measure::Outcome;
 
 /// What `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,9 +20,9 @@ pub fn show<R: Serialize>(
     text: impl FnOnce(&[R]) -> String,
 ) -> Outcome {
     if !json {
-        return crate::print(&text(&rows));
+        return uncopy_measure::print(&text(&rows));
     }
     let results = Results { bench: bench.to_owned(), rows };
     let json = serde_json::to_string(&results).expect("results can be written");
-    crate::print(&format!("{json}\n"))
+    uncopy_measure::print(&format!("{json}\n"))
 }

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::medians::{median, quotient, round, spread};
+use uncopy_measure::server_process::ServerProcess;
+use uncopy_measure::side::Side;
+use uncopy_measure::values::{Settings, positive, seconds, size};
+use uncopy_measure::{Outcome, cores, library, progress, units};
 
 use super::receiver::{Done, Listener, Order, Receiver, Socket};
 use super::send_plan::{SendMethod, SendPlan};
-use super::sender;
-use super::server_process::ServerProcess;
-use super::side::Side;
-use super::stats::{median, quotient, round, spread};
-use super::values::{Settings, positive, seconds, size};
-use super::{cores, progress, warm};
-use crate::{Outcome, library, units};
+use super::{sender, warm};
 
 /// Options of `bench send`.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,7 +44,7 @@ pub struct SendArgs {
     #[arg(long, value_name = "N", default_value = "130")]
     pub verify: u64,
     /// Memory to touch and give back beforehand [default: 1G]
-    #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = uncopy_measure::units::parse_size)]
     pub warm: Option<usize>,
     /// The preload library [default: as for 'uncopy run']
     #[arg(long, value_name = "PATH")]
@@ -120,11 +119,11 @@ pub fn main(args: &SendArgs) -> Outcome {
     let results = measure(args, &library)?;
     if args.json {
         let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
+        return uncopy_measure::print(&format!("{json}\n"));
     }
     let columns = || results.rows.iter().flat_map(|row| &row.columns);
     let verified: u64 = columns().map(|column| column.verified_messages).sum();
-    crate::print(&format!(
+    uncopy_measure::print(&format!(
         "{}\nMedians of {} turns of {} s. CPU: of the sender, us a message; the receiver reads everything.\n\
          copied: sends by reference that the kernel copied after all, by its own report.\n\
          many: buffers are sent as they are again and again; once: written anew before each send.\n\

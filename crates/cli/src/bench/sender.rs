@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use clap::{Arg, ArgMatches, Command};
 use nix::sys::resource::UsageWho;
+use uncopy_measure::Outcome;
+use uncopy_measure::own_process::{cpu_ns, library_counters};
 
 use super::content::fill;
-use super::own_process::{cpu_ns, library_counters};
 use super::receiver::{Done, Order, Stream};
 use super::send_plan::{SendBuffers, SendPlan};
 use super::sender_ways::{self, Transport};
-use crate::Outcome;
 
 /// The hidden subcommand.
 pub const NAME: &str = "__sender";

@@ -5,13 +5,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table};
+use uncopy_measure::{Outcome, progress, units};
 use uncopy_tcp_sim::Series;
 use uncopy_tcp_sim::figures::{Figure, Results};
 use uncopy_tcp_sim::results::{SHORT, Spread};
 
 use super::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Stroke, Unit};
-use super::progress;
-use crate::{Outcome, units};
 
 /// Options of `bench simulate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -66,9 +65,9 @@ pub fn main(args: &SimulateArgs) -> Outcome {
         write(format!("{}.svg", plot.name), &plot.standalone())?;
     }
     if args.json {
-        return crate::print(&format!("{json}\n"));
+        return uncopy_measure::print(&format!("{json}\n"));
     }
-    crate::print(&format!("{}\n{}\n", text(&results), written.join("\n")))
+    uncopy_measure::print(&format!("{}\n{}\n", text(&results), written.join("\n")))
 }
 
 /// What people read.

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::medians::{median, round, spread};
+use uncopy_measure::side::Side;
+use uncopy_measure::values::{Settings, positive, size};
+use uncopy_measure::{Outcome, cores, library, progress, units};
 
-use super::side::Side;
-use super::stats::{median, round, spread};
-use super::values::{Settings, positive, size};
+use super::views_books;
 use super::views_loop::{self, Answer, Task};
-use super::{cores, progress, views_books};
-use crate::{Outcome, library, units};
 
 /// Options of `bench views`.
 #[derive(Clone, Debug, clap::Args)]
@@ -98,10 +98,10 @@ pub fn main(args: &ViewsArgs) -> Outcome {
     let results = measure(args, &library)?;
     if args.json {
         let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
+        return uncopy_measure::print(&format!("{json}\n"));
     }
     let verified: u64 = results.processes.iter().map(|row| row.verified_bytes).sum();
-    crate::print(&format!(
+    uncopy_measure::print(&format!(
         "{}\nus a copy, medians of {} processes on each side; the books alone without the library's lock and shims.\n\
          Live: views alive by the library's count. Elided: share of the bytes of the timed copies. again: plain once more, noise.\n\
          {} were compared before and after the timing, and all of them were right.\n",
@@ -193,7 +193,7 @@ fn table(results: &ViewsResults) -> Table {
             us(row.uncopy_ns),
             us(row.plain_ns),
             us(row.again_ns),
-            format!("{:.1}", super::stats::quotient(row.plain_ns, row.uncopy_ns)),
+            format!("{:.1}", uncopy_measure::medians::quotient(row.plain_ns, row.uncopy_ns)),
             units::grouped(row.live_views),
             format!("{:.3}", row.elided_share),
         ]);

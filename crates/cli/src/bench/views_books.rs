@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Outcome;
-use crate::doctor::books::TrackerAlone;
+use uncopy_measure::Outcome;
+use uncopy_measure::tracker_alone::TrackerAlone;
 
 /// Bytes of each of the live views.
 pub const VIEW: usize = 16 << 10;

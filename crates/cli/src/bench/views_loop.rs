@@ -9,12 +9,12 @@ use std::path::Path;
 
 use clap::{Arg, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::quotient;
+use uncopy_measure::own_process::library_counters;
+use uncopy_measure::side::Side;
 
-use super::own_process::library_counters;
-use super::side::Side;
-use super::stats::quotient;
 use super::views_books::{VIEW, sample};
-use crate::Outcome;
 
 /// The hidden subcommand.
 pub const NAME: &str = "__views-loop";
@@ -101,7 +101,10 @@ pub fn main(matches: &ArgMatches) -> Outcome {
         *last += standing.verify()?;
     }
     let answer = Answer { ns, elided_share, verified_bytes, live_views };
-    crate::print(&format!("{}\n", serde_json::to_string(&answer).expect("it can be written")))
+    uncopy_measure::print(&format!(
+        "{}\n",
+        serde_json::to_string(&answer).expect("it can be written")
+    ))
 }
 
 /// Private memory of whole pages; never given back.

@@ -2,7 +2,7 @@
 
 // Unsafe: a mapping that is only written to and given back.
 
-use crate::Outcome;
+use uncopy_measure::Outcome;
 
 /// Touches `bytes` of memory and gives them back, so that whoever is measured next finds pages
 /// that the machine has already. No more than half of what is free.

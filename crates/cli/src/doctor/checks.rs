@@ -12,9 +12,8 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::Serialize;
 use uncopy_kernel::descriptors::LEAST_LIMIT;
 use uncopy_kernel::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Maker, Refusal};
-
-use crate::run::userfaultfd::{self, DEVICE};
-use crate::units;
+use uncopy_measure::units;
+use uncopy_measure::userfaultfd::{self, DEVICE};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -9,10 +9,10 @@ use uncopy_copies::choice::{Asked, DEARER, Took, choose};
 use uncopy_copies::features::Features;
 use uncopy_copies::routine::{Routine, Vectors, of};
 use uncopy_copies::{measure, near};
+use uncopy_measure::{Outcome, units};
 
 use super::region::Region;
 use super::sample;
-use crate::{Outcome, units};
 
 /// Sizes: from the least that our routine takes over to the largest.
 pub const SIZES: [usize; 6] = [near::LEAST, 4 << 10, 16 << 10, 64 << 10, 256 << 10, near::MOST];
@@ -88,7 +88,7 @@ impl Grid {
         let mut header = vec!["ns, libc / ours".to_owned()];
         header.extend(sizes.iter().map(|bytes| units::size(*bytes as u64)));
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        let mut table: Table = units::table(&header, 120);
+        let mut table: Table = crate::table::table(&header, 120);
         let mut distances: Vec<usize> = self.cells.iter().map(|c| c.ahead).collect();
         distances.sort_unstable();
         distances.dedup();

@@ -1,9 +1,10 @@
 //! What memory costs without userfaultfd: copying, first touches, dropping; and a system call.
 
+use uncopy_measure::Outcome;
+
 use super::measured::{Measured, SIZES, Work};
 use super::region::Region;
 use super::sample::{of, time, time_of_each};
-use crate::Outcome;
 
 /// Half of the memory that cold copies walk through: its pages are far more than the processor's
 /// translation caches hold. (Its lines are flushed: caches may be larger.)

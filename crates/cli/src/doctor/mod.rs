@@ -9,16 +9,12 @@
 //! | `sample` | medians of short samples |
 //! | `region` | memory to measure on |
 //! | `derive` | from measurements to the prices of the cost model |
-//! | `cache` | where the prices are kept for `uncopy run` |
-//! | `machine` | whose prices they are |
 //! | `report` | tables and JSON |
 
 pub mod books;
-pub mod cache;
 pub mod checks;
 pub mod copies;
 mod derive;
-pub mod machine;
 pub mod measured;
 mod memory_costs;
 mod page_costs;
@@ -31,15 +27,14 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::{ArgMatches, Command};
+use uncopy_measure::cache::{self, Found};
+use uncopy_measure::machine::{self, Machine};
+use uncopy_measure::printable::printable;
+use uncopy_measure::{Outcome, cores, progress, userfaultfd};
 
-use self::cache::Found;
-use self::machine::Machine;
 use self::measured::Measured;
 use self::report::{Kept, Report};
-use crate::bench::{cores, progress};
-use crate::printable::printable;
-use crate::run::userfaultfd;
-use crate::{Outcome, parsed};
+use crate::parsed;
 
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -76,7 +71,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
-            crate::complain(&message);
+            uncopy_measure::complain(&message);
             ExitCode::FAILURE
         }
     }
@@ -92,7 +87,7 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
             Some(path) => format!("{} in {}", none(), printable(path)),
             None => none(),
         };
-        crate::print(&format!("{text}\n"))?;
+        uncopy_measure::print(&format!("{text}\n"))?;
         return Ok(true);
     }
     let machine = Machine::own();
@@ -135,7 +130,7 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
         kept,
         in_use,
     };
-    crate::print(&if args.json { report.json() } else { report.text() })?;
+    uncopy_measure::print(&if args.json { report.json() } else { report.text() })?;
     Ok(report.obstacle.is_none())
 }
 

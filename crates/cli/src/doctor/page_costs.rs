@@ -5,13 +5,12 @@ use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uncopy_kernel::uffd::{Event, FEATURE_MOVE, Maker, Msg, Uffd};
+use uncopy_measure::{Outcome, cores};
 use uncopy_ranges::span::{PAGE, Span};
 
 use super::measured::{Measured, SIZES, Work};
 use super::region::Region;
 use super::sample::{of, time};
-use crate::Outcome;
-use crate::bench::cores;
 
 /// Pages that are filled around a fault: one, or these.
 const AROUND: [usize; 2] = [1, 16];

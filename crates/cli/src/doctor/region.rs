@@ -4,9 +4,8 @@
 
 use std::io;
 
+use uncopy_measure::Outcome;
 use uncopy_ranges::span::{PAGE, Span};
-
-use crate::Outcome;
 
 /// A line of the cache, in bytes.
 const LINE: usize = 64;

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
 use uncopy_decide::Costs;
+use uncopy_measure::machine::Machine;
+use uncopy_measure::printable::{self, printable};
+use uncopy_measure::units;
 
 use super::checks::Check;
 use super::copies::Grid;
 use super::derive::{FURTHEST, HOW};
-use super::machine::Machine;
 use super::measured::Measured;
-use crate::printable::{self, printable};
-use crate::units;
 
 /// Whether the costs are there for the next `uncopy run`.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ pub(super) fn number(ns: f64) -> String {
 }
 
 fn table(header: &[&str]) -> Table {
-    units::table(header, 120)
+    crate::table::table(header, 120)
 }
 
 pub(super) fn right(table: &mut Table, columns: std::ops::Range<usize>) {

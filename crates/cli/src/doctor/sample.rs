@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bench::stats::median;
+use uncopy_measure::medians::median;
 
 /// What one measurement may take.
 const SLICE: Duration = Duration::from_millis(40);

@@ -10,13 +10,12 @@ use std::thread;
 use nix::time::{ClockId, clock_gettime};
 use uncopy_lend::kind::Kind;
 use uncopy_lend::send::{Calls, Lending, Lent, Target};
+use uncopy_measure::{Outcome, cores, medians::median};
 use uncopy_ranges::span::Span;
 
 use super::measured::{Measured, Work};
 use super::region::Region;
 use super::sample::of;
-use crate::Outcome;
-use crate::bench::{cores, stats::median};
 
 /// The pipes that are measured with.
 static LENDING: Lending = Lending::new();

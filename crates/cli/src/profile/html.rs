@@ -1,14 +1,14 @@
 //! The report as a page that needs nothing else.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use uncopy_measure::printable::printable;
+use uncopy_measure::units::{grouped, rough_size};
 
 use super::model::{CallSite, Path, PathStep, Program, Source, mean, total};
 use super::picture::picture;
 use super::text::{
     advice, cells, facts, in_short, percent, share, source, split, time, worth_telling,
 };
-use crate::printable::printable;
-use crate::units::{grouped, rough_size};
 
 const STYLE: &str = include_str!("page.css");
 

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 use uncopy_flow::Sizes;
 use uncopy_flow::layout::class_start;
 use uncopy_flow::predict::Saving;
+use uncopy_measure::printable;
 
 use super::model::{CallSite, End, Input, Path, PathStep, Program, Source, Steps};
-use crate::printable;
 
 /// All of them.
 pub fn lines(programs: &[Program]) -> String {

@@ -21,13 +21,12 @@ use tempfile::TempDir;
 use uncopy_decide::Costs;
 use uncopy_flow::layout::WORDS;
 use uncopy_flow::part::Part;
+use uncopy_measure::printable::printable;
+use uncopy_measure::{Outcome, cache, library, units};
 use uncopy_options::{self as options, OPTIONS, index_of};
 
-use crate::doctor::cache;
-use crate::printable::printable;
 use crate::run::environment::Environment;
 use crate::run::{checks, program};
-use crate::{Outcome, library, units};
 
 /// Exit status when the program cannot be followed.
 const REFUSED: u8 = 125;
@@ -101,7 +100,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let words = match crate::run::program_words(&command(), matches, std::env::args_os()) {
         Ok(words) => words,
         Err(why) => {
-            crate::complain(&why);
+            uncopy_measure::complain(&why);
             return ExitCode::from(crate::MISUSED);
         }
     };
@@ -112,7 +111,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let (file, loaded) = match found {
         Ok(files) => files,
         Err(why) => {
-            crate::complain(&format!("{name}: {}", why.text));
+            uncopy_measure::complain(&format!("{name}: {}", why.text));
             return ExitCode::from(why.status);
         }
     };
@@ -121,7 +120,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let (library, parts) = match prepared {
         Ok(prepared) => prepared,
         Err(why) => {
-            crate::complain(&format!("cannot profile: {why}"));
+            uncopy_measure::complain(&format!("cannot profile: {why}"));
             return ExitCode::from(REFUSED);
         }
     };
@@ -140,12 +139,12 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let ended = match ended {
         Ok(ended) => ended,
         Err(why) => {
-            crate::complain(&format!("{name}: {why}"));
+            uncopy_measure::complain(&format!("{name}: {why}"));
             return ExitCode::from(126);
         }
     };
     if let Err(why) = report(matches, &read(parts.path())) {
-        crate::complain(&why);
+        uncopy_measure::complain(&why);
     }
     drop(parts);
     ended.like_it()

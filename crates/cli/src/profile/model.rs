@@ -7,9 +7,9 @@ use uncopy_flow::Sizes;
 use uncopy_flow::layout::{CLASSES, Kind, Step, header};
 use uncopy_flow::part::{Node, Part, Row, Site};
 use uncopy_flow::predict::{self, Saving};
+use uncopy_measure::printable::printable;
 use uncopy_ranges::span::PAGE;
 
-use crate::printable::printable;
 use crate::stat::symbols::Files;
 
 /// Where a call is made.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
+use uncopy_measure::printable::printable;
+use uncopy_measure::units::rough_size;
 
 use super::model::{Path, PathStep, Program, Source, add, total};
-use crate::printable::printable;
-use crate::units::rough_size;
 
 const WIDTH: f64 = 1100.0;
 /// What of it is for the names of the sinks.

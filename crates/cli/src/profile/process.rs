@@ -12,8 +12,8 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
+use uncopy_measure::printable::printable;
 
-use crate::printable::printable;
 use crate::run::environment::Environment;
 use crate::run::exec;
 
@@ -72,7 +72,10 @@ pub fn run(
         Ok(ForkResult::Child) => {
             let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
             let error = exec::exec(file, words, environment);
-            crate::complain(&format!("{}: cannot be executed ({error})", printable(&words[0])));
+            uncopy_measure::complain(&format!(
+                "{}: cannot be executed ({error})",
+                printable(&words[0])
+            ));
             let missing = error.kind() == std::io::ErrorKind::NotFound;
             // SAFETY: ends the child without what is the parent's to do.
             unsafe { libc::_exit(if missing { 127 } else { 126 }) }

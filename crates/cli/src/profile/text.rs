@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table};
+use uncopy_measure::printable::printable;
+use uncopy_measure::units::{TABLE_STYLE, grouped, rough_size};
 
 use super::model::{End, Path, PathStep, Program, Source, Steps, mean, total};
-use crate::printable::printable;
-use crate::units::{TABLE_STYLE, grouped, rough_size};
 
 /// Paths with a smaller share of the bytes are summed up, if there are more than so many.
 const SMALL: f64 = 0.005;

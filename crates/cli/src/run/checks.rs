@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::elf;
 use uncopy_executable::{Machine, name};
+use uncopy_measure::elf;
 
 /// Why the library cannot be loaded into `program` (the file that the kernel loads in the end);
 /// a sentence that begins with the file's name and ends with what to do.

@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::elf;
+use uncopy_measure::elf;
+
 use super::environment::Environment;
 use crate::startup;
 

@@ -1,13 +1,11 @@
 //! `uncopy run`: executes a program with the library in front, after checking that it can be.
 
 pub mod checks;
-pub mod elf;
 pub mod environment;
 pub mod exec;
 pub mod program;
 mod record;
 mod tcp;
-pub mod userfaultfd;
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,13 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use uncopy_measure::printable::printable;
+use uncopy_measure::{cache, library, nearest, userfaultfd, variables};
 use uncopy_options::{self as options, Kind, OPTIONS, Spec};
 use uncopy_stats::family;
 
 use self::environment::Environment;
-use crate::doctor::cache;
-use crate::printable::printable;
-use crate::{library, nearest, variables};
 
 /// Exit status when `--require` refuses.
 const REFUSED: u8 = 125;
@@ -130,7 +127,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let words = match program_words(&command(), matches, std::env::args_os()) {
         Ok(words) => words,
         Err(why) => {
-            crate::complain(&why);
+            uncopy_measure::complain(&why);
             return ExitCode::from(crate::MISUSED);
         }
     };
@@ -147,14 +144,14 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let (file, loaded) = match found {
         Ok(files) => files,
         Err(why) => {
-            crate::complain(&format!("{name}: {}", why.text));
+            uncopy_measure::complain(&format!("{name}: {}", why.text));
             return ExitCode::from(why.status);
         }
     };
 
     let record = match matches.get_one::<PathBuf>("record").map(|file| record::make_room(file)) {
         Some(Err(why)) => {
-            crate::complain(&why);
+            uncopy_measure::complain(&why);
             return ExitCode::from(crate::MISUSED);
         }
         Some(Ok(file)) => Some(file),
@@ -170,7 +167,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     match userfaultfd::check() {
         // Rings need none.
         Err(why) if wants_tcp(matches, &environment) && !required => {
-            crate::complain(&format!("nothing is elided: {why}"));
+            uncopy_measure::complain(&format!("nothing is elided: {why}"));
         }
         Err(why) => obstacles.push(why),
         Ok(()) => {}
@@ -184,7 +181,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     }
     let consequence = if required { "refused" } else { "running plainly" };
     for obstacle in &obstacles {
-        crate::complain(&format!("{consequence}: {obstacle}"));
+        uncopy_measure::complain(&format!("{consequence}: {obstacle}"));
     }
     match library {
         Ok(library) if obstacles.is_empty() => {
@@ -207,7 +204,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     }
 
     let error = exec::exec(&file, &words, &environment);
-    crate::complain(&format!("{name}: cannot be executed ({error})"));
+    uncopy_measure::complain(&format!("{name}: cannot be executed ({error})"));
     ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 

@@ -6,8 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use uncopy_executable::Executable;
-
-use super::elf;
+use uncopy_measure::elf;
 
 /// Why a command cannot be executed at all.
 #[derive(Debug, PartialEq, Eq)]
@@ -106,6 +105,20 @@ fn interpreter(path: &Path) -> io::Result<Option<OsString>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign_bytes::Damages;
+    use uncopy_executable::look;
+
+    /// See `foreign_bytes`.
+    #[test]
+    fn a_damaged_header_is_read_or_refused() {
+        let mut whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        whole.truncate(1 << 16);
+        bolero::check!().with_type::<Damages>().with_iterations(3000).for_each(|damages| {
+            if let Executable::Program(program) = look(&*damages.done_to(&whole)) {
+                let _ = program.machine.to_string();
+            }
+        });
+    }
     use std::os::unix::fs::PermissionsExt;
 
     fn write(path: &Path, text: &str, mode: u32) {

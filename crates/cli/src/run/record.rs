@@ -1,9 +1,10 @@
 //! Where a recording goes: a file that is not there yet, or an older recording.
 
-use crate::Outcome;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+
+use uncopy_measure::Outcome;
 use uncopy_trace::{HEAD, is_recording};
 
 /// Takes away what was recorded there before, and sees to it that something can be. Returns the absolute path.

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 use uncopy_counters::{Snapshot, connections};
+use uncopy_measure::printable;
 
-use super::View;
-use super::process;
 use super::program::Site;
 use super::symbols::Symbols;
 use super::text::reasons;
-use crate::printable;
+use super::{View, process};
 
 /// All of them.
 pub fn lines(views: &[View], symbols: &mut HashMap<u32, Symbols>) -> String {

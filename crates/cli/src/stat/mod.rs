@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use uncopy_counters::{Snapshot, is_gauge};
+use uncopy_measure::Outcome;
 
 use self::program::Program;
 use self::symbols::Symbols;
-use crate::Outcome;
 
 /// The options of `uncopy stat`.
 #[derive(Args, Clone, Debug)]
@@ -108,7 +108,7 @@ pub fn main(args: &StatArgs) -> Outcome {
                 symbols.entry(v.program.pid).or_insert_with(|| Symbols::of(v.program.pid));
             }
         }
-        crate::print(&if args.prometheus {
+        uncopy_measure::print(&if args.prometheus {
             prometheus::text(&views, &mut symbols)
         } else if args.json {
             json::lines(&views, &mut symbols)

@@ -2,12 +2,12 @@
 
 use std::mem::offset_of;
 
-use crate::units::{grouped, rough_size};
 use uncopy_counters::shared::{COMMAND, Header, LAYOUT, MAGIC, Shared};
 use uncopy_counters::{NAMES, Snapshot};
 use uncopy_decide::{
     CLASS_BITS, CREDIT, CREDIT_MAX, PAUSES, Pauses, REASONS, RECORDS, Record, UNTRIED,
 };
+use uncopy_measure::units::{grouped, rough_size};
 
 /// A program under uncopy at one moment.
 #[derive(Clone, Debug)]

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use uncopy_counters::{NAMES, is_gauge};
+use uncopy_measure::printable::printable;
 
 use super::View;
 use super::program::Site;
 use super::symbols::Symbols;
 use super::text::reasons;
-use crate::printable::printable;
 
 /// What is told of every call site: name, meaning, value.
 type Metric = (&'static str, &'static str, fn(&Site) -> u64);

@@ -7,9 +7,9 @@ use cpp_demangle::DemangleOptions;
 use object::elf::FileHeader64;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, ReadRef, SymbolKind, elf};
+use uncopy_measure::printable::printable;
 
 use super::process::{self, Mapping};
-use crate::printable::printable;
 
 /// Where a call was made.
 #[derive(Clone, Debug, PartialEq, Eq)]

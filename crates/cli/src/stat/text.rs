@@ -6,13 +6,12 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table};
 use uncopy_counters::connections;
 use uncopy_decide::REASONS;
+use uncopy_measure::printable::printable;
+use uncopy_measure::units::{grouped, rough_size, size};
 
-use super::View;
-use super::process;
 use super::program::{Decision, Site};
 use super::symbols::Symbols;
-use crate::printable::printable;
-use crate::units::{self, grouped, rough_size, size};
+use super::{View, process};
 
 const PAGE: u64 = 4096;
 /// So many call sites' decisions are explained.
@@ -154,7 +153,7 @@ pub fn list(views: &[View]) -> String {
 }
 
 fn table<const N: usize>(header: [&str; N]) -> Table {
-    units::table(&header, 200)
+    crate::table::table(&header, 200)
 }
 
 fn right(table: &mut Table, from: usize) {

@@ -1,6 +1,7 @@
 //! Connections as JSON.
 
 use serde_json::{Value, json};
+use uncopy_measure::printable;
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_service::state::{Waits, Way};
@@ -8,7 +9,6 @@ use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
 use super::programs::Programs;
-use crate::printable;
 
 fn waits(of: Waits) -> Value {
     match of {

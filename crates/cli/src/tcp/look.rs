@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use procfs::net::TcpState;
+use uncopy_measure::Outcome;
 use uncopy_tcp_service::state::{Flow, Program, State};
 use uncopy_tcp_service::{Rendezvous, tell};
 
-use crate::Outcome;
 use crate::stat::process;
 
 /// A look at a service.

@@ -24,11 +24,12 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, Command};
+use uncopy_measure::Outcome;
 use uncopy_tcp_service::Rendezvous;
 
 use self::look::Look;
 use self::programs::Programs;
-use crate::{Outcome, parsed};
+use crate::parsed;
 
 /// Which service.
 #[derive(Args, Clone, Debug)]
@@ -121,7 +122,7 @@ fn flows(args: &FlowsArgs) -> Outcome {
     let mut look = match look {
         // What there is to say of connections does not need a service.
         Err(why) if !args.prometheus && !programs.is_empty() => {
-            return crate::print(&if args.json {
+            return uncopy_measure::print(&if args.json {
                 json::without_service(&why, &programs)
             } else {
                 format!("{why}\n{}", programs.text())
@@ -132,7 +133,7 @@ fn flows(args: &FlowsArgs) -> Outcome {
     if let Some(pid) = args.pid {
         look.only(pid);
     }
-    crate::print(&if args.json {
+    uncopy_measure::print(&if args.json {
         json::text(&look, &programs)
     } else if args.prometheus {
         prometheus::text(&look)
@@ -158,7 +159,7 @@ fn top(args: &TopArgs) -> Outcome {
             // To the corner, and away with what was there.
             let _ = std::io::stdout().write_all(b"\x1b[H\x1b[J");
         }
-        crate::print(&text)?;
+        uncopy_measure::print(&text)?;
         shown += 1;
         if args.count == Some(shown) {
             return Ok(());

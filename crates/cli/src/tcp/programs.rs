@@ -9,9 +9,9 @@ use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process};
 use serde_json::{Value, json};
 use uncopy_counters::{Snapshot, connections};
+use uncopy_measure::printable::printable;
 use uncopy_tcp_service::state::State;
 
-use crate::printable::printable;
 use crate::stat::{files, json::by_linux};
 
 /// Why a connection that no service knows is Linux's, where that can be told from outside.

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::unistd::{Gid, Uid, User};
+use uncopy_measure::{Outcome, units, values};
 use uncopy_tcp_remote::{
     Algorithm, Limits as OverLimits, Options as Over, Remote, Remotes, Wait as Waits, Way,
     privileges,
 };
 use uncopy_tcp_service::rendezvous::{OF_SYSTEM, of_user};
 use uncopy_tcp_service::{Limits, Options, Serves, Service};
-
-use crate::bench::values;
-use crate::{Outcome, units};
 
 /// The options of `uncopy tcp serve`.
 #[derive(Args, Clone, Debug)]
@@ -149,7 +147,7 @@ pub fn main(args: &ServeArgs) -> Outcome {
     }
     let service = Service::bind(options).map_err(|e| e.to_string())?;
     let service = service.serving(whom(args));
-    crate::print(&serves(&name, args, uid, limits))?;
+    uncopy_measure::print(&serves(&name, args, uid, limits))?;
     let Some(remotes) = remotes else { return service.run().map_err(|e| e.to_string()) };
     for remote in remotes.each() {
         reached(remote, args)?;
@@ -179,7 +177,7 @@ fn reached(remote: &Remote, args: &ServeArgs) -> Outcome {
         Way::Xdp => "AF_XDP on",
         Way::Tap => "a TAP device beside",
     };
-    crate::print(&format!(
+    uncopy_measure::print(&format!(
         "uncopy: and programs that listen, from other hosts, by {by} {} ({} queues, carried by {} at most); {} connections. {}\n",
         remote.device(),
         remote.queues(),
@@ -194,7 +192,7 @@ fn reached(remote: &Remote, args: &ServeArgs) -> Outcome {
         eprintln!("uncopy: not by {}, which would be better: it is refused ({why})", way.name());
     }
     match remote.why_not_outward() {
-        None => crate::print("uncopy: and programs that connect to other hosts.\n")?,
+        None => uncopy_measure::print("uncopy: and programs that connect to other hosts.\n")?,
         Some(why) => {
             eprintln!(
                 "uncopy: connections that programs open to other hosts stay with Linux: no TUN device ({why})"

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
 use uncopy_counters::connections;
+use uncopy_measure::printable::printable;
+use uncopy_measure::units::{self, grouped, rough_size};
 use uncopy_tcp_service::Wired;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_service::state::{Flow, Waits, Way};
@@ -12,8 +14,6 @@ use uncopy_tcp_shared::phase::At;
 
 use super::look::Look;
 use super::rates::{OverWire, Rate};
-use crate::printable::printable;
-use crate::units::{self, grouped, rough_size};
 
 /// A length of time, roughly.
 fn age(time: Duration) -> String {

@@ -11,11 +11,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use uncopy_measure::{Outcome, values};
 use uncopy_tcp_service::trace;
 
 use super::look::explain;
-use crate::Outcome;
-use crate::bench::values;
 
 /// The options of `uncopy tcp trace`.
 #[derive(Args, Clone, Debug)]
@@ -85,7 +84,10 @@ pub fn main(args: &TraceArgs) -> Outcome {
         }
     }
     let frames = tracing.end().map_err(|error| failed(error.raw_os_error()))?;
-    crate::print(&format!("{} frames in {shown}\n", crate::units::grouped(frames)))
+    uncopy_measure::print(&format!(
+        "{} frames in {shown}\n",
+        uncopy_measure::units::grouped(frames)
+    ))
 }
 
 fn why(name: &str, file: &str, error: i32) -> String {

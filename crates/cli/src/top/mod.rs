@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use uncopy_measure::Outcome;
 
 use self::state::{Next, State};
-use crate::Outcome;
 use crate::stat::files;
 
 /// The options of `uncopy top`.

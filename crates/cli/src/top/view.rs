@@ -5,11 +5,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as TextLine, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
+use uncopy_measure::printable::printable;
+use uncopy_measure::units::{grouped, rough_size, size};
 
 use super::state::{COLUMNS, Column, State};
-use crate::printable::printable;
 use crate::stat::program::{Decision, Site};
-use crate::units::{grouped, rough_size, size};
 
 const HISTORY: u16 = 24;
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);

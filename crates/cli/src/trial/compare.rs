@@ -1,6 +1,6 @@
 //! Which differences count. The plain sides decide: what they spread over is noise.
 
-use crate::bench::stats::median;
+use uncopy_measure::medians::median;
 
 /// The rule, for people.
 pub const RULE: &str = "A difference counts if all turns of one side lie below (or above) all turns of the other, or \

@@ -4,9 +4,9 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use regex_lite::Regex;
+use uncopy_measure::Outcome;
 
 use super::said::last_lines;
-use crate::Outcome;
 
 /// A command for the shell.
 #[derive(Clone, Debug)]

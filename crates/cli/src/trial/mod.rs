@@ -30,17 +30,18 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Command};
+use uncopy_measure::machine::Machine;
+use uncopy_measure::printable::printable;
+use uncopy_measure::{Outcome, library, progress, userfaultfd, variables};
 
 use self::load::Load;
 use self::ready::Ready;
 use self::report::Report;
 use self::sides::{Program, Side};
 use self::turn::{Measured, Work};
-use crate::bench::progress;
-use crate::doctor::{checks, machine::Machine};
-use crate::printable::printable;
-use crate::run::{self, program, userfaultfd};
-use crate::{Outcome, library, parsed, variables};
+use crate::doctor::checks;
+use crate::parsed;
+use crate::run::{self, program};
 
 /// Options of `try`, beside those of `run`.
 #[derive(Debug, clap::Args)]
@@ -102,7 +103,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     };
     let turns = measure(&program, &work, args.rounds as usize)?;
     let report = Report::new(&program, load.as_ref(), &turns);
-    crate::print(&if args.json { report.json() } else { report.text() })
+    uncopy_measure::print(&if args.json { report.json() } else { report.text() })
 }
 
 /// The turns of each side, in the order of [`Side::ALL`], without the first round.

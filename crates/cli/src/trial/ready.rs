@@ -5,9 +5,10 @@ use std::str::FromStr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use uncopy_measure::Outcome;
+
 use super::supervisor::Supervised;
 use super::tree;
-use crate::Outcome;
 
 /// A server that is not ready by then never is.
 const PATIENCE: Duration = Duration::from_secs(20);

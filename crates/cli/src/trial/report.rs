@@ -6,6 +6,9 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
 use uncopy_counters::Snapshot;
+use uncopy_measure::medians::{median, quotient, round, spread};
+use uncopy_measure::printable::{self, printable};
+use uncopy_measure::units;
 
 use super::compare::{Plain, RULE};
 use super::counters;
@@ -13,9 +16,6 @@ use super::load::Load;
 use super::sides::{Program, Side};
 use super::turn::Measured;
 use super::verdict::{Facts, Verdict};
-use crate::bench::stats::{median, quotient, round, spread};
-use crate::printable::{self, printable};
-use crate::units;
 
 type Turns = [Vec<Measured>; Side::ALL.len()];
 

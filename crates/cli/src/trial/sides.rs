@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
+pub use uncopy_measure::side::Side;
+use uncopy_measure::{Outcome, library};
+
 use super::supervisor;
-pub use crate::bench::side::Side;
-use crate::{Outcome, library};
 
 /// The user's program.
 #[derive(Clone, Debug)]

@@ -20,9 +20,10 @@ use nix::sys::time::TimeValLike;
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
 
 use super::tree;
-use crate::{Outcome, run};
+use crate::run;
 
 /// The hidden subcommand.
 pub const NAME: &str = "__try-supervisor";
@@ -69,7 +70,7 @@ pub fn main(matches: &ArgMatches) -> Outcome {
     });
     let ended = wait_for_all(&child, begin, whole.as_ref())?;
     let line = serde_json::to_string(&ended).expect("it can be written");
-    crate::print(&format!("{line}\n"))
+    uncopy_measure::print(&format!("{line}\n"))
 }
 
 fn start(words: &[OsString], server: bool) -> Outcome<Child> {

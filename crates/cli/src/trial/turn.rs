@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 
 use uncopy_counters::Snapshot;
+use uncopy_measure::Outcome;
 
 use super::counters;
 use super::load::Load;
@@ -11,7 +12,6 @@ use super::ready::Ready;
 use super::said::last_lines;
 use super::sides::{Program, Side};
 use super::supervisor::{Ended, Supervised};
-use crate::Outcome;
 
 /// What a turn is.
 pub enum Work<'a> {

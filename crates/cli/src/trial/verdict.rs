@@ -1,7 +1,8 @@
 //! What the differences mean, and what to do.
 
+use uncopy_measure::side::{KEEP, TUNABLES};
+
 use super::compare::Found;
-use crate::bench::side::{KEEP, TUNABLES};
 
 /// What there is to be told apart.
 #[derive(Clone, Copy, Debug)]

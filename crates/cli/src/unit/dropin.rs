@@ -1,12 +1,12 @@
 //! The drop-in's text and file.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use uncopy_measure::{Outcome, library};
 
 use super::Unit;
 use super::obstacles::Line;
-use crate::{Outcome, library};
 
 /// Late in the order, so that the unit's own settings, and most others', come first.
 const NAME: &str = "90-uncopy.conf";

@@ -2,8 +2,9 @@
 
 use std::process::{Command, Output};
 
+use uncopy_measure::Outcome;
+
 use super::Unit;
-use crate::Outcome;
 
 const PROPERTIES: &str = "Id,LoadState,LoadError,ExecStart,User,DynamicUser,Environment,EnvironmentFiles,UnsetEnvironment,\
     PrivateDevices,DevicePolicy,DeviceAllow,SystemCallFilter,RootDirectory,RootImage,ProtectHome,PrivateTmp,NoExecPaths,\

@@ -16,12 +16,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use uncopy_measure::printable::printable;
+use uncopy_measure::{Outcome, cache, library};
 use uncopy_options as options;
 
-use crate::doctor::cache;
-use crate::printable::printable;
+use crate::run;
 use crate::stat::process;
-use crate::{Outcome, library, run};
 
 fn unit_arguments(command: Command) -> Command {
     command
@@ -113,7 +113,7 @@ pub fn enable(matches: &ArgMatches) -> Outcome {
         said += &format!("note: {}\n", printable(note));
     }
     if matches.get_flag("dry-run") {
-        return crate::print(&format!("{said}would write {}:\n\n{text}", path.display()));
+        return uncopy_measure::print(&format!("{said}would write {}:\n\n{text}", path.display()));
     }
     let changed = dropin::write(&path, &text)?;
     said += &if changed {
@@ -122,7 +122,7 @@ pub fn enable(matches: &ArgMatches) -> Outcome {
     } else {
         format!("{} was as it has to be\n", path.display())
     };
-    crate::print(&said)?;
+    uncopy_measure::print(&said)?;
     after(matches, &unit.name, true)
 }
 
@@ -133,21 +133,24 @@ pub fn disable(matches: &ArgMatches) -> Outcome {
     let name = manager::show(&name).map_or(name, |unit| unit.name);
     let path = dropin::path(&name);
     if !path.exists() {
-        return crate::print(&format!("{name} is not enabled: there is no {}\n", path.display()));
+        return uncopy_measure::print(&format!(
+            "{name} is not enabled: there is no {}\n",
+            path.display()
+        ));
     }
     if matches.get_flag("dry-run") {
-        return crate::print(&format!("would remove {}\n", path.display()));
+        return uncopy_measure::print(&format!("would remove {}\n", path.display()));
     }
     dropin::remove(&path)?;
     manager::reload()?;
-    crate::print(&format!("removed {}\n", path.display()))?;
+    uncopy_measure::print(&format!("removed {}\n", path.display()))?;
     after(matches, &name, false)
 }
 
 /// Restarts the service if that was asked for, and looks whether it is what it should be.
 fn after(matches: &ArgMatches, name: &str, wanted: bool) -> Outcome {
     let Some(before) = manager::main_process(name)? else {
-        return crate::print(&format!("{name} does not run; its next start counts\n"));
+        return uncopy_measure::print(&format!("{name} does not run; its next start counts\n"));
     };
     let loaded = |pid| process::has_library(pid) == Ok(true);
     if !matches.get_flag("now") {
@@ -157,10 +160,12 @@ fn after(matches: &ArgMatches, name: &str, wanted: bool) -> Outcome {
         } else {
             format!("{name} runs as before until it is restarted: systemctl restart {name}\n")
         };
-        return crate::print(&text);
+        return uncopy_measure::print(&text);
     }
     if loaded(before) == wanted && wanted {
-        return crate::print(&format!("{name} runs under uncopy already (process {before})\n"));
+        return uncopy_measure::print(&format!(
+            "{name} runs under uncopy already (process {before})\n"
+        ));
     }
     manager::restart(name)?;
     let undo = || {
@@ -176,7 +181,7 @@ fn after(matches: &ArgMatches, name: &str, wanted: bool) -> Outcome {
         ));
     }
     let under = if wanted { "under uncopy" } else { "without uncopy" };
-    crate::print(&format!("{name} was restarted {under} (process {pid})\n"))
+    uncopy_measure::print(&format!("{name} was restarted {under} (process {pid})\n"))
 }
 
 /// A service as systemd describes it.

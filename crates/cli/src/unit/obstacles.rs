@@ -5,10 +5,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use uncopy_kernel::descriptors::LEAST_LIMIT;
+use uncopy_measure::library;
+use uncopy_measure::userfaultfd::{self, DEVICE, GROUP};
 
 use super::Unit;
-use crate::library;
-use crate::run::userfaultfd::{self, DEVICE, GROUP};
 use crate::run::{checks, program};
 
 /// A line for the drop-in.

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use uncopy_measure::values::{positive, seconds};
+
 use crate::bench::rpc::args::{Api, Wait};
-use crate::bench::values::{positive, seconds};
 
 /// See above.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,8 +58,8 @@ impl PairArgs {
             self.repeats,
             self.seconds.as_secs_f64(),
             self.warmup.as_secs_f64(),
-            crate::doctor::machine::Machine::own().cpu,
-            crate::units::grouped(verified),
+            uncopy_measure::machine::Machine::own().cpu,
+            uncopy_measure::units::grouped(verified),
         )
     }
 }

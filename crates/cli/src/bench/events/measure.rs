@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use uncopy_measure::{Outcome, cores, library, progress};
 
 use super::{Base, PairArgs};
 use crate::bench::rpc::args::{Api, Wait, Wire};
@@ -11,8 +12,6 @@ use crate::bench::rpc::carried::Carried;
 use crate::bench::rpc::pair::Programs;
 use crate::bench::rpc::rows::{Samples, Tells};
 use crate::bench::rpc::turns::Turns;
-use crate::bench::{cores, progress};
-use crate::{Outcome, library};
 
 /// Measures each of `plans` by the programs `server` and `client`, hidden subcommands of ours; `connections` says how many have to be on rings, `name`
 /// what is being measured.

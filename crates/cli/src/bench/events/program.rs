@@ -7,9 +7,9 @@ use std::time::Instant;
 use clap::{Arg, ArgMatches, Command};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
 use uncopy_tcp_events::{Context, Listen, Settings, Waiting};
 
-use crate::Outcome;
 use crate::bench::rpc::args::Wait;
 use crate::bench::rpc::make_room;
 use crate::bench::rpc::plan::{Hello, Order, Ready, Turned};

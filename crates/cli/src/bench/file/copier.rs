@@ -12,9 +12,9 @@ use std::time::Instant;
 use clap::{Arg, ArgMatches, Command};
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
+use uncopy_measure::own_process::{cpu_ns, library_counters};
 
-use crate::Outcome;
-use crate::bench::own_process::{cpu_ns, library_counters};
 use crate::bench::receiver::{Address, Done, Order, Stream};
 use crate::bench::sender::named;
 

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::{median, quotient, round, spread};
+use uncopy_measure::own_process::cpu_ns;
+use uncopy_measure::side::Side;
 
 use super::place::WorkDirectory;
-use crate::Outcome;
-use crate::bench::own_process::cpu_ns;
-use crate::bench::side::Side;
-use crate::bench::stats::{median, quotient, round, spread};
 use crate::bench::warm;
 
 const SOURCE: &str = include_str!("ArticleCopy.java");

@@ -16,18 +16,18 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::medians::{median, quotient, round, spread};
+use uncopy_measure::server_process::ServerProcess;
+use uncopy_measure::side::Side;
+use uncopy_measure::values::{Settings, positive, seconds, size};
+use uncopy_measure::{Outcome, cores, library, progress, units};
 
 use self::copier::{CopyMethod, CopyPlan, Target};
 use self::java::Java;
 use self::place::WorkDirectory;
 use super::receiver::{Done, Listener, Order, Receiver, Socket};
 use super::send::shortened;
-use super::server_process::ServerProcess;
-use super::side::Side;
-use super::stats::{median, quotient, round, spread};
-use super::values::{Settings, positive, seconds, size};
-use super::{cores, progress, warm};
-use crate::{Outcome, library, units};
+use super::warm;
 
 /// Options of `bench file`.
 #[derive(Clone, Debug, clap::Args)]
@@ -133,7 +133,7 @@ pub fn main(args: &FileArgs) -> Outcome {
     let results = measure(args, &library)?;
     if args.json {
         let json = serde_json::to_string(&results).expect("results can be written");
-        return crate::print(&format!("{json}\n"));
+        return uncopy_measure::print(&format!("{json}\n"));
     }
     let columns = || results.rows.iter().flat_map(|row| &row.columns);
     let verified: u64 = columns().map(|column| column.verified_bytes).sum();
@@ -149,7 +149,7 @@ pub fn main(args: &FileArgs) -> Outcome {
     if let Some(java) = &results.java {
         text += &java_text(java);
     }
-    crate::print(&text)
+    uncopy_measure::print(&text)
 }
 
 /// Measures every row.

@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::Outcome;
+use uncopy_measure::Outcome;
+
 use crate::bench::content::{Expected, fill};
 
 /// Bytes of the pieces that a large file's content is made of.

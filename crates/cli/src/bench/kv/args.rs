@@ -1,8 +1,9 @@
 //! Options of `uncopy bench kv`.
 
+use uncopy_measure::values::positive;
+
 use super::plan::Load;
 use crate::bench::events::PairArgs;
-use crate::bench::values::positive;
 
 /// Options of `bench kv`.
 #[derive(Clone, Debug, clap::Args)]

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 use fastrand::Rng;
 use hdrhistogram::Histogram;
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::round;
 use uncopy_tcp_events::{Context, Id};
 use uncopy_tcp_kv::protocol::{END, STORED, get, put, value as answer_of};
 
 use super::history::History;
 use super::keys::{self, Order};
 use super::plan::{PERCENTILES, Plan, Told};
-use crate::Outcome;
 use crate::bench::events::{self, context, first, orders, read};
 use crate::bench::rpc::plan::Hello;
-use crate::bench::stats::round;
 
 /// The hidden subcommand that is the client.
 pub const NAME: &str = "__kv-client";

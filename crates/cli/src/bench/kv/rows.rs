@@ -1,12 +1,12 @@
 //! Rows of `bench kv`.
 
 use serde::{Deserialize, Serialize};
+use uncopy_measure::side::Side;
 
 use super::args::KvArgs;
 use super::plan::{Load, PERCENTILES, Plan, Told};
 use crate::bench::rpc::args::{Api, Wait};
 use crate::bench::rpc::rows::{self, Samples};
-use crate::bench::side::Side;
 
 /// See there.
 pub type Row = rows::Row<Parameters, Latencies>;

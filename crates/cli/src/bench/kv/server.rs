@@ -3,10 +3,10 @@
 use std::io;
 
 use clap::{ArgMatches, Command};
+use uncopy_measure::Outcome;
 use uncopy_tcp_kv::{Server, Store};
 
 use super::plan::Plan;
-use crate::Outcome;
 use crate::bench::events::{begin, context, read, serve};
 
 /// The hidden subcommand that is the server.

@@ -1,11 +1,11 @@
 //! What people read of rows of `bench kv`.
 
 use comfy_table::Table;
+use uncopy_measure::units;
 
 use super::args::KvArgs;
 use super::rows::Row;
 use crate::bench::rpc::table::{Line, compared};
-use crate::units;
 
 /// One line for each row; times are microseconds.
 pub fn table(rows: &[Row]) -> Table {

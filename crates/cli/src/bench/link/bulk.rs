@@ -2,12 +2,12 @@
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::{quotient, round};
+use uncopy_measure::values::positive;
 use uncopy_tcp_link::Report;
 
 use super::hosts::{Hosts, LinkArgs, Point};
-use crate::bench::stats::{quotient, round};
-use crate::bench::values::positive;
-use crate::{Outcome, units};
 
 /// Options of `bench bulk`.
 #[derive(Clone, Debug, clap::Args)]
@@ -111,7 +111,7 @@ fn text(rows: &[Row], flows: usize) -> String {
         "marked",
         "late, us",
     ];
-    let mut table = units::table(&header, 120);
+    let mut table = crate::table::table(&header, 120);
     for row in rows {
         table.add_row([
             row.from.name(),

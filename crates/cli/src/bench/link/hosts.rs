@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::values::{positive, seconds};
+use uncopy_measure::{Outcome, progress};
 use uncopy_tcp_link::way::Terms;
 use uncopy_tcp_link::{Plan, Report, Tcp, run};
 use uncopy_tcp_proto::Algorithm;
 
-use crate::Outcome;
-use crate::bench::progress;
 use crate::bench::results::show;
-use crate::bench::values::{positive, seconds};
 
 /// Whose TCP, with which congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -166,7 +165,7 @@ impl LinkArgs {
             self.rate,
             self.seconds.as_secs_f64(),
             self.warmup.as_secs_f64(),
-            crate::doctor::machine::Machine::own().cpu,
+            uncopy_measure::machine::Machine::own().cpu,
         )
     }
 }

@@ -2,12 +2,12 @@
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::medians::{quotient, round};
+use uncopy_measure::values::positive;
+use uncopy_measure::{Outcome, units};
 use uncopy_tcp_link::Report;
 
 use super::hosts::{Hosts, LinkArgs, Point};
-use crate::bench::stats::{quotient, round};
-use crate::bench::values::positive;
-use crate::{Outcome, units};
 
 /// Options of `bench incast`.
 #[derive(Clone, Debug, clap::Args)]
@@ -95,7 +95,7 @@ fn text(rows: &[Row], senders: usize) -> String {
         "nothing",
         "late, us",
     ];
-    let mut table = units::table(&header, 110);
+    let mut table = crate::table::table(&header, 110);
     for row in rows {
         table.add_row([
             units::grouped(row.flows as u64),

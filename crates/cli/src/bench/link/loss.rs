@@ -2,12 +2,12 @@
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::{quotient, round};
+use uncopy_measure::values::positive;
 use uncopy_tcp_link::Report;
 
 use super::hosts::{Hosts, LinkArgs, Point};
-use crate::bench::stats::{quotient, round};
-use crate::bench::values::positive;
-use crate::{Outcome, units};
 
 /// Options of `bench loss`.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,7 +78,7 @@ pub fn main(args: &LossArgs) -> Outcome {
 
 fn text(rows: &[Row], flows: usize) -> String {
     let header = ["TCP", "loss", "Mbit/s", "of the rate", "of its own without", "late, us"];
-    let mut table = units::table(&header, 100);
+    let mut table = crate::table::table(&header, 100);
     for row in rows {
         table.add_row([
             row.hosts.name(),

@@ -1,6 +1,6 @@
 //! From values to places on an axis, and where its ticks are.
 
-use crate::units;
+use uncopy_measure::units;
 
 /// How values are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bench::values::{positive, seconds, size};
+use uncopy_measure::values::{positive, seconds, size};
 
 /// Options of `bench proportional`.
 #[derive(Clone, Debug, clap::Args)]

@@ -14,16 +14,16 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::time::TimeSpec;
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::round;
 
 use super::caller::{Caller, Results};
 use super::plan::{Plan, Sample};
-use crate::Outcome;
 use crate::bench::events::read;
 use crate::bench::rpc::ends::{End, make_room};
 use crate::bench::rpc::over::Over;
 use crate::bench::rpc::plan::{Hello, Ready};
 use crate::bench::rpc::server::answer;
-use crate::bench::stats::round;
 
 /// The hidden subcommand that is the clients.
 pub const NAME: &str = "__proportional-clients";

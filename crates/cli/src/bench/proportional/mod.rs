@@ -22,14 +22,14 @@ mod watch;
 
 use std::fs;
 
+use uncopy_measure::{Outcome, cores, progress};
+
 pub use self::args::ProportionalArgs;
 use self::plan::Plan;
 use self::rows::Row;
 use super::results::show;
 use super::rpc::args::Wire;
 use super::rpc::over::network::Network;
-use super::{cores, progress};
-use crate::Outcome;
 
 /// Measures, draws and prints.
 pub fn main(args: &ProportionalArgs) -> Outcome {

@@ -2,12 +2,12 @@
 
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::machine::Machine;
+use uncopy_measure::medians::median;
+use uncopy_measure::units;
 
 use super::args::ProportionalArgs;
 use super::plan::Plan;
-use crate::bench::stats::median;
-use crate::doctor::machine::Machine;
-use crate::units;
 
 /// Whose server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub fn table(rows: &[Row]) -> Table {
         "p99",
         "worst p99",
     ];
-    let mut table = units::table(&header, 120);
+    let mut table = crate::table::table(&header, 120);
     for (side, of) in steps(rows) {
         let middle = |pick: fn(&Row) -> f64| median(of.iter().map(|row| pick(row)));
         let worst = of.iter().map(|row| row.p99_us).fold(0.0, f64::max);

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Arg, ArgMatches, Command};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use uncopy_measure::Outcome;
 use uncopy_tcp_fast::service::QUIET;
 
 use super::plan::{Plan, Served};
-use crate::Outcome;
 use crate::bench::events::read;
 use crate::bench::rpc::ends::{End, make_room};
 use crate::bench::rpc::over::{self, Over};

@@ -4,16 +4,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
+use uncopy_measure::server_process::ServerProcess;
+use uncopy_measure::side::Side;
+use uncopy_measure::{Outcome, cores, medians};
 
 use super::plan::{Plan, Sample, Served};
 use super::rows::{Row, Whose};
 use super::{client, server};
-use crate::Outcome;
 use crate::bench::rpc::over::network::Network;
 use crate::bench::rpc::plan::{Hello, Ready};
-use crate::bench::server_process::ServerProcess;
-use crate::bench::side::Side;
-use crate::bench::{cores, stats};
 
 fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("it can be written")
@@ -42,19 +41,19 @@ pub fn watch(plan: &Plan, network: &Network, uncopy: bool, mut each: impl FnMut(
         let sample: Sample = clients.answer().map_err(|e| server.explain(e))?;
         let now = (Instant::now(), server.cpu_ns()?, clients.cpu_ns()?);
         let seconds = (now.0 - before.0).as_secs_f64();
-        let cores = |ns: u64| stats::round(stats::quotient(ns as f64 * 1e-9, seconds), 4);
+        let cores = |ns: u64| medians::round(medians::quotient(ns as f64 * 1e-9, seconds), 4);
         server.tell("how")?;
         let served: Served = server.answer()?;
         each(Row {
             side,
-            at_s: stats::round((interval + 1) as f64 * plan.interval.as_secs_f64(), 3),
+            at_s: medians::round((interval + 1) as f64 * plan.interval.as_secs_f64(), 3),
             clients: plan.there(interval),
             lanes: served.lanes,
             naps: served.naps - naps,
             server_cores: cores(now.1 - before.1),
             client_cores: cores(now.2 - before.2),
-            due_per_s: stats::round(stats::quotient(sample.due as f64, sample.seconds), 1),
-            rpc_per_s: stats::round(stats::quotient(sample.answered as f64, sample.seconds), 1),
+            due_per_s: medians::round(medians::quotient(sample.due as f64, sample.seconds), 1),
+            rpc_per_s: medians::round(medians::quotient(sample.answered as f64, sample.seconds), 1),
             p50_us: sample.p50_us,
             p99_us: sample.p99_us,
             waiting: sample.waiting,

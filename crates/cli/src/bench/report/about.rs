@@ -9,12 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use uncopy_decide::Costs;
+use uncopy_measure::cache::{self, Found};
+use uncopy_measure::machine::{self, Machine};
+use uncopy_measure::{Outcome, cores};
 
 use super::modes::Mode;
-use crate::Outcome;
-use crate::bench::cores;
-use crate::doctor::cache::{self, Found};
-use crate::doctor::machine::{self, Machine};
 
 /// How long a report takes where nothing else is asked for.
 pub const MINUTES: f64 = 20.0;

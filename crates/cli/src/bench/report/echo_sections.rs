@@ -2,15 +2,15 @@
 //!
 //! What is known of the paper's figures is what its text says: the extracted text has no points.
 
+use uncopy_measure::echo::{Row, chart, ratio};
+use uncopy_measure::medians::quotient;
+use uncopy_measure::units;
+
 use super::row_pictures::{What, axis, cpu_axis, plot, point, points, rate_axis, ratio_point};
 use super::section::{Fact, Section, dashed, line, times};
-use crate::bench::echo_chart::chart;
-use crate::bench::echo_rows::Row;
-use crate::bench::echo_table::{places_text, ratio};
+use crate::bench::echo_table::places_text;
 use crate::bench::figures::FigureResults;
 use crate::bench::plot::{At, Line, Plot, Point, Rule, Scale, Stroke, Unit};
-use crate::bench::stats::quotient;
-use crate::units;
 
 const UNKNOWN: &str = "points of the curves: only drawn, not in the text";
 

@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use uncopy_measure::{Outcome, units};
+
 use super::about::About;
 use super::noise;
 use super::section::{Section, Table};
 use super::servers_section::Summary;
-use crate::{Outcome, units};
 
 /// What stands around a part of the README.
 fn marks(name: &str) -> [String; 2] {

@@ -31,13 +31,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use uncopy_measure::{Outcome, library, userfaultfd};
+
 use self::about::About;
 use self::budget::{Budget, text};
 use self::markdown::Excerpt;
 use self::modes::Mode;
 use self::servers::ServerResults;
-use crate::run::userfaultfd;
-use crate::{Outcome, library};
 
 /// Options of `bench report`.
 #[derive(Debug, clap::Args)]
@@ -82,7 +82,7 @@ pub fn main(args: &ReportArgs) -> Outcome {
             take_servers(&ServerResults::read(path)?, out, &mut about)?;
         }
         draw(args, &about)?;
-        return crate::print(&format!("{}\n", out.join("index.html").display()));
+        return uncopy_measure::print(&format!("{}\n", out.join("index.html").display()));
     }
     let library = library::find(args.library.as_deref())?;
     if let Err(why) = userfaultfd::check() {
@@ -120,7 +120,7 @@ pub fn main(args: &ReportArgs) -> Outcome {
         write(out, "about.json", &serde_json::to_string(&about).expect("it can be written"))?;
         draw(args, &about)?;
     }
-    crate::print(&format!("{}\n", out.join("index.html").display()))
+    uncopy_measure::print(&format!("{}\n", out.join("index.html").display()))
 }
 
 /// These rows of servers take the place of those in the directory.

@@ -4,23 +4,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
+use uncopy_measure::echo::{EchoArgs, Row};
+use uncopy_measure::values::{Settings, defaults};
+use uncopy_measure::{Outcome, echo};
 
-use super::row_pictures;
 use super::section::Section;
 use super::{
-    echo_sections, servers, servers_section, touch_sections, transfer_sections, views_section,
+    echo_sections, row_pictures, servers, servers_section, touch_sections, transfer_sections,
+    views_section,
 };
-use crate::Outcome;
-use crate::bench::echo;
-use crate::bench::echo_args::EchoArgs;
-use crate::bench::echo_rows::Row;
 use crate::bench::figures::{
     self, Figure, FigureArgs, FigureResults, LOW_THRESHOLD, MOVING, NO_COPY, NO_POLICY, POLICY,
     SAME, Series,
 };
 use crate::bench::file::{self, FileArgs};
 use crate::bench::send::{self, SendArgs};
-use crate::bench::values::{Settings, defaults};
 use crate::bench::views::{self, ViewsArgs};
 
 /// A part.

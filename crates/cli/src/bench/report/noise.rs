@@ -1,8 +1,9 @@
 //! How much of all that is noise: every side beside plain, the second plain one among them.
 
+use uncopy_measure::side::Side;
+
 use super::section::Table;
 use super::servers::{ServerNumbers, ServerResults};
-use crate::bench::side::Side;
 
 /// A row counts as a loss below this ratio of CPU.
 const LOSS: f64 = 0.98;

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
+use uncopy_measure::units;
+
 use super::about::About;
 use super::noise;
 use super::section::{Section, Table};
 use super::servers_section::Summary;
 use crate::bench::plot::{self, escape};
-use crate::units;
 
 const STYLE: &str = include_str!("page.css");
 

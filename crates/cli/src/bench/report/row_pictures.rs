@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use uncopy_measure::echo::{Compared, Places, Row, ratio, touch_text};
+use uncopy_measure::units;
+
 use super::section::{Table, times, with_spread};
-use crate::bench::echo_plan::Places;
-use crate::bench::echo_rows::{Compared, Row};
-use crate::bench::echo_table::{ratio, touch_text};
 use crate::bench::figures::FigureResults;
 use crate::bench::plot::{Axis, Line, Plot, Point, Scale, Unit, short};
-use crate::units;
 
 /// What a picture shows.
 #[derive(Clone, Copy)]

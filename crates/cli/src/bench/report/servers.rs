@@ -10,10 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
-
-use crate::Outcome;
-use crate::bench::cores;
-use crate::bench::side::Side;
+use uncopy_measure::side::Side;
+use uncopy_measure::{Outcome, cores};
 
 /// The driver, from the root of the repository.
 const DRIVER: &str = "bench/apps/all.py";

@@ -1,10 +1,11 @@
 //! What gains and what does not: the first table of a report, and the README's.
 
+use uncopy_measure::side::Side;
+use uncopy_measure::units;
+
 use super::noise;
 use super::section::{Section, Table};
 use super::servers::{ServerResults, ServerRow};
-use crate::bench::side::Side;
-use crate::units;
 
 /// As many connections as the table for readers has: neither a ping-pong nor a crowd.
 const SHOWN: usize = 4;

@@ -1,11 +1,12 @@
 //! What happens where a program touches what it copied: figures 9 and 10, and more.
 
+use uncopy_measure::echo::Row;
+use uncopy_measure::units;
+
 use super::row_pictures::{What, axis, cpu_axis, plot, points, rate_axis, ratio_point};
 use super::section::{Fact, Section, dashed, line, times};
-use crate::bench::echo_rows::Row;
 use crate::bench::figures::FigureResults;
 use crate::bench::plot::{At, Line, Plot, Rule, Scale, Stroke, Unit};
-use crate::units;
 
 /// Figure 9.
 pub fn faults(mut section: Section, policy: &[Row], stubborn: &[Row], uncopied: &[Row]) -> Section {

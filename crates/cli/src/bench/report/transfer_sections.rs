@@ -1,12 +1,13 @@
 //! Sending, and copying files.
 
+use uncopy_measure::medians::quotient;
+use uncopy_measure::units;
+
 use super::section::{Fact, Section, Table, line, times, with_spread};
 use crate::bench::file::java::Java;
 use crate::bench::file::{self, FileResults, To};
 use crate::bench::plot::{At, Axis, Line, Plot, Point, Rule, Scale, Unit};
 use crate::bench::send::{self, SendResults, Times};
-use crate::bench::stats::quotient;
-use crate::units;
 
 /// What a picture and a table need of one way in one row.
 struct Cell {

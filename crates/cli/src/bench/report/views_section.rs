@@ -1,10 +1,11 @@
 //! The cost of an elided copy.
 
+use uncopy_measure::medians::quotient;
+use uncopy_measure::units;
+
 use super::section::{Fact, Section, Table, line, with_spread};
 use crate::bench::plot::{Axis, Plot, Point, Scale, Unit, short};
-use crate::bench::stats::quotient;
 use crate::bench::views::{ProcessRow, ViewsResults};
-use crate::units;
 
 /// The section.
 pub fn section(results: &ViewsResults) -> Section {

@@ -1,9 +1,9 @@
 //! Options of `uncopy bench rpc`.
 
 use serde::{Deserialize, Serialize};
+use uncopy_measure::values::{positive, size};
 
 use crate::bench::events::PairArgs;
-use crate::bench::values::{positive, size};
 
 /// What the two ends are connected by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

@@ -1,9 +1,10 @@
 //! What carries the connections of uncopy's side.
 
+use uncopy_measure::Outcome;
+
 use super::args::Wire;
 use super::over::network::Network;
 use super::wired::Wired;
-use crate::Outcome;
 
 /// See the module.
 pub enum Carried {

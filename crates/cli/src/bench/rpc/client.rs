@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgMatches, Command};
 use hdrhistogram::Histogram;
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::round;
 
 use super::args::Way;
 use super::ends::{End, Ends, context, make_room};
@@ -14,8 +16,6 @@ use super::over::{self, Over};
 use super::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Told, Turned};
 use super::requests::{are_requests, requests, wrong};
 use super::server::answer;
-use crate::Outcome;
-use crate::bench::stats::round;
 
 /// The hidden subcommand that is the client.
 pub const NAME: &str = "__rpc-client";

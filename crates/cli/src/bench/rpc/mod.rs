@@ -33,6 +33,8 @@ mod wired;
 
 use std::path::{Path, PathBuf};
 
+use uncopy_measure::{Outcome, cores, library, progress, units};
+
 pub use self::args::RpcArgs;
 use self::args::{Api, Wait, Way, Wire};
 use self::carried::Carried;
@@ -42,8 +44,6 @@ use self::plan::Plan;
 use self::rows::{Nothing, Parameters, Row, Samples};
 use self::turns::Turns;
 use super::results::show;
-use super::{cores, progress};
-use crate::{Outcome, library, units};
 
 /// Measures and prints.
 pub fn main(args: &RpcArgs) -> Outcome {

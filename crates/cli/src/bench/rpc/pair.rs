@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
 use serde::de::DeserializeOwned;
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::{quotient, round};
+use uncopy_measure::server_process::ServerProcess;
+use uncopy_measure::side::Side;
 
 use super::args::Wait;
 use super::over::Over;
 use super::plan::{Hello, Order, Ready, Told, Turned};
-use crate::Outcome;
-use crate::bench::server_process::ServerProcess;
-use crate::bench::side::Side;
-use crate::bench::stats::{quotient, round};
 
 /// What came of a pair's turns.
 #[derive(Clone, Copy, Debug)]

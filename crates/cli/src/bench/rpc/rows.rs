@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use uncopy_measure::medians::{median, quotient, round, spread};
+use uncopy_measure::side::Side;
 
 use super::args::{Api, Wait, Way, Wire};
 use super::pair::Sample;
 use super::plan::{Plan, Told};
-use crate::bench::side::Side;
-use crate::bench::stats::{median, quotient, round, spread};
 
 /// One combination of parameters, and what is measured of each side besides what always is.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -10,13 +10,13 @@ use std::os::fd::AsRawFd;
 
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
+use uncopy_measure::Outcome;
 
 use super::args::Way;
 use super::ends::{End, Ends, context, make_room};
 use super::one_way::Served;
 use super::over::{self, Over};
 use super::plan::{EACH_ADDRESS, Hello, Plan, Ready};
-use crate::Outcome;
 
 /// Connections that may wait to be accepted: what Linux allows (`net.core.somaxconn`).
 const BACKLOG: libc::c_int = 4096;

@@ -1,12 +1,12 @@
 //! What people read of rows of `bench rpc`.
 
 use comfy_table::{CellAlignment, Table};
+use uncopy_measure::machine::Machine;
+use uncopy_measure::units;
 
 use super::args::{Api, RpcArgs, Way, Wire};
 use super::rows::{Compared, Measured, Numbers, Ratios, Row};
 use super::smc;
-use crate::doctor::machine::Machine;
-use crate::units;
 
 /// From so many connections on their memory is more than the programs' own.
 const MANY: usize = 1000;

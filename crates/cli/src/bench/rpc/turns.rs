@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
+use uncopy_measure::Outcome;
+use uncopy_measure::side::Side;
 
 use super::args::Api;
 use super::carried::Carried;
 use super::over::network::Network;
 use super::pair::{Pair, Programs, Sample};
 use super::wired::Wired;
-use crate::Outcome;
-use crate::bench::side::Side;
 
 /// About how long a turn is: what else a shared machine does comes in bursts that are longer.
 const TURN: Duration = Duration::from_millis(150);

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use uncopy_measure::Outcome;
 use uncopy_tcp_service::{Options, Service, tell};
-
-use crate::Outcome;
 
 /// The service.
 pub struct Wired {

@@ -1,7 +1,8 @@
 //! Options of `uncopy bench short`.
 
+use uncopy_measure::values::{positive, size};
+
 use crate::bench::events::PairArgs;
-use crate::bench::values::{positive, size};
 
 /// Options of `bench short`.
 #[derive(Clone, Debug, clap::Args)]

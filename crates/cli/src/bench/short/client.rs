@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Command};
 use hdrhistogram::Histogram;
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::round;
 use uncopy_tcp_events::{Context, Id, What};
 
 use super::plan::{Plan, Told};
-use crate::Outcome;
 use crate::bench::events::{self, context, first, orders, read};
 use crate::bench::rpc::plan::Hello;
 use crate::bench::rpc::requests::{requests, wrong};
-use crate::bench::stats::round;
 
 /// The hidden subcommand that is the client.
 pub const NAME: &str = "__short-client";

@@ -13,12 +13,13 @@ mod rows;
 pub mod server;
 pub mod table;
 
+use uncopy_measure::Outcome;
+
 pub use self::args::ShortArgs;
 use self::plan::{Plan, Told};
 use self::rows::Row;
 use super::events::{Base, measure};
 use super::results::show;
-use crate::Outcome;
 
 /// Measures and prints.
 pub fn main(args: &ShortArgs) -> Outcome {

@@ -1,13 +1,13 @@
 //! Rows of `bench short`.
 
 use serde::{Deserialize, Serialize};
+use uncopy_measure::medians::{median, round};
+use uncopy_measure::side::Side;
 
 use super::args::ShortArgs;
 use super::plan::{Plan, Told};
 use crate::bench::rpc::args::{Api, Wait};
 use crate::bench::rpc::rows::{self, Samples};
-use crate::bench::side::Side;
-use crate::bench::stats::{median, round};
 
 /// See there.
 pub type Row = rows::Row<Parameters, Connections>;

@@ -3,9 +3,9 @@
 use std::io;
 
 use clap::{ArgMatches, Command};
+use uncopy_measure::Outcome;
 
 use super::plan::Plan;
-use crate::Outcome;
 use crate::bench::events::{begin, context, read, serve};
 
 /// The hidden subcommand that is the server.

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use uncopy_measure::Outcome;
 use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
 use uncopy_tcp_fast::{Applications, View};
@@ -19,7 +20,6 @@ use uncopy_tcp_proto::{Connect, Endpoint, Event, FlowId, Time};
 use super::Over;
 use super::link::Link;
 use super::stack::{Opened, bits, config, link, options, quiet};
-use crate::Outcome;
 use crate::bench::rpc::client::told;
 use crate::bench::rpc::plan::{EACH_ADDRESS, Hello, Order, Plan, Ready, Turned};
 use crate::bench::rpc::requests::{are_requests, requests, wrong};

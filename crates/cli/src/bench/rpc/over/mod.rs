@@ -19,9 +19,9 @@ use std::net::Ipv4Addr;
 
 use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
+use uncopy_measure::Outcome;
 
 use super::args::Wire;
-use crate::Outcome;
 
 /// Where an end is.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,8 +4,9 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
+use uncopy_measure::Outcome;
+
 use super::Over;
-use crate::Outcome;
 use crate::bench::rpc::args::Wire;
 
 /// What the namespaces' names begin with; a process and an end follow.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use uncopy_measure::Outcome;
 use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
 use uncopy_tcp_fast::{Applications, Service, View};
@@ -17,7 +18,6 @@ use uncopy_tcp_proto::{Endpoint, Event, FlowId, Listen, Refusal, Time};
 use super::Over;
 use super::link::Link;
 use super::stack::{Opened, bits, config, link, options, quiet};
-use crate::Outcome;
 use crate::bench::rpc::plan::{EACH_ADDRESS, Hello, Plan, Ready};
 use crate::bench::rpc::server::{answer, work};
 

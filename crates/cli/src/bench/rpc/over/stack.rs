@@ -4,6 +4,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
+use uncopy_measure::Outcome;
 use uncopy_tcp_fast::{Applications, Service};
 use uncopy_tcp_proto::wire::Link;
 use uncopy_tcp_proto::{Config, FlowOptions};
@@ -13,7 +14,6 @@ use uncopy_tcp_wire::tap::Tap;
 use uncopy_tcp_wire::xsk::Xsk;
 
 use super::Over;
-use crate::Outcome;
 use crate::bench::rpc::args::{Wait, Wire};
 use crate::bench::rpc::plan::Plan;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use uncopy_decide::Costs;
 
-use super::machine::Machine;
-use crate::Outcome;
+use crate::machine::Machine;
+use crate::outcome::Outcome;
 
 /// First line of the file; another number is another form.
 const FORM: &str = "uncopy costs 4";
@@ -76,7 +76,7 @@ pub fn handed_on() -> Option<String> {
     match read(&path()?, Machine::own) {
         Found::Costs(costs) => Some(costs.to_string()),
         Found::Bad(why) => {
-            crate::complain(&why);
+            crate::outcome::complain(&why);
             None
         }
         Found::Nothing | Found::Foreign => None,

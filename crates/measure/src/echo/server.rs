@@ -15,11 +15,11 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::resource::UsageWho;
 use serde::Serialize;
 
-use super::cores;
-use super::echo_connection::Connection;
-use super::echo_plan::{Hello, Plan, Report};
-use super::own_process::{cpu_ns, library_counters, resident_kb};
-use crate::Outcome;
+use super::connection::Connection;
+use super::plan::{Hello, Plan, Report};
+use crate::cores;
+use crate::outcome::Outcome;
+use crate::own_process::{cpu_ns, library_counters, resident_kb};
 
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__echo-server";

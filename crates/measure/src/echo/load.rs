@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::UsageWho;
 
-use super::own_process::cpu_ns;
-use crate::Outcome;
+use crate::outcome::Outcome;
+use crate::own_process::cpu_ns;
 
 /// With nothing coming back for so long, the server is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use std::process::Command as Process;
 use serde::{Deserialize, Serialize};
 use uncopy_options::{self as options, OPTIONS};
 
-use crate::doctor::cache;
-use crate::{Outcome, library};
+use crate::outcome::Outcome;
+use crate::{cache, library};
 
 /// glibc's own settings.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";

@@ -137,7 +137,7 @@ pub fn default_text(spec: &Spec) -> String {
 pub fn report(overridden: impl Fn(&str) -> bool) -> Vec<Complaint> {
     let found = complaints(std::env::vars_os(), overridden);
     for complaint in &found {
-        crate::complain(&complaint.text);
+        crate::outcome::complain(&complaint.text);
     }
     found
 }

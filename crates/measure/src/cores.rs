@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// Cores of a bench: one for every server thread (they may repeat) and one for the load.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 
 use nix::sys::epoll::EpollFlags;
 
-use super::echo_plan::{Allocation, Checksum, Places, Plan, Touched};
+use super::plan::{Allocation, Checksum, Places, Plan, Touched};
 
 const PAGE: usize = 4096;
 

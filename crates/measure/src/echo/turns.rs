@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::echo_args::EchoArgs;
-use super::echo_load::{Load, Timed};
-use super::echo_plan::{Places, Plan, Report};
-use super::echo_rows::{Numbers, Sample};
-use super::server_process::ServerProcess;
-use super::side::Side;
-use super::stats::{quotient, round};
-use crate::Outcome;
+use super::args::EchoArgs;
+use super::load::{Load, Timed};
+use super::plan::{Hello, Places, Plan, Report};
+use super::rows::{Numbers, Sample};
+use super::server;
+use crate::medians::{quotient, round};
+use crate::outcome::Outcome;
+use crate::server_process::ServerProcess;
+use crate::side::Side;
 
 /// About how long a turn is.
 const TURN: Duration = Duration::from_millis(150);
@@ -34,8 +35,8 @@ pub struct Contender {
 impl Contender {
     /// A fresh server: verified and warmed up.
     pub fn start(args: &EchoArgs, plan: &Plan, side: Side, library: &Path) -> Outcome<Self> {
-        let mut server = ServerProcess::start(plan, side, library, &args.environment)?;
-        let load = warm(args, plan, side, server.port).map_err(|e| server.explain(e))?;
+        let (mut server, port) = start(plan, side, library, &args.environment)?;
+        let load = warm(args, plan, side, port).map_err(|e| server.explain(e))?;
         Ok(Self {
             server,
             load,
@@ -63,9 +64,9 @@ impl Contender {
     }
 
     fn turn(&mut self, length: Duration) -> Outcome {
-        let before = self.server.report()?;
+        let before = report(&mut self.server)?;
         let timed = self.load.turn(length).map_err(|e| self.server.explain(e))?;
-        let after = self.server.report()?;
+        let after = report(&mut self.server)?;
         self.timed.add(&timed);
         self.used(before, after);
         Ok(())
@@ -113,6 +114,30 @@ impl Contender {
             verified: self.load.verified(),
         })
     }
+}
+
+/// Starts a server, and waits until it tells the port of 127.0.0.1 on which it listens.
+fn start(
+    plan: &Plan,
+    side: Side,
+    library: &Path,
+    environment: &[(&str, &str)],
+) -> Outcome<(ServerProcess, u16)> {
+    let plan_of_it = serde_json::to_string(plan).expect("a plan can be written");
+    let mut command = side.own_command(server::NAME, library)?;
+    command.arg(plan_of_it);
+    if side.preloads() {
+        command.envs(environment.iter().copied());
+    }
+    let mut server = ServerProcess::launch(command, side, "echo server", &plan.cores)?;
+    let port = server.answer::<Hello>()?.port;
+    Ok((server, port))
+}
+
+/// What it used and did up to now.
+fn report(server: &mut ServerProcess) -> Outcome<Report> {
+    server.tell("snapshot")?;
+    server.answer()
 }
 
 fn warm(args: &EchoArgs, plan: &Plan, side: Side, port: u16) -> Outcome<Load> {

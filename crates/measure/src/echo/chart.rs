@@ -1,6 +1,6 @@
 //! Rows of the echo server as bars, for a terminal.
 
-use super::echo_rows::{Compared, Row};
+use super::rows::{Compared, Row};
 use crate::units;
 
 /// Width of the longest bar.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::echo_plan::{Checksum, Places, Plan, Touched};
-use super::side::Side;
-use super::stats::{median, quotient, round, spread};
-use crate::Outcome;
+use super::plan::{Checksum, Places, Plan, Touched};
+use crate::medians::{median, quotient, round, spread};
+use crate::outcome::Outcome;
+use crate::side::Side;
 
 /// What `--json` prints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -278,7 +278,7 @@ fn numbers(samples: &[Sample]) -> Numbers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::echo_plan::Allocation;
+    use super::super::plan::Allocation;
     use super::*;
 
     fn sample(req_per_s: f64, elided: u64) -> Sample {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::echo_plan::{Allocation, Checksum, Touched};
-use super::side::Side;
-use super::values::{defaults, positive, seconds, size};
+use super::plan::{Allocation, Checksum, Touched};
+use crate::side::Side;
+use crate::values::{defaults, positive, seconds, size};
 
 /// Time for buffers and sockets to grow to what they will be. 2 s changed no plain row: EPYC, 64 KB and 512 KB, without copies
 /// and with four.

@@ -4,8 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::run::elf;
 use uncopy_executable::Machine;
+
+use crate::elf;
 
 /// The preload library's file name.
 pub const FILE_NAME: &str = "libuncopy.so";

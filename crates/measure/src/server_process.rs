@@ -6,7 +6,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use nix::sched::sched_setaffinity;
@@ -14,10 +13,9 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
-use super::echo_plan::{Hello, Plan, Report};
-use super::side::Side;
-use super::{cores, echo_server};
-use crate::Outcome;
+use crate::cores;
+use crate::outcome::Outcome;
+use crate::side::Side;
 
 /// A running server; it ends with this value.
 pub struct ServerProcess {
@@ -26,29 +24,9 @@ pub struct ServerProcess {
     output: BufReader<ChildStdout>,
     side: Side,
     what: &'static str,
-    /// The port of 127.0.0.1 on which it listens.
-    pub port: u16,
 }
 
 impl ServerProcess {
-    /// Starts a server and waits until it listens.
-    pub fn start(
-        plan: &Plan,
-        side: Side,
-        library: &Path,
-        environment: &[(&str, &str)],
-    ) -> Outcome<Self> {
-        let plan_of_it = serde_json::to_string(plan).expect("a plan can be written");
-        let mut command = side.own_command(echo_server::NAME, library)?;
-        command.arg(plan_of_it);
-        if side.preloads() {
-            command.envs(environment.iter().copied());
-        }
-        let mut server = Self::launch(command, side, "echo server", &plan.cores)?;
-        server.port = server.answer::<Hello>()?.port;
-        Ok(server)
-    }
-
     /// Starts `command` on `cores`, to be told and asked.
     pub fn launch(
         mut command: Command,
@@ -65,13 +43,7 @@ impl ServerProcess {
         let mut child = command.spawn().map_err(|e| format!("cannot start the {what} ({e})"))?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
-        Ok(Self { child, input, output, side, what, port: 0 })
-    }
-
-    /// What it used and did up to now.
-    pub fn report(&mut self) -> Outcome<Report> {
-        self.tell("snapshot")?;
-        self.answer()
+        Ok(Self { child, input, output, side, what })
     }
 
     /// Its process.
