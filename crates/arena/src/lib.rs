@@ -10,8 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod growth;
+mod touched;
 
 use self::growth::Growth;
+pub use self::touched::Touched;
+use arrayvec::ArrayVec;
 use uncopy_ranges::keeping::Keeping;
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns, of_few_lengths};
@@ -49,6 +52,8 @@ const SLACK_MAX: usize = 8 << 10;
 const SLACK_SHARE: usize = 8;
 /// A block that has grown gets address space for so many times its size.
 const ROOM: usize = 2;
+/// Runs that [`Arena::kept_with_memory`] tells of.
+const LISTED: usize = 32;
 
 /// The book of one reservation. Pages are numbered from its start.
 pub struct Arena {
@@ -59,13 +64,15 @@ pub struct Arena {
     frontier: usize,
     live: usize,
     slack: usize,
+    touched: Touched,
     keeping: Keeping,
     growth: Growth,
 }
 
 impl Arena {
-    /// All pages beyond the frontier. `blocks` has an entry for each page, all zero.
-    pub fn new(blocks: &'static mut [Block]) -> Self {
+    /// All pages beyond the frontier. `blocks` has an entry for each page, all zero, and so has
+    /// `touched`.
+    pub fn new(blocks: &'static mut [Block], touched: Touched) -> Self {
         Self {
             blocks,
             recent: RecentRuns::default(),
@@ -74,6 +81,7 @@ impl Arena {
             frontier: 0,
             live: 0,
             slack: 0,
+            touched,
             keeping: Keeping::new(),
             growth: Growth::default(),
         }
@@ -82,6 +90,17 @@ impl Arena {
     /// Pages in blocks.
     pub fn live_pages(&self) -> usize {
         self.live
+    }
+
+    /// Pages that may have memory behind them: the program was promised them since they were
+    /// purged.
+    pub fn touched_pages(&self) -> usize {
+        self.touched.count()
+    }
+
+    /// Pages that the program is promised.
+    pub fn promised_pages(&self) -> usize {
+        self.live - self.slack
     }
 
     /// Pages kept for the next blocks with what is behind them.
@@ -117,7 +136,9 @@ impl Arena {
 
     /// Any free run; its pages are nobody's from then on.
     pub fn take_free(&mut self) -> Option<(usize, usize)> {
-        self.release_one().or_else(|| self.fresh.take_longest())
+        let (page, pages) = self.release_one().or_else(|| self.fresh.take_longest())?;
+        self.touched.clear(page, pages);
+        Some((page, pages))
     }
 
     /// The free ones of `pages`, in order.
@@ -199,6 +220,7 @@ impl Arena {
         self.blocks[page] = Block { reserved: reserved as u32, used, first, most: used };
         self.live += reserved;
         self.slack += reserved - pages;
+        self.touched.mark(page, pages);
         self.keeping.leaves(self.kept_pages());
         Some(Run { page, fresh })
     }
@@ -274,6 +296,7 @@ impl Arena {
             self.live -= rest;
             reserved = kept;
         }
+        self.touched.mark(page, pages);
         self.blocks[page] = Block {
             reserved: reserved as u32,
             used: pages as u32,
@@ -294,10 +317,11 @@ impl Arena {
         self.kept_pages() > KEEP_MIN + self.live / KEEP_SHARE + self.keeping.regretted()
     }
 
-    /// How many pages have lain idle, so that they are surplus; it is `now`, in seconds ([`Keeping::look`]).
-    pub fn idle_pages(&mut self, now: i64) -> usize {
+    /// How many pages have lain idle, so that they are surplus, at most `most`; it is `now`, in
+    /// seconds ([`Keeping::look`]).
+    pub fn idle_pages(&mut self, now: i64, most: usize) -> usize {
         self.keeping.look(now, self.kept_pages());
-        self.keeping.surplus(usize::MAX)
+        self.keeping.surplus(most)
     }
 
     /// The longest run of used pages; nobody's until [`Arena::purged`].
@@ -308,8 +332,52 @@ impl Arena {
         run
     }
 
+    /// The longest run of used pages that `suits` says yes to, by first page and number, and that
+    /// has memory behind it; nobody's until [`Arena::purged`] or [`Arena::keep`].
+    pub fn release_suiting(
+        &mut self,
+        mut suits: impl FnMut(usize, usize) -> bool,
+    ) -> Option<(usize, usize)> {
+        let touched = &self.touched;
+        let mut suits = |page, pages| touched.any(page, pages) && suits(page, pages);
+        let run = self
+            .used
+            .take_longest_suiting(&mut suits)
+            .or_else(|| self.recent.take_suiting(&mut suits));
+        self.keeping.leaves(self.kept_pages());
+        self.keeping.gives_back(run.map_or(0, |(_, pages)| pages));
+        run
+    }
+
+    /// The first `dropped` pages of a run that [`Arena::kept_with_memory`] told of read as zeros
+    /// and hold no memory any more.
+    pub fn dropped(&mut self, (page, pages): (usize, usize), dropped: usize) {
+        let is_it = |p, n| (p, n) == (page, pages);
+        let _ = self.used.take_longest_suiting(is_it).or_else(|| self.recent.take_suiting(is_it));
+        self.used.give(page + dropped, pages - dropped);
+        self.purged(page, dropped);
+        self.keeping.leaves(self.kept_pages());
+        self.keeping.gives_back(dropped);
+    }
+
+    /// The longest runs that [`Arena::release_suiting`] may find, the longest first.
+    pub fn kept_with_memory(&self) -> ArrayVec<(usize, usize), LISTED> {
+        let mut all = ArrayVec::<_, LISTED>::new();
+        for (page, pages) in self.used.iter_in(Span::new(0, usize::MAX)).chain(self.recent.iter()) {
+            let at = all.partition_point(|&(_, longer)| longer >= pages);
+            if at < LISTED && self.touched.any(page, pages) {
+                if all.is_full() {
+                    all.pop();
+                }
+                all.insert(at, (page, pages));
+            }
+        }
+        all
+    }
+
     /// These pages read as zeros and hold no memory again.
     pub fn purged(&mut self, page: usize, pages: usize) {
+        self.touched.clear(page, pages);
         self.fresh.give(page, pages);
     }
 }
@@ -323,7 +391,9 @@ mod tests {
     use super::*;
 
     fn arena(pages: usize) -> Arena {
-        Arena::new(Box::leak(vec![Block::default(); pages].into_boxed_slice()))
+        let words = Touched::words(pages);
+        let touched = Touched::new(Box::leak(vec![0; words].into_boxed_slice()));
+        Arena::new(Box::leak(vec![Block::default(); pages].into_boxed_slice()), touched)
     }
 
     #[test]
@@ -477,6 +547,52 @@ mod tests {
     }
 
     #[test]
+    fn pages_have_memory_from_their_promise_on_until_they_are_purged() {
+        let mut a = arena(1024);
+        let grown = a.allocate_grown(16, None).unwrap().page;
+        assert_eq!((a.touched_pages(), a.promised_pages()), (16, 16), "room costs nothing");
+        assert_eq!(a.resize(grown, 30), Ok(true));
+        assert_eq!(a.resize(grown, 20), Ok(true));
+        assert_eq!((a.touched_pages(), a.promised_pages()), (30, 20));
+        a.free(grown).unwrap();
+        assert_eq!((a.touched_pages(), a.promised_pages()), (30, 0));
+        let again = a.allocate(32).unwrap();
+        assert!(!again.fresh);
+        assert_eq!(a.touched_pages(), 32);
+        a.free(again.page).unwrap();
+        let (page, pages) = a.release_one().unwrap();
+        a.purged(page, pages);
+        assert_eq!(a.touched_pages(), 0);
+    }
+
+    #[test]
+    fn the_longest_run_with_memory_that_suits_is_released() {
+        let mut a = arena(4096);
+        let blocks: Vec<_> = [40, 20, 64].map(|n| a.allocate(n).unwrap().page).into();
+        let all: Vec<_> = (0..100).map(|_| a.allocate(9).unwrap().page).collect();
+        blocks.iter().for_each(|&b| a.free(b).unwrap());
+        assert_eq!(a.release_suiting(|_, _| false), None);
+        let run = a.release_suiting(|page, _| page != blocks[2]);
+        assert_eq!(run, Some((blocks[0], 40)));
+        a.purged(blocks[0], 40);
+        assert_eq!(a.release_suiting(|_, _| true), Some((blocks[2], 64)));
+        a.keep(blocks[2], 64);
+        let listed: Vec<_> = a.kept_with_memory().into_iter().collect();
+        assert_eq!(listed, [(blocks[2], 64), (blocks[1], 20)], "what was purged has none");
+        a.dropped(listed[0], 14);
+        assert_eq!((a.kept_pages(), a.touched_pages()), (50 + 20, 50 + 20 + 900));
+        assert_eq!(a.kept_with_memory()[0], (blocks[2] + 14, 50), "the rest stays");
+        // (More of one length than are remembered one by one.)
+        all.iter().for_each(|&page| a.free(page).unwrap());
+        let mut pages = 0;
+        while let Some((page, n)) = a.release_suiting(|_, _| true) {
+            a.purged(page, n);
+            pages += n;
+        }
+        assert_eq!((pages, a.kept_pages(), a.touched_pages()), (20 + 50 + 900, 0, 0));
+    }
+
+    #[test]
     fn a_second_free_is_refused() {
         let mut a = arena(64);
         let b = a.allocate(8).unwrap();
@@ -497,8 +613,8 @@ mod tests {
             given += pages;
         }
         assert!(given >= KEEP_MIN && a.kept_pages() <= KEEP_MIN);
-        assert_eq!(a.idle_pages(10), 0);
-        assert_eq!(a.idle_pages(20), a.kept_pages() / 2);
+        assert_eq!(a.idle_pages(10, usize::MAX), 0);
+        assert_eq!(a.idle_pages(20, usize::MAX), a.kept_pages() / 2);
     }
 
     #[test]
@@ -519,7 +635,7 @@ mod tests {
         assert_eq!((wave(&mut a), wave(&mut a)), (0, 0));
         // (Only while that goes on.)
         for look in 1..=20 {
-            a.idle_pages(10 * look);
+            a.idle_pages(10 * look, usize::MAX);
         }
         wave(&mut a);
         assert!(a.kept_pages() <= KEEP_MIN);
@@ -599,6 +715,9 @@ mod tests {
             assert_eq!(taken, a.live_pages(), "seed {seed:#x} step {step}");
             let free = a.kept_pages() + a.fresh.pages();
             assert_eq!(taken + free, a.frontier(), "seed {seed:#x} step {step}");
+            let most = a.live_pages() + a.kept_pages();
+            let touched = a.touched_pages();
+            assert!((a.promised_pages()..=most).contains(&touched), "seed {seed:#x} step {step}");
             let slack: usize = live
                 .iter()
                 .map(|(p, _)| a.block(*p).unwrap())

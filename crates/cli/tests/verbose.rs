@@ -37,7 +37,7 @@ fn a_wrapper_shell_says_one_line_at_the_start_and_one_about_all_that_it_started(
     let (said, output) = shell("--verbose", "pump 'copy 50' quit; pump 'copy 30' quit; ls /; true");
     assert!(output.status.success());
     let [banner, sum] = &said[..] else { panic!("{said:?}") };
-    assert!(banner.ends_with("]: ready"), "{banner}");
+    assert!(banner.contains("]: ready"), "{banner}");
     assert!(sum.starts_with("uncopy: 2 processes that it started: 1"), "{sum}");
     assert!(sum.contains(" copies left out, ") && !sum.contains('='), "{sum}");
 }
@@ -77,7 +77,7 @@ fn where_nothing_was_left_out_one_line_says_so() {
     }
     let (said, _) = shell("--verbose", "ls /; sh -c 'echo a; true'; true");
     let [banner, nothing] = &said[..] else { panic!("{said:?}") };
-    assert!(banner.ends_with("]: ready"), "{banner}");
+    assert!(banner.contains("]: ready"), "{banner}");
     assert!(
         nothing.starts_with("uncopy: sh [") && nothing.contains("nothing was left out"),
         "{nothing}"

@@ -91,6 +91,11 @@ pub trait Memory {
         true
     }
 
+    /// By how many bytes more is held, for the next extents or otherwise, than may be.
+    fn over(&mut self) -> usize {
+        0
+    }
+
     /// Fills the missing pages of `span` with `pieces`, which tile it, each page in one step as far
     /// as anyone who touches it can see, and wakes who waits there. A page that turns out to be
     /// present, or not mapped any more, is left as it is. Returns how many pages are done, from

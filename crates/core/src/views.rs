@@ -13,6 +13,7 @@ use uncopy_ranges::span::Span;
 #[derive(Debug, Default)]
 pub struct Views {
     map: Sorted,
+    bytes: usize,
 }
 
 /// Receives extents whose last reference went away.
@@ -61,7 +62,7 @@ impl Iterator for Walk<'_> {
 impl Views {
     /// None.
     pub const fn new() -> Self {
-        Self { map: Sorted::new() }
+        Self { map: Sorted::new(), bytes: 0 }
     }
 
     /// Whether the views that one call makes can be added without a large allocation that might fail.
@@ -72,6 +73,11 @@ impl Views {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.map.count()
+    }
+
+    /// How many bytes are views.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The view over `addr` and its first address.
@@ -151,7 +157,9 @@ impl Views {
         }
         self.cut(span.start, extents);
         self.cut(span.end, extents);
-        self.map.remove(span.start, span.end, |_, v| {
+        let bytes = &mut self.bytes;
+        self.map.remove(span.start, span.end, |start, v| {
+            *bytes -= v.end - start;
             if let Some(e) = extents.drop_ref(v.extent) {
                 backing.reclaim(e);
             }
@@ -163,7 +171,7 @@ impl Views {
         let mut out = Vec::new();
         self.detach(span, extents, &mut out);
         let mut aside = Self::new();
-        out.into_iter().for_each(|(start, v)| aside.map.insert(start, v));
+        out.into_iter().for_each(|(start, v)| aside.insert(start, v));
         aside
     }
 
@@ -171,7 +179,17 @@ impl Views {
     fn detach(&mut self, span: Span, extents: &mut Extents, out: &mut Vec<(usize, View)>) {
         self.cut(span.start, extents);
         self.cut(span.end, extents);
-        self.map.remove(span.start, span.end, |s, v| out.push((s, v)));
+        let bytes = &mut self.bytes;
+        self.map.remove(span.start, span.end, |start, v| {
+            *bytes -= v.end - start;
+            out.push((start, v));
+        });
+    }
+
+    /// Where there is none.
+    fn insert(&mut self, start: usize, view: View) {
+        self.bytes += view.end - start;
+        self.map.insert(start, view);
     }
 
     /// Makes the bytes of `span` the extent's bytes from `offset` on, in place of what they were.
@@ -212,13 +230,14 @@ impl Views {
                     || left.offset.wrapping_add((span.start - start) as u32) == offset)
             {
                 left.end = span.end;
+                self.bytes += span.len();
                 if let Some(e) = extents.drop_ref(extent) {
                     backing.reclaim(e);
                 }
                 return;
             }
         }
-        self.map.insert(span.start, new);
+        self.insert(span.start, new);
     }
 
     /// Makes the view that is just `to` a view of the bytes at `src`, if one view covers them all: what
@@ -278,7 +297,7 @@ impl Views {
         self.detach(from, extents, &mut moved);
         for (s, v) in moved {
             let end = v.end.wrapping_add_signed(distance);
-            self.map.insert(s.wrapping_add_signed(distance), View { end, ..v });
+            self.insert(s.wrapping_add_signed(distance), View { end, ..v });
         }
     }
 }

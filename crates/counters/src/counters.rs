@@ -109,8 +109,12 @@ counters! {
     extent_bytes,
     /// Views alive now.
     views,
+    /// Bytes of the program that are views now, and so have no memory of their own.
+    missing_bytes,
     /// Bytes of free pages that the pool keeps for reuse now.
     pool_free_bytes,
+    /// Bytes of pages of extents that are gone, which wait to be dropped together.
+    pool_held_bytes,
     /// Address ranges registered now.
     registered_ranges,
     /// What the last experiment has measured where sites elided: ns of processor time for each MB that the program copied; 0: there was none.
@@ -132,6 +136,19 @@ counters! {
     /// Address space in bytes that its live blocks have beyond what the program was promised; it
     /// costs memory only as far as a block was larger before.
     twin_slack_bytes,
+
+    /// Bytes of the twin allocator's pages that may have memory behind them now: the program was
+    /// promised them, and they were not given back since.
+    twin_touched_bytes,
+    /// The lowest limit of memory that applies (of a control group or one above it), in bytes; 0:
+    /// none is known.
+    memory_limit_bytes,
+    /// Bytes that may be held now beyond what the program has asked for.
+    memory_allowed_bytes,
+    /// Bytes that are held beyond that.
+    memory_held_bytes,
+    /// Times that memory was given back because more was held than that.
+    memory_given_back,
 
     // Output by reference.
     /// Bytes that output calls handed to the kernel by reference.
@@ -198,6 +215,8 @@ counters! {
     off_kernel,
     /// No memory or address space for the pool, or no descriptors.
     off_resources,
+    /// A limit of memory leaves too little room to begin.
+    off_limit,
     /// The monitor thread could not be made.
     off_thread,
     /// The program entered a sandbox, or locked all its memory.
@@ -300,11 +319,17 @@ pub fn is_gauge(name: &str) -> bool {
         "extents",
         "extent_bytes",
         "views",
+        "missing_bytes",
         "pool_free_bytes",
+        "pool_held_bytes",
         "registered_ranges",
         "twin_live_bytes",
         "twin_kept_bytes",
         "twin_slack_bytes",
+        "twin_touched_bytes",
+        "memory_limit_bytes",
+        "memory_allowed_bytes",
+        "memory_held_bytes",
         "eliding_mb_ns",
         "copying_mb_ns",
         "kept_files",

@@ -80,6 +80,7 @@ fn obstacles(s: &Snapshot) -> impl Iterator<Item = (u64, &'static str)> {
         (s.off_permission, "userfaultfd is not permitted ('uncopy doctor' says who permits it)"),
         (s.off_kernel, "the kernel has no UFFDIO_MOVE (Linux 6.8 or newer has)"),
         (s.off_resources, "no memory, address space or descriptors were left for it"),
+        (s.off_limit, "a control group's memory limit left too little room to begin"),
         (s.off_thread, "no thread could be made for it"),
         (
             s.off_sandbox,

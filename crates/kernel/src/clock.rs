@@ -28,6 +28,12 @@ pub fn coarse_ms() -> u32 {
     })
 }
 
+/// Milliseconds since some beginning, to a few exactly; 0: the kernel does not tell.
+pub fn millis() -> u64 {
+    let now = clock_gettime_dynamic(DynamicClockId::Known(ClockId::MonotonicCoarse));
+    now.map_or(0, |t| ns(t) / 1_000_000)
+}
+
 /// Processor time of this process, and time, in ns; `None`: the kernel does not tell.
 pub fn times() -> Option<(u64, u64)> {
     inject::check(Call::Clock).ok()?;

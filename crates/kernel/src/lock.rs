@@ -40,6 +40,11 @@ impl Lock {
         }
     }
 
+    /// Takes the lock if nobody has it; returns whether that was so.
+    pub fn try_lock(&self) -> bool {
+        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     #[cold]
     fn lock_contended(&self) {
         for _ in 0..SPINS {

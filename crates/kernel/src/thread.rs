@@ -224,9 +224,10 @@ unsafe extern "C" fn clone(
 
 /// What a thread that only answers faults may still ask of the kernel: its own descriptors' reports, memory, waiting, and where
 /// it runs. All else is refused to it, whatever rights its process has.
-const ALLOWED: [i64; 19] = [
+const ALLOWED: [i64; 20] = [
     libc::SYS_ioctl,
     libc::SYS_read,
+    libc::SYS_pread64,
     libc::SYS_poll,
     libc::SYS_ppoll,
     libc::SYS_futex,

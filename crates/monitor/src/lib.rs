@@ -28,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, madvise};
 use uncopy_inject::Call;
+use uncopy_kernel::clock;
 use uncopy_kernel::descriptors::keep_only;
 use uncopy_kernel::inject;
 use uncopy_kernel::lock::Lock;
@@ -268,6 +269,7 @@ extern "C" fn run<S: Server>(post: usize) {
     }
     let mut own = Some(own);
     let mut place = Affinity::anywhere(&monitor.whereabouts, server.bindings());
+    let mut sources = server.sources();
     thread::give_up_rights(monitor.whereabouts.unfiltered());
     monitor.tell(RUNS);
     while order.load(Ordering::Acquire) == WAIT {
@@ -277,11 +279,12 @@ extern "C" fn run<S: Server>(post: usize) {
     let (program, pool) =
         unsafe { (BorrowedFd::borrow_raw(program), BorrowedFd::borrow_raw(pool)) };
     let mut watch = Watch::new();
+    let mut due = clock::millis();
     while order.load(Ordering::Acquire) != GO_NOW {
         let mut fds = [PollFd::new(&program, PollFlags::IN), PollFd::new(&pool, PollFlags::IN)];
         let soon = watch.waits() || order.load(Ordering::Acquire) == GO;
         let polled = inject::check(Call::Poll)
-            .and_then(|()| poll(&mut fds, patience(soon, server.runs()).as_ref()));
+            .and_then(|()| poll(&mut fds, patience(soon, server.runs(), due).as_ref()));
         if polled.is_err() {
             // Not to be had: looked at now and then instead.
             let _ = rustix::thread::nanosleep(&SOON);
@@ -298,20 +301,25 @@ extern "C" fn run<S: Server>(post: usize) {
         if faults {
             server.serve(&mut own, &mut |_| place.answered());
         }
+        if server.runs() && clock::millis() >= due && !watch.waits() {
+            due = clock::millis() + server.tend(&mut own, &mut sources);
+        }
     }
     server.serve(&mut own, &mut |desk| watch.leave(desk));
     monitor.faults_wait.store(false, Ordering::Relaxed);
     // (Its table, and with it the descriptors, go with the thread.)
-    core::mem::forget(own);
+    core::mem::forget((own, sources));
 }
 
-/// How long the thread sleeps at most.
-fn patience(soon: bool, runs: bool) -> Option<rustix::event::Timespec> {
+/// How long the thread sleeps at most; `due`: when it is to look after what lies idle, in ms.
+fn patience(soon: bool, runs: bool, due: u64) -> Option<rustix::event::Timespec> {
     if soon {
         return Some(SOON);
     }
     // Once the server stands aside, the page that wakes us may have been locked, and so touched.
-    (!runs).then_some(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 })
+    let left = if runs { due.saturating_sub(clock::millis()) } else { 1000 };
+    let (seconds, rest) = (left / 1000, left % 1000);
+    Some(rustix::event::Timespec { tv_sec: seconds as i64, tv_nsec: rest as i64 * 1_000_000 })
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub enum Side {
 
 /// Who knows what the missing pages consist of.
 pub trait Server: Sync + 'static {
+    /// See [`Server::sources`].
+    type Sources;
     /// Runs `f` with the server's lock held, if there is anything to be served; `own` are the userfaultfds as the thread's own table
     /// has them. Reports are read with the lock held: once the kernel lets the reported call return, nobody sees the books without it.
     fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk));
@@ -32,6 +34,12 @@ pub trait Server: Sync + 'static {
     fn runs(&self) -> bool;
     /// Its thread.
     fn monitor(&'static self) -> &'static Monitor;
+    /// What the thread has to look at now and then, in its own table of descriptors. Asked on the
+    /// thread, before it gives up its rights.
+    fn sources(&self) -> Self::Sources;
+    /// Looks after what lies idle; asked on the thread, without the server's lock. `own` as above.
+    /// Returns in how many ms it wants to be asked again.
+    fn tend(&self, own: &mut Option<Fds>, sources: &mut Self::Sources) -> u64;
     /// Where it counts how often the thread was bound to a core, or let go.
     fn bindings(&'static self) -> &'static AtomicU64;
 }

@@ -49,6 +49,14 @@ impl Desk for AtDesk<'_> {
 }
 
 impl Server for Zeros {
+    type Sources = ();
+
+    fn sources(&self) {}
+
+    fn tend(&self, _: &mut Option<Fds>, (): &mut ()) -> u64 {
+        60_000
+    }
+
     fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk)) {
         self.lock.lock();
         if let Some(own) = own {

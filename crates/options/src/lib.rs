@@ -106,7 +106,7 @@ pub const OPTIONS: &[Spec] = &[
         default: 0,
         min: 0,
         max: 1 << 42,
-        help: "Cap on memory held in extents, in bytes; 0 means an eighth of the machine's memory",
+        help: "Cap on memory held in extents, in bytes; 0 means an eighth of the machine's memory, or of a control group's limit",
     },
     Spec {
         name: "file-memory",

@@ -263,6 +263,9 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         && !places.valgrind
         && !chained
         && PROCESS.twin().init(vectors.is_some());
+    if twin {
+        PROCESS.space.tended_by(|now, drop| PROCESS.twin().tend(now, drop));
+    }
     // SAFETY: handlers that live as long as the process (the library is never unloaded).
     let heed_forks = || unsafe {
         signals::own();

@@ -73,6 +73,17 @@ impl FreeRuns {
         Some((start, len))
     }
 
+    /// Takes the longest run of which `suits` says yes, told its first page and length.
+    pub fn take_longest_suiting(
+        &mut self,
+        mut suits: impl FnMut(usize, usize) -> bool,
+    ) -> Option<(usize, usize)> {
+        let found = self.by_len.iter().rev().find(|&&(len, start)| suits(start, len));
+        let &(len, start) = found?;
+        self.drop_run(start, len);
+        Some((start, len))
+    }
+
     /// The runs that `pages` overlaps: first pages and lengths.
     pub fn iter_in(&self, pages: Span) -> impl Iterator<Item = (usize, usize)> + '_ {
         let before = self.by_start.range(..pages.start).next_back();
@@ -154,6 +165,26 @@ impl RecentRuns {
         self.pop(place).map(|start| (start, self.lengths[place]))
     }
 
+    /// A run of the greatest length of which `suits` says yes, told its first page and length; of
+    /// these the one freed first.
+    pub fn take_suiting(
+        &mut self,
+        mut suits: impl FnMut(usize, usize) -> bool,
+    ) -> Option<(usize, usize)> {
+        let mut found: Option<(usize, usize)> = None;
+        for (place, &len) in self.lengths.iter().enumerate() {
+            if found.is_none_or(|(best, _)| len > self.lengths[best])
+                && let Some(at) = self.runs[place].iter().position(|&start| suits(start, len))
+            {
+                found = Some((place, at));
+            }
+        }
+        let (place, at) = found?;
+        let start = self.runs[place].remove(at);
+        self.pages -= self.lengths[place];
+        Some((start, self.lengths[place]))
+    }
+
     /// All runs: first pages and lengths.
     pub fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let places = self.runs.iter().zip(self.lengths);
@@ -226,6 +257,23 @@ mod tests {
         r.give(5000, 77, |start, len| others.push((start, len)));
         assert_eq!(others, [(250, 2), (200, 2)]);
         assert_eq!((r.take(77), r.take(2), r.take(1)), (Some(5000), None, Some(100)));
+    }
+
+    #[test]
+    fn the_longest_run_that_suits_is_taken() {
+        let mut r = RecentRuns::default();
+        for (start, len) in [(10, 3), (20, 3), (30, 5), (40, 1)] {
+            r.give(start, len, none);
+        }
+        assert_eq!(r.take_suiting(|start, _| start != 30), Some((10, 3)));
+        assert_eq!(r.take_suiting(|_, _| true), Some((30, 5)));
+        assert_eq!((r.take_suiting(|_, len| len > 3), r.pages()), (None, 4));
+        let mut r = FreeRuns::new();
+        for (start, len) in [(0, 3), (10, 9), (30, 5)] {
+            r.give(start, len);
+        }
+        assert_eq!(r.take_longest_suiting(|_, len| len < 9), Some((30, 5)));
+        assert_eq!((r.take_longest_suiting(|start, _| start > 10), r.pages()), (None, 12));
     }
 
     #[test]

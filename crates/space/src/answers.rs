@@ -6,6 +6,7 @@
 
 use crate::freeze::Since;
 use crate::hold::swapped;
+use crate::holding::Sources;
 use crate::pages::WAKE_TRIES;
 use crate::space::{Books, Space};
 use core::sync::atomic::AtomicU64;
@@ -16,6 +17,8 @@ use uncopy_monitor::serve::{Desk, READ_AT_ONCE, Server, Side};
 use uncopy_ranges::span::{PAGE, Span};
 
 impl Server for Space {
+    type Sources = Sources;
+
     fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk)) {
         let mut released = false;
         self.locked(|books| {
@@ -52,6 +55,14 @@ impl Server for Space {
         &self.monitor
     }
 
+    fn sources(&self) -> Sources {
+        self.open_sources()
+    }
+
+    fn tend(&self, own: &mut Option<Fds>, sources: &mut Sources) -> u64 {
+        self.tend_idle(own, sources)
+    }
+
     fn bindings(&'static self) -> &'static AtomicU64 {
         &self.counters().handler_bindings
     }
@@ -59,7 +70,7 @@ impl Server for Space {
 
 impl Space {
     /// Runs `f` on the books, whatever the state. On the monitor, which takes no part in critical sections.
-    fn locked(&self, f: impl FnOnce(&mut Books)) {
+    pub(crate) fn locked(&self, f: impl FnOnce(&mut Books)) {
         self.gate.lock();
         // SAFETY: the lock is held.
         let books = unsafe { self.inner.get() }.and_then(|inner| inner.books.as_mut());

@@ -11,6 +11,8 @@
 //! | [`answers`] | what the monitor thread asks |
 //! | [`events`] | what the program does to its memory, and what is carried out for it |
 //! | [`pool`] | what of the pool, and of the ranges, is given back where the kernel has no more |
+//! | `held` | what is held now |
+//! | [`holding`] | how much is held beyond what the program has asked for, and may be |
 //! | [`excluded`], `hull` | what has to stay resident |
 //! | [`fork`] | frozen meanwhile, made anew in the child |
 //! | [`freeze`] | what happened to pages while the books were being duplicated by fork |
@@ -38,7 +40,11 @@ pub mod gate;
 #[cfg(not(loom))]
 mod ground;
 #[cfg(not(loom))]
+mod held;
+#[cfg(not(loom))]
 pub mod hold;
+#[cfg(not(loom))]
+pub mod holding;
 #[cfg(not(loom))]
 mod hull;
 #[cfg(not(loom))]

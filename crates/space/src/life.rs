@@ -99,7 +99,7 @@ impl Space {
         let mask = critical::block_signals();
         critical::enter();
         self.starts.fetch_add(1, Ordering::SeqCst);
-        let claimed = self.gate.begin_start();
+        let claimed = !self.lacks_room() && self.gate.begin_start();
         let lives = claimed && self.own.alive();
         let mut tell: Option<fn()> = None;
         let ready = lives && {
@@ -115,6 +115,9 @@ impl Space {
         }
         critical::leave();
         if claimed {
+            // (From here on whoever is in the book of blocks keeps the monitor out. Nobody is: this
+            // is his thread, or there are several.)
+            self.visited.store(true, Ordering::Relaxed);
             self.ids.note();
             let started = ready && self.monitor.spawn(self);
             self.has_run.fetch_or(started, Ordering::Relaxed);
@@ -186,8 +189,8 @@ impl Space {
 
     fn open_books(&'static self, inner: &mut Inner) -> bool {
         let s = inner.settings;
-        let memory = rustix::system::sysinfo().totalram as usize;
-        let extent_bytes = if s.extent_bytes == 0 { memory / 8 } else { s.extent_bytes };
+        let default = || self.default_extent_bytes();
+        let extent_bytes = if s.extent_bytes == 0 { default() } else { s.extent_bytes };
         let ranges = if s.ranges == 0 { max_map_count() / 4 } else { s.ranges };
         let Some(fds) = inner.fds.take() else {
             return false;
@@ -197,6 +200,7 @@ impl Space {
             books_short: s.books_short,
             counters: self.counters(),
             addresses: &self.pool,
+            allowance: &self.allowance,
             lazily_freed: &self.lazily_freed,
         };
         let Ok(pages) = Pages::new(fds, extent_bytes, means) else {

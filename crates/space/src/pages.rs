@@ -4,6 +4,7 @@
 //! unsafe: reserves the pool and composes pages in a staging buffer; both are this module's own
 //! mappings, reached only through addresses that it handed out.
 
+use crate::held::holding;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MprotectFlags, mprotect};
@@ -15,6 +16,7 @@ use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::mapping::{self, BOTH, leave_out_of_dumps};
 use uncopy_kernel::uffd::{Fds, Uffd};
 use uncopy_kernel::{inject, limits};
+use uncopy_ranges::allowance::Allowance;
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that are composed at once.
@@ -87,6 +89,8 @@ pub struct Means {
     pub counters: &'static Counters,
     /// Tells where the pool is.
     pub(crate) addresses: &'static PoolAddresses,
+    /// How much may be held.
+    pub(crate) allowance: &'static Allowance,
     /// Whether pages that are moved out may be the kernel's to take.
     pub(crate) lazily_freed: &'static AtomicBool,
 }
@@ -416,6 +420,10 @@ impl Memory for Pages {
 
     fn books_have_room(&mut self) -> bool {
         !(self.means.books_short)()
+    }
+
+    fn over(&mut self) -> usize {
+        self.means.allowance.over(&holding(self.means.counters)) as usize
     }
 
     fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {

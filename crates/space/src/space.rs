@@ -7,11 +7,12 @@
 
 use crate::freeze::List;
 use crate::gate::{Gate, INHERITED, OFF, SERVING};
+use crate::held::Known;
 use crate::hull::{Hull, Meanwhile};
 use crate::numbers::Numbers;
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
 use crate::record::Record;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::Tracker;
 use uncopy_counters::Counters;
@@ -22,6 +23,7 @@ use uncopy_kernel::made::Made;
 use uncopy_kernel::own_process::OwnProcess;
 use uncopy_kernel::uffd::{Fds, Maker};
 use uncopy_monitor::Monitor;
+use uncopy_ranges::allowance::Allowance;
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::repeats::Repeats;
 use uncopy_stats::statistics::Statistics;
@@ -67,6 +69,21 @@ pub struct Space {
     pub(crate) regions_begun: AtomicBool,
     /// The lock-free test; see [`Filter`].
     pub filter: Filter,
+    /// How much may be held.
+    pub(crate) allowance: Allowance,
+    /// The lowest limit of memory that is known, in bytes, all bits the other way round: none is at
+    /// first.
+    pub(crate) limit: AtomicU64,
+    /// Whether that was looked up.
+    pub(crate) limit_known: AtomicBool,
+    /// Where the process's group was found.
+    pub(crate) place: AtomicPtr<Known>,
+    /// Whether the monitor goes to the twin allocator's book.
+    pub(crate) visited: AtomicBool,
+    /// When it is worth looking again whether there is room to start, in ms.
+    pub(crate) room_again: AtomicU64,
+    /// See [`Space::tended_by`].
+    pub(crate) tend_blocks: AtomicPtr<()>,
     /// What is sent again and again; see [`Repeats`].
     pub repeats: Repeats,
     pub(crate) list: List,
@@ -90,7 +107,8 @@ pub struct Settings {
     pub threshold: usize,
     /// Whether call sites whose data gets touched are left alone.
     pub backoff: bool,
-    /// Cap on extents, in bytes; 0 for an eighth of the machine's memory.
+    /// Cap on extents, in bytes; 0 for an eighth of the machine's memory, or of the limit that
+    /// applies.
     pub extent_bytes: usize,
     /// Cap on registered ranges; 0 for a quarter of `vm.max_map_count`.
     pub ranges: usize,
@@ -147,6 +165,13 @@ impl Space {
             lazily_freed: AtomicBool::new(false),
             regions_begun: AtomicBool::new(false),
             filter: Filter::new(),
+            allowance: Allowance::new(),
+            limit: AtomicU64::new(0),
+            limit_known: AtomicBool::new(false),
+            place: AtomicPtr::new(core::ptr::null_mut()),
+            visited: AtomicBool::new(false),
+            room_again: AtomicU64::new(0),
+            tend_blocks: AtomicPtr::new(core::ptr::null_mut()),
             repeats: Repeats::new(),
             list: List::new(),
         }

@@ -23,7 +23,9 @@ impl Space {
     fn tell(&'static self, copied: u64) {
         self.with(|b| {
             b.copied(copied);
-            b.drop_idle(clock::seconds());
+            let now = clock::seconds();
+            self.looks(now);
+            b.drop_idle(now);
         });
     }
 

@@ -10,7 +10,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-use uncopy_arena::{Arena, Block, NoBlock, Run};
+use uncopy_arena::{Arena, Block, NoBlock, Run, Touched};
 use uncopy_counters::add;
 use uncopy_inject::Call;
 use uncopy_kernel::apart::{self, Place};
@@ -43,6 +43,8 @@ const LEAD: usize = 64;
 /// So are blocks of more than this share of the machine's memory, which is all that extents hold by default: the kernel refuses a
 /// mapping that exceeds the memory, but not a part of a reservation.
 const BLOCK_SHARE: usize = 8;
+/// Pages that are given back at once on the monitor's thread: locks are held meanwhile.
+const TEND_PAGES: usize = (2 << 20) / PAGE;
 /// The clock is looked at once for so many frees.
 const TIDY_EVERY: u32 = 64;
 
@@ -62,7 +64,8 @@ pub struct Blocks {
     /// Where the reservation begins; its length is 0 while there is none.
     base: AtomicUsize,
     length: AtomicUsize,
-    /// Where the arena's table begins.
+    /// Where the arena's book begins, and in it the table of blocks.
+    book: AtomicUsize,
     table: AtomicUsize,
     /// Smallest block that is taken over, all bits the other way round: none is at first.
     from: AtomicUsize,
@@ -89,6 +92,7 @@ impl Blocks {
             lock: Lock::new(),
             base: AtomicUsize::new(0),
             length: AtomicUsize::new(0),
+            book: AtomicUsize::new(0),
             table: AtomicUsize::new(0),
             from: AtomicUsize::new(0),
             largest: AtomicUsize::new(0),
@@ -125,23 +129,29 @@ impl Twin {
         let bytes = (memory * SPACE_PER_MEMORY).clamp(SPACE_MIN, SPACE_MAX) / PAGE * PAGE;
         let pages = bytes / PAGE;
         let hint = apart::hint(Place::Blocks);
-        let Ok(table) = mapping::reserve(hint, table_bytes(pages), BOTH) else { return false };
-        let behind = hint + table_bytes(pages) + GUARD;
+        let Ok(book) = mapping::reserve(hint, book_bytes(pages), BOTH) else { return false };
+        let behind = hint + book_bytes(pages) + GUARD;
         let Ok(base) = mapping::reserve(behind, bytes, ProtFlags::empty()) else {
-            unmap(Span::sized(table, table_bytes(pages)));
+            unmap(Span::sized(book, book_bytes(pages)));
             return false;
         };
-        // SAFETY: fresh zero pages, page-aligned, never unmapped; zeros are a valid `Block`.
+        let table = book + touched_bytes(pages);
+        let touched = book as *mut u64;
+        // SAFETY: fresh zero pages, page-aligned, never unmapped.
+        let touched = unsafe { core::slice::from_raw_parts_mut(touched, Touched::words(pages)) };
+        // SAFETY: the same, behind these; zeros are a valid `Block`. ([`Twin::close`] unmaps what
+        // nobody uses from then on.)
         let blocks = unsafe { core::slice::from_raw_parts_mut(table as *mut Block, pages) };
         // SAFETY: nobody else is here yet.
         unsafe {
             self.blocks.state.make(State {
-                arena: Arena::new(blocks),
+                arena: Arena::new(blocks, Touched::new(touched)),
                 opened: 0,
                 freed: 0,
                 altered: Ranges::new(),
             });
         }
+        self.blocks.book.store(book, Relaxed);
         self.blocks.table.store(table, Relaxed);
         self.blocks.base.store(base, Relaxed);
         self.blocks.length.store(bytes, Relaxed);
@@ -177,11 +187,11 @@ impl Twin {
         if self.blocks.length.load(Relaxed) == 0 {
             return;
         }
-        let (table, used) = (self.blocks.table.load(Relaxed), self.with(|s| s.arena.frontier()));
+        let (book, used) = (self.blocks.book.load(Relaxed), self.with(|s| s.arena.frontier()));
         let all = self.blocks.length.load(Relaxed) / PAGE;
         let unused = Span::sized(self.address(used), (all - used) * PAGE);
         mapping::leave_out_of_dumps(unused);
-        mapping::leave_out_of_dumps(Span::sized(table, table_bytes(all)));
+        mapping::leave_out_of_dumps(Span::sized(book, book_bytes(all)));
     }
 
     /// Whether a block of `size` bytes may be taken over.
@@ -208,12 +218,12 @@ impl Twin {
         self.usable_size(addr).is_ok()
     }
 
-    /// What of `span` is ours: in the table, and in the reservation, but in no block.
+    /// What of `span` is ours: in the book, and in the reservation, but in no block.
     pub fn ours_in(self, span: Span) -> Vec<Span> {
         let inside = self.within_reservation(span);
         let length = self.blocks.length.load(Relaxed);
-        let table = Span::sized(self.blocks.table.load(Relaxed), table_bytes(length / PAGE))
-            .intersect(span);
+        let (book, table) = (self.blocks.book.load(Relaxed), self.blocks.table.load(Relaxed));
+        let book = Span::new(book, table + table_bytes(length / PAGE)).intersect(span);
         let mut ours = Vec::new();
         if !inside.is_empty() && !self.blocks.closed.load(Relaxed) {
             let page = |addr| (addr - self.address(0)) / PAGE;
@@ -223,8 +233,8 @@ impl Twin {
                 free.into_iter().map(|p| Span::new(self.address(p.start), self.address(p.end))),
             );
         }
-        if !table.is_empty() {
-            ours.push(table);
+        if !book.is_empty() {
+            ours.push(book);
         }
         ours
     }
@@ -271,7 +281,7 @@ impl Twin {
         lead: usize,
         take: impl FnOnce(&mut Arena, usize) -> Option<Run>,
     ) -> Option<Given> {
-        if size > self.blocks.largest.load(Relaxed) {
+        if size > self.blocks.largest.load(Relaxed) || self.space.tight() {
             return None;
         }
         let bytes = page_up(lead + size);
@@ -288,6 +298,10 @@ impl Twin {
             Some(run)
         })?;
         add(&self.space.counters().twin_blocks, 1);
+        // (Where a block gets fresh memory, others are of no use just now.)
+        if run.fresh && self.space.over() > 0 {
+            self.tidy();
+        }
         Some(Given { addr: self.address(run.page) + lead, zeros: run.fresh })
     }
 
@@ -379,6 +393,8 @@ impl Twin {
     /// Notes how much there is.
     fn gauges(self, state: &State) {
         let c = self.space.counters();
+        self.space.promises((state.arena.promised_pages() * PAGE) as u64);
+        c.twin_touched_bytes.store((state.arena.touched_pages() * PAGE) as u64, Relaxed);
         c.twin_live_bytes.store((state.arena.live_pages() * PAGE) as u64, Relaxed);
         c.twin_kept_bytes.store((state.arena.kept_pages() * PAGE) as u64, Relaxed);
         c.twin_slack_bytes.store((state.arena.slack_pages() * PAGE) as u64, Relaxed);
@@ -394,7 +410,10 @@ impl Twin {
         }
         state.arena.keep(page, pages);
         state.freed = state.freed.wrapping_add(1);
+        // (What is known of this block to the counters is as it was before; it comes with the
+        // next.)
         let tidies = state.arena.has_surplus()
+            || self.space.over() > 0
             || state.freed.is_multiple_of(TIDY_EVERY)
             || self.blocks.closed.load(Relaxed);
         Ok(if tidies { Rest::Tidy } else { Rest::Nothing })
@@ -432,7 +451,7 @@ impl Twin {
         self.space.own.heed_unknown_fork();
         critical::within(|| {
             // (`f` starts no thread, and nothing else runs on this one before it ends.)
-            let alone = threads::single();
+            let alone = threads::single() && !self.space.visited();
             self.blocks.lock.lock_unless(alone);
             // SAFETY: the lock is held; `f` does not come back here. Whoever comes here has an address
             // in the reservation, or a block large enough: both only after `init`.
@@ -449,9 +468,16 @@ impl Twin {
     fn tidy(self) {
         let closed = self.blocks.closed.load(Relaxed);
         let now = clock::seconds();
-        let mut idle = self.with(|s| s.arena.idle_pages(now));
+        let mut idle = self.with(|s| s.arena.idle_pages(now, usize::MAX));
+        if self.space.over() > 0 {
+            self.space.heed_limits();
+        }
+        self.space.looks(now);
         if self.space.serving() {
-            self.space.with(|b| b.drop_idle(now));
+            self.space.with(|b| {
+                b.drop_idle(now);
+                b.give_back();
+            });
         }
         loop {
             let run = self.with(|s| match idle {
@@ -459,10 +485,81 @@ impl Twin {
                 0 => s.arena.surplus(),
                 _ => s.arena.release_one(),
             });
-            let Some((page, pages)) = run else { return };
+            let Some((page, pages)) = run else { break };
             idle = idle.saturating_sub(pages);
-            self.purge(Span::sized(self.address(page), pages * PAGE), true);
+            self.purge(self.span(page, pages), true);
         }
+        if !closed {
+            self.give_back();
+        }
+    }
+
+    /// Gives back what is held beyond what may be.
+    fn give_back(self) {
+        // (To keep registered what is, is what makes the next message cheap.)
+        let plain = |page, pages| self.space.surely_plain(self.span(page, pages));
+        while self.space.over() > 0
+            && let Some((page, pages)) = self.with(|s| s.arena.release_suiting(plain))
+        {
+            self.gives_back(page, pages);
+        }
+        if self.space.over() == 0 {
+            return;
+        }
+        for (page, pages) in self.with(|s| s.arena.kept_with_memory()) {
+            if self.space.over() == 0 {
+                return;
+            }
+            // (It may be another's meanwhile.)
+            if !self.space.mostly_missing(self.span(page, pages))
+                && self.with(|s| s.arena.release_suiting(|p, n| (p, n) == (page, pages))).is_some()
+            {
+                self.gives_back(page, pages);
+            }
+        }
+        if self.space.over() > 0 {
+            self.space.in_vain();
+        }
+    }
+
+    fn gives_back(self, page: usize, pages: usize) {
+        self.space.gave_back();
+        self.purge(self.span(page, pages), true);
+    }
+
+    /// Gives back a part of what lies idle, or is held beyond what may be, on the monitor's thread:
+    /// it is `now`, in seconds, and `drop` drops pages that nobody has, or refuses. Returns whether
+    /// something was given back. Does nothing where the program is in here at this moment.
+    pub fn tend(self, now: i64, drop: &mut dyn FnMut(Span) -> bool) -> bool {
+        let none = self.blocks.length.load(Relaxed) == 0 || self.blocks.closed.load(Relaxed);
+        if none || !self.blocks.lock.try_lock() {
+            return false;
+        }
+        // SAFETY: the lock is held; it was made before there was a monitor.
+        let state = unsafe { self.blocks.state.get() };
+        let gave = state.is_some_and(|state| self.tend_with(state, now, drop));
+        self.blocks.lock.unlock();
+        gave
+    }
+
+    fn tend_with(self, state: &mut State, now: i64, drop: &mut dyn FnMut(Span) -> bool) -> bool {
+        if state.arena.idle_pages(now, TEND_PAGES) == 0 && self.space.over() == 0 {
+            return false;
+        }
+        // (Nobody takes what is refused meanwhile: it stays where it is.)
+        for (page, pages) in state.arena.kept_with_memory() {
+            let part = pages.min(TEND_PAGES);
+            if drop(self.span(page, part)) {
+                state.arena.dropped((page, pages), part);
+                self.gauges(state);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn span(self, page: usize, pages: usize) -> Span {
+        Span::sized(self.address(page), pages * PAGE)
     }
 
     /// Purges `span`, which nobody has; `plain`: its mapping is as it was made. It may be handed out
@@ -506,6 +603,16 @@ fn unmap(span: Span) {
 /// Bytes of the table of so many pages.
 const fn table_bytes(pages: usize) -> usize {
     page_up(pages * size_of::<Block>())
+}
+
+/// Bytes of what says which of so many pages have memory.
+const fn touched_bytes(pages: usize) -> usize {
+    page_up(Touched::words(pages) * size_of::<u64>())
+}
+
+/// Bytes of the whole book of so many pages.
+const fn book_bytes(pages: usize) -> usize {
+    touched_bytes(pages) + table_bytes(pages)
 }
 
 /// Memory that a block was given, for [`Twin::allocate`]'s caller.

@@ -11,6 +11,7 @@ impl<M: Memory> Tracker<M> {
     pub fn check(&self) -> Result<(), String> {
         let mut refs = std::collections::HashMap::new();
         let mut last = Span::new(0, 0);
+        let mut bytes = 0;
         let mut previous: Option<(usize, View)> = None;
         for (start, v) in self.views.iter_from(0) {
             let adjacent = previous.is_some_and(|(_, p)| p.end == start);
@@ -32,10 +33,14 @@ impl<M: Memory> Tracker<M> {
                 }
             }
             last = Span::new(start, v.end);
+            bytes += last.len();
             previous = Some((start, *v));
         }
         if !last.end.is_multiple_of(PAGE) {
             return Err("the last views do not tile their page".into());
+        }
+        if self.views.bytes() != bytes {
+            return Err(format!("{bytes} bytes are views, {} are counted", self.views.bytes()));
         }
         for (id, e) in self.extents.iter() {
             if e.is_foreign() && !self.backing.regions.holds(e.region, e.span()) {

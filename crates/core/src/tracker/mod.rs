@@ -194,7 +194,9 @@ impl<M: Memory> Tracker<M> {
         c.extents.store(self.extents.count() as u64, Relaxed);
         c.extent_bytes.store(self.extents.bytes() as u64, Relaxed);
         c.views.store(self.views.count() as u64, Relaxed);
+        c.missing_bytes.store(self.views.bytes() as u64, Relaxed);
         c.pool_free_bytes.store((self.backing.pool.ready_pages() * PAGE) as u64, Relaxed);
+        c.pool_held_bytes.store((self.backing.pool.held_pages * PAGE) as u64, Relaxed);
         c.registered_ranges.store(self.registered.count() as u64, Relaxed);
     }
 }

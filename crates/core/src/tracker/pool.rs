@@ -59,7 +59,7 @@ pub(super) struct Pool {
     keeping: Keeping,
     /// Runs that are not handed out as they are.
     held: Vec<Held>,
-    held_pages: usize,
+    pub(super) held_pages: usize,
 }
 
 impl Pool {
@@ -214,6 +214,28 @@ impl<M: Memory> Tracker<M> {
         if self.backing.pool.ready_pages() > READY_PAGES + most {
             self.drop_ready(most);
         }
+        self.drop_over(usize::MAX);
+    }
+
+    /// Where more is held than may be, free pages of the pool go first, at most so many.
+    fn drop_over(&mut self, most: usize) {
+        let ready = self.backing.pool.ready_pages();
+        if ready + self.backing.pool.held_pages == 0 {
+            return;
+        }
+        // (What the counters say may be of before this call. Then an extent less was a free page
+        // less.)
+        let over = self.memory.over().div_ceil(PAGE);
+        if over > 0 {
+            self.sweep_held(0);
+            self.drop_ready(ready.saturating_sub(over.min(most)));
+            self.gauges();
+        }
+    }
+
+    /// As [`Tracker::drop_idle`], where more is held than may be.
+    pub fn give_back(&mut self) {
+        self.drop_over(IDLE_PAGES);
     }
 
     /// To be called now and then: it is `now`, in seconds since some beginning. What has lain idle in the pool is dropped, a part each time.
