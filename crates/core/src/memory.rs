@@ -1,5 +1,6 @@
 //! What the tracker asks of the machine: the only door from pure logic to pages.
 
+use uncopy_decide::Refusal;
 use uncopy_ranges::span::Span;
 
 /// Why moving pages out of the program stopped.
@@ -9,10 +10,8 @@ pub enum Stop {
     Done,
     /// A page that was never touched, where holes were not allowed.
     Hole,
-    /// The kernel refused a page: pinned by a device, shared after fork (EBUSY), or contended.
-    Busy,
-    /// This memory cannot be moved at all: shared, file-backed, locked, not mapped (EINVAL, ...).
-    Unsuitable,
+    /// A page was refused.
+    Refused(Refusal),
 }
 
 /// What [`Memory::move_out`] did.
@@ -57,10 +56,11 @@ pub trait Memory {
     /// Where the pool is; its first page is pool page 0.
     fn pool_span(&self) -> Span;
 
-    /// Lets touches of missing pages in `span` be reported to us. `Err` where the memory is not
-    /// private and anonymous, is not mapped, or has another owner.
-    #[allow(clippy::result_unit_err)]
-    fn register(&mut self, span: Span) -> Result<(), ()>;
+    /// Lets touches of missing pages in `span` be reported to us.
+    ///
+    /// # Errors
+    /// Where the memory is not private and anonymous, is not mapped, or has another owner.
+    fn register(&mut self, span: Span) -> Result<(), Refusal>;
 
     /// Ends that; missing pages of `span` become ordinary fresh memory. Wakes who waits there.
     fn unregister(&mut self, span: Span);

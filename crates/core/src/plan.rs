@@ -158,6 +158,15 @@ pub struct OutputPlan {
     pub pins: Pins,
 }
 
+/// Adds to a list of a plan, or of what leads to one.
+///
+/// # Errors
+/// It is full.
+#[inline]
+pub(crate) fn add_to<T, const N: usize>(list: &mut ArrayVec<T, N>, item: T) -> Result<(), Reason> {
+    list.try_push(item).map_err(|_| Reason::Fragmented)
+}
+
 impl OutputPlan {
     /// Whether it has no room for another piece.
     pub(crate) fn is_full(&self) -> bool {

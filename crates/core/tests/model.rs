@@ -240,7 +240,7 @@ impl World {
         let site = self.random.below(5) * 64 + 640;
         let mut plan = InputPlan::default();
         let id = self.tracker.memory.foreign[i].id.expect("it has begun");
-        if !self.tracker.input_by_reference(&parts, id, &ranges, site, &mut plan) {
+        if self.tracker.input_by_reference(&parts, id, &ranges, site, &mut plan).is_err() {
             assert!(plan.pins.is_empty() && plan.copies.is_empty());
             return self.receive_bytes(buffer, data);
         }
@@ -644,7 +644,7 @@ impl World {
         }
         // The child's memory map has the same pages, nothing registered, and its own descriptor.
         self.tracker.memory.registered.clear();
-        if self.random.one_in(2) && self.tracker.register_all_again() {
+        if self.random.one_in(2) && self.tracker.register_all_again().is_ok() {
             return;
         }
         self.tracker.memory.registered.clear();

@@ -10,7 +10,7 @@ use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan, RecallPlan};
 use uncopy_core::regions::RegionId;
 use uncopy_core::tracker::{Fault, Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_decide::{Costs, Pauses, Policy, Reason};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -46,7 +46,7 @@ fn world(movable: bool) -> World {
 
 impl World {
     /// What lies at `at` in the region is received into `BUFFER`, each page full of its own number.
-    fn receive(&mut self, at: usize, len: usize) -> bool {
+    fn receive(&mut self, at: usize, len: usize) -> Result<(), Reason> {
         let range = Span::sized(REGION + at, len);
         self.tracker.memory.foreign[0].fill(range, |i| (i / PAGE) as u8 + 1);
         let mut plan = InputPlan::default();
@@ -106,7 +106,7 @@ impl World {
 fn a_range_comes_back_once_its_last_view_has_ended() {
     let mut w = world(false);
     let range = Span::sized(REGION, LEN);
-    assert!(w.receive(0, LEN));
+    assert!(w.receive(0, LEN).is_ok());
     w.copy();
     assert_eq!(w.counters.elided_bytes.load(Relaxed), 2 * LEN as u64);
     w.free(BUFFER);
@@ -119,7 +119,7 @@ fn a_range_comes_back_once_its_last_view_has_ended() {
 #[test]
 fn a_range_comes_back_only_after_an_output_that_reads_it() {
     let mut w = world(false);
-    assert!(w.receive(PAGE, LEN));
+    assert!(w.receive(PAGE, LEN).is_ok());
     let mut plan = OutputPlan::default();
     w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
     assert_eq!(plan.pieces.as_slice(), [(REGION + PAGE, LEN)]);
@@ -132,7 +132,7 @@ fn a_range_comes_back_only_after_an_output_that_reads_it() {
 #[test]
 fn what_is_touched_is_copied_and_then_comes_back() {
     let mut w = world(false);
-    assert!(w.receive(0, LEN));
+    assert!(w.receive(0, LEN).is_ok());
     w.read(BUFFER);
     assert_eq!(w.released(), [Span::sized(REGION, LEN)]);
     assert_eq!(w.tracker.memory.foreign[0].moved, 0);
@@ -141,7 +141,7 @@ fn what_is_touched_is_copied_and_then_comes_back() {
 #[test]
 fn pages_of_a_movable_region_are_moved_when_they_are_touched_in_order() {
     let mut w = world(true);
-    assert!(w.receive(PAGE, LEN));
+    assert!(w.receive(PAGE, LEN).is_ok());
     w.tracker.memory.foreign[0].hand_over(&[Span::sized(REGION + PAGE, LEN)]);
     w.read(BUFFER);
     assert_eq!(w.tracker.memory.foreign[0].moved, 15, "the second touch in order brings the rest");
@@ -151,7 +151,7 @@ fn pages_of_a_movable_region_are_moved_when_they_are_touched_in_order() {
 #[test]
 fn a_page_that_is_not_congruent_is_copied_from_a_movable_region_too() {
     let mut w = world(true);
-    assert!(w.receive(PAGE + 1, LEN));
+    assert!(w.receive(PAGE + 1, LEN).is_ok());
     w.read(BUFFER);
     assert_eq!(w.tracker.memory.foreign[0].moved, 0);
     assert_eq!(w.released(), [Span::sized(REGION + PAGE + 1, LEN)]);
@@ -160,7 +160,7 @@ fn a_page_that_is_not_congruent_is_copied_from_a_movable_region_too() {
 #[test]
 fn memory_of_others_meets_no_limit_of_ours() {
     let mut w = world(false);
-    assert!(w.receive(0, LEN), "more than our limit for extents");
+    assert!(w.receive(0, LEN).is_ok(), "more than our limit for extents");
     assert!(!w.tracker.wants_eviction());
     assert_eq!(w.counters.extent_bytes.load(Relaxed), 0);
 }
@@ -168,7 +168,7 @@ fn memory_of_others_meets_no_limit_of_ours() {
 #[test]
 fn memory_of_others_is_never_lent() {
     let mut w = world(false);
-    assert!(w.receive(0, LEN));
+    assert!(w.receive(0, LEN).is_ok());
     for _ in 0..10 {
         let mut plan = OutputPlan::default();
         w.tracker.output_begin(&[(BUFFER, LEN)], &mut plan);
@@ -182,7 +182,7 @@ fn memory_of_others_is_never_lent() {
 #[test]
 fn a_range_comes_back_only_after_a_copy_that_reads_it() {
     let mut w = world(false);
-    assert!(w.receive(0, LEN));
+    assert!(w.receive(0, LEN).is_ok());
     let resident = page_of(COPY);
     w.tracker.memory.program[resident] = Some(Box::new([0; PAGE]));
     let mut plan = CopyPlan::default();
@@ -198,7 +198,7 @@ fn a_range_comes_back_only_after_a_copy_that_reads_it() {
 #[test]
 fn what_is_about_to_be_unmapped_is_called_back_too() {
     let mut w = world(false);
-    assert!(w.receive(0, LEN / 2));
+    assert!(w.receive(0, LEN / 2).is_ok());
     let detached = w.tracker.detach(Span::sized(BUFFER, LEN));
     w.recall();
     assert!(!w.tracker.views_abroad());
@@ -212,18 +212,21 @@ fn what_is_about_to_be_unmapped_is_called_back_too() {
 #[test]
 fn what_cannot_be_taken_stays_its_owners() {
     let mut w = world(false);
-    assert!(!w.receive(0, 8 << 10), "too short to be worth it");
+    assert_eq!(w.receive(0, 8 << 10), Err(Reason::TooSmall));
     let mut plan = InputPlan::default();
     let outside = [Span::sized(REGION + (REGION_PAGES - 1) * PAGE, LEN)];
     let other = [Span::sized(REGION, LEN / 2), Span::sized(REGION - PAGE, LEN / 2)];
     let buffers = [(BUFFER, LEN)];
-    assert!(!w.tracker.input_by_reference(&buffers, w.region, &outside, CALLER, &mut plan));
-    assert!(!w.tracker.input_by_reference(&buffers, w.region, &other, CALLER, &mut plan));
+    let mut taken = |buffers: &[(usize, usize)], ranges: &[Span]| {
+        w.tracker.input_by_reference(buffers, w.region, ranges, CALLER, &mut plan)
+    };
+    assert_eq!(taken(&buffers, &outside), Err(Reason::ExhaustedBooks));
+    assert_eq!(taken(&buffers, &other), Err(Reason::ExhaustedBooks));
     let inside = [Span::sized(REGION, LEN)];
     let small = [(BUFFER, LEN - 1)];
-    assert!(!w.tracker.input_by_reference(&small, w.region, &inside, CALLER, &mut plan));
+    assert_eq!(taken(&small, &inside), Err(Reason::Overlap));
     let overlapping = [(BUFFER, LEN / 2 + 1), (BUFFER + LEN / 2, LEN)];
-    assert!(!w.tracker.input_by_reference(&overlapping, w.region, &inside, CALLER, &mut plan));
+    assert_eq!(taken(&overlapping, &inside), Err(Reason::Overlap));
     assert!(plan.pins.is_empty() && plan.copies.is_empty());
     assert_eq!(w.released(), []);
     assert!(w.tracker.end_region(w.region), "nothing of it is in use");
@@ -232,7 +235,7 @@ fn what_cannot_be_taken_stays_its_owners() {
 #[test]
 fn what_is_called_back_is_copied_home_or_made_the_programs_own() {
     let mut w = world(false);
-    assert!(w.receive(0, LEN));
+    assert!(w.receive(0, LEN).is_ok());
     assert!(w.tracker.views_abroad());
     // (There is room for less than that at home: so it becomes the program's.)
     w.recall();
@@ -242,7 +245,7 @@ fn what_is_called_back_is_copied_home_or_made_the_programs_own() {
     w.read(BUFFER);
 
     let mut w = world(false);
-    assert!(w.receive(0, LEN / 2));
+    assert!(w.receive(0, LEN / 2).is_ok());
     w.recall();
     assert!(w.tracker.memory.program[page_of(BUFFER)].is_none(), "its views are of the pool now");
     assert_eq!(w.released(), [Span::sized(REGION, LEN / 2)]);
@@ -252,9 +255,9 @@ fn what_is_called_back_is_copied_home_or_made_the_programs_own() {
 #[test]
 fn a_region_ends_when_all_of_it_is_back() {
     let mut w = world(false);
-    assert!(w.receive(0, LEN));
+    assert!(w.receive(0, LEN).is_ok());
     assert!(!w.tracker.end_region(w.region));
-    assert!(!w.receive(0, LEN), "it takes nothing more");
+    assert!(w.receive(0, LEN).is_err(), "it takes nothing more");
     w.free(BUFFER);
     assert!(!w.tracker.end_region(w.region), "its owner does not know yet");
     assert_eq!(w.released().len(), 1);
@@ -264,7 +267,7 @@ fn a_region_ends_when_all_of_it_is_back() {
 #[test]
 fn a_child_gives_nothing_back_to_its_parents_owners() {
     let mut w = world(false);
-    assert!(w.receive(0, LEN / 2));
+    assert!(w.receive(0, LEN / 2).is_ok());
     w.copy_half();
     let mut held = OutputPlan::default();
     w.tracker.output_begin(&[(BUFFER, LEN / 2)], &mut held);
@@ -273,10 +276,10 @@ fn a_child_gives_nothing_back_to_its_parents_owners() {
     w.tracker.forget_regions();
     w.tracker.unpin(&mut held.pins);
     assert_eq!(w.released(), []);
-    assert!(!w.receive(0, LEN), "the region is none of its own");
+    assert!(w.receive(0, LEN).is_err(), "the region is none of its own");
     let region = w.tracker.memory.foreign[0].region();
     w.region = w.tracker.begin_region(region).expect("it begins one itself");
-    assert!(w.receive(0, LEN));
+    assert!(w.receive(0, LEN).is_ok());
 }
 
 impl World {

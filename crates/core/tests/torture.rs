@@ -497,7 +497,7 @@ impl World {
     /// In the child: the same pages, nothing registered.
     fn fork(&mut self) {
         self.tracker.memory.registered.clear();
-        if self.random.one_in(2) && self.tracker.register_all_again() {
+        if self.random.one_in(2) && self.tracker.register_all_again().is_ok() {
             return;
         }
         self.tracker.memory.registered.clear();

@@ -1,5 +1,6 @@
 //! What a program did, and how long it took, that concerns the tracker, as far as it can be recorded and done again.
 
+use crate::reasons::Refusal;
 use uncopy_ranges::span::Span;
 
 /// One thing that the program did: a call of the tracker's, but for what the tracker made of it.
@@ -74,8 +75,13 @@ pub enum Deed {
         /// Address.
         addr: usize,
     },
-    /// The kernel refused to register or to move what is there.
-    Refused(Span),
+    /// What is there was not registered, or not moved.
+    Refused {
+        /// Which memory.
+        span: Span,
+        /// Why.
+        why: Refusal,
+    },
 }
 
 /// Sees all that passes between the program, the tracker and the controller.

@@ -18,7 +18,7 @@
 //! | `backoff` | how long what did not pay is left alone |
 //! | `costs` | what things cost, and the text form of that |
 //! | `pauses` | which call sites are left alone, readable without a lock |
-//! | `reasons` | why a copy is not elided |
+//! | `reasons` | why a copy is not elided, or memory not moved |
 //! | `records` | what was decided and done for each call site, for readers |
 #![forbid(unsafe_code)]
 
@@ -49,7 +49,7 @@ pub use self::experiment::Outcome;
 pub use self::fixed::Fixed;
 pub use self::pauses::Pauses;
 pub use self::policy::{CREDIT, CREDIT_MAX, Policy};
-pub use self::reasons::{REASONS, Reason};
+pub use self::reasons::{REASONS, Reason, Refusal};
 pub use self::records::{RECORDS, Record, Records, UNTRIED};
 pub use self::site::{CLASS_BITS, PAUSES, SiteId};
 pub use self::times::Times;

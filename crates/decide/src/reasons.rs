@@ -1,4 +1,4 @@
-//! Why a copy is not elided.
+//! Why a copy is not elided, and why memory is not moved: what stood in the way, as a value.
 
 macro_rules! reasons {
     ($( $(#[doc = $doc:literal])* $name:ident $text:literal )*) => {
@@ -47,12 +47,58 @@ reasons! {
     RefusedOther "refused_other"
 }
 
+/// Why memory was not registered, or not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The kernel: pinned by a device, shared after fork, or of another userfaultfd (EBUSY).
+    Busy,
+    /// The kernel: contended (EAGAIN).
+    Again,
+    /// The kernel: no memory, or too many mappings (ENOMEM).
+    NoMemory,
+    /// The kernel: a sandbox forbids the call (EPERM, EACCES, ENOSYS).
+    Permission,
+    /// The kernel: not private anonymous memory, or locked (EINVAL and its kin).
+    Unsuitable,
+    /// The kernel, otherwise.
+    Other,
+    /// The kernel was not asked: the memory has to stay where it is, or its mapping is changing.
+    Stays,
+}
+
+impl Refusal {
+    /// All of them, each at its own number.
+    pub const ALL: [Self; 7] = [
+        Self::Busy,
+        Self::Again,
+        Self::NoMemory,
+        Self::Permission,
+        Self::Unsuitable,
+        Self::Other,
+        Self::Stays,
+    ];
+}
+
+impl From<Refusal> for Reason {
+    fn from(why: Refusal) -> Self {
+        match why {
+            Refusal::Busy => Self::RefusedBusy,
+            Refusal::Again => Self::RefusedAgain,
+            Refusal::NoMemory => Self::RefusedNoMemory,
+            Refusal::Unsuitable => Self::RefusedUnsuitable,
+            Refusal::Permission | Refusal::Other => Self::RefusedOther,
+            Refusal::Stays => Self::Resident,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn reasons_stand_at_their_own_numbers() {
+    fn reasons_and_refusals_stand_at_their_own_numbers() {
         assert!(REASONS.iter().enumerate().all(|(i, (r, ..))| *r as usize == i));
+        assert!(Refusal::ALL.iter().enumerate().all(|(i, r)| *r as usize == i));
     }
 }

@@ -4,7 +4,7 @@ use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
 use uncopy_counters::Counters;
-use uncopy_decide::{Costs, Pauses, Policy};
+use uncopy_decide::{Costs, Pauses, Policy, Refusal};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::Span;
 
@@ -21,8 +21,8 @@ impl Memory for Nowhere {
         POOL
     }
 
-    fn register(&mut self, span: Span) -> Result<(), ()> {
-        if self.unsuitable.overlaps(span) { Err(()) } else { Ok(()) }
+    fn register(&mut self, span: Span) -> Result<(), Refusal> {
+        if self.unsuitable.overlaps(span) { Err(Refusal::Unsuitable) } else { Ok(()) }
     }
 
     fn unregister(&mut self, _: Span) {}

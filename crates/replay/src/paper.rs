@@ -1,7 +1,8 @@
 //! Memory on paper: it knows which of the program's pages are missing, and nothing else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
+use uncopy_decide::Refusal;
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
@@ -12,19 +13,19 @@ const POOL: Span = Span::sized(1 << 60, 1 << 36);
 #[derive(Debug, Default)]
 pub struct Paper {
     missing: Ranges,
-    /// How often the kernel will still refuse what lies at a page.
-    refused: HashMap<usize, u32>,
+    /// As what a page will still be refused, each time.
+    refused: HashMap<usize, VecDeque<Refusal>>,
 }
 
 impl Paper {
     /// How many pages the pool has.
     pub const POOL_PAGES: usize = POOL.pages();
 
-    /// The kernel will refuse these, each as often as it is named, and nothing else.
-    pub fn refuse_only(&mut self, spans: impl Iterator<Item = Span>) {
+    /// These will be refused, each as often as it is named, and nothing else.
+    pub fn refuse_only(&mut self, refusals: impl Iterator<Item = (Span, Refusal)>) {
         self.refused.clear();
-        for span in spans {
-            *self.refused.entry(page_down(span.start)).or_default() += 1;
+        for (span, why) in refusals {
+            self.refused.entry(page_down(span.start)).or_default().push_back(why);
         }
     }
 
@@ -48,19 +49,19 @@ impl Paper {
         }
     }
 
-    /// The first page of `span` that is refused now, if any is.
-    fn refuses(&mut self, span: Span) -> Option<usize> {
+    /// The first page of `span` that is refused now, if any is, and as what.
+    fn refuses(&mut self, span: Span) -> Option<(usize, Refusal)> {
         if self.refused.is_empty() {
             return None;
         }
         let page =
             (span.start..span.end).step_by(PAGE).find(|page| self.refused.contains_key(page))?;
         let left = self.refused.get_mut(&page)?;
-        *left -= 1;
-        if *left == 0 {
+        let why = left.pop_front()?;
+        if left.is_empty() {
             self.refused.remove(&page);
         }
-        Some(page)
+        Some((page, why))
     }
 }
 
@@ -69,7 +70,7 @@ impl Memory for Paper {
         POOL
     }
 
-    fn register(&mut self, _: Span) -> Result<(), ()> {
+    fn register(&mut self, _: Span) -> Result<(), Refusal> {
         Ok(())
     }
 
@@ -83,9 +84,12 @@ impl Memory for Paper {
 
     fn move_out(&mut self, from: Span, _: usize, _: bool) -> Taken {
         let refused = self.refuses(from);
-        let gone = Span::new(from.start, refused.unwrap_or(from.end));
+        let (end, stop) = match refused {
+            Some((page, why)) => (page, Stop::Refused(why)),
+            None => (from.end, Stop::Done),
+        };
+        let gone = Span::new(from.start, end);
         self.missing.insert(gone);
-        let stop = if refused.is_some() { Stop::Busy } else { Stop::Done };
         Taken { pages: gone.pages(), stop }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uncopy_core::memory::FillError;
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
-use uncopy_decide::{Basis, Control, Costs, Deed, Event, SiteId, Times, Witness};
+use uncopy_decide::{Basis, Control, Costs, Deed, Event, Refusal, SiteId, Times, Witness};
 use uncopy_ranges::span::Span;
 use uncopy_trace::{Entry, Trace, What};
 
@@ -177,10 +177,10 @@ pub fn play(
     Outcome { tally, plain_cpu: plain_cpu.max(1), plain_ns: play.plain_ns }
 }
 
-/// What the kernel refused.
-fn refusals(entries: &[Entry]) -> impl Iterator<Item = Span> {
+/// What was refused, and why.
+fn refusals(entries: &[Entry]) -> impl Iterator<Item = (Span, Refusal)> {
     entries.iter().filter_map(|entry| match entry.what {
-        What::Did(Deed::Refused(span)) => Some(span),
+        What::Did(Deed::Refused { span, why }) => Some((span, why)),
         _ => None,
     })
 }
@@ -307,7 +307,7 @@ impl Play<'_> {
                 }
             }
             // (Known from the beginning.)
-            Deed::Refused(_) => {}
+            Deed::Refused { .. } => {}
         }
     }
 

@@ -183,7 +183,7 @@ impl Space {
         // The inherited ones would act on the parent's memory: never used here, only closed.
         let made = self.make_userfaultfds(inner);
         let Some(books) = &mut inner.books else { return made };
-        let mut ready = made && books.register_all_again();
+        let mut ready = made && books.register_all_again().is_ok();
         if ready {
             let mut moved = false;
             for line in self.list.lines() {
@@ -199,7 +199,7 @@ impl Space {
             }
             self.list.clear();
             // (What the kernel moves it registers with the parent's userfaultfd.)
-            ready = !moved || books.register_all_again();
+            ready = !moved || books.register_all_again().is_ok();
         }
         if !ready {
             self.off(&self.counters().off_resources);

@@ -11,6 +11,7 @@ use rustix::mm::{Advice, MprotectFlags, mprotect};
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::tracker::PoolShape;
 use uncopy_counters::{Counters, add};
+use uncopy_decide::Refusal;
 use uncopy_inject::Call;
 use uncopy_kernel::apart::{self, Place};
 use uncopy_kernel::mapping::{self, BOTH, leave_out_of_dumps};
@@ -96,18 +97,23 @@ pub struct Means {
 }
 
 impl Means {
-    /// Writes down why the kernel refused.
-    fn refused(&self, why: Errno) {
+    /// Counts that the kernel refused, and says as what.
+    fn refused(&self, why: Errno) -> Refusal {
         let c = self.counters;
-        let counter = match why {
-            Errno::BUSY => &c.refused_busy,
-            Errno::AGAIN => &c.refused_again,
-            Errno::NOMEM => &c.refused_no_memory,
-            Errno::PERM | Errno::ACCESS | Errno::NOSYS => &c.refused_permission,
-            Errno::INVAL | Errno::NOENT | Errno::FAULT => &c.refused_unsuitable,
-            _ => &c.refused_other,
+        let (why, counter) = match why {
+            Errno::BUSY => (Refusal::Busy, &c.refused_busy),
+            Errno::AGAIN => (Refusal::Again, &c.refused_again),
+            Errno::NOMEM => (Refusal::NoMemory, &c.refused_no_memory),
+            Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+                (Refusal::Permission, &c.refused_permission)
+            }
+            Errno::INVAL | Errno::NOENT | Errno::FAULT => {
+                (Refusal::Unsuitable, &c.refused_unsuitable)
+            }
+            _ => (Refusal::Other, &c.refused_other),
         };
         add(counter, 1);
+        why
     }
 }
 
@@ -364,13 +370,7 @@ impl Pages {
                     continue;
                 }
                 Some(Errno::NOENT) if !holes_allowed => Stop::Hole,
-                Some(why) => {
-                    self.means.refused(why);
-                    match why {
-                        Errno::AGAIN | Errno::BUSY | Errno::NOMEM | Errno::EXIST => Stop::Busy,
-                        _ => Stop::Unsuitable,
-                    }
-                }
+                Some(why) => Stop::Refused(self.means.refused(why)),
             };
             return Taken { pages: done / PAGE, stop };
         }
@@ -395,9 +395,9 @@ impl Memory for Pages {
         Span::sized(self.base, self.shape.pages * PAGE)
     }
 
-    fn register(&mut self, span: Span) -> Result<(), ()> {
-        let Some(fds) = self.fds.as_ref() else { return Err(()) };
-        fds.program.register(span).map_err(|why| self.means.refused(why))
+    fn register(&mut self, span: Span) -> Result<(), Refusal> {
+        let fds = self.fds.as_ref().ok_or(Errno::BADF);
+        fds.and_then(|fds| fds.program.register(span)).map_err(|why| self.means.refused(why))
     }
 
     fn unregister(&mut self, span: Span) {

@@ -75,7 +75,7 @@ fn hand_over(
     let space = &host.process.space;
     let mut plan = InputPlan::default();
     let take = |b: &mut Books| b.input_by_reference(buffers, region, ranges, caller, &mut plan);
-    let taken = space.with(take) == Some(true);
+    let taken = space.with(take).is_some_and(|taken| taken.is_ok());
     if taken {
         // SAFETY: the plan's own copies, its pins still held.
         unsafe { execute(&plan.copies, host.copy_bytes) };

@@ -1,7 +1,7 @@
 //! Which words an entry consists of: a kind, and up to four numbers.
 
 use arrayvec::ArrayVec;
-use uncopy_decide::{Deed, Event, REASONS};
+use uncopy_decide::{Deed, Event, REASONS, Refusal};
 use uncopy_ranges::span::Span;
 
 /// Most words of an entry.
@@ -32,13 +32,13 @@ pub(crate) fn of_deed(deed: Deed) -> (u8, Words) {
         Deed::MadeOrdinary(span) => (10, words([span.start, span.len()])),
         Deed::MadeResident(span) => (11, words([span.start, span.len()])),
         Deed::Touch { addr } => (12, words([addr])),
-        Deed::Refused(span) => (13, words([span.start, span.len()])),
+        Deed::Refused { span, why } => (14, words([span.start, span.len(), why as usize])),
     }
 }
 
 /// How many words a deed or event of this kind has; `None`: there is no such kind.
 pub(crate) fn count(kind: u8) -> Option<usize> {
-    const DEEDS: [usize; 14] = [4, 4, 3, 2, 3, 2, 2, 2, 3, 2, 2, 2, 1, 2];
+    const DEEDS: [usize; 15] = [4, 4, 3, 2, 3, 2, 2, 2, 3, 2, 2, 2, 1, 2, 3];
     // (And the site.)
     const TOLD: [usize; 21] = [1, 1, 1, 0, 1, 0, 0, 0, 2, 2, 1, 0, 2, 0, 1, 1, 1, 1, 0, 1, 1];
     match kind {
@@ -68,7 +68,7 @@ fn is_possible(deed: Deed) -> bool {
         | Deed::Untracked(span)
         | Deed::MadeOrdinary(span)
         | Deed::MadeResident(span)
-        | Deed::Refused(span) => span.end <= ADDRESSES,
+        | Deed::Refused { span, .. } => span.end <= ADDRESSES,
     }
 }
 
@@ -89,7 +89,12 @@ pub(crate) fn deed(kind: u8, words: &[u64]) -> Option<Deed> {
         10 => Deed::MadeOrdinary(Span::sized(w(0), w(1))),
         11 => Deed::MadeResident(Span::sized(w(0), w(1))),
         12 => Deed::Touch { addr: w(0) },
-        13 => Deed::Refused(Span::sized(w(0), w(1))),
+        // (Version 2 does not say why.)
+        13 => Deed::Refused { span: Span::sized(w(0), w(1)), why: Refusal::Other },
+        14 => {
+            let why = *Refusal::ALL.get(w(2))?;
+            Deed::Refused { span: Span::sized(w(0), w(1)), why }
+        }
         _ => return None,
     };
     is_possible(deed).then_some(deed)

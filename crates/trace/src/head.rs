@@ -4,7 +4,9 @@
 pub const HEAD: usize = 32;
 const MAGIC: &[u8; 8] = b"uncopytr";
 /// Another one where entries are written otherwise.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// What is read still: since then only a kind of entry was added.
+const OLDEST: u32 = 2;
 
 /// Whether a file that begins with these bytes is a recording, of whatever version.
 pub fn is_recording(bytes: &[u8]) -> bool {
@@ -47,7 +49,7 @@ impl Head {
             return Err("it is no recording of uncopy's");
         }
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| head[at + i]));
-        if word(8) as u32 != VERSION {
+        if !(OLDEST..=VERSION).contains(&(word(8) as u32)) {
             return Err("it was recorded by another version of uncopy");
         }
         let text = (word(8) >> 32) as u32;

@@ -106,7 +106,7 @@ fn entry(left: &mut &[u8], known: &mut Known, at: &mut Times) -> Option<What> {
 mod tests {
     use super::*;
     use crate::writer::Writer;
-    use uncopy_decide::{Costs, REASONS, Reason};
+    use uncopy_decide::{Costs, REASONS, Reason, Refusal};
     use uncopy_ranges::span::Span;
 
     fn start() -> Start {
@@ -123,7 +123,7 @@ mod tests {
 
     fn deeds() -> Vec<Deed> {
         let (addr, len, call) = (0x7fff_dead_b000, 65536, 9);
-        vec![
+        [
             Deed::Copy { to: addr, from: 0x1234, len, caller: usize::MAX, input: false },
             Deed::Copy { to: 0, from: addr, len, caller: 1 << 63, input: true },
             Deed::Receive { call, addr, len },
@@ -137,8 +137,10 @@ mod tests {
             Deed::MadeOrdinary(Span::sized(addr, len)),
             Deed::MadeResident(Span::sized(addr, len)),
             Deed::Touch { addr },
-            Deed::Refused(Span::sized(addr, len)),
         ]
+        .into_iter()
+        .chain(Refusal::ALL.map(|why| Deed::Refused { span: Span::sized(addr, len), why }))
+        .collect()
     }
 
     fn events() -> Vec<Event> {
@@ -191,6 +193,15 @@ mod tests {
         let (bytes, entries) = file();
         let start = Start { command: "ab".to_owned(), ..start() };
         assert_eq!(Trace::read(&bytes), Ok(Trace { start, entries, full: true }));
+    }
+
+    #[test]
+    fn what_older_versions_say_is_refused_has_no_reason() {
+        let (span, why) = (Span::sized(0x1000, 0x3000), Refusal::Other);
+        assert_eq!(form::deed(13, &[0x1000, 0x3000]), Some(Deed::Refused { span, why }));
+        let (mut bytes, entries) = file();
+        bytes[8] = 2;
+        assert_eq!(Trace::read(&bytes).unwrap().entries, entries);
     }
 
     #[test]

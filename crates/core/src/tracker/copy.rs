@@ -3,7 +3,7 @@
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, NOBODY, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::plan::{Assign, Copy, CopyPlan, MAX_PIECES};
+use crate::plan::{Assign, Copy, CopyPlan, MAX_PIECES, add_to};
 use crate::view::Segment;
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -30,25 +30,24 @@ impl Survey {
     }
 
     /// The two cut against each other.
-    fn parts(&self, dst: usize) -> Option<ArrayVec<Part, MAX_PIECES>> {
-        let mut parts = ArrayVec::new();
+    fn cut(&self, dst: usize, parts: &mut ArrayVec<Part, MAX_PIECES>) -> Result<(), Reason> {
         let mut runs = self.runs.iter();
-        let mut run = *runs.next()?;
+        let mut run = *runs.next().ok_or(Reason::Fragmented)?;
         let mut at = dst;
         for s in &self.sources {
             let mut rest = *s;
             while !rest.span.is_empty() {
                 if at >= run.0.end {
-                    run = *runs.next()?;
+                    run = *runs.next().ok_or(Reason::Fragmented)?;
                 }
                 let len = rest.span.len().min(run.0.end - at);
                 let (part, more) = rest.split(len);
-                parts.try_push((at, part, run.1)).ok()?;
+                add_to(parts, (at, part, run.1))?;
                 rest = more;
                 at += len;
             }
         }
-        Some(parts)
+        Ok(())
     }
 }
 
@@ -73,13 +72,13 @@ impl<M: Memory> Tracker<M> {
         plan.bypass = true;
         if from.overlaps(to) {
             self.missed(caller, len, Reason::Overlap);
-        } else if !self.books_have_room() {
-            self.missed(caller, len, Reason::ExhaustedBooks);
+        } else if let Err(why) = self.books_have_room() {
+            self.missed(caller, len, why);
         } else if !self.copy_again(to, src, caller, plan) {
-            let why = self
-                .unconcerned(from, to, caller, is_input)
-                .or_else(|| self.copy_anew(from, to, caller, is_input, plan));
-            if let Some(why) = why {
+            let planned = self
+                .concerned(from, to, caller, is_input)
+                .and_then(|()| self.copy_anew(from, to, caller, is_input, plan));
+            if let Err(why) = planned {
                 self.missed(caller, len, why);
             }
         }
@@ -101,29 +100,32 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Why a copy without any view on either side is left to the program at once, if it is: in a program
+    /// A copy without any view on either side may be left to the program at once: in a program
     /// whose sites rest, most are so.
-    fn unconcerned(
+    ///
+    /// # Errors
+    /// Why it is.
+    fn concerned(
         &mut self,
         from: Span,
         to: Span,
         caller: usize,
         is_input: bool,
-    ) -> Option<Reason> {
+    ) -> Result<(), Reason> {
         let len = to.len();
         if self.views.touches(from) || self.views.touches(to) {
-            return None;
+            return Ok(());
         }
         let registered = self.registered.touches(from) || self.registered.touches(to);
         if !registered {
             self.misled(from, to);
         }
         if is_input && len < self.control.threshold() {
-            return Some(Reason::TooSmall);
+            return Err(Reason::TooSmall);
         }
         let site = self.control.site(caller, len);
         if is_input && self.control.act(site, Act::Elide(len)) {
-            return None;
+            return Ok(());
         }
         if !registered && self.control.act(site, Act::GiveBack) {
             self.came_beside(from, to, site);
@@ -132,7 +134,7 @@ impl<M: Memory> Tracker<M> {
             // (A copy of what was not elided before it is no input's any more, whatever its own site does.)
             self.came_in_vain(from, to, site, 1);
         }
-        Some(if is_input { Reason::Resting } else { Reason::NotInput })
+        Err(if is_input { Reason::Resting } else { Reason::NotInput })
     }
 
     fn missed(&mut self, caller: usize, len: usize, why: Reason) {
@@ -140,8 +142,10 @@ impl<M: Memory> Tracker<M> {
         self.control.tell(site, Event::Missed(why));
     }
 
-    /// Plans a copy that is not what the last one was. Returns why it is to be executed as it is,
-    /// if it is.
+    /// Plans a copy that is not what the last one was.
+    ///
+    /// # Errors
+    /// Why it is to be executed as it is.
     fn copy_anew(
         &mut self,
         from: Span,
@@ -149,40 +153,37 @@ impl<M: Memory> Tracker<M> {
         caller: usize,
         is_input: bool,
         plan: &mut CopyPlan,
-    ) -> Option<Reason> {
+    ) -> Result<(), Reason> {
         let len = to.len();
         let mut survey = Survey::default();
         plan.fragmented = true;
-        if !self.survey(from, to, &mut survey) {
-            return Some(Reason::Fragmented);
-        }
+        self.survey(from, to, &mut survey)?;
         let long = len >= self.control.threshold();
         if !(survey.viewed() || is_input && long) {
             plan.fragmented = false;
-            return Some(if is_input { Reason::TooSmall } else { Reason::NotInput });
+            return Err(if is_input { Reason::TooSmall } else { Reason::NotInput });
         }
         self.clock += 1;
         let site = self.control.site(caller, len);
         plan.site = site;
         let elide = self.control.act(site, Act::Elide(len));
         let rested = !elide && (long || self.was_left(to) || self.was_left(from));
-        if rested && self.rested_copy(from) && !self.survey(from, to, &mut survey) {
-            return Some(Reason::Fragmented);
+        if rested && self.rested_copy(from) {
+            self.survey(from, to, &mut survey)?;
         }
-        let before = self.obstacles();
+        // The first that stands in the way.
+        let mut way = Ok(());
         let island = ISLAND_PAGES * PAGE;
         let bulk = survey.sources.iter().any(|s| s.view.is_none() && s.span.len() >= island);
         if elide && is_input && bulk {
-            self.move_sources(from, site);
-            if !self.survey(from, to, &mut survey) {
-                return Some(Reason::Fragmented);
-            }
+            way = self.move_sources(from, site);
+            self.survey(from, to, &mut survey)?;
         }
         // The steady state has nothing to move: the destination is unmapped but for its fringes.
         let resident = survey.runs.iter().any(|(s, unmapped)| !unmapped && s.len() >= island);
         let unmapped = survey.runs.iter().any(|(s, unmapped)| *unmapped && s.len() >= island);
         if elide && resident {
-            self.unmap_destinations(from, to, site);
+            way = way.and(self.unmap_destinations(from, to, site));
         }
         let untracks = unmapped && !elide;
         if untracks {
@@ -196,32 +197,31 @@ impl<M: Memory> Tracker<M> {
             self.materialize_charged(to);
         }
         let changed = elide && resident || untracks || parts;
-        if changed && !self.survey(from, to, &mut survey) {
-            return Some(Reason::Fragmented);
+        if changed {
+            self.survey(from, to, &mut survey)?;
         }
-        let why = if elide {
-            self.met_since(before).unwrap_or(Reason::Resident)
-        } else if long {
-            Reason::Resting
-        } else {
-            Reason::TooSmall
+        let why = match way {
+            Err(why) => why,
+            Ok(()) if elide => Reason::Resident,
+            Ok(()) if long => Reason::Resting,
+            Ok(()) => Reason::TooSmall,
         };
         if !survey.viewed() {
             plan.fragmented = false;
             self.control.tell(site, Event::Looked);
-            return Some(why);
+            return Err(why);
         }
         plan.obstacle = Some(why);
-        plan.bypass = self.plan_copy(to.start, &survey, plan).is_none();
-        if plan.bypass {
+        if let Err(why) = self.plan_copy(to.start, &survey, plan) {
             self.abandon(plan);
-            let freed = plan.obstacle.filter(|why| *why == Reason::Freed);
-            return Some(freed.or_else(|| self.met_since(before)).unwrap_or(Reason::Fragmented));
+            // (What could not be moved lies between the pieces.)
+            return if why == Reason::Fragmented { way.and(Err(why)) } else { Err(why) };
         }
+        plan.bypass = false;
         if plan.staged.is_empty() {
             self.commit(plan, false);
         }
-        None
+        Ok(())
     }
 
     /// Whether the call site that left `span` unmapped, if one has, rests by now: short copies, which have no say themselves, would keep it so.
@@ -250,27 +250,24 @@ impl<M: Memory> Tracker<M> {
         true
     }
 
-    /// Looks at both sides of a copy once. Returns false if they are too fragmented.
-    fn survey(&self, from: Span, to: Span, survey: &mut Survey) -> bool {
+    /// Looks at both sides of a copy once.
+    ///
+    /// # Errors
+    /// They are too fragmented.
+    fn survey(&self, from: Span, to: Span, survey: &mut Survey) -> Result<(), Reason> {
         survey.sources.clear();
         survey.runs.clear();
         for s in self.views.segments(from) {
-            if survey.sources.try_push(s).is_err() {
-                return false;
-            }
+            add_to(&mut survey.sources, s)?;
         }
         for d in self.views.segments(to) {
             let unmapped = d.view.is_some();
             match survey.runs.last_mut() {
                 Some((run, u)) if *u == unmapped => run.end = d.span.end,
-                _ => {
-                    if survey.runs.try_push((d.span, unmapped)).is_err() {
-                        return false;
-                    }
-                }
+                _ => add_to(&mut survey.runs, (d.span, unmapped))?,
             }
         }
-        true
+        Ok(())
     }
 
     /// Makes the planned views. Destination pages that were touched meanwhile get copies instead.
@@ -323,11 +320,17 @@ impl<M: Memory> Tracker<M> {
         plan.reads_extents = false;
     }
 
-    /// Decides for every destination byte: view, staged view, or copy. `None`: too fragmented.
-    fn plan_copy(&mut self, dst: usize, survey: &Survey, plan: &mut CopyPlan) -> Option<()> {
+    /// Decides for every destination byte: view, staged view, or copy.
+    fn plan_copy(
+        &mut self,
+        dst: usize,
+        survey: &Survey,
+        plan: &mut CopyPlan,
+    ) -> Result<(), Reason> {
         // Destination bytes to be staged together: where they begin, and how many.
         let mut staging: Option<(usize, usize)> = None;
-        let parts = survey.parts(dst)?;
+        let mut parts = ArrayVec::new();
+        survey.cut(dst, &mut parts)?;
         for (i, &(part, source, unmapped)) in parts.iter().enumerate() {
             let len = source.span.len();
             match source.view {
@@ -337,14 +340,11 @@ impl<M: Memory> Tracker<M> {
                     self.flush_staging(&mut staging, plan)?;
                     self.pin(v.extent, &mut plan.pins)?;
                     let a = Assign { addr: part, len, extent: v.extent, offset: v.offset };
-                    plan.assigns.try_push(a).ok()?;
+                    add_to(&mut plan.assigns, a)?;
                 }
                 view => {
                     let from = match view {
-                        Some(v) if v.extent == ExtentId::NONE => {
-                            plan.obstacle = Some(Reason::Freed);
-                            return None;
-                        }
+                        Some(v) if v.extent == ExtentId::NONE => return Err(Reason::Freed),
                         Some(v) => {
                             self.pin(v.extent, &mut plan.pins)?;
                             // (What was copied out before is as near as a copy would be.)
@@ -374,10 +374,9 @@ impl<M: Memory> Tracker<M> {
         // While parts are staged the destination may be touched: what is to read as zeros there has no copy to
         // fall back on.
         if !plan.staged.is_empty() && plan.assigns.iter().any(|a| a.extent == ExtentId::NONE) {
-            plan.obstacle = Some(Reason::Freed);
-            return None;
+            return Err(Reason::Freed);
         }
-        Some(())
+        Ok(())
     }
 
     /// Whether the short view `parts[i]` lies beside bytes that must be staged anyway (perhaps with
@@ -399,24 +398,29 @@ impl<M: Memory> Tracker<M> {
         &mut self,
         staging: &mut Option<(usize, usize)>,
         plan: &mut CopyPlan,
-    ) -> Option<()> {
-        let Some((start, len)) = staging.take() else { return Some(()) };
+    ) -> Result<(), Reason> {
+        let Some((start, len)) = staging.take() else { return Ok(()) };
         let slack = start % PAGE;
         let extent = self.new_extent(slack + len)?;
         if plan.pins.try_push(extent).is_err() {
             self.drop_extent(extent);
-            return None;
+            return Err(Reason::Fragmented);
         }
         self.extents.get_mut(extent).filled = (slack + len) as u32;
         let at = self.address(extent, slack as u32);
         for c in plan.staged.iter_mut().filter(|c| start <= c.to && c.to < start + len) {
             c.to = at + (c.to - start);
         }
-        plan.assigns.try_push(Assign { addr: start, len, extent, offset: slack as u32 }).ok()
+        let a = Assign { addr: start, len, extent, offset: slack as u32 };
+        add_to(&mut plan.assigns, a)
     }
 
     /// Moves resident pages of the source into extents, where they come in runs worth it.
-    fn move_sources(&mut self, from: Span, site: SiteId) {
+    ///
+    /// # Errors
+    /// What stood first in the way of moving some of them.
+    fn move_sources(&mut self, from: Span, site: SiteId) -> Result<(), Reason> {
+        let mut way = Ok(());
         let mut at = from.start;
         while at < from.end {
             let (run, unmapped) = self.views.covered_run(at, from.end);
@@ -426,24 +430,31 @@ impl<M: Memory> Tracker<M> {
                 continue;
             }
             let core = Span::sized(core.start, core.len().min(EXTENT_MAX_PAGES * PAGE));
-            if !self.extent_allowed(core.pages()) {
-                return;
+            if let Err(why) = self.extent_allowed(core.pages()) {
+                return way.and(Err(why));
             }
-            let Some((slot, moved)) = self.move_out(core, false, site) else {
-                continue;
+            let moved = match self.move_out(core, false, site) {
+                Ok(moved) => moved,
+                Err(why) => {
+                    way = way.and(Err(why));
+                    continue;
+                }
             };
-            let pages = moved.pages();
-            self.clock += 1;
-            let at = self.backing.pool.address(slot);
-            let extent = self.extents.create(at, pages, (pages * PAGE) as u32, self.clock);
-            self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.backing);
-            self.drop_extent(extent);
+            way = way.and(moved.rest);
+            if !moved.span.is_empty() {
+                self.view_moved(moved, site);
+            }
         }
+        way
     }
 
     /// Unmaps resident pages of the destination, where the source is a view and they come in runs
     /// worth it.
-    fn unmap_destinations(&mut self, from: Span, to: Span, site: SiteId) {
+    ///
+    /// # Errors
+    /// What stood first in the way of unmapping some of them.
+    fn unmap_destinations(&mut self, from: Span, to: Span, site: SiteId) -> Result<(), Reason> {
+        let mut way = Ok(());
         let distance = from.start.wrapping_sub(to.start);
         let mut at = to.start;
         while at < to.end {
@@ -463,16 +474,22 @@ impl<M: Memory> Tracker<M> {
             if viewed < core.len() - core.len() / 4 || viewed < ISLAND_PAGES * PAGE {
                 continue;
             }
-            self.unmap_resident(core, site);
+            way = way.and(self.unmap_resident(core, site));
         }
+        way
     }
 
     /// Moves what is resident of `core`, whole pages whose content nobody is owed, out of the way.
-    pub(super) fn unmap_resident(&mut self, core: Span, site: SiteId) {
-        if let Some((slot, moved)) = self.move_out(core, true, site) {
-            self.backing.pool.hold(slot, moved.pages(), site, false);
+    ///
+    /// # Errors
+    /// What stood in the way of some of it.
+    pub(super) fn unmap_resident(&mut self, core: Span, site: SiteId) -> Result<(), Reason> {
+        let moved = self.move_out(core, true, site);
+        if let Ok(moved) = moved {
+            self.backing.pool.hold(moved.slot, moved.span.pages(), site, false);
         }
         self.trim_pool();
+        moved.and_then(|moved| moved.rest)
     }
 
     /// Where the source is not a view (or must not be spread further), unmapped pages of the

@@ -4,25 +4,26 @@ use super::Tracker;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
 use crate::plan::Copy;
+use uncopy_decide::Refusal;
 use uncopy_ranges::span::{Span, page_down};
 
 impl<M: Memory> Tracker<M> {
     /// In a forked child: registers every range anew with the child's own userfaultfd (already
-    /// in `memory`). Returns false if one is refused: then the child must write every view out.
-    #[must_use]
-    pub fn register_all_again(&mut self) -> bool {
-        let all = self.registered.iter().all(|r| self.memory.register(r).is_ok());
-        if all {
-            // (What of it was unmapped before fork came by is refused.)
-            self.reattach_all(|memory, span| memory.register(span).is_ok());
-        }
-        all
+    /// in `memory`).
+    ///
+    /// # Errors
+    /// One is refused: the child must write every view out.
+    pub fn register_all_again(&mut self) -> Result<(), Refusal> {
+        self.registered.iter().try_for_each(|r| self.memory.register(r))?;
+        // (What of it was unmapped before fork came by is refused.)
+        self.reattach_all(M::register);
+        Ok(())
     }
 
     /// In a forked child where nobody can answer faults (its userfaultfds, if it had any, are closed):
     /// hands every view to `write_out`, after which nothing is tracked.
     pub fn write_all_out(&mut self, mut write_out: impl FnMut(Copy)) {
-        self.reattach_all(|_, _| true);
+        self.reattach_all(|_, _| Ok(()));
         let all = Span::new(0, page_down(usize::MAX));
         self.write_out(all, &mut write_out);
         self.views.remove(all, &mut self.extents, &mut self.backing);

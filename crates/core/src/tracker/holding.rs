@@ -4,42 +4,34 @@ use super::limits::Lack;
 use super::{EXTENT_MAX_PAGES, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::plan::{Assign, Copies, Copy, Pins};
+use crate::plan::{Assign, Copies, Copy, Pins, add_to};
 use crate::views::Reclaim;
-use uncopy_decide::SiteId;
+use uncopy_decide::{Reason, SiteId};
 use uncopy_ranges::span::{PAGE, page_up};
 
 impl<M: Memory> Tracker<M> {
-    pub(super) fn new_extent(&mut self, bytes: usize) -> Option<ExtentId> {
+    pub(super) fn new_extent(&mut self, bytes: usize) -> Result<ExtentId, Reason> {
         let pages = page_up(bytes) / PAGE;
-        if !self.extent_allowed(pages) {
-            return None;
-        }
+        self.extent_allowed(pages)?;
         let Some(page) = self.take_pages(pages) else {
-            self.exhausted(Lack::Extents);
-            return None;
+            return Err(self.exhausted(Lack::Extents));
         };
         let at = self.backing.pool.address(page);
-        Some(self.extents.create(at, pages, 0, self.clock))
+        Ok(self.extents.create(at, pages, 0, self.clock))
     }
 
     /// Whether an extent of `pages` may be made.
-    pub(super) fn extent_allowed(&mut self, pages: usize) -> bool {
+    pub(super) fn extent_allowed(&mut self, pages: usize) -> Result<(), Reason> {
         if self.views.count() > self.limits.views {
-            self.exhausted(Lack::Views);
-            return false;
+            return Err(self.exhausted(Lack::Views));
         }
         if !self.extents.reserve() {
-            self.exhausted(Lack::Books);
-            return false;
+            return Err(self.exhausted(Lack::Books));
         }
         let fits = pages <= EXTENT_MAX_PAGES
             && self.extents.bytes() + pages * PAGE <= self.limits.extent_bytes
             && self.memory.room();
-        if !fits {
-            self.exhausted(Lack::Extents);
-        }
-        fits
+        if fits { Ok(()) } else { Err(self.exhausted(Lack::Extents)) }
     }
 
     pub(super) fn drop_extent(&mut self, extent: ExtentId) {
@@ -48,12 +40,12 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    pub(super) fn pin(&mut self, extent: ExtentId, pins: &mut Pins) -> Option<()> {
+    pub(super) fn pin(&mut self, extent: ExtentId, pins: &mut Pins) -> Result<(), Reason> {
         if extent != ExtentId::NONE {
-            pins.try_push(extent).ok()?;
+            add_to(pins, extent)?;
             self.extents.hold(extent);
         }
-        Some(())
+        Ok(())
     }
 
     /// Pins the extents of a plan once more, for whoever keeps them when the plan is over.

@@ -3,9 +3,9 @@
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
 use crate::extents::{Extent, ExtentId};
 use crate::memory::Memory;
-use crate::plan::{Assign, InputPlan, Target};
+use crate::plan::{Assign, InputPlan, Target, add_to};
 use uncopy_counters::add;
-use uncopy_decide::{Act, Deed, Event};
+use uncopy_decide::{Act, Deed, Event, Reason};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// Unfilled tails of extents that wait for the next part of a message.
@@ -16,7 +16,7 @@ impl<M: Memory> Tracker<M> {
     /// Plans an input call into `buffers` (address, length; a list of ours, for the program's own must
     /// not be read under the lock): unmapped pages are received into extents, resident ones in place.
     pub fn input_begin(&mut self, buffers: &[(usize, usize)], plan: &mut InputPlan) {
-        plan.bypass = !self.books_have_room();
+        plan.bypass = self.books_have_room().is_err();
         if plan.bypass {
             return;
         }
@@ -37,7 +37,7 @@ impl<M: Memory> Tracker<M> {
                 } else {
                     Self::target(run, None, run.start, plan)
                 };
-                if planned.is_none() {
+                if planned.is_err() {
                     self.input_abandon(plan);
                     return;
                 }
@@ -85,11 +85,12 @@ impl<M: Memory> Tracker<M> {
         extent: Option<(ExtentId, u32)>,
         at: usize,
         plan: &mut InputPlan,
-    ) -> Option<()> {
-        plan.targets.try_push(Target { addr: run.start, len: run.len(), extent, at }).ok()
+    ) -> Result<(), Reason> {
+        let target = Target { addr: run.start, len: run.len(), extent, at };
+        add_to(&mut plan.targets, target)
     }
 
-    fn plan_receive(&mut self, run: Span, plan: &mut InputPlan) -> Option<()> {
+    fn plan_receive(&mut self, run: Span, plan: &mut InputPlan) -> Result<(), Reason> {
         let mut run = run;
         // The next part of a message goes on where the last part ended.
         if let Some((start, v)) = self.views.ending_at(run.start)
@@ -102,10 +103,11 @@ impl<M: Memory> Tracker<M> {
                 self.pin(v.extent, &mut plan.pins)?;
                 self.extents.get_mut(v.extent).filling = true;
                 let at = self.address(v.extent, end as u32);
-                Self::target(part, Some((v.extent, end as u32)), at, plan).or_else(|| {
+                let planned = Self::target(part, Some((v.extent, end as u32)), at, plan);
+                if planned.is_err() {
                     self.extents.get_mut(v.extent).filling = false;
-                    None
-                })?;
+                    return planned;
+                }
                 run = Span::new(part.end, run.end);
             }
         }
@@ -116,7 +118,7 @@ impl<M: Memory> Tracker<M> {
             let extent = self.new_extent(slack + part.len())?;
             if plan.pins.try_push(extent).is_err() {
                 self.drop_extent(extent);
-                return None;
+                return Err(Reason::Fragmented);
             }
             let e = self.extents.get_mut(extent);
             e.filled = slack as u32;
@@ -125,7 +127,7 @@ impl<M: Memory> Tracker<M> {
             Self::target(part, Some((extent, slack as u32)), at, plan)?;
             run = Span::new(part.end, run.end);
         }
-        Some(())
+        Ok(())
     }
 
     fn input_abandon(&mut self, plan: &mut InputPlan) {

@@ -116,7 +116,7 @@ impl<M: Memory> Tracker<M> {
     pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
         let core = span.core();
         let pays = self.control.act(NOBODY, Act::ByReference { bytes: total });
-        if core.len() < LEND_MIN || !pays || !self.books_have_room() {
+        if core.len() < LEND_MIN || !pays || self.books_have_room().is_err() {
             return false;
         }
         let site = self.control.site(caller, total);
@@ -139,7 +139,7 @@ impl<M: Memory> Tracker<M> {
         if self.extents.bytes() + core.len() > room
             || self.registered.count() >= self.limits.ranges / 2
             || self.views.count() >= self.limits.views / 2
-            || !self.extent_allowed(core.pages())
+            || self.extent_allowed(core.pages()).is_err()
         {
             return 0;
         }
@@ -155,17 +155,15 @@ impl<M: Memory> Tracker<M> {
                 self.exhausted(Lack::Books);
                 break;
             }
-            let Some((slot, moved)) = self.move_out(run, false, site) else { break };
-            self.clock += 1;
-            let (at, filled) = (self.backing.pool.address(slot), moved.len() as u32);
-            let extent = self.extents.create(at, moved.pages(), filled, self.clock);
+            let Ok(moved) = self.move_out(run, false, site) else { break };
+            if moved.span.is_empty() {
+                break;
+            }
             // It was sent before.
-            let e = self.extents.get_mut(extent);
+            let e = self.view_moved(moved, site);
             (e.adopted, e.passes) = (true, 1);
-            self.views.assign(moved, extent, 0, site, &mut self.extents, &mut self.backing);
-            self.drop_extent(extent);
-            adopted += moved.len();
-            if moved != run {
+            adopted += moved.span.len();
+            if moved.span != run {
                 break;
             }
         }

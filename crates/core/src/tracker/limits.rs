@@ -4,6 +4,7 @@ use super::{Limits, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory};
 use uncopy_counters::add;
+use uncopy_decide::Reason;
 use uncopy_ranges::span::{Span, page_down};
 
 /// Distance within which an eviction takes a whole registered range, in bytes.
@@ -22,13 +23,31 @@ pub(super) enum Lack {
     Books,
 }
 
+impl From<Lack> for Reason {
+    fn from(lack: Lack) -> Self {
+        match lack {
+            Lack::Extents => Self::ExhaustedExtents,
+            Lack::Mappings => Self::ExhaustedMappings,
+            Lack::Views => Self::ExhaustedViews,
+            Lack::Books => Self::ExhaustedBooks,
+        }
+    }
+}
+
 impl<M: Memory> Tracker<M> {
     /// What may be used up at most.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    pub(super) fn exhausted(&mut self, lack: Lack) {
+    /// Counts that `lack` stands in the way, which it is to be told as.
+    pub(super) fn exhausted(&mut self, lack: Lack) -> Reason {
+        self.count(lack);
+        self.wants_eviction = true;
+        lack.into()
+    }
+
+    fn count(&self, lack: Lack) {
         let c = self.counters;
         let why = match lack {
             Lack::Extents => &c.exhausted_extents,
@@ -38,17 +57,13 @@ impl<M: Memory> Tracker<M> {
         };
         add(why, 1);
         add(&c.exhausted, 1);
-        self.wants_eviction = true;
     }
 
     /// Whether the books can take what one call adds to them, without an allocation that might fail
     /// (Rust's own answer to that would be to abort the program).
-    pub(super) fn books_have_room(&mut self) -> bool {
+    pub(super) fn books_have_room(&mut self) -> Result<(), Reason> {
         let room = self.memory.books_have_room() && self.views.reserve() && self.extents.reserve();
-        if !room {
-            self.exhausted(Lack::Books);
-        }
-        room
+        if room { Ok(()) } else { Err(self.exhausted(Lack::Books)) }
     }
 
     /// The program wants for mappings of its own: from now on at most half as many ranges are registered as there are now. Returns where
@@ -58,8 +73,7 @@ impl<M: Memory> Tracker<M> {
         let start = self.registered.iter().next()?.start;
         let end = self.registered.iter().nth(count.div_ceil(2) - 1)?.end;
         self.limits.ranges = count / 2;
-        add(&self.counters.exhausted_mappings, 1);
-        add(&self.counters.exhausted, 1);
+        self.count(Lack::Mappings);
         Some(Span::new(start, end))
     }
 

@@ -7,7 +7,7 @@ use crate::memory::{FillError, Memory};
 use crate::view::{Segment, View};
 use crate::views::Views;
 use uncopy_counters::add;
-use uncopy_decide::{Act, Deed, Event};
+use uncopy_decide::{Act, Deed, Event, Refusal};
 use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// What was detached is reattached, or forgotten, by this.
@@ -272,7 +272,7 @@ impl<M: Memory> Tracker<M> {
     /// The mapping was not removed after all.
     pub fn reattach(&mut self, detached: &Detached) {
         if let Some(leaving) = self.leaves(detached) {
-            self.reattach_leaving(leaving, |_, _| true);
+            self.reattach_leaving(leaving, |_, _| Ok(()));
         }
     }
 
@@ -280,10 +280,10 @@ impl<M: Memory> Tracker<M> {
     fn reattach_leaving(
         &mut self,
         leaving: Leaving,
-        mut register: impl FnMut(&mut M, Span) -> bool,
+        mut register: impl FnMut(&mut M, Span) -> Result<(), Refusal>,
     ) {
         for r in leaving.registered {
-            if !register(&mut self.memory, r) {
+            if register(&mut self.memory, r).is_err() {
                 continue;
             }
             self.registered.insert(r);
@@ -300,7 +300,10 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// In a forked child: nobody here carries on with the calls that were about to unmap.
-    pub(super) fn reattach_all(&mut self, mut register: impl FnMut(&mut M, Span) -> bool) {
+    pub(super) fn reattach_all(
+        &mut self,
+        mut register: impl FnMut(&mut M, Span) -> Result<(), Refusal>,
+    ) {
         while let Some(leaving) = self.leaving.pop() {
             self.reattach_leaving(leaving, &mut register);
         }

@@ -24,7 +24,6 @@
 //! | `regions` | memory of others that extents lie in; it is released, or called back |
 //! | `reference` | received bytes that lie in such a region already |
 //! | `limits` | least-recently-used views give way |
-//! | `obstacles` | what stood in a copy's way |
 //! | `check` | the invariants, for tests |
 
 mod back;
@@ -37,7 +36,6 @@ mod lend;
 mod limits;
 mod mapping;
 mod moving;
-mod obstacles;
 mod output;
 mod pool;
 mod reference;

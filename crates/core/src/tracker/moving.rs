@@ -2,12 +2,12 @@
 
 use super::limits::Lack;
 use super::{ISLAND_PAGES, NOBODY, Tracker};
-use crate::extents::ExtentId;
+use crate::extents::{Extent, ExtentId};
 use crate::memory::{Memory, Piece, Stop};
 use crate::plan::MAX_PIECES;
 use arrayvec::ArrayVec;
 use uncopy_counters::add;
-use uncopy_decide::{Deed, Event, SiteId};
+use uncopy_decide::{Deed, Event, Reason, Refusal, SiteId};
 use uncopy_ranges::filter::Filter;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -23,30 +23,40 @@ const MISLED_MAX: usize = 32;
 /// One in so many copies that come for registered memory without views ends the registration.
 const IN_VAIN_MAX: usize = 64;
 
+/// Pages of the program's that were moved out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MovedOut {
+    /// The first of them in the pool.
+    pub(super) slot: usize,
+    /// Where they were: unmapped now, and tiled by empty views. Empty where none was moved.
+    pub(super) span: Span,
+    /// Why the others that were meant were not.
+    pub(super) rest: Result<(), Reason>,
+}
+
 impl<M: Memory> Tracker<M> {
-    /// Registers `span` and moves its pages to vacant pool pages. Returns the first pool page and
-    /// what of the span is now unmapped (tiled by empty views).
+    /// Registers `span` and moves its pages to vacant pool pages, as many as there are up to the first that is refused. What is
+    /// to be discarded may have holes.
+    ///
+    /// # Errors
+    /// What stood in the way of moving any.
     pub(super) fn move_out(
         &mut self,
         span: Span,
         discard: bool,
         site: SiteId,
-    ) -> Option<(usize, Span)> {
+    ) -> Result<MovedOut, Reason> {
         if self.excluded.touches(span) {
-            self.control.did(|| Deed::Refused(span));
-            return None;
+            return Err(self.refused(span, Refusal::Stays, site));
         }
-        if !self.register(span, site) {
-            return None;
-        }
+        self.register(span, site)?;
         // (What is reported to be dropped has still to go: moved away it would stay.)
         if !discard && self.before_dropped(span) != span {
-            return None;
+            return Err(self.refused(span, Refusal::Stays, site));
         }
         let pages = span.pages();
         let Some(slot) = self.take_vacant(pages) else {
-            self.exhausted(Lack::Extents);
-            return None;
+            return Err(self.exhausted(Lack::Extents));
         };
         let mut taken = self.memory.move_out(span, slot, false);
         let mut calls = 1;
@@ -66,27 +76,46 @@ impl<M: Memory> Tracker<M> {
         }
         add(&self.counters.moves, calls);
         add(&self.counters.moved_pages, moved as u64);
-        if matches!(taken.stop, Stop::Busy | Stop::Unsuitable) {
-            let page = Span::sized(span.start + gone * PAGE, PAGE);
-            self.control.did(|| Deed::Refused(page));
-            add(&self.counters.refusals, 1);
-            self.control.tell(site, Event::Refused);
-        }
+        let rest = match taken.stop {
+            Stop::Done | Stop::Hole => Ok(()),
+            Stop::Refused(why) => {
+                Err(self.refused(Span::sized(span.start + gone * PAGE, PAGE), why, site))
+            }
+        };
         self.control.tell(site, Event::Moved { calls, pages: gone });
         self.displaced = (self.displaced + moved).min(DISPLACED_MAX);
         self.backing.pool.vacant.give(slot + vacant, pages - vacant);
         let unmapped = Span::sized(span.start, gone * PAGE);
         self.views.assign(unmapped, ExtentId::NONE, 0, site, &mut self.extents, &mut self.backing);
-        if discard {
-            return (moved > 0).then(|| (slot, Span::sized(span.start, moved * PAGE)));
+        match rest {
+            Err(why) if gone == 0 => Err(why),
+            _ => Ok(MovedOut { slot, span: Span::sized(span.start, moved * PAGE), rest }),
         }
-        if moved == 0 {
-            return None;
-        }
-        Some((slot, unmapped))
     }
 
-    pub(super) fn register(&mut self, span: Span, site: SiteId) -> bool {
+    /// What was moved out becomes an extent, and the program's pages become views of it.
+    pub(super) fn view_moved(&mut self, moved: MovedOut, site: SiteId) -> &mut Extent {
+        let (at, pages) = (self.backing.pool.address(moved.slot), moved.span.pages());
+        self.clock += 1;
+        let extent = self.extents.create(at, pages, (pages * PAGE) as u32, self.clock);
+        let (extents, backing) = (&mut self.extents, &mut self.backing);
+        self.views.assign(moved.span, extent, 0, site, extents, backing);
+        self.drop_extent(extent);
+        self.extents.get_mut(extent)
+    }
+
+    /// `span` was not registered, or not moved, for `site`. Says as what that is told.
+    fn refused(&mut self, span: Span, why: Refusal, site: SiteId) -> Reason {
+        self.control.did(|| Deed::Refused { span, why });
+        if why != Refusal::Stays {
+            add(&self.counters.refusals, 1);
+            self.control.tell(site, Event::Refused);
+        }
+        why.into()
+    }
+
+    /// Registers what of `span` is not yet.
+    pub(super) fn register(&mut self, span: Span, site: SiteId) -> Result<(), Reason> {
         let mut gaps = ArrayVec::new();
         let complete = self.register_gaps(span, site, &mut gaps);
         // New ranges are trusted only when no unmap of the same addresses is still on its way
@@ -96,41 +125,39 @@ impl<M: Memory> Tracker<M> {
                 self.memory.unregister(gap);
                 self.registered.remove(gap);
             }
-            return false;
+            return complete.and_then(|()| Err(self.refused(span, Refusal::Stays, site)));
         }
         complete
     }
 
-    /// Registers what of `span` is not yet; `gaps` is told what it was. Returns false if that is not
-    /// all of it.
+    /// The same; `gaps` is told what it was, also where that is not all of it.
     fn register_gaps(
         &mut self,
         span: Span,
         site: SiteId,
         gaps: &mut ArrayVec<Span, MAX_PIECES>,
-    ) -> bool {
+    ) -> Result<(), Reason> {
         while let Some(gap) = self.registered.next_gap(span.start, span.end) {
+            if gaps.is_full() {
+                return Err(Reason::Resident);
+            }
             // (What is detached is answered from there, until it is known what became of it.)
-            if gaps.is_full() || self.leaving.iter().any(|l| l.tracked(gap)) {
-                return false;
+            if self.leaving.iter().any(|l| l.tracked(gap)) {
+                return Err(self.refused(gap, Refusal::Stays, site));
             }
             if self.registered.count() >= self.limits.ranges {
-                self.exhausted(Lack::Mappings);
-                return false;
+                return Err(self.exhausted(Lack::Mappings));
             }
             add(&self.counters.registrations, 1);
             self.control.tell(site, Event::Registered);
-            if self.memory.register(gap).is_err() {
-                self.control.did(|| Deed::Refused(gap));
-                add(&self.counters.refusals, 1);
-                self.control.tell(site, Event::Refused);
-                return false;
+            if let Err(why) = self.memory.register(gap) {
+                return Err(self.refused(gap, why, site));
             }
             self.registered.insert(gap);
             self.filter.track(gap);
             gaps.push(gap);
         }
-        true
+        Ok(())
     }
 
     /// Untracks whole pages, whose content nobody is owed, and populates the first 2 MB of them, as far as that many were moved

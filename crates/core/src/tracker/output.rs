@@ -4,9 +4,9 @@ use super::Tracker;
 use super::moving::POPULATE_MAX;
 use crate::extents::ExtentId;
 use crate::memory::Memory;
-use crate::plan::OutputPlan;
+use crate::plan::{OutputPlan, add_to};
 use uncopy_counters::add;
-use uncopy_decide::Deed;
+use uncopy_decide::{Deed, Reason};
 use uncopy_ranges::span::{PAGE, Span};
 
 /// After so many bytes received and sent, what was filled or sent before has left the cache (of one core).
@@ -15,22 +15,22 @@ const WARM_BYTES: u64 = 1 << 20;
 impl<M: Memory> Tracker<M> {
     /// Plans an output call from `buffers` (as for an input): viewed bytes come from extents.
     pub fn output_begin(&mut self, buffers: &[(usize, usize)], plan: &mut OutputPlan) {
-        let mut planned = self.plan_output(buffers, plan);
+        let mut planned = self.plan_output(buffers, plan).is_ok();
         if plan.worn {
             // (What is pinned cannot be moved in.)
             self.unpin(&mut plan.pins);
             *plan = OutputPlan::default();
             self.rested_output(buffers);
-            planned = self.plan_output(buffers, plan);
+            planned = self.plan_output(buffers, plan).is_ok();
         }
-        if planned.is_none() && plan.is_full() {
+        if !planned && plan.is_full() {
             // (Else the kernel would fault on nearly every page.)
             self.unpin(&mut plan.pins);
             *plan = OutputPlan::default();
             self.fill_first(buffers);
         }
-        plan.bypass = planned.is_none() || plan.gathered == 0;
-        if planned.is_some() && plan.gathered == 0 {
+        plan.bypass = !planned || plan.gathered == 0;
+        if planned && plan.gathered == 0 {
             self.passed_in_vain(buffers);
         }
         if plan.bypass {
@@ -71,7 +71,11 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    fn plan_output(&mut self, buffers: &[(usize, usize)], plan: &mut OutputPlan) -> Option<()> {
+    fn plan_output(
+        &mut self,
+        buffers: &[(usize, usize)],
+        plan: &mut OutputPlan,
+    ) -> Result<(), Reason> {
         for &(addr, len) in buffers {
             let span = Span::sized(addr, len);
             let mut count = 0;
@@ -82,7 +86,7 @@ impl<M: Memory> Tracker<M> {
                 let mut extent = ExtentId::NONE;
                 let from = match s.view {
                     // Empty memory is sent by nobody who means it: let the faults answer.
-                    Some(v) if v.extent == ExtentId::NONE => return None,
+                    Some(v) if v.extent == ExtentId::NONE => return Err(Reason::Freed),
                     Some(v) => {
                         plan.worn |= self.is_worn(v);
                         let e = self.extents.get(v.extent);
@@ -100,23 +104,27 @@ impl<M: Memory> Tracker<M> {
                     }
                     None => s.span.start,
                 };
-                if count > 0 && last_end == from && plan.extents.last() == Some(&extent) {
-                    plan.pieces.last_mut()?.1 += s.span.len();
+                if count > 0
+                    && last_end == from
+                    && plan.extents.last() == Some(&extent)
+                    && let Some(last) = plan.pieces.last_mut()
+                {
+                    last.1 += s.span.len();
                 } else {
-                    plan.pieces.try_push((from, s.span.len())).ok()?;
+                    add_to(&mut plan.pieces, (from, s.span.len()))?;
                     plan.extents.push(extent);
                     count += 1;
                 }
                 last_end = from + s.span.len();
             }
             if len == 0 {
-                plan.pieces.try_push((addr, 0)).ok()?;
+                add_to(&mut plan.pieces, (addr, 0))?;
                 plan.extents.push(ExtentId::NONE);
                 count = 1;
             }
-            plan.per_buffer.try_push(count).ok()?;
+            add_to(&mut plan.per_buffer, count)?;
         }
-        Some(())
+        Ok(())
     }
 
     /// Whether an extent's bytes have passed so recently that they are still in the cache.

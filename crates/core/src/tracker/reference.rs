@@ -15,9 +15,8 @@ impl<M: Memory> Tracker<M> {
     /// Makes `buffers` (address and length of each, as for [`Tracker::input_begin`]) views of `received`, ranges of `region` that their
     /// owner hands over, as far as these reach. What has to be copied is in `plan.copies`; release afterwards.
     ///
-    /// Returns false where nothing was done: the ranges are still their owner's, and what they hold is to be received as
-    /// any input is.
-    #[must_use]
+    /// # Errors
+    /// Why nothing was done: the ranges are still their owner's, and what they hold is to be received as any input is.
     pub fn input_by_reference(
         &mut self,
         buffers: &[(usize, usize)],
@@ -25,25 +24,28 @@ impl<M: Memory> Tracker<M> {
         received: &[Span],
         caller: usize,
         plan: &mut InputPlan,
-    ) -> bool {
+    ) -> Result<(), Reason> {
         let total = received.iter().map(|r| r.len()).sum();
-        if total < self.control.threshold() || !fit(buffers, total) || !self.books_have_room() {
-            return false;
+        if total < self.control.threshold() {
+            return Err(Reason::TooSmall);
         }
+        if !fit(buffers, total) {
+            return Err(Reason::Overlap);
+        }
+        self.books_have_room()?;
         let site = self.control.site(caller, total);
         // (Nobody counts these bytes as copied, in neither way.)
         self.control.tell(site, Event::NeverTried);
         if !self.control.act(site, Act::Elide(total)) {
             self.control.tell(site, Event::Missed(Reason::Resting));
-            return false;
+            return Err(Reason::Resting);
         }
         self.clock += 1;
-        if !self.take_in(region, received, plan) {
-            self.control.tell(site, Event::Missed(Reason::ExhaustedBooks));
-            return false;
+        if let Err(why) = self.take_in(region, received, plan) {
+            self.control.tell(site, Event::Missed(why));
+            return Err(why);
         }
-        let before = self.obstacles();
-        let viewed = self.view_received(buffers, received, site, plan);
+        let (viewed, way) = self.view_received(buffers, received, site, plan);
         self.traffic += total as u64;
         if viewed > 0 {
             self.control.tell(site, Event::Elided { bytes: viewed });
@@ -51,80 +53,98 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.elided_bytes, viewed as u64);
             add(&self.counters.input_bytes, viewed as u64);
         } else {
-            let why = self.met_since(before).unwrap_or(Reason::Resident);
-            self.control.tell(site, Event::Missed(why));
+            self.control.tell(site, Event::Missed(way.err().unwrap_or(Reason::Resident)));
         }
         add(&self.counters.copied_bytes, (total - viewed) as u64);
         if plan.copies.is_empty() {
             self.drop_pins(&mut plan.pins);
         }
         self.gauges();
-        true
+        Ok(())
     }
 
     /// Makes an extent of each range, pinned; of none, if one cannot be.
-    fn take_in(&mut self, region: RegionId, received: &[Span], plan: &mut InputPlan) -> bool {
+    fn take_in(
+        &mut self,
+        region: RegionId,
+        received: &[Span],
+        plan: &mut InputPlan,
+    ) -> Result<(), Reason> {
         for &span in received {
-            let taken = !plan.pins.is_full()
-                && span.len() <= EXTENT_MAX_PAGES * PAGE
-                && self.extent_allowed(0)
-                && self.backing.regions.hand_over(region, span);
-            if !taken {
+            if let Err(why) = self.take_one_in(region, span, plan) {
                 for id in plan.pins.drain(..) {
                     // (Nobody else has seen it.)
                     let _ = self.extents.drop_ref(id);
                     self.backing.regions.withdraw(region);
                 }
-                return false;
+                return Err(why);
             }
-            let id = self.extents.create_foreign(region, span, self.clock);
-            plan.pins.push(id);
         }
-        true
+        Ok(())
     }
 
-    /// Makes the buffers views of what was taken in, as far as that can be. Returns how many bytes are.
+    fn take_one_in(
+        &mut self,
+        region: RegionId,
+        span: Span,
+        plan: &mut InputPlan,
+    ) -> Result<(), Reason> {
+        if plan.pins.is_full() || span.len() > EXTENT_MAX_PAGES * PAGE {
+            return Err(Reason::Fragmented);
+        }
+        self.extent_allowed(0)?;
+        if !self.backing.regions.hand_over(region, span) {
+            return Err(Reason::ExhaustedBooks);
+        }
+        plan.pins.push(self.extents.create_foreign(region, span, self.clock));
+        Ok(())
+    }
+
+    /// Makes the buffers views of what was taken in, as far as that can be. Returns how many bytes are, and what stood first in the
+    /// way of the others.
     fn view_received(
         &mut self,
         buffers: &[(usize, usize)],
         received: &[Span],
         site: SiteId,
         plan: &mut InputPlan,
-    ) -> usize {
-        let mut viewed = 0;
+    ) -> (usize, Result<(), Reason>) {
+        let (mut viewed, mut way) = (0, Ok(()));
         let mut rooms = buffers.iter().map(|&(addr, len)| Span::sized(addr, len));
         let mut room = Span::new(0, 0);
         for (i, range) in received.iter().enumerate() {
             let mut offset = 0;
             while offset < range.len() {
                 if room.is_empty() {
-                    let Some(next) = rooms.next() else { return viewed };
+                    let Some(next) = rooms.next() else { return (viewed, way) };
                     room = next;
                     continue;
                 }
                 let to = Span::sized(room.start, room.len().min(range.len() - offset));
                 room = Span::new(to.end, room.end);
-                self.make_way(to, site);
+                way = way.and(self.make_way(to, site));
                 let (addr, len) = (to.start, to.len());
                 let a = Assign { addr, len, extent: plan.pins[i], offset: offset as u32 };
                 viewed += self.assign_or_copy(a, site, &mut plan.copies);
                 offset += len;
             }
         }
-        viewed
+        (viewed, way)
     }
 
     /// What is resident of `to`, which is about to be overwritten, is moved out of the way where it comes in runs worth it.
-    fn make_way(&mut self, to: Span, site: SiteId) {
+    fn make_way(&mut self, to: Span, site: SiteId) -> Result<(), Reason> {
+        let mut way = Ok(());
         let mut at = to.start;
         while at < to.end {
             let (run, unmapped) = self.views.covered_run(at, to.end);
             at = run.end;
             let core = run.core();
             if !unmapped && core.pages() >= ISLAND_PAGES {
-                self.unmap_resident(core, site);
+                way = way.and(self.unmap_resident(core, site));
             }
         }
+        way
     }
 }
 

@@ -92,7 +92,7 @@ impl<M: Memory> Tracker<M> {
             self.clock += 1;
             for id in abroad {
                 let from = self.extents.get(id).span();
-                let Some(home) = self.new_extent(from.len()) else {
+                let Ok(home) = self.new_extent(from.len()) else {
                     match self.end_views_of(id) {
                         Err(why) if plan.moves.is_empty() => return Err(why),
                         // (Others may have ended with it. First those that are planned; what is left is found again.)

@@ -5,6 +5,7 @@ pub mod foreign;
 
 use foreign::Foreign;
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
+use uncopy_decide::Refusal;
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::{PAGE, Span};
 
@@ -41,6 +42,10 @@ pub struct Machine {
     pub registered: Ranges,
     pub random: Random,
     pub refusals: bool,
+    /// As what all memory is refused to be registered.
+    pub register_refuses: Option<Refusal>,
+    /// As what all memory is refused to be moved out.
+    pub move_refuses: Option<Refusal>,
     /// Whether the memory map is changing, as far as is known.
     pub changing: bool,
     /// Pool bytes that somebody outside refers to, and what they must be: address and content.
@@ -76,6 +81,8 @@ impl Machine {
             registered: Ranges::new(),
             random: Random(seed),
             refusals,
+            register_refuses: None,
+            move_refuses: None,
             changing: false,
             lent: Vec::new(),
             references: Vec::new(),
@@ -145,9 +152,12 @@ impl Memory for Machine {
         Span::sized(POOL, self.pool.len() * PAGE)
     }
 
-    fn register(&mut self, span: Span) -> Result<(), ()> {
+    fn register(&mut self, span: Span) -> Result<(), Refusal> {
+        if let Some(why) = self.register_refuses {
+            return Err(why);
+        }
         if self.refuse() {
-            return Err(());
+            return Err(Refusal::Unsuitable);
         }
         self.registered.insert(span);
         Ok(())
@@ -163,10 +173,14 @@ impl Memory for Machine {
 
     fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
         assert!(self.registered.next_gap(from.start, from.end).is_none(), "unregistered move");
+        if let Some(why) = self.move_refuses {
+            return Taken { pages: 0, stop: Stop::Refused(why) };
+        }
         for i in 0..from.pages() {
             if self.refuse() {
-                let stop = if self.random.one_in(2) { Stop::Busy } else { Stop::Unsuitable };
-                return Taken { pages: i, stop };
+                let busy = self.random.one_in(2);
+                let why = if busy { Refusal::Busy } else { Refusal::Unsuitable };
+                return Taken { pages: i, stop: Stop::Refused(why) };
             }
             assert!(self.pool[slot + i].is_none(), "pool page {} is not vacant", slot + i);
             match self.program[page_of(from.start) + i].take() {
