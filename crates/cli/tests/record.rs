@@ -7,13 +7,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{publishes_here, pump, stderr, stdout, uncopy};
-use uncopy_decide::{Deed, Event};
+use uncopy_decide::{Choice, Deed, Event, Reason};
+use uncopy_replay::{Stage, Unseen, play_choice, recorded};
 use uncopy_trace::{Trace, What};
 
 /// Records the test program, which is told by `words` what to copy.
 fn run(record: &Path, words: &str) -> std::process::Output {
+    run_where(record, words, &[])
+}
+
+/// The same, with these variables.
+fn run_where(record: &Path, words: &str, variables: &[(&str, &str)]) -> std::process::Output {
     use std::io::Write;
     let mut command = uncopy();
+    command.envs(variables.iter().copied());
     command.env("UNCOPY_CONTROLLER", "always").arg("run").arg("--record").arg(record).arg("--");
     let mut child = command
         .arg(pump())
@@ -89,6 +96,27 @@ fn a_program_that_enters_a_sandbox_is_recorded_until_then() {
     let done = run(&file, "copy 5\nsandbox\ncopy 7\nquit\n");
     assert!(done.status.success(), "{}", stderr(&done));
     assert_eq!(elided(&read(&file)), 10);
+}
+
+#[test]
+fn a_refusal_is_recorded_with_its_reason_and_a_replay_tells_the_same() {
+    if !publishes_here() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for (fails, as_what) in
+        [("move:EBUSY", Reason::RefusedBusy), ("move:ENOMEM", Reason::RefusedNoMemory)]
+    {
+        let file = directory.path().join(fails.replace('/', "-"));
+        let inject = [("UNCOPY_INJECT", fails)];
+        let done = run_where(&file, "copy 20\nquit\n", &inject);
+        assert!(done.status.success(), "{fails}: {}", stderr(&done));
+        let trace = read(&file);
+        let (was, stage) = (recorded(&trace), Stage::new());
+        let again = play_choice(&trace, &stage, 0, Unseen::default(), Choice::From(0)).tally;
+        assert!(was.missed[as_what as usize] > 0, "{fails}: {:?}", was.missed);
+        assert_eq!((again.missed, again.elided), (was.missed, was.elided), "{fails}");
+    }
 }
 
 #[test]

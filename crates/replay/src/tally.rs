@@ -1,6 +1,6 @@
 //! What happened, added up.
 
-use uncopy_decide::{Costs, Event};
+use uncopy_decide::{Costs, Event, REASONS};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Tally {
     pub moved: u64,
     /// Page-table calls.
     pub calls: u64,
+    /// Copies that were looked at and not elided, in the order of [`REASONS`].
+    pub missed: [u64; REASONS.len()],
     /// What all of it cost, in ns: executing what was not elided, and everything that eliding the others took.
     pub ns: i64,
     near: bool,
@@ -43,6 +45,7 @@ impl Tally {
                 self.elided += 1;
                 self.elided_bytes = self.elided_bytes.saturating_add(bytes as u64);
             }
+            Event::Missed(why) => self.missed[why as usize] += 1,
             Event::Fault { .. } | Event::Reused => self.faults += 1,
             Event::Moved { calls, pages } => {
                 self.moved = self.moved.saturating_add(pages as u64);
