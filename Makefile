@@ -3,10 +3,14 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build demo check test full lint fmt clippy docs unit screens loom tsan soak programs torture numbers mutations install deb package uninstall clean
+.PHONY: build bench demo check test full lint fmt clippy docs unit screens loom tsan soak programs torture numbers mutations install deb package uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile -p uncopy-tcp-c
+
+# What measures, for who works on uncopy: target/release/uncopy-bench. Not installed.
+bench: build
+	$(CARGO) build --release --locked -p uncopy-bench
 
 # Builds, then shows the main job on bundled software; nothing else is installed.
 demo: build
@@ -36,10 +40,10 @@ package: deb
 	NO_SKIPS=1 tests/package/run.sh
 	NO_SKIPS=1 tests/container/run.sh
 
-# What people see, of fixed input, written anew into crates/cli/screens; `git diff` then shows what changed.
+# What people see, of fixed input, written anew into crates/cli/screens and tools/bench/screens; `git diff` then shows what changed.
 screens:
-	@mkdir -p crates/cli/screens/help
-	UPDATE_EXPECT=1 $(CARGO) test --locked -p uncopy --bin uncopy screens
+	@mkdir -p crates/cli/screens/help tools/bench/screens/help
+	UPDATE_EXPECT=1 $(CARGO) test --locked -p uncopy -p uncopy-bench --bins screens
 
 # Every order of the steps of threads that share a structure.
 loom:
@@ -86,9 +90,9 @@ torture: build
 	tests/torture/run --seeds $(SEEDS)
 
 # All numbers of docs/numbers and of the README, measured here in twenty minutes. Nothing of them is written by hand. (For less noise in the servers' rows:
-# bench/apps/all.py --sizes 1K,64K,1M --rounds 5 --turns 10 --json >FILE, two hours; then uncopy bench report --redraw --servers FILE, and --out and --readme as here.)
-numbers: build
-	$(UNCOPY) bench report --out docs/numbers --readme README.md
+# bench/apps/all.py --sizes 1K,64K,1M --rounds 5 --turns 10 --json >FILE, two hours; then uncopy-bench report --redraw --servers FILE, and --out and --readme as here.)
+numbers: bench
+	target/release/uncopy-bench report --out docs/numbers --readme README.md
 
 # Known defects put into a copy of the sources: each must be caught.
 mutations:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The steady state of an echo server under uncopy makes no page faults and no page-table calls.
 
-Runs `uncopy bench echo` (512 KB, 12 copies, 16 connections), looks at its counters and, with strace, at the system calls
+Runs `uncopy-bench echo` (512 KB, 12 copies, 16 connections), looks at its counters and, with strace, at the system calls
 that the server really makes. Also that copies are elided at all, that memory stays bounded, and that every echoed byte was
 right (the benchmark verifies that itself and fails otherwise).
 
-    tests/steady_state.py          UNCOPY names the command (default target/release/uncopy)
+    tests/steady_state.py          UNCOPY names the command (default target/release/uncopy); uncopy-bench lies beside it
 """
 
 import collections
@@ -19,6 +19,7 @@ import time
 
 REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNCOPY = os.environ.get("UNCOPY", os.path.join(REPO, "target/release/uncopy"))
+BENCH = os.path.join(os.path.dirname(UNCOPY), "uncopy-bench")
 PAGE_TABLE_CALLS = {"ioctl", "madvise", "mmap", "munmap", "mprotect", "mremap", "brk"}
 SIZE, COPIES = 512 << 10, 12
 # Sends of which so few call for a page table that one in a hundred would be seen.
@@ -77,7 +78,7 @@ def sends(calls):
 
 
 def main():
-    command = [UNCOPY, "bench", "echo", "--json", "--sizes", str(SIZE), "--copies", str(COPIES),
+    command = [BENCH, "echo", "--json", "--sizes", str(SIZE), "--copies", str(COPIES),
                "--connections", "16", "--repeats", "1", "--warmup", "1", "--seconds", "4"]
     bench = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     calls = None

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """All servers of apps.py, cache.py and files.py in one table, from one commit and one machine.
 
-    bench/apps/all.py --budget 600          ends by itself after ten minutes; `uncopy bench report` runs it so
+    bench/apps/all.py --budget 600          ends by itself after ten minutes; `uncopy-bench report` runs it so
     bench/apps/all.py --install             installs the servers (Debian packages) first
 
 What the columns are: harness.py."""

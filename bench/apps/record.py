@@ -23,7 +23,7 @@ import harness  # noqa: E402
 
 CONNECTIONS = 4
 SECONDS = 0.5
-# Rows of `uncopy bench echo`, of which some misspeculate: name, options, sizes.
+# Rows of `uncopy-bench echo`, of which some misspeculate: name, options, sizes.
 ECHO = [
     ("echo 1 copy", "--copies 1", "64K,512K"),
     ("echo 4 copies", "--copies 4", "64K,512K"),
@@ -64,7 +64,7 @@ def record_echo(name, options, size):
     to = path(name, size)
     row = [*options.split(), "--sizes", str(size), "--connections", str(CONNECTIONS), "--repeats", "1", "--seconds", "0.2", "--warmup", "0.2"]
     env = {**os.environ, "UNCOPY_RECORD": to + ".part"}
-    subprocess.run([harness.OPTIONS.uncopy, "bench", "echo", *row, "--json"], check=True, env=env, stdout=subprocess.DEVNULL)
+    subprocess.run([os.path.join(os.path.dirname(harness.OPTIONS.uncopy), "uncopy-bench"), "echo", *row, "--json"], check=True, env=env, stdout=subprocess.DEVNULL)
     return best_part(to)
 
 

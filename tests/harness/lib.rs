@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod built;
 pub mod compile;
 pub mod product;
 pub mod run;

@@ -1,4 +1,4 @@
-//! `uncopy demo`: the echo bench in plain words.
+//! `uncopy demo`: the echo server in plain words.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn verdict(rows: &[Row], refused: bool) -> String {
         busy(rows.iter().map(noise).fold(0.0, f64::max)),
     );
     text += "  Try it on a program of yours:   uncopy run --verbose -- PROGRAM ARGS\n  \
-             All the numbers:                uncopy bench echo\n";
+             All the numbers:                docs/numbers\n";
     text
 }
 

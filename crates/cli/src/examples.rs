@@ -25,15 +25,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("enable", &["uncopy enable --dry-run redis-server", "uncopy enable --now redis-server"]),
     ("disable", &["uncopy disable --now redis-server"]),
     (
-        "bench",
-        &[
-            "uncopy bench echo --sizes 64K,512K --copies 1,4",
-            "uncopy bench rpc --connections 1,1000 --size 64,2K --wait sleep",
-            "uncopy bench short --rpcs 1,16,256 --connections 64",
-            "uncopy bench kv --connections 256 --wait sleep --api rings",
-        ],
-    ),
-    (
         "tcp",
         &[
             "uncopy tcp flows",

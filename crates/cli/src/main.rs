@@ -1,7 +1,5 @@
 //! `uncopy`: starts unmodified programs without their copies, and measures what that gains.
 
-mod bench;
-mod build;
 mod demo;
 mod doctor;
 mod examples;
@@ -25,8 +23,9 @@ mod unit;
 
 use std::process::ExitCode;
 
-use clap::{Args, Command, FromArgMatches};
-use uncopy_measure::{Outcome, complain, echo, printable};
+use clap::{Args, Command};
+use uncopy_measure::words::{MISUSED, parsed, with_args};
+use uncopy_measure::{build, complain, echo, printable};
 
 fn command() -> Command {
     let demo = with_args::<demo::DemoArgs>(
@@ -55,41 +54,20 @@ fn command() -> Command {
         .subcommand(doctor::command())
         .subcommand(unit::enable_command())
         .subcommand(unit::disable_command())
-        .subcommand(bench::command())
         .subcommand(
             Command::new("options")
                 .about("Print the table of options, variables, defaults and ranges"),
         )
         .subcommand(tcp::command())
-        .subcommand(echo::server::command())
-        .subcommand(bench::rpc::server::command())
-        .subcommand(bench::rpc::client::command())
-        .subcommand(bench::short::server::command())
-        .subcommand(bench::short::client::command())
-        .subcommand(bench::kv::server::command())
-        .subcommand(bench::kv::client::command())
-        .subcommand(bench::proportional::server::command())
-        .subcommand(bench::proportional::client::command())
-        .subcommand(bench::memcpy::loop_command())
-        .subcommand(bench::sender::command())
-        .subcommand(bench::file::copier::command())
-        .subcommand(bench::views_loop::command())
+        .subcommand(
+            echo::server::ServerArgs::augment_args(Command::new(echo::server::NAME)).hide(true),
+        )
         .subcommand(replay::command())
         .subcommand(trial::supervisor::command())
         .subcommand(tcp_service::command())
         .subcommand(pages::command());
     examples::add(program)
 }
-
-/// A subcommand with options. What the type of the options says about itself is not for the user: `augment_args`
-/// would put it in the place of the subcommand's own sentence.
-fn with_args<T: Args>(command: Command) -> Command {
-    let about = command.get_about().cloned().unwrap_or_default();
-    T::augment_args(command).about(about)
-}
-
-/// Exit status where the command line is not understood.
-const MISUSED: u8 = 2;
 
 fn main() -> ExitCode {
     let matches = match command().try_get_matches() {
@@ -114,25 +92,12 @@ fn main() -> ExitCode {
         "doctor" => return doctor::main(matches),
         "enable" => unit::enable(matches),
         "disable" => unit::disable(matches),
-        "bench" => bench::main(matches),
-        echo::server::NAME => echo::server::main(matches),
+        echo::server::NAME => parsed(matches).and_then(|args| echo::server::main(&args)),
         "tcp" => tcp::main(matches),
-        bench::rpc::server::NAME => bench::rpc::server::main(matches),
-        bench::short::server::NAME => bench::short::server::main(matches),
-        bench::short::client::NAME => bench::short::client::main(matches),
-        bench::kv::server::NAME => bench::kv::server::main(matches),
-        bench::kv::client::NAME => bench::kv::client::main(matches),
-        bench::proportional::server::NAME => bench::proportional::server::main(matches),
-        bench::proportional::client::NAME => bench::proportional::client::main(matches),
-        bench::rpc::client::NAME => bench::rpc::client::main(matches),
-        bench::sender::NAME => bench::sender::main(matches),
-        bench::file::copier::NAME => bench::file::copier::main(matches),
-        bench::views_loop::NAME => bench::views_loop::main(matches),
         replay::NAME => replay::main(matches),
         trial::supervisor::NAME => trial::supervisor::main(matches),
         tcp_service::NAME => tcp_service::main(matches),
         pages::NAME => pages::main(matches, command()),
-        bench::memcpy::LOOP_NAME => bench::memcpy::loop_main(matches),
         _ => unreachable!("clap knows only the subcommands above"),
     };
     match outcome {
@@ -142,11 +107,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Reads the options of a subcommand that was declared with clap's derive.
-fn parsed<T: FromArgMatches>(matches: &clap::ArgMatches) -> Outcome<T> {
-    T::from_arg_matches(matches).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

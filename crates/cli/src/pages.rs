@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::aot::{Shell, generate};
 use clap_mangen::Man;
-use uncopy_measure::Outcome;
-
-use crate::build;
+use uncopy_measure::{Outcome, build};
 
 /// The hidden subcommand.
 pub const NAME: &str = "__pages";
@@ -90,7 +88,7 @@ mod tests {
         write_all(directory.path(), &crate::command()).unwrap();
         let page = |name: &str| fs::read_to_string(directory.path().join("man/man1").join(name));
         assert!(page("uncopy-run.1").unwrap().contains("threshold"));
-        assert!(page("uncopy-bench-echo.1").is_ok());
+        assert!(page("uncopy-tcp-flows.1").is_ok());
         assert!(page("uncopy-__echo-server.1").is_err());
         let bash = fs::read_to_string(directory.path().join(place(Shell::Bash).unwrap())).unwrap();
         assert!(bash.contains("--threshold") && !bash.contains("echo-server"), "{bash}");

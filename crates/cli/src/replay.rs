@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 use uncopy_decide::{Choice, Costs};
+use uncopy_measure::words::parsed;
 use uncopy_measure::{Outcome, print, printable};
 use uncopy_replay::{CHOICES, Stage, Unseen, table};
 use uncopy_trace::Trace;
-
-use crate::parsed;
 
 /// Its name.
 pub const NAME: &str = "replay";

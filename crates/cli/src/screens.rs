@@ -18,8 +18,8 @@ use uncopy_measure::machine::Machine;
 use crate::doctor::{checks::Check, copies, measured, measured::Measured, report};
 use crate::profile::screens::programs;
 use crate::profile::{html, text};
-use crate::stat::View;
 use crate::stat::program::{Program, Site};
+use crate::stat::view::View;
 use crate::top::{state::State, view};
 
 fn same(name: &str, text: &str) {
@@ -102,12 +102,6 @@ fn screens_of_tcp() {
     for (name, text) in crate::tcp::screens::texts(&before, &now) {
         same(name, &text);
     }
-}
-
-#[test]
-fn screens_of_benches_of_events() {
-    same("bench-kv.txt", &crate::bench::kv::table::screen());
-    same("bench-short.txt", &crate::bench::short::table::screen());
 }
 
 #[test]

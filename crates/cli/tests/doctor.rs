@@ -85,28 +85,3 @@ fn bad_costs_are_told_of_in_one_line_and_not_handed_on() {
     let said = stderr(&output);
     assert!(said.contains("UNCOPY_COSTS=fault=cheap is ignored: 'fault=cheap' is not"), "{said}");
 }
-
-#[test]
-fn prices_above_every_gain_make_the_library_rest() {
-    if !works_here() {
-        return;
-    }
-    let elided = |costs: &str| {
-        let words = ["bench", "echo", "--json", "--sizes", "512K", "--copies", "4"];
-        let short = ["--connections", "2", "--repeats", "1", "--seconds", "0.3", "--warmup", "0.2"];
-        let accounts = ("UNCOPY_CONTROLLER", "accounts-alone");
-        let given = [("UNCOPY_COSTS", costs), accounts];
-        let output = uncopy().args(words).args(short).envs(given).output().unwrap();
-        assert!(output.status.success(), "{}", stderr(&output));
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let row = &report["rows"][0]["uncopy"];
-        let requests = row["req_per_s"].as_f64().unwrap() * 0.3;
-        row["elided_bytes"].as_f64().unwrap() / requests
-    };
-    let usual = elided("copy_mb=1000000");
-    let dear = elided(
-        "copy_mb=0,again=1000000000,elide=1000000000,input=1000000000,move_pages=1000000000",
-    );
-    // Four copies of 512 KB a request; sites that rest try again now and then.
-    assert!(usual > 1e6 && dear < usual / 10.0, "bytes elided a request: {usual} and {dear}");
-}

@@ -9,9 +9,12 @@
 //! | `tracker_alone` | the tracker's books on memory that does not exist |
 //! | `machine`, `cache`, `userfaultfd` | this machine; its prices; whether anything can be elided |
 //! | `library`, `elf` | the library that is put in front |
-//! | `values`, `variables`, `nearest` | options' values; the environment; misspelt names |
+//! | `words`, `values` | the command line; options' values |
+//! | `variables`, `nearest` | the environment; misspelt names |
 //! | `outcome`, `printable`, `units`, `progress` | what is said, and how |
+//! | `build` | what this was built from |
 
+pub mod build;
 pub mod cache;
 pub mod cores;
 pub mod echo;
@@ -32,5 +35,6 @@ pub mod units;
 pub mod userfaultfd;
 pub mod values;
 pub mod variables;
+pub mod words;
 
 pub use outcome::{Outcome, complain, print};

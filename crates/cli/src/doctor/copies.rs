@@ -12,7 +12,7 @@ use uncopy_copies::{measure, near};
 use uncopy_measure::{Outcome, units};
 
 use super::region::Region;
-use super::sample;
+use super::{cells, sample};
 
 /// Sizes: from the least that our routine takes over to the largest.
 pub const SIZES: [usize; 6] = [near::LEAST, 4 << 10, 16 << 10, 64 << 10, 256 << 10, near::MOST];
@@ -88,23 +88,18 @@ impl Grid {
         let mut header = vec!["ns, libc / ours".to_owned()];
         header.extend(sizes.iter().map(|bytes| units::size(*bytes as u64)));
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        let mut table: Table = crate::table::table(&header, 120);
+        let mut table: Table = cells::table(&header);
         let mut distances: Vec<usize> = self.cells.iter().map(|c| c.ahead).collect();
         distances.sort_unstable();
         distances.dedup();
         for ahead in distances {
             let cells = self.cells.iter().filter(|c| c.ahead == ahead);
-            let times = cells.map(|c| {
-                format!(
-                    "{} / {}",
-                    super::report::number(c.libc_ns),
-                    super::report::number(c.ours_ns)
-                )
-            });
+            let times = cells
+                .map(|c| format!("{} / {}", cells::number(c.libc_ns), cells::number(c.ours_ns)));
             let name = if near::is_near(ahead, 0, near::REACH) { "near" } else { "" };
             table.add_row([format!("{ahead:4} {name}")].into_iter().chain(times));
         }
-        super::report::right(&mut table, 1..sizes.len() + 1);
+        cells::right(&mut table, 1..sizes.len() + 1);
         let choice = if self.ours_taken {
             format!("programs get our routine ({}) for them", self.widest.name())
         } else {

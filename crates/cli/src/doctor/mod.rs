@@ -9,9 +9,10 @@
 //! | `sample` | medians of short samples |
 //! | `region` | memory to measure on |
 //! | `derive` | from measurements to the prices of the cost model |
-//! | `report` | tables and JSON |
+//! | `report`, `cells` | tables and JSON; how the tables look |
 
 pub mod books;
+mod cells;
 pub mod checks;
 pub mod copies;
 mod derive;
@@ -30,11 +31,11 @@ use clap::{ArgMatches, Command};
 use uncopy_measure::cache::{self, Found};
 use uncopy_measure::machine::{self, Machine};
 use uncopy_measure::printable::printable;
+use uncopy_measure::words::parsed;
 use uncopy_measure::{Outcome, cores, progress, userfaultfd};
 
 use self::measured::Measured;
 use self::report::{Kept, Report};
-use crate::parsed;
 
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -58,7 +59,7 @@ const BUSY: f64 = 0.5;
 
 /// The subcommand.
 pub fn command() -> Command {
-    crate::with_args::<DoctorArgs>(
+    uncopy_measure::words::with_args::<DoctorArgs>(
         Command::new("doctor")
             .about("Show what this machine permits and costs, and keep the costs for 'uncopy run'")
             .after_help("Exit status: 0 if copies can be elided here, 1 if not."),

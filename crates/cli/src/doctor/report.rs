@@ -3,13 +3,14 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use serde_json::{Value, json};
 use uncopy_decide::Costs;
 use uncopy_measure::machine::Machine;
 use uncopy_measure::printable::{self, printable};
 use uncopy_measure::units;
 
+use super::cells::{number, right, table};
 use super::checks::Check;
 use super::copies::Grid;
 use super::derive::{FURTHEST, HOW};
@@ -158,19 +159,3 @@ impl Report {
 
 const NOTE: &str = "Medians. A fault: with one page filled, and with 16 around it. Books: of the tracker on \
 memory that does not exist.";
-
-pub(super) fn number(ns: f64) -> String {
-    if ns < 10.0 { format!("{ns:.1}") } else { units::grouped(ns.round() as u64) }
-}
-
-fn table(header: &[&str]) -> Table {
-    crate::table::table(header, 120)
-}
-
-pub(super) fn right(table: &mut Table, columns: std::ops::Range<usize>) {
-    for column in columns {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-}

@@ -101,7 +101,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         Ok(words) => words,
         Err(why) => {
             uncopy_measure::complain(&why);
-            return ExitCode::from(crate::MISUSED);
+            return ExitCode::from(uncopy_measure::words::MISUSED);
         }
     };
     let mut environment = Environment::own();

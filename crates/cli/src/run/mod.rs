@@ -128,7 +128,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         Ok(words) => words,
         Err(why) => {
             uncopy_measure::complain(&why);
-            return ExitCode::from(crate::MISUSED);
+            return ExitCode::from(uncopy_measure::words::MISUSED);
         }
     };
     let mut environment = Environment::own();
@@ -152,7 +152,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let record = match matches.get_one::<PathBuf>("record").map(|file| record::make_room(file)) {
         Some(Err(why)) => {
             uncopy_measure::complain(&why);
-            return ExitCode::from(crate::MISUSED);
+            return ExitCode::from(uncopy_measure::words::MISUSED);
         }
         Some(Ok(file)) => Some(file),
         None => None,

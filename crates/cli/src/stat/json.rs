@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 use uncopy_counters::{Snapshot, connections};
 use uncopy_measure::printable;
 
+use super::process;
 use super::program::Site;
 use super::symbols::Symbols;
 use super::text::reasons;
-use super::{View, process};
+use super::view::View;
 
 /// All of them.
 pub fn lines(views: &[View], symbols: &mut HashMap<u32, Symbols>) -> String {

@@ -7,17 +7,18 @@ pub mod program;
 pub mod prometheus;
 pub mod symbols;
 pub mod text;
+pub mod view;
 
 use std::collections::HashMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use uncopy_counters::{Snapshot, is_gauge};
+use uncopy_counters::Snapshot;
 use uncopy_measure::Outcome;
 
-use self::program::Program;
 use self::symbols::Symbols;
+use self::view::View;
 
 /// The options of `uncopy stat`.
 #[derive(Args, Clone, Debug)]
@@ -43,39 +44,6 @@ pub struct StatArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if (0.01..=86_400.0).contains(&value) { Ok(value) } else { Err("0.01 to 86400".into()) }
-}
-
-/// A program, and how fast it does what it does.
-#[derive(Debug)]
-pub struct View {
-    /// At the end of the interval.
-    pub program: Program,
-    /// The length of the interval, in seconds; that of the program's life if nobody watched before.
-    pub seconds: f64,
-    /// At the beginning of the interval.
-    pub before: Snapshot,
-}
-
-impl View {
-    fn new(program: Program, earlier: Option<(Instant, Snapshot)>) -> Self {
-        let age = process::age(program.start_time);
-        let (seconds, before) =
-            earlier.map_or((age, Snapshot::default()), |(t, s)| (t.elapsed().as_secs_f64(), s));
-        Self { program, seconds: seconds.max(0.001), before }
-    }
-
-    /// Name, value, and how much a second, if it is not a gauge.
-    pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64, Option<f64>)> {
-        self.program.counters.iter().zip(self.before.iter()).map(|((name, now), (_, before))| {
-            let rate = now.wrapping_sub(before) as f64 / self.seconds;
-            (name, now, (!is_gauge(name)).then_some(rate))
-        })
-    }
-
-    /// How much a second, of the counter of this name.
-    pub fn rate(&self, name: &str) -> f64 {
-        self.rows().find(|r| r.0 == name).and_then(|r| r.2).unwrap_or(0.0)
-    }
 }
 
 /// Prints them.

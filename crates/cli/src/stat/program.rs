@@ -289,7 +289,8 @@ mod tests {
 
     use super::*;
     use crate::foreign_bytes::Damages;
-    use crate::stat::{View, json, prometheus, text};
+    use crate::stat::view::View;
+    use crate::stat::{json, prometheus, text};
 
     fn put(bytes: &mut [u8], at: usize, value: u64) {
         bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());

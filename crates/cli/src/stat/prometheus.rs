@@ -6,10 +6,10 @@ use std::fmt::Write;
 use uncopy_counters::{NAMES, is_gauge};
 use uncopy_measure::printable::printable;
 
-use super::View;
 use super::program::Site;
 use super::symbols::Symbols;
 use super::text::reasons;
+use super::view::View;
 
 /// What is told of every call site: name, meaning, value.
 type Metric = (&'static str, &'static str, fn(&Site) -> u64);

@@ -9,9 +9,10 @@ use uncopy_decide::REASONS;
 use uncopy_measure::printable::printable;
 use uncopy_measure::units::{grouped, rough_size, size};
 
+use super::process;
 use super::program::{Decision, Site};
 use super::symbols::Symbols;
-use super::{View, process};
+use super::view::View;
 
 const PAGE: u64 = 4096;
 /// So many call sites' decisions are explained.

@@ -2,6 +2,7 @@
 //!
 //! | file | one idea |
 //! | --- | --- |
+//! | `which` | the service that is meant |
 //! | `look` | what the service says, with the names of the processes |
 //! | `programs` | what programs say themselves, whether a service is there or not |
 //! | `text`, `json`, `prometheus` | it, for people and for programs |
@@ -19,31 +20,18 @@ pub mod screens;
 mod serve;
 mod text;
 mod trace;
+mod which;
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, Command};
 use uncopy_measure::Outcome;
-use uncopy_tcp_service::Rendezvous;
+use uncopy_measure::words::parsed;
 
 use self::look::Look;
 use self::programs::Programs;
-use crate::parsed;
-
-/// Which service.
-#[derive(Args, Clone, Debug)]
-struct Which {
-    /// The service's name [default: this user's, else the system's]
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-}
-
-impl Which {
-    fn rendezvous(&self) -> Rendezvous {
-        Rendezvous::of(self.name.as_deref())
-    }
-}
+use self::which::Which;
 
 /// The options of `uncopy tcp flows`.
 #[derive(Args, Clone, Debug)]
@@ -86,18 +74,18 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommand(crate::with_args::<FlowsArgs>(
+        .subcommand(uncopy_measure::words::with_args::<FlowsArgs>(
             Command::new("flows")
                 .about("List the connections, which way their bytes go, and why by Linux"),
         ))
-        .subcommand(crate::with_args::<TopArgs>(
+        .subcommand(uncopy_measure::words::with_args::<TopArgs>(
             Command::new("top").about("Show the busiest connections again and again"),
         ))
-        .subcommand(crate::with_args::<serve::ServeArgs>(
+        .subcommand(uncopy_measure::words::with_args::<serve::ServeArgs>(
             Command::new("serve")
                 .about("Run this user's service, or the system's, in the foreground"),
         ))
-        .subcommand(crate::with_args::<trace::TraceArgs>(
+        .subcommand(uncopy_measure::words::with_args::<trace::TraceArgs>(
             Command::new("trace").about("Write frames of connections to other hosts into a file"),
         ))
 }

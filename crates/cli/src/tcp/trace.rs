@@ -15,12 +15,13 @@ use uncopy_measure::{Outcome, values};
 use uncopy_tcp_service::trace;
 
 use super::look::explain;
+use super::which::Which;
 
 /// The options of `uncopy tcp trace`.
 #[derive(Args, Clone, Debug)]
 pub struct TraceArgs {
     #[command(flatten)]
-    which: super::Which,
+    which: Which,
     /// Only connections with this end: ADDRESS, :PORT or ADDRESS:PORT [default: every frame]
     #[arg(value_name = "[ADDRESS][:PORT]", value_parser = end, default_value = ":0", hide_default_value = true)]
     end: End,

@@ -32,6 +32,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Command};
 use uncopy_measure::machine::Machine;
 use uncopy_measure::printable::printable;
+use uncopy_measure::words::parsed;
 use uncopy_measure::{Outcome, library, progress, userfaultfd, variables};
 
 use self::load::Load;
@@ -40,7 +41,6 @@ use self::report::Report;
 use self::sides::{Program, Side};
 use self::turn::{Measured, Work};
 use crate::doctor::checks;
-use crate::parsed;
 use crate::run::{self, program};
 
 /// Options of `try`, beside those of `run`.
@@ -79,7 +79,7 @@ sides under uncopy.";
 
 /// The subcommand: its own options, and those of `run`.
 pub fn command() -> Command {
-    let command = crate::with_args::<TryArgs>(
+    let command = uncopy_measure::words::with_args::<TryArgs>(
         Command::new("try").about("Find out whether uncopy pays for a program, and why"),
     )
     .override_usage("uncopy try [OPTIONS] [--load LOAD] -- CMD [ARGS]...")

@@ -1,4 +1,4 @@
-//! Options of `uncopy bench echo`, which the paper's figures set too.
+//! Options of `uncopy-bench echo`, which the paper's figures set too.
 
 use std::path::PathBuf;
 use std::time::Duration;

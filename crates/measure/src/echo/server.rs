@@ -10,7 +10,6 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::BorrowedFd;
 
-use clap::{Arg, ArgMatches, Command};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::UsageWho;
 use serde::Serialize;
@@ -20,20 +19,21 @@ use super::plan::{Hello, Plan, Report};
 use crate::cores;
 use crate::outcome::Outcome;
 use crate::own_process::{cpu_ns, library_counters, resident_kb};
+use crate::words::told;
 
 /// The hidden subcommand that is the server.
 pub const NAME: &str = "__echo-server";
 
-/// The hidden subcommand.
-pub fn command() -> Command {
-    Command::new(NAME).hide(true).arg(Arg::new("plan").required(true))
+/// What it is told.
+#[derive(clap::Args)]
+pub struct ServerArgs {
+    #[arg(value_parser = told::<Plan>)]
+    plan: Plan,
 }
 
 /// Serves until standard input ends.
-pub fn main(matches: &ArgMatches) -> Outcome {
-    let plan: &String = matches.get_one("plan").expect("clap demands a plan");
-    let plan: Plan = serde_json::from_str(plan).map_err(|e| format!("bad plan: {e}"))?;
-    serve(&plan).map_err(|e| format!("echo server: {e}"))
+pub fn main(args: &ServerArgs) -> Outcome {
+    serve(&args.plan).map_err(|e| format!("echo server: {e}"))
 }
 
 fn serve(plan: &Plan) -> io::Result<()> {

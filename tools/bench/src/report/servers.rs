@@ -1,0 +1,197 @@
+//! Servers as they are installed, driven by `bench/apps/all.py`: it prints a JSON object for each row.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use uncopy_measure::side::Side;
+use uncopy_measure::{Outcome, cores};
+
+/// The driver, from the root of the repository.
+const DRIVER: &str = "bench/apps/all.py";
+/// How every mode begins to say that a byte was not what it must be: a report ends there.
+const WRONG: &str = "WRONG DATA";
+/// It keeps to its time by itself; if it is so late, it hangs.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Sizes that tables have a column for, and their names.
+const SIZES: [(usize, &str); 3] = [(1 << 10, "1 KB"), (64 << 10, "64 KB"), (1 << 20, "1 MB")];
+
+/// All of it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct ServerResults {
+    /// What was measured.
+    pub rows: Vec<ServerRow>,
+    /// What was not, and why.
+    pub missing: Vec<Missing>,
+    /// What measures it again. (Not in older results.)
+    pub command: Option<String>,
+}
+
+/// A server, a size and a number of connections.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ServerRow {
+    /// The program and how it is set up.
+    pub name: String,
+    /// What it is to a user.
+    pub words: String,
+    /// Bytes of a value, body or message.
+    pub size: usize,
+    /// Connections, each with one request under way.
+    pub connections: usize,
+    /// What was measured.
+    pub sides: BTreeMap<Side, ServerNumbers>,
+    /// Faster copies' gain in CPU: uncopy without elision over its allocator alone. (Not in older results.)
+    pub copies_cpu: Option<f64>,
+    /// uncopy's gain in CPU over uncopy without elision.
+    pub elision_cpu: f64,
+    /// Options that uncopy got.
+    pub options: Vec<String>,
+    /// Turns of each side.
+    pub turns: usize,
+}
+
+/// A side.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ServerNumbers {
+    /// CPU time of the server for a request.
+    pub cpu_us: f64,
+    /// Requests a second.
+    pub per_s: f64,
+    /// Latency that one request in a hundred exceeds.
+    pub p99_us: f64,
+    /// Plain's CPU over its own: the median of the turns.
+    pub cpu_ratio: f64,
+    /// Its requests a second over plain's: the median of the turns.
+    pub rate_ratio: f64,
+    /// The middle half of the turns' own ratios of CPU.
+    pub cpu_spread: [f64; 2],
+}
+
+/// What was not measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Missing {
+    /// The server.
+    pub name: String,
+    /// Which program is not here and how it is installed, or what went wrong.
+    pub why: String,
+}
+
+/// A line of the driver's.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line {
+    Command(String),
+    Row(Box<ServerRow>),
+    Missing(Missing),
+    Wrong(String),
+}
+
+impl ServerResults {
+    /// Those that `bench/apps/all.py --json` wrote to a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has a line that is not of the driver's, or says that an answer was wrong.
+    pub fn read(path: &Path) -> Outcome<Self> {
+        let bad = |why: &dyn std::fmt::Display| {
+            format!("{} is not what '{DRIVER} --json' writes ({why})", path.display())
+        };
+        let text = std::fs::read_to_string(path).map_err(|e| bad(&e))?;
+        let mut results = Self::default();
+        text.lines().try_for_each(|line| results.take(line)).map_err(|e| bad(&e))?;
+        if results.rows.is_empty() { Err(bad(&"it has no row")) } else { Ok(results) }
+    }
+
+    /// Those of [`SIZES`] that were measured.
+    pub fn sizes(&self) -> Vec<(usize, &'static str)> {
+        let any = |(size, _): &(usize, &str)| self.rows.iter().any(|row| row.size == *size);
+        SIZES.into_iter().filter(any).collect()
+    }
+
+    /// A line of the driver's.
+    fn take(&mut self, line: &str) -> Outcome {
+        match serde_json::from_str(line) {
+            Ok(Line::Command(command)) => self.command = Some(command),
+            Ok(Line::Row(row)) => self.rows.push(*row),
+            Ok(Line::Missing(missing)) => self.missing.push(missing),
+            Ok(Line::Wrong(what)) => return Err(format!("{WRONG}: {what}")),
+            Err(e) => return Err(format!("{DRIVER} says nonsense ({e}): {line}")),
+        }
+        Ok(())
+    }
+
+    /// What there was no program or no time for.
+    pub fn left_out(&self) -> Vec<String> {
+        self.missing.iter().map(|missing| format!("{}: {}", missing.name, missing.why)).collect()
+    }
+}
+
+/// Drives them all, in about the time that is allowed.
+pub fn measure(allowed: Duration) -> Outcome<ServerResults> {
+    let driver = driver()?;
+    // The servers and the load have cores of their own.
+    cores::unpin()?;
+    let own =
+        std::env::current_exe().map_err(|e| format!("cannot tell where uncopy itself is ({e})"))?;
+    let mut command = Command::new("python3");
+    command.arg(&driver).arg("--json");
+    command
+        .args(["--budget", &allowed.as_secs().to_string()])
+        .arg("--uncopy")
+        .arg(own.with_file_name("uncopy"));
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|e| {
+            format!("cannot start python3 ({e}); install it: apt-get install python3")
+        })?;
+    let mut results = ServerResults::default();
+    let read = read(&mut child, Instant::now() + allowed + GRACE, &mut results);
+    if read.is_err() {
+        // It ends its servers then.
+        let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
+    }
+    let status = child.wait().map_err(|e| format!("lost {DRIVER} ({e})"))?;
+    let ended =
+        if status.success() { Ok(()) } else { Err(format!("{DRIVER} ended with {status}")) };
+    // What was measured before is worth having all the same.
+    if let Err(why) = read.and(ended) {
+        if why.starts_with(WRONG) {
+            return Err(why);
+        }
+        results.missing.push(Missing { name: "the other servers".to_owned(), why });
+    }
+    Ok(results)
+}
+
+/// Its lines until it ends.
+fn read(child: &mut Child, end: Instant, results: &mut ServerResults) -> Outcome {
+    let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || output.lines().try_for_each(|line| sender.send(line)));
+    loop {
+        let line = match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) => line.map_err(|e| format!("cannot read what {DRIVER} says ({e})"))?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => return Err(format!("{DRIVER} does not end")),
+        };
+        results.take(&line)?;
+    }
+}
+
+/// In the directory that we are in, or that this program was built in.
+fn driver() -> Outcome<PathBuf> {
+    let own = std::env::current_exe().unwrap_or_default();
+    [Path::new(".")]
+        .into_iter()
+        .chain(own.ancestors())
+        .map(|root| root.join(DRIVER))
+        .find(|path| path.exists())
+        .ok_or_else(|| {
+            format!("there is no {DRIVER}: servers are measured in a checkout of uncopy")
+        })
+}

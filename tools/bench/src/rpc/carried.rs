@@ -1,0 +1,25 @@
+//! What carries the connections of uncopy's side.
+
+use uncopy_measure::Outcome;
+
+use super::choices::Wire;
+use super::over::network::Network;
+use super::wired::Wired;
+
+/// See the module.
+pub enum Carried {
+    /// Rings in shared memory, of this service.
+    Shared(Wired),
+    /// A wire between two network namespaces.
+    Over(Network),
+}
+
+impl Carried {
+    /// What `wire` needs.
+    pub fn new(wire: Wire) -> Outcome<Self> {
+        Ok(match wire {
+            Wire::Shared => Self::Shared(Wired::new()?),
+            Wire::Xdp | Wire::Tap => Self::Over(Network::new(wire, 1)?),
+        })
+    }
+}

@@ -1,0 +1,318 @@
+//! Requests that nobody answers: the server only receives them, or only sends them (TAS, Figure 3.6). Whoever receives compares every byte.
+//!
+//! To a server that receives, a connection first says the number of its first request. Where a request could begin, a word may be a mark: the server
+//! says how many requests it has compared since the one before. A server that sends is told how many requests, from which number on; what it is told ahead of time is enough that it
+//! never waits for that.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::choices::Way;
+use super::ends::{End, Ends};
+use super::plan::Plan;
+use super::requests::{requests, wrong};
+use super::work::work;
+
+/// Requests that a server is told to send at once; twice as many are under way.
+const BATCH: u64 = 512;
+/// A request has at least so many bytes: a number.
+pub const SMALLEST: usize = 8;
+const WORD: usize = size_of::<u64>();
+/// No request begins with it.
+const MARK: u64 = u64::MAX;
+
+/// What was received of a stream of requests.
+struct Stream {
+    /// The next request, or that of which some has come.
+    number: u64,
+    /// Bytes of it that have come.
+    seen: usize,
+    bytes: Vec<u8>,
+    /// It has to be made for this number.
+    stale: bool,
+}
+
+impl Stream {
+    fn new(number: u64, size: usize) -> Self {
+        Self { number, seen: 0, bytes: vec![0; size], stale: true }
+    }
+
+    /// Compares bytes of one request; how many, and whether it is complete. `None`: they are wrong.
+    fn compare(&mut self, came: &[u8]) -> Option<(usize, bool)> {
+        if std::mem::take(&mut self.stale) {
+            let size = self.bytes.len();
+            requests(self.number, size, &mut self.bytes);
+        }
+        let length = came.len().min(self.bytes.len() - self.seen);
+        if came[..length] != self.bytes[self.seen..self.seen + length] {
+            return None;
+        }
+        self.seen += length;
+        let complete = self.seen == self.bytes.len();
+        if complete {
+            (self.number, self.seen, self.stale) = (self.number + 1, 0, true);
+        }
+        Some((length, complete))
+    }
+}
+
+/// The server's side of a connection.
+pub struct Served {
+    /// Bytes of a word that has not come whole.
+    word: Vec<u8>,
+    stream: Option<Stream>,
+    /// Requests, since the last mark.
+    compared: u64,
+}
+
+impl Served {
+    /// Of a new connection.
+    pub fn new() -> Self {
+        Self { word: vec![], stream: None, compared: 0 }
+    }
+
+    /// Takes what has come; false: the client has gone.
+    pub fn serve(&mut self, plan: &Plan, end: &End, buffer: &mut [u8]) -> io::Result<bool> {
+        let got = match end.receive(buffer, true) {
+            Ok(None) => return Ok(true),
+            Ok(Some(0)) => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+            got => got?.unwrap_or(0),
+        };
+        match plan.way {
+            Way::Out => self.send(plan, end, &buffer[..got])?,
+            _ => self.receive(plan, end, &buffer[..got])?,
+        }
+        Ok(true)
+    }
+
+    /// The next word of `came`, if it is whole with what came before.
+    fn word(&mut self, came: &mut &[u8]) -> Option<u64> {
+        let length = (WORD - self.word.len()).min(came.len());
+        self.word.extend_from_slice(&came[..length]);
+        *came = &came[length..];
+        let word = u64::from_le_bytes(self.word.as_slice().try_into().ok()?);
+        self.word.clear();
+        Some(word)
+    }
+
+    fn receive(&mut self, plan: &Plan, end: &End, mut came: &[u8]) -> io::Result<()> {
+        let Some(mut stream) = self.stream.take() else {
+            self.stream = self.word(&mut came).map(|first| Stream::new(first, plan.size));
+            return if self.stream.is_some() { self.receive(plan, end, came) } else { Ok(()) };
+        };
+        while !came.is_empty() {
+            let (number, seen) = (stream.number, stream.seen);
+            let compared = if seen > 0 {
+                stream.compare(came)
+            } else {
+                // It is one word at least.
+                let Some(word) = self.word(&mut came) else { break };
+                if word == MARK {
+                    end.send_all(&std::mem::take(&mut self.compared).to_le_bytes())?;
+                    continue;
+                }
+                stream.compare(&word.to_le_bytes()).map(|(_, complete)| (0, complete))
+            };
+            let (length, complete) = compared.ok_or_else(|| wrong(0, number, seen))?;
+            came = &came[length..];
+            if complete {
+                self.compared += 1;
+                if plan.work > 0 {
+                    work(plan.work);
+                }
+            }
+        }
+        self.stream = Some(stream);
+        Ok(())
+    }
+
+    fn send(&mut self, plan: &Plan, end: &End, mut came: &[u8]) -> io::Result<()> {
+        let mut request = vec![0; plan.size];
+        while let Some(first) = self.word(&mut came) {
+            for number in first..first + BATCH {
+                if plan.work > 0 {
+                    work(plan.work);
+                }
+                requests(number, plan.size, &mut request);
+                end.send_all(&request)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The client's side of a connection.
+struct Link<'a> {
+    end: &'a End,
+    /// The next request that is sent, or told of.
+    next: u64,
+    /// Of the bytes that are being sent: so many are gone.
+    sent: usize,
+    stream: Stream,
+    /// Requests that are to come.
+    due: u64,
+}
+
+/// The client's load. Of connections that it keeps from turn to turn.
+pub struct Load<'a> {
+    plan: &'a Plan,
+    links: Vec<Link<'a>>,
+    buffer: Vec<u8>,
+    /// Requests that were compared.
+    pub verified: u64,
+}
+
+impl<'a> Load<'a> {
+    /// Over these.
+    pub fn new(plan: &'a Plan, ends: impl Iterator<Item = &'a End>) -> io::Result<Self> {
+        let links = ends
+            .enumerate()
+            .map(|(i, end)| {
+                let first = (i as u64) << 40;
+                if plan.way == Way::In {
+                    end.send_all(&first.to_le_bytes())?;
+                }
+                let stream = Stream::new(first, plan.size);
+                Ok(Link { end, next: first, sent: 0, stream, due: 0 })
+            })
+            .collect::<io::Result<_>>()?;
+        let buffer = vec![0; plan.message().max(64 << 10)];
+        Ok(Self { plan, links, buffer, verified: 0 })
+    }
+
+    /// Load for so long; all that was sent has been compared at its end.
+    pub fn turn(&mut self, set: &Ends, length: Duration) -> io::Result<()> {
+        match self.plan.way {
+            Way::Out => self.receive(set, length),
+            _ => self.send(length),
+        }
+    }
+
+    /// Sends to all connections in turn, and asks at the end what came.
+    fn send(&mut self, length: Duration) -> io::Result<()> {
+        let (begun, message) = (Instant::now(), self.plan.message());
+        let before: Vec<u64> = self.links.iter().map(|link| link.next).collect();
+        while begun.elapsed() < length {
+            for link in &mut self.links {
+                requests(link.next, self.plan.size, &mut self.buffer[..message]);
+                link.sent += link.end.send(&self.buffer[link.sent..message], true)?;
+                if link.sent == message {
+                    link.sent = 0;
+                    link.next += self.plan.pipeline as u64;
+                }
+            }
+        }
+        for (link, before) in self.links.iter_mut().zip(before) {
+            if link.sent > 0 {
+                requests(link.next, self.plan.size, &mut self.buffer[..message]);
+                link.end.send_all(&self.buffer[link.sent..message])?;
+                link.sent = 0;
+                link.next += self.plan.pipeline as u64;
+            }
+            link.end.send_all(&MARK.to_le_bytes())?;
+            let (mut answer, mut got) = ([0; WORD], 0);
+            while got < WORD {
+                match link.end.receive(&mut answer[got..], false)? {
+                    Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    bytes => got += bytes.unwrap_or(0),
+                }
+            }
+            let (compared, sent) = (u64::from_le_bytes(answer), link.next - before);
+            if compared != sent {
+                return Err(io::Error::other(format!("{sent} requests sent, {compared} arrived")));
+            }
+            self.verified += compared;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, set: &Ends, length: Duration) -> io::Result<()> {
+        let begun = Instant::now();
+        for link in &mut self.links {
+            link.tell()?;
+            link.tell()?;
+        }
+        let (mut open, mut ready) = (self.links.len(), vec![]);
+        while open > 0 {
+            set.wait(&mut ready)?;
+            let goes_on = begun.elapsed() < length;
+            for &i in &ready {
+                let link = &mut self.links[i];
+                let got = match link.end.receive(&mut self.buffer, true)? {
+                    None => continue,
+                    Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Some(got) => got,
+                };
+                let mut came = &self.buffer[..got];
+                while !came.is_empty() {
+                    let at = (link.stream.number, link.stream.seen);
+                    let (length, complete) =
+                        link.stream.compare(came).ok_or_else(|| wrong(i, at.0, at.1))?;
+                    came = &came[length..];
+                    if complete {
+                        self.verified += 1;
+                        link.due -= 1;
+                        if link.due == BATCH && goes_on {
+                            link.tell()?;
+                        }
+                        open -= usize::from(link.due == 0);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Link<'_> {
+    /// Tells the server to send more.
+    fn tell(&mut self) -> io::Result<()> {
+        self.end.send_all(&self.next.to_le_bytes())?;
+        self.next += BATCH;
+        self.due += BATCH;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_request_of_a_connection_begins_as_a_mark() {
+        // The word of request n is (n + 1) * odd; of all n one has the mark's.
+        let word = |number: u64| {
+            let mut bytes = [0; WORD];
+            requests(number, WORD, &mut bytes);
+            u64::from_le_bytes(bytes)
+        };
+        let odd = word(0);
+        let mut inverse = odd;
+        (0..6).for_each(|_| {
+            inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        });
+        let number = MARK.wrapping_mul(inverse).wrapping_sub(1);
+        assert_eq!(word(number), MARK);
+        // 64k connections of 2^40 requests each.
+        assert!(number >= 1 << 56, "{number:#x}");
+    }
+
+    #[test]
+    fn a_stream_in_pieces_is_compared_and_a_wrong_byte_is_found() {
+        let size = 24;
+        let mut bytes = vec![0; 5 * size];
+        requests(7, size, &mut bytes);
+        let mut stream = Stream::new(7, size);
+        let (mut at, mut complete) = (0, 0);
+        while at < bytes.len() {
+            let end = bytes.len().min(at + 7);
+            let (length, whole) = stream.compare(&bytes[at..end]).unwrap();
+            at += length;
+            complete += u32::from(whole);
+        }
+        assert_eq!((complete, stream.number), (5, 12));
+        bytes[0] ^= 1;
+        assert!(Stream::new(7, size).compare(&bytes).is_none());
+    }
+}

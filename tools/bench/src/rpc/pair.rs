@@ -1,0 +1,181 @@
+//! A server and a client as processes of their own, on one side, seen from outside: started, given turns, and their processor time counted.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
+use uncopy_measure::Outcome;
+use uncopy_measure::medians::{quotient, round};
+use uncopy_measure::server_process::ServerProcess;
+use uncopy_measure::side::Side;
+
+use super::choices::Wait;
+use super::over::Over;
+use super::plan::{Hello, Order, Ready, Told, Turned};
+
+/// What came of a pair's turns.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<T = Told> {
+    /// RPCs a second.
+    pub rpc_per_s: f64,
+    /// Processor time of both for one.
+    pub cpu_us_per_rpc: f64,
+    /// Memory of both programs; what they share counts once.
+    pub memory: u64,
+    /// Latencies, and how many answers were compared.
+    pub told: T,
+}
+
+/// Which two they are, as hidden subcommands of ours, and what both are told.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The server's.
+    pub server: &'static str,
+    /// The client's.
+    pub client: &'static str,
+    /// Their plan.
+    pub plan: String,
+    /// How both wait.
+    pub wait: Wait,
+}
+
+/// The two processes.
+pub struct Pair {
+    server: ServerProcess,
+    client: ServerProcess,
+    /// The client spins between turns too: it is stopped as well.
+    both: bool,
+    rpcs: u64,
+    seconds: f64,
+    cpu_ns: u64,
+}
+
+impl Pair {
+    /// Starts both. All connections are open then. `environment` is the uncopy side's own.
+    pub fn start(
+        programs: &Programs,
+        side: Side,
+        library: &Path,
+        environment: &[(&str, &str)],
+        cores: &[usize],
+    ) -> Outcome<Self> {
+        Self::start_over(programs, side, library, environment, cores, None)
+    }
+
+    /// The same, with each end where it is said to be: the server's first.
+    pub fn start_over(
+        programs: &Programs,
+        side: Side,
+        library: &Path,
+        environment: &[(&str, &str)],
+        cores: &[usize],
+        ends: Option<&[Over; 2]>,
+    ) -> Outcome<Self> {
+        let start = |name, what, core: usize, words: &[String]| {
+            let mut command = side.own_command(name, library)?;
+            command.args(words);
+            if let Some(ends) = ends {
+                let over = serde_json::to_string(&ends[core]).expect("it can be written");
+                command.args(["--over", &over]);
+            }
+            if side.preloads() {
+                command.envs(environment.iter().copied());
+            }
+            // Who spins has a core of its own; where both sleep, the kernel places them.
+            let own = [cores[core % cores.len()]];
+            let cores = if programs.wait == Wait::Spin { &own[..] } else { cores };
+            ServerProcess::launch(command, side, what, cores)
+        };
+        let plan = &programs.plan;
+        let mut server = start(programs.server, "RPC server", 0, std::slice::from_ref(plan))?;
+        let hello: Hello = server.answer()?;
+        let hello = serde_json::to_string(&hello).expect("addresses can be written");
+        let mut client = start(programs.client, "RPC client", 1, &[plan.clone(), hello])?;
+        client.answer::<Ready>()?;
+        server.answer::<Ready>()?;
+        let both = ends.is_some_and(|ends| ends.iter().any(|end| end.ours.is_some()));
+        let pair = Self { server, client, both, rpcs: 0, seconds: 0.0, cpu_ns: 0 };
+        pair.pause()?;
+        Ok(pair)
+    }
+
+    /// Load for so long. What came of earlier turns is forgotten, if so.
+    pub fn turn(&mut self, length: Duration, anew: bool) -> Outcome {
+        self.signal(Signal::SIGCONT)?;
+        let before = self.cpu_ns()?;
+        self.order(&Order::Turn { seconds: length.as_secs_f64(), anew })?;
+        let turned: Turned = self.client.answer().map_err(|e| self.server.explain(e))?;
+        let used = self.cpu_ns()?.saturating_sub(before);
+        self.pause()?;
+        if anew {
+            (self.rpcs, self.seconds, self.cpu_ns) = (0, 0.0, 0);
+        }
+        self.rpcs += turned.rpcs;
+        self.seconds += turned.seconds;
+        self.cpu_ns += used;
+        Ok(())
+    }
+
+    /// The processes.
+    pub fn pids(&self) -> [u32; 2] {
+        [self.server.pid(), self.client.pid()]
+    }
+
+    /// Ends both, and tells what the turns came to.
+    pub fn end<T: DeserializeOwned>(mut self) -> Outcome<Sample<T>> {
+        self.signal(Signal::SIGCONT)?;
+        let memory = self.memory()?;
+        self.order(&Order::Tell)?;
+        let told = self.client.answer()?;
+        if self.rpcs == 0 {
+            return Err(
+                "no request was answered within the timed window; make it longer with --seconds"
+                    .into(),
+            );
+        }
+        self.client.stop()?;
+        self.server.stop()?;
+        let each = |ns: u64| quotient(ns as f64 / 1000.0, self.rpcs as f64);
+        Ok(Sample {
+            rpc_per_s: round(quotient(self.rpcs as f64, self.seconds), 1),
+            cpu_us_per_rpc: round(each(self.cpu_ns), 4),
+            memory,
+            told,
+        })
+    }
+
+    /// A server that spins would take the others' core while it is not its turn.
+    fn pause(&self) -> Outcome {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    fn signal(&self, signal: Signal) -> Outcome {
+        let pids = [self.server.pid(), self.client.pid()];
+        pids[..1 + usize::from(self.both)].iter().try_for_each(|&pid| {
+            kill(Pid::from_raw(pid.cast_signed()), signal)
+                .map_err(|e| format!("cannot stop or continue the RPC server ({})", e.desc()))
+        })
+    }
+
+    fn order(&mut self, order: &Order) -> Outcome {
+        self.client.tell(&serde_json::to_string(order).expect("an order can be written"))
+    }
+
+    /// What both have in memory: of a page that several processes have each its part (PSS).
+    fn memory(&self) -> Outcome<u64> {
+        let of = |pid: u32| -> Option<u64> {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+            Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+        };
+        let all = self.pids().map(of).into_iter().sum::<Option<u64>>();
+        all.ok_or_else(|| "cannot tell how much memory the programs use".to_owned())
+    }
+
+    /// User and system time of both, with all their threads.
+    fn cpu_ns(&self) -> Outcome<u64> {
+        Ok(self.server.cpu_ns()? + self.client.cpu_ns()?)
+    }
+}

@@ -1,0 +1,93 @@
+//! What the two programs are told, and what they tell: the words between them and the bench.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::choices::{Api, Wait, Way};
+
+/// What both are to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// Bytes of a request.
+    pub size: usize,
+    /// Connections.
+    pub connections: usize,
+    /// How to wait.
+    pub wait: Wait,
+    /// Requests that are sent at once.
+    pub pipeline: usize,
+    /// Which way they go.
+    pub way: Way,
+    /// Cycles of work for each.
+    pub work: u64,
+    /// What is called.
+    pub api: Api,
+    /// The service whose rings are used, where the program itself uses them. None: Linux.
+    pub service: Option<String>,
+}
+
+impl Plan {
+    /// Bytes that are sent at once.
+    pub fn message(&self) -> usize {
+        self.size * self.pipeline
+    }
+
+    /// One connection whose messages surely fit into whatever carries them is served by calls that wait for just it. More, and larger ones, are
+    /// served from an epoll set.
+    pub fn is_alone(&self) -> bool {
+        self.way == Way::Both && self.connections == 1 && self.message() <= 64 << 10
+    }
+}
+
+/// Connections to one address: far fewer than there are ports to come from. (Once half of them are in use, Linux tries thousands for each connection: 2.6 ms at
+/// 15,000.)
+pub const EACH_ADDRESS: usize = 4096;
+
+/// The server's first line: where it listens. Every address takes so many connections ([`EACH_ADDRESS`]).
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Hello {
+    /// The addresses.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// The client's first line, when all connections are open; and the server's second.
+#[derive(Serialize, Deserialize)]
+pub struct Ready {
+    /// Connections.
+    pub connections: usize,
+}
+
+/// What the client is told, a line each.
+#[derive(Serialize, Deserialize)]
+pub enum Order {
+    /// Load for so many seconds; forget what was measured before, if so.
+    Turn {
+        /// How long.
+        seconds: f64,
+        /// A new beginning.
+        anew: bool,
+    },
+    /// Tell what came of all turns.
+    Tell,
+}
+
+/// What came of a turn.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Turned {
+    /// Answers that were complete and right.
+    pub rpcs: u64,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// What came of all of them.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Told {
+    /// Answers that were compared, those before the first turn too.
+    pub verified: u64,
+    /// Median latency.
+    pub p50_us: f64,
+    /// Latency that one in a hundred exceeds.
+    pub p99_us: f64,
+}

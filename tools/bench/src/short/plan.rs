@@ -1,0 +1,52 @@
+//! What the two programs are told, and what they tell.
+
+use serde::{Deserialize, Serialize};
+
+use crate::events::Base;
+use crate::rpc::rows::Tells;
+
+/// What both are to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// What each plan says.
+    pub base: Base,
+    /// Requests of a connection.
+    pub rpcs: usize,
+    /// Bytes of a request, and of its answer.
+    pub size: usize,
+}
+
+impl AsMut<Base> for Plan {
+    fn as_mut(&mut self) -> &mut Base {
+        &mut self.base
+    }
+}
+
+/// What came of all turns.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Told {
+    /// Answers that were compared, those before the first turn too.
+    pub verified: u64,
+    /// Connections that were made and ended, likewise.
+    pub connections: u64,
+    /// Of a request.
+    pub p50_us: f64,
+    /// Of a request.
+    pub p99_us: f64,
+    /// Median of the time from the call that begins a connection until it is there. None: none was made.
+    pub connect_p50_us: Option<f64>,
+}
+
+impl Tells for Told {
+    fn verified(&self) -> u64 {
+        self.verified
+    }
+
+    fn p50_us(&self) -> f64 {
+        self.p50_us
+    }
+
+    fn p99_us(&self) -> f64 {
+        self.p99_us
+    }
+}
