@@ -160,7 +160,22 @@ static void sleeps(const char *name, int in, int out) {
     end_all();
 }
 
+/* Room was the ring's, and is Linux' from the moment that sending leaves the ring: a set that somebody else waits for goes on telling of it. */
+static void room_after_the_ring(void) {
+    int far_end, near_end, set = epoll_create1(0);
+    connect_within(1, &far_end, &near_end);
+    struct epoll_event event = {.events = EPOLLOUT};
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, near_end, &event) == 0);
+    struct pollfd p = {.fd = set, .events = POLLIN};
+    int polled = poll(&p, 1, 1000), before = epoll_wait(set, &event, 1, 0);
+    MUST(send(near_end, "u", 1, MSG_OOB) == 1);
+    int after = epoll_wait(set, &event, 1, 0);
+    say("room after the ring: %d %d %d", polled, before, after);
+    close(set), close(near_end), close(far_end);
+}
+
 int main(void) {
+    room_after_the_ring();
     alarm(120);
     steps("level in level", 0, 0);
     steps("edge in level", EPOLLET, 0);

@@ -168,8 +168,30 @@ static void rest_of_a_round(void) {
     say("the rest of a round: done");
 }
 
+/* Sending goes by Linux, then by the ring again, while a set is asked for room: each wait tells of it. */
+static void room_that_becomes_the_rings(void) {
+    int far, near, set = epoll_create1(0), said[4];
+    char byte;
+    connect_within(1, &far, &near);
+    MUST(send(near, "u", 1, MSG_OOB) == 1);
+    /* (Until it is acknowledged.) */
+    usleep(100000);
+    MUST(recv(far, &byte, 1, MSG_OOB) == 1);
+    MUST(recv(far, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+    add(set, near, EPOLLOUT, 0);
+    struct epoll_event event;
+    struct pollfd p = {.fd = set, .events = POLLIN};
+    said[0] = poll(&p, 1, 0);
+    send_all(near, "x", 1);
+    for (int i = 1; i < 4; i++) said[i] = epoll_wait(set, &event, 1, 0);
+    receive_all(far, &byte, 1);
+    say("room that becomes the ring's: %d %d %d %d", said[0], said[1], said[2], said[3]);
+    close(set), close(near), close(far);
+}
+
 int main(void) {
     alarm(100);
+    room_that_becomes_the_rings();
     connect_within(CONNECTIONS, far_end, near_end);
     rest_of_a_round();
     for (int room = 1; room <= 64; room *= 4) stay_ready("bytes", EPOLLIN, room);

@@ -160,6 +160,51 @@ impl Entry {
 }
 
 impl Entry {
+    /// The kernel is asked for these, which follow from what the program wanted when it had changed
+    /// it for the `arming`th time.
+    pub(super) fn asks_kernel(&self, events: u32, arming: u32) {
+        let Some(entries) = self.entries.upgrade() else { return };
+        let entries = lock(&entries);
+        // What another thread has changed meanwhile the kernel knows.
+        if !entries.has(self) || !self.has_its_number() || self.arming.load(Acquire) != arming {
+            return;
+        }
+        let key = epoll::EventData::new_u64(self.kernel_data.load(Relaxed));
+        let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(self.fd));
+        if epoll::modify(set, file, key, Set::flags(events)).is_ok() {
+            self.kernel_events.store(events, Relaxed);
+        }
+    }
+
+    /// What of `asked` is the kernel's to tell, it is asked for.
+    pub(super) fn mask(&self, sends_by_ring: bool, asked: u32, arming: u32) {
+        let wanted = Set::for_kernel(asked, sends_by_ring);
+        let told = self.kernel_events.load(Relaxed);
+        if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
+            if asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT {
+                self.asks_kernel(wanted, arming);
+            }
+            return;
+        }
+        if sends_by_ring {
+            if told & OUT != 0 {
+                self.asks_kernel(wanted, arming);
+            }
+        } else if asked & !told != 0 {
+            self.asks_kernel(asked, arming);
+        }
+    }
+
+    /// It leaves the queue with nothing to tell: where sending goes by Linux, the kernel is to tell
+    /// of room.
+    pub(super) fn leaves_room_to_kernel(&self) {
+        let arming = self.arming.load(Acquire);
+        let asked = self.events.load(Relaxed);
+        if self.is_heeded() && self.flow.ready().ask.contains(PollFlags::OUT) {
+            self.mask(false, asked, arming);
+        }
+    }
+
     /// Its number is open, and still the connection's.
     pub(super) fn has_its_number(&self) -> bool {
         !self.closed.load(Acquire) && !self.lost.load(Acquire)

@@ -6,7 +6,7 @@ use crate::flow::Flow;
 use crate::kernel;
 use crate::lock::lock;
 use crate::wait::timespec;
-use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLRDHUP};
+use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLRDHUP};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -167,14 +167,14 @@ impl Set {
         if ended {
             let room = PollFlags::from_bits_retain((asked & OUT) as u16);
             flags |= u32::from(flow.kernel_poll(room).bits()) & OUT & asked;
-            self.mask(entry, by_ring(flow), asked, arming);
+            entry.mask(by_ring(flow), asked, arming);
         }
         if !only {
             return flags;
         }
         if flags & (asked | ALWAYS) == 0 {
             // The program has changed its mind, and the kernel did not know.
-            self.kernel_events(entry, asked, arming);
+            entry.asks_kernel(asked, arming);
             return 0;
         }
         flags &= asked | ALWAYS;
@@ -182,7 +182,11 @@ impl Set {
         if !ended && !ready.ask.contains(PollFlags::OUT) && flags & OUT != 0 {
             flags &= !OUT;
             flags |= u32::from(ready.now.bits()) & OUT & asked;
-            self.mask(entry, true, asked, arming);
+            entry.mask(true, asked, arming);
+            if asked & EPOLLET as u32 == 0 {
+                // From now on the ring tells of it, and it may not be in the queue.
+                entry.queue();
+            }
         }
         if flags != 0 {
             // One event says all that is so.
@@ -191,7 +195,7 @@ impl Set {
         if asked & EPOLLONESHOT as u32 != 0 {
             if flags == 0 {
                 // The kernel has disarmed it for nothing.
-                self.kernel_events(entry, Self::for_kernel(asked, by_ring(flow)), arming);
+                entry.asks_kernel(Self::for_kernel(asked, by_ring(flow)), arming);
             } else if !entry.takes_its_turn(arming) {
                 // The ring was first.
                 return 0;

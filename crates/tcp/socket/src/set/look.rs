@@ -5,7 +5,7 @@ use super::{ALWAYS, Event, OUT, Set};
 use crate::flow::Flow;
 use crate::lock::lock;
 use libc::{EPOLLET, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
-use rustix::event::{PollFlags, epoll};
+use rustix::event::PollFlags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -85,7 +85,7 @@ impl Set {
             flow.arm(PollFlags::from_bits_retain(missing as u16), entry.doors());
             (now, sends_by_ring) = Self::now(flow, asked);
         }
-        self.mask(entry, sends_by_ring, asked, arming);
+        entry.mask(sends_by_ring, asked, arming);
         now |= entry.room_of_linux(sends_by_ring, asked, leaves);
         entry.leaves.store(leaves, Relaxed);
         if now == 0 {
@@ -103,27 +103,13 @@ impl Set {
                 return None;
             }
             // (Without it the kernel would go on telling of the peer's death, to which nobody listens now.)
-            self.kernel_events(entry, EPOLLONESHOT as u32, arming);
+            entry.asks_kernel(EPOLLONESHOT as u32, arming);
         } else if !edge {
             // Level: it is looked at again next time.
             left = entry.is_left(now);
             entry.queue();
         }
         Some((Event { events: now, data: entry.data.load(Relaxed) }, left))
-    }
-
-    /// The kernel is asked for these, which follow from what the program wanted when it had changed it for the `arming`th time.
-    pub(super) fn kernel_events(&self, entry: &Entry, events: u32, arming: u32) {
-        let entries = lock(&self.entries);
-        // What another thread has changed meanwhile the kernel knows.
-        if !entries.has(entry) || !entry.has_its_number() || entry.arming.load(Acquire) != arming {
-            return;
-        }
-        let key = epoll::EventData::new_u64(entry.kernel_data.load(Relaxed));
-        let fd = Self::borrowed(entry.fd);
-        if epoll::modify(self.kernel(), fd, key, Self::flags(events)).is_ok() {
-            entry.kernel_events.store(events, Relaxed);
-        }
     }
 
     /// What is so of what is asked, and whether sending goes by the ring.
@@ -144,24 +130,5 @@ impl Set {
     /// for then nobody makes room in the ring.
     pub(super) fn for_kernel(asked: u32, sends_by_ring: bool) -> u32 {
         if sends_by_ring && asked & OUT != 0 { asked & !OUT | EPOLLRDHUP as u32 } else { asked }
-    }
-
-    /// The kernel is told so.
-    pub(super) fn mask(&self, entry: &Entry, sends_by_ring: bool, asked: u32, arming: u32) {
-        let wanted = Self::for_kernel(asked, sends_by_ring);
-        let told = entry.kernel_events.load(Relaxed);
-        if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
-            if asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT {
-                self.kernel_events(entry, wanted, arming);
-            }
-            return;
-        }
-        if sends_by_ring {
-            if told & OUT != 0 {
-                self.kernel_events(entry, wanted, arming);
-            }
-        } else if asked & !told != 0 {
-            self.kernel_events(entry, asked, arming);
-        }
     }
 }

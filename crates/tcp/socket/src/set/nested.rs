@@ -5,7 +5,7 @@
 //! found no room, or changed what it asks for.
 
 use super::entry::{Entry, Queue};
-use super::{Set, door};
+use super::{OUT, Set, door};
 use crate::lock::{Guarded, lock};
 use libc::EPOLLET;
 use rustix::event::{EventfdFlags, PollFlags, epoll, eventfd};
@@ -70,8 +70,15 @@ impl Set {
 impl Queue {
     /// As above, of what is queued.
     pub(super) fn settle(&self) {
+        let mut left = vec![];
+        self.settle_bell(&mut left);
+        // (Without the bell's lock, which comes after that of the entries.)
+        left.iter().for_each(|entry| entry.leaves_room_to_kernel());
+    }
+
+    fn settle_bell(&self, left: &mut Vec<Arc<Entry>>) {
         let mut rings = lock(&self.bell.rings);
-        let ready = self.has_ready();
+        let ready = self.has_ready(left);
         if ready != *rings
             && let Some(bell) = self.bell.eventfd.get()
         {
@@ -84,8 +91,9 @@ impl Queue {
         }
     }
 
-    /// Something of what is queued is ready. What is not leaves the queue.
-    fn has_ready(&self) -> bool {
+    /// Something of what is queued is ready. What is not leaves the queue: of these `left` gets
+    /// those that ask for room.
+    fn has_ready(&self, left: &mut Vec<Arc<Entry>>) -> bool {
         loop {
             let Some(entry) = lock(&self.turns).entries.pop_front() else { return false };
             entry.queued.swap(false, AcqRel);
@@ -94,6 +102,9 @@ impl Queue {
                 entry.queue_first();
                 self.wake_sleepers();
                 return true;
+            }
+            if entry.asks(OUT) {
+                left.push(entry);
             }
         }
     }
