@@ -23,14 +23,15 @@ static void waits_for_ever(int fd) {
 /* A program ends its stream before its connection has a ring, and then goes on calling. */
 static void ended_before_it_had_a_ring(void) {
     struct sockaddr_in at;
-    int l = listener(&at);
+    int l = listener(&at), enough[2];
+    MUST(pipe2(enough, O_NONBLOCK) == 0);
     other = fork();
     MUST(other >= 0);
     char byte;
     if (other == 0) {
         int fd = accepted(l);
         MUST(recv(fd, &byte, 1, 0) == 0);
-        for (int i = 0; i < 300; i++) send_all(fd, "x", 1), usleep(300);
+        while (read(enough[0], &byte, 1) < 0) send_all(fd, "x", 1), usleep(300);
         for (int i = 0; i < 3; i++) {
             if (recv(fd, &byte, 1, 0) != 0) say("WRONG: bytes after the end");
             usleep(50000);
@@ -40,8 +41,9 @@ static void ended_before_it_had_a_ring(void) {
     close(l);
     int fd = connected(&at);
     MUST(shutdown(fd, SHUT_WR) == 0);
-    for (int i = 0; i < 300; i++) receive_all(fd, &byte, 1);
+    for (int i = 0; i < 300 || (under_tcp() && i < 20000 && counter("tcp_connections") == 0); i++) receive_all(fd, &byte, 1);
     if (under_tcp() && counter("tcp_connections") == 0) say("NOT UPGRADED");
+    MUST(write(enough[1], "!", 1) == 1);
     /* (The peer looks for bytes meanwhile.) */
     usleep(50000);
     ssize_t sent = send(fd, "x", 1, MSG_NOSIGNAL);
@@ -80,6 +82,20 @@ static void waits_for_a_set(int fd) {
     }
     say("a set says %x", all);
     close(set);
+}
+static void had_ended(int fd) {
+    char byte;
+    receive_all(fd, &byte, 1);
+    send_all(fd, "unread", 6);
+    MUST(shutdown(fd, SHUT_WR) == 0);
+    kill(other, SIGKILL);
+    siginfo_t ended;
+    MUST(waitid(P_PID, (id_t)other, &ended, WEXITED | WNOWAIT) == 0);
+    usleep(20000);
+    for (int i = 0; i < 2; i++) {
+        ssize_t sent = send(fd, "x", 1, MSG_NOSIGNAL);
+        say("after its own end: %s", outcome(sent));
+    }
 }
 static void splices_to_it(int fd) {
     kill_it(fd);
@@ -156,6 +172,7 @@ int main(void) {
     ended_before_it_had_a_ring();
     run_pair("poll after a death", waits_for_ever, polls);
     run_pair("a set after a death", waits_for_ever, waits_for_a_set);
+    run_pair("a death after the own end", waits_for_ever, had_ended);
     signal(SIGPIPE, SIG_IGN);
     run_pair("splice after a death", waits_for_ever, splices_to_it);
     run_pair("shutdown after a death", waits_for_ever, shuts);

@@ -94,7 +94,7 @@ struct How {
     #[arg(long)]
     uncopy: Option<PathBuf>,
     /// Seconds after which a call that is to return counts as stuck
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 20)]
     timeout: u64,
     /// Runs that shrinking one script may take; 0 for none
     #[arg(long, default_value_t = 200)]

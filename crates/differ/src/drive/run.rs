@@ -788,6 +788,14 @@ impl<'a> Run<'a> {
         if !self.world.is_close_known(process, 0..HANDLES) {
             return skip("used");
         }
+        // (docs/limitations.md: who had ended its stream before.)
+        let had_ended = (0..HANDLES).filter_map(|h| self.world.handle(process, h)).any(|handle| {
+            let e = self.world.end((handle.connection, handle.side));
+            e.shut_wr && e.unread() > 0
+        });
+        if had_ended {
+            return skip("ended");
+        }
         for other in Seat::ALL.iter().filter(|other| other.process() == process) {
             self.waiting[other.index()] = None;
         }

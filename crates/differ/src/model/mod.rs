@@ -629,6 +629,7 @@ impl World {
     pub fn closes(&mut self, process: usize, handle: usize) {
         if let Some(handle) = self.processes[process].handles[handle].take() {
             self.loses(handle);
+            self.is_held_elsewhere(process, (handle.connection, handle.side));
         }
     }
 
@@ -717,7 +718,16 @@ impl World {
         self.tokens += 1;
         let token = self.tokens;
         let said = Events::default();
-        let mut entry = Entry { member, events, token, rests: false, armed: true, said, waited: 0 };
+        let mut entry = Entry {
+            member,
+            events,
+            token,
+            rests: false,
+            stale: false,
+            armed: true,
+            said,
+            waited: 0,
+        };
         entry.armed = self.entry(side, &entry).0 != Events::default();
         let Some(Set { entries, .. }) = &mut self.sets[side][set] else {
             return (libc::EBADF, token);

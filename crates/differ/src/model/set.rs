@@ -35,6 +35,9 @@ pub struct Entry {
     pub armed: bool,
     /// and of that this was told.
     pub said: Events,
+    /// Its process has closed what it was added by, and another one still holds the end: Linux goes
+    /// on telling of it, the library does not.
+    pub stale: bool,
     /// So many waits on end have told of others and not of this one.
     pub waited: u32,
 }
@@ -67,6 +70,7 @@ impl World {
         let edge = entry.events.has(Events::EDGE);
         match entry.rests {
             true => (none, none, none),
+            false if entry.stale && self.by_turns => (none, may, none),
             // Whether an inner set has told anew is Linux's affair.
             false if edge && (!entry.armed || matches!(entry.member, Member::Set(_))) => {
                 (none, may, must)
@@ -98,12 +102,29 @@ impl World {
 
     /// Something has happened to an end: sets by edge tell of it.
     pub(super) fn happens(&mut self, connection: usize, side: Side, what: Events) {
+        let by_turns = self.by_turns;
         for entry in self.sets.iter_mut().flatten().flatten().flat_map(|set| &mut set.entries) {
             let is = matches!(entry.member, Member::End { connection: c, side: s, .. } if (c, s) == (connection, side));
             let asked = entry.events | Events::ERR | Events::HUP;
             if is && (asked & what).0 != 0 {
-                (entry.armed, entry.said) = (true, Events::default());
+                // (Linux tells again of all that is so.)
+                entry.said.0 &= if by_turns { !what.0 } else { 0 };
+                entry.armed = true;
             }
+        }
+    }
+
+    /// A process has closed its last descriptor of an end, which others hold.
+    pub(super) fn is_held_elsewhere(&mut self, process: usize, end: (usize, Side)) {
+        let handles = self.processes[process].handles.iter().flatten();
+        let has = handles.clone().any(|handle| (handle.connection, handle.side) == end);
+        if has || process >= self.sets.len() {
+            return;
+        }
+        let sets = self.sets[process].iter_mut().flatten();
+        for entry in sets.flat_map(|set| &mut set.entries) {
+            let is = matches!(entry.member, Member::End { connection, side, .. } if (connection, side) == end);
+            entry.stale |= is;
         }
     }
 

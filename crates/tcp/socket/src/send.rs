@@ -126,6 +126,11 @@ impl Flow {
                 return Err(error);
             }
             if own.finished {
+                // (Linux says EPIPE also of a peer that has reset the connection since.)
+                self.sees_end(attached);
+                if let Some(error) = attached.error().take() {
+                    return Err(error);
+                }
                 // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
                 return attached.tells(from.by_linux(self.fd(), flags));
             }
