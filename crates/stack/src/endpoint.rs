@@ -14,12 +14,13 @@ use crate::stack::{Host, Input, Output};
 use core::ffi::c_int;
 use uncopy_process::process::Process;
 use uncopy_tcp_calls::data::Ring;
+use uncopy_tcp_socket::Way;
 
 /// What a descriptor is.
 #[derive(Debug)]
 pub enum Endpoint<'a> {
-    /// Linux's own: a socket, a pipe, a file.
-    Linux,
+    /// Linux's own: a socket, a pipe, a file; or a connection that is Linux' for good.
+    Linux(Option<Ring<'a>>),
     /// A TCP connection that goes by a ring, or may.
     Ring(Ring<'a>),
 }
@@ -28,7 +29,10 @@ impl Endpoint<'static> {
     /// What `fd` is.
     #[inline]
     pub fn of(process: &'static Process, fd: c_int) -> Self {
-        process.tcp.ring(fd).map_or(Self::Linux, Self::Ring)
+        match process.tcp.ring(fd) {
+            Some(ring) if !ring.is_linux() => Self::Ring(ring),
+            connection => Self::Linux(connection),
+        }
     }
 }
 
@@ -41,7 +45,8 @@ pub unsafe fn receive(fd: c_int, call: &InputCall, kept: Option<file::Read>, hos
     // SAFETY: the caller's promise.
     unsafe {
         match Endpoint::of(host.process, fd) {
-            Endpoint::Linux => {
+            Endpoint::Linux(connection) => {
+                drop(connection);
                 received(linux::Receive::new(host.process, fd, call, kept), call, host)
             }
             Endpoint::Ring(ring) => received(ring::Receive::new(ring, fd, call), call, host),
@@ -73,10 +78,19 @@ pub unsafe fn send(fd: c_int, call: &OutputCall, caller: usize, host: &Host) -> 
     // SAFETY: the caller's promise.
     unsafe {
         match Endpoint::of(host.process, fd) {
-            Endpoint::Linux => sent(linux::Send::new(host.process, fd, call, caller), call, host),
+            Endpoint::Linux(connection) => {
+                let _sends = sends(connection.as_ref());
+                sent(linux::Send::new(host.process, fd, call, caller), call, host)
+            }
             Endpoint::Ring(ring) => sent(ring::Send::new(ring, fd, call), call, host),
         }
     }
+}
+
+/// To be kept while Linux sends: what rings tell of afterwards comes after that.
+#[inline]
+fn sends<'a>(connection: Option<&'a Ring<'_>>) -> Option<Way<'a>> {
+    connection.map(|connection| connection.way(true))
 }
 
 unsafe fn sent(mut at: impl Output, call: &OutputCall, host: &Host) -> isize {
@@ -105,7 +119,10 @@ pub unsafe fn send_as_it_is(process: &'static Process, fd: c_int, call: &OutputC
     // SAFETY: the caller's promise.
     unsafe {
         match Endpoint::of(process, fd) {
-            Endpoint::Linux => linux::send(fd, call),
+            Endpoint::Linux(connection) => {
+                let _sends = sends(connection.as_ref());
+                linux::send(fd, call)
+            }
             Endpoint::Ring(ring) => ring::Send::new(ring, fd, call).as_it_is(),
         }
     }

@@ -33,8 +33,7 @@ pub fn answer(result: Result<usize, Errno>) -> isize {
 }
 
 impl Tcp {
-    /// The connection `fd`, for one call that moves bytes. `None`: Linux's, every call of which is
-    /// made as it is.
+    /// The connection `fd`, for one call that moves bytes, also where it is Linux' for good.
     #[inline]
     pub fn ring(&self, fd: c_int) -> Option<Ring<'_>> {
         // (Most programs have no connection of ours.)
@@ -46,10 +45,8 @@ impl Tcp {
         self.thread_may_end();
         let found = self.table.find(fd)?;
         match &*found {
-            Entry::Connection(connection) if !connection.flow.is_linux() => {
-                Some(Ring { tcp: self, fd, found: Some(found) })
-            }
-            _ => None,
+            Entry::Connection(_) => Some(Ring { tcp: self, fd, found: Some(found) }),
+            Entry::Set(_) => None,
         }
     }
 
@@ -130,8 +127,16 @@ impl Tcp {
             libc::SHUT_RDWR => Shutdown::Both,
             _ => return None,
         };
-        let connection = self.connection(fd)?;
-        Some(answer(connection.flow.shutdown(how).map(|()| 0)))
+        let connection = self.any_connection(fd)?;
+        let flow = &connection.flow;
+        if flow.is_linux() {
+            // (What goes by a ring after it is told of after it.)
+            let _sends = flow.way(true);
+            // SAFETY: the program's number, for the kernel, which checks it.
+            let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+            return Some(answer(rustix::net::shutdown(socket, how).map(|()| 0)));
+        }
+        Some(answer(flow.shutdown(how).map(|()| 0)))
     }
 
     /// Sends `bytes` of a file over `fd` by the ring, from `at` on, as far as that can be had
@@ -198,7 +203,11 @@ impl Tcp {
     #[inline(never)]
     fn past_the_ring<R: From<i8>>(&self, fd: c_int, flags: c_int, call: impl FnOnce() -> R) -> R {
         loop {
-            let Some(connection) = self.connection(fd) else { return call() };
+            let Some(connection) = self.any_connection(fd) else { return call() };
+            if connection.flow.is_linux() {
+                let _sends = connection.flow.way(true);
+                return call();
+            }
             let mut past = None;
             let begins = || {
                 past = Some(connection.flow.sends_past(flags)?);
@@ -239,6 +248,12 @@ impl<'a> Ring<'a> {
             Entry::Connection(connection) => Some(connection),
             Entry::Set(_) => None,
         }
+    }
+
+    /// It is Linux' for good: every call on it is made as it is.
+    #[inline]
+    pub fn is_linux(&self) -> bool {
+        self.connection().is_none_or(|connection| connection.flow.is_linux())
     }
 
     /// Whose the call is, one that `sends` or not.

@@ -205,11 +205,14 @@ impl Tcp {
 
     /// The connection `fd`, unless it is Linux's.
     pub(crate) fn connection(&self, fd: RawFd) -> Option<Arc<Connection>> {
+        self.any_connection(fd).filter(|connection| !connection.flow.is_linux())
+    }
+
+    /// The connection `fd`, also where it is Linux' for good.
+    pub(crate) fn any_connection(&self, fd: RawFd) -> Option<Arc<Connection>> {
         match &*self.find(fd)? {
-            Entry::Connection(connection) if !connection.flow.is_linux() => {
-                Some(connection.clone())
-            }
-            _ => None,
+            Entry::Connection(connection) => Some(connection.clone()),
+            Entry::Set(_) => None,
         }
     }
 

@@ -119,6 +119,8 @@ mod tests {
         assert_eq!(offset_of!(Produced, bytes), 16);
         assert_eq!(offset_of!(Produced, writes), 24);
         assert_eq!(offset_of!(Produced, timed), 32);
+        assert_eq!(offset_of!(Produced, told), 40);
+        assert_eq!(offset_of!(Produced, by_linux), 48);
         assert_eq!(offset_of!(Consumed, head), 0);
         assert_eq!(offset_of!(Consumed, flags), 4);
         assert_eq!(offset_of!(Consumed, data), 8);

@@ -32,6 +32,12 @@ pub struct Produced {
     pub writes: AtomicU64,
     /// The producer wants the consumer's copies timed (not 0): [`crate::stores`].
     pub timed: AtomicU32,
+    /// When the consumer was last told of something by a notice
+    /// ([`crate::ticks`](mod@crate::ticks)),
+    pub told: AtomicU64,
+    /// and when the producer's process had last sent anything by Linux. Both order news of several
+    /// connections, and nothing else.
+    pub by_linux: AtomicU64,
 }
 
 #[cfg(all(test, loom))]
@@ -39,9 +45,9 @@ impl Produced {
     /// Nothing was written.
     pub fn new() -> Self {
         let (word, count) = (|| AtomicU32::new(0), || AtomicU64::new(0));
-        let (bytes, writes) = (count(), count());
+        let [bytes, writes, told, by_linux] = core::array::from_fn(|_| count());
         let [tail, base, flags, timed] = core::array::from_fn(|_| word());
-        Self { tail, base, flags, room: Wanted::new(), bytes, writes, timed }
+        Self { tail, base, flags, room: Wanted::new(), bytes, writes, timed, told, by_linux }
     }
 }
 

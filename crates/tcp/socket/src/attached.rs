@@ -121,6 +121,7 @@ impl Attached {
         }
         let other = 1 - self.mapped.side;
         for door in doors.notices() {
+            self.mapped.by_linux.stamp(&self.out().produced);
             if self.mapped.region.notice(other, door).post(self.slot) {
                 self.mapped.knocks.at(&self.mapped, door);
             }

@@ -5,6 +5,7 @@ use crate::holders::Words;
 use crate::knocks::Knocks;
 use crate::lengths::Lengths;
 use crate::lock::{Guarded, lock};
+use crate::order::{AllNews, ByLinux, News};
 use crate::sleepers::Sleepers;
 use crate::spinning::{Spinning, Waiting};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -104,6 +105,8 @@ pub(crate) struct Mapped {
     pub prices: Prices,
     /// This process'.
     pub knocks: Arc<Knocks>,
+    /// This process'.
+    pub by_linux: Arc<ByLinux>,
     /// The other program has left the service. Its children may still hold connections.
     gone: AtomicBool,
     flows: Guarded<[Option<Weak<dyn Shown>>; SLOTS]>,
@@ -183,6 +186,7 @@ pub struct Context {
     pub(crate) process: AtomicU32,
     pub(crate) doors: Vec<Kept>,
     pub(crate) knocks: Arc<Knocks>,
+    pub(crate) by_linux: Arc<ByLinux>,
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
     pub(crate) lengths: Lengths,
@@ -217,6 +221,7 @@ impl Context {
             process: AtomicU32::new(std::process::id()),
             doors,
             knocks,
+            by_linux: Arc::default(),
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
             lengths,
@@ -600,6 +605,7 @@ impl Context {
             ends: Ends::new().ok()?,
             prices: Prices::default(),
             knocks: self.knocks.clone(),
+            by_linux: self.by_linux.clone(),
             gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),
         });
@@ -631,18 +637,22 @@ impl Context {
         kind(door.as_fd()).is_ok_and(|kind_of| kind(self.doors[0].as_fd()) == Ok(kind_of))
     }
 
-    /// Takes the notices of a door to the sets that they are for.
+    /// Takes the notices of a door to the sets that they are for, in the order in which they were
+    /// posted. `linux` is called before the first one that comes after something of Linux', which
+    /// was `asked` last then.
     #[inline]
-    pub(crate) fn collect(&self, door: usize) {
+    pub(crate) fn collect(&self, door: usize, asked: u64, linux: impl FnOnce()) {
         let process = self.process();
         let shared = self.sets[door].load(Ordering::Relaxed) > 1;
+        let mut all = AllNews::default();
         for mapped in lock(&self.regions).iter().filter(|mapped| mapped.process == process) {
             mapped.region.notice(mapped.side, door).collect(|slot| {
-                if let Some(flow) = mapped.flow(slot) {
-                    flow.tell_sets(shared);
-                }
+                let Some(flow) = mapped.flow(slot) else { return };
+                let header = mapped.region.slot(slot).header;
+                all.add(News::new(&header.directions[1 - mapped.side].produced, flow));
             });
         }
+        all.tell(asked, linux, |flow| flow.tell_sets(shared));
     }
 
     /// The conversation with the service; begun, if it was not.

@@ -37,10 +37,13 @@ impl Flow {
             };
             attached.tell(attached.out().consumed.data.take());
             self.ask.store(true, Relaxed);
+            self.context.by_linux.sent();
             return done;
         }
         self.ask.store(true, Relaxed);
-        shutdown(self.fd(), how)
+        let done = shutdown(self.fd(), how);
+        self.context.by_linux.sent();
+        done
     }
 
     /// What was withdrawn or given back is with Linux, whatever it takes: the stream ends after it.
@@ -100,6 +103,7 @@ impl Flow {
 
     /// After it: tells the other side, and gives the slot back.
     pub fn closed(&self) {
+        self.context.by_linux.sent();
         let Some(attached) = self.attached() else { return };
         if self.closed_for_all.load(Relaxed) {
             attached.tell(attached.out().consumed.data.take());

@@ -88,6 +88,8 @@ impl Flow {
         inherited: bool,
     ) -> Arc<Self> {
         let shown_after = context.lengths.begins();
+        // (A connection is news to who listens.)
+        context.by_linux.sent();
         Arc::new(Self {
             context,
             shown_after,

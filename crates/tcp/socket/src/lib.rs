@@ -26,6 +26,7 @@
 //! | [`sleepers`] | what threads sleep in |
 //! | [`ready`] | what poll says of a connection |
 //! | [`set`] | epoll over connections and everything else |
+//! | `order` | what was sent first is told first |
 //! | [`ending`] | shutdown, close |
 //! | [`leaving`] | back to Linux for good: before exec, SCM_RIGHTS, io_uring |
 //! | `outward` | sockets that connect to other hosts |
@@ -51,6 +52,7 @@ mod knocks;
 pub mod leaving;
 mod lengths;
 pub mod lock;
+mod order;
 pub mod outward;
 pub mod queued;
 pub mod ready;

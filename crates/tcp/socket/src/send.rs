@@ -26,7 +26,9 @@ impl Flow {
     pub unsafe fn send(&self, from: &[iovec], flags: i32) -> Result<usize, Errno> {
         if self.is_linux() {
             // SAFETY: the caller's promise.
-            return unsafe { kernel::send_as_it_is(self.fd(), from, flags) };
+            let sent = unsafe { kernel::send_as_it_is(self.fd(), from, flags) };
+            self.context.by_linux.sent();
+            return sent;
         }
         // SAFETY: the caller's promise.
         let mut from = unsafe { Buffers::new(from) };
@@ -99,7 +101,7 @@ impl Flow {
             if let Some(attached) = self.attached() {
                 break attached;
             }
-            if let Some(_past) = self.unattached() {
+            if let Some(_past) = self.unattached(true) {
                 return from.by_linux(self.fd(), flags);
             }
         };
@@ -107,7 +109,11 @@ impl Flow {
         if self.is_closed() {
             return Err(Errno::BADF);
         }
-        self.send_locked(attached, &mut own, from, flags)
+        let sent = self.send_locked(attached, &mut own, from, flags);
+        if own.too_late {
+            self.context.by_linux.sent();
+        }
+        sent
     }
 
     fn send_locked(

@@ -3,6 +3,7 @@
 use crate::attached::Attached;
 use crate::context::Shown;
 use crate::flow::Flow;
+use crate::order::ByLinux;
 use crate::wait::For;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -14,22 +15,39 @@ use uncopy_tcp_shared::phase::At;
 /// A call that goes past the ring, begun before there was one. As long as one is under way sending does not go to the ring: its bytes would
 /// come first.
 #[derive(Debug)]
-pub struct Past<'a>(&'a Flow);
+pub struct Past<'a> {
+    flow: &'a Flow,
+    sends: bool,
+}
 
 impl<'a> Past<'a> {
-    fn begin(flow: &'a Flow) -> Self {
+    fn begin(flow: &'a Flow, sends: bool) -> Self {
         flow.past.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        Self(flow)
+        Self { flow, sends }
     }
 }
 
 impl Drop for Past<'_> {
     fn drop(&mut self) {
-        if self.0.has_slot() {
-            self.0.push();
+        let Self { flow, sends } = self;
+        if flow.has_slot() {
+            flow.push();
         }
-        self.0.past.fetch_sub(1, Ordering::SeqCst);
+        flow.past.fetch_sub(1, Ordering::SeqCst);
+        if *sends {
+            flow.context.by_linux.sent();
+        }
+    }
+}
+
+/// A call that sends by Linux. What rings tell after it comes after it.
+#[derive(Debug)]
+pub struct Sends<'a>(&'a ByLinux);
+
+impl Drop for Sends<'_> {
+    fn drop(&mut self) {
+        self.0.sent();
     }
 }
 
@@ -38,7 +56,9 @@ impl Drop for Past<'_> {
 pub enum Way<'a> {
     /// Linux's, just as it is.
     Linux,
-    /// As above, and this is to be kept meanwhile.
+    /// As above, and it sends: this is to be kept meanwhile.
+    LinuxSends(Sends<'a>),
+    /// Linux's for now, and this is to be kept meanwhile.
     Past(Past<'a>),
     /// It is to be made here.
     Here,
@@ -53,8 +73,8 @@ impl Flow {
                 self.way_of_linux(attached, sends)
             }
             Some(Some(_)) => Way::Here,
-            Some(None) => Way::Linux,
-            None => self.undecided(),
+            Some(None) => self.of_linux(sends),
+            None => self.undecided(sends),
         }
     }
 
@@ -72,10 +92,14 @@ impl Flow {
             }
             own.too_late |= sends;
         }
-        Way::Linux
+        self.of_linux(sends)
     }
 
-    fn undecided(self: &Arc<Self>) -> Way<'_> {
+    fn of_linux(&self, sends: bool) -> Way<'_> {
+        if sends { Way::LinuxSends(Sends(&self.context.by_linux)) } else { Way::Linux }
+    }
+
+    fn undecided(self: &Arc<Self>, sends: bool) -> Way<'_> {
         if self.shown.load(Ordering::Acquire) {
             return Way::Here;
         }
@@ -89,7 +113,7 @@ impl Flow {
             }
             self.not_yet();
         }
-        let past = Past::begin(self);
+        let past = Past::begin(self, sends);
         if self.shown.load(Ordering::SeqCst) { Way::Here } else { Way::Past(past) }
     }
 
@@ -106,8 +130,8 @@ impl Flow {
 
     /// A call of Linux' while it is not attached; `None`: it is.
     #[inline]
-    pub(crate) fn unattached(&self) -> Option<Past<'_>> {
-        let past = Past::begin(self);
+    pub(crate) fn unattached(&self, sends: bool) -> Option<Past<'_>> {
+        let past = Past::begin(self, sends);
         if matches!(self.attached.get(), Some(Some(_))) { None } else { Some(past) }
     }
 
@@ -124,7 +148,7 @@ impl Flow {
                 return Err(error);
             }
         }
-        let past = Past::begin(self);
+        let past = Past::begin(self, true);
         let waits = || flags & libc::MSG_DONTWAIT == 0 && !self.is_nonblocking();
         let mut deadline = None;
         loop {

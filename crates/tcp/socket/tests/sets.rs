@@ -488,6 +488,24 @@ fn a_thread_that_waits_elsewhere_may_sleep_once_what_had_news_was_closed() {
 }
 
 #[test]
+fn who_asks_linux_elsewhere_is_told_of_rings_though_something_of_linuxs_came_before() {
+    let service = service();
+    let (server, client) =
+        (program_that(&service.name, Waiting::Sleep), program_that(&service.name, Waiting::Sleep));
+    let (a, b) = at_rings(&client, &server);
+    let set = set(&server);
+    set.add(b.flow.number(), Some(b.flow.clone()), IN | EDGE, 7).unwrap();
+    let mut event = [Event::default()];
+    for asks in [true, false, false] {
+        let _ = set.look_now(&mut event, &[], asks).unwrap();
+        let (plain, _other) = connection();
+        let _linuxs = end(&client, plain);
+        a.send(b"x").unwrap();
+        assert_eq!(set.look_now(&mut event, &[], asks), Ok(1));
+    }
+}
+
+#[test]
 fn a_set_that_was_closed_keeps_no_connection_that_had_news() {
     let service = service();
     let program = program_that(&service.name, Waiting::Sleep);

@@ -1,6 +1,7 @@
 //! A thread that has other things to wait for besides, as a lane of the TCP service has: it puts them into the kernel's set, and waits there itself.
 
 use super::{Event, Set};
+use crate::lock::lock;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -37,6 +38,7 @@ impl Set {
     }
 
     /// What is ready now, without waiting: what rings say, what the kernel has `said` already, and, if it is to be `asked`, what it says now, by a system call.
+    /// What rings say waits for nothing of Linux', whichever was sent first.
     ///
     /// # Errors
     /// As epoll_wait(2).
@@ -46,7 +48,10 @@ impl Set {
         said: &[Event],
         asked: bool,
     ) -> Result<usize, Errno> {
-        let mut count = self.rings(events, 0).count;
+        // (It is the thread that asks the kernel: nothing here waits for the kernel's turn.)
+        self.look_for_news();
+        lock(&self.queue.turns).linux_has_no_turn();
+        let mut count = self.queued(events, 0).count;
         // (What there is no room for is said again.)
         let room = (events.len() - count).min(said.len());
         count = self.take_said(said[..room].iter().copied(), events, count);

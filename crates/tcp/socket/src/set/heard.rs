@@ -24,7 +24,9 @@ impl Set {
         already: usize,
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
-        self.asked.store(ticks(), Relaxed);
+        let now = ticks();
+        self.asked.store(now, Relaxed);
+        self.heard.store(now, Relaxed);
         self.ask(events, already, Some(Duration::ZERO), mask, |said, all| {
             lock(&self.queue.turns).kernel_said(said.iter().map(|event| event.data.u64()), all);
         })
@@ -38,8 +40,15 @@ impl Set {
         timeout: Option<Duration>,
         mask: Option<u64>,
     ) -> Result<usize, Errno> {
+        let before = ticks();
         let said = self.ask(events, already, timeout, mask, |_, _| ());
-        self.asked.store(ticks(), Relaxed);
+        let after = ticks();
+        let said =
+            said.map(|count| if already == 0 { self.rings_first(events, count) } else { count });
+        // (What came while it slept, it has told.)
+        let asked = if timeout == Some(Duration::ZERO) { before } else { after };
+        self.asked.store(asked, Relaxed);
+        self.heard.store(after, Relaxed);
         said
     }
 

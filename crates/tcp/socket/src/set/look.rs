@@ -24,9 +24,25 @@ pub(super) struct Looked {
 impl Set {
     /// What the rings say, after what is there already.
     pub(super) fn rings(&self, events: &mut [Event], already: usize) -> Looked {
+        self.look_for_news();
+        self.queued(events, already)
+    }
+
+    /// What there is news of is queued.
+    pub(super) fn look_for_news(&self) {
         self.context.pump();
-        self.context.collect(self.door);
+        self.collect();
         self.queue_swept();
+    }
+
+    /// The notices.
+    pub(super) fn collect(&self) {
+        let asked = self.asked.load(Relaxed);
+        self.context.collect(self.door, asked, || lock(&self.queue.turns).linux_follows());
+    }
+
+    /// What is so of what is queued, after what is there already.
+    pub(super) fn queued(&self, events: &mut [Event], already: usize) -> Looked {
         // What is queued again meanwhile waits for the next round.
         let (had_begun, (mut left, mut is_left)) = {
             let mut turns = lock(&self.queue.turns);

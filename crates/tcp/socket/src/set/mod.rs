@@ -106,8 +106,10 @@ pub struct Set {
     queue: Arc<Queue>,
     /// One of its connections was at the ring.
     at_ring: AtomicBool,
-    /// When the kernel was asked last ([`ticks`]).
+    /// When the kernel was asked last ([`ticks`](uncopy_tcp_shared::ticks)),
     asked: AtomicU64,
+    /// and when it answered.
+    heard: AtomicU64,
 }
 
 impl Set {
@@ -139,6 +141,7 @@ impl Set {
             }),
             at_ring: AtomicBool::new(false),
             asked: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
         };
         set.watch_door(&context, door)?;
         Ok(set)

@@ -60,7 +60,7 @@ impl Set {
     /// Where it is nested: the bell rings if something is there; else whoever brings something knocks.
     pub(super) fn settle(&self) {
         if self.is_nested() {
-            self.context.collect(self.door);
+            self.collect();
             self.queue_swept();
             self.queue.settle();
         }

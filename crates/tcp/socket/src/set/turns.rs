@@ -18,6 +18,8 @@ pub(super) struct Turns {
     is_left: bool,
     /// It is the kernel's turn.
     kernel: bool,
+    /// So many of what is queued come before something of Linux', and the others after it.
+    before_linux: Option<usize>,
     /// What the kernel has told in its turn, where it had more than there was room for.
     told: ByNumber<u64, ()>,
 }
@@ -32,7 +34,7 @@ impl Turns {
         }
         // (Some may have left the queue.)
         self.left = self.left.min(self.entries.len());
-        (self.left, self.is_left)
+        (self.left.min(self.before_linux.unwrap_or(usize::MAX)), self.is_left)
     }
 
     /// A round of the rings' has begun, and is not over.
@@ -43,6 +45,7 @@ impl Turns {
     /// The next one.
     pub(super) fn next(&mut self) -> Option<Arc<Entry>> {
         self.left = self.left.saturating_sub(1);
+        self.before_linux = self.before_linux.map(|before| before.saturating_sub(1));
         self.entries.pop_front()
     }
 
@@ -56,9 +59,27 @@ impl Turns {
         self.kernel = true;
     }
 
+    /// What is queued from now on comes after something of Linux'.
+    pub(super) fn linux_follows(&mut self) {
+        self.before_linux.get_or_insert(self.entries.len());
+    }
+
+    /// Whoever looks asks the kernel when they like: nothing waits for that.
+    pub(super) fn linux_has_no_turn(&mut self) {
+        self.before_linux = None;
+    }
+
+    /// What came before something of Linux' was told of: then it is the kernel's turn.
+    pub(super) fn is_linux_next(&mut self) -> bool {
+        let before = self.entries.len().min(self.before_linux.unwrap_or(usize::MAX));
+        let is_next = before == 0 && self.before_linux.take().is_some();
+        self.kernel |= is_next;
+        is_next
+    }
+
     /// It is the kernel's turn.
-    pub(super) fn is_kernels(&self) -> bool {
-        self.kernel
+    pub(super) fn is_kernels(&mut self) -> bool {
+        self.is_linux_next() || self.kernel
     }
 
     /// In its turn the kernel has said this, which is `all` of it or as much as there was room for.

@@ -115,7 +115,7 @@ impl Set {
                 self.settle();
             }
             if end.is_some_and(|end| end <= Instant::now()) {
-                return Ok(self.rings(events, 0).count);
+                return self.look_by_turns(events, mask);
             }
         }
     }
@@ -123,23 +123,28 @@ impl Set {
     /// What there is now, by turns ([`turns`](super::turns)). Where rings have nothing, the kernel
     /// is still to be asked.
     fn look_by_turns(&self, events: &mut [Event], mask: Option<u64>) -> Result<usize, Errno> {
+        self.look_for_news();
         let kernel_begins = lock(&self.queue.turns).is_kernels();
         let told = if kernel_begins { self.kernels_turn(events, 0, mask)? } else { 0 };
         if told == events.len() {
             return Ok(told);
         }
-        let mut looked = self.rings(events, told);
+        let mut looked = self.queued(events, told);
         if looked.count == told && looked.had_begun {
             // (The rest of a round had nothing: what was told of before waits for the next one.)
-            looked = self.rings(events, told);
+            looked = self.queued(events, told);
         }
         let Looked { count, is_over, is_left, .. } = looked;
+        if lock(&self.queue.turns).is_linux_next() && count < events.len() {
+            let told = self.kernels_turn(events, count, mask).unwrap_or(count);
+            return Ok(self.queued(events, told).count);
+        }
         if count == told || kernel_begins || !is_over {
             return Ok(count);
         }
         // What the program has left it may go on leaving: then the kernel is asked in each round.
         // (A nested set's door has to be found shut afterwards.)
-        let is_due = || ticks().wrapping_sub(self.asked.load(Relaxed)) >= KERNEL;
+        let is_due = || ticks().wrapping_sub(self.heard.load(Relaxed)) >= KERNEL;
         if !(is_left || self.is_nested() || is_due()) {
             return Ok(count);
         }
@@ -149,6 +154,19 @@ impl Set {
         }
         // (Where it refuses, what the rings have said is not lost: the next call hears of it.)
         Ok(self.kernels_turn(events, count, mask).unwrap_or(count))
+    }
+
+    /// The kernel has told of so many, and before it was asked nothing was queued. What rings have
+    /// come to say meanwhile is put before that, as far as there is room, but for what says that it
+    /// comes after something of Linux'.
+    pub(super) fn rings_first(&self, events: &mut [Event], count: usize) -> usize {
+        if count == 0 || count == events.len() || !self.has_news() {
+            return count;
+        }
+        self.look_for_news();
+        let all = self.queued(events, count).count;
+        events[..all].rotate_left(count);
+        all
     }
 
     /// Some of its descriptors are connections that are not Linux's for good.
