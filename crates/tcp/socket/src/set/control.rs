@@ -102,6 +102,7 @@ impl Set {
             at_ring: AtomicBool::new(false),
             leaves: AtomicU64::new(flow.counts.leaves.load(Relaxed)),
             had: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             process: self.context.process(),
             queue: self.queue.clone(),
             entries: Arc::downgrade(&self.entries),
@@ -163,7 +164,7 @@ impl Set {
     ) -> Result<(), Errno> {
         let told = entry.kernel_events.load(Relaxed);
         let sends_by_ring = !entry.flow.ready().ask.contains(PollFlags::OUT);
-        let needed = Self::for_kernel(events, sends_by_ring);
+        let needed = Self::for_kernel(entry, events, sends_by_ring);
         let plain = (events | told) & !EVENTS == 0;
         let (older_events, older_data) = (entry.events.load(Relaxed), entry.data.load(Relaxed));
         let (older_key, was_told) = (entry.kernel_data.load(Relaxed), !entry.is_armed());

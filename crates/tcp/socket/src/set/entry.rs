@@ -3,7 +3,7 @@
 use super::entries::Entries;
 use super::nested::Bell;
 use super::turns::Turns;
-use super::{Added, EVENTS, Event, OUT, Set};
+use super::{Added, EVENTS, Event, HEARS, OUT, Set};
 use crate::context::{Context, knock_at};
 use crate::flow::{Flow, Watcher};
 use crate::lock::{Guarded, lock};
@@ -75,6 +75,8 @@ pub(super) struct Entry {
     /// By level: how many bytes had come when the program was told of it last, and one more;
     /// 0: there was nothing since.
     pub(super) had: AtomicU64,
+    /// The kernel has told of the end: it need not be asked for that.
+    pub(super) ended: AtomicBool,
     /// The process that has added it.
     pub(super) process: u32,
     pub(super) queue: Arc<Queue>,
@@ -178,20 +180,19 @@ impl Entry {
 
     /// What of `asked` is the kernel's to tell, it is asked for.
     pub(super) fn mask(&self, sends_by_ring: bool, asked: u32, arming: u32) {
-        let wanted = Set::for_kernel(asked, sends_by_ring);
+        let wanted = Set::for_kernel(self, asked, sends_by_ring);
         let told = self.kernel_events.load(Relaxed);
         if asked & (EPOLLET | EPOLLONESHOT) as u32 != 0 {
-            if asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT {
+            let room =
+                asked & EPOLLET as u32 == 0 && asked & OUT != 0 && told & OUT != wanted & OUT;
+            let end = asked & HEARS == 0 && wanted & !told != 0;
+            if room || end {
                 self.asks_kernel(wanted, arming);
             }
             return;
         }
-        if sends_by_ring {
-            if told & OUT != 0 {
-                self.asks_kernel(wanted, arming);
-            }
-        } else if asked & !told != 0 {
-            self.asks_kernel(asked, arming);
+        if sends_by_ring && told & OUT != 0 || wanted & !told != 0 {
+            self.asks_kernel(wanted, arming);
         }
     }
 

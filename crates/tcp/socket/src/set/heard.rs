@@ -1,7 +1,7 @@
 //! What the kernel says, of connections and of everything else.
 
 use super::entry::Entry;
-use super::{ALWAYS, Event, OUT, Set, door};
+use super::{ALWAYS, Event, HEARS, OUT, Set, door};
 use crate::flow::Flow;
 use crate::kernel;
 use crate::lock::lock;
@@ -167,6 +167,14 @@ impl Set {
         }
         let arming = entry.arming.load(Acquire);
         let asked = entry.events.load(Relaxed);
+        if flags & RDHUP != 0
+            && asked & HEARS == 0
+            && flow.kernel_poll(PollFlags::RDHUP).contains(PollFlags::RDHUP)
+        {
+            // Once: the kernel would go on telling of it.
+            entry.ended.store(true, Relaxed);
+            entry.asks_kernel(asked, arming);
+        }
         let by_ring = |flow: &Flow| !flow.ready().ask.contains(PollFlags::OUT);
         let ended = asked & OUT != 0
             && by_ring(flow)
@@ -204,7 +212,7 @@ impl Set {
         if asked & EPOLLONESHOT as u32 != 0 {
             if flags == 0 {
                 // The kernel has disarmed it for nothing.
-                entry.asks_kernel(Self::for_kernel(asked, by_ring(flow)), arming);
+                entry.asks_kernel(Self::for_kernel(entry, asked, by_ring(flow)), arming);
             } else if !entry.takes_its_turn(arming) {
                 // The ring was first.
                 return 0;

@@ -1,7 +1,7 @@
 //! What the rings say, of what is asked; and what the kernel is asked for besides.
 
 use super::entry::Entry;
-use super::{ALWAYS, Event, OUT, Set};
+use super::{ALWAYS, Event, HEARS, OUT, Set};
 use crate::flow::Flow;
 use crate::lock::lock;
 use libc::{EPOLLET, EPOLLONESHOT, EPOLLPRI, EPOLLRDHUP};
@@ -142,9 +142,17 @@ impl Set {
         (now & (asked | ALWAYS), !ready.ask.contains(PollFlags::OUT))
     }
 
-    /// What of this the kernel is asked for. It always has room for a connection whose bytes go elsewhere: so it is not asked for that, but whether the other side has died,
-    /// for then nobody makes room in the ring.
-    pub(super) fn for_kernel(asked: u32, sends_by_ring: bool) -> u32 {
-        if sends_by_ring && asked & OUT != 0 { asked & !OUT | EPOLLRDHUP as u32 } else { asked }
+    /// What of this the kernel is asked for. It always has room for a connection whose bytes go
+    /// elsewhere: so it is not asked for that, but whether the other side has died, for then nobody
+    /// makes room in the ring. Who asks for neither bytes nor room nor the end is told of a death
+    /// all the same: Linux would have reset the connection.
+    pub(super) fn for_kernel(entry: &Entry, asked: u32, sends_by_ring: bool) -> u32 {
+        if sends_by_ring && asked & OUT != 0 {
+            asked & !OUT | EPOLLRDHUP as u32
+        } else if asked & HEARS == 0 && entry.flow.has_slot() && !entry.ended.load(Relaxed) {
+            asked | EPOLLRDHUP as u32
+        } else {
+            asked
+        }
     }
 }

@@ -32,7 +32,7 @@ use self::entry::Queue;
 use self::nested::Bell;
 use crate::context::Context;
 use crate::lock::{Guarded, lock};
-use libc::{EPOLLERR, EPOLLHUP, EPOLLOUT, EPOLLWRNORM};
+use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLWRNORM};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -41,6 +41,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 const OUT: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
+/// Who asks for one of these is told of the end.
+const HEARS: u32 = OUT | (EPOLLIN | EPOLLRDHUP) as u32;
 const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 /// Events proper: the other bits say how they are told.
 const EVENTS: u32 = 0x3fff;
