@@ -99,6 +99,10 @@ fn leaked<T: Default>() -> &'static T {
     Box::leak(Box::default())
 }
 
+// (Larger than a test's stack.)
+static FILTER: Filter = Filter::new();
+static COUNTERS: Counters = Counters::new();
+
 /// A copy for each way in which one can be refused, and one that is elided between any two.
 fn record(ways: &[Refusing]) -> Trace {
     let (recorder, records) = (Recorder::default(), leaked::<Records>());
@@ -115,8 +119,8 @@ fn record(ways: &[Refusing]) -> Trace {
         PoolShape { boundary: pages / 2, pages },
         LIMITS,
         Choice::From(0).control(basis),
-        leaked::<Filter>(),
-        leaked::<Counters>(),
+        &FILTER,
+        &COUNTERS,
     );
     tracker.witnessed_by(Some(Box::new(recorder.clone())));
     for (i, way) in ways.iter().enumerate() {
