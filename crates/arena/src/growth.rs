@@ -1,8 +1,8 @@
 //! How far blocks grow, learned from earlier ones of the same first length.
 //!
-//! A buffer that collects a message (Python's `bytearray`) is allocated for its first part and grown by `realloc`, part by part.
-//! Where there is no room behind it, it is copied: half of each message. Address space costs nothing, so blocks of a
-//! length that grew before get it at once.
+//! A buffer that collects a message (Python's `bytearray`) is allocated for its first part and
+//! grown by `realloc`, part by part. Where there is no room behind it, it is copied: half of each
+//! message. Address space costs nothing, so blocks of a length that grew before get it at once.
 
 use uncopy_ranges::runs::of_few_lengths;
 

@@ -1,9 +1,9 @@
 //! The twin allocator's book: which pages of one large reservation are whose (ZCopy 3.2.1).
 //!
-//! Large blocks live apart from the program's other memory: each begins on a page and shares none, so
-//! that all of it can be a view; what is freed is kept as it is, resident or unmapped, and handed
-//! out again, so that no page is faulted in anew. Blocks that grow get address space in advance,
-//! which costs no memory.
+//! Large blocks live apart from the program's other memory: each begins on a page and shares none,
+//! so that all of it can be a view; what is freed is kept as it is, resident or unmapped, and
+//! handed out again, so that no page is faulted in anew. Blocks that grow get address space in
+//! advance, which costs no memory.
 //!
 //! Three kinds of free pages: *used* ones (with memory behind them, or unmapped by the tracker),
 //! *fresh* ones (zeros, no memory), and beyond the *frontier* what was never handed out.
@@ -27,7 +27,8 @@ pub struct Block {
     pub reserved: u32,
     /// Pages of these that the program was promised.
     pub used: u32,
-    /// Pages that it began with when it came here, perhaps as another block; 0: it was moved, and goes on elsewhere.
+    /// Pages that it began with when it came here, perhaps as another block; 0: it was moved, and
+    /// goes on elsewhere.
     pub first: u32,
     /// Most pages that it ever was promised.
     pub most: u32,
@@ -44,9 +45,11 @@ pub struct Run {
 
 /// Free pages kept with their memory, at least, in pages.
 const KEEP_MIN: usize = 16 << 10;
-/// Beyond that, one page for so many that are in use, and as many as were purged too early ([`Keeping`]).
+/// Beyond that, one page for so many that are in use, and as many as were purged too early
+/// ([`Keeping`]).
 const KEEP_SHARE: usize = 4;
-/// Pages that shrunk blocks, and those that are expected to grow, may hold beyond what was promised, all together: so many,
+/// Pages that shrunk blocks, and those that are expected to grow, may hold beyond what was
+/// promised, all together: so many,
 const SLACK_MAX: usize = 8 << 10;
 /// and one for so many that are in use.
 const SLACK_SHARE: usize = 8;
@@ -118,7 +121,8 @@ impl Arena {
         self.frontier
     }
 
-    /// Nothing beyond the frontier is handed out any more, and blocks keep no pages beyond what was promised: all those are free now.
+    /// Nothing beyond the frontier is handed out any more, and blocks keep no pages beyond what was
+    /// promised: all those are free now.
     pub fn close(&mut self) {
         let blocks = std::mem::take(&mut self.blocks);
         self.blocks = &mut blocks[..self.frontier];
@@ -158,14 +162,15 @@ impl Arena {
         self.blocks.get(page).copied().filter(|b| b.reserved > 0)
     }
 
-    /// Makes a block of `pages` pages, with room to grow if blocks that begin so do. `None`: the reservation is used up.
+    /// Makes a block of `pages` pages, with room to grow if blocks that begin so do. `None`: the
+    /// reservation is used up.
     pub fn allocate(&mut self, pages: usize) -> Option<Run> {
         let room = self.expected(pages, pages);
         self.hand_out(pages, room, pages)
     }
 
-    /// The same for a block that has just grown to `pages` pages, and has more room to do so: out of the block at `from`, which is to
-    /// be freed, if it was one.
+    /// The same for a block that has just grown to `pages` pages, and has more room to do so: out
+    /// of the block at `from`, which is to be freed, if it was one.
     pub fn allocate_grown(&mut self, pages: usize, from: Option<usize>) -> Option<Run> {
         let before = from.and_then(|page| self.block(page));
         let first = before.map_or(pages, |b| b.first as usize);
@@ -177,7 +182,8 @@ impl Arena {
         Some(run)
     }
 
-    /// What a block of `pages` pages will need that began with `first`, as far as that does not reserve too much in all.
+    /// What a block of `pages` pages will need that began with `first`, as far as that does not
+    /// reserve too much in all.
     fn expected(&self, first: usize, pages: usize) -> usize {
         let room = self.growth.expected(first).max(pages);
         // (Half of the bound is left to blocks that shrink.)
@@ -245,7 +251,8 @@ impl Arena {
         self.recent.give(page, pages, |page, pages| used.give(page, pages));
     }
 
-    /// Ends the block at `page`; returns the number of its pages. They are nobody's until [`Arena::keep`] or [`Arena::purged`].
+    /// Ends the block at `page`; returns the number of its pages. They are nobody's until
+    /// [`Arena::keep`] or [`Arena::purged`].
     ///
     /// # Errors
     /// Where no block begins: the program's own mistake.
@@ -285,8 +292,8 @@ impl Arena {
             self.slack += more;
         }
         self.slack = self.slack + used - pages;
-        // Shrunk blocks keep their pages, so that the next block of the first size finds them in one
-        // piece, as long as not too much lies idle like that.
+        // Shrunk blocks keep their pages, so that the next block of the first size finds them in
+        // one piece, as long as not too much lies idle like that.
         // (What blocks were rounded up by is not that.)
         let kept = of_few_lengths(pages);
         if self.slack > self.slack_max() && kept < reserved && pages < used {
@@ -416,8 +423,8 @@ mod tests {
         assert_eq!(a.resize(behind.page, 40), Ok(true), "at the frontier there is room");
     }
 
-    /// A block of 16 pages that grows to 60, part by part, as a program that calls `realloc` makes it. Returns how often it
-    /// had to be moved.
+    /// A block of 16 pages that grows to 60, part by part, as a program that calls `realloc` makes
+    /// it. Returns how often it had to be moved.
     fn collect(a: &mut Arena) -> u32 {
         let mut page = a.allocate(16).unwrap().page;
         let mut moved = 0;
@@ -644,7 +651,8 @@ mod tests {
     #[test]
     fn what_was_mapped_anew_with_its_block_is_not_taken_for_purged_too_early() {
         let mut a = arena(4 * KEEP_MIN);
-        // (A program that advises or protects each of its blocks: their pages come back as new ones.)
+        // (A program that advises or protects each of its blocks: their pages come back as new
+        // ones.)
         for _ in 0..KEEP_MIN {
             let run = a.allocate(16).unwrap();
             let pages = a.end(run.page).unwrap();

@@ -1,19 +1,22 @@
-//! Memory that has to stay resident, where it is: what is written there must be seen by whoever refers to its pages, or its mapping
-//! is one that forked children do not have, or have empty.
+//! Memory that has to stay resident, where it is: what is written there must be seen by whoever
+//! refers to its pages, or its mapping is one that forked children do not have, or have empty.
 
 use uncopy_ranges::ranges::Ranges;
 use uncopy_ranges::span::Span;
 
-/// Ranges of each kind; from there on the nearest ones become one. (What is excluded for nothing is copied.)
+/// Ranges of each kind; from there on the nearest ones become one. (What is excluded for nothing is
+/// copied.)
 const RANGES_MAX: usize = 1024;
 
 /// Why memory is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The kernel holds its pages by reference beyond a call (`vmsplice`, `MSG_ZEROCOPY`): as long as these are its pages.
+    /// The kernel holds its pages by reference beyond a call (`vmsplice`, `MSG_ZEROCOPY`): as long
+    /// as these are its pages.
     Given,
-    /// Children get it empty, or not at all (`MADV_WIPEONFORK`, `MADV_DONTFORK`), or the kernel writes to it without waiting for
-    /// a fault (a signal's frame, a dying thread's locks): as long as it is mapped.
+    /// Children get it empty, or not at all (`MADV_WIPEONFORK`, `MADV_DONTFORK`), or the kernel
+    /// writes to it without waiting for a fault (a signal's frame, a dying thread's locks): as long
+    /// as it is mapped.
     WhileMapped,
 }
 
@@ -132,8 +135,8 @@ impl Parts {
         Self { given: Vec::new(), while_mapped: self.while_mapped.clone() }
     }
 
-    /// Where they are once what was `from` is `to`, which may be shorter, or longer: then what the mapping's end is, is that of what
-    /// was added.
+    /// Where they are once what was `from` is `to`, which may be shorter, or longer: then what the
+    /// mapping's end is, is that of what was added.
     pub fn moved(&self, from: Span, to: Span) -> Self {
         let there = |s: &Span| {
             let (start, end) = (s.start - from.start, s.end - from.start);

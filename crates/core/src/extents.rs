@@ -1,4 +1,5 @@
-//! Extents: immutable, reference-counted runs of bytes in the pool, or in a region of somebody else's.
+//! Extents: immutable, reference-counted runs of bytes in the pool, or in a region of somebody
+//! else's.
 
 use crate::regions::RegionId;
 use uncopy_ranges::span::{PAGE, Span};
@@ -103,7 +104,8 @@ impl Extents {
         self.insert(RegionId::POOL, at, pages, filled, used)
     }
 
-    /// Makes an extent of the bytes in `span`, in a region of somebody else's, with one reference. (At most 4 GB.)
+    /// Makes an extent of the bytes in `span`, in a region of somebody else's, with one reference.
+    /// (At most 4 GB.)
     pub fn create_foreign(&mut self, region: RegionId, span: Span, used: u64) -> ExtentId {
         self.insert(region, span.start, 0, span.len() as u32, used)
     }
@@ -179,7 +181,8 @@ impl Extents {
         Some(e)
     }
 
-    /// Cuts `id` down to its filled pages; returns the address of the first page given up and their number.
+    /// Cuts `id` down to its filled pages; returns the address of the first page given up and their
+    /// number.
     pub fn trim(&mut self, id: ExtentId) -> (usize, usize) {
         let e = self.get_mut(id);
         let keep = (e.filled as usize).div_ceil(PAGE);

@@ -2,9 +2,9 @@
 //!
 //! Nothing here makes a system call or touches the program's memory. What must happen to pages is
 //! asked of a [`memory::Memory`]; what must be copied is handed back to the caller as
-//! [`plan::Copy`] lists, to be carried out after the tracker's lock is dropped. So the whole
-//! logic runs against a simulated address space in `tests/model.rs`. Whether a copy is worth eliding is decided by
-//! [`uncopy_decide`].
+//! [`plan::Copy`] lists, to be carried out after the tracker's lock is dropped. So the whole logic
+//! runs against a simulated address space in `tests/model.rs`. Whether a copy is worth eliding is
+//! decided by [`uncopy_decide`].
 //!
 //! | module | one idea |
 //! | --- | --- |

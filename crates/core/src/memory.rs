@@ -65,19 +65,20 @@ pub trait Memory {
     /// Ends that; missing pages of `span` become ordinary fresh memory. Wakes who waits there.
     fn unregister(&mut self, span: Span);
 
-    /// Whether an unmap, remove or remap by some thread is under way and not yet reported. `None`: that cannot be known (a sandbox forbids
-    /// the call).
+    /// Whether an unmap, remove or remap by some thread is under way and not yet reported. `None`:
+    /// that cannot be known (a sandbox forbids the call).
     fn map_changing(&mut self) -> Option<bool>;
 
     /// Moves the pages of `from` into the vacant pool pages that start at page number `slot`.
     fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken;
 
-    /// Moves the pages from the address `from` on, of the pool or of a region that allows it, into the missing pages of `to`, and wakes
-    /// who waits there. Returns how many pages were moved, from the start; the others are where they were.
+    /// Moves the pages from the address `from` on, of the pool or of a region that allows it, into
+    /// the missing pages of `to`, and wakes who waits there. Returns how many pages were moved,
+    /// from the start; the others are where they were.
     fn move_in(&mut self, to: Span, from: usize) -> usize;
 
-    /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still have
-    /// memory behind them.
+    /// Makes `pages` pool pages from page number `slot` vacant. Returns false if they may still
+    /// have memory behind them.
     #[must_use]
     fn discard(&mut self, slot: usize, pages: usize) -> bool;
 

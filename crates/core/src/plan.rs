@@ -174,7 +174,8 @@ impl OutputPlan {
     }
 }
 
-/// How extents are brought home from regions of others: first `copies`, without the lock, then the commit.
+/// How extents are brought home from regions of others: first `copies`, without the lock, then the
+/// commit.
 #[derive(Debug, Default)]
 pub struct RecallPlan {
     /// Each extent that is in a region, and its copy in the pool.

@@ -1,9 +1,11 @@
 //! Regions: memory that extents lie in, and whose it is.
 //!
-//! The pool is ours. Every other region is somebody else's: the receive buffer of a user-level TCP service, the blocks of a log.
-//! Its owner hands ranges of it over, filled; from then on nobody writes there. When the last reference to such an extent goes, its
-//! range is *released*: it waits in a queue until a caller takes it, to tell the owner without the lock. Each range that was handed
-//! over is released once. A release needs no memory: room for it is made when the range is handed over.
+//! The pool is ours. Every other region is somebody else's: the receive buffer of a user-level TCP
+//! service, the blocks of a log. Its owner hands ranges of it over, filled; from then on nobody
+//! writes there. When the last reference to such an extent goes, its range is *released*: it waits
+//! in a queue until a caller takes it, to tell the owner without the lock. Each range that was
+//! handed over is released once. A release needs no memory: room for it is made when the range is
+//! handed over.
 
 use uncopy_ranges::span::Span;
 
@@ -19,10 +21,12 @@ impl RegionId {
 /// Who gets ranges of a region back.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    /// Called with `token` and a range that nobody uses any more. It is called without the lock, by whatever thread let go of the
-    /// range last, in a signal handler too: it may not wait, nor call into us.
+    /// Called with `token` and a range that nobody uses any more. It is called without the lock, by
+    /// whatever thread let go of the range last, in a signal handler too: it may not wait, nor call
+    /// into us.
     pub release: fn(usize, Span),
-    /// Whatever the owner knows itself by. It has to be good until every range that was handed over has come back.
+    /// Whatever the owner knows itself by. It has to be good until every range that was handed over
+    /// has come back.
     pub token: usize,
 }
 
@@ -31,8 +35,8 @@ pub struct Owner {
 pub struct Region {
     /// Where it is.
     pub span: Span,
-    /// Whether its pages may be moved to the program's: it is private anonymous memory, and where its owner finds pages missing in what
-    /// was released it gets fresh ones.
+    /// Whether its pages may be moved to the program's: it is private anonymous memory, and where
+    /// its owner finds pages missing in what was released it gets fresh ones.
     pub movable: bool,
     /// Who gets its ranges back.
     pub owner: Owner,
@@ -103,7 +107,8 @@ impl Regions {
         Some(RegionId(i + 1))
     }
 
-    /// Nothing more of `id` will be handed over. Returns whether it is gone: nothing of it is in use, and no release of it waits.
+    /// Nothing more of `id` will be handed over. Returns whether it is gone: nothing of it is in
+    /// use, and no release of it waits.
     pub fn end(&mut self, id: RegionId) -> bool {
         let Some(slot) = self.slot_mut(id) else { return true };
         slot.closed = true;
@@ -183,7 +188,8 @@ impl Regions {
         self.slot(id).is_some_and(|s| s.region.span.intersect(span) == span)
     }
 
-    /// In a forked child: a region belongs to the process that began it. What is still in use of it here ends without a word.
+    /// In a forked child: a region belongs to the process that began it. What is still in use of it
+    /// here ends without a word.
     pub fn inherited(&mut self) {
         self.releases.clear();
         for i in 0..self.slots.len() {

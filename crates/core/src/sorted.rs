@@ -1,10 +1,10 @@
 //! A sorted map from addresses to views, made for runs of neighbours.
 //!
-//! Leaves of up to 64 entries in a vector, found by the first key of each. A lookup is two
-//! binary searches over contiguous keys; the entries that follow are the next ones in memory. (A
-//! `BTreeMap` spends most of an elided copy in `range`: measured at 64 KB, 12 copies, a third of the
-//! server's time.) Splitting a leaf moves the vector of leaves: with 100,000 views that is 2,000
-//! words once in 32 insertions.
+//! Leaves of up to 64 entries in a vector, found by the first key of each. A lookup is two binary
+//! searches over contiguous keys; the entries that follow are the next ones in memory. (A
+//! `BTreeMap` spends most of an elided copy in `range`: measured at 64 KB, 12 copies, a third of
+//! the server's time.) Splitting a leaf moves the vector of leaves: with 100,000 views that is
+//! 2,000 words once in 32 insertions.
 
 use crate::view::View;
 

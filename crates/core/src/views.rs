@@ -65,7 +65,8 @@ impl Views {
         Self { map: Sorted::new(), bytes: 0 }
     }
 
-    /// Whether the views that one call makes can be added without a large allocation that might fail.
+    /// Whether the views that one call makes can be added without a large allocation that might
+    /// fail.
     pub fn reserve(&mut self) -> bool {
         self.map.reserve(2 * MAX_PIECES)
     }
@@ -240,8 +241,8 @@ impl Views {
         self.insert(span.start, new);
     }
 
-    /// Makes the view that is just `to` a view of the bytes at `src`, if one view covers them all: what
-    /// a copy in the steady state comes to. Returns the extent, which `to` now refers to.
+    /// Makes the view that is just `to` a view of the bytes at `src`, if one view covers them all:
+    /// what a copy in the steady state comes to. Returns the extent, which `to` now refers to.
     #[inline]
     pub fn follow(
         &mut self,
@@ -270,7 +271,8 @@ impl Views {
         Some(source.extent)
     }
 
-    /// Every view of an extent of which `home` names a copy becomes a view of that. (Only extents in regions have any.)
+    /// Every view of an extent of which `home` names a copy becomes a view of that. (Only extents
+    /// in regions have any.)
     pub fn follow_home(
         &mut self,
         home: impl Fn(ExtentId) -> Option<ExtentId>,

@@ -27,8 +27,8 @@ struct World {
     filter: &'static Filter,
 }
 
-/// A program that has received 16 pages into an extent, each full of its own number, and a copy of them that was
-/// elided.
+/// A program that has received 16 pages into an extent, each full of its own number, and a copy of
+/// them that was elided.
 fn elided() -> World {
     let mut world = moved_out();
     let mut plan = InputPlan::default();
@@ -217,7 +217,8 @@ fn of_what_a_resting_site_goes_on_copying_no_rest_stays_unmapped() {
     assert!(!w.tracker.tracks(Span::sized(SOURCE, LEN)), "copies of the other half are libc's too");
 }
 
-/// A short copy of 8 KB to `to`, three quarters of a page into it, from `from`; again and again until it is libc's.
+/// A short copy of 8 KB to `to`, three quarters of a page into it, from `from`; again and again
+/// until it is libc's.
 fn short_copies(w: &mut World, to: usize, from: usize) -> usize {
     let copy = |w: &mut World| w.copy_bytes(to + 3 * PAGE / 4, from, 2 * PAGE, CALLER);
     (0..100).take_while(|_| !copy(w)).count()
@@ -336,7 +337,8 @@ fn what_is_received_or_sent_in_place_any_more_is_not_registered_for_ever() {
     }
 }
 
-/// An input call into the freed copy and the resident page before it, which `received` so many bytes.
+/// An input call into the freed copy and the resident page before it, which `received` so many
+/// bytes.
 fn receive_from_the_page_before(w: &mut World, received: usize) {
     let mut plan = InputPlan::default();
     w.tracker.input_begin(&[(COPY - PAGE, PAGE + LEN)], &mut plan);
@@ -441,7 +443,8 @@ fn pages_that_a_resting_copy_overwrites_in_part_are_ordinary_memory_too_and_keep
     w.tracker.check().unwrap();
 }
 
-/// What [`elided`] makes, after the program has touched the copy, from its end on, until the site rests.
+/// What [`elided`] makes, after the program has touched the copy, from its end on, until the site
+/// rests.
 fn elided_until_it_rested() -> World {
     let mut w = elided();
     while !w.pauses.rests(CALLER, LEN) {

@@ -1,4 +1,5 @@
-//! Memory that is about to be unmapped, dropped or moved, until the kernel's report is read, or the call has failed.
+//! Memory that is about to be unmapped, dropped or moved, until the kernel's report is read, or the
+//! call has failed.
 
 #[allow(dead_code, reason = "nothing is lent here")]
 mod machine;
@@ -24,7 +25,8 @@ struct World {
     counters: &'static Counters,
 }
 
-/// Two sources, resident, of which each page is full of its number; a copy of the first that was elided.
+/// Two sources, resident, of which each page is full of its number; a copy of the first that was
+/// elided.
 fn elided() -> World {
     let mut machine = Machine::new(64, 1024, 1, false);
     for page in 0..32 {

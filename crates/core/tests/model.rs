@@ -27,7 +27,8 @@ const RESTING: usize = 0xbad;
 
 /// What this test has the program and the kernel do to pages.
 impl Machine {
-    /// The kernel refers to the program's page number `page` from now on, which must stay there if the tracker was told.
+    /// The kernel refers to the program's page number `page` from now on, which must stay there if
+    /// the tracker was told.
     fn refer(&mut self, page: usize, stays: bool) {
         let there = self.program[page].as_ref().expect("the page is there");
         let bytes = there.to_vec();
@@ -51,7 +52,8 @@ impl Machine {
         }
     }
 
-    /// The program's pages from number `from` on become those from number `to` on, where nothing is.
+    /// The program's pages from number `from` on become those from number `to` on, where nothing
+    /// is.
     fn move_pages(&mut self, from: usize, to: usize, pages: usize) {
         for i in 0..pages {
             assert!(self.program[to + i].is_none());
@@ -348,8 +350,8 @@ impl World {
         self.copy_bytes(to.start, from.start, len, site);
     }
 
-    /// Bytes that were copied before are copied again and again by a site that rests, also to just before and
-    /// behind them.
+    /// Bytes that were copied before are copied again and again by a site that rests, also to just
+    /// before and behind them.
     fn copy_often(&mut self) {
         let from = self.range();
         let elsewhere = self.range();
@@ -465,7 +467,8 @@ impl World {
         }
     }
 
-    /// The same bytes are sent so often, while their call sites rest, that they had better be ordinary.
+    /// The same bytes are sent so often, while their call sites rest, that they had better be
+    /// ordinary.
     fn send_often(&mut self) {
         let buffer = self.range();
         let before = self.pauses.none_elides.load(Relaxed);
@@ -534,7 +537,8 @@ impl World {
         self.truth[span.start.max(BASE) - BASE..span.end.max(BASE) - BASE].fill(Some(0));
     }
 
-    /// munmap and mmap of the same addresses; or a munmap that fails, while other threads use the memory.
+    /// munmap and mmap of the same addresses; or a munmap that fails, while other threads use the
+    /// memory.
     fn map_anew(&mut self) {
         let span = self.range().core();
         let detached = self.tracker.detach(span);

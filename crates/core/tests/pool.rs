@@ -53,7 +53,8 @@ impl Server {
         at
     }
 
-    /// So many connections receive a message, all of them, and are done with it. Returns how many pages the kernel had to clear for that.
+    /// So many connections receive a message, all of them, and are done with it. Returns how many
+    /// pages the kernel had to clear for that.
     fn wave(&mut self, connections: usize) -> usize {
         let mut cleared = 0;
         for n in 0..connections {

@@ -43,8 +43,8 @@ impl Witness for Heard {
     }
 }
 
-/// One copy from resident memory, where the machine refuses as `prepare` says, and limits are `limits`: why it was missed, what was
-/// refused, and what was counted.
+/// One copy from resident memory, where the machine refuses as `prepare` says, and limits are
+/// `limits`: why it was missed, what was refused, and what was counted.
 fn copy(
     limits: Limits,
     prepare: impl FnOnce(&mut Tracker<Machine>),

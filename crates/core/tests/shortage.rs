@@ -15,7 +15,8 @@ const LEN: usize = 8 * PAGE;
 const POOL_PAGES: usize = 256;
 const CALLER: usize = 0x900d;
 
-/// The `n`th pair of buffers, with a page between any two of them, so that each is a range of its own.
+/// The `n`th pair of buffers, with a page between any two of them, so that each is a range of its
+/// own.
 fn pair(n: usize) -> (usize, usize) {
     let at = BASE + n * 2 * (LEN + PAGE);
     (at, at + LEN + PAGE)
@@ -43,7 +44,8 @@ fn byte(pair: usize, page: usize) -> u8 {
     (pair * 16 + page + 1) as u8
 }
 
-/// Copies the first buffer of a pair to the second, as a shim does. Returns whether any of that was elided.
+/// Copies the first buffer of a pair to the second, as a shim does. Returns whether any of that was
+/// elided.
 fn copy(tracker: &mut Tracker<Machine>, n: usize) -> bool {
     let (from, to) = pair(n);
     let mut plan = CopyPlan::default();

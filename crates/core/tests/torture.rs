@@ -1,6 +1,6 @@
-//! The scripts of the torture program (`crates/torture`) on the bare tracker: the same operations, over
-//! a simulated address space, beside memory that simply copies. Every byte that is read or sent must
-//! agree. What needs a kernel is left out of the scripts ([`Profile::bare`]).
+//! The scripts of the torture program (`crates/torture`) on the bare tracker: the same operations,
+//! over a simulated address space, beside memory that simply copies. Every byte that is read or
+//! sent must agree. What needs a kernel is left out of the scripts ([`Profile::bare`]).
 //!
 //! `UNCOPY_TORTURE_SEEDS=n` runs n seeds, `UNCOPY_TORTURE_SEED=s` runs one.
 

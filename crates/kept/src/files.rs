@@ -1,5 +1,5 @@
-//! Kept files, from the side of the program's threads, and the memory that files are read into. The other side is
-//! `leases`.
+//! Kept files, from the side of the program's threads, and the memory that files are read into. The
+//! other side is `leases`.
 //!
 //! unsafe: gives back a mapping of ours.
 
@@ -27,8 +27,8 @@ pub struct Files {
     /// Where they are kept, and how many bytes are reserved there.
     region: AtomicUsize,
     reserved: AtomicUsize,
-    /// Reads not to be looked at still, by descriptor. (A descriptor that has become another file's is
-    /// looked at later: no harm.)
+    /// Reads not to be looked at still, by descriptor. (A descriptor that has become another file's
+    /// is looked at later: no harm.)
     skip: [AtomicU8; 256],
 }
 
@@ -121,8 +121,8 @@ impl Kept {
 
     /// After [`Chunk::Yours`]: it was read from `fd`, or not. Returns whether it is good.
     pub fn filled(&self, chunk: usize, fd: impl AsFd, read: bool) -> bool {
-        // (A process that was stopped for longer than the kernel waits for an answer has lost its lease
-        // without having been told yet.)
+        // (A process that was stopped for longer than the kernel waits for an answer has lost its
+        // lease without having been told yet.)
         let stat = || inject::check(Call::Fstat).and_then(|()| rustix::fs::fstat(fd)).ok();
         let found = if read { stat().and_then(|s| stamp_of(&s)) } else { None };
         self.files.shelf().with(|s| s.filled(self.hit.file, chunk, found)) == Some(true)
@@ -138,8 +138,8 @@ impl Drop for Kept {
 }
 
 impl Files {
-    /// A read of `len` bytes of `fd`: the file, if it is kept and is now what it was when its lease was
-    /// taken. Counts the read, and has the file kept if it is read often.
+    /// A read of `len` bytes of `fd`: the file, if it is kept and is now what it was when its lease
+    /// was taken. Counts the read, and has the file kept if it is read often.
     pub fn ask(&'static self, fd: impl AsFd, number: i32, len: usize) -> Option<Kept> {
         if critical::inside() {
             return None;
@@ -235,14 +235,16 @@ impl Files {
         }
     }
 
-    /// The thread that keeps leases ends, and with it the leases; another is made when files are to be kept again.
+    /// The thread that keeps leases ends, and with it the leases; another is made when files are to
+    /// be kept again.
     pub fn end_lease_thread(&self) {
         if self.leases.running() {
             self.leases.stop();
         }
     }
 
-    /// Every lease is given up, for the sake of a child that copies all memory; files may be kept again.
+    /// Every lease is given up, for the sake of a child that copies all memory; files may be kept
+    /// again.
     pub fn give_up_leases(&self) {
         if self.allowed() && self.shelf().with(|s| s.leave_all()).is_some() {
             self.leases.wake();
@@ -266,8 +268,8 @@ impl Files {
         self.shelf().with(Shelf::disown);
     }
 
-    /// After fork, in the child, once pages are served: the memory of what its parent keeps goes. What its
-    /// buffers are views of stays.
+    /// After fork, in the child, once pages are served: the memory of what its parent keeps goes.
+    /// What its buffers are views of stays.
     pub fn after_fork_child(&self) {
         let Some(space) = self.shelf().space() else { return };
         while let Some(Some((file, span))) = self.shelf().with(|s| s.leaving()) {

@@ -6,8 +6,8 @@
 //! the shelf; what was read of it never changes.
 //!
 //! The files are opened anew, in a descriptor table of this thread's own. A duplicate of the
-//! program's descriptor would keep its locks (`flock`) and its lease alive; closing any descriptor of
-//! the file in the program's table would drop its POSIX locks.
+//! program's descriptor would keep its locks (`flock`) and its lease alive; closing any descriptor
+//! of the file in the program's table would drop its POSIX locks.
 //!
 //! unsafe: system calls on this thread's own descriptors and signals.
 
@@ -121,8 +121,8 @@ impl Leases {
         let fds = own_descriptors(space);
         let mut keeper = Keeper { leases: self, space, held: [const { None }; FILES], fds };
         if keeper.fds.is_none() {
-            // What is wanted goes again; nobody has used its memory. And the thread ends: the table that it was left with may hold the
-            // program's files open.
+            // What is wanted goes again; nobody has used its memory. And the thread ends: the table
+            // that it was left with may hold the program's files open.
             self.shelf.forbid();
             self.shelf.with(|s| s.leave_all());
         }

@@ -1,5 +1,6 @@
-//! The shelf and the lock around it. The lock is held for plain work only: no system call, nothing else's lock. So it can
-//! be taken across fork, and a lease that is being broken never waits for anything slow.
+//! The shelf and the lock around it. The lock is held for plain work only: no system call, nothing
+//! else's lock. So it can be taken across fork, and a lease that is being broken never waits for
+//! anything slow.
 //!
 //! unsafe: hands out what the lock guards; drops memory of ours.
 
@@ -32,7 +33,8 @@ impl Shelved {
         }
     }
 
-    /// Files may be kept, in `bytes` at most, as views that `space` has. Before the process has threads.
+    /// Files may be kept, in `bytes` at most, as views that `space` has. Before the process has
+    /// threads.
     pub(crate) fn allow(&self, space: &'static Space, shelf: Shelf, bytes: usize) {
         // SAFETY: the constructor is alone, and comes here once.
         unsafe { self.shelf.make(shelf) };
@@ -114,7 +116,7 @@ pub(crate) fn stamp_of(s: &rustix::fs::Stat) -> Option<Stamp> {
 
 /// `span` of the region is empty memory again. Its tracking has ended.
 pub(crate) fn empty(span: Span) {
-    // SAFETY: memory of ours that nobody uses. (Where that is refused, memory is lost until it is used again; what is there is
-    // overwritten before anybody reads it.)
+    // SAFETY: memory of ours that nobody uses. (Where that is refused, memory is lost until it is
+    // used again; what is there is overwritten before anybody reads it.)
     unsafe { mapping::empty(span) };
 }

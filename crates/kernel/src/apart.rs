@@ -1,23 +1,28 @@
 //! Where our mappings lie: far from what the program maps.
 //!
-//! Left to itself the kernel puts each mapping below the one before it, or into a gap that is large enough.
+//! Left to itself the kernel puts each mapping below the one before it, or into a gap that is large
+//! enough.
 //!
-//! - What a program maps after a reservation of 96 GB (memory, libraries that it loads, stacks) then lies 96 GB away from what it has mapped
-//!   before, and the processor needs more entries of the upper levels of the page table, of which it keeps few: each miss of the TLB takes longer
+//! - What a program maps after a reservation of 96 GB (memory, libraries that it loads, stacks)
+//!   then lies 96 GB away from what it has mapped before, and the processor needs more entries of
+//!   the upper levels of the page table, of which it keeps few: each miss of the TLB takes longer
 //!   (`bench/experiments/regions.c`).
-//! - A gap may be one that the program made, and will map over: whoever knows all that maps in a program may unmap memory and take the
-//!   same addresses again later (`tests/races/moved_mapping_while_forking.c`: our heap lay there, and was gone).
+//! - A gap may be one that the program made, and will map over: whoever knows all that maps in a
+//!   program may unmap memory and take the same addresses again later
+//!   (`tests/races/moved_mapping_while_forking.c`: our heap lay there, and was gone).
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use uncopy_ranges::span::{PAGE, page_up};
 
 /// What one entry of the page table's third level covers.
 const REGION: usize = 1 << 30;
-/// Where the first place begins, at least and at most: above where programs and their heaps lie, below what the kernel hands out, also where it
-/// chooses among the most addresses that x86-64 has (`vm.mmap_rnd_bits=32`). The places take 2 TB more.
+/// Where the first place begins, at least and at most: above where programs and their heaps lie,
+/// below what the kernel hands out, also where it chooses among the most addresses that x86-64 has
+/// (`vm.mmap_rnd_bits=32`). The places take 2 TB more.
 const FIRST: usize = 0x6600_0000_0000;
 const LAST: usize = 0x6d00_0000_0000;
-/// It begins so many bytes into a region, and at most as many more: what lies below it is in the same region at first.
+/// It begins so many bytes into a region, and at most as many more: what lies below it is in the
+/// same region at first.
 const INTO: usize = REGION / 4;
 /// Regions of a place.
 const REGIONS: usize = 512;
@@ -40,14 +45,15 @@ pub struct Row {
     taken: AtomicUsize,
 }
 
-/// All that is small: memory of the libraries' own allocator, stacks, single pages. One below the other, below the book of blocks.
+/// All that is small: memory of the libraries' own allocator, stacks, single pages. One below the
+/// other, below the book of blocks.
 pub static SMALL: Row = Row { place: 0, taken: AtomicUsize::new(0) };
 /// Memory shared with other programs that use the same TCP service, hundreds of MB each.
 pub static SHARED: Row = Row { place: 4 * REGIONS, taken: AtomicUsize::new(0) };
 
 impl Row {
-    /// The address to ask for, as a hint, for one more mapping of `bytes`. It is below the one before; after many, above all of them
-    /// again.
+    /// The address to ask for, as a hint, for one more mapping of `bytes`. It is below the one
+    /// before; after many, above all of them again.
     pub fn next(&self, bytes: usize) -> usize {
         first(ours()) + self.place * REGION - self.below(bytes)
     }
@@ -61,8 +67,9 @@ impl Row {
 
 /// The address to ask for, as a hint: where that is not free the kernel takes another one.
 ///
-/// It follows from where the kernel has put this library. So it is as hard to foretell as that; and where the program is to lie at the same
-/// addresses in each run (`setarch -R`, debuggers), so do we.
+/// It follows from where the kernel has put this library. So it is as hard to foretell as that; and
+/// where the program is to lie at the same addresses in each run (`setarch -R`, debuggers), so do
+/// we.
 pub fn hint(place: Place) -> usize {
     first(ours()) + place as usize * REGION
 }

@@ -1,4 +1,5 @@
-//! System calls that leave `errno` alone, which is the program's, and need no thread that libc knows.
+//! System calls that leave `errno` alone, which is the program's, and need no thread that libc
+//! knows.
 //!
 //! unsafe: whatever the call is.
 

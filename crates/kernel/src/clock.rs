@@ -1,14 +1,15 @@
 //! How late it is: for the experiments that compare stretches of the program's own time.
 //!
-//! Asked for once in several MB that the program copies, so it matters little what reading it takes; and only while something may be
-//! tracked: both are system calls on some machines, which a sandbox may forbid.
+//! Asked for once in several MB that the program copies, so it matters little what reading it
+//! takes; and only while something may be tracked: both are system calls on some machines, which a
+//! sandbox may forbid.
 
 use crate::inject;
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use uncopy_inject::Call;
 
-/// Finds the kernel's code that tells the time. To be called by a constructor: what finds it (`dlsym`) waits for whoever loads a library, who may
-/// wait for us.
+/// Finds the kernel's code that tells the time. To be called by a constructor: what finds it
+/// (`dlsym`) waits for whoever loads a library, who may wait for us.
 pub fn prepare() {
     // (The variant that may fail: whatever refuses it, the program goes on.)
     let _ = clock_gettime_dynamic(DynamicClockId::Known(ClockId::Monotonic));

@@ -8,8 +8,9 @@
 //! again, lets the interrupted code go on with all signals blocked, and the end of the critical
 //! section unblocks them.
 //!
-//! unsafe: system calls on signal masks; they concern this thread alone. What is known of a thread lies in its thread-local
-//! storage under a name, because the entry of a signal handler must find it without a stack (`preload::hooks::signals`).
+//! unsafe: system calls on signal masks; they concern this thread alone. What is known of a thread
+//! lies in its thread-local storage under a name, because the entry of a signal handler must find
+//! it without a stack (`preload::hooks::signals`).
 
 use crate::call::syscall4;
 use crate::{inject, reading};
@@ -22,17 +23,20 @@ use uncopy_inject::Call;
 /// How many signals there are, and one: they count from 1.
 pub const SIGNALS: usize = 65;
 
-/// What is known of a thread. All of it is this thread's; atomics, because its signal handlers change it.
+/// What is known of a thread. All of it is this thread's; atomics, because its signal handlers
+/// change it.
 #[repr(C)]
 pub struct Thread {
     inside: AtomicBool,
-    /// Something is under way of which handlers must be told when they begin and end: they are called, not jumped to.
+    /// Something is under way of which handlers must be told when they begin and end: they are
+    /// called, not jumped to.
     attended: AtomicBool,
     put_off: AtomicBool,
     mask: AtomicU64,
     mask_before_fork: AtomicU64,
     forking: AtomicBool,
-    /// Where on the stack the innermost handler of the program began that we called ourselves; 0: none runs.
+    /// Where on the stack the innermost handler of the program began that we called ourselves; 0:
+    /// none runs.
     handler: AtomicUsize,
     /// The signals of which handlers ran since that was last forgotten, a bit each.
     ran: AtomicU64,
@@ -44,7 +48,8 @@ pub struct Thread {
 
 /// Where in [`Thread`] the entry of a signal handler looks and writes.
 impl Thread {
-    /// Whether it is inside a critical section; in the byte behind, whether its handlers are to be called.
+    /// Whether it is inside a critical section; in the byte behind, whether its handlers are to be
+    /// called.
     pub const INSIDE: usize = core::mem::offset_of!(Thread, inside);
     /// See the field.
     pub const RAN: usize = core::mem::offset_of!(Thread, ran);
@@ -54,7 +59,8 @@ impl Thread {
     pub const FRAMES: usize = core::mem::offset_of!(Thread, frames);
 }
 
-// One for each thread, zeroed. (The library is loaded with the program: its threads have room for it from the start.)
+// One for each thread, zeroed. (The library is loaded with the program: its threads have room for
+// it from the start.)
 global_asm!(
     ".pushsection .tbss.uncopy_thread, \"awT\", @nobits",
     ".globl uncopy_thread",
@@ -72,8 +78,8 @@ global_asm!(
 #[inline(always)]
 fn thread() -> &'static Thread {
     let at: *const Thread;
-    // SAFETY: the variable above, relative to the thread control block's own address; zeros are a valid `Thread`, and nobody
-    // keeps the reference beyond the thread.
+    // SAFETY: the variable above, relative to the thread control block's own address; zeros are a
+    // valid `Thread`, and nobody keeps the reference beyond the thread.
     unsafe {
         asm!(
             "mov {at}, qword ptr fs:[0]",
@@ -99,7 +105,8 @@ pub fn below_fs() -> usize {
     offset.wrapping_neg()
 }
 
-/// Makes the [`Thread`] of a thread whose `fs` will be `fs`. `inside`: all that it does is a critical section.
+/// Makes the [`Thread`] of a thread whose `fs` will be `fs`. `inside`: all that it does is a
+/// critical section.
 ///
 /// # Safety
 /// There are [`below_fs`] bytes below `fs` that nobody uses.
@@ -193,8 +200,8 @@ pub fn in_handler() -> bool {
     began != 0 || in_frame()
 }
 
-/// The kernel's signal frame as far as it is looked at: where the handler returns to, and the beginning of the interrupted
-/// context, with the alternate stack as it was.
+/// The kernel's signal frame as far as it is looked at: where the handler returns to, and the
+/// beginning of the interrupted context, with the alternate stack as it was.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Frame {
@@ -207,8 +214,8 @@ struct Frame {
 // SAFETY: plain words.
 unsafe impl reading::Plain for Frame {}
 
-/// The same of handlers that were jumped to: nobody was told of their end. But until then the frame is below us, as it was,
-/// and the signal is blocked.
+/// The same of handlers that were jumped to: nobody was told of their end. But until then the frame
+/// is below us, as it was, and the signal is blocked.
 fn in_frame() -> bool {
     let here = stack_here();
     (1..SIGNALS).any(|signal| {
@@ -250,12 +257,14 @@ pub fn block_for_fork() {
     thread().forking.store(true, Relaxed);
 }
 
-/// Whether this thread is between [`block_for_fork`] and [`unblock_after_fork`]. True also in the child.
+/// Whether this thread is between [`block_for_fork`] and [`unblock_after_fork`]. True also in the
+/// child.
 pub fn forking() -> bool {
     thread().forking.load(Relaxed)
 }
 
-/// No handler of the program runs on this thread until [`restore_signals`] is given what this returns.
+/// No handler of the program runs on this thread until [`restore_signals`] is given what this
+/// returns.
 pub fn block_signals() -> u64 {
     let mut old = 0u64;
     // SAFETY: changes this thread's signal mask only.
@@ -318,7 +327,8 @@ pub unsafe fn put_off(signal: i32, info: *const libc::siginfo_t, interrupted: &m
     *interrupted = !0;
 }
 
-/// Queues a signal to this very thread, from inside its handler, with the details that it came with.
+/// Queues a signal to this very thread, from inside its handler, with the details that it came
+/// with.
 ///
 /// # Safety
 /// As for [`put_off`].

@@ -1,4 +1,5 @@
-//! Descriptors of our own: how they are closed, where they lie in the program's table, and tables of our threads' own.
+//! Descriptors of our own: how they are closed, where they lie in the program's table, and tables
+//! of our threads' own.
 //!
 //! Statics: the numbers of those that are [kept](Kept), and below and above which there are none.
 //! The table of descriptors is the process's, and so is what of it is ours.
@@ -14,8 +15,9 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use uncopy_inject::Call;
 
-/// A descriptor that is closed by a direct system call. The standard library's `OwnedFd` is closed by libc's `close`, which is
-/// the program's (a cancellation point, our own shim), sets `errno`, and needs a thread that libc knows.
+/// A descriptor that is closed by a direct system call. The standard library's `OwnedFd` is closed
+/// by libc's `close`, which is the program's (a cancellation point, our own shim), sets `errno`,
+/// and needs a thread that libc knows.
 #[derive(Debug)]
 pub struct OwnFd(ManuallyDrop<OwnedFd>);
 
@@ -51,7 +53,8 @@ impl Drop for OwnFd {
     }
 }
 
-/// No number of ours was ever below. (A static of its own: `close`'s entry, in assembly, compares with it.)
+/// No number of ours was ever below. (A static of its own: `close`'s entry, in assembly, compares
+/// with it.)
 pub static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
 /// Whether `fd` may be one of ours: most numbers of a program's lie below all of them.
@@ -63,7 +66,8 @@ pub fn perhaps_ours(fd: i32) -> bool {
 /// No number of a [`Kept`] one was ever above.
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
 
-/// The numbers that are looked at: as many descriptors as a process has at most (`fs.nr_open` as it comes).
+/// The numbers that are looked at: as many descriptors as a process has at most (`fs.nr_open` as it
+/// comes).
 const NUMBERS: usize = 1 << 20;
 
 static KEPT: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
@@ -91,7 +95,8 @@ pub fn kept_between(first: u32, last: u32) -> impl Iterator<Item = u32> {
         .filter(move |fd| (first..=last).contains(fd))
 }
 
-/// A descriptor of ours that lies high in the program's table if it can, and whose number can be asked for.
+/// A descriptor of ours that lies high in the program's table if it can, and whose number can be
+/// asked for.
 #[derive(Debug)]
 pub struct Kept(OwnFd);
 
@@ -171,8 +176,8 @@ impl Drop for Kept {
     }
 }
 
-/// The number of a descriptor of ours, for whoever asks without a lock. (Zeros are none, so that what has many costs no memory before
-/// they are used.)
+/// The number of a descriptor of ours, for whoever asks without a lock. (Zeros are none, so that
+/// what has many costs no memory before they are used.)
 #[derive(Debug)]
 pub struct AtomicFd(AtomicI32);
 
@@ -248,7 +253,8 @@ pub fn duplicate(fd: impl AsFd, least: i32) -> Result<OwnFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(fd, least).map(OwnFd::from)
 }
 
-/// Where our descriptors lie in the program's table: high, but not so high that the table grows for them alone.
+/// Where our descriptors lie in the program's table: high, but not so high that the table grows for
+/// them alone.
 pub fn floor() -> i32 {
     limit().min(1024).saturating_sub(16) as i32
 }
@@ -266,7 +272,8 @@ fn lift_or_halfway(fd: impl AsFd) -> Result<OwnFd, Errno> {
     lift(&fd).or_else(|_| duplicate(&fd, (floor() + 16) / 2))
 }
 
-/// The same; and where nothing is free there either, at any number but those of the standard streams.
+/// The same; and where nothing is free there either, at any number but those of the standard
+/// streams.
 ///
 /// # Errors
 /// When no descriptor is free.
@@ -275,9 +282,9 @@ pub fn lift_if_possible(fd: impl AsFd) -> Result<OwnFd, Errno> {
 }
 
 /// Leaves this thread with a descriptor table of its own that holds only ours: what the program
-/// closes is closed, and what it closes of ours stays open here. Returns false where that is not to be
-/// had: then the thread must end (a file of the program's would stay open as long as it lives, or the
-/// program could put another file at our number).
+/// closes is closed, and what it closes of ours stays open here. Returns false where that is not to
+/// be had: then the thread must end (a file of the program's would stay open as long as it lives,
+/// or the program could put another file at our number).
 pub fn keep_only(ours: [i32; 2]) -> bool {
     let (low, high) = (ours[0].min(ours[1]) as u32, ours[0].max(ours[1]) as u32);
     // SAFETY: from the first call on the table is this thread's alone (CLOSE_RANGE_UNSHARE).

@@ -1,8 +1,8 @@
-//! Copies before the constructor has found libc's routines: the dynamic linker and the constructors of other
-//! libraries copy too.
+//! Copies before the constructor has found libc's routines: the dynamic linker and the constructors
+//! of other libraries copy too.
 //!
-//! unsafe: assembly, since a compiled loop may become a call of the very function that it stands for, and nothing
-//! may need a relocation, which may not have happened yet.
+//! unsafe: assembly, since a compiled loop may become a call of the very function that it stands
+//! for, and nothing may need a relocation, which may not have happened yet.
 
 use core::arch::asm;
 use core::ffi::{c_int, c_void};

@@ -1,4 +1,5 @@
-//! Whose rights a thread has: its real and saved user and group. What it can come back to does not count as given up.
+//! Whose rights a thread has: its real and saved user and group. What it can come back to does not
+//! count as given up.
 //!
 //! unsafe: asks the kernel for the ids of the calling thread.
 

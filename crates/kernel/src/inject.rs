@@ -4,7 +4,8 @@
 //! It is in the library that ships, so that what is tested is what ships. At rest it is one load
 //! before a system call.
 //!
-//! A static: every call asks it, also those of the allocator and of a lock, which have nothing in hand that could lead to it.
+//! A static: every call asks it, also those of the allocator and of a lock, which have nothing in
+//! hand that could lead to it.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -57,8 +58,8 @@ pub fn arm(plan: &Plan, injected: &'static AtomicU64) {
     all.armed.store(plan.rules.iter().any(|r| r.times > 0 && r.errors != 0), Relaxed);
 }
 
-/// What `call` shall answer this time, if it shall not be made. `whole`: it is of one unit, and cannot
-/// be cut short.
+/// What `call` shall answer this time, if it shall not be made. `whole`: it is of one unit, and
+/// cannot be cut short.
 #[inline]
 pub fn draw(call: Call, whole: bool) -> Option<Error> {
     if INJECTOR.armed.load(Relaxed) { draw_armed(call, whole) } else { None }

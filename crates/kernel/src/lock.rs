@@ -68,8 +68,8 @@ impl Lock {
         }
     }
 
-    /// As [`Lock::lock`]; with `alone`, no other thread knows the lock until it is given up: then no locked instruction is needed, and two
-    /// of these are half of what a short section takes.
+    /// As [`Lock::lock`]; with `alone`, no other thread knows the lock until it is given up: then
+    /// no locked instruction is needed, and two of these are half of what a short section takes.
     #[inline(always)]
     pub fn lock_unless(&self, alone: bool) {
         if alone {
@@ -95,7 +95,8 @@ impl Lock {
     }
 }
 
-/// Every order of the threads' steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the threads' steps (`make loom`). What each test was seen to catch stands with
+/// it.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -127,8 +128,9 @@ mod loom_tests {
         }
     }
 
-    /// Caught: either acquiring made relaxed; the release made relaxed; the lock taken as `HELD` after a sleep, or given up
-    /// without waking (both: a deadlock); the sleep on `HELD` in place of `CONTENDED`.
+    /// Caught: either acquiring made relaxed; the release made relaxed; the lock taken as `HELD`
+    /// after a sleep, or given up without waking (both: a deadlock); the sleep on `HELD` in place
+    /// of `CONTENDED`.
     #[test]
     fn one_thread_at_a_time_and_nobody_sleeps_for_ever() {
         let mut model = loom::model::Builder::new();

@@ -1,4 +1,5 @@
-//! A value that is made when the process begins, and never given back. Until then it is zeros and costs no memory.
+//! A value that is made when the process begins, and never given back. Until then it is zeros and
+//! costs no memory.
 //!
 //! unsafe: hands out what its caller's own lock guards.
 

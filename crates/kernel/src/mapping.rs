@@ -11,7 +11,8 @@ use uncopy_ranges::span::Span;
 /// To be read and written.
 pub const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// Address space of `bytes`, at `hint` (0: anywhere) if that is free, which takes memory only where it is touched.
+/// Address space of `bytes`, at `hint` (0: anywhere) if that is free, which takes memory only where
+/// it is touched.
 ///
 /// # Errors
 /// The kernel's.
@@ -24,8 +25,8 @@ pub fn reserve(hint: usize, bytes: usize, access: ProtFlags) -> Result<usize, Er
     .map(|p| p as usize)
 }
 
-/// Unmaps pages of ours; returns whether that worked. Where the kernel refuses, addresses are lost, not memory: most of it was never
-/// touched.
+/// Unmaps pages of ours; returns whether that worked. Where the kernel refuses, addresses are lost,
+/// not memory: most of it was never touched.
 ///
 /// # Safety
 /// They are a mapping of ours, or a part of one, and nothing refers to them.
@@ -36,7 +37,8 @@ pub unsafe fn unmap(span: Span) -> bool {
         .is_ok()
 }
 
-/// Drops what is in pages of ours; they read as zeros then. Returns whether that worked: locked pages stay.
+/// Drops what is in pages of ours; they read as zeros then. Returns whether that worked: locked
+/// pages stay.
 ///
 /// # Safety
 /// They are a mapping of ours, or a part of one, and nobody needs their content.
@@ -49,8 +51,8 @@ pub unsafe fn empty(span: Span) -> bool {
         .is_ok()
 }
 
-/// Core dumps do not have `span`, which is ours: the pool alone would be an eighth of the machine's memory to be written to a
-/// pipe.
+/// Core dumps do not have `span`, which is ours: the pool alone would be an eighth of the machine's
+/// memory to be written to a pipe.
 pub fn leave_out_of_dumps(span: Span) {
     // SAFETY: concerns core dumps only.
     let _ = inject::check(Call::Madvise).and_then(|()| unsafe {

@@ -4,7 +4,8 @@
 
 use crate::call::{syscall4, syscall6};
 
-/// `process_vm_readv` or `process_vm_writev` (`call`) between `here` and `there`, both of this process. Returns how many bytes, or an error's number below zero.
+/// `process_vm_readv` or `process_vm_writev` (`call`) between `here` and `there`, both of this
+/// process. Returns how many bytes, or an error's number below zero.
 ///
 /// # Safety
 /// What is written to may be overwritten; what is no memory is answered with EFAULT.
@@ -18,7 +19,8 @@ pub(crate) unsafe fn own_memory(call: i64, here: &libc::iovec, there: &[libc::io
     // SAFETY: calls without arguments.
     let number = |call: i64| unsafe { syscall4(call as usize, 0, 0, 0, 0) };
     match by(number(libc::SYS_getpid)) {
-        // The process' number is its first thread's, which may have ended: then it leads to no memory.
+        // The process' number is its first thread's, which may have ended: then it leads to no
+        // memory.
         n if n == -(libc::ESRCH as isize) => by(number(libc::SYS_gettid)),
         n => n,
     }

@@ -1,7 +1,9 @@
-//! Whether this process is the one that our state was made for. A child that was made behind our back (clone without fork's handlers)
-//! must not use what it inherited; a child of vfork shares our memory, but not our descriptors and threads.
+//! Whether this process is the one that our state was made for. A child that was made behind our
+//! back (clone without fork's handlers) must not use what it inherited; a child of vfork shares our
+//! memory, but not our descriptors and threads.
 //!
-//! unsafe: maps one page of our own, which the kernel clears in children, and reads a word of it; calls what it was given to call.
+//! unsafe: maps one page of our own, which the kernel clears in children, and reads a word of it;
+//! calls what it was given to call.
 
 use crate::{apart, critical, inject};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -43,8 +45,9 @@ impl OwnProcess {
         }
     }
 
-    /// Makes the word. `alone` is called in a child that was made behind our back, before it uses anything of ours: the locks that
-    /// threads of its parent held are nobody's there, and it goes on without us.
+    /// Makes the word. `alone` is called in a child that was made behind our back, before it uses
+    /// anything of ours: the locks that threads of its parent held are nobody's there, and it goes
+    /// on without us.
     ///
     /// # Errors
     /// The kernel's.
@@ -91,8 +94,9 @@ impl OwnProcess {
         self.word().is_none_or(|word| matches!(word.load(Ordering::Relaxed), HERE | GOES_ON))
     }
 
-    /// Before anything of ours is used: a child that was made behind our back goes on without us. It must not count in
-    /// its parent's statistics, nor wait for a lock or for the end of a fork of its parent's.
+    /// Before anything of ours is used: a child that was made behind our back goes on without us.
+    /// It must not count in its parent's statistics, nor wait for a lock or for the end of a fork
+    /// of its parent's.
     #[inline]
     pub fn heed_unknown_fork(&self) {
         if !self.alive() {
@@ -125,7 +129,8 @@ impl OwnProcess {
         self.pid.store(pid(), Ordering::Relaxed);
     }
 
-    /// Whether our descriptors and threads are the calling process's. (A child of vfork has our memory, but another number.)
+    /// Whether our descriptors and threads are the calling process's. (A child of vfork has our
+    /// memory, but another number.)
     pub fn in_own_process(&self) -> bool {
         self.pid.load(Ordering::Relaxed) == pid()
     }

@@ -1,4 +1,5 @@
-//! The program's memory, reached through the kernel: it answers with an error where a touch of our own would crash, or wait for ourselves.
+//! The program's memory, reached through the kernel: it answers with an error where a touch of our
+//! own would crash, or wait for ourselves.
 //!
 //! unsafe: system calls on addresses that need not be memory.
 
@@ -11,8 +12,8 @@ use rustix::mm::Advice;
 use uncopy_inject::{Call, Error};
 use uncopy_ranges::span::PAGE;
 
-/// Reads a byte of this process from each of the places. Returns false where that is forbidden, or where one of
-/// several is no memory.
+/// Reads a byte of this process from each of the places. Returns false where that is forbidden, or
+/// where one of several is no memory.
 pub fn peek(places: &[libc::iovec], bytes: &mut [u8]) -> bool {
     let to = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: places.len() };
     // SAFETY: reads bytes of this process into bytes of ours, or answers EFAULT.
@@ -52,8 +53,8 @@ pub fn present(addr: usize) -> bool {
     })
 }
 
-/// Copies within this process through the kernel. Returns how much of it, or an error's number below
-/// zero.
+/// Copies within this process through the kernel. Returns how much of it, or an error's number
+/// below zero.
 pub fn copy_within(from: &libc::iovec, to: &libc::iovec) -> isize {
     // SAFETY: the callers may overwrite what is there.
     unsafe { own_memory(libc::SYS_process_vm_readv, to, core::slice::from_ref(from)) }

@@ -1,12 +1,14 @@
-//! The program's memory, read and written where its pointer may lead nowhere: what the kernel answers with EFAULT must not
-//! crash us. As the kernel does it: a fault in the few instructions here is known by where it happened, and goes on elsewhere.
-//! That costs no system call.
+//! The program's memory, read and written where its pointer may lead nowhere: what the kernel
+//! answers with EFAULT must not crash us. As the kernel does it: a fault in the few instructions
+//! here is known by where it happened, and goes on elsewhere. That costs no system call.
 //!
-//! The handler of SIGSEGV and SIGBUS that does it is the preload library's (`hooks::signals`), because the program's own are
-//! called from there too. It is put in place by the first reading. Where it cannot be (the program ignores these signals, which
-//! programs that it executes must find ignored) the bytes go through the kernel, by a system call.
+//! The handler of SIGSEGV and SIGBUS that does it is the preload library's (`hooks::signals`),
+//! because the program's own are called from there too. It is put in place by the first reading.
+//! Where it cannot be (the program ignores these signals, which programs that it executes must find
+//! ignored) the bytes go through the kernel, by a system call.
 //!
-//! A static: a process has one handler for each signal, and the entry of that handler asks, which has nothing in hand.
+//! A static: a process has one handler for each signal, and the entry of that handler asks, which
+//! has nothing in hand.
 //!
 //! unsafe: the instructions, and what their callers may be given.
 
@@ -17,7 +19,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use uncopy_ranges::span::PAGE;
 
-// (to, from, bytes) -> whether all of them were copied. Words first: a list of buffers is nothing else.
+// (to, from, bytes) -> whether all of them were copied. Words first: a list of buffers is nothing
+// else.
 global_asm!(
     ".pushsection .text.uncopy_reading, \"ax\", @progbits",
     ".globl uncopy_reading",
@@ -85,7 +88,8 @@ pub enum Fault {
     Bus = 2,
 }
 
-/// The handlers that are in place: the [`Fault`]s that they are for, a mask. (A static of its own: entries in assembly compare with it.)
+/// The handlers that are in place: the [`Fault`]s that they are for, a mask. (A static of its own:
+/// entries in assembly compare with it.)
 pub static CAUGHT: AtomicU8 = AtomicU8::new(0);
 /// [`CAUGHT`] where a fault of ours is caught.
 pub const BOTH: u8 = Fault::Segv as u8 | Fault::Bus as u8;
@@ -112,12 +116,14 @@ pub fn is_caught(fault: Fault, caught: bool) {
     }
 }
 
-/// `catch` puts our handlers in place; called at the first reading, and at the next where it returns false.
+/// `catch` puts our handlers in place; called at the first reading, and at the next where it
+/// returns false.
 pub fn caught_by(catch: fn() -> bool) {
     HANDLERS.catcher.store(catch as usize, Relaxed);
 }
 
-/// From now on no system call is made for it: a sandbox may kill for that. (Nor is anything elided, so little is read.)
+/// From now on no system call is made for it: a sandbox may kill for that. (Nor is anything elided,
+/// so little is read.)
 pub fn no_calls() {
     HANDLERS.no_calls.store(true, Relaxed);
 }

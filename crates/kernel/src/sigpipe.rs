@@ -1,6 +1,6 @@
-//! A call that must not raise SIGPIPE, made by a system call that cannot be told so: the signal is blocked on
-//! this thread, and taken away if the call raised it. A handler that interrupts the call, and a thread that is cancelled in
-//! it, get the mask that was: see `undo`.
+//! A call that must not raise SIGPIPE, made by a system call that cannot be told so: the signal is
+//! blocked on this thread, and taken away if the call raised it. A handler that interrupts the
+//! call, and a thread that is cancelled in it, get the mask that was: see `undo`.
 //!
 //! A thread's own: what its mask was.
 //!
@@ -20,7 +20,8 @@ const SIGPIPE: u64 = 1 << (libc::SIGPIPE - 1);
 const NOT_OURS: u64 = !0;
 
 thread_local! {
-    /// The mask before. The kernel itself writes it, in the call that blocks: no handler comes between.
+    /// The mask before. The kernel itself writes it, in the call that blocks: no handler comes
+    /// between.
     static BEFORE: Cell<u64> = const { Cell::new(NOT_OURS) };
 }
 
@@ -82,8 +83,8 @@ pub fn forget() {
     BEFORE.with(|b| b.set(NOT_OURS));
 }
 
-/// SIGPIPE is not blocked by us any more: on the way out of the call for good, or at the beginning of a handler for a signal
-/// that interrupted what had this mask. Returns what [`again`] wants.
+/// SIGPIPE is not blocked by us any more: on the way out of the call for good, or at the beginning
+/// of a handler for a signal that interrupted what had this mask. Returns what [`again`] wants.
 pub fn undo(interrupted: Option<(c_int, u64)>) -> u64 {
     let before = BEFORE.with(Cell::get);
     let blocked = interrupted.is_none_or(|(_, mask)| mask & SIGPIPE != 0);

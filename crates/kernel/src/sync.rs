@@ -1,5 +1,6 @@
-//! What threads wait for one another with: atomics, and a futex. Under `cfg(loom)` (`make loom`) they are loom's, which tries
-//! every order of every thread's steps; what needs more than them is left out there.
+//! What threads wait for one another with: atomics, and a futex. Under `cfg(loom)` (`make loom`)
+//! they are loom's, which tries every order of every thread's steps; what needs more than them is
+//! left out there.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic;
@@ -55,8 +56,9 @@ impl Futex {
     }
 }
 
-/// Stands in for the kernel: the comparison and the falling asleep are one step, as under the kernel's bucket lock. The
-/// comparison is relaxed, so that nobody gets an ordering from it that the kernel does not promise.
+/// Stands in for the kernel: the comparison and the falling asleep are one step, as under the
+/// kernel's bucket lock. The comparison is relaxed, so that nobody gets an ordering from it that
+/// the kernel does not promise.
 #[cfg(loom)]
 impl Futex {
     /// Holds `value`.

@@ -1,15 +1,19 @@
 //! Threads of our own, made by `clone(2)` and not by libc.
 //!
-//! libc's `pthread_create` calls the program's `calloc`, whose lock a fork handler of the program's may hold while our thread is
-//! made in the child; it lists the thread, so that `setuid` and its kin are carried out in it too, and end the process where it
-//! answers otherwise than the program's threads (ours has no capabilities); it counts it, which decides who is the last thread;
-//! and it makes malloc and stdio take locks for ever after. None of that happens to a thread that libc does not know.
+//! libc's `pthread_create` calls the program's `calloc`, whose lock a fork handler of the program's
+//! may hold while our thread is made in the child; it lists the thread, so that `setuid` and its
+//! kin are carried out in it too, and end the process where it answers otherwise than the program's
+//! threads (ours has no capabilities); it counts it, which decides who is the last thread; and it
+//! makes malloc and stdio take locks for ever after. None of that happens to a thread that libc
+//! does not know.
 //!
-//! Such a thread has no thread-local storage of libc's: what `fs` points to is a `Block` of ours. So nothing that runs on it
-//! may use `thread_local!` or `errno`; a use of the first crashes at once (`OWN`). What [`crate::critical`] keeps of each thread is found
-//! by its distance from `fs` alone, and there is room for it below the block.
+//! Such a thread has no thread-local storage of libc's: what `fs` points to is a `Block` of ours.
+//! So nothing that runs on it may use `thread_local!` or `errno`; a use of the first crashes at
+//! once (`OWN`). What [`crate::critical`] keeps of each thread is found by its distance from `fs`
+//! alone, and there is room for it below the block.
 //!
-//! unsafe: makes a thread, in assembly because it begins on another stack; reads the word behind `fs`.
+//! unsafe: makes a thread, in assembly because it begins on another stack; reads the word behind
+//! `fs`.
 
 use crate::apart;
 use crate::call::syscall4;
@@ -25,11 +29,12 @@ use uncopy_ranges::span::{PAGE, page_up};
 /// Of each thread, in bytes; the lowest page is its guard.
 const STACK: usize = 512 << 10;
 
-/// Stands where libc keeps the list of a thread's storage (`tcbhead_t.dtv`): no address, so whoever looks for thread-local storage
-/// on a thread of ours crashes there and then.
+/// Stands where libc keeps the list of a thread's storage (`tcbhead_t.dtv`): no address, so whoever
+/// looks for thread-local storage on a thread of ours crashes there and then.
 const OWN: usize = 0x8075_6e63_6f70_7900;
 
-/// What `fs` points to on a thread of ours: the beginning of libc's `tcbhead_t`, as far as compiled code may look.
+/// What `fs` points to on a thread of ours: the beginning of libc's `tcbhead_t`, as far as compiled
+/// code may look.
 #[repr(C, align(64))]
 struct Block {
     /// Its own address: compiled code finds it there.
@@ -50,7 +55,8 @@ pub fn is_ours() -> bool {
     dtv == OWN
 }
 
-/// Of a thread's memory, in bytes: its stack, what lies below `fs`, its block. Asked on a thread of the program's.
+/// Of a thread's memory, in bytes: its stack, what lies below `fs`, its block. Asked on a thread of
+/// the program's.
 fn size() -> usize {
     let fs: usize;
     // SAFETY: reads the address that the thread keeps of its own storage; a plain question.
@@ -71,8 +77,8 @@ pub struct Kind {
     pub own_table: bool,
 }
 
-/// A place for one thread at a time: its stack and its number. The stack is made once, used again by later threads and by those
-/// of forked children, and never given back.
+/// A place for one thread at a time: its stack and its number. The stack is made once, used again
+/// by later threads and by those of forked children, and never given back.
 #[derive(Debug)]
 pub struct Seat {
     map: AtomicPtr<u8>,
@@ -115,8 +121,9 @@ impl Seat {
         Some(map)
     }
 
-    /// Makes a thread that runs `run(argument)`, with all signals blocked and a working directory of its own; its
-    /// rights are the caller's. Whoever had the seat before has ended. Returns whether that worked.
+    /// Makes a thread that runs `run(argument)`, with all signals blocked and a working directory
+    /// of its own; its rights are the caller's. Whoever had the seat before has ended. Returns
+    /// whether that worked.
     pub fn spawn(&'static self, run: extern "C" fn(usize), argument: usize, kind: Kind) -> bool {
         if inject::check(Call::Thread).is_err() {
             return false;
@@ -125,8 +132,8 @@ impl Seat {
         const _: () = assert!(size_of::<Block>() <= PAGE);
         // The thread has a copy of the caller's mask from its first instruction on.
         let mask = critical::block_signals();
-        // SAFETY: memory of ours that nobody uses: stack, room for what lies below `fs`, and the page that `fs` points to. The
-        // thread finds two words on its stack: see `clone`.
+        // SAFETY: memory of ours that nobody uses: stack, room for what lies below `fs`, and the
+        // page that `fs` points to. The thread finds two words on its stack: see `clone`.
         let made = unsafe {
             let block = map.add(size() - PAGE).cast::<Block>();
             block.write(Block { itself: block as usize, dtv: OWN, rest: [0; 62] });
@@ -168,8 +175,8 @@ impl Seat {
     }
 }
 
-/// Runs `f`, which makes or ends threads of ours, with `lock` held. No handler of the program runs on this thread meanwhile: it
-/// might come here again.
+/// Runs `f`, which makes or ends threads of ours, with `lock` held. No handler of the program runs
+/// on this thread meanwhile: it might come here again.
 pub fn change<R>(lock: &Lock, f: impl FnOnce() -> R) -> R {
     let mask = critical::block_signals();
     lock.lock();
@@ -179,9 +186,9 @@ pub fn change<R>(lock: &Lock, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A thread of this process with the same memory and handlers, but (without CLONE_FS) with a working directory and
-/// root of its own: `setns` refuses a mount namespace to a process whose threads share these. The kernel writes its number
-/// before it runs.
+/// A thread of this process with the same memory and handlers, but (without CLONE_FS) with a
+/// working directory and root of its own: `setns` refuses a mount namespace to a process whose
+/// threads share these. The kernel writes its number before it runs.
 const FLAGS: usize = (libc::CLONE_VM
     | libc::CLONE_SIGHAND
     | libc::CLONE_THREAD
@@ -189,7 +196,8 @@ const FLAGS: usize = (libc::CLONE_VM
     | libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID) as usize;
 
-/// `clone(2)` as the kernel takes it. The thread pops what to run and its argument off its stack, and ends when that returns.
+/// `clone(2)` as the kernel takes it. The thread pops what to run and its argument off its stack,
+/// and ends when that returns.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn clone(
@@ -222,8 +230,9 @@ unsafe extern "C" fn clone(
     )
 }
 
-/// What a thread that only answers faults may still ask of the kernel: its own descriptors' reports, memory, waiting, and where
-/// it runs. All else is refused to it, whatever rights its process has.
+/// What a thread that only answers faults may still ask of the kernel: its own descriptors'
+/// reports, memory, waiting, and where it runs. All else is refused to it, whatever rights its
+/// process has.
 const ALLOWED: [i64; 20] = [
     libc::SYS_ioctl,
     libc::SYS_read,
@@ -247,10 +256,11 @@ const ALLOWED: [i64; 20] = [
     libc::SYS_exit,
 ];
 
-/// The calling thread gives up all that it can, for good: capabilities, the right to gain any by executing, its
-/// directory, and all system calls but `ALLOWED`. What the kernel does not let it give up it keeps: it has no use
-/// for it. (In the namespaces and with the user of the thread that made it, it stays.) `unfiltered`: no filter of system calls is in
-/// force that might end the process for one that the program does not make.
+/// The calling thread gives up all that it can, for good: capabilities, the right to gain any by
+/// executing, its directory, and all system calls but `ALLOWED`. What the kernel does not let it
+/// give up it keeps: it has no use for it. (In the namespaces and with the user of the thread that
+/// made it, it stays.) `unfiltered`: no filter of system calls is in force that might end the
+/// process for one that the program does not make.
 pub fn give_up_rights(unfiltered: bool) {
     const LAST_CAPABILITY: usize = 63;
     let call = |n: i64, a: usize, b: usize, c: usize| {
@@ -265,7 +275,8 @@ pub fn give_up_rights(unfiltered: bool) {
         }
     }
     if unfiltered {
-        // `struct __user_cap_header_struct` (version 3, this thread) and two of `__user_cap_data_struct`.
+        // `struct __user_cap_header_struct` (version 3, this thread) and two of
+        // `__user_cap_data_struct`.
         let (header, none) = ([0x2008_0522u32, 0], [0u32; 6]);
         call(libc::SYS_capset, header.as_ptr() as usize, none.as_ptr() as usize, 0);
     }

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use rustix::fs::{Mode, OFlags, RawDir};
 use uncopy_inject::Call;
 
-/// libc's count of threads, in which ours are not. The symbol is there for libthread_db; null in a libc without it.
+/// libc's count of threads, in which ours are not. The symbol is there for libthread_db; null in a
+/// libc without it.
 #[derive(Debug)]
 pub struct LibcsCount(AtomicPtr<AtomicU32>);
 
@@ -34,7 +35,8 @@ impl LibcsCount {
 
     /// Whether the program has one thread besides ours, as far as libc counts.
     pub fn is_one(&self) -> bool {
-        // SAFETY: an `unsigned int` of libc's data, which is never unmapped, changed only atomically.
+        // SAFETY: an `unsigned int` of libc's data, which is never unmapped, changed only
+        // atomically.
         let count = unsafe { self.0.load(Ordering::Relaxed).as_ref() };
         count.is_some_and(|c| c.load(Ordering::Relaxed) == 1)
     }
@@ -45,15 +47,16 @@ unsafe extern "C" {
     static __libc_single_threaded: AtomicU8;
 }
 
-/// Whether the program has one thread besides ours, as far as libc knows: its own malloc goes without locked instructions then.
+/// Whether the program has one thread besides ours, as far as libc knows: its own malloc goes
+/// without locked instructions then.
 #[inline(always)]
 pub fn single() -> bool {
     // SAFETY: a byte of libc's data, which is never unmapped.
     unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
 }
 
-/// How many threads the process has as the kernel lists them; one that has ended counts if it is the first. `None`: in a chroot
-/// without /proc.
+/// How many threads the process has as the kernel lists them; one that has ended counts if it is
+/// the first. `None`: in a chroot without /proc.
 pub fn listed() -> Option<usize> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let tasks = inject::check(Call::Open)

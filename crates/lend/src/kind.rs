@@ -22,8 +22,8 @@ pub enum Kind {
     Pipe,
 }
 
-/// Whether these pieces may go by reference to what is of this kind. Of a pipe, its reader, and how much fits, can
-/// tell how many pages a write took: so only whole ones go there.
+/// Whether these pieces may go by reference to what is of this kind. Of a pipe, its reader, and how
+/// much fits, can tell how many pages a write took: so only whole ones go there.
 pub fn fits(kind: Kind, pieces: &[iovec]) -> bool {
     let whole = |p: &iovec| (p.iov_base as usize | p.iov_len).is_multiple_of(PAGE);
     kind != Kind::Pipe || pieces.iter().all(whole)
@@ -31,7 +31,8 @@ pub fn fits(kind: Kind, pieces: &[iovec]) -> bool {
 
 const REMEMBERED: usize = 1024;
 
-/// The sockets that were looked at, by their descriptors: what a socket is is remembered with its own number.
+/// The sockets that were looked at, by their descriptors: what a socket is is remembered with its
+/// own number.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     known: [AtomicU64; REMEMBERED],
@@ -44,8 +45,8 @@ impl Sockets {
         Self { known: [const { AtomicU64::new(0) }; REMEMBERED], pacing: Pacing::new() }
     }
 
-    /// What `fd` is, if it takes pages: looked up again at every call, because numbers are closed and opened past
-    /// us; what costs more is remembered.
+    /// What `fd` is, if it takes pages: looked up again at every call, because numbers are closed
+    /// and opened past us; what costs more is remembered.
     pub(crate) fn kind(&self, fd: i32) -> Option<Kind> {
         let (file, inode) = status(fd)?;
         match file {
@@ -92,8 +93,9 @@ impl Sockets {
     }
 }
 
-/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it leaves no host. The faster its sender is, the
-/// more timers it meets; these cost more than the copies did. (Another congestion control does not help: what BBR began is paced for good.)
+/// Whether the connection paces itself by timers (BBR, without a queue that does so) though it
+/// leaves no host. The faster its sender is, the more timers it meets; these cost more than the
+/// copies did. (Another congestion control does not help: what BBR began is paced for good.)
 fn paced_within_host(fd: i32) -> bool {
     if !is_bbrs(fd) {
         return false;

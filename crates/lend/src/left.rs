@@ -1,16 +1,19 @@
-//! A send by reference that is left in the middle: by a handler that does not come back (`longjmp`), or because its thread is
-//! cancelled. What it changed of its thread and of the socket (SIGPIPE blocked, a cork), and the pipe that it holds, is written
-//! down here meanwhile. It costs no system call.
+//! A send by reference that is left in the middle: by a handler that does not come back
+//! (`longjmp`), or because its thread is cancelled. What it changed of its thread and of the socket
+//! (SIGPIPE blocked, a cork), and the pipe that it holds, is written down here meanwhile. It costs
+//! no system call.
 //!
-//! - A handler of the program begins with all of it undone, so that it may leave, and with the mask that it would have found.
-//!   Where it returns, the kernel restores the interrupted mask; the cork is not set again.
-//! - libc runs our cleanup handler where the thread is cancelled, before the program's own. While a handler runs it is not
-//!   registered: nothing of ours would be left in libc's list if the handler leaves.
+//! - A handler of the program begins with all of it undone, so that it may leave, and with the mask
+//!   that it would have found. Where it returns, the kernel restores the interrupted mask; the cork
+//!   is not set again.
+//! - libc runs our cleanup handler where the thread is cancelled, before the program's own. While a
+//!   handler runs it is not registered: nothing of ours would be left in libc's list if the handler
+//!   leaves.
 //!
 //! A thread's own: the send that is under way.
 //!
-//! unsafe: libc's list of cleanup handlers, with an entry that lives as long as its thread; system calls on the signals of
-//! this thread.
+//! unsafe: libc's list of cleanup handlers, with an entry that lives as long as its thread; system
+//! calls on the signals of this thread.
 
 use crate::ask::cork;
 use crate::slot::Slot;
@@ -154,7 +157,8 @@ struct Before {
     pipe: Option<&'static Slot>,
 }
 
-/// A handler of the program for `signal` begins on this thread; `mask` tells that of what it interrupted.
+/// A handler of the program for `signal` begins on this thread; `mask` tells that of what it
+/// interrupted.
 #[inline]
 pub fn interrupted(signal: c_int, mask: impl FnOnce() -> u64) -> Interrupted {
     Interrupted(UNDER_WAY.with(|u| u.active.get().then(|| undo(u, signal, mask()))))
@@ -171,7 +175,8 @@ fn undo(u: &UnderWay, signal: c_int, mask: u64) -> Before {
     if let Some(fd) = before.corked {
         cork(fd, 0);
     }
-    // (At the end: a handler that interrupts this one here does all of it by itself, and sets it back.)
+    // (At the end: a handler that interrupts this one here does all of it by itself, and sets it
+    // back.)
     u.activate(false);
     before
 }

@@ -1,4 +1,5 @@
-//! Sending by reference: pages that stay as they are for ever go to a socket or a pipe without being copied.
+//! Sending by reference: pages that stay as they are for ever go to a socket or a pipe without
+//! being copied.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -1,15 +1,19 @@
-//! Connections over the loopback device are not paced where that stands in the way: where BBR would be their congestion control, Reno is.
+//! Connections over the loopback device are not paced where that stands in the way: where BBR would
+//! be their congestion control, Reno is.
 //!
-//! BBR arms a timer for each segment that comes before its time. Within a host the sender is as fast as memory, so nearly every
-//! segment does; sending by reference makes it faster still, and the timers cost more than the copies did (1 MB values of
-//! memcached, redis, varnish gain 1.6 to 2.8 with Reno and nothing with BBR). There is no network between the two ends whose
-//! congestion could be controlled. It is done before the connection begins: what BBR has begun the kernel paces for good
-//! (`sk_pacing_status` never goes back). A listener hands its own to what it accepts; so only one that is bound to the loopback
-//! device's addresses is looked at, which no other host can reach.
+//! BBR arms a timer for each segment that comes before its time. Within a host the sender is as
+//! fast as memory, so nearly every segment does; sending by reference makes it faster still, and
+//! the timers cost more than the copies did (1 MB values of memcached, redis, varnish gain 1.6 to
+//! 2.8 with Reno and nothing with BBR). There is no network between the two ends whose congestion
+//! could be controlled. It is done before the connection begins: what BBR has begun the kernel
+//! paces for good
+//! (`sk_pacing_status` never goes back). A listener hands its own to what it accepts; so only one
+//! that is bound to the loopback device's addresses is looked at, which no other host can reach.
 //!
-//! Only in programs that would send by reference, which their first such send over a paced connection shows: while it waits BBR
-//! makes one segment of several sends, so small ones are cheaper with it (PostgreSQL sends 1 MB in pieces of 8 KB, and takes a
-//! tenth less processor time than with Reno).
+//! Only in programs that would send by reference, which their first such send over a paced
+//! connection shows: while it waits BBR makes one segment of several sends, so small ones are
+//! cheaper with it (PostgreSQL sends 1 MB in pieces of 8 KB, and takes a tenth less processor time
+//! than with Reno).
 //!
 //! unsafe: asks the kernel about a descriptor of the program's, and sets it.
 
@@ -35,7 +39,8 @@ impl Pacing {
         Self { met: AtomicBool::new(false) }
     }
 
-    /// A send that was to go by reference met it: what is accepted and connected from now on is not paced.
+    /// A send that was to go by reference met it: what is accepted and connected from now on is not
+    /// paced.
     #[cold]
     pub(crate) fn meet(&self) {
         if !self.met.swap(true, Relaxed) {

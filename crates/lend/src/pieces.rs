@@ -57,8 +57,8 @@ impl Pieces<'_> {
         (list.count > 0).then_some((list, lent))
     }
 
-    /// If what goes by reference lies together and is one batch, but with the rest would be two: the bytes
-    /// before it, and its own.
+    /// If what goes by reference lies together and is one batch, but with the rest would be two:
+    /// the bytes before it, and its own.
     pub(crate) fn single_batch(&self) -> Option<(usize, usize)> {
         let first = self.lent.trailing_zeros() as usize;
         let count = self.lent.count_ones() as usize;

@@ -87,8 +87,8 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// Puts bytes in, from `at` on, as many as there is room for (or those of one sort). Returns how many;
-    /// 0: refused.
+    /// Puts bytes in, from `at` on, as many as there is room for (or those of one sort). Returns
+    /// how many; 0: refused.
     pub(crate) fn load(&mut self, pieces: &Pieces<'_>, at: usize, one_sort: bool) -> usize {
         let mut loaded = 0;
         self.used = true;

@@ -1,9 +1,9 @@
-//! Sending by reference: `vmsplice` of pool pages into a pipe of ours, `splice` from there to the program's
-//! socket. (A pipe of the program's takes the pages itself.)
+//! Sending by reference: `vmsplice` of pool pages into a pipe of ours, `splice` from there to the
+//! program's socket. (A pipe of the program's takes the pages itself.)
 //!
-//! The result must be what the plain call would have had. So whatever is not clear (a short count on a
-//! blocking socket, a refusal) ends in the plain call for what is left. What stays in our pipe is thrown
-//! away with it.
+//! The result must be what the plain call would have had. So whatever is not clear (a short count
+//! on a blocking socket, a refusal) ends in the plain call for what is left. What stays in our pipe
+//! is thrown away with it.
 //!
 //! unsafe: system calls on descriptors that are ours, or that the program named.
 
@@ -21,8 +21,8 @@ use uncopy_kernel::call::syscall4;
 use uncopy_kernel::inject;
 use uncopy_kernel::sigpipe::WithoutSigpipe;
 
-/// The libc functions behind ours: where the program's own call could wait, and could be cancelled, so can
-/// these.
+/// The libc functions behind ours: where the program's own call could wait, and could be cancelled,
+/// so can these.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// `splice(2)`.
@@ -73,7 +73,8 @@ impl Default for Lending {
 }
 
 impl Lending {
-    /// Where in it the word lies that says from how many bytes on, all its bits the other way round, for the entry points of output calls.
+    /// Where in it the word lies that says from how many bytes on, all its bits the other way
+    /// round, for the entry points of output calls.
     pub const FROM: usize = core::mem::offset_of!(Self, from);
 
     /// Nothing goes by reference.
@@ -112,8 +113,8 @@ impl Lending {
         self.pipes.descriptors()
     }
 
-    /// The program takes the number `fd` for itself (dup2, which closes what is there). Not in a child of vfork, which has a table of
-    /// its own, but our memory.
+    /// The program takes the number `fd` for itself (dup2, which closes what is there). Not in a
+    /// child of vfork, which has a table of its own, but our memory.
     pub fn make_way(&self, fd: i32) {
         self.pipes.make_way(fd);
     }
@@ -128,8 +129,8 @@ impl Lending {
         self.pipes.close();
     }
 
-    /// Sends `pieces`, of which those with a bit in `lent` are pool pages that stay as they are for ever, to what
-    /// [`Lending::kind`] said of the descriptor.
+    /// Sends `pieces`, of which those with a bit in `lent` are pool pages that stay as they are for
+    /// ever, to what [`Lending::kind`] said of the descriptor.
     pub fn send(&'static self, kind: Kind, target: &Target, pieces: &[iovec], lent: u64) -> Lent {
         let before = errno();
         let pieces = Pieces { all: pieces, lent };
@@ -157,8 +158,8 @@ fn plainly(sent: usize) -> Lent {
     if sent > 0 { Lent::Rest(sent) } else { Lent::No }
 }
 
-/// One batch of pages between a head and a tail is one burst of segments, with one waking of the receiver, if
-/// these two are sent beside it rather than through the pipe.
+/// One batch of pages between a head and a tail is one burst of segments, with one waking of the
+/// receiver, if these two are sent beside it rather than through the pipe.
 fn to_tcp(pipes: &'static Pipes, target: &Target, pieces: &Pieces<'_>) -> Lent {
     let Some((head, body)) = pieces.single_batch() else {
         let _corked = Corked::begin(target);
@@ -204,8 +205,9 @@ fn finish(target: &Target, pieces: &Pieces<'_>, sent: usize) -> Lent {
     done(sent + n.max(0) as usize)
 }
 
-/// Between two batches the kernel lets go of the socket, and timers and acknowledgements send what does not fill a
-/// segment yet (53 bytes of each 64 KB on loopback), MSG_MORE or not. A cork holds that back until the end.
+/// Between two batches the kernel lets go of the socket, and timers and acknowledgements send what
+/// does not fill a segment yet (53 bytes of each 64 KB on loopback), MSG_MORE or not. A cork holds
+/// that back until the end.
 struct Corked(Option<i32>);
 
 impl Corked {
@@ -288,7 +290,8 @@ fn to_pipe(target: &Target, pieces: &Pieces<'_>) -> Lent {
     done(sent)
 }
 
-/// Sends from our pipe. `quietly`: without a SIGPIPE, as where the plain call has sent something already.
+/// Sends from our pipe. `quietly`: without a SIGPIPE, as where the plain call has sent something
+/// already.
 fn splice(target: &Target, pipe: i32, len: usize, more: bool, quietly: bool) -> isize {
     if let Some(error) = inject::draw(Call::Splice, true) {
         set_errno(error.errno());
@@ -343,15 +346,15 @@ fn stopped(target: &Target, pipe: &Pipe, pieces: &Pieces<'_>, s: Stopped) -> Len
             _ => return done(sent),
         }
         if blocking {
-            // A signal has come, or the time was over. What the plain call would have sent without waiting goes
-            // out all the same.
+            // A signal has come, or the time was over. What the plain call would have sent without
+            // waiting goes out all the same.
             let (rest, _) = pieces.collect(sent, false);
             sent += send_now(target, rest.get(), target.more).max(0) as usize;
             set_errno(why);
             return done(sent);
         }
-        // The plain call would have stopped only where there is no room. (Asking makes the kernel tell when
-        // there is some again; an error stays for the next call.)
+        // The plain call would have stopped only where there is no room. (Asking makes the kernel
+        // tell when there is some again; an error stays for the next call.)
         if sent > 0 && !writable(target.fd) {
             return done(sent);
         }

@@ -1,4 +1,5 @@
-//! One pipe of ours, through which pages reach a socket: made when it is first needed, recognized before each use.
+//! One pipe of ours, through which pages reach a socket: made when it is first needed, recognized
+//! before each use.
 //!
 //! unsafe: closes our own descriptor.
 
@@ -12,8 +13,8 @@ use uncopy_kernel::call::syscall4;
 use uncopy_kernel::descriptors::{AtomicFd, OwnFd, lift};
 use uncopy_kernel::inject;
 
-/// Bytes that a pipe should hold, best first; 1 MB is what the kernel allows to all (`pipe-max-size`). With
-/// less than the last it is of no use.
+/// Bytes that a pipe should hold, best first; 1 MB is what the kernel allows to all
+/// (`pipe-max-size`). With less than the last it is of no use.
 const ROOM: [usize; 4] = [2 << 20, 1 << 20, 256 << 10, 64 << 10];
 /// See the module.
 #[derive(Debug)]
@@ -59,7 +60,8 @@ impl Slot {
     pub(crate) fn open(&self) -> Result<(), Errno> {
         inject::check(Call::Pipe)?;
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
-        // (Each closed by a direct system call: libc's is where a thread that is to be cancelled would end, in the middle of this.)
+        // (Each closed by a direct system call: libc's is where a thread that is to be cancelled
+        // would end, in the middle of this.)
         let (read, write) = rustix::pipe::pipe_with(flags)?;
         let (_read, write) = (OwnFd::from(read), OwnFd::from(write));
         let set = |room: &usize| {

@@ -1,19 +1,20 @@
 //! The fault-handling thread: answers touches of unmapped pages, also those that the kernel makes
 //! on the program's behalf, and heeds the kernel's reports of changes to the memory map.
 //!
-//! It reads what the kernel says and hands it to a [`Server`], which it knows nothing more of: what is tracked, and what a page
-//! consists of, is not its business.
+//! It reads what the kernel says and hands it to a [`Server`], which it knows nothing more of: what
+//! is tracked, and what a page consists of, is not its business.
 //!
-//! It has no rights ([`thread`]), but the user and the namespaces of the thread that made it. Where the program changes
-//! those, another one is made and this one ends ([`Monitor::renew`], [`Monitor::without`]).
+//! It has no rights ([`thread`]), but the user and the namespaces of the thread that made it. Where
+//! the program changes those, another one is made and this one ends ([`Monitor::renew`],
+//! [`Monitor::without`]).
 //!
 //! | module | one idea |
 //! | --- | --- |
 //! | [`serve`] | what answers, as the thread sees it; faults that have to wait |
 //! | [`place`] | on which core it waits |
 //!
-//! unsafe: touches a page of ours to wake the thread; takes its userfaultfds by their numbers; finds its server behind the word that
-//! a thread is made with.
+//! unsafe: touches a page of ours to wake the thread; takes its userfaultfds by their numbers;
+//! finds its server behind the word that a thread is made with.
 
 // (`make loom` tries what `uncopy-space` has beside it.)
 #![cfg(not(loom))]
@@ -43,7 +44,8 @@ const SOON: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_ns
 /// The thread of a process, and the one that takes its place.
 #[derive(Debug)]
 pub struct Monitor {
-    /// Not [`STARTING`] once the thread that is being made has its own descriptors, or has ended because it cannot.
+    /// Not [`STARTING`] once the thread that is being made has its own descriptors, or has ended
+    /// because it cannot.
     ready: Futex,
     /// Of two: one for the thread, one for its successor.
     posts: [Post; 2],
@@ -75,7 +77,8 @@ struct Post {
 }
 
 const STAY: u32 = 0;
-/// It is not to begin before the one whose place it takes has ended: it would take the fault that wakes that one.
+/// It is not to begin before the one whose place it takes has ended: it would take the fault that
+/// wakes that one.
 const WAIT: u32 = 3;
 /// It is to end, as soon as it is no longer needed to answer the fault that tells it so.
 const GO: u32 = 1;
@@ -110,8 +113,8 @@ impl Monitor {
         }
     }
 
-    /// Makes the thread, which serves `server`, and waits until the program cannot take its descriptors away; returns whether
-    /// that worked.
+    /// Makes the thread, which serves `server`, and waits until the program cannot take its
+    /// descriptors away; returns whether that worked.
     pub fn spawn<S: Server>(&'static self, server: &'static S) -> bool {
         self.spawn_with(server, STAY)
     }
@@ -131,8 +134,9 @@ impl Monitor {
         true
     }
 
-    /// The same in a forked child, which need not wait: the thread has a copy of its descriptors from the first, and what
-    /// this process does with its own does not reach it. (Most children execute something, or end, before it has come to life.)
+    /// The same in a forked child, which need not wait: the thread has a copy of its descriptors
+    /// from the first, and what this process does with its own does not reach it. (Most children
+    /// execute something, or end, before it has come to life.)
     pub fn spawn_in_child<S: Server>(&'static self, server: &'static S) -> bool {
         let next = self.seat_next(server, STAY, true);
         if let Some(next) = next {
@@ -161,13 +165,15 @@ impl Monitor {
         post.seat.spawn(run::<S>, argument, Kind { inside: true, own_table }).then_some(next)
     }
 
-    /// Ends the thread `which` and waits until it is gone; `wake_page` is registered with the second userfaultfd.
+    /// Ends the thread `which` and waits until it is gone; `wake_page` is registered with the
+    /// second userfaultfd.
     fn end(&self, which: usize, wake_page: usize) {
         let post = &self.posts[which];
         post.order.store(GO, Ordering::Release);
         let page = wake_page as *mut u8;
-        // SAFETY: a page of ours that nobody uses, which is missing from here on; touching it wakes the thread. (Where it cannot be
-        // dropped, because it is locked, the thread looks by itself: see `patience`.)
+        // SAFETY: a page of ours that nobody uses, which is missing from here on; touching it wakes
+        // the thread. (Where it cannot be dropped, because it is locked, the thread looks by
+        // itself: see `patience`.)
         unsafe {
             let _ = madvise(page.cast(), PAGE, Advice::LinuxDontNeed);
             core::ptr::read_volatile(page);
@@ -185,8 +191,8 @@ impl Monitor {
         });
     }
 
-    /// Another thread, with the caller's user and namespaces, takes the place of the one that answers. Returns false where that is
-    /// not to be had: then the old one goes on.
+    /// Another thread, with the caller's user and namespaces, takes the place of the one that
+    /// answers. Returns false where that is not to be had: then the old one goes on.
     pub fn renew<S: Server>(&'static self, server: &'static S, wake_page: usize) -> bool {
         thread::change(&self.change, || {
             let old = self.on_duty.load(Ordering::Relaxed);
@@ -204,8 +210,9 @@ impl Monitor {
         })
     }
 
-    /// Runs `call` while the process has no thread of this kind, which is made anew then; the caller is the only thread of the
-    /// program, and `call` touches none of its memory. The second result is false where there is none now: nobody answers faults.
+    /// Runs `call` while the process has no thread of this kind, which is made anew then; the
+    /// caller is the only thread of the program, and `call` touches none of its memory. The second
+    /// result is false where there is none now: nobody answers faults.
     pub fn without<S: Server, R>(
         &'static self,
         server: &'static S,
@@ -246,8 +253,8 @@ impl Monitor {
 }
 
 extern "C" fn run<S: Server>(post: usize) {
-    // SAFETY: `seat_next` made this thread with the address of a post, in which a server of this type stands; both are never given
-    // back.
+    // SAFETY: `seat_next` made this thread with the address of a post, in which a server of this
+    // type stands; both are never given back.
     let (post, server) = unsafe {
         let post = &*(post as *const Post);
         (post, &*post.server.load(Ordering::Relaxed).cast::<S>())
@@ -256,10 +263,11 @@ extern "C" fn run<S: Server>(post: usize) {
     let Post { order, numbers, own_table, .. } = post;
     let _ = rustix::thread::set_name(c"uncopy");
     let [program, pool] = [0, 1].map(|i| numbers[i].load(Ordering::Relaxed));
-    // (Of a table that it began with alone it keeps more than it should, rather than leave its process without answers.)
+    // (Of a table that it began with alone it keeps more than it should, rather than leave its
+    // process without answers.)
     let mine = keep_only([program, pool]) || own_table.load(Ordering::Relaxed);
-    // SAFETY: this thread's own table has just these, and only this thread uses them, until it ends: whatever the program does
-    // to its own table does not reach them.
+    // SAFETY: this thread's own table has just these, and only this thread uses them, until it
+    // ends: whatever the program does to its own table does not reach them.
     let own = unsafe { Fds { program: Uffd::from_raw(program), pool: Uffd::from_raw(pool) } };
     // (The program may have put another file there a moment before.)
     if !mine || own.are_gone() {

@@ -1,12 +1,15 @@
 //! On which processor the monitor thread waits for faults: on that of a program of one thread.
 //!
-//! A thread on another core has to be woken there, and where that core is idle its processor as well: 36 to 50 us on a virtual
-//! machine, where one on the same core takes 6 (`bench/experiments/fault_answers.c`). The kernel rather wakes on an idle core. So
-//! while a program has one thread, which has used the books on one core for some faults together, the monitor is bound to that core; it
-//! is unbound with the first fault after the thread has moved, or is not alone any more.
+//! A thread on another core has to be woken there, and where that core is idle its processor as
+//! well: 36 to 50 us on a virtual machine, where one on the same core takes 6
+//! (`bench/experiments/fault_answers.c`). The kernel rather wakes on an idle core. So while a
+//! program has one thread, which has used the books on one core for some faults together, the
+//! monitor is bound to that core; it is unbound with the first fault after the thread has moved, or
+//! is not alone any more.
 //!
-//! Not for real-time threads, which would never let it run; not under a seccomp filter, which might end the program for the
-//! call; and not where somebody else has changed where it may run, but to what he allows.
+//! Not for real-time threads, which would never let it run; not under a seccomp filter, which might
+//! end the program for the call; and not where somebody else has changed where it may run, but to
+//! what he allows.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering::Relaxed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -62,12 +65,14 @@ impl Whereabouts {
         self.used_on.load(Relaxed) - 1
     }
 
-    /// Binding is over: the program enters a sandbox, which may not know the call. With the lock held.
+    /// Binding is over: the program enters a sandbox, which may not know the call. With the lock
+    /// held.
     pub fn forbid(&self) {
         self.allowed.store(false, Relaxed);
     }
 
-    /// Whether no seccomp filter was in force when the first thread was made. For the monitor, before it has its own.
+    /// Whether no seccomp filter was in force when the first thread was made. For the monitor,
+    /// before it has its own.
     pub(crate) fn unfiltered(&self) -> bool {
         // (Asked once: the file would cost each forked child more than its fork.)
         let filter = self.filter.load(Relaxed);
@@ -87,7 +92,8 @@ fn this_core() -> i32 {
         // (libc would read it from a thread of its own.)
         return rustix::thread::sched_getcpu() as i32;
     }
-    // SAFETY: has no arguments; glibc reads a word that the kernel keeps (rseq), others ask the vDSO.
+    // SAFETY: has no arguments; glibc reads a word that the kernel keeps (rseq), others ask the
+    // vDSO.
     unsafe { libc::sched_getcpu() }
 }
 

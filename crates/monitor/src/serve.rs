@@ -1,4 +1,5 @@
-//! What answers the thread's questions, as the thread sees it, and the faults that have to wait for an answer.
+//! What answers the thread's questions, as the thread sees it, and the faults that have to wait for
+//! an answer.
 
 use crate::Monitor;
 use core::sync::atomic::AtomicU64;
@@ -25,8 +26,9 @@ pub enum Side {
 pub trait Server: Sync + 'static {
     /// See [`Server::sources`].
     type Sources;
-    /// Runs `f` with the server's lock held, if there is anything to be served; `own` are the userfaultfds as the thread's own table
-    /// has them. Reports are read with the lock held: once the kernel lets the reported call return, nobody sees the books without it.
+    /// Runs `f` with the server's lock held, if there is anything to be served; `own` are the
+    /// userfaultfds as the thread's own table has them. Reports are read with the lock held: once
+    /// the kernel lets the reported call return, nobody sees the books without it.
     fn serve(&self, own: &mut Option<Fds>, f: &mut dyn FnMut(&mut dyn Desk));
     /// The numbers of the userfaultfds in the program's table, if it has them.
     fn descriptors(&self) -> Option<[i32; 2]>;
@@ -87,11 +89,13 @@ impl Watch {
         }
     }
 
-    /// Answers what waits for the program's pages, and hands on how the memory map has changed. Returns whether there were faults.
+    /// Answers what waits for the program's pages, and hands on how the memory map has changed.
+    /// Returns whether there were faults.
     ///
-    /// Of what is read at once, reports come first. The kernel hands out faults before them, but a report that has been read
-    /// lets its call go on: what the books say of that memory is no longer so, and an answer (which may fill
-    /// neighbouring pages, too) would bring back what `madvise` has dropped, or give zeros where `mremap` has moved something.
+    /// Of what is read at once, reports come first. The kernel hands out faults before them, but a
+    /// report that has been read lets its call go on: what the books say of that memory is no
+    /// longer so, and an answer (which may fill neighbouring pages, too) would bring back what
+    /// `madvise` has dropped, or give zeros where `mremap` has moved something.
     pub(crate) fn heed_program(&mut self, desk: &mut dyn Desk) -> bool {
         self.try_again(desk);
         let mut faults = false;

@@ -109,7 +109,8 @@ fn pipe() -> (i32, i32) {
     (both[0], both[1])
 }
 
-/// A server whose thread runs, the first of `pages` pages that it answers for, and the page that wakes its thread.
+/// A server whose thread runs, the first of `pages` pages that it answers for, and the page that
+/// wakes its thread.
 fn running(pages: usize) -> Option<(&'static Zeros, usize, usize)> {
     let maker = Maker::open();
     let (Ok(program), Ok(pool)) = (maker.make(FEATURE_MOVE), maker.make(FEATURE_MOVE)) else {

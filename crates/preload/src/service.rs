@@ -1,9 +1,11 @@
-//! Starts the service of connections within this host, where none answers: the command `uncopy` that lies beside this library, as a process of its
-//! own. It is nobody's child, has nothing of the program's but its user, and ends when the last program has gone.
+//! Starts the service of connections within this host, where none answers: the command `uncopy`
+//! that lies beside this library, as a process of its own. It is nobody's child, has nothing of the
+//! program's but its user, and ends when the last program has gone.
 //!
 //! A static: whoever starts it is given nothing.
 //!
-//! unsafe: makes processes that share our memory until they execute; system calls past libc, which must not be entered there.
+//! unsafe: makes processes that share our memory until they execute; system calls past libc, which
+//! must not be entered there.
 
 use crate::hooks::cancelling;
 use crate::process::PROCESS;
@@ -32,8 +34,9 @@ struct Service {
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Connections within this host are heeded from now on. `library` is our own path; `name`, where one is given, the service's; `spins`: calls look
-/// again and again for a while before they sleep; `after`: calls after which a connection is shown, where a test says it.
+/// Connections within this host are heeded from now on. `library` is our own path; `name`, where
+/// one is given, the service's; `spins`: calls look again and again for a while before they sleep;
+/// `after`: calls after which a connection is shown, where a test says it.
 pub fn begin(library: &[u8], name: Option<String>, after: Option<u32>, spins: bool) {
     let which = name.map_or(Rendezvous::OfUser, Rendezvous::Named);
     let files = commands(Path::new(OsStr::from_bytes(library)));

@@ -1,7 +1,7 @@
 //! The constructor: options, userfaultfds, fork handlers; the end.
 //!
-//! Statics: what the constructor finds out, for entry points that the dynamic linker binds and that have nothing in hand; its own entries
-//! in the linker's arrays.
+//! Statics: what the constructor finds out, for entry points that the dynamic linker binds and that
+//! have nothing in hand; its own entries in the linker's arrays.
 //!
 //! unsafe: reads the environment that the kernel passed, registers handlers with libc, and names
 //! itself to the dynamic linker's arrays.
@@ -111,8 +111,9 @@ unsafe extern "C" fn begin(
         GLIBC_MALLOC.store(real::glibc_malloc(), Ordering::Relaxed);
         USABLE_SIZE.store(real::usable_size_fits(), Ordering::Relaxed);
         if libc::getauxval(libc::AT_SECURE) != 0 {
-            // More rights than its user's (set-user-ID; we are in /etc/ld.so.preload, the dynamic linker ignores
-            // LD_PRELOAD there): the environment is not to be trusted, least of all with what is preloaded next.
+            // More rights than its user's (set-user-ID; we are in /etc/ld.so.preload, the dynamic
+            // linker ignores LD_PRELOAD there): the environment is not to be trusted, least of all
+            // with what is preloaded next.
             *libc::__errno_location() = errno;
             return;
         }
@@ -141,7 +142,8 @@ struct Places {
     record_bytes: Option<usize>,
     /// Who decides.
     controller: Choice,
-    /// valgrind runs the program. It runs one thread at a time: who waits for a page keeps out who would answer.
+    /// valgrind runs the program. It runs one thread at a time: who waits for a page keeps out who
+    /// would answer.
     valgrind: bool,
 }
 

@@ -15,8 +15,8 @@ use uncopy_counters::{connections, summary};
 use uncopy_kernel::descriptors::{AtomicFd, lift};
 use uncopy_options::{self as options, VERBOSE, VERBOSE_ALL, VERBOSE_COUNTERS, Values, index_of};
 
-/// Where it is said: standard error as it was at the start, because programs close theirs before we come to the summary.
-/// -1: nowhere.
+/// Where it is said: standard error as it was at the start, because programs close theirs before we
+/// come to the summary. -1: nowhere.
 static TO: AtomicFd = AtomicFd::none();
 /// The value of `--verbose`; 0 once the summary was said.
 static WHAT: AtomicU64 = AtomicU64::new(0);

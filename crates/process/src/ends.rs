@@ -4,8 +4,8 @@ use crate::process::Process;
 use uncopy_kernel::critical;
 
 impl Process {
-    /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory. What is
-    /// tracked is made ordinary, and our threads end; where that cannot be it stays served.
+    /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory.
+    /// What is tracked is made ordinary, and our threads end; where that cannot be it stays served.
     pub fn stand_down(&'static self) {
         self.space.off(&self.space.counters().off_sandbox);
         self.lending.close();
@@ -13,8 +13,8 @@ impl Process {
         self.space.stand_down();
     }
 
-    /// [`Process::stand_down`] before a call that the kernel refuses to, or makes otherwise in, a process of several
-    /// threads, if the second one is ours.
+    /// [`Process::stand_down`] before a call that the kernel refuses to, or makes otherwise in, a
+    /// process of several threads, if the second one is ours.
     pub fn stand_down_if_alone(&'static self) {
         let ours = self.space.has_monitor() && self.space.own.in_own_process();
         if ours && self.space.alone_with_program(self.files.threads()) {
@@ -22,8 +22,8 @@ impl Process {
         }
     }
 
-    /// Before the program locks all its memory, present and future: nothing more is tracked, and the
-    /// pool goes away, but for what calls under way have of it.
+    /// Before the program locks all its memory, present and future: nothing more is tracked, and
+    /// the pool goes away, but for what calls under way have of it.
     pub fn before_lock_all(&'static self) {
         if self.space.wanted() {
             self.stand_down();
@@ -32,11 +32,14 @@ impl Process {
         self.space.shed_pool();
     }
 
-    /// `limit`, which limits the program's address space to less: before it as [`Process::before_lock_all`], if there is a pool already.
-    /// (Else it will be as small as the limit wants it: no other thread makes one before that can be seen.)
+    /// `limit`, which limits the program's address space to less: before it as
+    /// [`Process::before_lock_all`], if there is a pool already.
+    /// (Else it will be as small as the limit wants it: no other thread makes one before that can
+    /// be seen.)
     pub fn limiting<R>(&'static self, limit: impl FnOnce() -> R) -> R {
         self.files.stop();
-        // No handler of the program runs on this thread meanwhile: it might fork, which waits for starts.
+        // No handler of the program runs on this thread meanwhile: it might fork, which waits for
+        // starts.
         let mask = critical::block_signals();
         let claimed = self.space.claim_start();
         if !claimed && self.space.with_after_fork(|_| ()).is_some() {

@@ -3,8 +3,8 @@
 use crate::process::Process;
 
 impl Process {
-    /// Before fork; `ours` takes the locks that are held over it and are not the process's, which have to come last: whoever holds
-    /// the twin allocator's lock may be waiting for the heap's.
+    /// Before fork; `ours` takes the locks that are held over it and are not the process's, which
+    /// have to come last: whoever holds the twin allocator's lock may be waiting for the heap's.
     pub fn before_fork(&'static self, ours: impl FnOnce()) {
         self.space.before_fork();
         self.tcp.before_fork();
@@ -33,21 +33,23 @@ impl Process {
         self.family.in_child(self.space.counters());
     }
 
-    /// Freezes the books for a child that is made without fork's handlers; no page of the program is missing meanwhile.
+    /// Freezes the books for a child that is made without fork's handlers; no page of the program
+    /// is missing meanwhile.
     pub fn freeze_with_everything_ordinary(&'static self) {
         self.files.give_up_leases();
         self.space.freeze_with_everything_ordinary();
     }
 
-    /// In a child that was made without fork's handlers, after all memory was made ordinary: it goes on
-    /// without us.
+    /// In a child that was made without fork's handlers, after all memory was made ordinary: it
+    /// goes on without us.
     pub fn after_bare_fork_child(&'static self) {
         self.files.after_bare_fork_child();
         self.space.after_bare_fork_child();
         self.tcp.after_bare_fork_child();
     }
 
-    /// In a child that was made behind our back, where no other thread exists: the same, with locks that threads of its parent held.
+    /// In a child that was made behind our back, where no other thread exists: the same, with locks
+    /// that threads of its parent held.
     pub fn alone(&'static self, ours: impl FnOnce()) {
         ours();
         self.twin().after_fork_child();

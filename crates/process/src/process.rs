@@ -1,6 +1,7 @@
 //! All that a process has of ours.
 //!
-//! It is zeros at first, so that it is no part of the library's file and costs memory where it is used only.
+//! It is zeros at first, so that it is no part of the library's file and costs memory where it is
+//! used only.
 
 use crate::calls::Calls;
 use uncopy_copies::Copies;
@@ -63,8 +64,9 @@ impl Process {
         Twin::of(&self.blocks, &self.space)
     }
 
-    /// What of `span`, a part of the program's address space, is ours, in order: what the program says of all its mappings is not
-    /// meant for that. (Of ours only what is large: a program that locks its mappings one by one would have all of it filled.)
+    /// What of `span`, a part of the program's address space, is ours, in order: what the program
+    /// says of all its mappings is not meant for that. (Of ours only what is large: a program that
+    /// locks its mappings one by one would have all of it filled.)
     pub fn ours_in(&'static self, span: Span) -> Vec<Span> {
         let mut ours = self.twin().ours_in(span);
         let others = [self.space.pool_in(span), self.files.region_in(span)];
@@ -73,7 +75,8 @@ impl Process {
         ours
     }
 
-    /// The program wants the descriptor `fd` for itself (dup2, which closes what is there): ours makes way.
+    /// The program wants the descriptor `fd` for itself (dup2, which closes what is there): ours
+    /// makes way.
     pub fn make_way(&'static self, fd: i32) {
         self.space.make_way(fd);
         // (A child of vfork has a table of its own, but our memory.)

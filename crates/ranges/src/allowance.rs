@@ -93,8 +93,8 @@ impl Allowance {
         (before + SPARE).min(self.most.load(Relaxed) ^ UNKNOWN)
     }
 
-    /// Whether it is known that so little may be held that most of what is freed has to be given back
-    /// at once.
+    /// Whether it is known that so little may be held that most of what is freed has to be given
+    /// back at once.
     #[inline]
     pub fn is_tight(&self) -> bool {
         let most = self.most.load(Relaxed);

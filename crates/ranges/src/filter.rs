@@ -10,8 +10,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed}
 
 /// loom looks at every atomic in every order: there must be few.
 const MODEL: bool = cfg!(all(loom, test));
-/// Tracked addresses are told apart in granules of 64 KB, as far as 16 GB of them: where all bits are
-/// set, every stack seems to be tracked.
+/// Tracked addresses are told apart in granules of 64 KB, as far as 16 GB of them: where all bits
+/// are set, every stack seems to be tracked.
 const GRANULE_SHIFT: u32 = 16;
 const GRANULES: usize = if MODEL { 4 } else { 1 << 18 };
 const WORDS: usize = GRANULES.div_ceil(64);
@@ -25,8 +25,8 @@ const WALK_MAX: usize = 512;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Filter {
-    /// Whether any bit of `tracked` may be set: where nothing was registered since they were last made anew, all questions end here. (Apart from what
-    /// inputs write.)
+    /// Whether any bit of `tracked` may be set: where nothing was registered since they were last
+    /// made anew, all questions end here. (Apart from what inputs write.)
     any: AtomicBool,
     tracked: [AtomicU64; WORDS],
     /// What stays tracked, while `tracked` is made anew.
@@ -34,7 +34,8 @@ pub struct Filter {
     origins: [Origin; ORIGINS],
 }
 
-/// Where a range that input calls filled begins and ends: both in one line of the cache, for who asks finds neither there.
+/// Where a range that input calls filled begins and ends: both in one line of the cache, for who
+/// asks finds neither there.
 #[derive(Debug, Default)]
 #[repr(align(16))]
 struct Origin {
@@ -134,8 +135,8 @@ impl Filter {
         last.wrapping_sub(first) > WALK_MAX || (first + 1..=last).any(|g| self.tracked_granule(g))
     }
 
-    /// `span` holds tracked pages from now on. One caller at a time (the tracker has a lock), as for
-    /// [`Filter::track_only`].
+    /// `span` holds tracked pages from now on. One caller at a time (the tracker has a lock), as
+    /// for [`Filter::track_only`].
     pub fn track(&self, span: Span) {
         if span.is_empty() {
             return;
@@ -148,8 +149,8 @@ impl Filter {
         }
     }
 
-    /// Only `spans` hold tracked pages from now on. Others ask meanwhile: what stays tracked is never
-    /// denied.
+    /// Only `spans` hold tracked pages from now on. Others ask meanwhile: what stays tracked is
+    /// never denied.
     pub fn track_only(&self, spans: impl Iterator<Item = Span>) {
         self.stays.iter().for_each(|word| word.store(0, Relaxed));
         let mut any = false;
@@ -248,7 +249,8 @@ mod tests {
     }
 }
 
-/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with
+/// it.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

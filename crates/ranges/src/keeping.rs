@@ -1,9 +1,10 @@
 //! How many free pages are kept with their memory.
 //!
-//! Memory that is given back and needed again is cleared by the kernel, page by page. A program whose blocks come and go in waves (64 connections
-//! that each collect 1 MB) would have that done in each wave; one that frees a lot once would keep it for nothing. What comes again
-//! tells them apart: pages that were given back and then needed are *regretted*, and so many more are kept. Those that nobody needed for a
-//! time lie *idle*, and are given back by halves.
+//! Memory that is given back and needed again is cleared by the kernel, page by page. A program
+//! whose blocks come and go in waves (64 connections that each collect 1 MB) would have that done
+//! in each wave; one that frees a lot once would keep it for nothing. What comes again tells them
+//! apart: pages that were given back and then needed are *regretted*, and so many more are kept.
+//! Those that nobody needed for a time lie *idle*, and are given back by halves.
 
 /// Time in seconds in which what was free all along lies idle.
 const LOOK_SECONDS: i64 = 10;
@@ -39,8 +40,8 @@ impl Keeping {
         self.gone += pages;
     }
 
-    /// So many pages without memory were taken, because none with memory were free. (Some are without because they were mapped anew:
-    /// keeping more would not have spared that.)
+    /// So many pages without memory were taken, because none with memory were free. (Some are
+    /// without because they were mapped anew: keeping more would not have spared that.)
     pub fn regrets(&mut self, pages: usize) {
         let again = pages.min(self.gone);
         self.gone -= again;
@@ -53,8 +54,8 @@ impl Keeping {
         self.idle = self.idle.min(free);
     }
 
-    /// Now and then; it is `now`, in seconds since some beginning, and `free` pages are free. Half of what was not needed for
-    /// 10 s becomes surplus.
+    /// Now and then; it is `now`, in seconds since some beginning, and `free` pages are free. Half
+    /// of what was not needed for 10 s becomes surplus.
     pub fn look(&mut self, now: i64, free: usize) {
         if now - self.looked >= LOOK_SECONDS {
             self.surplus = self.idle / 2;

@@ -1,6 +1,6 @@
-//! Which large ranges the program sends again and again: a small lossy table in front of the tracker, as
-//! lock-free as the filter. What it forgets, or takes for another range, costs a copy or a move, never
-//! a byte.
+//! Which large ranges the program sends again and again: a small lossy table in front of the
+//! tracker, as lock-free as the filter. What it forgets, or takes for another range, costs a copy
+//! or a move, never a byte.
 
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -20,7 +20,8 @@ const WALK_MAX: usize = 1024;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Repeats {
-    /// Whether there was ever any: most programs send nothing so large. (Apart from what sends write.)
+    /// Whether there was ever any: most programs send nothing so large. (Apart from what sends
+    /// write.)
     any: AtomicBool,
     ranges: [Range; SLOTS],
 }
@@ -61,7 +62,8 @@ impl Repeats {
         &self.ranges[slot(addr >> SHIFT)]
     }
 
-    /// `len` bytes at `addr` are sent. Returns how often just these were before, as far as is known; 0 while the range is left alone.
+    /// `len` bytes at `addr` are sent. Returns how often just these were before, as far as is
+    /// known; 0 while the range is left alone.
     pub fn sent(&self, addr: usize, len: usize) -> usize {
         let range = self.range(addr);
         let sends = range.sends.load(Relaxed);
@@ -82,8 +84,8 @@ impl Repeats {
         if count > OFTEN { 0 } else { count }
     }
 
-    /// What was tried with the range that begins at `addr`, because it was sent so often, did not come about: it is left alone for
-    /// its next 128 sends.
+    /// What was tried with the range that begins at `addr`, because it was sent so often, did not
+    /// come about: it is left alone for its next 128 sends.
     pub fn unfit(&self, addr: usize) {
         let range = self.range(addr);
         if range.start.load(Relaxed) == addr {

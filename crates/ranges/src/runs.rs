@@ -191,7 +191,8 @@ impl RecentRuns {
         places.flat_map(|(starts, len)| starts.iter().map(move |&start| (start, len)))
     }
 
-    /// Remembers a run. `elsewhere` is told (first page and length) of those that are not remembered any more, or not at all.
+    /// Remembers a run. `elsewhere` is told (first page and length) of those that are not
+    /// remembered any more, or not at all.
     #[inline]
     pub fn give(&mut self, start: usize, len: usize, mut elsewhere: impl FnMut(usize, usize)) {
         if len == 0 {

@@ -1,9 +1,10 @@
-//! Kept files: read once while a lease holds every change off, and answered from memory from then on.
+//! Kept files: read once while a lease holds every change off, and answered from memory from then
+//! on.
 //!
 //! The book of them: which file is read often enough, which is kept, who is using it, which is to
-//! go. Nothing here makes a system call; everything has a fixed size, because reads come from signal
-//! handlers too. What is kept never changes: a lease that ends takes a file out of the book, and
-//! who got bytes of it before has them.
+//! go. Nothing here makes a system call; everything has a fixed size, because reads come from
+//! signal handlers too. What is kept never changes: a lease that ends takes a file out of the book,
+//! and who got bytes of it before has them.
 
 #![forbid(unsafe_code)]
 
@@ -169,8 +170,8 @@ impl Shelf {
         FILE_MAX.min(self.most as u64 / 2)
     }
 
-    /// `fd`, which is at `stamp`, is read; `weight` is how many reads of `len` bytes this one stands
-    /// for. `now` is any clock, in ns.
+    /// `fd`, which is at `stamp`, is read; `weight` is how many reads of `len` bytes this one
+    /// stands for. `now` is any clock, in ns.
     pub fn ask(&mut self, stamp: &Stamp, fd: i32, len: usize, weight: u32, now: u64) -> Answer {
         if let Some(i) = self.find(stamp) {
             let f = &mut self.files[i];
@@ -254,8 +255,8 @@ impl Shelf {
         first_gap(self.space, &taken[..n], bytes)
     }
 
-    /// A file for which a lease is wanted: its place, the program's descriptor, what it was, where its
-    /// bytes are to be.
+    /// A file for which a lease is wanted: its place, the program's descriptor, what it was, where
+    /// its bytes are to be.
     pub fn wanted(&self) -> Option<(usize, i32, Stamp, Span)> {
         let i = self.files.iter().position(|f| f.state == State::Wanted)?;
         let f = &self.files[i];
@@ -405,7 +406,8 @@ pub fn chunks(at: u64, len: usize) -> std::ops::RangeInclusive<usize> {
     at as usize / CHUNK..=(at as usize + len - 1) / CHUNK
 }
 
-/// How much address space is needed for `most` bytes of files: twice as much, because they leave gaps.
+/// How much address space is needed for `most` bytes of files: twice as much, because they leave
+/// gaps.
 pub fn address_space(most: usize) -> usize {
     2 * page_up(most).max(PAGE)
 }

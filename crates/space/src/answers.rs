@@ -1,4 +1,5 @@
-//! What the monitor thread asks: with which page a fault is answered, and what a report of the kernel's changes.
+//! What the monitor thread asks: with which page a fault is answered, and what a report of the
+//! kernel's changes.
 //!
 //! While a fork is under way the books must not change: then it is written down first, in a list.
 //!
@@ -30,7 +31,8 @@ impl Server for Space {
         if !released {
             return;
         }
-        // Owners of regions are told without the lock; while the books are frozen, by who thaws them.
+        // Owners of regions are told without the lock; while the books are frozen, by who thaws
+        // them.
         loop {
             let mut release = None;
             self.locked(|books| {
@@ -69,7 +71,8 @@ impl Server for Space {
 }
 
 impl Space {
-    /// Runs `f` on the books, whatever the state. On the monitor, which takes no part in critical sections.
+    /// Runs `f` on the books, whatever the state. On the monitor, which takes no part in critical
+    /// sections.
     pub(crate) fn locked(&self, f: impl FnOnce(&mut Books)) {
         self.gate.lock();
         // SAFETY: the lock is held.

@@ -1,4 +1,5 @@
-//! Our descriptors: where they live, that the program's `close` spares them, and that they make way where it wants their numbers.
+//! Our descriptors: where they live, that the program's `close` spares them, and that they make way
+//! where it wants their numbers.
 
 use crate::space::{Inner, Space};
 use core::sync::atomic::Ordering;
@@ -38,7 +39,8 @@ impl Space {
         self.ours.get()
     }
 
-    /// Those of the two userfaultfds, if the program's table has them. Also while a fork is under way.
+    /// Those of the two userfaultfds, if the program's table has them. Also while a fork is under
+    /// way.
     pub(crate) fn program_descriptors(&self) -> Option<[i32; 2]> {
         self.gate.lock();
         let [program, pool, _] = self.descriptors();
@@ -51,8 +53,8 @@ impl Space {
         self.ours.set(fds, maker);
     }
 
-    /// Forgets the userfaultfds that `inner` has if their numbers have become the program's past us: those are not to be closed, or
-    /// used. Returns whether they have.
+    /// Forgets the userfaultfds that `inner` has if their numbers have become the program's past
+    /// us: those are not to be closed, or used. Returns whether they have.
     pub(crate) fn forget_descriptors_if_gone(&self, inner: &mut Inner) -> bool {
         let fds = inner.fds_mut();
         let gone = fds.as_ref().is_some_and(Fds::are_gone);
@@ -63,8 +65,9 @@ impl Space {
         gone
     }
 
-    /// Where nothing is tracked and nobody answers: closing them ends all registrations, also those that could not be
-    /// ended one by one and that of the pool. A touch of such memory would wait for ever.
+    /// Where nothing is tracked and nobody answers: closing them ends all registrations, also those
+    /// that could not be ended one by one and that of the pool. A touch of such memory would wait
+    /// for ever.
     pub(crate) fn close_userfaultfds(&self, inner: &mut Inner) {
         // (A thread that is being made has them still to take.)
         if self.monitor.runs() || self.starts.load(Ordering::SeqCst) > 0 {
@@ -75,8 +78,8 @@ impl Space {
         *inner.fds_mut() = None;
     }
 
-    /// Userfaultfds of this process's own, in place of others' or of none. Returns whether there are any, and the pool is
-    /// registered.
+    /// Userfaultfds of this process's own, in place of others' or of none. Returns whether there
+    /// are any, and the pool is registered.
     pub(crate) fn make_userfaultfds(&self, inner: &mut Inner) -> bool {
         let made = made_by(&inner.maker);
         if let Err(why) = made {

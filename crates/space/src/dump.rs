@@ -1,5 +1,5 @@
-//! A core dump: the kernel does not wait for faults while it writes one, so everything is materialized before. What is ours is
-//! not in it.
+//! A core dump: the kernel does not wait for faults while it writes one, so everything is
+//! materialized before. What is ours is not in it.
 //!
 //! unsafe: system calls about this process.
 
@@ -8,12 +8,14 @@ use rustix::process::{DumpableBehavior, Resource, dumpable_behavior, getrlimit};
 use uncopy_core::memory::FillError;
 use uncopy_kernel::{critical, procfs};
 
-/// How often a fork under way, or a lack of memory, is waited for: a core that lacks something is better than none.
+/// How often a fork under way, or a lack of memory, is waited for: a core that lacks something is
+/// better than none.
 const TRIES: usize = 1000;
 
 impl Space {
-    /// The kernel is about to end this process by a signal that dumps core: everything is put in place, as far as it can be. Returns
-    /// whether there will be a core that needs it. (Inside a critical section nothing can be done.)
+    /// The kernel is about to end this process by a signal that dumps core: everything is put in
+    /// place, as far as it can be. Returns whether there will be a core that needs it. (Inside a
+    /// critical section nothing can be done.)
     pub fn before_core_dump(&'static self) -> bool {
         let ours = self.own.in_own_process() && self.own.alive();
         if !self.serving() || critical::inside() || !ours || !dumps() {

@@ -1,6 +1,7 @@
 //! What the program does to its memory that the books must know of, and what is carried out for it.
 //!
-//! unsafe: copies of bytes that the tracker planned are carried out here, on the program's memory and the pool's.
+//! unsafe: copies of bytes that the tracker planned are carried out here, on the program's memory
+//! and the pool's.
 
 use crate::gate::{IDLE, OFF};
 use crate::ground::touch;
@@ -17,7 +18,8 @@ use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages materialized under one hold of the lock when a cap was met.
 const EVICT_PAGES: usize = 256;
-/// How long who changes the memory map stands aside for faults that wait, and how often at most: they may wait for memory instead.
+/// How long who changes the memory map stands aside for faults that wait, and how often at most:
+/// they may wait for memory instead.
 const GIVE_WAY: rustix::thread::Timespec = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 50_000 };
 const GIVE_WAY_TRIES: usize = 20;
 
@@ -57,7 +59,8 @@ impl Space {
         });
     }
 
-    /// Does `f`, which fills pages, until it is done, or refused. Waits for a fork that is under way.
+    /// Does `f`, which fills pages, until it is done, or refused. Waits for a fork that is under
+    /// way.
     fn persist(
         &'static self,
         f: impl Fn(&mut Books) -> Result<(), FillError>,
@@ -70,7 +73,8 @@ impl Space {
         }
     }
 
-    /// Does `f`, which materializes `span`, until it is done; where the kernel takes no such calls any more, by touching it.
+    /// Does `f`, which materializes `span`, until it is done; where the kernel takes no such calls
+    /// any more, by touching it.
     fn insist(&'static self, span: Span, f: impl Fn(&mut Books) -> Result<(), FillError>) {
         if self.persist(f).is_ok() {
             return;
@@ -94,20 +98,22 @@ impl Space {
         }
     }
 
-    /// Which of the pages from `start` on would be resident if nothing were elided, as far as they are unmapped now. (Also while a fork is
-    /// under way: the books are only looked at.)
+    /// Which of the pages from `start` on would be resident if nothing were elided, as far as they
+    /// are unmapped now. (Also while a fork is under way: the books are only looked at.)
     pub fn resident_views<const PAGES: usize>(&'static self, start: usize) -> [bool; PAGES] {
         let mut hold = self.hold();
         let Some(books) = hold.books() else { return [false; PAGES] };
         core::array::from_fn(|i| books.stands_for_resident(start.saturating_add(i * PAGE)))
     }
 
-    /// The program frees pages that the kernel takes when it needs them (`MADV_FREE`), unless they are written to before.
+    /// The program frees pages that the kernel takes when it needs them (`MADV_FREE`), unless they
+    /// are written to before.
     pub fn frees_lazily(&self) {
         self.lazily_freed.store(true, Ordering::Relaxed);
     }
 
-    /// Makes `span` ordinary and leaves it so, as long as it is mapped: the kernel writes there without waiting for a fault.
+    /// Makes `span` ordinary and leaves it so, as long as it is mapped: the kernel writes there
+    /// without waiting for a fault.
     pub fn keep_resident(&'static self, span: Span) {
         if !span.is_empty() {
             // (In this order: what is excluded gets no new views.)
@@ -136,11 +142,12 @@ impl Space {
         self.with_after_fork(|b| b.untrack(span));
     }
 
-    /// Ends the views of `span`, whose content nobody needs, and returns what of it is unmapped and so
-    /// reads as zeros. Waits for a fork that is under way.
+    /// Ends the views of `span`, whose content nobody needs, and returns what of it is unmapped and
+    /// so reads as zeros. Waits for a fork that is under way.
     pub fn emptied(&'static self, span: Span) -> Vec<Span> {
         self.with_after_fork(|b| {
-            // (In this order: what nobody wants any more is ordinary after it, and missing all the same.)
+            // (In this order: what nobody wants any more is ordinary after it, and missing all the
+            // same.)
             let unmapped = b.unmapped_in(span);
             b.freed(span.start, span.len());
             unmapped
@@ -179,7 +186,8 @@ impl Space {
         let _ = self.unmapping(span);
     }
 
-    /// After a call that dropped, unmapped or moved memory: what the kernel reported of it is known to a child that is forked from here on.
+    /// After a call that dropped, unmapped or moved memory: what the kernel reported of it is known
+    /// to a child that is forked from here on.
     /// (Does not wait for a fork that is under way: see [`crate::gate::Gate::await_line`].)
     #[inline]
     pub fn await_line(&'static self) {
@@ -190,8 +198,9 @@ impl Space {
         }
     }
 
-    /// Who has just unmapped or dropped tracked memory lets the faults be answered that wait for it to stay as it is: the kernel fills no page while a
-    /// change is under way, and a thread that makes one after the other would keep all others from what they touch.
+    /// Who has just unmapped or dropped tracked memory lets the faults be answered that wait for it
+    /// to stay as it is: the kernel fills no page while a change is under way, and a thread that
+    /// makes one after the other would keep all others from what they touch.
     pub fn give_way(&'static self) {
         for _ in 0..GIVE_WAY_TRIES {
             if !self.monitor.faults_wait() {

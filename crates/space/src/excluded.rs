@@ -1,6 +1,7 @@
-//! What has to stay resident: told by the program's calls, at any time. Before anything is tracked it is kept here for the books to
-//! come, and while a fork is under way, when the books must not change, in a list that is taken over afterwards. Nobody waits for
-//! a fork here: who gives pages to the kernel may hold a lock that another library's fork handler wants.
+//! What has to stay resident: told by the program's calls, at any time. Before anything is tracked
+//! it is kept here for the books to come, and while a fork is under way, when the books must not
+//! change, in a list that is taken over afterwards. Nobody waits for a fork here: who gives pages
+//! to the kernel may hold a lock that another library's fork handler wants.
 
 use crate::space::{Inner, Space};
 use uncopy_core::excluded::{Excluded, Parts, Why};
@@ -54,8 +55,8 @@ impl Space {
         self.with_excluded(|e, may| self.insert(e, may, span, why));
     }
 
-    /// `span` is about to be unmapped: it may be somebody else's before the call returns. Returns what [`Space::put_exclusions`] needs
-    /// if the call fails.
+    /// `span` is about to be unmapped: it may be somebody else's before the call returns. Returns
+    /// what [`Space::put_exclusions`] needs if the call fails.
     pub fn unmapping(&'static self, span: Span) -> Option<Parts> {
         self.take_out(span, Excluded::munmapped)
     }

@@ -1,7 +1,8 @@
-//! Fork: the books do not change meanwhile, and the child has its own userfaultfds, its own monitor and the same views; or, where it cannot
-//! have these, every view written out.
+//! Fork: the books do not change meanwhile, and the child has its own userfaultfds, its own monitor
+//! and the same views; or, where it cannot have these, every view written out.
 //!
-//! unsafe: reaches the tracker where only this thread can, and writes viewed bytes to pages of a child that nobody else serves.
+//! unsafe: reaches the tracker where only this thread can, and writes viewed bytes to pages of a
+//! child that nobody else serves.
 
 use crate::freeze::Noted;
 use crate::gate::{IDLE, INHERITED, OFF, SERVING};
@@ -97,7 +98,8 @@ impl Space {
         }
     }
 
-    /// A child has no regions: what is in use of its parent's, by a call that a handler of the program's forked in, ends without a word.
+    /// A child has no regions: what is in use of its parent's, by a call that a handler of the
+    /// program's forked in, ends without a word.
     fn forget_regions(&'static self) {
         if self.has_regions()
             && let Some(books) = self.hold().books()
@@ -106,8 +108,9 @@ impl Space {
         }
     }
 
-    /// After fork, in the child: its own userfaultfds, its own monitor, the same views. `first` puts right what else it has of its
-    /// parent's, once its statistics are its own and before anything of the program runs.
+    /// After fork, in the child: its own userfaultfds, its own monitor, the same views. `first`
+    /// puts right what else it has of its parent's, once its statistics are its own and before
+    /// anything of the program runs.
     pub fn after_fork_child(&'static self, first: impl FnOnce()) {
         if critical::forking() {
             self.renew_child(first);
@@ -124,8 +127,8 @@ impl Space {
         }
     }
 
-    /// In a child that was made without fork's handlers, after all memory was made ordinary: it goes on
-    /// without us.
+    /// In a child that was made without fork's handlers, after all memory was made ordinary: it
+    /// goes on without us.
     pub fn after_bare_fork_child(&'static self) {
         self.statistics.keep_private();
         self.monitor.is_gone();
@@ -156,7 +159,8 @@ impl Space {
         if inner.books.as_ref().is_none_or(|b| b.everything().is_none()) {
             self.list.clear();
             self.take_over_exclusions(inner);
-            // The inherited ones act on the parent's memory. Its own are made when it has something to elide.
+            // The inherited ones act on the parent's memory. Its own are made when it has something
+            // to elide.
             self.close_userfaultfds(inner);
             if state != SERVING {
                 self.gate.set_state(IDLE);
@@ -208,12 +212,12 @@ impl Space {
         ready
     }
 
-    /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so the
-    /// views are simply written out.
+    /// In a child that cannot have a userfaultfd or a thread: missing pages are ordinary there, so
+    /// the views are simply written out.
     pub(crate) fn serve_without_monitor(&'static self, inner: &mut Inner) {
         let Some(books) = &mut inner.books else { return };
-        // Closing them ends all registrations: what we touch now must not wait for anybody. (Not ours
-        // any more first: our own `close` spares ours.)
+        // Closing them ends all registrations: what we touch now must not wait for anybody. (Not
+        // ours any more first: our own `close` spares ours.)
         self.publish_descriptors(None, &inner.maker);
         books.memory.fds = None;
         for line in self.list.lines() {
@@ -243,8 +247,8 @@ fn write_out(c: Copy, copy_bytes: CopyBytes) {
             // A sandbox forbids that, or there is no memory: then by hand, where there is a page.
             Err(_) => {
                 if populate(to, Advice::LinuxPopulateWrite).is_ok() {
-                    // SAFETY: the page was there a moment ago, and this process has no other thread;
-                    // from the pool.
+                    // SAFETY: the page was there a moment ago, and this process has no other
+                    // thread; from the pool.
                     unsafe { copy_bytes(to as *mut u8, (c.from + done) as *const u8, in_page) };
                 }
                 in_page

@@ -3,11 +3,11 @@
 //! Between fork's beginning and its end the tracker must not change (the child gets a copy of it)
 //! and the lock must not be held (a thread may wait for a fault, or for a report to be read, while
 //! it holds malloc's lock, which fork waits for). So the monitor goes on answering, leaves the
-//! books alone, and writes down here what they do not say yet: first the line, then the deed, then that it is done.
-//! Parent and child each catch up from their own copy of this list.
+//! books alone, and writes down here what they do not say yet: first the line, then the deed, then
+//! that it is done. Parent and child each catch up from their own copy of this list.
 //!
-//! A report is read before its line can be written, and from then on the reported call may return. Who made it through a shim of ours
-//! waits for the line ([`crate::gate::Gate::await_line`]).
+//! A report is read before its line can be written, and from then on the reported call may return.
+//! Who made it through a shim of ours waits for the line ([`crate::gate::Gate::await_line`]).
 
 use uncopy_kernel::sync::atomic::{
     AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -54,9 +54,11 @@ impl Default for List {
 /// A line, as parent and child find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// The page at this address was filled. A child in which it is missing has seen it go again, even if the list does not say so.
+    /// The page at this address was filled. A child in which it is missing has seen it go again,
+    /// even if the list does not say so.
     Filled(usize),
-    /// The page at this address was to be filled, and may have been. (Only the last line says that.)
+    /// The page at this address was to be filled, and may have been. (Only the last line says
+    /// that.)
     Filling(usize),
     /// The memory map changed.
     Report(Event),
@@ -99,7 +101,8 @@ impl List {
         i
     }
 
-    /// The page of line `i` was filled. (Before anything behind it is read: what drops the page again is read later.)
+    /// The page of line `i` was filled. (Before anything behind it is read: what drops the page
+    /// again is read later.)
     pub fn filled(&self, i: usize) {
         self.lines[i].0[3].store(1, Release);
     }
@@ -199,7 +202,8 @@ mod tests {
     }
 }
 
-/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of two threads' steps (`make loom`). What each test was seen to catch stands with
+/// it.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -218,8 +222,9 @@ mod loom_tests {
         }
     }
 
-    /// fork copies a buffer's pages before the list (they lie lower): a page that it found filled must be in the list that it
-    /// finds later, and the line must be whole. The page-table lock orders the monitor's filling and fork's copying.
+    /// fork copies a buffer's pages before the list (they lie lower): a page that it found filled
+    /// must be in the list that it finds later, and the line must be whole. The page-table lock
+    /// orders the monitor's filling and fork's copying.
     ///
     /// Caught: the line written after the deed; `used` stored relaxed.
     #[test]
@@ -246,10 +251,11 @@ mod loom_tests {
         });
     }
 
-    /// A program's thread touches a page, and drops it when it was filled, by a call that no shim sees: fork may copy the memory before
-    /// the report has its line. What is missing then must not be filled with what it was before. (The page's bytes are copied before the
-    /// list, and nobody fills or drops a page meanwhile: the kernel holds the memory map's lock. So a list that says "filled" of a page
-    /// that is missing speaks of one that was there.)
+    /// A program's thread touches a page, and drops it when it was filled, by a call that no shim
+    /// sees: fork may copy the memory before the report has its line. What is missing then must not
+    /// be filled with what it was before. (The page's bytes are copied before the list, and nobody
+    /// fills or drops a page meanwhile: the kernel holds the memory map's lock. So a list that says
+    /// "filled" of a page that is missing speaks of one that was there.)
     ///
     /// Caught: `filled` after the next report was read.
     #[test]

@@ -1,8 +1,9 @@
-//! Who may use the books, and when: the lock around them, the process's state, and the forks under way.
+//! Who may use the books, and when: the lock around them, the process's state, and the forks under
+//! way.
 //!
-//! The state changes only with the lock held (but for the step into [`STARTING`], which claims the start), and whoever acts on
-//! it looks at it again with the lock held. A fork freezes the books: from [`Gate::freeze`] to [`Gate::thaw`] nobody changes
-//! them, and nobody makes them.
+//! The state changes only with the lock held (but for the step into [`STARTING`], which claims the
+//! start), and whoever acts on it looks at it again with the lock held. A fork freezes the books:
+//! from [`Gate::freeze`] to [`Gate::thaw`] nobody changes them, and nobody makes them.
 
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::sync::{
@@ -30,7 +31,8 @@ pub struct Gate {
     state: AtomicU8,
     /// Forks under way.
     frozen: Futex,
-    /// Threads that wait for their end. (Waking is a system call, which a sandbox may forbid to a program that needs none.)
+    /// Threads that wait for their end. (Waking is a system call, which a sandbox may forbid to a
+    /// program that needs none.)
     waiting: AtomicU32,
 }
 
@@ -51,7 +53,8 @@ macro_rules! made_at_compile_time {
     };
 }
 
-// (The entries of copies compare the state with 0, and others with SERVING and INHERITED: `preload/src/hooks/entries.rs`.)
+// (The entries of copies compare the state with 0, and others with SERVING and INHERITED:
+// `preload/src/hooks/entries.rs`.)
 const _: () = assert!(OFF == 0);
 
 impl Gate {
@@ -93,11 +96,12 @@ impl Gate {
         self.lock.unlock();
     }
 
-    /// After a call whose change of the memory map was reported: if the report was read while a fork is under way, its line is in the list
-    /// when this returns.
+    /// After a call whose change of the memory map was reported: if the report was read while a
+    /// fork is under way, its line is in the list when this returns.
     ///
-    /// The monitor holds the lock from the reading to the line. (Without it: who comes back from a call whose report was read after
-    /// [`Gate::freeze`] sees that, and a report that was read before it is in the books, for the freezing waited for the lock.)
+    /// The monitor holds the lock from the reading to the line. (Without it: who comes back from a
+    /// call whose report was read after [`Gate::freeze`] sees that, and a report that was read
+    /// before it is in the books, for the freezing waited for the lock.)
     #[inline]
     pub fn await_line(&self) {
         if self.frozen() {
@@ -112,8 +116,8 @@ impl Gate {
         self.frozen.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the lock for something that can be left out. Returns false (and has no lock) where it has to be: while a fork is
-    /// under way, and unless we are running.
+    /// Takes the lock for something that can be left out. Returns false (and has no lock) where it
+    /// has to be: while a fork is under way, and unless we are running.
     #[inline]
     pub fn enter(&self) -> bool {
         self.lock.lock();
@@ -124,7 +128,8 @@ impl Gate {
         false
     }
 
-    /// Takes the lock for something that must not be left out. `Err`: not now (and no lock); [`Gate::await_thaw`] waits.
+    /// Takes the lock for something that must not be left out. `Err`: not now (and no lock);
+    /// [`Gate::await_thaw`] waits.
     ///
     /// # Errors
     /// The forks under way.
@@ -149,8 +154,8 @@ impl Gate {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Claims the start and takes the lock. Returns false (and has no lock) where somebody else has claimed it, it is not
-    /// wanted, or a fork is under way (a child would find it half done).
+    /// Claims the start and takes the lock. Returns false (and has no lock) where somebody else has
+    /// claimed it, it is not wanted, or a fork is under way (a child would find it half done).
     pub fn begin_start(&self) -> bool {
         let claim =
             self.state.compare_exchange(IDLE, STARTING, Ordering::Relaxed, Ordering::Relaxed);
@@ -200,8 +205,8 @@ impl Gate {
         });
     }
 
-    /// The books do not change, and are not made, until [`Gate::thaw`]; `first` is called with the lock held if no other fork is
-    /// under way.
+    /// The books do not change, and are not made, until [`Gate::thaw`]; `first` is called with the
+    /// lock held if no other fork is under way.
     pub fn freeze(&self, first: impl FnOnce(), mut pause: impl FnMut()) {
         self.lock.lock();
         if self.frozen.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -228,7 +233,8 @@ impl Gate {
         }
     }
 
-    /// In a forked child, where no other thread exists: nobody holds the lock, no fork is under way. Returns the state.
+    /// In a forked child, where no other thread exists: nobody holds the lock, no fork is under
+    /// way. Returns the state.
     pub fn reset(&self) -> u8 {
         self.lock.reset();
         self.frozen.store(0, Ordering::Relaxed);
@@ -308,7 +314,8 @@ mod tests {
     }
 }
 
-/// Every order of the threads' steps (`make loom`). What each test was seen to catch stands with it.
+/// Every order of the threads' steps (`make loom`). What each test was seen to catch stands with
+/// it.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -317,8 +324,8 @@ mod loom_tests {
     use loom::thread::{self, yield_now};
     use uncopy_core::extents::{ExtentId, Extents};
 
-    /// A gate and the books behind it: how often they were changed. fork reads them without the lock, as it does the memory; loom
-    /// reports whoever changes them meanwhile.
+    /// A gate and the books behind it: how often they were changed. fork reads them without the
+    /// lock, as it does the memory; loom reports whoever changes them meanwhile.
     struct Process {
         gate: Gate,
         books: UnsafeCell<u32>,
@@ -346,7 +353,8 @@ mod loom_tests {
             self.books.with(|b| unsafe { *b })
         }
 
-        /// As `space::start`: the books are made with the lock held, the monitor comes to life and changes them, too.
+        /// As `space::start`: the books are made with the lock held, the monitor comes to life and
+        /// changes them, too.
         fn start(&self) {
             if self.gate.begin_start() {
                 self.change();
@@ -402,7 +410,8 @@ mod loom_tests {
 
     /// Two forks overlap; a call that must not be left out waits for both, and is woken.
     ///
-    /// Caught: `thaw` that does not wake; one that wakes before it counts down; one that looks for sleepers without the fence; `enter_after_fork` that goes on after the first.
+    /// Caught: `thaw` that does not wake; one that wakes before it counts down; one that looks for
+    /// sleepers without the fence; `enter_after_fork` that goes on after the first.
     #[test]
     fn what_must_not_be_left_out_is_done_after_all_forks() {
         let mut model = loom::model::Builder::new();
@@ -425,8 +434,8 @@ mod loom_tests {
 
     /// The child gets books that are not there or whole.
     ///
-    /// Caught: `begin_start` that does not ask for forks; `freeze` that does not wait for a start (as it was: it waited before, but
-    /// not after freezing).
+    /// Caught: `begin_start` that does not ask for forks; `freeze` that does not wait for a start
+    /// (as it was: it waited before, but not after freezing).
     #[test]
     fn a_fork_finds_no_start_half_done() {
         loom::model(|| {
@@ -441,7 +450,8 @@ mod loom_tests {
 
     /// What is tracked is served after standing down, but nothing more is tracked.
     ///
-    /// Caught: `enter` that does not look at the state again (as it was: a call that had found us running came after all).
+    /// Caught: `enter` that does not look at the state again (as it was: a call that had found us
+    /// running came after all).
     #[test]
     fn after_standing_down_no_call_tracks_anything() {
         loom::model(|| {
@@ -472,7 +482,8 @@ mod loom_tests {
         });
     }
 
-    /// A start that turns out to be none (a limit is set meanwhile) and a fork: the child finds it idle, and who starts after it does.
+    /// A start that turns out to be none (a limit is set meanwhile) and a fork: the child finds it
+    /// idle, and who starts after it does.
     #[test]
     fn a_cancelled_start_keeps_no_fork_waiting_and_undoes_nothing() {
         loom::model(|| {
@@ -513,8 +524,8 @@ mod loom_tests {
         }
     }
 
-    /// An output call reads an extent's page without the lock, but pinned; meanwhile the last view of it ends. The page is
-    /// recycled (written) by whoever lets go last, and only then.
+    /// An output call reads an extent's page without the lock, but pinned; meanwhile the last view
+    /// of it ends. The page is recycled (written) by whoever lets go last, and only then.
     ///
     /// Caught: `pin` without `hold`.
     #[test]
@@ -551,10 +562,12 @@ mod loom_tests {
         });
     }
 
-    /// A thread drops pages, which waits until the monitor has read the kernel's report, and comes back while another one forks. If that was
-    /// before the memory is copied, the books or the list that come along say so.
+    /// A thread drops pages, which waits until the monitor has read the kernel's report, and comes
+    /// back while another one forks. If that was before the memory is copied, the books or the list
+    /// that come along say so.
     ///
-    /// Caught: a dropping thread that does not wait for the line (as it was); a monitor that reads before it takes the lock.
+    /// Caught: a dropping thread that does not wait for the line (as it was); a monitor that reads
+    /// before it takes the lock.
     #[test]
     fn what_was_dropped_before_the_memory_is_copied_is_written_down() {
         let mut model = loom::model::Builder::new();

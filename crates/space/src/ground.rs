@@ -9,8 +9,8 @@ use uncopy_ranges::span::{PAGE, Span};
 const STACK_UNDER_LOCK: usize = 16 << 10;
 
 impl Space {
-    /// A stack may lie on unmapped pages (a coroutine's or thread's, on memory that was freed): what is
-    /// used of it under the lock is touched before, while the monitor can still answer.
+    /// A stack may lie on unmapped pages (a coroutine's or thread's, on memory that was freed):
+    /// what is used of it under the lock is touched before, while the monitor can still answer.
     #[inline]
     pub(crate) fn ground_stack(&self) {
         let here = 0u8;
@@ -21,8 +21,9 @@ impl Space {
     }
 }
 
-/// Touches every page of `span`, without crashing where there is none. (As many as a stack has under the lock in one
-/// system call: the filter errs, and a stack that it takes for tracked is so in every call.)
+/// Touches every page of `span`, without crashing where there is none. (As many as a stack has
+/// under the lock in one system call: the filter errs, and a stack that it takes for tracked is so
+/// in every call.)
 #[cold]
 pub(crate) fn touch(span: Span) {
     const PAGES: usize = STACK_UNDER_LOCK / PAGE + 2;

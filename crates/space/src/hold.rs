@@ -79,7 +79,8 @@ impl Space {
         Some(result)
     }
 
-    /// Others see the statistics of a child only from here on: most children execute something, or end.
+    /// Others see the statistics of a child only from here on: most children execute something, or
+    /// end.
     #[cold]
     fn begin_in_child(&'static self) {
         if self.own.in_own_process() && self.gate.begin_in_child() {
@@ -87,8 +88,8 @@ impl Space {
         }
     }
 
-    /// Runs `f` on the books, after a fork that is under way: for what must not be left out (an input
-    /// that went into an extent, a pin).
+    /// Runs `f` on the books, after a fork that is under way: for what must not be left out (an
+    /// input that went into an extent, a pin).
     #[inline]
     pub fn with_after_fork<R>(&'static self, f: impl FnOnce(&mut Books) -> R) -> Option<R> {
         let result = self.with_inner_after_fork(|i| i.books.as_mut().map(|b| done(b, f))).flatten();
@@ -114,8 +115,8 @@ impl Space {
         }
     }
 
-    /// As [`Space::with_after_fork`], for a thread with a descriptor table of its own, in which our descriptors
-    /// are `fds`.
+    /// As [`Space::with_after_fork`], for a thread with a descriptor table of its own, in which our
+    /// descriptors are `fds`.
     pub fn with_fds<R>(
         &'static self,
         fds: &mut Option<Fds>,

@@ -57,8 +57,8 @@ impl Space {
         self.allowance.over(&holding(self.counters())) as usize
     }
 
-    /// Whether so little may be held that blocks are better the program's allocator's, which uses what is
-    /// freed for others of any size.
+    /// Whether so little may be held that blocks are better the program's allocator's, which uses
+    /// what is freed for others of any size.
     #[inline]
     pub fn tight(&self) -> bool {
         self.allowance.is_tight()

@@ -1,10 +1,12 @@
-//! What has to stay resident, for who looks without the lock, and for a time when the books must not change.
+//! What has to stay resident, for who looks without the lock, and for a time when the books must
+//! not change.
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use uncopy_core::excluded::{Excluded, Why};
 use uncopy_ranges::span::Span;
 
-/// From the first excluded page to the last: who looks may find more, but not less than what was excluded before he looked.
+/// From the first excluded page to the last: who looks may find more, but not less than what was
+/// excluded before he looked.
 #[derive(Debug)]
 pub(crate) struct Hull([AtomicUsize; 2]);
 
@@ -39,8 +41,8 @@ impl Hull {
 /// So many fit into the list; then the last one grows, over what lies between.
 const LINES: usize = 64;
 
-/// What was excluded since a fork began. Written with the lock held; a child may get less of it than its parent has, as it may
-/// have been made before.
+/// What was excluded since a fork began. Written with the lock held; a child may get less of it
+/// than its parent has, as it may have been made before.
 #[derive(Debug)]
 pub(crate) struct Meanwhile {
     lines: [(AtomicUsize, AtomicUsize, AtomicU8); LINES],

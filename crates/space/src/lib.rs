@@ -1,5 +1,5 @@
-//! The books of a process, and what they hold true: idle until the first copy worth eliding, running with a monitor thread,
-//! frozen during fork, off.
+//! The books of a process, and what they hold true: idle until the first copy worth eliding,
+//! running with a monitor thread, frozen during fork, off.
 //!
 //! | module | one idea |
 //! | --- | --- |

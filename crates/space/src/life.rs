@@ -1,7 +1,8 @@
-//! How the space begins and ends: made before the program runs, started at the first copy worth eliding, stood down where the program
-//! forbids itself what we need.
+//! How the space begins and ends: made before the program runs, started at the first copy worth
+//! eliding, stood down where the program forbids itself what we need.
 //!
-//! unsafe: fills the cell that holds it, before the program has threads, and reaches it under the lock to start.
+//! unsafe: fills the cell that holds it, before the program has threads, and reaches it under the
+//! lock to start.
 
 use crate::descriptors::made_by;
 use crate::gate::{IDLE, OFF};
@@ -79,7 +80,8 @@ impl Space {
         Ok(())
     }
 
-    /// Whether the program has copied so much that it may be worth finding out whether eliding pays, and nothing has started.
+    /// Whether the program has copied so much that it may be worth finding out whether eliding
+    /// pays, and nothing has started.
     #[inline]
     pub fn may_pay(&self) -> bool {
         self.gate.state() == IDLE && self.copied.load(Ordering::Relaxed) >= TOLD_EVERY
@@ -90,12 +92,13 @@ impl Space {
         if self.gate.state() != IDLE || critical::inside() {
             return self.running();
         }
-        // A thread that a child of vfork made would be its own, and end with it: the copy is made plainly there.
+        // A thread that a child of vfork made would be its own, and end with it: the copy is made
+        // plainly there.
         if !self.own.in_own_process() {
             return false;
         }
-        // No handler of the program runs on this thread until the start is done: it might fork, which
-        // waits for that.
+        // No handler of the program runs on this thread until the start is done: it might fork,
+        // which waits for that.
         let mask = critical::block_signals();
         critical::enter();
         self.starts.fetch_add(1, Ordering::SeqCst);
@@ -140,8 +143,9 @@ impl Space {
         self.running()
     }
 
-    /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory. What is
-    /// tracked is put in place, and the monitor ends; what cannot be put in place stays served.
+    /// Stops tracking anything new, for good: the program enters a sandbox, or locks its memory.
+    /// What is tracked is put in place, and the monitor ends; what cannot be put in place stays
+    /// served.
     pub fn stand_down(&'static self) {
         self.end_recording();
         self.with_inner_after_fork(|_| {

@@ -27,7 +27,8 @@ const POOL_MIN: usize = (8 << 20) / PAGE;
 /// A program whose address space is limited must not miss what the pool takes: at most this part
 /// of the limit.
 const POOL_OF_LIMIT: usize = 32;
-/// Pages that are made mappings of their own to see whether there may be more. `mremap` refuses when less than seven are left
+/// Pages that are made mappings of their own to see whether there may be more. `mremap` refuses
+/// when less than seven are left
 /// (mm/mremap.c); each of these makes two.
 const SPLITS: usize = 4;
 /// How often a contended move is tried again before it counts as refused.
@@ -135,7 +136,8 @@ impl Pages {
             _ if limits::strict_overcommit() => 0,
             limit => limit.map_or(usize::MAX, |l| l / POOL_OF_LIMIT),
         };
-        // Behind the pool: the page to wake by, the staging buffer, the spare page, and those to be split (see `mappings_used_up`).
+        // Behind the pool: the page to wake by, the staging buffer, the spare page, and those to be
+        // split (see `mappings_used_up`).
         const BEHIND: usize = 1 + STAGING_PAGES + 1 + 2 * SPLITS;
         let mut half = (bytes.min(limit / 2) / PAGE).max(POOL_MIN);
         let base = loop {
@@ -173,8 +175,8 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Registers the move targets with the pool's userfaultfd (again, after fork), and the page that
-    /// wakes the monitor.
+    /// Registers the move targets with the pool's userfaultfd (again, after fork), and the page
+    /// that wakes the monitor.
     ///
     /// # Errors
     /// The kernel's.
@@ -208,7 +210,8 @@ impl Pages {
         self.means.addresses.forget();
     }
 
-    /// Unmaps pages of the pool, for good: no extent may have them, or be given them. Nothing is moved to the pool any more.
+    /// Unmaps pages of the pool, for good: no extent may have them, or be given them. Nothing is
+    /// moved to the pool any more.
     pub fn abandon_slots(&mut self, page: usize, pages: usize) {
         unmap(self.slot(page), pages);
         self.shape.boundary = 0;
@@ -220,7 +223,8 @@ impl Pages {
         Span::sized(self.base, self.shape.boundary * PAGE)
     }
 
-    /// Whether this process can have no more mappings (`vm.max_map_count`), or so few that `mremap` is refused.
+    /// Whether this process can have no more mappings (`vm.max_map_count`), or so few that `mremap`
+    /// is refused.
     pub fn mappings_used_up(&self) -> bool {
         let probe = |i, access| {
             // SAFETY: every second page behind the spare one, which nobody uses.
@@ -377,8 +381,8 @@ impl Pages {
     }
 }
 
-/// The page at `at` needs nothing: goes on behind it. (It counts as done also where waking failed: it is
-/// there, and the program may write to it.)
+/// The page at `at` needs nothing: goes on behind it. (It counts as done also where waking failed:
+/// it is there, and the program may write to it.)
 fn woken(uffd: &Uffd, at: &mut usize) -> Result<(), FillError> {
     let page = Span::sized(*at, PAGE);
     *at += PAGE;
@@ -428,7 +432,8 @@ impl Memory for Pages {
 
     fn move_out(&mut self, from: Span, slot: usize, holes_allowed: bool) -> Taken {
         let taken = self.take_out(from, slot, holes_allowed);
-        // Pages that were freed lazily and not written to since are so still: the kernel would take them out of the extent.
+        // Pages that were freed lazily and not written to since are so still: the kernel would take
+        // them out of the extent.
         if !holes_allowed && taken.pages > 0 && self.means.lazily_freed.load(Relaxed) {
             // SAFETY: pool pages that have just arrived; they keep their content.
             let _ = unsafe {

@@ -1,5 +1,5 @@
-//! What is given back where the kernel has no more: ranges where there are too many mappings, the pool where the program locks all its
-//! memory or limits its address space.
+//! What is given back where the kernel has no more: ranges where there are too many mappings, the
+//! pool where the program locks all its memory or limits its address space.
 
 use crate::gate::{IDLE, STARTING};
 use crate::hold::Hold;
@@ -14,8 +14,8 @@ impl Space {
         self.pool.within(span)
     }
 
-    /// The pool (which would be filled and locked whole) goes away, but for what calls under way have of it. Nothing more is tracked
-    /// before.
+    /// The pool (which would be filled and locked whole) goes away, but for what calls under way
+    /// have of it. Nothing more is tracked before.
     pub fn shed_pool(&'static self) {
         self.with_after_fork(|b| {
             if self.counters().extents.load(Ordering::Relaxed) == 0 {
@@ -26,9 +26,10 @@ impl Space {
         });
     }
 
-    /// Claims the start for something else, if there is no pool yet, and nobody is to make one meanwhile; a fork waits for its end
-    /// ([`Space::cancel_start`]), so nothing until then may wait for a fork. Returns false where there is a pool, or will be none. Signals
-    /// are blocked by the caller.
+    /// Claims the start for something else, if there is no pool yet, and nobody is to make one
+    /// meanwhile; a fork waits for its end
+    /// ([`Space::cancel_start`]), so nothing until then may wait for a fork. Returns false where
+    /// there is a pool, or will be none. Signals are blocked by the caller.
     pub fn claim_start(&'static self) -> bool {
         loop {
             self.own.heed_unknown_fork();
@@ -54,8 +55,9 @@ impl Space {
         self.gate.cancel_start();
     }
 
-    /// The kernel refused the program memory. Returns whether it is to be asked again: there were too many mappings, and half of those that
-    /// registering makes were untracked. (So many are never made again.)
+    /// The kernel refused the program memory. Returns whether it is to be asked again: there were
+    /// too many mappings, and half of those that registering makes were untracked. (So many are
+    /// never made again.)
     pub fn make_room_for_mappings(&'static self) -> bool {
         if !self.serving() || critical::inside() {
             return false;

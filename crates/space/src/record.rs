@@ -1,5 +1,6 @@
-//! A recording of this process: a file of a fixed size that is mapped, so that what is recorded needs no call, and is there even if the process
-//! is killed. What it holds is `uncopy_trace`'s business.
+//! A recording of this process: a file of a fixed size that is mapped, so that what is recorded
+//! needs no call, and is there even if the process is killed. What it holds is `uncopy_trace`'s
+//! business.
 //!
 //! unsafe: maps the file, and writes into that mapping, which is ours alone.
 
@@ -123,7 +124,8 @@ impl Recorder {
         self.at += bytes.len();
     }
 
-    /// Whether this is the process that is recorded: a child that was made behind our back, or by vfork, has the same mapping.
+    /// Whether this is the process that is recorded: a child that was made behind our back, or by
+    /// vfork, has the same mapping.
     fn is_ours(&self) -> bool {
         rustix::process::getpid() == self.process
     }

@@ -1,4 +1,5 @@
-//! Memory of others that extents lie in: its owners are told what comes back, and it is called back before fork.
+//! Memory of others that extents lie in: its owners are told what comes back, and it is called back
+//! before fork.
 //!
 //! unsafe: copies what the tracker planned, from a region into the pool.
 
@@ -16,8 +17,8 @@ impl Space {
         self.regions_begun.load(Ordering::Relaxed)
     }
 
-    /// From now on bytes of `region` may be handed over: see [`Region`]. It is this process's: a forked child has none, and begins its own.
-    /// `None`: nothing can be tracked now.
+    /// From now on bytes of `region` may be handed over: see [`Region`]. It is this process's: a
+    /// forked child has none, and begins its own. `None`: nothing can be tracked now.
     pub fn begin_region(&'static self, region: Region) -> Option<RegionId> {
         // (As for the first elided copy: starting makes a thread.)
         if !self.running() && (critical::inside() || critical::in_handler() || !self.start()) {
@@ -27,14 +28,15 @@ impl Space {
         self.with(|b| b.begin_region(region)).flatten()
     }
 
-    /// Nothing more of `region` is handed over. Returns whether it is gone; else something of it is still to come back: then this is to be
-    /// asked again. What is viewed of it comes back by [`Space::recall`].
+    /// Nothing more of `region` is handed over. Returns whether it is gone; else something of it is
+    /// still to come back: then this is to be asked again. What is viewed of it comes back by
+    /// [`Space::recall`].
     pub fn end_region(&'static self, region: RegionId) -> bool {
         self.with_after_fork(|b| b.end_region(region)).unwrap_or(true)
     }
 
-    /// What is viewed of `region` (`None`: of all of them) is copied to the pool and comes back, but for what calls under way are
-    /// reading.
+    /// What is viewed of `region` (`None`: of all of them) is copied to the pool and comes back,
+    /// but for what calls under way are reading.
     pub fn recall(&'static self, region: Option<RegionId>) {
         loop {
             let mut plan = RecallPlan::default();
@@ -56,7 +58,8 @@ impl Space {
                 _ => return,
             };
             for c in &plan.copies {
-                // SAFETY: from bytes that stay as they are until they are released, into an extent that nobody knows yet.
+                // SAFETY: from bytes that stay as they are until they are released, into an extent
+                // that nobody knows yet.
                 unsafe { copy_bytes(c.to as *mut u8, c.from as *const u8, c.len) };
             }
             self.with_after_fork(|b| b.recall_commit(&mut plan));

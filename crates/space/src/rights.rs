@@ -1,16 +1,19 @@
-//! The monitor never has more rights than the program's threads: where the program changes its user, groups, namespaces or root, it is
-//! made anew by the thread that did.
+//! The monitor never has more rights than the program's threads: where the program changes its
+//! user, groups, namespaces or root, it is made anew by the thread that did.
 //!
-//! What it could still do with a right that it was not taken from is little: it gives all up when it begins
-//! ([`uncopy_kernel::thread`]). What it cannot give up by itself are the user and the namespaces of whoever made it.
+//! What it could still do with a right that it was not taken from is little: it gives all up when
+//! it begins
+//! ([`uncopy_kernel::thread`]). What it cannot give up by itself are the user and the namespaces of
+//! whoever made it.
 
 use crate::gate::OFF;
 use crate::space::Space;
 use uncopy_kernel::critical;
 
 impl Space {
-    /// Whether our threads are of the caller's process, and it may replace them. (A child of vfork, or one that shares memory otherwise,
-    /// gives up its own rights, not its parent's; a thread that it made would end with it, and nobody would answer its parent's faults.)
+    /// Whether our threads are of the caller's process, and it may replace them. (A child of vfork,
+    /// or one that shares memory otherwise, gives up its own rights, not its parent's; a thread
+    /// that it made would end with it, and nobody would answer its parent's faults.)
     pub fn may_replace_threads(&self) -> bool {
         self.monitor.runs() && !critical::inside() && self.own.in_own_process()
     }
@@ -20,7 +23,8 @@ impl Space {
         self.monitor.runs() && self.ids.are_others()
     }
 
-    /// Whether the program has no thread but the calling one, where `others` threads of ours run beside the monitor.
+    /// Whether the program has no thread but the calling one, where `others` threads of ours run
+    /// beside the monitor.
     pub fn alone_with_program(&self, others: usize) -> bool {
         match uncopy_kernel::threads::listed() {
             Some(n) => n == 1 + usize::from(self.monitor.runs()) + others,
@@ -34,8 +38,8 @@ impl Space {
         self.monitor.runs()
     }
 
-    /// The page that wakes the monitor, if another one could take its place: where the program has closed our descriptors past us, only the
-    /// monitor has them still.
+    /// The page that wakes the monitor, if another one could take its place: where the program has
+    /// closed our descriptors past us, only the monitor has them still.
     fn page_to_replace_by(&'static self) -> Option<usize> {
         self.with_after_fork(|b| {
             b.memory.fds.as_ref().filter(|fds| !fds.are_gone()).map(|_| b.memory.wake_page())
@@ -43,14 +47,15 @@ impl Space {
         .flatten()
     }
 
-    /// The monitor gets the calling thread's users, groups, namespaces and root. Returns false where that cannot be.
+    /// The monitor gets the calling thread's users, groups, namespaces and root. Returns false
+    /// where that cannot be.
     pub fn replace_monitor(&'static self) -> bool {
         self.ids.note();
         self.page_to_replace_by().is_some_and(|page| self.monitor.renew(self, page))
     }
 
-    /// Runs `call`, which reads none of the program's memory, while there is no monitor. `Err`: it was not run, because there cannot be
-    /// another monitor afterwards.
+    /// Runs `call`, which reads none of the program's memory, while there is no monitor. `Err`: it
+    /// was not run, because there cannot be another monitor afterwards.
     ///
     /// # Errors
     /// `call`.

@@ -1,7 +1,8 @@
-//! All that a process has of tracking, in one value: the one tracker, the gate around it, and what is looked at without the lock.
+//! All that a process has of tracking, in one value: the one tracker, the gate around it, and what
+//! is looked at without the lock.
 //!
-//! It lives as long as its process, and so do references to it. Fields that are not zeros at first would make all of it a part of
-//! the library's file.
+//! It lives as long as its process, and so do references to it. Fields that are not zeros at first
+//! would make all of it a part of the library's file.
 //!
 //! unsafe: the tracker lies in a cell, which only the holder of our own lock reaches.
 
@@ -34,14 +35,15 @@ pub type Books = Tracker<Pages>;
 /// Smaller inputs are not remembered as origins, in bytes: what is copied of them is small.
 pub const ORIGIN_MIN: usize = 1024;
 
-/// See the module. The statistics come first, so that who looks at the process from outside finds them at its address; what most calls
-/// look at lies together; what is large comes last.
+/// See the module. The statistics come first, so that who looks at the process from outside finds
+/// them at its address; what most calls look at lies together; what is large comes last.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Space {
     /// What was done, and what it cost.
     pub statistics: Statistics,
-    /// What [`Space::heeds_input`] compares with, all bits the other way round, so that nothing stands in the library's file.
+    /// What [`Space::heeds_input`] compares with, all bits the other way round, so that nothing
+    /// stands in the library's file.
     input: AtomicUsize,
     pub(crate) gate: Gate,
     /// Whether this is the process that all of it is of.
@@ -120,7 +122,8 @@ pub struct Settings {
     pub record: Option<Record>,
     /// Copies bytes without being intercepted.
     pub copy_bytes: CopyBytes,
-    /// Called in a child that was made behind our back: it puts all locks of ours right, and goes on without us
+    /// Called in a child that was made behind our back: it puts all locks of ours right, and goes
+    /// on without us
     /// ([`Space::after_bare_fork_child`]).
     pub alone: fn(),
     /// Whether there is no memory left for the books.
@@ -138,10 +141,12 @@ impl Default for Space {
 }
 
 impl Space {
-    /// Where in a space its state lies: a byte that is 0 where nothing is wanted, for the entry points of copies.
+    /// Where in a space its state lies: a byte that is 0 where nothing is wanted, for the entry
+    /// points of copies.
     pub const STATE: usize = core::mem::offset_of!(Self, gate) + Gate::STATE;
 
-    /// Where in a space the word lies that [`Space::heeds_input`] compares with, all its bits the other way round, for the entry points of input calls.
+    /// Where in a space the word lies that [`Space::heeds_input`] compares with, all its bits the
+    /// other way round, for the entry points of input calls.
     pub const INPUT: usize = core::mem::offset_of!(Self, input);
 
     /// Off.
@@ -189,14 +194,17 @@ impl Space {
         &self.statistics.shared.pauses
     }
 
-    /// Whether anything is, or will be, tracked: input is remembered, and copies are looked at, the first of which starts the space.
+    /// Whether anything is, or will be, tracked: input is remembered, and copies are looked at, the
+    /// first of which starts the space.
     #[inline]
     pub fn wanted(&self) -> bool {
         self.gate.state() != OFF
     }
 
-    /// Whether it matters what comes of an input call with room for `room` bytes: at first where that is more than the smallest copy that is elided. What comes in
-    /// small pieces matters once the program makes a copy as large as that, or an output that may go by reference. Most servers with small answers never do.
+    /// Whether it matters what comes of an input call with room for `room` bytes: at first where
+    /// that is more than the smallest copy that is elided. What comes in small pieces matters once
+    /// the program makes a copy as large as that, or an output that may go by reference. Most
+    /// servers with small answers never do.
     #[inline]
     pub fn heeds_input(&self, room: usize) -> bool {
         room > !self.input.load(Ordering::Relaxed) && self.wanted()
@@ -233,8 +241,8 @@ impl Space {
         Some(Times { cpu, wall })
     }
 
-    /// Whether mappings of the program may be in more parts than it knows of: they stay so in a child that
-    /// goes on without us, and after the end of all tracking.
+    /// Whether mappings of the program may be in more parts than it knows of: they stay so in a
+    /// child that goes on without us, and after the end of all tracking.
     pub fn may_have_split_mappings(&self) -> bool {
         self.has_run.load(Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! How much the program copies: what its processor time is compared with where sites elide, and where none does.
+//! How much the program copies: what its processor time is compared with where sites elide, and
+//! where none does.
 
 use crate::space::Space;
 use core::sync::atomic::Ordering::Relaxed;

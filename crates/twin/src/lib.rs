@@ -1,12 +1,12 @@
 //! The twin allocator's memory: one reservation of address space, its book, the lock around it.
 //!
-//! Large blocks have pages of their own, begin on one or a little before it, and are recycled as they are; see
-//! [`uncopy_arena`]. What the tracker knows of a block ends when it is freed, and its unmapped
-//! pages stay unmapped for the next input. What the program changed of a block's mapping (locked,
-//! protected, advised) ends with the block: such pages are mapped anew.
+//! Large blocks have pages of their own, begin on one or a little before it, and are recycled as
+//! they are; see [`uncopy_arena`]. What the tracker knows of a block ends when it is freed, and its
+//! unmapped pages stay unmapped for the next input. What the program changed of a block's mapping
+//! (locked, protected, advised) ends with the block: such pages are mapped anew.
 //!
-//! unsafe: maps the reservation and its table, opens it for use step by step, and gives pages back to
-//! the kernel; all of it address space that nobody else was given.
+//! unsafe: maps the reservation and its table, opens it for use step by step, and gives pages back
+//! to the kernel; all of it address space that nobody else was given.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -37,11 +37,12 @@ const BLOCK_MIN: usize = 8 << 10;
 const WASTE_SHARE: usize = 8;
 /// Where near copies are slow, blocks of so many bytes and more that are no whole pages
 const LED_MIN: usize = 64 << 10;
-/// begin so many bytes before a page: what lies there behind a header of up to 32 bytes is 32 bytes and more away from what the kernel puts
-/// first into a page, be that the bytes themselves, received, or a protocol's header that is sent before them.
+/// begin so many bytes before a page: what lies there behind a header of up to 32 bytes is 32 bytes
+/// and more away from what the kernel puts first into a page, be that the bytes themselves,
+/// received, or a protocol's header that is sent before them.
 const LEAD: usize = 64;
-/// So are blocks of more than this share of the machine's memory, which is all that extents hold by default: the kernel refuses a
-/// mapping that exceeds the memory, but not a part of a reservation.
+/// So are blocks of more than this share of the machine's memory, which is all that extents hold by
+/// default: the kernel refuses a mapping that exceeds the memory, but not a part of a reservation.
 const BLOCK_SHARE: usize = 8;
 /// Pages that are given back at once on the monitor's thread: locks are held meanwhile.
 const TEND_PAGES: usize = (2 << 20) / PAGE;
@@ -78,7 +79,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Where in it the words lie that [`Twin::owns`] and [`Twin::wants`] compare with, for the entry points of allocation.
+    /// Where in it the words lie that [`Twin::owns`] and [`Twin::wants`] compare with, for the
+    /// entry points of allocation.
     pub const BASE: usize = core::mem::offset_of!(Self, base);
     /// See [`Blocks::BASE`].
     pub const LENGTH: usize = core::mem::offset_of!(Self, length);
@@ -118,9 +120,10 @@ impl Twin {
 }
 
 impl Twin {
-    /// Reserves address space. Where that would count (RLIMIT_AS, RLIMIT_DATA, strict overcommit) the program's own allocator
-    /// serves everything, as before. `leads`: near copies are slow here, so blocks that have fringes anyway begin a little before a page.
-    /// Called once, before the program has threads.
+    /// Reserves address space. Where that would count (RLIMIT_AS, RLIMIT_DATA, strict overcommit)
+    /// the program's own allocator serves everything, as before. `leads`: near copies are slow
+    /// here, so blocks that have fringes anyway begin a little before a page. Called once, before
+    /// the program has threads.
     pub fn init(self, leads: bool) -> bool {
         if limits::reserving_counts() {
             return false;
@@ -161,8 +164,9 @@ impl Twin {
         true
     }
 
-    /// Before the program locks all its memory, or limits its address space: from now on its own allocator serves it, and what is free
-    /// here, now or later, goes away as that does. Other mappings may come to lie in the gaps: see [`Twin::holds`].
+    /// Before the program locks all its memory, or limits its address space: from now on its own
+    /// allocator serves it, and what is free here, now or later, goes away as that does. Other
+    /// mappings may come to lie in the gaps: see [`Twin::holds`].
     pub fn close(self) {
         if self.blocks.length.load(Relaxed) == 0 || self.blocks.closed.swap(true, Relaxed) {
             return;
@@ -206,7 +210,8 @@ impl Twin {
         addr.wrapping_sub(self.blocks.base.load(Relaxed)) < self.blocks.length.load(Relaxed)
     }
 
-    /// Whether the block at `addr`, which lies in the reservation, is one of ours: as long as it is whole nobody else's can be there.
+    /// Whether the block at `addr`, which lies in the reservation, is one of ours: as long as it is
+    /// whole nobody else's can be there.
     #[inline(always)]
     pub fn holds(self, addr: usize) -> bool {
         !self.blocks.closed.load(Relaxed) || self.holds_since_closed(addr)
@@ -239,7 +244,8 @@ impl Twin {
         ours
     }
 
-    /// The program changes the mapping of `span`: blocks in it will not be handed out again as they are.
+    /// The program changes the mapping of `span`: blocks in it will not be handed out again as they
+    /// are.
     pub fn alter(self, span: Span) {
         let inside = self.within_reservation(span);
         if !inside.is_empty() && !self.blocks.closed.load(Relaxed) {
@@ -262,14 +268,16 @@ impl Twin {
         self.hand_out(size, lead, Arena::allocate)
     }
 
-    /// How far into its first page a block of `size` bytes begins. (One of whole pages has no fringes; it stays so.)
+    /// How far into its first page a block of `size` bytes begins. (One of whole pages has no
+    /// fringes; it stays so.)
     fn lead(self, size: usize) -> usize {
         let leads = self.blocks.leads.load(Relaxed);
         if leads && size >= LED_MIN && !size.is_multiple_of(PAGE) { PAGE - LEAD } else { 0 }
     }
 
-    /// A block that has grown to `size` bytes, with address space to grow further: out of the one at `from`, which is to be freed,
-    /// if that lay here. `None`: the program's own allocator should serve it.
+    /// A block that has grown to `size` bytes, with address space to grow further: out of the one
+    /// at `from`, which is to be freed, if that lay here. `None`: the program's own allocator
+    /// should serve it.
     pub fn allocate_grown(self, size: usize, from: usize) -> Option<Given> {
         let from = self.page_of(from).ok().filter(|_| self.owns(from));
         self.hand_out(size, self.lead(size), |arena, pages| arena.allocate_grown(pages, from))
@@ -453,8 +461,8 @@ impl Twin {
             // (`f` starts no thread, and nothing else runs on this one before it ends.)
             let alone = threads::single() && !self.space.visited();
             self.blocks.lock.lock_unless(alone);
-            // SAFETY: the lock is held; `f` does not come back here. Whoever comes here has an address
-            // in the reservation, or a block large enough: both only after `init`.
+            // SAFETY: the lock is held; `f` does not come back here. Whoever comes here has an
+            // address in the reservation, or a block large enough: both only after `init`.
             let state = unsafe { self.blocks.state.get() };
             let state = state.expect("init makes it before there is an address in it");
             let result = f(state);
@@ -464,7 +472,8 @@ impl Twin {
         })
     }
 
-    /// Gives pages back to the kernel: what is beyond the cap, and now and then what lies idle; all that is free, once closed.
+    /// Gives pages back to the kernel: what is beyond the cap, and now and then what lies idle; all
+    /// that is free, once closed.
     fn tidy(self) {
         let closed = self.blocks.closed.load(Relaxed);
         let now = clock::seconds();
@@ -562,8 +571,8 @@ impl Twin {
         Span::sized(self.address(page), pages * PAGE)
     }
 
-    /// Purges `span`, which nobody has; `plain`: its mapping is as it was made. It may be handed out
-    /// again if it reads as zeros; else nobody ever gets it.
+    /// Purges `span`, which nobody has; `plain`: its mapping is as it was made. It may be handed
+    /// out again if it reads as zeros; else nobody ever gets it.
     fn purge(self, span: Span, plain: bool) {
         if self.space.serving() && self.space.filter.perhaps_tracked(span.start, span.len()) {
             self.space.untrack(span);
@@ -577,7 +586,8 @@ impl Twin {
         }
     }
 
-    /// Maps `span`, which nobody has, anew: content, locks, protection and advice end. Returns whether that worked.
+    /// Maps `span`, which nobody has, anew: content, locks, protection and advice end. Returns
+    /// whether that worked.
     fn renew(self, span: Span) -> bool {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
@@ -592,7 +602,8 @@ impl Twin {
     }
 }
 
-/// Unmaps memory of ours that nobody has. (Where the kernel refuses, it stays as it is and is never used again.)
+/// Unmaps memory of ours that nobody has. (Where the kernel refuses, it stays as it is and is never
+/// used again.)
 fn unmap(span: Span) {
     if !span.is_empty() {
         // SAFETY: the caller's promise.

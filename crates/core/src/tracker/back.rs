@@ -1,4 +1,5 @@
-//! Pages are moved in as they are: a view that is its extent's last one, congruent with it, needs no copy
+//! Pages are moved in as they are: a view that is its extent's last one, congruent with it, needs
+//! no copy
 //! (a move costs a fifteenth of one).
 
 use super::Tracker;
@@ -14,7 +15,8 @@ use uncopy_ranges::span::{PAGE, Span};
 /// Fewer pages than these are filled by copying.
 const MOVE_MIN: usize = 4;
 /// Copies that resting call sites make of an extent before its pages are moved in: what is copied
-/// again and again (a cached value) is cheaper as ordinary memory, what is copied once is about to be freed.
+/// again and again (a cached value) is cheaper as ordinary memory, what is copied once is about to
+/// be freed.
 const RESTED_MAX: u8 = 2;
 /// So many until what cannot be moved in is copied: by then looking at it has cost as much.
 const RESTED_LONG: u8 = 16;
@@ -33,8 +35,8 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Materializes what is unmapped of `span`, mostly parts of pages, at the cost of who unmapped it.
-    /// Returns whether it has.
+    /// Materializes what is unmapped of `span`, mostly parts of pages, at the cost of who unmapped
+    /// it. Returns whether it has.
     pub(super) fn materialize_charged(&mut self, span: Span) -> bool {
         let Some(v) = self.views.segments(span.hull()).find_map(|s| s.view) else { return false };
         let before = self.counters.materialized_pages.load(Relaxed);
@@ -49,8 +51,8 @@ impl<M: Memory> Tracker<M> {
         (start < end).then_some((start, *v))
     }
 
-    /// Moves in the pages from `page` on of the view `v`, which begins at `start`, if it is the last of
-    /// its extent and ends with it. Returns how many pages.
+    /// Moves in the pages from `page` on of the view `v`, which begins at `start`, if it is the
+    /// last of its extent and ends with it. Returns how many pages.
     pub(super) fn move_in(&mut self, page: usize, start: usize, v: View) -> usize {
         if !self.may_move_in(page, start, v) {
             return 0;
@@ -71,8 +73,8 @@ impl<M: Memory> Tracker<M> {
             self.extents.cut(v.extent, offset / PAGE);
             self.backing.pool.vacate(self.backing.pool.page(e.at + offset), moved);
         }
-        // (What was moved in part leaves holes in the extent, which read as zeros when its pages are used
-        // again.)
+        // (What was moved in part leaves holes in the extent, which read as zeros when its pages
+        // are used again.)
         let there = Span::sized(page, moved * PAGE);
         self.views.remove(there, &mut self.extents, &mut self.backing);
         moved
@@ -94,11 +96,11 @@ impl<M: Memory> Tracker<M> {
         last && congruent && ends_it && span.pages() >= MOVE_MIN
     }
 
-    /// A copy of `from` was made although it is viewed, because its call site rests: what is copied so
-    /// repeatedly is made ordinary, if its pages need only be moved. (Copied, it would cost what
-    /// eliding has saved: WiredTiger's log and block manager read each document once more. But what goes on being
-    /// copied for long is copied in the end.) Returns whether anything may have: also what failed midway
-    /// has filled pages, of which the destination may have a part.
+    /// A copy of `from` was made although it is viewed, because its call site rests: what is copied
+    /// so repeatedly is made ordinary, if its pages need only be moved. (Copied, it would cost what
+    /// eliding has saved: WiredTiger's log and block manager read each document once more. But what
+    /// goes on being copied for long is copied in the end.) Returns whether anything may have: also
+    /// what failed midway has filled pages, of which the destination may have a part.
     pub(super) fn rested_copy(&mut self, from: Span) -> bool {
         let mut back = false;
         let mut last = ExtentId::NONE;
@@ -113,7 +115,8 @@ impl<M: Memory> Tracker<M> {
             let Some((start, whole)) = self.views.at(s.span.start).filter(|_| often) else {
                 continue;
             };
-            // (All of it, not just what is copied: the rest would keep whoever copies it in the books. But the lock is held.)
+            // (All of it, not just what is copied: the rest would keep whoever copies it in the
+            // books. But the lock is held.)
             let all = Span::new(start, whole.end);
             let moves = self.may_move_in(start, start, whole);
             if moves || long {
@@ -125,24 +128,26 @@ impl<M: Memory> Tracker<M> {
         back
     }
 
-    /// `span` becomes an origin again, in ordinary memory; whether that came about. It holds input still: once its call sites rest no longer, copies of it
-    /// are elided again.
+    /// `span` becomes an origin again, in ordinary memory; whether that came about. It holds input
+    /// still: once its call sites rest no longer, copies of it are elided again.
     fn make_origin(&mut self, span: Span) -> bool {
         let done = self.make_ordinary(span).is_ok();
         self.filter.input(span.start, span.len());
         done
     }
 
-    /// Whether `v` has been sent again and again without saving anything: as bytes, not by reference, and of a call site that
-    /// rests, so none of its copies is elided. (An object that a cache stored once: each time it
-    /// is sent it has to be found, and lies where the processor's caches do not expect it.)
+    /// Whether `v` has been sent again and again without saving anything: as bytes, not by
+    /// reference, and of a call site that rests, so none of its copies is elided. (An object that a
+    /// cache stored once: each time it is sent it has to be found, and lies where the processor's
+    /// caches do not expect it.)
     pub(super) fn is_worn(&mut self, v: View) -> bool {
         let e = self.extents.get(v.extent);
         let often = e.passes >= SENT_LONG && !e.lent && !e.adopted;
         often && self.control.act(v.site, Act::GiveBack)
     }
 
-    /// What is worn of `buffers`, which are about to be sent, is made ordinary: some 2 MB at once, for the lock is held.
+    /// What is worn of `buffers`, which are about to be sent, is made ordinary: some 2 MB at once,
+    /// for the lock is held.
     pub(super) fn rested_output(&mut self, buffers: &[(usize, usize)]) {
         let mut pages = 0;
         for &(addr, len) in buffers {

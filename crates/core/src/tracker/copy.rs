@@ -131,7 +131,8 @@ impl<M: Memory> Tracker<M> {
             self.came_beside(from, to, site);
         }
         if registered {
-            // (A copy of what was not elided before it is no input's any more, whatever its own site does.)
+            // (A copy of what was not elided before it is no input's any more, whatever its own
+            // site does.)
             self.came_in_vain(from, to, site, 1);
         }
         Err(if is_input { Reason::Resting } else { Reason::NotInput })
@@ -190,8 +191,8 @@ impl<M: Memory> Tracker<M> {
             add(&self.counters.backoff_copies, u64::from(rested));
             self.untrack_destinations(from, to, rested);
         }
-        // What is left unmapped then (parts of pages) would be copied to extents, and handed on as small views, for as
-        // long as it rests.
+        // What is left unmapped then (parts of pages) would be copied to extents, and handed on as
+        // small views, for as long as it rests.
         let parts = rested && self.views.touches(to);
         if parts {
             self.materialize_charged(to);
@@ -224,7 +225,8 @@ impl<M: Memory> Tracker<M> {
         Ok(())
     }
 
-    /// Whether the call site that left `span` unmapped, if one has, rests by now: short copies, which have no say themselves, would keep it so.
+    /// Whether the call site that left `span` unmapped, if one has, rests by now: short copies,
+    /// which have no say themselves, would keep it so.
     fn was_left(&mut self, span: Span) -> bool {
         let site = self.views.segments(span).find_map(|s| s.view).map(|v| v.site);
         site.is_some_and(|site| self.control.act(site, Act::GiveBack))
@@ -371,8 +373,8 @@ impl<M: Memory> Tracker<M> {
             }
         }
         self.flush_staging(&mut staging, plan)?;
-        // While parts are staged the destination may be touched: what is to read as zeros there has no copy to
-        // fall back on.
+        // While parts are staged the destination may be touched: what is to read as zeros there has
+        // no copy to fall back on.
         if !plan.staged.is_empty() && plan.assigns.iter().any(|a| a.extent == ExtentId::NONE) {
             return Err(Reason::Freed);
         }

@@ -20,8 +20,8 @@ impl<M: Memory> Tracker<M> {
         Ok(())
     }
 
-    /// In a forked child where nobody can answer faults (its userfaultfds, if it had any, are closed):
-    /// hands every view to `write_out`, after which nothing is tracked.
+    /// In a forked child where nobody can answer faults (its userfaultfds, if it had any, are
+    /// closed): hands every view to `write_out`, after which nothing is tracked.
     pub fn write_all_out(&mut self, mut write_out: impl FnMut(Copy)) {
         self.reattach_all(|_, _| Ok(()));
         let all = Span::new(0, page_down(usize::MAX));

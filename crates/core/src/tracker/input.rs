@@ -13,8 +13,9 @@ pub(super) const OPEN_TAILS: usize = 64;
 const OPEN_TAIL_PAGES: usize = (16 << 20) / PAGE;
 
 impl<M: Memory> Tracker<M> {
-    /// Plans an input call into `buffers` (address, length; a list of ours, for the program's own must
-    /// not be read under the lock): unmapped pages are received into extents, resident ones in place.
+    /// Plans an input call into `buffers` (address, length; a list of ours, for the program's own
+    /// must not be read under the lock): unmapped pages are received into extents, resident ones in
+    /// place.
     pub fn input_begin(&mut self, buffers: &[(usize, usize)], plan: &mut InputPlan) {
         plan.bypass = self.books_have_room().is_err();
         if plan.bypass {
@@ -56,8 +57,9 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// What a call site that is being left alone had unmapped is made ordinary before it is received
-    /// into: a buffer that comes round would be received into extents for as long as the site rests.
+    /// What a call site that is being left alone had unmapped is made ordinary before it is
+    /// received into: a buffer that comes round would be received into extents for as long as the
+    /// site rests.
     fn make_resting_ordinary(&mut self, run: Span) -> bool {
         let mut given = false;
         let mut at = run.start;
@@ -193,7 +195,8 @@ impl<M: Memory> Tracker<M> {
                 break;
             };
             self.open_pages -= pages;
-            // (It may have ended, and its number be another's since, which has no room, or is not ours.)
+            // (It may have ended, and its number be another's since, which has no room, or is not
+            // ours.)
             let is_open = |e: &Extent| {
                 !e.filling && !e.is_foreign() && e.pages > (e.filled as usize).div_ceil(PAGE)
             };

@@ -1,10 +1,10 @@
-//! Output by reference: which pieces of an output are lent to the kernel, what becomes of lent pages,
-//! and ranges that are sent again and again.
+//! Output by reference: which pieces of an output are lent to the kernel, what becomes of lent
+//! pages, and ranges that are sent again and again.
 //!
-//! What is filled of an extent is never written again, so the kernel, or a peer on this host, may hold
-//! its pages for as long as it likes. The one thing to be kept from it is recycling: pages of an extent
-//! that was lent are dropped (`MADV_DONTNEED`) when it ends, as those are that were the program's (see `pool`).
-//! Whoever refers to them keeps them; our addresses get others.
+//! What is filled of an extent is never written again, so the kernel, or a peer on this host, may
+//! hold its pages for as long as it likes. The one thing to be kept from it is recycling: pages of
+//! an extent that was lent are dropped (`MADV_DONTNEED`) when it ends, as those are that were the
+//! program's (see `pool`). Whoever refers to them keeps them; our addresses get others.
 
 use super::limits::Lack;
 use super::{NOBODY, Tracker};
@@ -26,8 +26,8 @@ pub const ADOPT_MIN: usize = 48 << 10;
 pub const ADOPT_AFTER: usize = 2;
 
 impl<M: Memory> Tracker<M> {
-    /// Decides what of a planned output goes by reference, for a descriptor that takes pages, on behalf of the call site that returns
-    /// to `caller`. From here on those extents count as lent.
+    /// Decides what of a planned output goes by reference, for a descriptor that takes pages, on
+    /// behalf of the call site that returns to `caller`. From here on those extents count as lent.
     pub fn lend(&mut self, plan: &mut OutputPlan, caller: usize) {
         let c = self.counters;
         let total: usize = plan.pieces.iter().map(|p| p.1).sum();
@@ -69,8 +69,8 @@ impl<M: Memory> Tracker<M> {
         (plan.lent, plan.lent_bytes, plan.lender) = (lent, bytes, site);
     }
 
-    /// An output was made: `sent` bytes went out, by reference where that was planned and `lent` says that
-    /// it came about. Unpins the extents.
+    /// An output was made: `sent` bytes went out, by reference where that was planned and `lent`
+    /// says that it came about. Unpins the extents.
     pub fn output_done(&mut self, plan: &mut OutputPlan, sent: usize, lent: bool) {
         let mut left = sent;
         if plan.call != 0 {
@@ -111,8 +111,8 @@ impl<M: Memory> Tracker<M> {
         self.unpin(&mut plan.pins);
     }
 
-    /// The program keeps sending `span`, which is resident, by the call that returns to `caller`: its whole
-    /// pages become a view. Returns whether any did.
+    /// The program keeps sending `span`, which is resident, by the call that returns to `caller`:
+    /// its whole pages become a view. Returns whether any did.
     pub fn adopt(&mut self, span: Span, caller: usize, total: usize) -> bool {
         let core = span.core();
         let pays = self.control.act(NOBODY, Act::ByReference { bytes: total });

@@ -66,8 +66,8 @@ impl<M: Memory> Tracker<M> {
         if room { Ok(()) } else { Err(self.exhausted(Lack::Books)) }
     }
 
-    /// The program wants for mappings of its own: from now on at most half as many ranges are registered as there are now. Returns where
-    /// the others are, to be materialized.
+    /// The program wants for mappings of its own: from now on at most half as many ranges are
+    /// registered as there are now. Returns where the others are, to be materialized.
     pub fn halve_ranges(&mut self) -> Option<Span> {
         let count = self.registered.count();
         let start = self.registered.iter().next()?.start;

@@ -65,8 +65,8 @@ impl<M: Memory> Tracker<M> {
         self.gauges();
     }
 
-    /// Whether the pages of `run`, which is freed, have stayed unmapped since an earlier free, and no site that elides wants them: they would keep
-    /// whoever copies beside them in the books.
+    /// Whether the pages of `run`, which is freed, have stayed unmapped since an earlier free, and
+    /// no site that elides wants them: they would keep whoever copies beside them in the books.
     fn is_left_over(&mut self, run: Span) -> bool {
         let pages = run.core();
         !pages.is_empty() && self.may_have_holes() && self.is_idle(pages)
@@ -97,8 +97,8 @@ impl<M: Memory> Tracker<M> {
     /// The kernel is about to drop the pages of `span` (MADV_DONTNEED, MADV_FREE, ...): unmapped
     /// pages read as zeros from now on. Resident pages are not ours, until they are gone.
     pub fn removed(&mut self, span: Span) {
-        // (Nothing becomes ordinary before it is dropped. And an end of registration in the midst of it would split the mapping: older kernels
-        // then drop the first part alone.)
+        // (Nothing becomes ordinary before it is dropped. And an end of registration in the midst
+        // of it would split the mapping: older kernels then drop the first part alone.)
         self.let_go(span, false);
         // (Rather too much than too little, where there is no room.)
         let more = if self.dropping.is_full() {
@@ -113,7 +113,8 @@ impl<M: Memory> Tracker<M> {
         add(&self.counters.events, 1);
     }
 
-    /// What of `span` lies before all pages that may still be there and that the kernel is about to drop: it reports that first.
+    /// What of `span` lies before all pages that may still be there and that the kernel is about to
+    /// drop: it reports that first.
     pub(super) fn before_dropped(&mut self, span: Span) -> Span {
         let there = self.dropping.iter().filter(|s| s.overlaps(span));
         let Some(start) = there.map(|s| s.start).min() else { return span };
@@ -199,8 +200,9 @@ impl<M: Memory> Tracker<M> {
     }
 
     /// Takes all tracking of `span` out of the books, whose mapping is about to be removed: the
-    /// addresses may belong to somebody else before the kernel's report of it is read. What it was is kept aside: if
-    /// the kernel refuses, and somebody touches it before [`Tracker::reattach`], his fault is answered from there.
+    /// addresses may belong to somebody else before the kernel's report of it is read. What it was
+    /// is kept aside: if the kernel refuses, and somebody touches it before [`Tracker::reattach`],
+    /// his fault is answered from there.
     pub fn detach(&mut self, span: Span) -> Detached {
         self.control.did(|| Deed::Unmapped(span));
         let views = self.views.split_off(span, &mut self.extents);
@@ -230,8 +232,9 @@ impl<M: Memory> Tracker<M> {
         self.gauges();
     }
 
-    /// The call failed. Some of the mapping may be gone all the same (the kernel, or we, may have unmapped it before), and these addresses somebody else's: so
-    /// what is there still is made ordinary. `Err(Again)` means: read events, then call again.
+    /// The call failed. Some of the mapping may be gone all the same (the kernel, or we, may have
+    /// unmapped it before), and these addresses somebody else's: so what is there still is made
+    /// ordinary. `Err(Again)` means: read events, then call again.
     ///
     /// # Errors
     /// [`FillError`]: then [`Tracker::reattach`] is left.

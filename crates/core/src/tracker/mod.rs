@@ -177,12 +177,14 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// From now on `witness` sees what the program does and what the controller is told; `None`: nobody does.
+    /// From now on `witness` sees what the program does and what the controller is told; `None`:
+    /// nobody does.
     pub fn witnessed_by(&mut self, witness: Option<Box<dyn Witness>>) {
         self.control.witnessed_by(witness);
     }
 
-    /// The program did something that is noted where it comes from, because the tracker does the same for reasons of its own.
+    /// The program did something that is noted where it comes from, because the tracker does the
+    /// same for reasons of its own.
     pub fn did(&mut self, deed: Deed) {
         self.control.did(|| deed);
     }

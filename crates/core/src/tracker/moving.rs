@@ -13,12 +13,13 @@ use uncopy_ranges::span::{PAGE, Span};
 
 /// Pages that are populated or moved in at once: the lock is held meanwhile.
 pub(super) const POPULATE_MAX: usize = 512;
-/// Most pages that freed memory gets for those that were moved out, before they are touched one by one: 32 MB.
+/// Most pages that freed memory gets for those that were moved out, before they are touched one by
+/// one: 32 MB.
 const DISPLACED_MAX: usize = 16 * POPULATE_MAX;
 /// After so many ranges were unregistered the filter is made anew.
 const FILTER_RENEWAL: usize = 32;
-/// As it is after so many copies that it let through for nothing, while any range was unregistered; after so many of resting sites what is idle
-/// beside them ends to be registered, too.
+/// As it is after so many copies that it let through for nothing, while any range was unregistered;
+/// after so many of resting sites what is idle beside them ends to be registered, too.
 const MISLED_MAX: usize = 32;
 /// One in so many copies that come for registered memory without views ends the registration.
 const IN_VAIN_MAX: usize = 64;
@@ -35,8 +36,8 @@ pub(super) struct MovedOut {
 }
 
 impl<M: Memory> Tracker<M> {
-    /// Registers `span` and moves its pages to vacant pool pages, as many as there are up to the first that is refused. What is
-    /// to be discarded may have holes.
+    /// Registers `span` and moves its pages to vacant pool pages, as many as there are up to the
+    /// first that is refused. What is to be discarded may have holes.
     ///
     /// # Errors
     /// What stood in the way of moving any.
@@ -160,9 +161,9 @@ impl<M: Memory> Tracker<M> {
         Ok(())
     }
 
-    /// Untracks whole pages, whose content nobody is owed, and populates the first 2 MB of them, as far as that many were moved
-    /// out before. (128 pages that are touched one by one take 82 us, populated by one call 32; copying
-    /// them four times takes less.) `site` pays.
+    /// Untracks whole pages, whose content nobody is owed, and populates the first 2 MB of them, as
+    /// far as that many were moved out before. (128 pages that are touched one by one take 82 us,
+    /// populated by one call 32; copying them four times takes less.) `site` pays.
     pub(super) fn untrack_and_populate(&mut self, pages: Span, site: SiteId) {
         self.views.remove(pages, &mut self.extents, &mut self.backing);
         let wanted = pages.pages().min(POPULATE_MAX).min(self.displaced);
@@ -178,7 +179,8 @@ impl<M: Memory> Tracker<M> {
         self.untrack_pages(pages);
     }
 
-    /// Untracks whole pages: their views end, and the kernel provides fresh ones when they are touched.
+    /// Untracks whole pages: their views end, and the kernel provides fresh ones when they are
+    /// touched.
     pub(super) fn untrack_pages(&mut self, pages: Span) {
         self.views.remove(pages, &mut self.extents, &mut self.backing);
         self.memory.unregister(pages);
@@ -186,8 +188,9 @@ impl<M: Memory> Tracker<M> {
         self.forget_registration(pages);
     }
 
-    /// A copy of `site` that is not elided came here for memory that is registered and has no views. As long as it is, every call
-    /// on it takes the lock to find nothing; but another site may be using it, so only one in some is listened to.
+    /// A copy of `site` that is not elided came here for memory that is registered and has no
+    /// views. As long as it is, every call on it takes the lock to find nothing; but another site
+    /// may be using it, so only one in some is listened to.
     pub(super) fn came_in_vain(&mut self, from: Span, to: Span, site: SiteId, weight: usize) {
         self.in_vain += weight;
         // (It may leave a hole in a long range.)
@@ -225,8 +228,8 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// `span` is not registered any more. The filter, which only ever adds, is made anew now and then:
-    /// else calls on memory that was tracked once would take the lock for ever.
+    /// `span` is not registered any more. The filter, which only ever adds, is made anew now and
+    /// then: else calls on memory that was tracked once would take the lock for ever.
     pub(super) fn forget_registration(&mut self, span: Span) {
         self.registered.remove(span);
         self.unregistered += 1;
@@ -250,7 +253,8 @@ impl<M: Memory> Tracker<M> {
         self.filter.perhaps_tracked(span.start, span.len())
     }
 
-    /// A copy of memory that is not registered came here; perhaps because the filter takes its memory for tracked.
+    /// A copy of memory that is not registered came here; perhaps because the filter takes its
+    /// memory for tracked.
     pub(super) fn misled(&mut self, from: Span, to: Span) {
         let empty = to.is_empty();
         let here = !empty && (self.perhaps_tracked(from) || self.perhaps_tracked(to));
@@ -263,8 +267,8 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// The same of a site that rests: what is registered so near that the filter does not tell them apart, and idle, ends to be
-    /// registered after so many.
+    /// The same of a site that rests: what is registered so near that the filter does not tell them
+    /// apart, and idle, ends to be registered after so many.
     pub(super) fn came_beside(&mut self, from: Span, to: Span, site: SiteId) {
         if to.is_empty() || !(self.perhaps_tracked(from) || self.perhaps_tracked(to)) {
             return;
@@ -274,7 +278,8 @@ impl<M: Memory> Tracker<M> {
             return;
         }
         self.came_beside = 0;
-        // (What is about to be dropped is left alone, as in `removed`. Where that cannot be known it is not asked at each copy.)
+        // (What is about to be dropped is left alone, as in `removed`. Where that cannot be known
+        // it is not asked at each copy.)
         if self.may_have_holes() && self.memory.map_changing() == Some(false) {
             self.untrack_beside(from, site);
             self.untrack_beside(to, site);

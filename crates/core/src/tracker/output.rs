@@ -9,7 +9,8 @@ use uncopy_counters::add;
 use uncopy_decide::{Deed, Reason};
 use uncopy_ranges::span::{PAGE, Span};
 
-/// After so many bytes received and sent, what was filled or sent before has left the cache (of one core).
+/// After so many bytes received and sent, what was filled or sent before has left the cache (of one
+/// core).
 const WARM_BYTES: u64 = 1 << 20;
 
 impl<M: Memory> Tracker<M> {

@@ -9,7 +9,8 @@ use uncopy_ranges::keeping::Keeping;
 use uncopy_ranges::runs::{FreeRuns, RecentRuns};
 use uncopy_ranges::span::PAGE;
 
-/// Free pages that the pool keeps ready, beyond those that were dropped too early ([`Keeping`]); where so many more are ready, they are dropped.
+/// Free pages that the pool keeps ready, beyond those that were dropped too early ([`Keeping`]);
+/// where so many more are ready, they are dropped.
 const READY_PAGES: usize = (16 << 20) / PAGE;
 
 /// Idle pages that are dropped at once: the lock is held meanwhile.
@@ -18,8 +19,8 @@ const IDLE_PAGES: usize = (2 << 20) / PAGE;
 /// Held pages whose extents are gone that wait to be dropped together.
 const HELD_PAGES: usize = (2 << 20) / PAGE;
 
-/// The pool's page numbers: `0..boundary` are targets of moves: what lies there was the program's. `boundary..pages` are
-/// ordinary fresh memory, which never was.
+/// The pool's page numbers: `0..boundary` are targets of moves: what lies there was the program's.
+/// `boundary..pages` are ordinary fresh memory, which never was.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolShape {
     /// First page that is not a target of moves.
@@ -39,10 +40,12 @@ struct Held {
     lent: bool,
 }
 
-/// What was the program's may be referred to by whoever the program gave it to: a pipe (`vmsplice`), a socket's queue
-/// (`MSG_ZEROCOPY`, io_uring's `SEND_ZC`), a device. The kernel moves such pages, for it refuses only those that are
-/// pinned, and tells nobody that they are referred to. So, like what was lent, they are never filled anew:
-/// dropped, they stay what they are for whoever has them, and our addresses get others.
+/// What was the program's may be referred to by whoever the program gave it to: a pipe
+/// (`vmsplice`), a socket's queue
+/// (`MSG_ZEROCOPY`, io_uring's `SEND_ZC`), a device. The kernel moves such pages, for it refuses
+/// only those that are pinned, and tells nobody that they are referred to. So, like what was lent,
+/// they are never filled anew: dropped, they stay what they are for whoever has them, and our
+/// addresses get others.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// Where its page number 0 is.
@@ -76,7 +79,8 @@ impl Pool {
         page < self.boundary
     }
 
-    /// Whether nobody but us ever had the pages of `e`, which lies here, so that they may be written to.
+    /// Whether nobody but us ever had the pages of `e`, which lies here, so that they may be
+    /// written to.
     pub(super) fn is_ours_alone(&self, e: &Extent) -> bool {
         !e.lent && !self.was_programs(self.page(e.at))
     }
@@ -190,7 +194,8 @@ impl<M: Memory> Tracker<M> {
         self.backing.pool.held = kept;
     }
 
-    /// Takes every free page out of the pool, for good: `leave` is told their runs, by first page and number.
+    /// Takes every free page out of the pool, for good: `leave` is told their runs, by first page
+    /// and number.
     pub fn shed_pool(&mut self, mut leave: impl FnMut(&mut M, usize, usize)) {
         let Pool { vacant, recent, ready, fresh, .. } = &mut self.backing.pool;
         while let Some((page, pages)) = recent.take_any() {
@@ -238,7 +243,8 @@ impl<M: Memory> Tracker<M> {
         self.drop_over(IDLE_PAGES);
     }
 
-    /// To be called now and then: it is `now`, in seconds since some beginning. What has lain idle in the pool is dropped, a part each time.
+    /// To be called now and then: it is `now`, in seconds since some beginning. What has lain idle
+    /// in the pool is dropped, a part each time.
     pub fn drop_idle(&mut self, now: i64) {
         let free = self.backing.pool.ready_pages();
         let keeping = &mut self.backing.pool.keeping;

@@ -1,7 +1,9 @@
-//! Input by reference: what was received lies in somebody else's region already, and the program's buffer becomes a view of it.
+//! Input by reference: what was received lies in somebody else's region already, and the program's
+//! buffer becomes a view of it.
 //!
-//! It is a copy that is elided, and so the call site's account decides. What is resident of the buffer is moved out of the way, where it
-//! comes in runs worth that; the parts of pages at its ends are copied.
+//! It is a copy that is elided, and so the call site's account decides. What is resident of the
+//! buffer is moved out of the way, where it comes in runs worth that; the parts of pages at its
+//! ends are copied.
 
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
 use crate::memory::Memory;
@@ -12,11 +14,13 @@ use uncopy_decide::{Act, Event, Reason, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
 
 impl<M: Memory> Tracker<M> {
-    /// Makes `buffers` (address and length of each, as for [`Tracker::input_begin`]) views of `received`, ranges of `region` that their
-    /// owner hands over, as far as these reach. What has to be copied is in `plan.copies`; release afterwards.
+    /// Makes `buffers` (address and length of each, as for [`Tracker::input_begin`]) views of
+    /// `received`, ranges of `region` that their owner hands over, as far as these reach. What has
+    /// to be copied is in `plan.copies`; release afterwards.
     ///
     /// # Errors
-    /// Why nothing was done: the ranges are still their owner's, and what they hold is to be received as any input is.
+    /// Why nothing was done: the ranges are still their owner's, and what they hold is to be
+    /// received as any input is.
     pub fn input_by_reference(
         &mut self,
         buffers: &[(usize, usize)],
@@ -100,8 +104,8 @@ impl<M: Memory> Tracker<M> {
         Ok(())
     }
 
-    /// Makes the buffers views of what was taken in, as far as that can be. Returns how many bytes are, and what stood first in the
-    /// way of the others.
+    /// Makes the buffers views of what was taken in, as far as that can be. Returns how many bytes
+    /// are, and what stood first in the way of the others.
     fn view_received(
         &mut self,
         buffers: &[(usize, usize)],
@@ -132,7 +136,8 @@ impl<M: Memory> Tracker<M> {
         (viewed, way)
     }
 
-    /// What is resident of `to`, which is about to be overwritten, is moved out of the way where it comes in runs worth it.
+    /// What is resident of `to`, which is about to be overwritten, is moved out of the way where it
+    /// comes in runs worth it.
     fn make_way(&mut self, to: Span, site: SiteId) -> Result<(), Reason> {
         let mut way = Ok(());
         let mut at = to.start;
@@ -148,7 +153,8 @@ impl<M: Memory> Tracker<M> {
     }
 }
 
-/// Whether `total` bytes fit in the buffers, of which none overlaps another: these are filled in their order.
+/// Whether `total` bytes fit in the buffers, of which none overlaps another: these are filled in
+/// their order.
 fn fit(buffers: &[(usize, usize)], total: usize) -> bool {
     let room = buffers.iter().fold(0usize, |n, b| n.saturating_add(b.1));
     let span = |b: &(usize, usize)| Span::sized(b.0, b.1);

@@ -1,9 +1,11 @@
 //! Memory of others that extents lie in: it is handed over, released, and called back.
 //!
-//! What is handed over may stay in use for as long as the program likes. Who wants it back sooner (it is short of room; it goes away) has
-//! it *called back*: what is viewed is copied to the pool, and the views follow. So it is before fork, too: views of the pool's pages
-//! come along as the pages do, copied when either side writes, but the bytes of a region may be shared with others, and its
-//! owner will use them again once the *parent* has let go of them. A child therefore begins without any region.
+//! What is handed over may stay in use for as long as the program likes. Who wants it back sooner
+//! (it is short of room; it goes away) has it *called back*: what is viewed is copied to the pool,
+//! and the views follow. So it is before fork, too: views of the pool's pages come along as the
+//! pages do, copied when either side writes, but the bytes of a region may be shared with others,
+//! and its owner will use them again once the *parent* has let go of them. A child therefore begins
+//! without any region.
 
 use super::Tracker;
 use super::pool::{Pool, PoolShape};
@@ -28,7 +30,8 @@ impl Backing {
         Self { pool: Pool::new(shape, base), regions: Regions::new() }
     }
 
-    /// Whether pages of `e` may become the program's, which writes to them, once nobody else views them.
+    /// Whether pages of `e` may become the program's, which writes to them, once nobody else views
+    /// them.
     pub(super) fn may_move(&self, e: &Extent) -> bool {
         if e.is_foreign() { self.regions.movable(e.region) } else { self.pool.is_ours_alone(e) }
     }
@@ -51,8 +54,9 @@ impl<M: Memory> Tracker<M> {
         self.backing.regions.begin(region)
     }
 
-    /// Nothing more of `region` is taken. Returns whether it is gone; else something of it is still in use, or waits to be released:
-    /// then this is to be asked again. (See [`Tracker::recall_begin`].)
+    /// Nothing more of `region` is taken. Returns whether it is gone; else something of it is still
+    /// in use, or waits to be released: then this is to be asked again. (See
+    /// [`Tracker::recall_begin`].)
     pub fn end_region(&mut self, region: RegionId) -> bool {
         self.backing.regions.end(region)
     }
@@ -63,7 +67,8 @@ impl<M: Memory> Tracker<M> {
         self.backing.regions.releases_wait()
     }
 
-    /// Something that nobody uses any more, of whose owner's memory it is; to be carried out without the lock.
+    /// Something that nobody uses any more, of whose owner's memory it is; to be carried out
+    /// without the lock.
     pub fn take_release(&mut self) -> Option<Release> {
         self.backing.regions.take_release()
     }
@@ -73,12 +78,14 @@ impl<M: Memory> Tracker<M> {
         self.backing.regions.extents() > 0 && !self.abroad(None).is_empty()
     }
 
-    /// Plans to bring home what is viewed of `region` (`None`: of all of them), as much as one plan has room for; nothing, if nothing is.
-    /// The copies are to be made without the lock, then follows [`Tracker::recall_commit`], then this again. What there is no
-    /// room for in the pool becomes the program's own.
+    /// Plans to bring home what is viewed of `region` (`None`: of all of them), as much as one plan
+    /// has room for; nothing, if nothing is. The copies are to be made without the lock, then
+    /// follows [`Tracker::recall_commit`], then this again. What there is no room for in the pool
+    /// becomes the program's own.
     ///
     /// # Errors
-    /// [`FillError::Again`]: read events first. [`FillError::Refused`]: only the faults of who touches it can end these views.
+    /// [`FillError::Again`]: read events first. [`FillError::Refused`]: only the faults of who
+    /// touches it can end these views.
     pub fn recall_begin(
         &mut self,
         region: Option<RegionId>,
@@ -95,7 +102,8 @@ impl<M: Memory> Tracker<M> {
                 let Ok(home) = self.new_extent(from.len()) else {
                     match self.end_views_of(id) {
                         Err(why) if plan.moves.is_empty() => return Err(why),
-                        // (Others may have ended with it. First those that are planned; what is left is found again.)
+                        // (Others may have ended with it. First those that are planned; what is
+                        // left is found again.)
                         _ => break,
                     }
                 };

@@ -90,8 +90,8 @@ impl<M: Memory> Tracker<M> {
         Fault::Resolved
     }
 
-    /// A missing page without views, the first of `reach`: dropped with `madvise` while resident, or added by the
-    /// kernel when it grew a registered mapping.
+    /// A missing page without views, the first of `reach`: dropped with `madvise` while resident,
+    /// or added by the kernel when it grew a registered mapping.
     fn untracked_fault(&mut self, reach: Span) -> Fault {
         let first = self.registered.next_in(reach.start, reach.end);
         let Some(known) = first.filter(|r| r.start == reach.start) else {
@@ -144,9 +144,11 @@ impl<M: Memory> Tracker<M> {
         }
     }
 
-    /// Whether a touched empty page gets memory for itself alone. Yes if a copy or an input came since the last such touch, that touch was not of
-    /// the page before, and `site`, which emptied the page and pays, elides. A program whose buffer grows touches like this: it moves a few
-    /// bytes to a larger block, or writes what ends it (the NUL of Python's `bytearray`), and then copies there.
+    /// Whether a touched empty page gets memory for itself alone. Yes if a copy or an input came
+    /// since the last such touch, that touch was not of the page before, and `site`, which emptied
+    /// the page and pays, elides. A program whose buffer grows touches like this: it moves a few
+    /// bytes to a larger block, or writes what ends it (the NUL of Python's `bytearray`), and then
+    /// copies there.
     fn is_lone(&mut self, page: usize, site: SiteId) -> bool {
         let (clock, last) = self.lone_touch;
         site != NOBODY
@@ -196,7 +198,8 @@ impl<M: Memory> Tracker<M> {
         self.fill(pages, true)
     }
 
-    /// Gives every unmapped page of `span` its content. `Err(Again)` means: read events, then call again.
+    /// Gives every unmapped page of `span` its content. `Err(Again)` means: read events, then call
+    /// again.
     ///
     /// # Errors
     /// [`FillError::Again`].

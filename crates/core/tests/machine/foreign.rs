@@ -1,5 +1,6 @@
-//! Memory of somebody else's, and what he knows of it: which ranges he has handed over. He uses again what comes back at once, so that
-//! a range that is released while anybody still reads it gives wrong bytes.
+//! Memory of somebody else's, and what he knows of it: which ranges he has handed over. He uses
+//! again what comes back at once, so that a range that is released while anybody still reads it
+//! gives wrong bytes.
 
 use super::Random;
 use std::cell::RefCell;
@@ -71,7 +72,8 @@ impl Foreign {
         self.out.iter().any(|o| o.overlaps(span))
     }
 
-    /// Up to `most` bytes of fresh data, in one range or more, wherever there is room; nothing, if there is none.
+    /// Up to `most` bytes of fresh data, in one range or more, wherever there is room; nothing, if
+    /// there is none.
     pub fn receive(&mut self, most: usize, random: &mut Random) -> Vec<Span> {
         let mut left = most;
         let mut ranges: Vec<Span> = Vec::new();
@@ -114,7 +116,8 @@ impl Foreign {
         self.out.is_empty()
     }
 
-    /// The owner is another process: whatever it does with its memory, nobody here knows of any of it.
+    /// The owner is another process: whatever it does with its memory, nobody here knows of any of
+    /// it.
     pub fn is_left_behind(&mut self, random: &mut Random) {
         self.out.clear();
         self.id = None;

@@ -60,7 +60,8 @@ pub struct Machine {
 pub struct Reference {
     /// Which it is: where its bytes lie in this test, which moves with nothing.
     pub page: *const u8,
-    /// The program's page that it is, as long as it is any: what the program writes there changes it.
+    /// The program's page that it is, as long as it is any: what the program writes there changes
+    /// it.
     pub home: usize,
     /// The tracker was told: it must stay there.
     pub stays: bool,

@@ -226,8 +226,8 @@ pub unsafe extern "C" fn free_aligned_sized(p: *mut c_void, _alignment: size_t, 
     unsafe { free(p) }
 }
 
-/// glibc's own `free`, which a program's wrapper may call for what our `malloc` gave it. (Before us another allocator may stand: its
-/// `free` does not know glibc's blocks.)
+/// glibc's own `free`, which a program's wrapper may call for what our `malloc` gave it. (Before us
+/// another allocator may stand: its `free` does not know glibc's blocks.)
 ///
 /// # Safety
 /// As for [`free`].

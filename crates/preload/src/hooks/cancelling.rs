@@ -1,5 +1,6 @@
-//! Threads that are cancelled while they wait for a ring. Libc does not know the system calls in which they sleep, so the signal by which it cancels
-//! only interrupts them; where they then hold nothing they ask it whether they are to end. And a signal that came just before the sleep is not
+//! Threads that are cancelled while they wait for a ring. Libc does not know the system calls in
+//! which they sleep, so the signal by which it cancels only interrupts them; where they then hold
+//! nothing they ask it whether they are to end. And a signal that came just before the sleep is not
 //! missed, because who is to end is written down, and all sleepers are woken after.
 //!
 //! Statics: `pthread_cancel` is given nothing but a thread.
@@ -12,7 +13,8 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// Who was cancelled lately and has not heard of it; zero: nobody. (More at once are interrupted too, but for the moment before they sleep.)
+/// Who was cancelled lately and has not heard of it; zero: nobody. (More at once are interrupted
+/// too, but for the moment before they sleep.)
 static TO_END: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// Which of them is the next one's. Threads may end otherwise and stay written down.
 static NEXT: AtomicUsize = AtomicUsize::new(0);

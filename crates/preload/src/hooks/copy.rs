@@ -1,7 +1,8 @@
-//! memcpy and its kin: what their entries ([`super::entries`]) do not hand on. Copies that libc's routine is slow at go to ours ([`uncopy_copies`]).
+//! memcpy and its kin: what their entries ([`super::entries`]) do not hand on. Copies that libc's
+//! routine is slow at go to ours ([`uncopy_copies`]).
 //!
-//! unsafe: see the crate; and assembly for the functions that check a size before, because the compiler may turn a body of
-//! `memcpy` into a call of `memcpy`.
+//! unsafe: see the crate; and assembly for the functions that check a size before, because the
+//! compiler may turn a body of `memcpy` into a call of `memcpy`.
 
 use super::entries::LOOK;
 pub use super::entries::own::{memcpy, memmove, mempcpy};
@@ -124,8 +125,8 @@ pub(super) unsafe extern "C" fn large(
     unsafe { uncounted(dst, src, n, caller) }
 }
 
-/// Moves what a block holds to another one, as `memcpy` does, but not as the program's own work: how often it has to be done
-/// depends on us.
+/// Moves what a block holds to another one, as `memcpy` does, but not as the program's own work:
+/// how often it has to be done depends on us.
 ///
 /// # Safety
 /// As for `memcpy`.

@@ -90,8 +90,8 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     }
 }
 
-/// Makes way for a descriptor that the program wants at `new`. False: there is none. (`EBUSY` is what the kernel says where another thread is
-/// about to open that number.)
+/// Makes way for a descriptor that the program wants at `new`. False: there is none. (`EBUSY` is
+/// what the kernel says where another thread is about to open that number.)
 fn make_way(new: c_int) -> bool {
     if is_kept(new) {
         // SAFETY: errno's address is always valid.
@@ -158,7 +158,8 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     PROCESS.tcp.duplicate(old, Some(new), || unsafe { real::dup3(old, new, flags) })
 }
 
-/// `fcntl(2)`: duplicates, and says whether calls wait. (It is variadic in C; what it reads lies in the same registers.)
+/// `fcntl(2)`: duplicates, and says whether calls wait. (It is variadic in C; what it reads lies in
+/// the same registers.)
 ///
 /// # Safety
 /// As its man page says.

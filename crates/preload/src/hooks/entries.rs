@@ -1,12 +1,17 @@
-//! The way in of calls that come with every request: what concerns nobody goes on to libc's function from here.
+//! The way in of calls that come with every request: what concerns nobody goes on to libc's
+//! function from here.
 //!
-//! An entry is a few compares and a jump; all of them lie in one page. For a call of few bytes there is no frame, and no branch that is taken (but for lists, which are summed up in a loop). What its conditions
-//! do not settle is judged in Rust, by a function that may be told where the call returns to: that names the call site.
+//! An entry is a few compares and a jump; all of them lie in one page. For a call of few bytes
+//! there is no frame, and no branch that is taken (but for lists, which are summed up in a loop).
+//! What its conditions do not settle is judged in Rust, by a function that may be told where the
+//! call returns to: that names the call site.
 //!
-//! The jump leads to libc's function itself once [`go_directly`] has written its address into it. A jump through a pointer, or an entry in a page of its own, is dear
-//! after each sleep of the processor, which has then forgotten where such jumps lead: docs/inside/shims.md.
+//! The jump leads to libc's function itself once [`go_directly`] has written its address into it. A
+//! jump through a pointer, or an entry in a page of its own, is dear after each sleep of the
+//! processor, which has then forgotten where such jumps lead: docs/inside/shims.md.
 //!
-//! unsafe: assembly, because no compiled function knows where it returns to, and none can be held to this shape.
+//! unsafe: assembly, because no compiled function knows where it returns to, and none can be held
+//! to this shape.
 
 mod directly;
 
@@ -47,7 +52,8 @@ use uncopy_twin::Blocks;
 /// Copies below this many bytes are never looked at.
 pub(super) const LOOK: usize = 4096;
 
-// The section begins and ends at multiples of 2 KB. All entries together have less, and so lie in one page (tests/jumps.sh looks).
+// The section begins and ends at multiples of 2 KB. All entries together have less, and so lie in
+// one page (tests/jumps.sh looks).
 global_asm!(".pushsection uncopy_entries, 1, \"ax\", @progbits", ".p2align 11", ".popsection");
 
 /// A place in an entry that Rust finds by its name.
@@ -69,8 +75,8 @@ macro_rules! place {
     };
 }
 
-/// Defines an entry by its assembly, which is left by a jump to `9`, and by the operands that are its own. Until it goes directly `9` leads through
-/// what stands in its cell.
+/// Defines an entry by its assembly, which is left by a jump to `9`, and by the operands that are
+/// its own. Until it goes directly `9` leads through what stands in its cell.
 macro_rules! placed {
     (
         $doc:literal, $name:ident($($arg:ident: $type:ty),*) -> $result:ty, [$($asm:tt)*] [$($operand:tt)*]
@@ -122,11 +128,13 @@ macro_rules! no_rings {
     };
 }
 
-/// Defines an entry, `name(arguments), if conditions, else body`; `told in` a register where the call returns to. The conditions:
+/// Defines an entry, `name(arguments), if conditions, else body`; `told in` a register where the
+/// call returns to. The conditions:
 ///
 /// - `untracked`: nothing is tracked; `unserved`: no pages are looked after;
 /// - `no_rings`: no connection goes through a ring;
-/// - `small n`: nothing that the twin allocator takes over; `small_product n, each`: the same of their product, which does not overflow;
+/// - `small n`: nothing that the twin allocator takes over; `small_product n, each`: the same of
+///   their product, which does not overflow;
 /// - `no_twin p`, `not_early p`, `not_null p`: of a block;
 /// - `few_sent n`: nothing that may go by reference;
 /// - `usual flags, unusual`: none of these flags;
@@ -231,8 +239,8 @@ const HEEDED: usize = offset_of!(Process, space) + Space::INPUT;
 const RINGS: usize = offset_of!(Process, tcp) + Tcp::IN_USE;
 const LENT: usize = offset_of!(Process, lending) + Lending::FROM;
 
-/// Defines the entry of a copy: small ones go on to the real routine, larger ones to `$large` unless
-/// nothing is elided, near ones to `$near` where that is faster.
+/// Defines the entry of a copy: small ones go on to the real routine, larger ones to `$large`
+/// unless nothing is elided, near ones to `$near` where that is faster.
 macro_rules! copy_entry {
     ($name:ident, $large:ident, $near:ident, $doc:literal) => {
         placed! {
@@ -281,8 +289,9 @@ macro_rules! copy_entry {
     };
 }
 
-/// Defines the entry of an input call, `unless` what it says finds something special. Where it matters what comes ([`Space::heeds_input`]) libc's function is called,
-/// and then, if that was much, `remembered_large`; else it is jumped to.
+/// Defines the entry of an input call, `unless` what it says finds something special. Where it
+/// matters what comes ([`Space::heeds_input`]) libc's function is called, and then, if that was
+/// much, `remembered_large`; else it is jumped to.
 macro_rules! input_entry {
     (
         $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*],
@@ -294,7 +303,8 @@ macro_rules! input_entry {
                 $($unless,)*
                 unserved!(),
                 no_rings!(),
-                // (The word holds the limit with all its bits the other way round: more than the limit is what carries.)
+                // (The word holds the limit with all its bits the other way round: more than the
+                // limit is what carries.)
                 "mov rax, qword ptr [rip + {process} + {heeded}]",
                 "add rax, rdx",
                 "jc 5f",
@@ -338,7 +348,8 @@ macro_rules! input_entry {
     };
 }
 
-/// Whether the bytes in `r9` are too few to matter: `sent`, nothing goes by reference; `received`, it does not matter what comes.
+/// Whether the bytes in `r9` are too few to matter: `sent`, nothing goes by reference; `received`,
+/// it does not matter what comes.
 macro_rules! few {
     (asm sent) => {
         "mov rax, qword ptr [rip + {process} + {limit}]\nnot rax\ncmp r9, rax\njae 2f"
@@ -354,8 +365,10 @@ macro_rules! few {
     };
 }
 
-/// Defines the entry of a call with a list of buffers, of which `$at` finds the list (to `r8`) and its length (to `rax`): a short one of few bytes is handed on, where no
-/// pages are looked after and no connection goes through a ring. The list is the program's and may be nowhere: see [`goes_on`].
+/// Defines the entry of a call with a list of buffers, of which `$at` finds the list (to `r8`) and
+/// its length (to `rax`): a short one of few bytes is handed on, where no pages are looked after
+/// and no connection goes through a ring. The list is the program's and may be nowhere: see
+/// [`goes_on`].
 macro_rules! list_entry {
     (
         $doc:literal, $name:ident($($arg:ident: $type:ty),*), unless [$($unless:literal),*], at [$($at:literal),*],
@@ -417,7 +430,8 @@ pub fn goes_on(rip: usize) -> Option<usize> {
     lists.find(|(list, _)| list.contains(&rip)).map(|(_, fails)| fails)
 }
 
-/// Defines a function that gives the address of a place in each of these entries, and what stands for libc's function.
+/// Defines a function that gives the address of a place in each of these entries, and what stands
+/// for libc's function.
 macro_rules! places {
     ($function:ident, $kind:literal; $($name:ident)*) => {
         pub fn $function() -> impl Iterator<Item = (usize, &'static AtomicPtr<c_void>)> {
@@ -456,7 +470,8 @@ macro_rules! entries {
         } )*
         $( copy_entry!($copy, $large, $near, $copy_doc); )*
 
-        /// The entries by the names that they have within this library: by their own another library's may be found, which the program has put before us.
+        /// The entries by the names that they have within this library: by their own another
+        /// library's may be found, which the program has put before us.
         pub mod own {
             #[allow(clippy::wildcard_imports)]
             use super::*;
@@ -496,7 +511,8 @@ macro_rules! entries {
             }
         }
 
-        /// Where the entries are, where they are left, and where they call; and where those with lists read them.
+        /// Where the entries are, where they are left, and where they call; and where those with
+        /// lists read them.
         mod places {
             use super::{AtomicPtr, c_void, cells};
             pub fn beginnings() -> impl Iterator<Item = *const u8> {

@@ -22,8 +22,9 @@ const FIOASYNC: c_ulong = 0x5452;
 const SIOCATMARK: c_ulong = 0x8905;
 
 /// `ioctl(2)`: memory that the program registers with a userfaultfd of its own must not be
-/// registered with ours, for the kernel allows one (EBUSY); and what it moves must be there (ENOENT). All other operations
-/// of a userfaultfd name memory that is registered with it, and so not with ours; the source of `UFFDIO_COPY` is read with faults.
+/// registered with ours, for the kernel allows one (EBUSY); and what it moves must be there
+/// (ENOENT). All other operations of a userfaultfd name memory that is registered with it, and so
+/// not with ours; the source of `UFFDIO_COPY` is read with faults.
 ///
 /// # Safety
 /// As its man page says. (It is variadic in C; what it reads lies in the same registers.)

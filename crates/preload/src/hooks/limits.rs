@@ -20,7 +20,8 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     unsafe { real::mlockall(flags) }
 }
 
-/// A limit of this process changes, by `call`: address space that only we use must not count against one that the program sets.
+/// A limit of this process changes, by `call`: address space that only we use must not count
+/// against one that the program sets.
 unsafe fn limiting(resource: c_uint, new: *const rlimit, call: impl FnOnce() -> c_int) -> c_int {
     let Some([new, _]) = reading::read(new.cast::<[u64; 2]>()) else { return call() };
     if !limits::lowers(resource, (new != libc::RLIM_INFINITY).then_some(new)) {

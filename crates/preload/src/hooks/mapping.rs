@@ -1,7 +1,8 @@
 //! The calls that map, and unmap.
 //!
-//! What the kernel reports by itself (munmap, madvise, brk, mappings over others, by whomever: `UFFD_FEATURE_EVENT_*`) needs no shim.
-//! These are for what it does not report, or reports too late.
+//! What the kernel reports by itself (munmap, madvise, brk, mappings over others, by whomever:
+//! `UFFD_FEATURE_EVENT_*`) needs no shim. These are for what it does not report, or reports too
+//! late.
 //!
 //! unsafe: see the crate.
 
@@ -76,8 +77,8 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, n: size_t) -> c_int {
     })
 }
 
-/// `shmat(2)`: as `mmap`, and a segment put in place of other memory (`SHM_REMAP`). The kernel reports the unmapping
-/// of every other call, but not of this one (ipc/shm.c, `do_shmat`).
+/// `shmat(2)`: as `mmap`, and a segment put in place of other memory (`SHM_REMAP`). The kernel
+/// reports the unmapping of every other call, but not of this one (ipc/shm.c, `do_shmat`).
 ///
 /// # Safety
 /// As its man page says.

@@ -1,4 +1,5 @@
-//! What the shims of memory calls have in common: whether anything of a range is ours, and what becomes of that.
+//! What the shims of memory calls have in common: whether anything of a range is ours, and what
+//! becomes of that.
 
 use crate::process::PROCESS;
 use core::ffi::{c_int, c_void};
@@ -11,10 +12,12 @@ pub(super) fn perhaps_tracked(addr: usize, len: usize) -> bool {
     PROCESS.space.serving() && len > 0 && PROCESS.space.filter.perhaps_tracked(addr, len)
 }
 
-/// Whether a call on `len` bytes at `addr` is the program's own as it is: nothing of them is tracked, and no connection goes through a ring.
+/// Whether a call on `len` bytes at `addr` is the program's own as it is: nothing of them is
+/// tracked, and no connection goes through a ring.
 ///
-/// The shims of calls that come with every request ask this first and then *jump* to libc's function. The kernel leaves the processor no
-/// memory of where calls return to, so that each frame of ours around a system call costs a mispredicted return: 6 ns on Zen 4, where a jump costs 1.5
+/// The shims of calls that come with every request ask this first and then *jump* to libc's
+/// function. The kernel leaves the processor no memory of where calls return to, so that each frame
+/// of ours around a system call costs a mispredicted return: 6 ns on Zen 4, where a jump costs 1.5
 /// and a `recv` that finds nothing 320.
 #[inline(always)]
 pub(super) fn concerns_nobody(addr: usize, len: usize) -> bool {
@@ -25,8 +28,8 @@ pub(super) fn tracked(span: Span) -> bool {
     perhaps_tracked(span.start, span.len()) && PROCESS.space.tracks(span)
 }
 
-/// The kernel has put something at `span` that was not there: addresses that come back while the report of their unmapping is still on its way
-/// must not be taken for the old ones.
+/// The kernel has put something at `span` that was not there: addresses that come back while the
+/// report of their unmapping is still on its way must not be taken for the old ones.
 pub(super) fn mapped_anew(span: Span) {
     if tracked(span) {
         PROCESS.space.settle();
@@ -35,12 +38,14 @@ pub(super) fn mapped_anew(span: Span) {
     PROCESS.space.mapped_anew(span);
 }
 
-/// Where the addresses of a program end (four levels of page tables; what lies beyond is the kernel's to judge).
+/// Where the addresses of a program end (four levels of page tables; what lies beyond is the
+/// kernel's to judge).
 pub(super) const ADDRESSES: usize = 1 << 47;
 
-/// Makes a call that ends what is mapped at a range, and may put something else there: others see that before it returns, and before the
-/// kernel's report is read. So what is known of the range leaves the books first. Where the kernel refuses (which it may report as an unmapping
-/// all the same) its content is put where the mapping still is. `call` says whether it worked.
+/// Makes a call that ends what is mapped at a range, and may put something else there: others see
+/// that before it returns, and before the kernel's report is read. So what is known of the range
+/// leaves the books first. Where the kernel refuses (which it may report as an unmapping all the
+/// same) its content is put where the mapping still is. `call` says whether it worked.
 pub(super) fn over<R>(addr: *const c_void, n: usize, call: impl FnOnce() -> (R, bool)) -> R {
     let span = Span::sized(addr as usize, n).hull();
     // (What the kernel refuses at any time needs nothing.)
@@ -76,8 +81,8 @@ pub(super) fn alter<T>(addr: *const T, len: usize) {
     PROCESS.twin().alter(Span::sized(addr as usize, len));
 }
 
-/// Makes a call that may need mappings. Where this process has used up its number of them, registering has its part in that: then
-/// some of it ends, and the call is made again.
+/// Makes a call that may need mappings. Where this process has used up its number of them,
+/// registering has its part in that: then some of it ends, and the call is made again.
 #[inline(always)]
 pub(super) fn with_room<T: PartialEq>(refused: T, call: impl Fn() -> T) -> T {
     let result = call();
@@ -115,8 +120,9 @@ pub(super) fn after_unmapping(detached: Option<Detached>, excluded: Option<Parts
     }
 }
 
-/// Makes a call about a range for each part of it that is the program's. Programs say things of all that they find in
-/// `/proc/self/maps`, ours too: that has been done, as far as they will ever know.
+/// Makes a call about a range for each part of it that is the program's. Programs say things of all
+/// that they find in `/proc/self/maps`, ours too: that has been done, as far as they will ever
+/// know.
 pub(super) fn on_the_programs(
     addr: *const c_void,
     n: usize,

@@ -85,8 +85,8 @@ fn child_goes_on_without_us() {
     start::alone();
 }
 
-/// `pthread_mutex_init(3)`: of a robust mutex the kernel marks the owner's death, of one that inherits priority it writes
-/// the owner's number.
+/// `pthread_mutex_init(3)`: of a robust mutex the kernel marks the owner's death, of one that
+/// inherits priority it writes the owner's number.
 ///
 /// # Safety
 /// As its man page says.
@@ -178,7 +178,8 @@ fn libraries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// The environment to be handed on in place of `envp`. `None`: that is as it should be, or it
 /// cannot be read, and the kernel will say so.
 fn environment(ours: &start::ExecEntry, envp: Strings) -> Option<Made> {
-    // This runs between vfork and exec too: nothing here outlives the call or changes what the parent sees.
+    // This runs between vfork and exec too: nothing here outlives the call or changes what the
+    // parent sees.
     let mut list: Vec<*const c_char> = Vec::new();
     let mut line = [PRELOAD, ours.library].concat();
     // The last of several counts.
@@ -360,8 +361,9 @@ pub unsafe extern "C" fn posix_spawn(
     }
 }
 
-/// `posix_spawn_file_actions_adddup2(3)`: a connection is Linux's from now on, for the child knows nothing of rings. EBUSY: it cannot be, because the other
-/// side has ended the stream, another process holds this end too, and something lies unread.
+/// `posix_spawn_file_actions_adddup2(3)`: a connection is Linux's from now on, for the child knows
+/// nothing of rings. EBUSY: it cannot be, because the other side has ended the stream, another
+/// process holds this end too, and something lies unread.
 ///
 /// # Safety
 /// As its man page says.

@@ -37,7 +37,8 @@ pub unsafe extern "C" fn mremap(
     let excluded = PROCESS.space.unmapping(span);
     // SAFETY: as this function.
     let remap = || unsafe { remap(addr, old, new, flags, to, was_ours) };
-    // (What lies in the place that the program names ends, unless the kernel would take none of it.)
+    // (What lies in the place that the program names ends, unless the kernel would take none of
+    // it.)
     let named = names_a_place(span, to as usize, new, flags)
         && !span.overlaps(Span::sized(to as usize, page_up(new)));
     let moved = if named {
@@ -85,8 +86,9 @@ unsafe fn remap(
         if !PROCESS.space.may_have_split_mappings() {
             return whole();
         }
-        // Before it refuses the kernel may have done a part of it: moved the first of several mappings (since Linux 6.17, up to
-        // one that is registered), or cut off what is too much (before).
+        // Before it refuses the kernel may have done a part of it: moved the first of several
+        // mappings (since Linux 6.17, up to one that is registered), or cut off what is too much
+        // (before).
         let first = if names_a_place(span, to as usize, new, flags)
             && are_several(span).unwrap_or(was_ours)
         {
@@ -128,7 +130,8 @@ fn names_a_place(from: Span, to: usize, new: usize, flags: c_int) -> bool {
 /// Why memory was not moved in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// It is not what we can have split, or not to be moved: nothing was done. To the program it is EFAULT, as the kernel says of several mappings.
+    /// It is not what we can have split, or not to be moved: nothing was done. To the program it is
+    /// EFAULT, as the kernel says of several mappings.
     NotForUs,
     /// With this error; what could be put back was.
     Failed(c_int),
@@ -263,8 +266,9 @@ impl Place {
         Ok(Self(Span::sized(at as usize, new)))
     }
 
-    /// What was to come to `at`, `len` bytes, did not. Where the kernel refused, these addresses may be another thread's by now, and are left alone; what
-    /// lies behind goes back at once: with a mapping less the kernel takes the pieces back as it took them.
+    /// What was to come to `at`, `len` bytes, did not. Where the kernel refused, these addresses
+    /// may be another thread's by now, and are left alone; what lies behind goes back at once: with
+    /// a mapping less the kernel takes the pieces back as it took them.
     unsafe fn not_taken(&mut self, at: usize, len: usize, refused: Refused) {
         if refused == Refused::ByKernel {
             let behind = Span::new(at + len, self.0.end);
@@ -282,9 +286,9 @@ impl Place {
     }
 }
 
-/// Where the kernel does not tell the mappings (no /proc, no descriptors left), or does not move them:
-/// the content goes to a new mapping. `writable`: the old ones are private, anonymous, to be read and
-/// written.
+/// Where the kernel does not tell the mappings (no /proc, no descriptors left), or does not move
+/// them: the content goes to a new mapping. `writable`: the old ones are private, anonymous, to be
+/// read and written.
 unsafe fn in_a_new_place(
     old: Span,
     new: usize,
@@ -330,7 +334,8 @@ unsafe fn in_a_new_place(
     }
 }
 
-/// Where the kernel does not tell the mappings: a page is of one. (Of more than one the kernel may move some, and refuse then: since Linux 6.17.)
+/// Where the kernel does not tell the mappings: a page is of one. (Of more than one the kernel may
+/// move some, and refuse then: since Linux 6.17.)
 unsafe fn by_pages(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Result<usize, Stop> {
     if flags & MREMAP_MAYMOVE == 0 || flags & MREMAP_DONTUNMAP != 0 {
         return Err(Stop::NotForUs);
@@ -372,7 +377,8 @@ unsafe fn by_pages(old: Span, new: usize, flags: c_int, to: *mut c_void) -> Resu
     }
 }
 
-/// Leaves the pages of `from`, for addresses from `to` on. Returns how many bytes the kernel took, and why not all.
+/// Leaves the pages of `from`, for addresses from `to` on. Returns how many bytes the kernel took,
+/// and why not all.
 unsafe fn leave_pages(from: Span, to: usize) -> (usize, Result<(), Refused>) {
     for done in (0..from.len()).step_by(PAGE) {
         let page = Span::sized(from.start + done, PAGE);
@@ -406,8 +412,9 @@ enum Refused {
     ByKernel,
 }
 
-/// Moves what is mapped at `from` to `to`. The addresses stay taken, by empty memory: were they free, another thread might map there, and
-/// who puts the mapping back, or unmaps what is left, would take it away from that one.
+/// Moves what is mapped at `from` to `to`. The addresses stay taken, by empty memory: were they
+/// free, another thread might map there, and who puts the mapping back, or unmaps what is left,
+/// would take it away from that one.
 unsafe fn leave(from: Span, to: usize) -> Result<(), Refused> {
     // SAFETY: as in `piecewise`.
     unsafe { moved(from, to, from.len(), MREMAP_DONTUNMAP) }
@@ -444,14 +451,15 @@ fn mappings() -> Option<Vec<u8>> {
     }
 }
 
-/// Whether `span` is made up of several mappings that could be one. `None`: the kernel does not tell.
+/// Whether `span` is made up of several mappings that could be one. `None`: the kernel does not
+/// tell.
 fn are_several(span: Span) -> Option<bool> {
     let pieces = private_pieces(&mappings()?, span);
     Some(pieces.is_some_and(|(pieces, _)| pieces.len() > 1))
 }
 
-/// The mappings that make up `span`, if they are all private, anonymous and alike, and whether they can
-/// be read and written.
+/// The mappings that make up `span`, if they are all private, anonymous and alike, and whether they
+/// can be read and written.
 fn private_pieces(mappings: &[u8], span: Span) -> Option<(Vec<Span>, bool)> {
     let mut pieces = Vec::new();
     let mut protection: Option<String> = None;

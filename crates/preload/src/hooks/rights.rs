@@ -70,8 +70,8 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
     result
 }
 
-/// `unshare(2)`: what concerns all threads is refused to a process that has several. Of other namespaces a thread
-/// leaves its own, and ours stays behind: it is made anew.
+/// `unshare(2)`: what concerns all threads is refused to a process that has several. Of other
+/// namespaces a thread leaves its own, and ours stays behind: it is made anew.
 ///
 /// # Safety
 /// As its man page says.
@@ -79,7 +79,8 @@ pub unsafe extern "C" fn prctl(op: c_int, a: usize, b: usize, c: usize, d: usize
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     const OF_ALL_THREADS: c_int =
         libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
-    // (Where children's processes or clocks change, threads stay where they are; and none can be made any more.)
+    // (Where children's processes or clocks change, threads stay where they are; and none can be
+    // made any more.)
     const NOT_OURS: c_int = libc::CLONE_FILES
         | libc::CLONE_FS
         | libc::CLONE_SYSVSEM
@@ -97,8 +98,8 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     result
 }
 
-/// `setns(2)`: entering a user or time namespace is refused to a process of several threads. (What kind of
-/// namespace the descriptor is of may be left open.)
+/// `setns(2)`: entering a user or time namespace is refused to a process of several threads. (What
+/// kind of namespace the descriptor is of may be left open.)
 ///
 /// # Safety
 /// As its man page says.

@@ -182,7 +182,8 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
 }
 
-/// `setsockopt(2)`: how long calls wait; and what the kernel alone heeds takes the connection, or the listener.
+/// `setsockopt(2)`: how long calls wait; and what the kernel alone heeds takes the connection, or
+/// the listener.
 ///
 /// # Safety
 /// As its man page says.
@@ -252,14 +253,16 @@ pub unsafe extern "C" fn getsockopt(
     result
 }
 
-/// A message is sent with data beside it. Descriptors that go to another process (SCM_RIGHTS) go as Linux's. False: one of them cannot.
+/// A message is sent with data beside it. Descriptors that go to another process (SCM_RIGHTS) go as
+/// Linux's. False: one of them cannot.
 ///
 /// # Safety
 /// `header` is the program's.
 pub unsafe fn before_control(header: &msghdr) -> bool {
     let mut at = header.msg_control as usize;
     let end = at.saturating_add(header.msg_controllen);
-    // `struct cmsghdr`: length (with itself), level, type; then the data, and the next at a multiple of eight.
+    // `struct cmsghdr`: length (with itself), level, type; then the data, and the next at a
+    // multiple of eight.
     while at + 16 <= end {
         let Some([bytes, kind]) = reading::read(at as *const [u64; 2]) else { return true };
         let bytes = bytes as usize;
@@ -280,8 +283,9 @@ pub unsafe fn before_control(header: &msghdr) -> bool {
     true
 }
 
-/// So much of a file goes through the ring, by a copy more than by Linux, which sends a file's pages as they are. Leaving the ring and coming back
-/// takes both ends some ten microseconds: about this many bytes copied once.
+/// So much of a file goes through the ring, by a copy more than by Linux, which sends a file's
+/// pages as they are. Leaving the ring and coming back takes both ends some ten microseconds: about
+/// this many bytes copied once.
 const BY_RING: usize = 64 << 10;
 
 /// `sendfile(2)`: a little of a file is read and sent through the ring; what is more goes by Linux.
@@ -361,7 +365,8 @@ fn is_regular(file: c_int) -> bool {
     }
 }
 
-/// What of a file has to be waited for, or goes by Linux after all: a little of it by a buffer of ours. 0: the file ends.
+/// What of a file has to be waited for, or goes by Linux after all: a little of it by a buffer of
+/// ours. 0: the file ends.
 unsafe fn send_part(to: c_int, from: c_int, place: off_t, n: usize) -> ssize_t {
     const PART: usize = 8 << 10;
     let mut part = [0u8; PART];
@@ -387,7 +392,8 @@ pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, at: *mut off_t, n: s
     unsafe { sendfile(to, from, at, n) }
 }
 
-/// `splice(2)`: what it sends goes by Linux; where it receives, the connection is Linux's from then on. What lies in the ring and nobody takes back is copied.
+/// `splice(2)`: what it sends goes by Linux; where it receives, the connection is Linux's from then
+/// on. What lies in the ring and nobody takes back is copied.
 ///
 /// # Safety
 /// As its man page says.

@@ -1,6 +1,8 @@
-//! stdio, and asynchronous requests, over connections: libc reads, writes and closes by functions of its own there, which nobody interposes.
+//! stdio, and asynchronous requests, over connections: libc reads, writes and closes by functions
+//! of its own there, which nobody interposes.
 //!
-//! unsafe: see the crate; the variadic functions are entered in assembly, because Rust (stable) cannot define them.
+//! unsafe: see the crate; the variadic functions are entered in assembly, because Rust (stable)
+//! cannot define them.
 
 use crate::process::PROCESS;
 use crate::real;
@@ -33,7 +35,8 @@ unsafe fn closing<R>(stream: *mut c_void, call: impl FnOnce() -> R) -> R {
     if !PROCESS.tcp.in_use() || stream.is_null() {
         return call();
     }
-    // SAFETY: the program's own stream; errno's address is always valid. (A stream may have no number.)
+    // SAFETY: the program's own stream; errno's address is always valid. (A stream may have no
+    // number.)
     let closing = unsafe {
         let errno = *libc::__errno_location();
         let fd = fileno(stream);
@@ -114,8 +117,9 @@ pub unsafe extern "C" fn __vdprintf_chk(
     PROCESS.tcp.sending_past(fd, 0, || unsafe { real::__vdprintf_chk(fd, flag, format, arguments) })
 }
 
-/// Defines a variadic function by the one that takes a `va_list`, whose address goes in `list`; so many bytes of registers hold what stands before the variable
-/// arguments. (The list is that of the System V ABI: two offsets, what came on the stack, and the registers as they came.)
+/// Defines a variadic function by the one that takes a `va_list`, whose address goes in `list`; so
+/// many bytes of registers hold what stands before the variable arguments. (The list is that of the
+/// System V ABI: two offsets, what came on the stack, and the registers as they came.)
 macro_rules! variadic_printf {
     ($name:ident, $to:ident, $list:literal, $named:literal, $doc:literal) => {
         #[doc = $doc]
@@ -165,7 +169,8 @@ variadic_printf!(
     "`dprintf(3)`: as [`__vdprintf_chk`]."
 );
 
-/// Requests name their descriptor first (`aiocb`). False: it is a connection that cannot be Linux's.
+/// Requests name their descriptor first (`aiocb`). False: it is a connection that cannot be
+/// Linux's.
 fn is_used(request: *mut c_void) -> bool {
     !PROCESS.tcp.in_use()
         || reading::read(request.cast::<c_int>()).is_none_or(|fd| PROCESS.tcp.is_used_past(fd))

@@ -1,7 +1,8 @@
 //! `syscall(2)`: calls by number go through the same shims.
 //!
-//! The function behind a shim may be another library's that makes the call by number (tcmalloc's `mmap`, many a preloaded
-//! library's `close`), and so comes here again: then the shim has done its part, and the call is made as it is (`Named`).
+//! The function behind a shim may be another library's that makes the call by number (tcmalloc's
+//! `mmap`, many a preloaded library's `close`), and so comes here again: then the shim has done its
+//! part, and the call is made as it is (`Named`).
 //!
 //! A thread's own: the shim that it is in.
 //!
@@ -26,7 +27,8 @@ const SYS_MSEAL: i64 = 462;
 #[derive(Clone, Copy)]
 struct Named {
     number: isize,
-    /// Its first argument: what lies between may pass the call on in pieces, but on the same file or memory.
+    /// Its first argument: what lies between may pass the call on in pieces, but on the same file
+    /// or memory.
     first: usize,
     /// Where it stands on the stack.
     at: usize,
@@ -37,8 +39,9 @@ thread_local! {
 }
 
 impl Named {
-    /// Returns the one around it, which [`Named::end`] wants; `None`: it comes from the shim of that one. (Or from a handler that
-    /// interrupted it: what these calls do to memory is heeded without shims too.)
+    /// Returns the one around it, which [`Named::end`] wants; `None`: it comes from the shim of
+    /// that one. (Or from a handler that interrupted it: what these calls do to memory is heeded
+    /// without shims too.)
     #[inline(never)]
     fn begin(number: isize, first: usize) -> Option<Self> {
         let here = 0u8;
@@ -146,7 +149,8 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_epoll_create1 => waiting::epoll_create1(a as _) as isize,
             libc::SYS_epoll_ctl => waiting::epoll_ctl(a as _, b as _, c as _, d as _) as isize,
             libc::SYS_epoll_wait => waiting::epoll_wait(a as _, b as _, c as _, d as _) as isize,
-            // (Of a call by number the time that is left is written back, and the mask's size is given.)
+            // (Of a call by number the time that is left is written back, and the mask's size is
+            // given.)
             libc::SYS_ppoll => waiting::ppoll(a as _, b as _, c as _, d as _) as isize,
             libc::SYS_epoll_pwait => {
                 waiting::epoll_pwait(a as _, b as _, c as _, d as _, e as _) as isize
@@ -154,7 +158,8 @@ unsafe fn shim(n: isize, a: usize, b: usize, c: usize, d: usize, e: usize, f: us
             libc::SYS_epoll_pwait2 => {
                 waiting::epoll_pwait2(a as _, b as _, c as _, d as _, e as _) as isize
             }
-            // (Its mask comes by a structure of address and size; the time that is left is the kernel's to write back.)
+            // (Its mask comes by a structure of address and size; the time that is left is the
+            // kernel's to write back.)
             libc::SYS_pselect6 if PROCESS.tcp.in_use() => {
                 let mask = take(f as *const [usize; 2]).map_or(0, |[mask, _]| mask);
                 waiting::pselect(a as _, b as _, c as _, d as _, e as _, mask as _) as isize

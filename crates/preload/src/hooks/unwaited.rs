@@ -1,5 +1,5 @@
-//! Memory that the kernel reads or writes without waiting for a fault: it is put in place before, and stays where it is if the kernel comes
-//! back to it.
+//! Memory that the kernel reads or writes without waiting for a fault: it is put in place before,
+//! and stays where it is if the kernel comes back to it.
 //!
 //! unsafe: reads the program's lists of buffers.
 
@@ -33,8 +33,8 @@ pub(super) unsafe fn before_positioned_list(at: off_t, iov: *const iovec, count:
     }
 }
 
-/// A futex operation that changes its word (FUTEX_WAKE_OP, the PI ones): the kernel does not wait for
-/// that fault (Linux 6.18, `fault_in_user_writeable`).
+/// A futex operation that changes its word (FUTEX_WAKE_OP, the PI ones): the kernel does not wait
+/// for that fault (Linux 6.18, `fault_in_user_writeable`).
 pub(super) fn before_futex(operation: c_int, words: [usize; 2]) {
     let changes = [
         libc::FUTEX_WAKE_OP,
@@ -54,8 +54,10 @@ pub(super) fn before_futex(operation: c_int, words: [usize; 2]) {
     }
 }
 
-/// What the kernel reads or writes where a thread ends, or as a lock that hands priority on. It does not wait for a fault there
-/// (Linux 6.18: `handle_userfault` for a task that exits, `fault_in_user_writeable`), so the page stays where it is.
+/// What the kernel reads or writes where a thread ends, or as a lock that hands priority on. It
+/// does not wait for a fault there
+/// (Linux 6.18: `handle_userfault` for a task that exits, `fault_in_user_writeable`), so the page
+/// stays where it is.
 pub(super) fn written_by_kernel(addr: usize, len: usize) {
     let span = Span::sized(addr, len);
     if PROCESS.space.wanted() && plausible(addr as *const u8) {

@@ -18,7 +18,8 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// A time of the program's: `None`, it is not to be read, or none that the kernel takes; without one a call waits without end.
+/// A time of the program's: `None`, it is not to be read, or none that the kernel takes; without
+/// one a call waits without end.
 fn time(at: *const timespec) -> Option<Option<Duration>> {
     if at.is_null() {
         return Some(None);
@@ -289,8 +290,9 @@ pub unsafe extern "C" fn epoll_ctl(
 /// So many events are told at once at most.
 const EVENTS: usize = 64;
 
-/// Waits: here, where a connection is in the set; else by `plain`, as long as that is so. (Closures that own what they name let the compiler
-/// make the plain call with a jump: see [`concerns_nobody`](super::ours::concerns_nobody).)
+/// Waits: here, where a connection is in the set; else by `plain`, as long as that is so. (Closures
+/// that own what they name let the compiler make the plain call with a jump: see
+/// [`concerns_nobody`](super::ours::concerns_nobody).)
 #[inline]
 fn waited(
     set: c_int,

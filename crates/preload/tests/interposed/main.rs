@@ -1,8 +1,10 @@
-//! The functions that the libraries interpose, compared with their one table ([`table`]), with what the libraries export, with
-//! what the installed libc exports under other names, with the numbers that `syscall(2)`'s shim knows, and with docs/interposed.md.
+//! The functions that the libraries interpose, compared with their one table ([`table`]), with what
+//! the libraries export, with what the installed libc exports under other names, with the numbers
+//! that `syscall(2)`'s shim knows, and with docs/interposed.md.
 //!
-//! `UPDATE=1 cargo test -p uncopy-preload --test interposed` writes that page. The libraries are those beside `UNCOPY_TEST_LIBRARY`,
-//! else the release build's; without them that part is left out.
+//! `UPDATE=1 cargo test -p uncopy-preload --test interposed` writes that page. The libraries are
+//! those beside `UNCOPY_TEST_LIBRARY`, else the release build's; without them that part is left
+//! out.
 
 mod table;
 
@@ -137,7 +139,8 @@ fn size(file: &Path, section: &[u8]) -> u64 {
     found.map_or(0, |(_, section)| section.sh_size(LittleEndian))
 }
 
-/// One word of it that is not zero at first would make all of it a part of the file, and each process would read it from there.
+/// One word of it that is not zero at first would make all of it a part of the file, and each
+/// process would read it from there.
 #[test]
 fn the_state_of_a_process_takes_no_room_in_the_librarys_file() {
     let Some([library, _]) = libraries() else { return };

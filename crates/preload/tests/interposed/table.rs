@@ -1,5 +1,6 @@
-//! Every libc function that uncopy's libraries export in its place: the one list of them. To interpose another one, add its row
-//! here, run the test (it says what else is missing: second names, numbers), then `UPDATE=1` it, which writes docs/interposed.md.
+//! Every libc function that uncopy's libraries export in its place: the one list of them. To
+//! interpose another one, add its row here, run the test (it says what else is missing: second
+//! names, numbers), then `UPDATE=1` it, which writes docs/interposed.md.
 
 /// What a function is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

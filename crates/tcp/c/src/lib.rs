@@ -1,5 +1,5 @@
-//! `libuncopy_tcp`: the low-level API (`uncopy-tcp-events`) for programs in C. `include/uncopy_tcp.h` is its description; each function here is a thin
-//! shim.
+//! `libuncopy_tcp`: the low-level API (`uncopy-tcp-events`) for programs in C.
+//! `include/uncopy_tcp.h` is its description; each function here is a thin shim.
 //!
 //! unsafe: C's pointers, which are what the header says that they are.
 
@@ -122,7 +122,8 @@ pub unsafe extern "C" fn uncopy_tcp_end(context: *mut Tcp) {
 /// See the header.
 ///
 /// # Safety
-/// `context` as above, `at` points to an address of that length, `id` to a number or nowhere (NULL).
+/// `context` as above, `at` points to an address of that length, `id` to a number or nowhere
+/// (NULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uncopy_tcp_listen(
     context: &mut Tcp,

@@ -1,4 +1,5 @@
-//! Connections begin: what was connected or accepted within this host is looked up from then on, and so is what stands in for a connection to another one.
+//! Connections begin: what was connected or accepted within this host is looked up from then on,
+//! and so is what stands in for a connection to another one.
 //!
 //! unsafe: descriptors by their numbers.
 

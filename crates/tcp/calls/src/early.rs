@@ -1,4 +1,5 @@
-//! Sockets that are added to a set before they connect, as nginx and asio do: a set has to know of a connection what was said of its socket.
+//! Sockets that are added to a set before they connect, as nginx and asio do: a set has to know of
+//! a connection what was said of its socket.
 //!
 //! unsafe: descriptors by their numbers; the list is behind its lock.
 
@@ -83,7 +84,8 @@ impl Early {
         self.any.load(Relaxed)
     }
 
-    /// They are about to be closed: what was said of them is not true of whatever has these numbers next.
+    /// They are about to be closed: what was said of them is not true of whatever has these numbers
+    /// next.
     pub fn closes(&self, numbers: RangeInclusive<RawFd>) {
         if self.is_any() {
             self.with(|said| said.forget(numbers));

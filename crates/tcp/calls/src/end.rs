@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// libc's own streams read and write there, and so do the commands that it executes (`system`): past us.
+/// libc's own streams read and write there, and so do the commands that it executes (`system`):
+/// past us.
 pub(crate) fn is_standard(fd: RawFd) -> bool {
     (0..=2).contains(&fd)
 }
@@ -71,7 +72,8 @@ impl Tcp {
         result
     }
 
-    /// The numbers from `first` to `last` are about to be closed all at once: those that are ours are closed by `close`.
+    /// The numbers from `first` to `last` are about to be closed all at once: those that are ours
+    /// are closed by `close`.
     pub fn close_between(&self, first: u32, last: u32, close: impl Fn(RawFd)) {
         if !self.in_use() || !self.is_own() {
             return;
@@ -85,7 +87,8 @@ impl Tcp {
         }
     }
 
-    /// `old` is duplicated by `duplicate`, which returns the new number, or -1; `new`, where it is known before, is closed by it.
+    /// `old` is duplicated by `duplicate`, which returns the new number, or -1; `new`, where it is
+    /// known before, is closed by it.
     pub fn duplicate(
         &self,
         old: RawFd,
@@ -96,7 +99,8 @@ impl Tcp {
             return duplicate();
         }
         if !self.is_own() {
-            // After vfork: what is duplicated there is for another program, whatever the old number's flags are.
+            // After vfork: what is duplicated there is for another program, whatever the old
+            // number's flags are.
             let another = || self.connection(old).is_some_and(|of| !self.is_number_of(old, &of));
             return if another() || self.is_left_to_another(old) { duplicate() } else { busy() };
         }
@@ -104,7 +108,8 @@ impl Tcp {
             return busy();
         }
         let what = self.find(old).map(|found| (*found).clone());
-        // With a number of its own before there are two. (Where there is none for it, `duplicate` may yet find one: that of `new`, or of what another thread closes.)
+        // With a number of its own before there are two. (Where there is none for it, `duplicate`
+        // may yet find one: that of `new`, or of what another thread closes.)
         let what = match what {
             Some(Entry::Connection(connection)) if connection.one_more().is_err() => {
                 if !self.is_used_past(old) {

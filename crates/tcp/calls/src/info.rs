@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, RawFd};
 use uncopy_tcp_socket::Wired;
 
-/// Where a field of `struct tcp_info` (linux/tcp.h) begins. The others stay as Linux has them: what the program has done with its socket.
+/// Where a field of `struct tcp_info` (linux/tcp.h) begins. The others stay as Linux has them: what
+/// the program has done with its socket.
 mod at {
     pub const OPTIONS: usize = 5;
     pub const SND_MSS: usize = 16;

@@ -1,5 +1,6 @@
-//! Sockets that listen for other hosts. A service that has a wire takes connections for them: it is shown each when it begins to listen, and again when one has come
-//! by Linux, which it would have taken: it was not there, or was started anew.
+//! Sockets that listen for other hosts. A service that has a wire takes connections for them: it is
+//! shown each when it begins to listen, and again when one has come by Linux, which it would have
+//! taken: it was not there, or was started anew.
 //!
 //! unsafe: descriptors by their numbers.
 
@@ -28,7 +29,8 @@ impl Listening {
         Self { numbers: [const { AtomicI32::new(0) }; MOST], shown: AtomicU64::new(0) }
     }
 
-    /// (The same number may be there twice. Numbers that are closed stay: what they are is asked each time.)
+    /// (The same number may be there twice. Numbers that are closed stay: what they are is asked
+    /// each time.)
     fn add(&self, fd: RawFd) {
         for number in &self.numbers {
             let known = number.compare_exchange(0, fd + 1, Relaxed, Relaxed);
@@ -48,7 +50,8 @@ impl Tcp {
         }
     }
 
-    /// False: it does not listen for other hosts; or may sign what it sends, which a service does not.
+    /// False: it does not listen for other hosts; or may sign what it sends, which a service does
+    /// not.
     fn show_listener(&self, fd: RawFd) -> bool {
         if self.signs.load(Relaxed) {
             return false;
@@ -62,7 +65,8 @@ impl Tcp {
         true
     }
 
-    /// `fd` is about to get, or has got, what a service does not heed: a filter, a key. Where it listens it is Linux's from now on. False: it may not be yet.
+    /// `fd` is about to get, or has got, what a service does not heed: a filter, a key. Where it
+    /// listens it is Linux's from now on. False: it may not be yet.
     #[cold]
     pub fn withdraws(&self, fd: RawFd) -> bool {
         // SAFETY: as above.

@@ -1,4 +1,5 @@
-//! Sockets that connect to other hosts: whether the service carries them is asked before Linux connects them.
+//! Sockets that connect to other hosts: whether the service carries them is asked before Linux
+//! connects them.
 //!
 //! unsafe: descriptors by their numbers.
 
@@ -12,7 +13,8 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 use uncopy_tcp_socket::Carrier;
 
-/// Where there is no service with a wire, one is looked for no more often than this, in milliseconds.
+/// Where there is no service with a wire, one is looked for no more often than this, in
+/// milliseconds.
 const AGAIN: u64 = 1000;
 
 /// See the module. Zeros at first.
@@ -34,7 +36,8 @@ fn now() -> u64 {
 }
 
 impl Tcp {
-    /// `fd` is about to connect to `other`. True: the service carries that, if Linux begins to connect it.
+    /// `fd` is about to connect to `other`. True: the service carries that, if Linux begins to
+    /// connect it.
     #[cold]
     pub fn connects(&self, fd: RawFd, other: SocketAddr) -> bool {
         let IpAddr::V4(ip) = other.ip().to_canonical() else { return false };

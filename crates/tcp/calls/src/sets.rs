@@ -77,7 +77,8 @@ impl Drop for Epoll {
     }
 }
 
-/// By level: the kernel, whose buffers have room while the ring has none, would say so again and again. And what is exclusive cannot be changed there.
+/// By level: the kernel, whose buffers have room while the ring has none, would say so again and
+/// again. And what is exclusive cannot be changed there.
 fn asks_for_room_exclusively(events: u32) -> bool {
     let room = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
     let has = |flag: i32| events & flag as u32 != 0;
@@ -144,7 +145,8 @@ impl Tcp {
         Some(set.add(fd, Some(connection.flow.clone()), events, data).map(|()| 0))
     }
 
-    /// The set `fd`, which gets a connection. One that was made past us is known from now on; a number that is a connection's is no set.
+    /// The set `fd`, which gets a connection. One that was made past us is known from now on; a
+    /// number that is a connection's is no set.
     pub(crate) fn set_with(&self, fd: RawFd) -> Result<Arc<Set>, Errno> {
         if self.find(fd).is_none() {
             self.set_made(fd);

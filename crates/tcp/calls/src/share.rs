@@ -1,6 +1,8 @@
-//! fork and exec: connections are shared with children, and handed to programs that know nothing of rings.
+//! fork and exec: connections are shared with children, and handed to programs that know nothing of
+//! rings.
 //!
-//! unsafe: asks for a descriptor's flags; puts another file under a program's number; a list that lives from one fork handler to the next.
+//! unsafe: asks for a descriptor's flags; puts another file under a program's number; a list that
+//! lives from one fork handler to the next.
 
 use crate::sets::Epoll;
 use crate::tcp::Entry;
@@ -27,7 +29,8 @@ pub struct OverFork {
 
 type Numbered = Vec<(RawFd, Arc<Connection>)>;
 
-/// How long a program that is executed waits for the other side to take what it sent by the ring. A peer that runs takes microseconds.
+/// How long a program that is executed waits for the other side to take what it sent by the ring. A
+/// peer that runs takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Tcp {
@@ -145,8 +148,8 @@ impl Tcp {
         }
     }
 
-    /// In a child that was made without fork's handlers: it knows nothing of connections. (What its parent has at rings it must not use; it cannot
-    /// know that.)
+    /// In a child that was made without fork's handlers: it knows nothing of connections. (What its
+    /// parent has at rings it must not use; it cannot know that.)
     pub fn after_bare_fork_child(&self) {
         if !self.begun() {
             return;
@@ -248,13 +251,15 @@ impl Tcp {
             || connection.flow.by_linux_later() == Ok(true)
     }
 
-    /// Another socket stands in for it, under all of its numbers ([`uncopy_tcp_socket::Flow::stand_in`]).
+    /// Another socket stands in for it, under all of its numbers
+    /// ([`uncopy_tcp_socket::Flow::stand_in`]).
     fn replace(&self, connection: &Arc<Connection>) -> bool {
         let Ok(other) = connection.flow.stand_in() else { return false };
         let all = self.all().0.into_iter();
         let numbers: Vec<RawFd> =
             all.filter(|(_, of)| Arc::ptr_eq(of, connection)).map(|(fd, _)| fd).collect();
-        // The service keeps the connection's socket open: the kernel would go on telling of that by these numbers.
+        // The service keeps the connection's socket open: the kernel would go on telling of that by
+        // these numbers.
         let mut added = connection.flow.added_to();
         added.retain(|added| numbers.contains(&added.number()) && added.take_out());
         for fd in numbers {
@@ -309,7 +314,8 @@ impl Tcp {
     }
 
     /// What the program is about to do with `fd` is not carried by rings (SCM_RIGHTS, splice, ...).
-    /// False: that has not come about, because the other side does not answer and has sent what was not received.
+    /// False: that has not come about, because the other side does not answer and has sent what was
+    /// not received.
     #[cold]
     pub fn give_to_linux(&self, fd: RawFd) -> bool {
         self.give_to_linux_for(fd, Reason::Used)

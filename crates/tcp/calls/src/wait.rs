@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use uncopy_tcp_socket::ready::Item;
 
 impl Tcp {
-    /// poll(2), with `mask` ppoll(2). `None`: it is Linux's, for nothing of it is a connection. None waits without end.
+    /// poll(2), with `mask` ppoll(2). `None`: it is Linux's, for nothing of it is a connection.
+    /// None waits without end.
     pub fn poll(
         &self,
         fds: &mut [libc::pollfd],
@@ -60,7 +61,8 @@ impl Tcp {
         Some(polled)
     }
 
-    /// select(2), with `mask` pselect(2): of `sets` (to read, to write, exceptional) those below `n`. `None`: it is Linux's.
+    /// select(2), with `mask` pselect(2): of `sets` (to read, to write, exceptional) those below
+    /// `n`. `None`: it is Linux's.
     pub fn select(
         &self,
         n: i32,

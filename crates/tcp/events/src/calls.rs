@@ -136,7 +136,8 @@ fn with_address<R>(
     }
 }
 
-/// A socket that listens. `shared`: others of this user may listen at the same port, and connections are shared out among them.
+/// A socket that listens. `shared`: others of this user may listen at the same port, and
+/// connections are shared out among them.
 pub(crate) fn listen(address: &SocketAddr, backlog: i32, shared: bool) -> Result<OwnedFd, Errno> {
     let fd = socket(address)?;
     switch_on(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;

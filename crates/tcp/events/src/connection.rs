@@ -61,7 +61,8 @@ impl Connection {
         }
     }
 
-    /// What the set is to be asked for. Nothing: then it is in none, for ends are told unasked, again and again.
+    /// What the set is to be asked for. Nothing: then it is in none, for ends are told unasked,
+    /// again and again.
     pub fn wanted(&self, window: usize) -> Option<u32> {
         if self.failed {
             return None;

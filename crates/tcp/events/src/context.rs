@@ -26,7 +26,8 @@ const BYTES: usize = 256 << 10;
 pub struct Listen {
     /// Connections that wait to be accepted.
     pub backlog: i32,
-    /// Other contexts, and programs of this user, may listen at the same port: connections are shared out among them.
+    /// Other contexts, and programs of this user, may listen at the same port: connections are
+    /// shared out among them.
     pub shared: bool,
     /// What its connections are known by at first.
     pub data: u64,
@@ -53,7 +54,8 @@ struct Told {
     taken: usize,
 }
 
-/// See above. For one thread at a time; each thread has its own. It is not to be used on in a forked child.
+/// See above. For one thread at a time; each thread has its own. It is not to be used on in a
+/// forked child.
 #[derive(Debug)]
 pub struct Context {
     library: Option<Arc<Library>>,
@@ -138,8 +140,9 @@ impl Context {
         })
     }
 
-    /// Waits for events, so long at most, and says how many there are. Those of the poll before are over, and with them their bytes: what was not taken
-    /// of these comes again. 0: the time has passed, or a signal handler ran.
+    /// Waits for events, so long at most, and says how many there are. Those of the poll before are
+    /// over, and with them their bytes: what was not taken of these comes again. 0: the time has
+    /// passed, or a signal handler ran.
     ///
     /// # Errors
     /// Those of epoll_wait(2).
@@ -173,7 +176,8 @@ impl Context {
         }
     }
 
-    /// After the program has had its events: what it did not take is kept, and the sets are asked for what is wanted now.
+    /// After the program has had its events: what it did not take is kept, and the sets are asked
+    /// for what is wanted now.
     fn settle(&mut self) {
         for told in std::mem::take(&mut self.told) {
             let id = told.event.connection;
@@ -282,7 +286,8 @@ impl Context {
         &self.bytes[told.begin + told.taken..told.end]
     }
 
-    /// So many of them are done with. The others come again, in front of those that follow them, when there are some, or when there is room
+    /// So many of them are done with. The others come again, in front of those that follow them,
+    /// when there are some, or when there is room
     /// ([`What::ROOM`]), or soon ([`Context::again`]).
     ///
     /// # Panics
@@ -363,7 +368,8 @@ impl Context {
         Ok(self.connection(connection)?.line.finish()?)
     }
 
-    /// Ends a connection, or a listener. What was sent arrives, unless something that was received was not.
+    /// Ends a connection, or a listener. What was sent arrives, unless something that was received
+    /// was not.
     pub fn close(&mut self, it: Id) {
         drop(self.watched.remove(it));
     }

@@ -1,8 +1,11 @@
-//! TCP by events, for programs that are written for it: the low-level API. A program with an event loop needs no epoll set, no call to ask for bytes
-//! and no buffer for them: [`Context::poll`] brings the bytes themselves, and what is not taken of them comes again in front of those that follow.
+//! TCP by events, for programs that are written for it: the low-level API. A program with an event
+//! loop needs no epoll set, no call to ask for bytes and no buffer for them: [`Context::poll`]
+//! brings the bytes themselves, and what is not taken of them comes again in front of those that
+//! follow.
 //!
-//! Where both ends of a connection are programs under uncopy on one host, its bytes go through shared memory; everything else is Linux's,
-//! and nothing differs for the program. The same interface over Linux' calls alone is [`Stack::Sockets`]: the same program, to compare with.
+//! Where both ends of a connection are programs under uncopy on one host, its bytes go through
+//! shared memory; everything else is Linux's, and nothing differs for the program. The same
+//! interface over Linux' calls alone is [`Stack::Sockets`]: the same program, to compare with.
 //!
 //! ```no_run
 //! use uncopy_tcp_events::{Context, Listen, Settings};

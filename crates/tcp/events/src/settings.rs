@@ -6,7 +6,8 @@ use uncopy_tcp_socket::{Rendezvous, Waiting};
 /// What carries the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// Shared memory, where the other end is under uncopy on this host; else Linux. The two ends are brought together by this service.
+    /// Shared memory, where the other end is under uncopy on this host; else Linux. The two ends
+    /// are brought together by this service.
     Rings(Rendezvous),
     /// Linux alone, by libc's calls.
     Sockets,
@@ -19,10 +20,11 @@ pub struct Settings {
     pub stack: Stack,
     /// How [`Context::poll`](crate::Context::poll) waits.
     pub waiting: Waiting,
-    /// Bytes that a connection may have received and not taken. Where there are so many, no more are received: the other end waits.
+    /// Bytes that a connection may have received and not taken. Where there are so many, no more
+    /// are received: the other end waits.
     pub window: usize,
-    /// A thread of this process serves, where no service answers. Connections go on when this process has ended; the next one
-    /// that is begun finds another service, or Linux.
+    /// A thread of this process serves, where no service answers. Connections go on when this
+    /// process has ended; the next one that is begun finds another service, or Linux.
     pub serves: bool,
 }
 
@@ -50,7 +52,8 @@ impl Default for Settings {
     }
 }
 
-/// Serves this user until nobody has needed it for a while. Where another one was faster, that one serves.
+/// Serves this user until nobody has needed it for a while. Where another one was faster, that one
+/// serves.
 pub(crate) fn serve() {
     let serve = || {
         if let Ok(service) = Service::bind(Options::of_this_user()) {

@@ -1,4 +1,5 @@
-//! Connections by number. A number that was given once is never given again: so an event of a connection that was closed meanwhile finds nothing.
+//! Connections by number. A number that was given once is never given again: so an event of a
+//! connection that was closed meanwhile finds nothing.
 
 use crate::event::Id;
 

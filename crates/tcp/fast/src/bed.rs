@@ -1,5 +1,7 @@
-//! What a lane sleeps in: a set of the kernel's (epoll) with its bell, the wires that it serves, and what its applications want to be woken by. Where those have a set, it is theirs: so
-//! one call sleeps and says of all what woke it, and who wakes a lane by a socket or a pipe has the kernel know that he is about to wait for it.
+//! What a lane sleeps in: a set of the kernel's (epoll) with its bell, the wires that it serves,
+//! and what its applications want to be woken by. Where those have a set, it is theirs: so one call
+//! sleeps and says of all what woke it, and who wakes a lane by a socket or a pipe has the kernel
+//! know that he is about to wait for it.
 
 use crate::wires::Wires;
 use core::time::Duration;
@@ -37,7 +39,8 @@ pub(crate) struct Bed<'a> {
 }
 
 impl<'a> Bed<'a> {
-    /// Of a lane with this bell, in the applications' set (in which what is the lane's has this name), if there is one.
+    /// Of a lane with this bell, in the applications' set (in which what is the lane's has this
+    /// name), if there is one.
     ///
     /// # Errors
     /// No descriptor is left.

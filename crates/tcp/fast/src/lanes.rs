@@ -1,5 +1,6 @@
-//! A lane on a thread (TAS, 3.2.1): it takes a batch of frames, lets applications have their turn, sends what may be sent, and looks again. Nothing
-//! of that is a system call but what the wire itself makes. After a while without work it sleeps, until a frame arrives, a rate allows
+//! A lane on a thread (TAS, 3.2.1): it takes a batch of frames, lets applications have their turn,
+//! sends what may be sent, and looks again. Nothing of that is a system call but what the wire
+//! itself makes. After a while without work it sleeps, until a frame arrives, a rate allows
 //! something, or somebody wakes it.
 
 use crate::View;
@@ -17,8 +18,9 @@ use uncopy_tcp_proto::wire::{Checksums, Packet, emit, headers_len, parse, seal};
 use uncopy_tcp_proto::{Actions, Event, FlowId, Lane, Left, Outgoing, Time};
 use uncopy_tcp_wire::{Offload, Wire};
 
-/// Frames that are taken at once, at most. What has arrived is taken before anything is sent for it: it waits better in its flow's buffer than in a wire's
-/// ring, which drops what it has no room for. But acknowledgements must not be late: so many take some hundred microseconds.
+/// Frames that are taken at once, at most. What has arrived is taken before anything is sent for
+/// it: it waits better in its flow's buffer than in a wire's ring, which drops what it has no room
+/// for. But acknowledgements must not be late: so many take some hundred microseconds.
 const BATCH: usize = 512;
 
 /// A lane that does not come to rest hands over what it leaves to the slow path so often.
@@ -144,8 +146,9 @@ impl<A: Applications> Service<A> {
         Ok(true)
     }
 
-    /// Until a frame arrives, a rate allows something, or somebody rings. Who rings has published his work before, and is to be seen here
-    /// after the nap has begun. Says what there was to do before, after all.
+    /// Until a frame arrives, a rate allows something, or somebody rings. Who rings has published
+    /// his work before, and is to be seen here after the nap has begun. Says what there was to do
+    /// before, after all.
     fn sleep<W>(
         &self,
         number: usize,

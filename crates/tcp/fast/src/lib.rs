@@ -1,7 +1,9 @@
-//! Flows among several threads: some run lanes of the fast path, one the slow path (TAS, 3.2.1, 3.2.2, 3.2.4).
+//! Flows among several threads: some run lanes of the fast path, one the slow path (TAS, 3.2.1,
+//! 3.2.2, 3.2.4).
 //!
-//! The protocol is [`uncopy_tcp_proto`]'s, which knows no threads. Here is what its [`Flows`](uncopy_tcp_proto::flows::Flows) wants of somebody who has:
-//! a lock for each flow, and a way to say that a flow has something to send.
+//! The protocol is [`uncopy_tcp_proto`]'s, which knows no threads. Here is what its
+//! [`Flows`](uncopy_tcp_proto::flows::Flows) wants of somebody who has: a lock for each flow, and a
+//! way to say that a flow has something to send.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -1,6 +1,7 @@
-//! What a lane does while there is nothing to do: it looks again, gives the processor away, or sleeps. To sleep and be woken costs the lane and whoever wakes it
-//! some microseconds; to look costs as long as it is looked. So who looks no longer than a sleep costs wastes at most as much again; and where it was in vain the last few
-//! times, it is not even tried.
+//! What a lane does while there is nothing to do: it looks again, gives the processor away, or
+//! sleeps. To sleep and be woken costs the lane and whoever wakes it some microseconds; to look
+//! costs as long as it is looked. So who looks no longer than a sleep costs wastes at most as much
+//! again; and where it was in vain the last few times, it is not even tried.
 
 use core::time::Duration;
 
@@ -15,10 +16,12 @@ pub enum Wait {
 
 /// What a sleep costs: falling asleep and waking up in the lane, and the call that wakes it.
 const SLEEP: Duration = Duration::from_micros(20);
-/// A program that has waited for this processor answers within that. Where it takes longer, somebody else has had the processor: who gives it away is not woken for a
-/// frame that arrives, as one is that sleeps, but waits for his turn behind all others.
+/// A program that has waited for this processor answers within that. Where it takes longer,
+/// somebody else has had the processor: who gives it away is not woken for a frame that arrives, as
+/// one is that sleeps, but waits for his turn behind all others.
 const ANSWER: Duration = Duration::from_micros(200);
-/// Of a lane that looks for long: after so many looks, some microseconds, the processor is offered to others at each: there may be fewer cores than threads.
+/// Of a lane that looks for long: after so many looks, some microseconds, the processor is offered
+/// to others at each: there may be fewer cores than threads.
 const LOOKS: u32 = 100;
 /// After so many times in vain it is left,
 const FAILURES: u32 = 4;
@@ -76,10 +79,11 @@ enum Doing {
 #[derive(Debug)]
 pub struct Patience {
     wait: Wait,
-    /// Who waits for the wire, and who waits for a program, which has been given something: answers come differently soon.
+    /// Who waits for the wire, and who waits for a program, which has been given something: answers
+    /// come differently soon.
     looks: [Trial; 2],
-    /// A program that was given something may wait for this very processor. Then it goes on now, and its answer is here before the lane sleeps; else that would have to wake
-    /// the lane.
+    /// A program that was given something may wait for this very processor. Then it goes on now,
+    /// and its answer is here before the lane sleeps; else that would have to wake the lane.
     yields: Trial,
     for_program: bool,
     doing: Option<Doing>,
@@ -174,7 +178,8 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// What a lane does, which has given a program something, until there is work; that comes after so long. A look takes a microsecond, and so does giving the processor away.
+    /// What a lane does, which has given a program something, until there is work; that comes after
+    /// so long. A look takes a microsecond, and so does giving the processor away.
     fn until(patience: &mut Patience, work: Duration) -> Vec<Now> {
         patience.worked(Duration::ZERO, true);
         let mut all = vec![];

@@ -1,4 +1,5 @@
-//! Workload proportionality (TAS, 3.2.4): how many threads of the fast path run follows from how idle they are together.
+//! Workload proportionality (TAS, 3.2.4): how many threads of the fast path run follows from how
+//! idle they are together.
 
 use core::time::Duration;
 
@@ -7,11 +8,12 @@ const ADD_BELOW: f64 = 0.2;
 /// More idle than this: one is taken away (the dissertation's).
 const REMOVE_ABOVE: f64 = 1.25;
 
-/// So long they are observed between two decisions. The dissertation has no number. Ten times the quiet after which a thread sleeps: so a pause that
-/// ends a thread's work is seen as one.
+/// So long they are observed between two decisions. The dissertation has no number. Ten times the
+/// quiet after which a thread sleeps: so a pause that ends a thread's work is seen as one.
 pub const OBSERVED: Duration = Duration::from_millis(100);
 
-/// How many threads should run, of `most`, when those that run now (`active`) were idle for these shares of the time.
+/// How many threads should run, of `most`, when those that run now (`active`) were idle for these
+/// shares of the time.
 pub fn wanted(active: usize, most: usize, idle: impl Iterator<Item = f64>) -> usize {
     let idle: f64 = idle.take(active).map(|share| share.clamp(0.0, 1.0)).sum();
     if idle < ADD_BELOW {

@@ -1,8 +1,10 @@
-//! Threads over wires: lanes of the fast path, each with a wire (a queue of a device) of its own, and the slow path (TAS, 3.2).
+//! Threads over wires: lanes of the fast path, each with a wire (a queue of a device) of its own,
+//! and the slow path (TAS, 3.2).
 //!
-//! The slow path sleeps whenever it has nothing to do. It observes how idle the lanes are together, and adds or takes away one (3.2.4): the wires
-//! of a lane that is taken away are served by the others. (A device steers a connection to a queue; who looks at the queue is ours to say. So
-//! no table of the device's has to be changed, which few virtual ones let one do.)
+//! The slow path sleeps whenever it has nothing to do. It observes how idle the lanes are together,
+//! and adds or takes away one (3.2.4): the wires of a lane that is taken away are served by the
+//! others. (A device steers a connection to a queue; who looks at the queue is ours to say. So no
+//! table of the device's has to be changed, which few virtual ones let one do.)
 
 use crate::nap::Nap;
 use crate::patience::Wait;
@@ -40,19 +42,22 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// The applications of a service, as its threads see them.
 pub trait Applications: Sync {
-    /// Copies `payload`, without the bytes that are to be left out at its front, to its place in the flow's receive buffer.
+    /// Copies `payload`, without the bytes that are to be left out at its front, to its place in
+    /// the flow's receive buffer.
     fn place(&self, flow: FlowId, place: Place, payload: &[u8]);
 
     /// Copies a range of the flow's send buffer.
     fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]);
 
-    /// Something happened, seen by a lane, or by the slow path (none). The flow is held: this counts, and does not ask for more.
+    /// Something happened, seen by a lane, or by the slow path (none). The flow is held: this
+    /// counts, and does not ask for more.
     fn event(&self, lane: Option<usize>, flow: FlowId, event: Event);
 
     /// What applications ask of this lane.
     fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn;
 
-    /// What applications ask of the slow path, and what lanes could not do for them. True if that was something.
+    /// What applications ask of the slow path, and what lanes could not do for them. True if that
+    /// was something.
     fn slow_turn(
         &self,
         time: Time,
@@ -62,21 +67,25 @@ pub trait Applications: Sync {
     where
         Self: Sized;
 
-    /// The number of the way to a peer. None: there is none, or nobody who may connect sends from there.
+    /// The number of the way to a peer. None: there is none, or nobody who may connect sends from
+    /// there.
     fn route(&self, _peer: Ipv4Addr) -> Option<u16> {
         Some(0)
     }
 
-    /// The hardware addresses of a way. None: they are not known now. What the slow path sends there waits until [`Service::ask`] says that more may be known; what
-    /// lanes send is lost, as on any wire.
+    /// The hardware addresses of a way. None: they are not known now. What the slow path sends
+    /// there waits until [`Service::ask`] says that more may be known; what lanes send is lost, as
+    /// on any wire.
     fn link(&self, route: u16) -> Option<Link>;
 
-    /// A set of the kernel's (epoll) in which a lane sleeps, and which has what wakes it besides its wires; and a name in it for what is the lane's. None: nothing else wakes it.
+    /// A set of the kernel's (epoll) in which a lane sleeps, and which has what wakes it besides
+    /// its wires; and a name in it for what is the lane's. None: nothing else wakes it.
     fn bed(&self, _lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }
 
-    /// Whether a lane may sleep. From here on until [`awake`](Self::awake) whoever has something for it wakes its set.
+    /// Whether a lane may sleep. From here on until [`awake`](Self::awake) whoever has something
+    /// for it wakes its set.
     fn asleep(&self, _lane: usize) -> bool {
         true
     }
@@ -186,8 +195,8 @@ impl<A: Applications> Service<A> {
         self
     }
 
-    /// The kernel is told which connections are the service's, and which are no more. (Who listens says so itself.) There has to be room for as many as
-    /// [`Config::flows`].
+    /// The kernel is told which connections are the service's, and which are no more. (Who listens
+    /// says so itself.) There has to be room for as many as [`Config::flows`].
     pub fn steered_by(mut self, steer: Arc<Steer>) -> Self {
         self.shared.steered_by(steer);
         self
@@ -208,7 +217,8 @@ impl<A: Applications> Service<A> {
         self.desks.iter().map(|desk| desk.naps.load(Relaxed)).sum()
     }
 
-    /// So many lanes run from now on, whatever the load, but not more than [`at_most`](Self::at_most) says.
+    /// So many lanes run from now on, whatever the load, but not more than
+    /// [`at_most`](Self::at_most) says.
     pub fn fix(&self, lanes: usize) {
         self.proportional.store(false, Relaxed);
         self.change(lanes.clamp(1, self.most));
@@ -256,7 +266,8 @@ impl<A: Applications> Service<A> {
         }
     }
 
-    /// Runs a lane for each of `wires`, and the slow path, until [`stop`](Self::stop) or until a wire fails.
+    /// Runs a lane for each of `wires`, and the slow path, until [`stop`](Self::stop) or until a
+    /// wire fails.
     ///
     /// # Errors
     /// The first wire's that failed; no descriptor, or no thread, is left.

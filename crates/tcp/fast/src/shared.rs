@@ -14,15 +14,17 @@ use uncopy_tcp_proto::table::Table;
 use uncopy_tcp_proto::{Config, Endpoint, Lane};
 use uncopy_tcp_wire::steer::Steer;
 
-/// Lanes that there may be: more than cores of any machine that this is for, and few enough for a byte.
+/// Lanes that there may be: more than cores of any machine that this is for, and few enough for a
+/// byte.
 pub const LANES: usize = uncopy_tcp_wire::QUEUES as usize;
 
 /// What all threads of a service share.
 pub struct Shared {
     config: Config,
     flows: Box<[Spin<Flow>]>,
-    /// The lane that handled a flow's last segment: what applications and the slow path want sent goes there. So what is sent follows what is
-    /// received, wherever the device steers it (TAS, 3.2.4: "lazily").
+    /// The lane that handled a flow's last segment: what applications and the slow path want sent
+    /// goes there. So what is sent follows what is received, wherever the device steers it (TAS,
+    /// 3.2.4: "lazily").
     homes: Box<[AtomicU8]>,
     inboxes: Box<[Inbox]>,
     table: Table,
@@ -130,8 +132,8 @@ impl Flows for View<'_> {
     fn begin(&mut self, ends: &Tuple, slot: u32) {
         self.shared.table.insert(ends, slot);
         if let Some(steer) = &self.shared.steer {
-            // Before anything is sent that is to be answered. Where the kernel refuses, the peer's answer is Linux's, and it says that there is no
-            // such connection.
+            // Before anything is sent that is to be answered. Where the kernel refuses, the peer's
+            // answer is Linux's, and it says that there is no such connection.
             let _ = steer.take(steered(ends));
         }
     }

@@ -15,8 +15,8 @@ use uncopy_tcp_proto::{Actions, Event, FlowId, Outgoing, Time};
 
 /// What lanes leave of so many turns is dealt with before anything else has its turn.
 const BATCHES: usize = 4;
-/// Frames that wait until it is known where they go: as many as a host asks for in the second that a neighbour takes at most. The oldest goes first: it will
-/// be sent again.
+/// Frames that wait until it is known where they go: as many as a host asks for in the second that
+/// a neighbour takes at most. The oldest goes first: it will be sent again.
 const UNSENT: usize = 256;
 
 impl<A: Applications> Service<A> {

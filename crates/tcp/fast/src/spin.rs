@@ -1,6 +1,7 @@
-//! A spinlock (TAS, 3.2.4: "a per-connection spinlock"). A flow is held while a segment of it is handled: some ten nanoseconds; and threads
-//! of the fast path seldom want the same one: only while flows move from core to core, and when the slow path looks. A lock that sleeps would be
-//! for longer.
+//! A spinlock (TAS, 3.2.4: "a per-connection spinlock"). A flow is held while a segment of it is
+//! handled: some ten nanoseconds; and threads of the fast path seldom want the same one: only while
+//! flows move from core to core, and when the slow path looks. A lock that sleeps would be for
+//! longer.
 //!
 //! unsafe: what is locked lies in a cell, as in every lock.
 
@@ -9,11 +10,12 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{UnsafeCell, spin_loop, yield_now};
 use core::ops::{Deref, DerefMut};
 
-/// Looks before the processor is given away: longer than a flow is held, so that then its holder has none (there may be fewer cores than
-/// threads).
+/// Looks before the processor is given away: longer than a flow is held, so that then its holder
+/// has none (there may be fewer cores than threads).
 const LOOKS: u32 = 200;
 
-/// The lock has a cache line of its own before the value, where the value is aligned to lines: who waits does not take the value's lines away.
+/// The lock has a cache line of its own before the value, where the value is aligned to lines: who
+/// waits does not take the value's lines away.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Spin<T> {
@@ -21,7 +23,8 @@ pub struct Spin<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through the one guard there is at a time, on whatever thread that is.
+// SAFETY: the value is reached through the one guard there is at a time, on whatever thread that
+// is.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
@@ -45,8 +48,9 @@ impl<T> Spin<T> {
     }
 }
 
-/// Asks for the line where `at` begins, if it is far away. A locked instruction asks only once all before it has been done: the line of a flow that has not been in use
-/// lately comes 85 ns sooner this way (`examples/frames.rs`).
+/// Asks for the line where `at` begins, if it is far away. A locked instruction asks only once all
+/// before it has been done: the line of a flow that has not been in use lately comes 85 ns sooner
+/// this way (`examples/frames.rs`).
 #[inline]
 fn nearer<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,5 @@
-//! Atomics and cells. Under `cfg(loom)` this crate's own tests get loom's, which tries every order of every thread's steps.
+//! Atomics and cells. Under `cfg(loom)` this crate's own tests get loom's, which tries every order
+//! of every thread's steps.
 
 #[cfg(not(all(loom, test)))]
 pub use core::{hint::spin_loop, sync::atomic};

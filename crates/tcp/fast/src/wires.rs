@@ -1,5 +1,5 @@
-//! The wires of a service, and which lane serves which. A wire of a lane that does not run is served by one that does: so nothing that arrives waits
-//! for a lane that sleeps.
+//! The wires of a service, and which lane serves which. A wire of a lane that does not run is
+//! served by one that does: so nothing that arrives waits for a lane that sleeps.
 
 use rustix::fd::OwnedFd;
 use std::io;
@@ -37,7 +37,8 @@ impl<W: Wire> Wires<W> {
         self.wires[lane].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those on which it receives, but for one that the lane that served it before has not left yet.
+    /// Those on which it receives, but for one that the lane that served it before has not left
+    /// yet.
     pub fn served(&self, lane: usize, active: usize) -> impl Iterator<Item = MutexGuard<'_, W>> {
         served(lane, active, self.wires.len()).filter_map(|wire| self.wires[wire].try_lock().ok())
     }

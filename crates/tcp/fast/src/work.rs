@@ -1,6 +1,9 @@
-//! What lanes leave to the slow path, and applications ask of it. A lane hands over all of a turn at once, when it has sent: the slow path's thread sleeps, and often has the same
-//! processor; woken for each, it would put the lane aside each time (with 1,000 connections over AF_XDP that was a third of the lane's rate). Whoever floods a host with segments makes that path late, and takes no memory: of segments so many
-//! wait at most, and those beyond are lost, as on any wire; that something is left of a flow, or that applications have asked, waits once.
+//! What lanes leave to the slow path, and applications ask of it. A lane hands over all of a turn
+//! at once, when it has sent: the slow path's thread sleeps, and often has the same processor;
+//! woken for each, it would put the lane aside each time (with 1,000 connections over AF_XDP that
+//! was a third of the lane's rate). Whoever floods a host with segments makes that path late, and
+//! takes no memory: of segments so many wait at most, and those beyond are lost, as on any wire;
+//! that something is left of a flow, or that applications have asked, waits once.
 
 use core::sync::atomic::Ordering::AcqRel;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
@@ -8,9 +11,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use uncopy_tcp_proto::segment::Tuple;
 use uncopy_tcp_proto::{Left, Segment, Seq};
 
-/// Segments that may wait, where there are few flows. Else it is one of each, as in a wire's ring: all may connect at once.
+/// Segments that may wait, where there are few flows. Else it is one of each, as in a wire's ring:
+/// all may connect at once.
 const SEGMENTS: usize = 2048;
-/// Bytes of payload for which a segment counts as one; one that the wire has joined counts as several.
+/// Bytes of payload for which a segment counts as one; one that the wire has joined counts as
+/// several.
 const SEGMENT: usize = 2048;
 
 /// As how many a segment with so many bytes counts.
@@ -61,7 +66,8 @@ impl Queue {
 
     // (The receiver lives as long as the service runs; before and behind, nobody is to be told.)
 
-    /// A segment with so many bytes of payload, or what a router says of one. Lost, where too many wait.
+    /// A segment with so many bytes of payload, or what a router says of one. Lost, where too many
+    /// wait.
     pub fn segment(&self, leaving: &mut Leaving, bytes: usize, work: impl FnOnce() -> Work) {
         let count = count(bytes);
         if self.segments.fetch_add(count, AcqRel) + count > self.most {

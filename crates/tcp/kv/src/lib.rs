@@ -1,5 +1,6 @@
-//! A key-value store over the low-level API (`uncopy-tcp-events`): get, set and delete in memcached's text protocol. Over rings or over Linux' sockets it
-//! is the same program; its settings say which.
+//! A key-value store over the low-level API (`uncopy-tcp-events`): get, set and delete in
+//! memcached's text protocol. Over rings or over Linux' sockets it is the same program; its
+//! settings say which.
 //!
 //! | module | one idea |
 //! | --- | --- |

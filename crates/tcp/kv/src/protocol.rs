@@ -1,4 +1,5 @@
-//! Requests and answers as bytes: memcached's text protocol, of it get (of several keys), set, delete, version and quit.
+//! Requests and answers as bytes: memcached's text protocol, of it get (of several keys), set,
+//! delete, version and quit.
 
 /// A key has at most so many bytes.
 pub const KEY: usize = 250;

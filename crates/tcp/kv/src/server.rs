@@ -1,4 +1,5 @@
-//! From events to answers. Requests that come together are answered together; a client that does not read its answers is not read from.
+//! From events to answers. Requests that come together are answered together; a client that does
+//! not read its answers is not read from.
 
 use crate::protocol::{self, END, Parsed, Request, STORED, parse, words};
 use crate::store::Store;
@@ -10,7 +11,8 @@ use uncopy_tcp_events::{Context, Id};
 /// So many bytes of answers are made before they are sent: what follows is read after that.
 const ANSWERS: usize = 64 << 10;
 
-/// The answer to one request is at most so long: who asks for more keys than that holds is told so, as memcached does.
+/// The answer to one request is at most so long: who asks for more keys than that holds is told so,
+/// as memcached does.
 const ANSWER: usize = 1 << 20;
 const TOO_MUCH: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
 
@@ -18,7 +20,8 @@ const TOO_MUCH: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
 #[derive(Debug)]
 pub struct Server<'a> {
     store: &'a Store,
-    /// Answers that did not go out yet, and whether the connection ends with them: of hardly any connection.
+    /// Answers that did not go out yet, and whether the connection ends with them: of hardly any
+    /// connection.
     backlog: HashMap<Id, (Vec<u8>, bool)>,
     answers: Vec<u8>,
 }
@@ -84,7 +87,8 @@ impl<'a> Server<'a> {
         context.close(connection);
     }
 
-    /// Answers the requests in `bytes`: how many bytes they have, and whether the connection is to end.
+    /// Answers the requests in `bytes`: how many bytes they have, and whether the connection is to
+    /// end.
     fn answer(&mut self, bytes: &[u8]) -> (usize, bool) {
         self.answers.clear();
         let mut taken = 0;

@@ -1,4 +1,5 @@
-//! A host that is uncopy's TCP, in this process: applications that fill every send buffer, or take and compare what comes.
+//! A host that is uncopy's TCP, in this process: applications that fill every send buffer, or take
+//! and compare what comes.
 
 use crate::frame::{PORT, RECEIVER, address, hardware};
 use crate::linux::Flows;

@@ -1,6 +1,8 @@
-//! A link in real time between some hosts that send and one that receives. Its rate is what the hosts share; it loses frames by a seed, delays them, marks
-//! them where a queue is long, and drops what the queue does not hold. A host is Linux, in a network namespace of its own behind a TAP device; or it is
-//! uncopy's TCP (`uncopy-tcp-proto`), in this process. Both are on the same link, and send the same bytes, of which the receiver compares each.
+//! A link in real time between some hosts that send and one that receives. Its rate is what the
+//! hosts share; it loses frames by a seed, delays them, marks them where a queue is long, and drops
+//! what the queue does not hold. A host is Linux, in a network namespace of its own behind a TAP
+//! device; or it is uncopy's TCP (`uncopy-tcp-proto`), in this process. Both are on the same link,
+//! and send the same bytes, of which the receiver compares each.
 //!
 //! | module | one idea |
 //! | --- | --- |

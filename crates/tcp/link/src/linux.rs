@@ -1,4 +1,5 @@
-//! A host that is Linux: a network namespace behind a TAP device, and threads in it, one for each flow.
+//! A host that is Linux: a network namespace behind a TAP device, and threads in it, one for each
+//! flow.
 //!
 //! unsafe: the device's ioctl.
 

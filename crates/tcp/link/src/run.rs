@@ -1,4 +1,5 @@
-//! All of it for some seconds: hosts, the link between them, and what each flow got in each interval.
+//! All of it for some seconds: hosts, the link between them, and what each flow got in each
+//! interval.
 //!
 //! unsafe: the thread's place in the kernel's schedule.
 
@@ -61,7 +62,8 @@ pub struct Report {
     pub seconds: f64,
     /// Frames towards the receiver.
     pub counts: Counts,
-    /// The longest time for which the link did nothing though something was due: its machine was busy otherwise.
+    /// The longest time for which the link did nothing though something was due: its machine was
+    /// busy otherwise.
     pub late: Duration,
 }
 
@@ -104,8 +106,9 @@ pub fn run(plan: &Plan) -> io::Result<Report> {
     done
 }
 
-/// A link does not wait for other programs: as long as this is kept, the thread comes first. (Where that is refused, a busy machine makes frames late, and
-/// [`Report::late`] says so.) Threads that it starts do not.
+/// A link does not wait for other programs: as long as this is kept, the thread comes first. (Where
+/// that is refused, a busy machine makes frames late, and [`Report::late`] says so.) Threads that
+/// it starts do not.
 struct Prompt(bool);
 
 impl Prompt {

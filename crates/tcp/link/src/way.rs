@@ -1,4 +1,5 @@
-//! One direction of a link: frames follow each other at its rate, out of a queue that holds so much, and arrive after a delay.
+//! One direction of a link: frames follow each other at its rate, out of a queue that holds so
+//! much, and arrive after a delay.
 
 use crate::frame;
 use fastrand::Rng;

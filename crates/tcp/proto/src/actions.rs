@@ -4,10 +4,12 @@ use crate::flow::Place;
 use crate::segment::Outgoing;
 use core::fmt;
 
-/// Names a connection. A name of one that has ended is refused, also when its slot belongs to another one by then.
+/// Names a connection. A name of one that has ended is refused, also when its slot belongs to
+/// another one by then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct FlowId {
-    /// The slot: less than [`Config::flows`](crate::Config::flows). The caller's tables may be indexed by it.
+    /// The slot: less than [`Config::flows`](crate::Config::flows). The caller's tables may be
+    /// indexed by it.
     pub slot: u32,
     /// Which connection of that slot.
     pub generation: u32,
@@ -46,7 +48,8 @@ pub enum Event {
     Acked(u32),
     /// The peer sends no more.
     PeerClosed,
-    /// Ended by both sides, everything was acknowledged. The name is gone, the buffers are the caller's.
+    /// Ended by both sides, everything was acknowledged. The name is gone, the buffers are the
+    /// caller's.
     Closed,
     /// Ended otherwise. The name is gone, the buffers are the caller's.
     Reset(Reason),

@@ -14,13 +14,15 @@ pub struct Config {
     pub flows: usize,
     /// Applications that there is room for.
     pub apps: usize,
-    /// Keys the hashes: of the connection table, initial sequence numbers, ports and SYN cookies. Random, and secret.
+    /// Keys the hashes: of the connection table, initial sequence numbers, ports and SYN cookies.
+    /// Random, and secret.
     pub secret: [u8; 16],
     /// Added to our timestamps, so that they don't say how long this machine runs. Random.
     pub stamp_offset: u32,
     /// The largest packet of the wire, IP header included.
     pub mtu: u16,
-    /// The largest payload to hand out at once: more than a segment only where the wire cuts it (segmentation offload).
+    /// The largest payload to hand out at once: more than a segment only where the wire cuts it
+    /// (segmentation offload).
     pub most: u32,
     /// Segments that one flow may send before it is another's turn.
     pub turn: u32,
@@ -30,22 +32,24 @@ pub struct Config {
     pub stamps: bool,
     /// Offer and accept explicit congestion notification.
     pub ecn: bool,
-    /// Answer segments that belong to nobody with RST. Not beside a kernel to which they may belong.
+    /// Answer segments that belong to nobody with RST. Not beside a kernel to which they may
+    /// belong.
     pub reset_strangers: bool,
     /// The least time between two looks at a flow's counters; else it is two round trips.
     pub control_min: Nanos,
-    /// This time between two looks instead, whatever the round trip: to see what it does (TAS, figure 3.11).
+    /// This time between two looks instead, whatever the round trip: to see what it does (TAS,
+    /// figure 3.11).
     pub control: Option<Nanos>,
-    /// The least retransmission timeout. Linux acknowledges a single segment after up to 40 ms (`TCP_DELACK_MIN`): what comes earlier is
-    /// no sign of loss.
+    /// The least retransmission timeout. Linux acknowledges a single segment after up to 40 ms
+    /// (`TCP_DELACK_MIN`): what comes earlier is no sign of loss.
     pub rto_min: Nanos,
     /// The greatest (RFC 6298, 2.5).
     pub rto_max: Nanos,
-    /// How long an acknowledgement may wait for an answer to go along with, where the application answers (RFC 1122, 4.2.3.2: less than half a second). 0: all go out
-    /// with the batch.
+    /// How long an acknowledgement may wait for an answer to go along with, where the application
+    /// answers (RFC 1122, 4.2.3.2: less than half a second). 0: all go out with the batch.
     pub ack_wait: Nanos,
-    /// How long a flow that nothing holds back may have something on the way before it is looked at. 0: it is looked at from the first segment on. Timeouts come so
-    /// much later.
+    /// How long a flow that nothing holds back may have something on the way before it is looked
+    /// at. 0: it is looked at from the first segment on. Timeouts come so much later.
     pub watch_after: Nanos,
     /// How long TIME_WAIT lasts, and FIN_WAIT_2 once the application has closed: Linux's 60 s.
     pub time_wait: Nanos,
@@ -127,9 +131,11 @@ pub struct FlowOptions {
     pub nagle: bool,
     /// Whether, and how, to ask a silent peer.
     pub keep_alive: Option<KeepAlive>,
-    /// Give up when sent data is not acknowledged for so long (TCP_USER_TIMEOUT), instead of after [`Config::retries`].
+    /// Give up when sent data is not acknowledged for so long (TCP_USER_TIMEOUT), instead of after
+    /// [`Config::retries`].
     pub user_timeout: Option<Nanos>,
-    /// The first number of a connection that is opened, where the caller has one that nobody outside can guess; else the endpoint makes one.
+    /// The first number of a connection that is opened, where the caller has one that nobody
+    /// outside can guess; else the endpoint makes one.
     pub first: Option<Seq>,
     /// The caller's queue for notifications.
     pub context: u16,
@@ -162,7 +168,8 @@ pub struct Listen {
     pub ip: Ipv4Addr,
     /// The port.
     pub port: u16,
-    /// Connections that may wait to be accepted, and as many that may be half open before SYN cookies take over.
+    /// Connections that may wait to be accepted, and as many that may be half open before SYN
+    /// cookies take over.
     pub backlog: u32,
     /// For its connections.
     pub flow: FlowOptions,

@@ -1,15 +1,18 @@
-//! SYN cookies: under a flood of SYNs nothing is remembered; what has to be is in the numbers that the peer sends back.
+//! SYN cookies: under a flood of SYNs nothing is remembered; what has to be is in the numbers that
+//! the peer sends back.
 //!
-//! The initial sequence number holds the minute (5 bits), the segment size (2 bits) and a keyed hash of these, the connection and the peer's
-//! number (25 bits). With timestamps, the last six bits of ours hold the window scale and whether SACK and ECN were offered; the
-//! hash covers them too. Without timestamps there is neither.
+//! The initial sequence number holds the minute (5 bits), the segment size (2 bits) and a keyed
+//! hash of these, the connection and the peer's number (25 bits). With timestamps, the last six
+//! bits of ours hold the window scale and whether SACK and ECN were offered; the hash covers them
+//! too. Without timestamps there is neither.
 
 use crate::segment::{Segment, Tuple};
 use crate::seq::Seq;
 use crate::time::{Nanos, SECOND, Time};
 use siphasher::sip::SipHasher13;
 
-/// Segment sizes that a cookie can hold: of old modems, of the internet's least, of tunnels, of Ethernet.
+/// Segment sizes that a cookie can hold: of old modems, of the internet's least, of tunnels, of
+/// Ethernet.
 const SIZES: [u16; 4] = [64, 536, 1300, 1460];
 
 /// A cookie of the minute before is still good.

@@ -1,8 +1,9 @@
-//! The whole: a [`Lane`] of the fast path and the slow path over the same flows. Alone it is all there is; beside lanes on other threads it is
-//! the slow path.
+//! The whole: a [`Lane`] of the fast path and the slow path over the same flows. Alone it is all
+//! there is; beside lanes on other threads it is the slow path.
 //!
-//! Segments go in one by one ([`Endpoint::segment`]); what they cause goes out at once where each answer counts, and else in
-//! [`Endpoint::poll`], which a caller calls after each batch, and whenever the moment has come that it named.
+//! Segments go in one by one ([`Endpoint::segment`]); what they cause goes out at once where each
+//! answer counts, and else in [`Endpoint::poll`], which a caller calls after each batch, and
+//! whenever the moment has come that it named.
 
 use crate::actions::{Actions, FlowId, Refusal};
 use crate::apps::Apps;
@@ -62,7 +63,8 @@ pub struct Counters {
     pub cookies_sent: u64,
     /// Cookies that came back.
     pub cookies_accepted: u64,
-    /// SYNs dropped because too many wait to be accepted or no slot was left, or refused because the application has as many connections as it may.
+    /// SYNs dropped because too many wait to be accepted or no slot was left, or refused because
+    /// the application has as many connections as it may.
     pub refused: u64,
     /// Segments for nobody.
     pub strangers: u64,
@@ -111,8 +113,8 @@ impl Endpoint {
 }
 
 impl<F: Flows> Endpoint<F> {
-    /// Over `flows` that others may use too: then it is the slow path, and what it does with a flow is done under that flow's lock until
-    /// [`leave`](Self::leave).
+    /// Over `flows` that others may use too: then it is the slow path, and what it does with a flow
+    /// is done under that flow's lock until [`leave`](Self::leave).
     pub fn over(config: Config, flows: F) -> Endpoint<F> {
         let capacity = config.flows;
         Endpoint {
@@ -159,7 +161,8 @@ impl<F: Flows> Endpoint<F> {
         self.lane.find(tuple)
     }
 
-    /// Lets go of the flow that is held. To be called after each use where others use the flows too.
+    /// Lets go of the flow that is held. To be called after each use where others use the flows
+    /// too.
     pub fn leave(&mut self) {
         self.lane.flows.leave();
     }
@@ -224,8 +227,10 @@ impl<F: Flows> Endpoint<F> {
         }
     }
 
-    /// Does what is due: timers, and up to `budget` segments of flows that have something to send. Says when to call again: at once
-    /// (`time`) if the budget was used up, and not before something happens if there is nothing to wait for.
+    /// Does what is due: timers, and up to `budget` segments of flows that have something to send.
+    /// Says when to call again: at once
+    /// (`time`) if the budget was used up, and not before something happens if there is nothing to
+    /// wait for.
     pub fn poll(&mut self, time: Time, budget: usize, out: &mut impl Actions) -> Option<Time> {
         let now = self.now(time);
         while let Some(slot) = self.timers.pop(time.0) {
@@ -266,7 +271,8 @@ impl<F: Flows> Endpoint<F> {
             .map(|due| due.max(time))
     }
 
-    /// Does what a [`Lane`] left of a flow. (What that was about may be over by now: then nothing happens, or nothing that matters.)
+    /// Does what a [`Lane`] left of a flow. (What that was about may be over by now: then nothing
+    /// happens, or nothing that matters.)
     pub fn attend(&mut self, time: Time, slot: u32, left: Left, out: &mut impl Actions) {
         if !matches!(self.conns[slot as usize].state, State::Closed | State::TimeWait) {
             let now = self.now(time);
@@ -318,8 +324,8 @@ impl<F: Flows> Endpoint<F> {
         }
     }
 
-    /// When a look is due that is to come at `due`, an interval from now: an eighth of that later at most, so that many flows are looked at together. Else
-    /// the slow path would wake for each.
+    /// When a look is due that is to come at `due`, an interval from now: an eighth of that later
+    /// at most, so that many flows are looked at together. Else the slow path would wake for each.
     pub(crate) fn together(&self, due: Time, interval: Nanos) -> Time {
         if self.config.control.is_some() {
             return due;
@@ -367,7 +373,8 @@ impl<F: Flows> Endpoint<F> {
         self.apps.usage(app)
     }
 
-    /// Connections that an application did not get, since that was asked last, because it has as many as it may.
+    /// Connections that an application did not get, since that was asked last, because it has as
+    /// many as it may.
     pub fn take_refused(&mut self, app: u16) -> u64 {
         self.apps.take_refused(app)
     }
@@ -405,8 +412,8 @@ impl<F: Flows> Endpoint<F> {
         if same { conn.state } else { State::Closed }
     }
 
-    /// What a segment of the peer's would have: the number that we expect, what it would acknowledge if it had everything, its latest stamp.
-    /// For tests that forge such segments.
+    /// What a segment of the peer's would have: the number that we expect, what it would
+    /// acknowledge if it had everything, its latest stamp. For tests that forge such segments.
     pub fn expected(&mut self, flow: FlowId) -> Option<(Seq, Seq, u32)> {
         let slot = self.slot(flow).ok()?;
         let flow = self.lane.flows.at(slot as u32);

@@ -1,5 +1,5 @@
-//! Where flows are kept, and how one gets at them: alone ([`Own`]), or among several threads, with a lock for each flow, which is the
-//! caller's to bring (this crate knows no threads).
+//! Where flows are kept, and how one gets at them: alone ([`Own`]), or among several threads, with
+//! a lock for each flow, which is the caller's to bring (this crate knows no threads).
 
 use crate::apps::Rates;
 use crate::config::Config;
@@ -9,18 +9,21 @@ use crate::table::Table;
 
 /// All flows of an endpoint, as one of those who use them sees them.
 ///
-/// At most one flow is held at a time: [`at`](Flows::at) lets go of the one before. So two who wait for each other cannot be.
+/// At most one flow is held at a time: [`at`](Flows::at) lets go of the one before. So two who wait
+/// for each other cannot be.
 pub trait Flows {
     /// How many slots there are.
     fn count(&self) -> usize;
 
-    /// The flow of `slot`, which nobody else gets before another one is asked for, or [`leave`](Flows::leave).
+    /// The flow of `slot`, which nobody else gets before another one is asked for, or
+    /// [`leave`](Flows::leave).
     fn at(&mut self, slot: u32) -> &mut Flow;
 
     /// Lets go of the flow that is held.
     fn leave(&mut self);
 
-    /// Which slot has which connection. Only the slow path writes to it, by [`begin`](Flows::begin) and [`end`](Flows::end).
+    /// Which slot has which connection. Only the slow path writes to it, by [`begin`](Flows::begin)
+    /// and [`end`](Flows::end).
     fn table(&self) -> &Table;
 
     /// The connection between these ends is in `slot` from now on. (The slow path's.)
@@ -33,14 +36,15 @@ pub trait Flows {
         self.table().remove(ends, slot);
     }
 
-    /// From now on acknowledgements that belong to no flow may bring SYN cookies back; or they do no more. (The slow path's.)
+    /// From now on acknowledgements that belong to no flow may bring SYN cookies back; or they do
+    /// no more. (The slow path's.)
     fn cookies(&mut self, _are_out: bool) {}
 
     /// What applications may send.
     fn rates(&self) -> &Rates;
 
-    /// The flow of `slot`, which is held, has something to send. True if somebody else's [`Lane`](crate::Lane) does it; false if
-    /// it is up to the caller's.
+    /// The flow of `slot`, which is held, has something to send. True if somebody else's
+    /// [`Lane`](crate::Lane) does it; false if it is up to the caller's.
     fn wake(&mut self, slot: u32) -> bool;
 }
 

@@ -1,8 +1,10 @@
-//! A few runs of sequence numbers, sorted and apart from each other: what came out of order, or what the peer has of it.
+//! A few runs of sequence numbers, sorted and apart from each other: what came out of order, or
+//! what the peer has of it.
 
 use crate::seq::Seq;
 
-/// At most `N` runs. Bounded by design: whoever sends every second byte gets no memory of ours for it.
+/// At most `N` runs. Bounded by design: whoever sends every second byte gets no memory of ours for
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Intervals<const N: usize> {
     runs: [(Seq, Seq); N],
@@ -34,7 +36,8 @@ impl<const N: usize> Intervals<N> {
         self.len = 0;
     }
 
-    /// Adds a run, joining those that it touches. False, and nothing added, where that would make more than `limit` runs.
+    /// Adds a run, joining those that it touches. False, and nothing added, where that would make
+    /// more than `limit` runs.
     pub fn insert(&mut self, start: Seq, end: Seq, limit: usize) -> bool {
         let runs = self.runs();
         // The runs that it touches: those from `first` to before `last`.
@@ -98,7 +101,8 @@ impl<const N: usize> Intervals<N> {
             .sum()
     }
 
-    /// The first gap at or behind `seq`, as far as the next run: where it begins, and where it ends if there is a next run.
+    /// The first gap at or behind `seq`, as far as the next run: where it begins, and where it ends
+    /// if there is a next run.
     pub fn gap(&self, seq: Seq) -> (Seq, Option<Seq>) {
         let mut start = seq;
         for run in self.runs() {

@@ -1,9 +1,11 @@
-//! A core's part of the fast path (TAS, 3.2.1): it finds the flow of a segment, handles what is common, and drains the flows that have something
-//! to send. What is left it says, and the slow path attends to it ([`Endpoint::attend`](crate::Endpoint::attend)).
+//! A core's part of the fast path (TAS, 3.2.1): it finds the flow of a segment, handles what is
+//! common, and drains the flows that have something to send. What is left it says, and the slow
+//! path attends to it ([`Endpoint::attend`](crate::Endpoint::attend)).
 //!
-//! An [`Endpoint`](crate::Endpoint) has one lane of its own. Beside it there may be more, each on a thread of its own, over the same [`Flows`].
-//! A flow belongs to no lane: whichever gets a segment of it handles it, and sends what may be sent then (TAS, 3.2.4: this makes it
-//! unnecessary to drain queues when cores come and go). It is in the ready list of one lane at a time.
+//! An [`Endpoint`](crate::Endpoint) has one lane of its own. Beside it there may be more, each on a
+//! thread of its own, over the same [`Flows`]. A flow belongs to no lane: whichever gets a segment
+//! of it handles it, and sends what may be sent then (TAS, 3.2.4: this makes it unnecessary to
+//! drain queues when cores come and go). It is in the ready list of one lane at a time.
 
 use crate::actions::{Actions, Event, FlowId, Refusal};
 use crate::config::Config;
@@ -124,7 +126,8 @@ impl<F: Flows> Lane<F> {
         None
     }
 
-    /// A segment arrived. Says what of it is left; None if all of it is: the slow path's [`segment`](crate::Endpoint::segment) takes it.
+    /// A segment arrived. Says what of it is left; None if all of it is: the slow path's
+    /// [`segment`](crate::Endpoint::segment) takes it.
     #[inline]
     pub fn segment(
         &mut self,
@@ -225,7 +228,8 @@ impl<F: Flows> Lane<F> {
         self.ready.push_back(slot);
     }
 
-    /// Takes the flows whose rate allows something again into the list, and those whose acknowledgement has waited for long enough.
+    /// Takes the flows whose rate allows something again into the list, and those whose
+    /// acknowledgement has waited for long enough.
     #[inline]
     pub(crate) fn come_due(&mut self, time: Time) {
         while let Some(slot) = self.pacing.pop(time.0) {
@@ -238,8 +242,8 @@ impl<F: Flows> Lane<F> {
         }
     }
 
-    /// The next flow that has had something on the way for so long that the slow path has to look. What was acknowledged meanwhile, and met nothing, does not
-    /// concern it.
+    /// The next flow that has had something on the way for so long that the slow path has to look.
+    /// What was acknowledged meanwhile, and met nothing, does not concern it.
     #[inline]
     pub(crate) fn next_unwatched(&mut self, time: Time) -> Option<u32> {
         while let Some(slot) = self.unwatched.pop(time.0) {
@@ -253,15 +257,18 @@ impl<F: Flows> Lane<F> {
         None
     }
 
-    /// When [`come_due`](Self::come_due) or [`next_unwatched`](Self::next_unwatched) have something next.
+    /// When [`come_due`](Self::come_due) or [`next_unwatched`](Self::next_unwatched) have something
+    /// next.
     #[inline]
     pub(crate) fn next_due(&self) -> Option<Time> {
         let wheels = [&self.pacing, &self.waiting, &self.unwatched];
         wheels.into_iter().filter_map(Wheel::next_due).min().map(Time)
     }
 
-    /// Sends what is due, at most about `budget` segments; hands to `left` what remains of each flow. Says when to call again: at once
-    /// (`time`) if the budget was used up, and not before something happens if there is nothing to wait for.
+    /// Sends what is due, at most about `budget` segments; hands to `left` what remains of each
+    /// flow. Says when to call again: at once
+    /// (`time`) if the budget was used up, and not before something happens if there is nothing to
+    /// wait for.
     pub fn poll(
         &mut self,
         time: Time,
@@ -300,8 +307,8 @@ impl<F: Flows> Lane<F> {
         self.next_due().map(|due| due.max(time))
     }
 
-    /// Sends what this flow may send, at most its turn (only an acknowledgement that is due, if it has no `data`). Says how many segments
-    /// that were.
+    /// Sends what this flow may send, at most its turn (only an acknowledgement that is due, if it
+    /// has no `data`). Says how many segments that were.
     #[inline]
     pub(crate) fn drain(
         &mut self,
@@ -377,8 +384,8 @@ impl<F: Flows> Lane<F> {
         (room.min(self.turn), Left::NOTHING)
     }
 
-    /// The application wrote `n` more bytes into the send buffer. [`Refusal::WrongState`]: the slow path's
-    /// [`write`](crate::Endpoint::write) knows.
+    /// The application wrote `n` more bytes into the send buffer. [`Refusal::WrongState`]: the slow
+    /// path's [`write`](crate::Endpoint::write) knows.
     #[inline]
     pub fn write(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal> {
         let result = self.fast(flow).and_then(|()| {

@@ -1,11 +1,14 @@
 //! The TCP of uncopy's service: segments and time go in, segments and events come out.
 //!
-//! Nothing here does input or output, reads a clock, starts a thread, or touches payload: segments name ranges of circular buffers, and the
-//! caller copies ([`Actions`]). All memory is taken when an [`Endpoint`] is made; handling segments, timers and commands of
-//! established connections allocates nothing. So the same code runs in the service, on a test wire that loses and reorders, and in a simulator.
+//! Nothing here does input or output, reads a clock, starts a thread, or touches payload: segments
+//! name ranges of circular buffers, and the caller copies ([`Actions`]). All memory is taken when
+//! an [`Endpoint`] is made; handling segments, timers and commands of established connections
+//! allocates nothing. So the same code runs in the service, on a test wire that loses and reorders,
+//! and in a simulator.
 //!
-//! The model is TAS (Stamler's dissertation, 3.2): a *fast path* that handles what happens to every segment, on little state, in constant time; a
-//! *slow path* for everything else, which looks at each flow every two round trips and tells the fast path how fast it may send.
+//! The model is TAS (Stamler's dissertation, 3.2): a *fast path* that handles what happens to every
+//! segment, on little state, in constant time; a *slow path* for everything else, which looks at
+//! each flow every two round trips and tells the fast path how fast it may send.
 //!
 //! | module | one idea |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! A segment as the protocol sees it: numbers and flags; where its payload lies, but not the payload.
+//! A segment as the protocol sees it: numbers and flags; where its payload lies, but not the
+//! payload.
 
 use crate::seq::Seq;
 use core::net::Ipv4Addr;
@@ -44,8 +45,9 @@ impl Flags {
     }
 }
 
-/// The two ends of a connection, seen from here. IPv6 would be a second variant of this type: nothing but [`crate::wire`], the
-/// hash of [`crate::table`] and four fields of [`crate::flow::Flow`] look into it.
+/// The two ends of a connection, seen from here. IPv6 would be a second variant of this type:
+/// nothing but [`crate::wire`], the hash of [`crate::table`] and four fields of
+/// [`crate::flow::Flow`] look into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Tuple {
     /// Our address.
@@ -167,7 +169,8 @@ pub struct Outgoing {
     pub syn: Option<SynOptions>,
     /// Where in the send buffer its payload lies.
     pub payload: RingRange,
-    /// Where the payload is longer than this, the wire (or the device) cuts it into segments of this length.
+    /// Where the payload is longer than this, the wire (or the device) cuts it into segments of
+    /// this length.
     pub mss: u16,
 }
 

@@ -1,5 +1,5 @@
-//! From the four numbers of a connection to its slot: open addressing, sized when it is made, with a keyed hash so that nobody outside can
-//! choose connections that collide.
+//! From the four numbers of a connection to its slot: open addressing, sized when it is made, with
+//! a keyed hash so that nobody outside can choose connections that collide.
 
 use crate::config::Config;
 use crate::segment::Tuple;
@@ -18,7 +18,8 @@ pub fn hash(key: &SipHasher13, tuple: &Tuple) -> u64 {
     key.hash(&bytes)
 }
 
-/// An entry: in its upper half a part of the hash, from which its place follows too; in its lower half the slot and one. 0: none.
+/// An entry: in its upper half a part of the hash, from which its place follows too; in its lower
+/// half the slot and one. 0: none.
 type Entry = u64;
 
 fn tag(entry: Entry) -> u32 {
@@ -27,8 +28,9 @@ fn tag(entry: Entry) -> u32 {
 
 /// The table. It has at least twice as many places as connections, so that searches end.
 ///
-/// One writes, others may search meanwhile. They may miss an entry that is being moved, or find one that is no more: a hit
-/// has to be verified where the connection is, and a miss asked of the writer. Neither happens to the writer itself.
+/// One writes, others may search meanwhile. They may miss an entry that is being moved, or find one
+/// that is no more: a hit has to be verified where the connection is, and a miss asked of the
+/// writer. Neither happens to the writer itself.
 pub struct Table {
     key: SipHasher13,
     entries: Box<[AtomicU64]>,

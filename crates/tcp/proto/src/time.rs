@@ -47,24 +47,28 @@ impl Add<Nanos> for Time {
     }
 }
 
-/// How far the clocks of two threads, each taken once for a batch, may be apart: a second in microseconds, a quarter of an hour in milliseconds.
+/// How far the clocks of two threads, each taken once for a batch, may be apart: a second in
+/// microseconds, a quarter of an hour in milliseconds.
 const APART: u32 = 1 << 20;
 
-/// From `then` to `now`, which both wrap; nothing where `then` lies a little ahead, because another thread took its time later.
+/// From `then` to `now`, which both wrap; nothing where `then` lies a little ahead, because another
+/// thread took its time later.
 #[inline]
 pub(crate) fn elapsed(now: u32, then: u32) -> u32 {
     let span = now.wrapping_sub(then);
     if span > u32::MAX - APART { 0 } else { span }
 }
 
-/// The moment of a batch of segments, in the units that the fast path wants: made once, used for all of them.
+/// The moment of a batch of segments, in the units that the fast path wants: made once, used for
+/// all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
     /// The moment.
     pub time: Time,
-    /// What our timestamp option says now: milliseconds, and an offset that hides how long this machine runs. Finer ticks would
-    /// be of use for round trips only, which are measured by the clock instead; and a peer throws away what
-    /// comes after half a turn of idleness: 35 minutes with ticks of a microsecond, 24 days with these (RFC 7323, 5.5).
+    /// What our timestamp option says now: milliseconds, and an offset that hides how long this
+    /// machine runs. Finer ticks would be of use for round trips only, which are measured by the
+    /// clock instead; and a peer throws away what comes after half a turn of idleness: 35 minutes
+    /// with ticks of a microsecond, 24 days with these (RFC 7323, 5.5).
     pub stamp: u32,
 }
 

@@ -1,8 +1,10 @@
-//! Timers: one hierarchical wheel. Each number (a connection's slot) has at most one deadline in it. Nothing is allocated after it
-//! was made; setting, moving and clearing a deadline take constant time.
+//! Timers: one hierarchical wheel. Each number (a connection's slot) has at most one deadline in
+//! it. Nothing is allocated after it was made; setting, moving and clearing a deadline take
+//! constant time.
 //!
-//! Five levels of 64 places. A place of level 0 is one tick, one of level 1 is 64 ticks, and so on; a deadline lies
-//! on the level of the highest digit (to the base 64) in which it differs from the present, and comes down when that digit is reached.
+//! Five levels of 64 places. A place of level 0 is one tick, one of level 1 is 64 ticks, and so on;
+//! a deadline lies on the level of the highest digit (to the base 64) in which it differs from the
+//! present, and comes down when that digit is reached.
 
 const BITS: u32 = 6;
 const PLACES: usize = 1 << BITS;
@@ -53,7 +55,8 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Sets the deadline of `id` to the first tick at or behind `time` (nanoseconds) that is still to come.
+    /// Sets the deadline of `id` to the first tick at or behind `time` (nanoseconds) that is still
+    /// to come.
     pub fn set(&mut self, id: u32, time: u64) {
         let due = (time.saturating_add((1 << self.tick_bits) - 1)) >> self.tick_bits;
         let entry = &self.entries[id as usize];
@@ -115,7 +118,8 @@ impl Wheel {
         (0..LEVELS).find(|&level| self.occupied[level] != 0).map(|level| {
             let shift = BITS * level as u32;
             let here = (self.elapsed >> shift) as u32 % PLACES as u32;
-            // On level 0 the present place may be due. On the others it has come down already: what is there waits for the next turn.
+            // On level 0 the present place may be due. On the others it has come down already: what
+            // is there waits for the next turn.
             let from = if level == 0 { here } else { here + 1 };
             let ahead = self.occupied[level].rotate_right(from).trailing_zeros();
             let place = (from + ahead) % PLACES as u32;

@@ -1,9 +1,10 @@
 //! Bytes to segments and back: Ethernet, IPv4 and TCP.
 //!
-//! The formats are `etherparse`'s. Compared: `smoltcp::wire` has the same formats, but its `Ipv4Repr` has no ECN bits, its `TcpRepr` no ECE and
-//! CWR (so half of the work would be done on raw fields), it brings seven crates to etherparse's one (which we have already), and
-//! its present version needs a newer compiler than the project does. etherparse stops at an option that it does not know; `options`
-//! goes on behind it.
+//! The formats are `etherparse`'s. Compared: `smoltcp::wire` has the same formats, but its
+//! `Ipv4Repr` has no ECN bits, its `TcpRepr` no ECE and CWR (so half of the work would be done on
+//! raw fields), it brings seven crates to etherparse's one (which we have already), and its present
+//! version needs a newer compiler than the project does. etherparse stops at an option that it does
+//! not know; `options` goes on behind it.
 //!
 //! IPv6 has its place here: one more arm in [`parse`] and in [`emit`], and a variant of [`Tuple`].
 
@@ -23,8 +24,8 @@ pub const MAX_HEADERS: usize = 14 + 20 + 60;
 /// The hop count that our packets begin with: what Linux uses.
 const TTL: u8 = 64;
 
-/// The ICMP type and code of "fragmentation needed", and the length of the part of its packet that has to be there: the IP
-/// header and the ports and sequence number of TCP.
+/// The ICMP type and code of "fragmentation needed", and the length of the part of its packet that
+/// has to be there: the IP header and the ports and sequence number of TCP.
 const ICMP_FRAGMENTATION_NEEDED: [u8; 2] = [3, 4];
 
 /// The two hardware addresses of a way to a peer.
@@ -41,8 +42,9 @@ pub struct Link {
 pub enum Checksums {
     /// We compute and check them.
     Software,
-    /// The device does, of TCP's: what arrives was checked, and what is sent gets the sum of the pseudo header only (as `CHECKSUM_PARTIAL` of
-    /// virtio and XDP wants it). The header of IPv4 is ours to check, as it is Linux'.
+    /// The device does, of TCP's: what arrives was checked, and what is sent gets the sum of the
+    /// pseudo header only (as `CHECKSUM_PARTIAL` of virtio and XDP wants it). The header of IPv4 is
+    /// ours to check, as it is Linux'.
     Device,
     /// Nobody does: for tests that change what they send, and measurements.
     Nobody,
@@ -59,7 +61,8 @@ pub enum Packet {
         tuple: Tuple,
         /// The sequence number of that packet.
         seq: Seq,
-        /// The largest packet that would pass, IP header included; 0 where the router is too old to say so.
+        /// The largest packet that would pass, IP header included; 0 where the router is too old to
+        /// say so.
         mtu: u16,
     },
 }
@@ -233,8 +236,9 @@ pub fn headers_len(segment: &Outgoing) -> usize {
     Ethernet2Header::LEN + Ipv4Header::MIN_LEN + TcpHeader::MIN_LEN + options_len(segment)
 }
 
-/// Writes the headers of `segment` to the front of `frame`, which has room for them, and says how long they are; the payload goes behind
-/// them. With [`Checksums::Software`], [`seal`] has to follow.
+/// Writes the headers of `segment` to the front of `frame`, which has room for them, and says how
+/// long they are; the payload goes behind them. With [`Checksums::Software`], [`seal`] has to
+/// follow.
 #[inline]
 pub fn emit(segment: &Outgoing, link: &Link, frame: &mut [u8]) -> usize {
     match segment.stamp {
@@ -254,8 +258,8 @@ pub fn relink(link: &Link, frame: &mut [u8]) {
 /// Ethernet, IPv4, TCP, and of the options the timestamps alone.
 const COMMON: usize = 14 + 20 + 32;
 
-/// What is the same in the headers of nearly all segments. A template for each flow would save a few stores more, and cost a cache line and a
-/// half of each flow.
+/// What is the same in the headers of nearly all segments. A template for each flow would save a
+/// few stores more, and cost a cache line and a half of each flow.
 const TEMPLATE: [u8; COMMON] = {
     let mut bytes = [0; COMMON];
     bytes[12] = 0x08; // IPv4
@@ -278,7 +282,8 @@ fn folded(sum: u32) -> u16 {
     (sum + (sum >> 16)) as u16
 }
 
-/// The template, and what differs. `general` writes the same bytes; a test holds them against each other.
+/// The template, and what differs. `general` writes the same bytes; a test holds them against each
+/// other.
 #[inline]
 fn common(segment: &Outgoing, stamp: (u32, u32), link: &Link, frame: &mut [u8]) -> usize {
     let tuple = &segment.tuple;
@@ -387,7 +392,8 @@ fn general(segment: &Outgoing, link: &Link, frame: &mut [u8]) -> usize {
     at
 }
 
-/// Completes the TCP checksum of a whole frame that [`emit`] began: it holds the sum of the pseudo header.
+/// Completes the TCP checksum of a whole frame that [`emit`] began: it holds the sum of the pseudo
+/// header.
 #[inline]
 pub fn seal(frame: &mut [u8]) {
     let tcp = Ethernet2Header::LEN + Ipv4Header::MIN_LEN;

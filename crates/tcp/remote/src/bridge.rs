@@ -1,5 +1,6 @@
-//! One connection: what has come by the wire goes to the stand-in, and what the program sends to the wire. Both buffers are the protocol's: a byte's place follows from
-//! its number, so that a lane puts payload where it belongs, and takes from there what it sends.
+//! One connection: what has come by the wire goes to the stand-in, and what the program sends to
+//! the wire. Both buffers are the protocol's: a byte's place follows from its number, so that a
+//! lane puts payload where it belongs, and takes from there what it sends.
 
 use crate::parts::Part;
 use crate::stand_in;
@@ -68,7 +69,8 @@ pub enum Wants {
     Nothing,
     /// The program sends no more: [`uncopy_tcp_proto::Endpoint::shutdown`].
     Shutdown,
-    /// The program has gone, and what it has sent is still to arrive: [`uncopy_tcp_proto::Endpoint::close`].
+    /// The program has gone, and what it has sent is still to arrive:
+    /// [`uncopy_tcp_proto::Endpoint::close`].
     Close,
     /// The program has gone, or its connection has failed: [`uncopy_tcp_proto::Endpoint::abort`].
     Abort,
@@ -120,7 +122,8 @@ pub struct Bridge {
     /// The program sends no more; the protocol was told.
     ended: bool,
     shut: bool,
-    /// The program reads no more either, and not all has arrived that it has sent; the protocol was told.
+    /// The program reads no more either, and not all has arrived that it has sent; the protocol was
+    /// told.
     left: bool,
     closed: bool,
     /// The program's connection has failed; the protocol was told.
@@ -184,7 +187,8 @@ impl Bridge {
         }
     }
 
-    /// Its stand-in, which is connected, or will be. A program that has closed it, and not only sends no more, is found out after so long.
+    /// Its stand-in, which is connected, or will be. A program that has closed it, and not only
+    /// sends no more, is found out after so long.
     pub fn stands_in(&mut self, line: Line, connected: bool, patience: Duration) {
         self.connecting = !connected;
         self.patience = patience;
@@ -261,7 +265,8 @@ impl Bridge {
         heard
     }
 
-    /// Moves what can be moved. The protocol is to be told what [`take_untold`](Self::take_untold) says, once the bridge is not locked any more.
+    /// Moves what can be moved. The protocol is to be told what [`take_untold`](Self::take_untold)
+    /// says, once the bridge is not locked any more.
     pub fn advance(&mut self) {
         if self.wire == Wire::Reset {
             // (Closed by its lane, with a reset.)
@@ -312,7 +317,8 @@ impl Bridge {
         self.failed |= moved.is_err();
     }
 
-    /// What the protocol was not told yet. What it refuses comes back by [`refused`](Self::refused).
+    /// What the protocol was not told yet. What it refuses comes back by
+    /// [`refused`](Self::refused).
     pub fn take_untold(&mut self) -> Told {
         if self.wire != Wire::Open {
             return Told::default();
@@ -361,7 +367,8 @@ impl Bridge {
         }
     }
 
-    /// The stand-in's line, and what its set is to be asked for where that has changed (what it was, what it is to be).
+    /// The stand-in's line, and what its set is to be asked for where that has changed (what it
+    /// was, what it is to be).
     pub fn wanted(&mut self) -> Option<(&Line, Option<u32>, Option<u32>)> {
         self.line.as_ref()?;
         // (Of one that has gone the set would say so again and again.)

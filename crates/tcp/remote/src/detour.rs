@@ -1,5 +1,7 @@
-//! Where the segments of programs go that connect: by a device of ours, because their sockets have a mark. So their SYNs are seen here, and by nobody else; what a
-//! program is to hear is put onto the loopback device as if its peer had sent it. When this process dies, so does the device, and Linux sends what is still to be sent.
+//! Where the segments of programs go that connect: by a device of ours, because their sockets have
+//! a mark. So their SYNs are seen here, and by nobody else; what a program is to hear is put onto
+//! the loopback device as if its peer had sent it. When this process dies, so does the device, and
+//! Linux sends what is still to be sent.
 
 use crate::options::{number, set};
 use crate::packets;
@@ -27,7 +29,8 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// For connections by this device, whose sockets get `source` as their address where they have none.
+    /// For connections by this device, whose sockets get `source` as their address where they have
+    /// none.
     ///
     /// # Errors
     /// No `/dev/net/tun`; no right (CAP_NET_ADMIN, CAP_NET_RAW).

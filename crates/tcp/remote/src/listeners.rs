@@ -1,5 +1,6 @@
-//! Who listens for other hosts, as programs have shown, and whether that one still does, as Linux says. A port that its program has given up may be another user's next:
-//! what comes for that one is not ours.
+//! Who listens for other hosts, as programs have shown, and whether that one still does, as Linux
+//! says. A port that its program has given up may be another user's next: what comes for that one
+//! is not ours.
 
 use crate::parts::Part;
 use std::collections::{BTreeMap, HashMap};
@@ -108,7 +109,8 @@ impl Listeners {
     }
 }
 
-/// Where this host's sockets listen for IPv4, in the network namespace of the calling thread: those for both families are there as IPv4's.
+/// Where this host's sockets listen for IPv4, in the network namespace of the calling thread: those
+/// for both families are there as IPv4's.
 ///
 /// # Errors
 /// `/proc` is not there.
@@ -145,7 +147,8 @@ fn listener(line: &str) -> Option<Option<Listens>> {
     Some((|| Some(Listens { at: address(local)?, user: user?, inode: inode?, signs: false }))())
 }
 
-/// `0100007F:1F90`; of IPv6 four such words before the colon. Each word is as this processor has it.
+/// `0100007F:1F90`; of IPv6 four such words before the colon. Each word is as this processor has
+/// it.
 fn address(text: &str) -> Option<SocketAddrV4> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| Some(u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?.swap_bytes());

@@ -39,7 +39,8 @@ impl Room {
             peer_ip: *peer.ip(),
             peer_port: peer.port(),
             route,
-            // Linux' own: so what a router says of our SYN it believes to be of the program's, and tells the program.
+            // Linux' own: so what a router says of our SYN it believes to be of the program's, and
+            // tells the program.
             flow: FlowOptions {
                 first: Some(Seq(opening.number)),
                 ..self.flow_options(opening.asked.congestion)
@@ -88,7 +89,8 @@ impl Room {
                         self.stands_in(&held, socket, connected);
                         continue;
                     }
-                    // (No descriptor, or an older stand-in has that name: that is not the peer's doing.)
+                    // (No descriptor, or an older stand-in has that name: that is not the peer's
+                    // doing.)
                     let _ = endpoint.abort(time, flow, out);
                     endpoint.leave();
                     self.forget(flow);

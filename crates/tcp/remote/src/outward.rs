@@ -1,9 +1,11 @@
 //! Programs' sockets that connect to other hosts, until they are connected.
 //!
-//! A socket is shown before it connects. If its way leads by our device, it gets the mark by which its segments come here ([`crate::detour`]), and the program goes
-//! on to connect it. Its SYN says who it is, and is answered by nobody until the peer has answered ours. Then a stand-in with the peer's name connects to it: to Linux
-//! the two have connected to each other at the same time (RFC 9293, 3.5). So the program's socket connects, or does not, as any: it waits, can be polled, times out,
-//! and is closed by Linux.
+//! A socket is shown before it connects. If its way leads by our device, it gets the mark by which
+//! its segments come here ([`crate::detour`]), and the program goes on to connect it. Its SYN says
+//! who it is, and is answered by nobody until the peer has answered ours. Then a stand-in with the
+//! peer's name connects to it: to Linux the two have connected to each other at the same time (RFC
+//! 9293, 3.5). So the program's socket connects, or does not, as any: it waits, can be polled,
+//! times out, and is closed by Linux.
 
 use crate::detour::Detour;
 use crate::options::{congestion, get, number, set};
@@ -26,11 +28,14 @@ use uncopy_tcp_routes::Routes;
 use uncopy_tcp_service::ends::{STAND_IN, has_filter, network_namespace};
 use uncopy_tcp_service::{Lent, Owner};
 
-/// A program connects as soon as it is told that it may; and what it sends is sent again after a second.
+/// A program connects as soon as it is told that it may; and what it sends is sent again after a
+/// second.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So many of one user's at once, of those that have been told to connect and have not begun: they are looked through for each that begins.
+/// So many of one user's at once, of those that have been told to connect and have not begun: they
+/// are looked through for each that begins.
 const WAITING: usize = 1024;
-/// `TCP_SYN_SENT` and `TCP_CLOSE` of include/net/tcp_states.h: a socket that connects, one that is not connected.
+/// `TCP_SYN_SENT` and `TCP_CLOSE` of include/net/tcp_states.h: a socket that connects, one that is
+/// not connected.
 const CONNECTS: u8 = 2;
 const CLOSED: u8 = 7;
 /// linux/tcp.h.
@@ -61,7 +66,8 @@ pub struct Asked {
 pub struct Before {
     cookie: u64,
     number: u64,
-    /// Only what this program has asked about: who says no more than a socket's name may not have it.
+    /// Only what this program has asked about: who says no more than a socket's name may not have
+    /// it.
     program: Option<u64>,
 }
 
@@ -187,7 +193,8 @@ impl Outward {
         let _ = timerfd_settime(&self.bell, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Their segments do not come here any more: nothing is taken from now on. Those that are under way.
+    /// Their segments do not come here any more: nothing is taken from now on. Those that are under
+    /// way.
     pub fn ends(&self) -> Vec<FlowId> {
         self.over.store(true, Relaxed);
         self.take_back(|_| true)
@@ -198,7 +205,8 @@ impl Outward {
         &self.detour
     }
 
-    /// A program is about to connect this socket. Its cookie: it is to, and its segments come here. None: it is Linux's.
+    /// A program is about to connect this socket. Its cookie: it is to, and its segments come here.
+    /// None: it is Linux's.
     pub fn takes(
         &self,
         (program, owner): (u64, Owner),
@@ -237,7 +245,8 @@ impl Outward {
         Some(cookie)
     }
 
-    /// A socket that is to connect again may have been a connection's here before. What is to be taken back then, once it is [`freed`].
+    /// A socket that is to connect again may have been a connection's here before. What is to be
+    /// taken back then, once it is [`freed`].
     pub fn had(&self, socket: &Lent) -> Option<Before> {
         let mark = number(socket, libc::SOL_SOCKET, libc::SO_MARK).ok()?;
         let ours = mark == STAND_IN.cast_signed() || self.detour.is_taken(socket);
@@ -306,8 +315,8 @@ impl Outward {
         Some(Opening { asked: waiting.swap_remove(at), local: sent.from, number: sent.number })
     }
 
-    /// A socket may connect again without a question, where the first time is not known to have failed. (One that is under way is sent again, because the peer has not
-    /// answered.)
+    /// A socket may connect again without a question, where the first time is not known to have
+    /// failed. (One that is under way is sent again, because the peer has not answered.)
     fn again(&self, sent: &Sent) -> Option<Passed> {
         let opening = lock(&self.opening);
         let is = |opening: &&Opening| (opening.local, opening.asked.to) == (sent.from, sent.to);
@@ -373,7 +382,8 @@ impl Outward {
         known.filter_map(|(flow, why)| Some((flow, opening.remove(&flow)?, why))).collect()
     }
 
-    /// This program has gone. (If somebody waits for one of its after all, Linux connects it.) Those that are under way.
+    /// This program has gone. (If somebody waits for one of its after all, Linux connects it.)
+    /// Those that are under way.
     pub fn take_back_of(&self, program: u64) -> Vec<FlowId> {
         self.take_back(|asked| asked.program == program)
     }
@@ -403,7 +413,8 @@ impl Outward {
         flows
     }
 
-    /// A stand-in connects to it, by `connects`; from then on what the program sends stays on this host.
+    /// A stand-in connects to it, by `connects`; from then on what the program sends stays on this
+    /// host.
     ///
     /// # Errors
     /// What `connects` says.
@@ -412,7 +423,8 @@ impl Outward {
         opening: &Opening,
         connects: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        // What the program's socket answers is passed on once that is so, and not before: then the program can send.
+        // What the program's socket answers is passed on once that is so, and not before: then the
+        // program can send.
         let mut meeting = lock(&self.meeting);
         meeting.retain(|_, since| since.elapsed() < PATIENCE);
         let connected = connects()?;

@@ -1,4 +1,5 @@
-//! What one user may have of connections over the wire and of listeners: all there are; where the service is several users', half.
+//! What one user may have of connections over the wire and of listeners: all there are; where the
+//! service is several users', half.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,7 @@
-//! What is given up once all is open. What stays of a service over a device: CAP_NET_ADMIN, by which a socket may have another host's name and Linux is asked for neighbours; CAP_NET_BIND_SERVICE,
-//! for peers whose port is below 1024; and, where Linux wants it for changing a map, CAP_BPF.
+//! What is given up once all is open. What stays of a service over a device: CAP_NET_ADMIN, by
+//! which a socket may have another host's name and Linux is asked for neighbours;
+//! CAP_NET_BIND_SERVICE, for peers whose port is below 1024; and, where Linux wants it for changing
+//! a map, CAP_BPF.
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
@@ -15,8 +17,8 @@ pub const OF_WIRES: CapabilitySet =
 /// What a service without one keeps.
 pub const NONE: CapabilitySet = CapabilitySet::empty();
 
-/// For the rest of this process' life, for all threads that the calling one makes; there must be no others. With `user`, it is that user's from now on. What it has of `kept` it
-/// keeps.
+/// For the rest of this process' life, for all threads that the calling one makes; there must be no
+/// others. With `user`, it is that user's from now on. What it has of `kept` it keeps.
 ///
 /// # Errors
 /// The kernel's.

@@ -1,7 +1,9 @@
-//! All connections, as the service's threads see them. A connection belongs to the lane that heard of it first: that lane's set has its stand-in, and that lane alone moves its
-//! bytes, whoever gets its segments.
+//! All connections, as the service's threads see them. A connection belongs to the lane that heard
+//! of it first: that lane's set has its stand-in, and that lane alone moves its bytes, whoever gets
+//! its segments.
 //!
-//! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the other way round; lists are locked by themselves.
+//! Locks: who holds a flow (the protocol does while it tells of one) locks its bridge, never the
+//! other way round; lists are locked by themselves.
 
 use crate::bridge::{Bridge, Heard, Shared, Wants};
 use crate::listeners::{self, Listener, Listeners, Listens};
@@ -35,9 +37,11 @@ use uncopy_tcp_socket::set::{self, Event as Ready};
 use uncopy_tcp_socket::{Context, Set, Settings, Waiting};
 use uncopy_tcp_wire::steer::Steer;
 
-/// Connections that may wait until the program takes them. (They hardly do: a stand-in is made at once, and then it is Linux' backlog that counts.)
+/// Connections that may wait until the program takes them. (They hardly do: a stand-in is made at
+/// once, and then it is Linux' backlog that counts.)
 const BACKLOG: u32 = 4096;
-/// While it does not sleep, a lane asks the kernel for stand-ins once in so many turns, by a system call.
+/// While it does not sleep, a lane asks the kernel for stand-ins once in so many turns, by a system
+/// call.
 const ASK: u32 = 64;
 /// Stand-ins that are looked at in a turn.
 const EVENTS: usize = 128;
@@ -70,7 +74,8 @@ pub(crate) enum Ask {
     TellOf([SocketAddrV4; 2], Arc<Lent>),
 }
 
-/// Who waits until something is Linux's on all of a service's devices hears it when nobody has this any more: a device that has failed takes nothing either.
+/// Who waits until something is Linux's on all of a service's devices hears it when nobody has this
+/// any more: a device that has failed takes nothing either.
 #[derive(Debug)]
 pub(crate) struct Withdrawn(pub Lent);
 
@@ -147,7 +152,8 @@ pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 type Made<T> = Result<T, Errno>;
 
 impl Room {
-    /// For so many connections and lanes, with buffers of so many bits; only the first `carrying` of the lanes have connections. `name`: the service where its own ends are shown.
+    /// For so many connections and lanes, with buffers of so many bits; only the first `carrying`
+    /// of the lanes have connections. `name`: the service where its own ends are shown.
     pub fn new(
         (flows, lanes, carrying, bits): (usize, usize, usize, u8),
         congestion: Algorithm,
@@ -371,8 +377,9 @@ impl Room {
         }
     }
 
-    /// Who listens at this address, at which a stand-in connects, is one that was shown, and not another user who has the port now. To be asked after
-    /// the stand-in has been connected, or has not been.
+    /// Who listens at this address, at which a stand-in connects, is one that was shown, and not
+    /// another user who has the port now. To be asked after the stand-in has been connected, or has
+    /// not been.
     fn is_shown(&self, at: SocketAddrV4) -> bool {
         let asked = self.whose.as_ref().ok_or(Errno::NOENT).and_then(|whose| whose.ask(at));
         let found = asked.or_else(|_| {
@@ -451,7 +458,8 @@ impl Room {
         self.to_lane(held, lane);
     }
 
-    /// Whence who listens there is steered to: this host's addresses alone. A socket may listen at another host's (IP_FREEBIND), whose connections this one may forward.
+    /// Whence who listens there is steered to: this host's addresses alone. A socket may listen at
+    /// another host's (IP_FREEBIND), whose connections this one may forward.
     fn steered(&self, at: SocketAddrV4) -> Vec<SocketAddrV4> {
         if !at.ip().is_unspecified() {
             return if self.routes.is_own(*at.ip()) { vec![at] } else { vec![] };
@@ -495,7 +503,8 @@ impl Room {
             if known.user() != shown.user {
                 return;
             }
-            // (The last that was shown says how they are to be, and whose: a server that was started anew may have been told otherwise.)
+            // (The last that was shown says how they are to be, and whose: a server that was
+            // started anew may have been told otherwise.)
             let mut programs = lock(&self.programs);
             let app = programs.of(program, endpoint);
             if endpoint.set_listener(known.id, app, flow).is_ok() {
@@ -566,7 +575,8 @@ impl Room {
         endpoint.leave();
     }
 
-    /// Connections go where new ones would go. (Where that is by another device, or nowhere, they go on as before: the peer may still be there.)
+    /// Connections go where new ones would go. (Where that is by another device, or nowhere, they
+    /// go on as before: the peer may still be there.)
     fn look_at_routes(&self, endpoint: &mut Endpoint<View<'_>>) {
         let version = self.routes.version();
         if self.routes_seen.swap(version, Relaxed) == version {

@@ -24,9 +24,11 @@ use uncopy_tcp_wire::steer::Steer;
 /// Addresses and ports at which may be listened.
 const LISTENERS: u32 = 1024;
 
-/// The program answers a wake-up later: so long acknowledgements wait for it, as Linux' do (`TCP_DELACK_MIN`).
+/// The program answers a wake-up later: so long acknowledgements wait for it, as Linux' do
+/// (`TCP_DELACK_MIN`).
 const ACK_WAIT: Nanos = 40 * MILLISECOND;
-/// Flows that are acknowledged sooner, as those of requests and answers are, never wake the slow path. A fifth of the least timeout.
+/// Flows that are acknowledged sooner, as those of requests and answers are, never wake the slow
+/// path. A fifth of the least timeout.
 const WATCH_AFTER: Nanos = 10 * MILLISECOND;
 
 /// How to serve.
@@ -225,7 +227,8 @@ impl Remote {
         let Opened { device, reached, routes, outward, why_not, .. } = opened;
         let Reached { way, steer, wires, refused } = reached;
         let mtu = routes.device().mtu.clamp(576, 65_535) as u16;
-        // (Each that uses its number has a listener or a connection; and one number is for all others.)
+        // (Each that uses its number has a listener or a connection; and one number is for all
+        // others.)
         let programs = options.connections + LISTENERS as usize + 1;
         let programs = u16::try_from(programs).unwrap_or(u16::MAX);
         let config = Config {

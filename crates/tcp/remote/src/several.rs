@@ -1,5 +1,6 @@
-//! The devices of one service. Each has its own connections, threads and stand-ins; programs show their sockets to all of them at once, and a connection that a program
-//! opens is of the device by which Linux would send it. Where one fails, the others go on.
+//! The devices of one service. Each has its own connections, threads and stand-ins; programs show
+//! their sockets to all of them at once, and a connection that a program opens is of the device by
+//! which Linux would send it. Where one fails, the others go on.
 
 use crate::listeners::Listens;
 use crate::options::chosen;
@@ -22,7 +23,8 @@ use uncopy_tcp_service::{Lent, Listening, Owner, Wires};
 use uncopy_tcp_trace::Trace;
 use uncopy_tcp_trace::chosen::{Chosen, Flow};
 
-/// So long devices are waited for that are to tell of their connections: half of what who asks waits.
+/// So long devices are waited for that are to tell of their connections: half of what who asks
+/// waits.
 const TOLD: Duration = Duration::from_millis(500);
 
 /// The devices' services; those that have failed are none any more.
@@ -37,7 +39,8 @@ pub struct Remotes {
 }
 
 impl Remotes {
-    /// Opens all that needs privileges, and gives those up that it needs no more. To be called before this process has other threads.
+    /// Opens all that needs privileges, and gives those up that it needs no more. To be called
+    /// before this process has other threads.
     ///
     /// # Errors
     /// What is missing: a device, a right, something of the kernel's.
@@ -73,7 +76,8 @@ impl Remotes {
         }
     }
 
-    /// Carries connections until no device is left. `failed` hears of each that has failed, and why.
+    /// Carries connections until no device is left. `failed` hears of each that has failed, and
+    /// why.
     ///
     /// # Errors
     /// No thread is left.

@@ -1,7 +1,8 @@
-//! A socket of this host with another host's name, connected to a listener of this host, or to a socket that connects
-//! itself: so the program sees the peer that it has.
+//! A socket of this host with another host's name, connected to a listener of this host, or to a
+//! socket that connects itself: so the program sees the peer that it has.
 //!
-//! It has the mark by which Linux brings it back (`uncopy_tcp_routes::loopback`), and never leaves the loopback device.
+//! It has the mark by which Linux brings it back (`uncopy_tcp_routes::loopback`), and never leaves
+//! the loopback device.
 
 use crate::options::{set, set_bytes};
 use rustix::io::Errno;
@@ -19,8 +20,9 @@ pub const TABLE: u32 = STAND_IN;
 const REPAIR_OFF: i32 = -1;
 const REPAIR_ON: i32 = 1;
 
-/// Makes accepted sockets take their peer's mark, in this network namespace, and Linux' answers where there is no socket (any more): else a refusal, or a reset, would
-/// go to the host whose name the stand-in has. Where it was so before, nothing is written.
+/// Makes accepted sockets take their peer's mark, in this network namespace, and Linux' answers
+/// where there is no socket (any more): else a refusal, or a reset, would go to the host whose name
+/// the stand-in has. Where it was so before, nothing is written.
 ///
 /// # Errors
 /// No right.
@@ -48,12 +50,14 @@ pub fn connected(peer: SocketAddrV4, local: SocketAddrV4) -> Result<(OwnedFd, bo
     set_bytes(&socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, c"lo".to_bytes_with_nul())?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     resets(&socket, true)?;
-    // The peer's port may be one at which somebody listens here, for all addresses: Linux takes that for a conflict, but for sockets that are under repair.
+    // The peer's port may be one at which somebody listens here, for all addresses: Linux takes
+    // that for a conflict, but for sockets that are under repair.
     set(&socket, libc::SOL_TCP, libc::TCP_REPAIR, REPAIR_ON)?;
     let bound = bind(&socket, &peer);
     set(&socket, libc::SOL_TCP, libc::TCP_REPAIR, REPAIR_OFF)?;
     bound?;
-    // (A peer may use a port for several connections; and who is to listen there is not kept from it.)
+    // (A peer may use a port for several connections; and who is to listen there is not kept from
+    // it.)
     sockopt::set_socket_reuseaddr(&socket, true)?;
     match connect(&socket, &local) {
         Ok(()) => Ok((socket, true)),
@@ -62,15 +66,17 @@ pub fn connected(peer: SocketAddrV4, local: SocketAddrV4) -> Result<(OwnedFd, bo
     }
 }
 
-/// How long Linux keeps a connection that a program has closed and its peer has not (`net.ipv4.tcp_fin_timeout`).
+/// How long Linux keeps a connection that a program has closed and its peer has not
+/// (`net.ipv4.tcp_fin_timeout`).
 pub fn patience() -> Duration {
     let seconds = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fin_timeout").ok();
     let seconds = seconds.and_then(|text| text.trim().parse().ok()).unwrap_or(60u64);
     Duration::from_secs(seconds.max(1))
 }
 
-/// The program sends no more. Whether it has closed its socket, and will read no more either, Linux does not say; but once Linux has forgotten a closed one, whoever
-/// asks is reset. So it is asked, each time after so long.
+/// The program sends no more. Whether it has closed its socket, and will read no more either, Linux
+/// does not say; but once Linux has forgotten a closed one, whoever asks is reset. So it is asked,
+/// each time after so long.
 ///
 /// # Errors
 /// Those of setsockopt(2).

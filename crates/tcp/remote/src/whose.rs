@@ -1,13 +1,15 @@
-//! Whose the listener is that a connection to an address of this host finds, as Linux says (sock_diag(7)): one question, answered at once. What all of them are
-//! would be asked by [`crate::listeners`].
+//! Whose the listener is that a connection to an address of this host finds, as Linux says
+//! (sock_diag(7)): one question, answered at once. What all of them are would be asked by
+//! [`crate::listeners`].
 
 use crate::listeners::Listens;
 use rustix::io::Errno;
 use std::net::SocketAddrV4;
 use uncopy_tcp_service::diag::Diag;
 
-/// The attribute that has a listener's keys, `INET_DIAG_MD5SIG`: it is told to who has CAP_NET_ADMIN, and asks for more than the least (`INET_DIAG_INFO`). (Of TCP-AO's
-/// keys Linux tells nothing.)
+/// The attribute that has a listener's keys, `INET_DIAG_MD5SIG`: it is told to who has
+/// CAP_NET_ADMIN, and asks for more than the least (`INET_DIAG_INFO`). (Of TCP-AO's keys Linux
+/// tells nothing.)
 const KEYS: u16 = 18;
 const INFO: u8 = 1 << (2 - 1);
 

@@ -1,8 +1,9 @@
 //! What has a mark goes by a device, whatever its address: a rule, and a route.
 //! (`ip rule add fwmark M lookup T`; `ip route add default dev D src A table T`.)
 //!
-//! The route goes with the device: from then on the rule finds nothing, and Linux goes on with its other tables. So a device that dies with its process leaves nothing
-//! that anybody would notice; the rule is taken away by the next one with the same table.
+//! The route goes with the device: from then on the rule finds nothing, and Linux goes on with its
+//! other tables. So a device that dies with its process leaves nothing that anybody would notice;
+//! the rule is taken away by the next one with the same table.
 
 use crate::kernel::Kernel;
 use crate::loopback::add_rule;
@@ -20,7 +21,8 @@ use std::net::Ipv4Addr;
 /// Behind the one of [`crate::loopback`].
 const PRIORITY: u32 = 101;
 
-/// Sets the device up, and makes the rule and the route. `source`: what a packet has as its source that has none yet. Who has used this table before does not any more.
+/// Sets the device up, and makes the rule and the route. `source`: what a packet has as its source
+/// that has none yet. Who has used this table before does not any more.
 ///
 /// # Errors
 /// No right (CAP_NET_ADMIN); `source` is no address of this host; a kernel without policy routing.

@@ -1,4 +1,5 @@
-//! Next hops by number. Whoever sends has the number of a connection's next hop, and reads where it is without a lock; the thread that hears Linux writes.
+//! Next hops by number. Whoever sends has the number of a connection's next hop, and reads where it
+//! is without a lock; the thread that hears Linux writes.
 
 use crate::table::{Hardware, NextHop};
 use std::collections::HashMap;
@@ -9,7 +10,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// Numbers have 16 bits. 0 is nobody's.
 const NUMBERS: usize = 1 << 16;
 
-/// Of a word: the hardware address, whether it is known, whether something was sent there since it was last looked, whether it ever was known.
+/// Of a word: the hardware address, whether it is known, whether something was sent there since it
+/// was last looked, whether it ever was known.
 const KNOWN: u64 = 1 << 48;
 const USED: u64 = 1 << 49;
 const EVER: u64 = 1 << 50;
@@ -55,8 +57,10 @@ impl Hops {
         self.numbers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The number of a next hop, and whether it is a new one. None: all numbers are taken. (Where they are, those go that were never found, and to which nothing
-    /// was sent since [`used`](Self::used) was asked last: whoever makes up addresses leaves many, and no connection has one of them.)
+    /// The number of a next hop, and whether it is a new one. None: all numbers are taken. (Where
+    /// they are, those go that were never found, and to which nothing was sent since
+    /// [`used`](Self::used) was asked last: whoever makes up addresses leaves many, and no
+    /// connection has one of them.)
     pub fn number(&self, hop: NextHop) -> Option<(u16, bool)> {
         let mut numbers = self.lock();
         if let Some(number) = numbers.of.get(&hop) {

@@ -7,7 +7,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The groups of linux/rtnetlink.h: RTMGRP_LINK, RTMGRP_NEIGH, RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE.
+/// The groups of linux/rtnetlink.h: RTMGRP_LINK, RTMGRP_NEIGH, RTMGRP_IPV4_IFADDR,
+/// RTMGRP_IPV4_ROUTE.
 const NEWS: u32 = 1 | 1 << 2 | 1 << 4 | 1 << 6;
 /// A datagram of the kernel's is 32 KB at most (NLMSG_GOODSIZE and what a dump asks for).
 const LONGEST: usize = 32 << 10;

@@ -1,5 +1,6 @@
-//! Which way a peer is, as Linux has it: the device, our address, and the hardware addresses. Linux keeps its routes, neighbours and addresses; they are read
-//! once, and kept up to date by its notifications (rtnetlink). A neighbour that it does not know it is asked to look for.
+//! Which way a peer is, as Linux has it: the device, our address, and the hardware addresses. Linux
+//! keeps its routes, neighbours and addresses; they are read once, and kept up to date by its
+//! notifications (rtnetlink). A neighbour that it does not know it is asked to look for.
 //!
 //! | module | one idea |
 //! | --- | --- |
@@ -11,7 +12,8 @@
 //! | [`detour`] | what has another mark goes by a device of ours: a rule and a route |
 //! | [`loopback`] | what has a mark comes back to this host: a rule and a route |
 //!
-//! IPv4, Ethernet, the main table: rules that choose others, and next hops of several that are not the first, are not heeded.
+//! IPv4, Ethernet, the main table: rules that choose others, and next hops of several that are not
+//! the first, are not heeded.
 #![forbid(unsafe_code)]
 
 pub mod detour;

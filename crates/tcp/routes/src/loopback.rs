@@ -1,4 +1,5 @@
-//! What has a mark comes back to this host, whatever its address: a rule, and a route by the loopback device. So a socket of this host can have a peer's address.
+//! What has a mark comes back to this host, whatever its address: a rule, and a route by the
+//! loopback device. So a socket of this host can have a peer's address.
 //! (`ip rule add fwmark M lookup T`; `ip route add local default dev lo table T`.)
 //!
 //! Both stay when the process ends: other services may use them, and nothing else has the mark.

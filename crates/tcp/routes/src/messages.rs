@@ -1,4 +1,5 @@
-//! Netlink's bytes. What cannot be read, or is of no interest here (IPv6, other tables), is passed over.
+//! Netlink's bytes. What cannot be read, or is of no interest here (IPv6, other tables), is passed
+//! over.
 
 use crate::table::{Change, Hardware, Route};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
@@ -217,7 +218,8 @@ pub fn dump(what: All) -> Vec<u8> {
     request(message, NLM_F_DUMP)
 }
 
-/// Asks Linux to look for a neighbour, or whether the one that it knows is still there, as if it had a packet for it.
+/// Asks Linux to look for a neighbour, or whether the one that it knows is still there, as if it
+/// had a packet for it.
 pub fn look_for(device: u32, address: Ipv4Addr) -> Vec<u8> {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Inet;

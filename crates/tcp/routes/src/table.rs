@@ -95,7 +95,8 @@ pub struct Table {
     addresses: BTreeSet<(u32, Ipv4Addr)>,
     /// With whether they are fixed.
     neighbours: HashMap<NextHop, (Hardware, bool)>,
-    /// By prefix length, address, metric, device (0: none): one of several with the same is the last that was told.
+    /// By prefix length, address, metric, device (0: none): one of several with the same is the
+    /// last that was told.
     routes: BTreeMap<(u8, u32, u32, u32), Route>,
 }
 
@@ -111,7 +112,8 @@ impl Table {
             Change::Device { device, address, mtu, up } => {
                 self.devices.insert(device, Device { address, mtu, up });
                 if !up {
-                    // (Linux takes the routes of a device that goes down away, and does not say so of each.)
+                    // (Linux takes the routes of a device that goes down away, and does not say so
+                    // of each.)
                     self.routes.retain(|_, route| route.device != Some(device));
                 }
             }
@@ -161,7 +163,8 @@ impl Table {
             .map(|(_, address)| *address)
     }
 
-    /// Nobody but this host sends from there, as Linux has it (RFC 1122, 3.2.1.3; its "martian" sources): its own addresses, and those that are no host's.
+    /// Nobody but this host sends from there, as Linux has it (RFC 1122, 3.2.1.3; its "martian"
+    /// sources): its own addresses, and those that are no host's.
     pub fn is_nobody_else(&self, peer: Ipv4Addr) -> bool {
         peer.is_loopback()
             || peer.is_multicast()
@@ -175,8 +178,10 @@ impl Table {
         self.addresses.iter().any(|(_, own)| *own == address)
     }
 
-    /// The way to a peer by this device: of the routes to it those that name most of its address, of these the device's own one of the lowest metric. (Linux may choose
-    /// another device's among them: two may lead to one network.) None: there is none, or one before it says that nobody is there.
+    /// The way to a peer by this device: of the routes to it those that name most of its address,
+    /// of these the device's own one of the lowest metric. (Linux may choose another device's among
+    /// them: two may lead to one network.) None: there is none, or one before it says that nobody
+    /// is there.
     pub fn way(&self, peer: Ipv4Addr, by: u32) -> Option<NextHop> {
         (0..=32u8).rev().find_map(|prefix| {
             let to = network(peer, prefix);

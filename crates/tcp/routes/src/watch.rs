@@ -14,15 +14,18 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Linux is told so often of the neighbours that are in use: it does not see our frames, and would find out late that one has moved.
+/// Linux is told so often of the neighbours that are in use: it does not see our frames, and would
+/// find out late that one has moved.
 const IN_USE: Duration = Duration::from_secs(15);
 
-/// A neighbour that is in use and was lost is looked for so soon after news, in which it may come back by itself,
+/// A neighbour that is in use and was lost is looked for so soon after news, in which it may come
+/// back by itself,
 const SOON: Duration = Duration::from_millis(100);
 /// and again and again after so long, as long as something is sent there.
 const LOST: Duration = Duration::from_secs(1);
 
-/// What is known of the ways of one device. Any thread may ask; [`Routes::keep`] is for one of its own.
+/// What is known of the ways of one device. Any thread may ask; [`Routes::keep`] is for one of its
+/// own.
 #[derive(Debug)]
 pub struct Routes {
     device: u32,
@@ -92,8 +95,8 @@ impl Routes {
         self.version.load(Acquire)
     }
 
-    /// The number of the next hop to a peer by this device; none: Linux has no such way there, or takes nothing that comes from there. Linux looks for one that
-    /// it does not know.
+    /// The number of the next hop to a peer by this device; none: Linux has no such way there, or
+    /// takes nothing that comes from there. Linux looks for one that it does not know.
     pub fn number(&self, peer: Ipv4Addr) -> Option<u16> {
         let table = self.table();
         let hop = table.way(peer, self.device)?;
@@ -211,8 +214,9 @@ fn own_word(table: &Table, device: u32) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
-/// By a socket that hears no news: where they overran it, the rest of a dump would be in the way of the next question. What changes meanwhile comes as news, and is
-/// taken behind this: the last of it is how things are.
+/// By a socket that hears no news: where they overran it, the rest of a dump would be in the way of
+/// the next question. What changes meanwhile comes as news, and is taken behind this: the last of
+/// it is how things are.
 fn read_all(dumps: &mut Kernel, table: &mut Table) -> io::Result<()> {
     for what in [All::Devices, All::Addresses, All::Routes, All::Neighbours] {
         dumps.all(what, |said| said.changes.iter().for_each(|change| table.apply(change)))?;

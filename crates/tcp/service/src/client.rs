@@ -1,4 +1,5 @@
-//! A program's side: says hello, shows sockets, and learns what became of them without a system call while nothing has.
+//! A program's side: says hello, shows sockets, and learns what became of them without a system
+//! call while nothing has.
 //!
 //! unsafe: the mailbox's mapping; a question that rustix does not know.
 
@@ -25,8 +26,8 @@ use uncopy_tcp_shared::layout::PAGE;
 /// So long an answer is waited for. A service that has a core takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So long for the whole state, for which no program waits: of 64,000 connections it takes a quarter of a second of a core, and 3.5 s where
-/// eight busy servers share that core.
+/// So long for the whole state, for which no program waits: of 64,000 connections it takes a
+/// quarter of a second of a core, and 3.5 s where eight busy servers share that core.
 const TELLING: Duration = Duration::from_secs(10);
 
 /// Bytes that tell of one connection over the wire, at most.
@@ -48,8 +49,8 @@ unsafe impl Send for Client {}
 unsafe impl Sync for Client {}
 
 impl Client {
-    /// Says hello. `doors` are eventfds by which this program wants to be woken. EACCES: the name belongs to another user's process; EPROTO: it
-    /// speaks another version.
+    /// Says hello. `doors` are eventfds by which this program wants to be woken. EACCES: the name
+    /// belongs to another user's process; EPROTO: it speaks another version.
     pub fn connect(name: &str, doors: &[BorrowedFd]) -> Result<Self, Errno> {
         let (socket, user) = (open(name)?, rustix::process::geteuid());
         protocol::send(socket.as_fd(), Message::Hello(VERSION), doors)?;
@@ -59,7 +60,8 @@ impl Client {
             return Err(Errno::PROTO);
         };
         let at = apart::SMALL.next(PAGE) as *mut _;
-        // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it is of our user, or root's.
+        // SAFETY: a new mapping. It is the service's, which we have to trust not to shorten it: it
+        // is of our user, or root's.
         let mailbox =
             unsafe { rustix::mm::mmap(at, PAGE, ProtFlags::READ, MapFlags::SHARED, mailbox, 0) }?;
         let mailbox = NonNull::new(mailbox.cast()).ok_or(Errno::NOMEM)?;
@@ -124,8 +126,9 @@ impl Client {
         poll(&mut fds, Some(&now)) == Ok(1)
     }
 
-    /// Says that a socket is about to connect to another host, and waits for the answer. True: it is to connect, and the service has made it so that its
-    /// segments come to it. Not longer than a service needs that has a core: then the connection is Linux's.
+    /// Says that a socket is about to connect to another host, and waits for the answer. True: it
+    /// is to connect, and the service has made it so that its segments come to it. Not longer than
+    /// a service needs that has a core: then the connection is Linux's.
     pub fn connects(&self, socket: BorrowedFd, to: SocketAddrV4) -> Result<bool, Errno> {
         let (own, theirs) = pair()?;
         let message =
@@ -138,7 +141,8 @@ impl Client {
         Ok(got == 1)
     }
 
-    /// What the service knows of the connection of this socket, which it carries over its wire. None: it carries none.
+    /// What the service knows of the connection of this socket, which it carries over its wire.
+    /// None: it carries none.
     pub fn info(&self, socket: BorrowedFd) -> Result<Option<Wired>, Errno> {
         let (own, theirs) = pair()?;
         protocol::send(self.socket.as_fd(), Message::Info, &[socket, theirs.as_fd()])?;
@@ -172,8 +176,9 @@ impl Client {
         protocol::send(self.socket.as_fd(), message, &[])
     }
 
-    /// Has a socket relayed to what stands in for it: what is in `first` comes before what the socket still brings. Begins when it is told how much that is. An error:
-    /// the service does not do that, and nothing has happened.
+    /// Has a socket relayed to what stands in for it: what is in `first` comes before what the
+    /// socket still brings. Begins when it is told how much that is. An error: the service does not
+    /// do that, and nothing has happened.
     pub fn relay(
         &self,
         socket: BorrowedFd,
@@ -228,8 +233,8 @@ fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(unix, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// Connects. ECONNREFUSED: there is no service of this name; EACCES: the name belongs to another user's process; EAGAIN: it does not take those that have come
-/// already, and is not waited for.
+/// Connects. ECONNREFUSED: there is no service of this name; EACCES: the name belongs to another
+/// user's process; EAGAIN: it does not take those that have come already, and is not waited for.
 pub(crate) fn open(name: &str) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -262,7 +267,8 @@ fn answer(socket: &OwnedFd, patience: Duration) -> Result<(Message, Vec<OwnedFd>
     protocol::receive(socket.as_fd(), RecvFlags::DONTWAIT)
 }
 
-/// Asks a service for its state. ECONNREFUSED: there is none; ECONNRESET: it is another user's; EPROTO: it is of another build.
+/// Asks a service for its state. ECONNREFUSED: there is none; ECONNRESET: it is another user's;
+/// EPROTO: it is of another build.
 pub fn tell(name: &str) -> Result<State, Errno> {
     let socket = open(name)?;
     protocol::send(socket.as_fd(), Message::Tell, &[])?;
@@ -276,8 +282,9 @@ pub fn tell(name: &str) -> Result<State, Errno> {
 #[derive(Debug)]
 pub struct Tracing(OwnedFd);
 
-/// Has a service's frames written to a file, of connections with this end, as far as it matters. ECONNREFUSED: there is no service; EOPNOTSUPP: it has no
-/// wire; EPERM: it serves several users, and this is not its own; EBUSY: somebody else has this.
+/// Has a service's frames written to a file, of connections with this end, as far as it matters.
+/// ECONNREFUSED: there is no service; EOPNOTSUPP: it has no wire; EPERM: it serves several users,
+/// and this is not its own; EBUSY: somebody else has this.
 pub fn trace(
     name: &str,
     (address, port): (Option<Ipv4Addr>, Option<u16>),

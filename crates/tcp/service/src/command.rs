@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Where it may be, of the preload library at this path: beside it, or where `make install` puts it.
+/// Where it may be, of the preload library at this path: beside it, or where `make install` puts
+/// it.
 pub fn commands(library: &Path) -> [PathBuf; 2] {
     ["uncopy", "../../bin/uncopy"].map(|file| library.with_file_name(file))
 }

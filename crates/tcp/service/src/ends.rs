@@ -80,23 +80,25 @@ pub fn network_namespace(socket: impl AsFd) -> Option<u64> {
     option(socket, SO_NETNS_COOKIE).map(u64::from_ne_bytes)
 }
 
-/// Who has the other end of a UNIX socket: process, user. The process is 0 where it is of a PID namespace that is not seen from here (rustix has no such number).
+/// Who has the other end of a UNIX socket: process, user. The process is 0 where it is of a PID
+/// namespace that is not seen from here (rustix has no such number).
 pub fn peer(socket: impl AsFd) -> Option<(u32, u32)> {
     // `struct ucred`: process, user, group.
     let [p0, p1, p2, p3, u0, u1, u2, u3, ..]: [u8; 12] = option(socket, libc::SO_PEERCRED)?;
     Some((u32::from_ne_bytes([p0, p1, p2, p3]), u32::from_ne_bytes([u0, u1, u2, u3])))
 }
 
-/// It is one end of a pair of sockets that this user has made, or is connected to one of its programs. What the service says by one of another's would be
-/// believed to be root's.
+/// It is one end of a pair of sockets that this user has made, or is connected to one of its
+/// programs. What the service says by one of another's would be believed to be root's.
 pub fn is_of_user(socket: impl AsFd, uid: u32) -> bool {
     let socket = socket.as_fd();
     sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
         && peer(socket).is_some_and(|(_, user)| user == uid)
 }
 
-/// What sockets have that stand in for connections of the service's to other hosts: the service's own, and those that programs accept from it. Linux gives
-/// an accepted socket its peer's mark (`net.ipv4.tcp_fwmark_accept`), and lets nobody set one without CAP_NET_ADMIN or CAP_NET_RAW.
+/// What sockets have that stand in for connections of the service's to other hosts: the service's
+/// own, and those that programs accept from it. Linux gives an accepted socket its peer's mark
+/// (`net.ipv4.tcp_fwmark_accept`), and lets nobody set one without CAP_NET_ADMIN or CAP_NET_RAW.
 pub const STAND_IN: u32 = 0x7563_7079;
 
 /// It is the end of a connection that stands in for one to another host: its peer is the service.
@@ -120,10 +122,12 @@ fn is_bound_to_device(socket: impl AsFd) -> bool {
     failed != 0 || length != 0
 }
 
-/// A filter says which segments it gets (SO_ATTACH_FILTER, SO_ATTACH_BPF), its own or its listener's: rings have none. (Or that cannot be told.)
+/// A filter says which segments it gets (SO_ATTACH_FILTER, SO_ATTACH_BPF), its own or its
+/// listener's: rings have none. (Or that cannot be told.)
 pub fn has_filter(socket: impl AsFd) -> bool {
     let mut length: libc::socklen_t = 0;
-    // SAFETY: no byte is asked for: Linux says how long the filter is, and EACCES where it has no such form.
+    // SAFETY: no byte is asked for: Linux says how long the filter is, and EACCES where it has no
+    // such form.
     let failed = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -136,8 +140,9 @@ pub fn has_filter(socket: impl AsFd) -> bool {
     failed != 0 || length != 0
 }
 
-/// Where a shown socket listens for other hosts by IPv4, such that the service may take connections for it. Not by one device alone: the service would come by another one;
-/// and not with a filter, which sees the segments of the wire.
+/// Where a shown socket listens for other hosts by IPv4, such that the service may take connections
+/// for it. Not by one device alone: the service would come by another one; and not with a filter,
+/// which sees the segments of the wire.
 pub fn listens(socket: impl AsFd) -> Option<SocketAddrV4> {
     let socket = socket.as_fd();
     listens_at(socket).filter(|_| !is_bound_to_device(socket) && !has_filter(socket))

@@ -1,7 +1,10 @@
-//! Sockets that programs have shown are closed again at once. If the program has closed its own meanwhile, that close is the last; and where SO_LINGER is set it waits, for as
-//! long as that says, until the peer has taken all. The service does not wait with it. Nor does it clear the option, which is the program's, whose socket may be open still.
+//! Sockets that programs have shown are closed again at once. If the program has closed its own
+//! meanwhile, that close is the last; and where SO_LINGER is set it waits, for as long as that
+//! says, until the peer has taken all. The service does not wait with it. Nor does it clear the
+//! option, which is the program's, whose socket may be open still.
 //!
-//! A program can set that also just before the close. So where others would wait with it, a thread of its user's closes what it has lent.
+//! A program can set that also just before the close. So where others would wait with it, a thread
+//! of its user's closes what it has lent.
 
 use crate::share::{Share, Taken};
 use rustix::net::{SendFlags, sockopt};
@@ -68,7 +71,8 @@ impl Closer {
         if let Some(taken) = room.then(|| self.share.take(1)).flatten() {
             return self.leave(socket, Some(taken));
         }
-        // Who has that many does not want to close connections, or would leave no descriptor to others.
+        // Who has that many does not want to close connections, or would leave no descriptor to
+        // others.
         let _ = sockopt::set_socket_linger(&socket, None);
     }
 
@@ -110,7 +114,8 @@ impl Closer {
     }
 }
 
-/// Descriptors that came with a message. Those that are not taken are closed as above, for the thread of their user.
+/// Descriptors that came with a message. Those that are not taken are closed as above, for the
+/// thread of their user.
 #[derive(Debug)]
 pub(crate) struct Came {
     fds: Vec<OwnedFd>,

@@ -14,11 +14,13 @@ use std::os::fd::OwnedFd;
 pub trait Listening: Send + Sync {
     /// A program of this owner has shown that it listens here, and Linux finds this.
     fn listens(&self, program: (u64, Owner), at: SocketAddrV4, found: &Found);
-    /// A program's listener at this address is Linux's from now on. A byte is to come by `answer` once that is so.
+    /// A program's listener at this address is Linux's from now on. A byte is to come by `answer`
+    /// once that is so.
     fn withdraws(&self, at: SocketAddrV4, answer: Lent);
     /// This program has gone: it may have been the last that listens somewhere.
     fn gone(&self, program: u64);
-    /// Frames of connections with this end, as far as it matters, are written to this file, for who has this number.
+    /// Frames of connections with this end, as far as it matters, are written to this file, for who
+    /// has this number.
     ///
     /// # Errors
     /// EBUSY: somebody else's are already. Those of the file.
@@ -35,11 +37,13 @@ pub trait Listening: Send + Sync {
     fn end_trace(&self, whose: u64) -> Result<u64, Errno>;
     /// What there is to tell of the connections that it carries.
     fn wired(&self) -> Wires;
-    /// What there is to tell of the connection between these ends, this host's first, is to come by `answer`, as [`Wired::bytes`]; nothing, where it carries none.
+    /// What there is to tell of the connection between these ends, this host's first, is to come by
+    /// `answer`, as [`Wired::bytes`]; nothing, where it carries none.
     fn info(&self, ends: [SocketAddrV4; 2], answer: Lent);
     /// It carries connections that programs open.
     fn carries_connects(&self) -> bool;
-    /// A program of this owner is about to connect this socket. A byte is to come by `answer` if this one carries the connection.
+    /// A program of this owner is about to connect this socket. A byte is to come by `answer` if
+    /// this one carries the connection.
     fn connects(&self, program: (u64, Owner), to: SocketAddrV4, socket: Lent, answer: OwnedFd);
     /// The program has closed such a socket, of this cookie, before it was connected.
     fn closes(&self, program: u64, cookie: u64);

@@ -1,11 +1,13 @@
-//! Ends that were shown and wait for their other end. Nobody's descriptor is kept: a connection must end when its programs close it.
+//! Ends that were shown and wait for their other end. Nobody's descriptor is kept: a connection
+//! must end when its programs close it.
 
 use crate::ends::EndName;
 use crate::owner::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How long an end waits. A server that takes longer than this to accept keeps that connection with Linux.
+/// How long an end waits. A server that takes longer than this to accept keeps that connection with
+/// Linux.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// So many entries of the order may be of ends that wait no more, before they are looked for.
@@ -68,7 +70,8 @@ impl Waiting {
         None
     }
 
-    /// Who shows and forgets in a loop would else have an entry for each time, until its patience is over. (Not each time: all are looked at.)
+    /// Who shows and forgets in a loop would else have an entry for each time, until its patience
+    /// is over. (Not each time: all are looked at.)
     fn clean(&mut self) {
         if self.order.len() > 2 * self.ends.len() + STALE {
             let ends = &self.ends;

@@ -1,4 +1,5 @@
-//! What a service knows: programs, ends that wait for their other end, regions. Nothing of it waits for a program.
+//! What a service knows: programs, ends that wait for their other end, regions. Nothing of it waits
+//! for a program.
 
 use crate::ends::EndName;
 use crate::matching::{Inodes, Shown, Waiting};
@@ -19,7 +20,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use uncopy_tcp_shared::layout::PAGE;
 
-/// At most so many connections, each with two full rings (32 MB), are given past the limit of bytes.
+/// At most so many connections, each with two full rings (32 MB), are given past the limit of
+/// bytes.
 const LOOKS: usize = 64;
 
 /// See the module.
@@ -380,7 +382,8 @@ impl Meeting {
                 reason,
             })
         });
-        // (Of a connection over the wire the program's end is among the others, with its stand-in's.)
+        // (Of a connection over the wire the program's end is among the others, with its
+        // stand-in's.)
         let ends: HashSet<[SocketAddr; 2]> = flows
             .iter()
             .flat_map(|flow| [flow.addresses, [flow.addresses[1], flow.addresses[0]]])

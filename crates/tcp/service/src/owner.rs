@@ -53,7 +53,8 @@ impl Serves {
         self == Self::ItsUser || [0, user].contains(&owner.uid())
     }
 
-    /// What it has is told to this one whole, and not the owner's part alone; so are frames of its wire.
+    /// What it has is told to this one whole, and not the owner's part alone; so are frames of its
+    /// wire.
     pub(crate) fn sees_all(self, owner: Owner) -> bool {
         let uid = owner.uid();
         self == Self::ItsUser || uid == 0 || uid == rustix::process::geteuid().as_raw()
@@ -63,7 +64,8 @@ impl Serves {
 /// `/proc/sys/kernel/overflowuid`, as it is everywhere.
 const STRANGERS: u32 = 65_534;
 
-/// This number is one user's. (All whom a user namespace does not know have one number there, which may be this process's own user's besides.)
+/// This number is one user's. (All whom a user namespace does not know have one number there, which
+/// may be this process's own user's besides.)
 pub(crate) fn is_somebody(user: u32) -> bool {
     user != STRANGERS || knows_all()
 }

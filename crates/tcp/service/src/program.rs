@@ -1,5 +1,6 @@
-//! A program that has connected, and what it is told. A program that does not look for its messages (it computes, is stopped, or has no core just now)
-//! gets them later: its socket takes some 270 of them, and a storm of connections brings more.
+//! A program that has connected, and what it is told. A program that does not look for its messages
+//! (it computes, is stopped, or has no core just now) gets them later: its socket takes some 270 of
+//! them, and a storm of connections brings more.
 //!
 //! unsafe: an ioctl that rustix does not know.
 
@@ -17,11 +18,12 @@ use std::time::SystemTime;
 /// Connections that stayed Linux's are remembered for who asks: so many of each program, 64 KB.
 const LAST: usize = 512;
 
-/// So many messages wait for a program at most: one for each connection that it may have, as it comes.
+/// So many messages wait for a program at most: one for each connection that it may have, as it
+/// comes.
 const UNSENT: usize = 65_536;
 
-/// Of these, so many doors of connections' own: each is a descriptor, of which a process has few. Where one is left out, connections go on at the
-/// doors of their processes.
+/// Of these, so many doors of connections' own: each is a descriptor, of which a process has few.
+/// Where one is left out, connections go on at the doors of their processes.
 const DOORS: usize = 64;
 
 /// What a program costs of descriptors: its socket, its mailbox, its doors.

@@ -1,5 +1,6 @@
-//! The messages between a program and the service: words of 64 bits over a SOCK_SEQPACKET socket, descriptors beside them. The socket's name is
-//! abstract, so that nothing is left behind by whoever dies, and it is the network namespace's own, as addresses are.
+//! The messages between a program and the service: words of 64 bits over a SOCK_SEQPACKET socket,
+//! descriptors beside them. The socket's name is abstract, so that nothing is left behind by
+//! whoever dies, and it is the network namespace's own, as addresses are.
 
 use crate::ends::EndName;
 pub use crate::reason::Reason;
@@ -30,7 +31,8 @@ pub const DOOR_COUNT: usize = ASK + 1;
 pub enum Message {
     /// Program: the first one. With its doors (eventfds).
     Hello(u64),
-    /// Service: the answer. With the mailbox: a memfd whose first word changes with each later message.
+    /// Service: the answer. With the mailbox: a memfd whose first word changes with each later
+    /// message.
     Welcome {
         /// As in `Hello`.
         version: u64,
@@ -46,7 +48,8 @@ pub enum Message {
         /// It has a filter, which the kernel alone heeds.
         filtered: bool,
     },
-    /// Service: the other end was shown too. With the region's memfd and the other side's doors, if the region is new to this side.
+    /// Service: the other end was shown too. With the region's memfd and the other side's doors, if
+    /// the region is new to this side.
     Matched {
         /// As in `Show`.
         token: u64,
@@ -59,8 +62,8 @@ pub enum Message {
         /// What both write when they attach.
         generation: u64,
     },
-    /// Program: a door of its own for one connection, of which it is this side. With that eventfd. Service: the same to the other side, of which
-    /// side that is.
+    /// Program: a door of its own for one connection, of which it is this side. With that eventfd.
+    /// Service: the same to the other side, of which side that is.
     Door {
         /// As in `Matched`.
         region: u64,
@@ -71,7 +74,8 @@ pub enum Message {
         /// As in `Matched`.
         generation: u64,
     },
-    /// Program: the region's memory did not come with `Matched`, because no descriptor was left; it has not attached. The next time it may have room.
+    /// Program: the region's memory did not come with `Matched`, because no descriptor was left; it
+    /// has not attached. The next time it may have room.
     Missing {
         /// As in `Matched`.
         region: u64,
@@ -123,16 +127,17 @@ pub enum Message {
         /// As above.
         port: u64,
     },
-    /// Program: with a socket that is about to connect to another host by IPv4, and one end of a pair of sockets. A byte comes there if the service's wire is to
-    /// carry it; the end is closed if not.
+    /// Program: with a socket that is about to connect to another host by IPv4, and one end of a
+    /// pair of sockets. A byte comes there if the service's wire is to carry it; the end is closed
+    /// if not.
     Connect {
         /// The peer's address.
         address: u64,
         /// Its port.
         port: u64,
     },
-    /// The service's user, or root, with a file: frames of the wire are written there, of connections with this end (0: any). Until the asker says that it ends,
-    /// or goes.
+    /// The service's user, or root, with a file: frames of the wire are written there, of
+    /// connections with this end (0: any). Until the asker says that it ends, or goes.
     Trace {
         /// Its address.
         address: u64,
@@ -153,11 +158,13 @@ pub enum Message {
         /// The socket's, as Linux names it (SO_COOKIE).
         cookie: u64,
     },
-    /// Program: with a socket whose connection the service carries over its wire, and one end of a pair of sockets. What there is to tell of the connection comes there
+    /// Program: with a socket whose connection the service carries over its wire, and one end of a
+    /// pair of sockets. What there is to tell of the connection comes there
     /// ([`crate::Wired`]); the end is closed where that is nothing.
     Info,
-    /// Program: with a socket, the other end of what stands in for it, a memfd for the bytes that come first, and one end of a pair of sockets: a byte comes there
-    /// when the service is ready to relay, and it waits there for how many bytes these are ([`crate::relay`]).
+    /// Program: with a socket, the other end of what stands in for it, a memfd for the bytes that
+    /// come first, and one end of a pair of sockets: a byte comes there when the service is ready
+    /// to relay, and it waits there for how many bytes these are ([`crate::relay`]).
     Relay,
 }
 
@@ -251,8 +258,9 @@ pub fn send(to: BorrowedFd, message: Message, with: &[BorrowedFd]) -> Result<(),
     }
 }
 
-/// Receives one message: EAGAIN where there is none, ECONNRESET where the other has gone, EBADMSG where it is none of ours. Where this process has no room for all
-/// of the descriptors beside it, it comes without any.
+/// Receives one message: EAGAIN where there is none, ECONNRESET where the other has gone, EBADMSG
+/// where it is none of ours. Where this process has no room for all of the descriptors beside it,
+/// it comes without any.
 pub fn receive(from: BorrowedFd, flags: RecvFlags) -> Result<(Message, Vec<OwnedFd>), Errno> {
     let mut bytes = [0; WORDS * 8 + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];

@@ -1,7 +1,9 @@
-//! What programs say: one message is taken at a time, its descriptors are looked at and closed, and the meeting is told what it says.
+//! What programs say: one message is taken at a time, its descriptors are looked at and closed, and
+//! the meeting is told what it says.
 //!
-//! What a program has sent may make whoever asks about it, or closes it, wait: a file of FUSE, a socket that lingers. So that is done by a thread of its user's, where there are
-//! others, and while nothing is held that those need.
+//! What a program has sent may make whoever asks about it, or closes it, wait: a file of FUSE, a
+//! socket that lingers. So that is done by a thread of its user's, where there are others, and
+//! while nothing is held that those need.
 
 use crate::diag::{self, Diag, Found};
 use crate::ends::{self, EndName};
@@ -279,7 +281,8 @@ impl Shared {
     }
 
     fn tells(&self, seat: &Seat, fds: Came) {
-        // (Without both the program hears that there is nothing to tell. Only who stands in for another host has a socket marked so.)
+        // (Without both the program hears that there is nothing to tell. Only who stands in for
+        // another host has a socket marked so.)
         if let Some(listening) = &self.listening
             && let Some((socket, answer)) = with_answer(seat, fds)
         {
@@ -298,7 +301,8 @@ impl Shared {
     }
 
     fn connects(&self, id: u64, seat: &Seat, (address, port): (u64, u64), fds: Came) {
-        // (Without both: no descriptor was left for them here, and the program hears that nobody has the other end.)
+        // (Without both: no descriptor was left for them here, and the program hears that nobody
+        // has the other end.)
         if let (Ok(address), Ok(port), Some(listening)) =
             (u32::try_from(address), u16::try_from(port), &self.listening)
             && fds.get(1).is_some_and(|answer| ends::is_of_user(answer, seat.owner.uid()))

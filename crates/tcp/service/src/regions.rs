@@ -1,5 +1,6 @@
-//! Which slots of which regions are whose. A region belongs to two programs. What they write into it the service reads for one purpose: to learn which
-//! slots both have closed. It neither maps a region nor believes it beyond that: who lies gives away a slot of its own.
+//! Which slots of which regions are whose. A region belongs to two programs. What they write into
+//! it the service reads for one purpose: to learn which slots both have closed. It neither maps a
+//! region nor believes it beyond that: who lies gives away a slot of its own.
 
 use crate::ends::EndName;
 use crate::matching::Shown;
@@ -98,7 +99,8 @@ impl Held {
         })
     }
 
-    /// The slot is as new, but for warm pages. Where the rings grew beyond their first page, the rest is given back.
+    /// The slot is as new, but for warm pages. Where the rings grew beyond their first page, the
+    /// rest is given back.
     fn clear(&self, slot: usize) {
         let at = (slot_at(slot) + header_at()) as u64;
         let _ = rustix::io::pwrite(&self.memory, &[0; HEADER], at);
@@ -113,7 +115,8 @@ impl Held {
         }
     }
 
-    /// A side has not got the memory: it comes again with its next connection. The slot was this one's, and is closed there.
+    /// A side has not got the memory: it comes again with its next connection. The slot was this
+    /// one's, and is closed there.
     pub fn is_missed(&mut self, side: usize, slot: usize, generation: u32) {
         self.sent[side] = false;
         if self.slots.get(slot).is_some_and(|own| *own == generation && generation != 0) {
@@ -159,7 +162,8 @@ impl Held {
 }
 
 impl Regions {
-    /// A slot for a connection between two programs, of a region that they have: `a` will be the side that [`Held::programs`] says.
+    /// A slot for a connection between two programs, of a region that they have: `a` will be the
+    /// side that [`Held::programs`] says.
     pub fn give(&mut self, a: u64, b: u64) -> Option<Given> {
         let of_both = |held: &Held| {
             held.alive == [true; 2] && (held.programs == [a, b] || held.programs == [b, a])
@@ -168,7 +172,8 @@ impl Regions {
             |list: &[Held]| list.iter().position(|held| of_both(held) && !held.free.is_empty());
         let mut found = with_room(&self.held);
         if found.is_none() && !self.held.is_empty() {
-            // One region for each question, in turn: closed slots are found again before long, and no question takes long.
+            // One region for each question, in turn: closed slots are found again before long, and
+            // no question takes long.
             let count = self.held.len();
             if let Some(i) =
                 (1..=count).map(|i| (self.scan + i) % count).find(|&i| of_both(&self.held[i]))
@@ -181,7 +186,8 @@ impl Regions {
         self.give_of(found?)
     }
 
-    /// A slot of a new region, of this number. `taken`: what its memory's descriptor counts against.
+    /// A slot of a new region, of this number. `taken`: what its memory's descriptor counts
+    /// against.
     pub fn make(&mut self, id: u64, sides: [Side; 2], taken: Vec<Taken>) -> Result<Given, Reason> {
         let memory = region::create().map_err(|_| Reason::NoMemory)?;
         self.held.push(Held {
@@ -207,7 +213,8 @@ impl Regions {
         Some(Given { region, slot, generation: self.generation })
     }
 
-    /// A program has gone. Calls `left` with each other program and the region that it shared with it.
+    /// A program has gone. Calls `left` with each other program and the region that it shared with
+    /// it.
     pub fn forget(&mut self, program: u64, mut left: impl FnMut(u64, u64)) {
         for held in &mut self.held {
             for side in 0..2 {
@@ -223,7 +230,8 @@ impl Regions {
         self.held.retain(|held| held.alive[0] && held.alive[1]);
     }
 
-    /// A program has closed what it has shown by this name, without having looked at its slot. False: it is none of these.
+    /// A program has closed what it has shown by this name, without having looked at its slot.
+    /// False: it is none of these.
     pub fn take_back(&mut self, shown: Shown) -> bool {
         for held in &self.held {
             for side in (0..2).filter(|&side| held.programs[side] == shown.program) {

@@ -1,5 +1,6 @@
-//! A program executes another one, which is to read a socket of which bytes lie in a ring, and whoever sent them does not take them back: it has ended its
-//! stream, died, or does not answer. Nobody can put them into the socket. So another socket stands in for it, and the service, which
+//! A program executes another one, which is to read a socket of which bytes lie in a ring, and
+//! whoever sent them does not take them back: it has ended its stream, died, or does not answer.
+//! Nobody can put them into the socket. So another socket stands in for it, and the service, which
 //! outlives both programs, hands on what comes: the ring's bytes first.
 
 use crate::ends::is_of_user;
@@ -12,11 +13,13 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// At once. Each is two threads; a program that asks for more than this is not one that executes others.
+/// At once. Each is two threads; a program that asks for more than this is not one that executes
+/// others.
 pub const MOST: usize = 256;
 
-/// They are what a program of this user sends: its socket, the other end of a pair, memory, and the end of another pair. Of anything else the service's reading or writing might wait,
-/// or mean more than the program's would.
+/// They are what a program of this user sends: its socket, the other end of a pair, memory, and the
+/// end of another pair. Of anything else the service's reading or writing might wait, or mean more
+/// than the program's would.
 fn may_be([socket, stand_in, first, program]: &[OwnedFd; 4], uid: u32) -> bool {
     let is_tcp = sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
     // (Only memory has seals.)
@@ -24,8 +27,9 @@ fn may_be([socket, stand_in, first, program]: &[OwnedFd; 4], uid: u32) -> bool {
     is_tcp && is_memory && is_of_user(stand_in, uid) && is_of_user(program, uid)
 }
 
-/// Relays for a program of this user until both directions have ended, or the program has gone, on threads of its own. `alive` is dropped then. It says that it is
-/// ready, so that the program takes nothing out of the ring for nobody, and is told how much that was.
+/// Relays for a program of this user until both directions have ended, or the program has gone, on
+/// threads of its own. `alive` is dropped then. It says that it is ready, so that the program takes
+/// nothing out of the ring for nobody, and is told how much that was.
 pub fn start(fds: [OwnedFd; 4], uid: u32, alive: impl Send + 'static) {
     if !may_be(&fds, uid) {
         return;
@@ -68,7 +72,8 @@ fn run(socket: &TcpStream, stand_in: &UnixStream, mut first: impl Read) -> io::R
     })
 }
 
-/// From the socket to the program, until the stream ends, or nobody is left who would take it: a peer that says nothing more must not keep the connection.
+/// From the socket to the program, until the stream ends, or nobody is left who would take it: a
+/// peer that says nothing more must not keep the connection.
 fn bring(mut socket: &TcpStream, mut program: &UnixStream) -> io::Result<()> {
     let mut piece = vec![0; 64 << 10];
     loop {

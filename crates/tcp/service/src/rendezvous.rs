@@ -1,10 +1,11 @@
-//! Which service a program uses: the one that it was given by name; else its user's, if that answers; else the system's, if that does; else its user's, which
-//! is to be started.
+//! Which service a program uses: the one that it was given by name; else its user's, if that
+//! answers; else the system's, if that does; else its user's, which is to be started.
 
 use crate::client;
 use rustix::io::Errno;
 
-/// The name of the service of all users, which root starts. (Nobody else's is believed: [`crate::client`].)
+/// The name of the service of all users, which root starts. (Nobody else's is believed:
+/// [`crate::client`].)
 pub const OF_SYSTEM: &str = "uncopy-tcp";
 
 /// The name of the service of the user of this number.
@@ -36,8 +37,9 @@ impl Rendezvous {
         }
     }
 
-    /// Asks by each name, in order, until somebody answers: the answer, and whose it is. Where nobody does: what came of the first name, which is [`own`](Self::own),
-    /// or of the system's where that is there: ends that it serves would not meet those of another one.
+    /// Asks by each name, in order, until somebody answers: the answer, and whose it is. Where
+    /// nobody does: what came of the first name, which is [`own`](Self::own), or of the system's
+    /// where that is there: ends that it serves would not meet those of another one.
     ///
     /// # Errors
     /// See above.
@@ -73,7 +75,8 @@ impl Rendezvous {
     }
 }
 
-/// Who says so is there: it has not taken those that have come already; does not answer in time; has sent this one away.
+/// Who says so is there: it has not taken those that have come already; does not answer in time;
+/// has sent this one away.
 fn is_there(error: Errno) -> bool {
     matches!(
         error,

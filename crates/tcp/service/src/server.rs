@@ -1,6 +1,8 @@
-//! The service: programs come, and are heard until they go. Asleep but for that; it is not in the way of any byte.
+//! The service: programs come, and are heard until they go. Asleep but for that; it is not in the
+//! way of any byte.
 //!
-//! One thread where it serves one user. Where it serves all, one for each of them besides: what a program sends can hold up who looks at it (`reading`).
+//! One thread where it serves one user. Where it serves all, one for each of them besides: what a
+//! program sends can hold up who looks at it (`reading`).
 
 use crate::diag::Diag;
 use crate::ends;

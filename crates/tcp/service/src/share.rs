@@ -1,4 +1,5 @@
-//! How much of the descriptors that there are one user's programs may cost: those that the service holds for them, and those that it has sent and they have not taken
+//! How much of the descriptors that there are one user's programs may cost: those that the service
+//! holds for them, and those that it has sent and they have not taken
 //! (Linux counts both, and refuses what is over to all of the service's user).
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! A user of a service, and what one may have. A service of one user's has no limits but those of programs. One of all users gives each at most half of what
-//! it has; what is over is refused as what is over the limits of a program is.
+//! A user of a service, and what one may have. A service of one user's has no limits but those of
+//! programs. One of all users gives each at most half of what it has; what is over is refused as
+//! what is over the limits of a program is.
 
 use crate::linger::Closer;
 use crate::owner::{Owner, Serves};

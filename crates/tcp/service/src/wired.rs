@@ -50,7 +50,8 @@ pub struct Wired {
     pub delivered: u64,
     /// Of these, those whose acknowledgement echoed congestion.
     pub marked: u64,
-    /// Losses that duplicates or SACK showed; timeouts; questions to a silent peer or a closed window.
+    /// Losses that duplicates or SACK showed; timeouts; questions to a silent peer or a closed
+    /// window.
     pub again: [u32; 3],
     /// Agreed on: timestamps, SACK, ECN.
     pub agreed: [bool; 3],

@@ -1,7 +1,8 @@
-//! Copies between a program's memory and a ring. Two things make them different from `memcpy`: the ring's bytes may change while they are
-//! copied (the other program writes to them whenever it likes), which no reference of Rust's may see; and the program's pointer may lead nowhere, which
-//! the kernel answers with EFAULT. So they are instructions of their own, known by where they are: a handler of SIGSEGV and
-//! SIGBUS asks [`goes_on`].
+//! Copies between a program's memory and a ring. Two things make them different from `memcpy`: the
+//! ring's bytes may change while they are copied (the other program writes to them whenever it
+//! likes), which no reference of Rust's may see; and the program's pointer may lead nowhere, which
+//! the kernel answers with EFAULT. So they are instructions of their own, known by where they are:
+//! a handler of SIGSEGV and SIGBUS asks [`goes_on`].
 //!
 //! unsafe: the instructions, and what their callers may be given.
 
@@ -23,9 +24,11 @@ macro_rules! first_64 {
 
 // (to, from, bytes) -> whether all of them were copied.
 //
-// Below 64 bytes 16 at a time; up to 1 KB 64 at a time; beyond that `rep movsb`, which takes about 10 ns to begin. But where the destination
-// begins 1 to 63 bytes ahead of the source within the page, some processors make `rep movsb` 17 times as slow (16 KB on Zen 3: 5.4 us instead of
-// 0.32; see `uncopy_copies`): those copies are the loop's at any size. It goes from the end, so that no load follows a store of nearly the same place.
+// Below 64 bytes 16 at a time; up to 1 KB 64 at a time; beyond that `rep movsb`, which takes about
+// 10 ns to begin. But where the destination begins 1 to 63 bytes ahead of the source within the
+// page, some processors make `rep movsb` 17 times as slow (16 KB on Zen 3: 5.4 us instead of 0.32;
+// see `uncopy_copies`): those copies are the loop's at any size. It goes from the end, so that no
+// load follows a store of nearly the same place.
 global_asm!(
     ".pushsection .text.uncopy_shared_copy, \"ax\", @progbits",
     ".globl uncopy_shared_copy",
@@ -53,7 +56,8 @@ global_asm!(
     "rep movsb",
     "mov eax, 1",
     "ret",
-    // The last 16 bytes; then down to where fewer than 64 are left, at places of the destination that are aligned; then the first 64.
+    // The last 16 bytes; then down to where fewer than 64 are left, at places of the destination
+    // that are aligned; then the first 64.
     "2:",
     "movups xmm0, [rsi + rdx - 16]",
     "movups [rdi + rdx - 16], xmm0",
@@ -105,7 +109,8 @@ global_asm!(
     "inc rdi",
     "dec rdx",
     "jmp 8b",
-    // The same for 64 bytes and more, by streaming stores: 64 bytes, whole lines from the next one on, the rest.
+    // The same for 64 bytes and more, by streaming stores: 64 bytes, whole lines from the next one
+    // on, the rest.
     ".globl uncopy_shared_stream",
     ".hidden uncopy_shared_stream",
     ".type uncopy_shared_stream, @function",
@@ -165,8 +170,8 @@ unsafe extern "C" {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// Where a fault at `rip` goes on, if it is one of ours. For a handler of SIGSEGV and SIGBUS; without one such a fault kills, as
-/// any other.
+/// Where a fault at `rip` goes on, if it is one of ours. For a handler of SIGSEGV and SIGBUS;
+/// without one such a fault kills, as any other.
 pub fn goes_on(rip: usize) -> Option<usize> {
     let ends = uncopy_shared_copy_ends as *const () as usize;
     (uncopy_shared_copy as *const () as usize..ends)
@@ -177,7 +182,8 @@ pub fn goes_on(rip: usize) -> Option<usize> {
 /// Copies.
 ///
 /// # Safety
-/// One of the two ranges lies in a mapped region. The other is the program's: whatever it named. They do not overlap.
+/// One of the two ranges lies in a mapped region. The other is the program's: whatever it named.
+/// They do not overlap.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> Result<(), Fault> {
     // SAFETY: the caller's promise; a fault comes back as false where a handler asks `goes_on`.

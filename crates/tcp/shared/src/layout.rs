@@ -7,8 +7,8 @@
 //!                              |<---- one page -->|
 //! ```
 //!
-//! An empty ring goes on at its *home*, which lies in the header's page. So a connection that only exchanges small messages
-//! uses one page of memory, and always the same cache lines.
+//! An empty ring goes on at its *home*, which lies in the header's page. So a connection that only
+//! exchanges small messages uses one page of memory, and always the same cache lines.
 
 use crate::notice::{Notice, SLOTS};
 use crate::phase::Phase;
@@ -32,7 +32,8 @@ pub const fn slot_at(slot: usize) -> usize {
     PAGE + slot * SLOT
 }
 
-/// Where ring `ring` of a slot begins, in bytes from the slot's beginning. Ring 0 is written by side 0.
+/// Where ring `ring` of a slot begins, in bytes from the slot's beginning. Ring 0 is written by
+/// side 0.
 pub const fn ring_at(ring: usize) -> usize {
     if ring == 0 { NEAR as usize } else { header_at() + 512 }
 }
@@ -47,7 +48,8 @@ pub const fn home(ring: usize) -> u32 {
     if ring == 0 { RING - NEAR } else { 0 }
 }
 
-/// The first page: for each side and door, which of its connections have news; at [`ASK`], which the other side asks to give up the ring.
+/// The first page: for each side and door, which of its connections have news; at [`ASK`], which
+/// the other side asks to give up the ring.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Notices(pub [[Notice; ASK + 1]; 2]);
@@ -76,11 +78,13 @@ pub struct Direction {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct End {
-    /// The slot's generation (the service gives it), once this side knows that its socket is the other's peer.
+    /// The slot's generation (the service gives it), once this side knows that its socket is the
+    /// other's peer.
     pub attached: AtomicU32,
     /// The slot's generation, once this side will not look at the slot again.
     pub closed: AtomicU32,
-    /// The slot's generation, once this side has the other side's own door for it, and knocks there.
+    /// The slot's generation, once this side has the other side's own door for it, and knocks
+    /// there.
     pub knocks: AtomicU32,
 }
 

@@ -1,8 +1,9 @@
 //! What two programs of one host share of the TCP connections between them.
 //!
-//! A *region* is one sealed memfd that exactly two programs map. It has a *slot* for each of their connections: two byte rings, one each
-//! way, and a header. Each program treats all of it as written by an enemy: what it decides by is its own, what it reads
-//! from here is checked, and payload is copied by instructions that do not mind when it changes meanwhile.
+//! A *region* is one sealed memfd that exactly two programs map. It has a *slot* for each of their
+//! connections: two byte rings, one each way, and a header. Each program treats all of it as
+//! written by an enemy: what it decides by is its own, what it reads from here is checked, and
+//! payload is copied by instructions that do not mind when it changes meanwhile.
 //!
 //! | module | one idea |
 //! | --- | --- |
@@ -31,6 +32,7 @@ pub mod sync;
 pub mod ticks;
 pub mod wanted;
 
-/// The other side wrote what no honest one writes. The connection is lost (ECONNRESET), nothing else.
+/// The other side wrote what no honest one writes. The connection is lost (ECONNRESET), nothing
+/// else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poisoned;

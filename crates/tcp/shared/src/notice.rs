@@ -1,5 +1,5 @@
-//! Which of a region's connections have news for one door, as bits. A bit says no more than "look there": setting one twice, or for no reason,
-//! does no harm, and nothing overflows.
+//! Which of a region's connections have news for one door, as bits. A bit says no more than "look
+//! there": setting one twice, or for no reason, does no harm, and nothing overflows.
 
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicU32, AtomicU64, fence};

@@ -1,5 +1,5 @@
-//! Where the bytes of one direction are: in the kernel's stream, or in the ring. Each direction switches by itself, at any time, and the
-//! bytes stay in order, without counting them:
+//! Where the bytes of one direction are: in the kernel's stream, or in the ring. Each direction
+//! switches by itself, at any time, and the bytes stay in order, without counting them:
 //!
 //! ```text
 //!            offer (all sent bytes are in the receiver's queue)        enter (that queue was found empty)
@@ -12,17 +12,21 @@
 //!              taken_back (the unread bytes are sent by Linux)                    give_back, from anywhere
 //! ```
 //!
-//! `offer`, `withdraw`, `leave`, `taken_back` and `refuse` are the sender's, `enter`, `left`, `give_back` and `reclaim` the receiver's. While a phase is not
-//! the other's turn, its owner can rely on it. In `Offered` the sender writes to the ring only, and everything in the kernel comes before it. Whoever
-//! is first decides whether the receiver enters the ring or the sender has taken its bytes back. In `Leaving` the sender writes to the
-//! kernel's stream only, and everything in the ring comes before it. In `Returned` the receiver reads the kernel's stream only, and what it
+//! `offer`, `withdraw`, `leave`, `taken_back` and `refuse` are the sender's, `enter`, `left`,
+//! `give_back` and `reclaim` the receiver's. While a phase is not the other's turn, its owner can
+//! rely on it. In `Offered` the sender writes to the ring only, and everything in the kernel comes
+//! before it. Whoever is first decides whether the receiver enters the ring or the sender has taken
+//! its bytes back. In `Leaving` the sender writes to the kernel's stream only, and everything in
+//! the ring comes before it. In `Returned` the receiver reads the kernel's stream only, and what it
 //! left unread in the ring the sender sends again, by Linux, before anything else.
 //!
-//! Each offer has a number, which the word holds too: whoever found the kernel's queue empty while one offer stood must not enter the next one,
-//! before which there may be bytes in the kernel again.
+//! Each offer has a number, which the word holds too: whoever found the kernel's queue empty while
+//! one offer stood must not enter the next one, before which there may be bytes in the kernel
+//! again.
 //!
-//! The sender may be writing to the ring while the receiver gives it back. So it looks at the phase once more after it has published: either it sees
-//! `Returned`, or the receiver sees the bytes, and asks for them (`Consumed::flags`, a notice).
+//! The sender may be writing to the ring while the receiver gives it back. So it looks at the phase
+//! once more after it has published: either it sees `Returned`, or the receiver sees the bytes, and
+//! asks for them (`Consumed::flags`, a notice).
 
 use crate::Poisoned;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
@@ -107,7 +111,8 @@ impl Phase {
         self.0.store(next | At::Offered as u32, Release);
     }
 
-    /// Sender, at `Offered`: what is in the ring was never there. False: the receiver has entered it, or given it back.
+    /// Sender, at `Offered`: what is in the ring was never there. False: the receiver has entered
+    /// it, or given it back.
     pub fn withdraw(&self) -> bool {
         self.step(At::Offered, At::Linux)
     }
@@ -117,12 +122,14 @@ impl Phase {
         self.step(At::Ring, At::Leaving)
     }
 
-    /// Sender, at `Returned`: what is unread in the ring is the sender's, and goes by Linux. False: the receiver has reclaimed it.
+    /// Sender, at `Returned`: what is unread in the ring is the sender's, and goes by Linux. False:
+    /// the receiver has reclaimed it.
     pub fn taken_back(&self) -> bool {
         self.step(At::Returned, At::Linux)
     }
 
-    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty. False: the sender has withdrawn.
+    /// Receiver, at `Offered`, after it found that and then the kernel's queue empty. False: the
+    /// sender has withdrawn.
     pub fn enter(&self, found: Found) -> bool {
         self.step_from(found, At::Ring)
     }
@@ -132,8 +139,8 @@ impl Phase {
         self.step(At::Leaving, At::Linux)
     }
 
-    /// Receiver: it reads the ring no more. Look for unread bytes after it. What it gives back: `Offered`, `Ring` or `Leaving`; none: it had
-    /// no ring.
+    /// Receiver: it reads the ring no more. Look for unread bytes after it. What it gives back:
+    /// `Offered`, `Ring` or `Leaving`; none: it had no ring.
     pub fn give_back(&self) -> Option<At> {
         let given = [At::Offered, At::Ring, At::Leaving]
             .into_iter()
@@ -142,14 +149,15 @@ impl Phase {
         given
     }
 
-    /// Sender, at `Returned`, which was `Leaving` before: it has sent by Linux since it left, so the unread bytes would come too late. The
-    /// receiver has to read them.
+    /// Sender, at `Returned`, which was `Leaving` before: it has sent by Linux since it left, so
+    /// the unread bytes would come too late. The receiver has to read them.
     pub fn refuse(&self) -> bool {
         self.step(At::Returned, At::Leaving)
     }
 
-    /// Receiver, at `Returned`: the sender does not take it back; so the ring is the receiver's again, as it was. (What was `Ring` is only
-    /// offered again: nothing is lost by looking at the kernel's queue first.) False: the sender has taken it, or refused.
+    /// Receiver, at `Returned`: the sender does not take it back; so the ring is the receiver's
+    /// again, as it was. (What was `Ring` is only offered again: nothing is lost by looking at the
+    /// kernel's queue first.) False: the sender has taken it, or refused.
     pub fn reclaim(&self, given: At) -> bool {
         self.step(At::Returned, if given == At::Leaving { given } else { At::Offered })
     }
@@ -409,7 +417,8 @@ mod loom_tests {
         None
     }
 
-    /// The receiver wants to be Linux's: whether it is, or has to ask the sender for what is unread, and what it gave back.
+    /// The receiver wants to be Linux's: whether it is, or has to ask the sender for what is
+    /// unread, and what it gave back.
     fn receive_by_linux(r: &mut Reader<SIZE>, wire: &Wire) -> (bool, Option<At>) {
         wire.consumed.flags.fetch_or(BY_LINUX, Relaxed);
         fence(SeqCst);
@@ -518,13 +527,15 @@ mod loom_tests {
         }
     }
 
-    /// Caught: `left` without a look at the ring after the phase was seen; `withdraw` by a plain store.
+    /// Caught: `left` without a look at the ring after the phase was seen; `withdraw` by a plain
+    /// store.
     #[test]
     fn bytes_stay_in_order_from_linux_to_the_ring_and_back() {
         check(&[Sender::by_linux, Sender::by_ring, Sender::by_linux], 2);
     }
 
-    /// Caught: `offer` while the receiver was still to leave the ring; `enter` of a later offer than the one that was found.
+    /// Caught: `offer` while the receiver was still to leave the ring; `enter` of a later offer
+    /// than the one that was found.
     #[test]
     fn an_offer_that_is_withdrawn_loses_and_doubles_nothing() {
         check_where(&[Sender::by_ring, Sender::by_linux, Sender::by_ring], 2, None, 3);
@@ -536,7 +547,8 @@ mod loom_tests {
         check(&[Sender::by_ring, Sender::by_ring, Sender::by_linux, Sender::by_ring], 3);
     }
 
-    /// Caught: no look at the phase after bytes were published. (Not caught, but needed by the same argument as in `wanted`: the fence of `give_back`.)
+    /// Caught: no look at the phase after bytes were published. (Not caught, but needed by the same
+    /// argument as in `wanted`: the fence of `give_back`.)
     #[test]
     fn a_ring_that_is_given_back_loses_and_doubles_nothing() {
         for gives_back in [0, 1] {

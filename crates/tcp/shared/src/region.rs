@@ -1,7 +1,8 @@
-//! The memfd of a region: made by the service, sealed so that it never changes its length (a shorter one would be SIGBUS), and mapped by
-//! the two programs.
+//! The memfd of a region: made by the service, sealed so that it never changes its length (a
+//! shorter one would be SIGBUS), and mapped by the two programs.
 //!
-//! unsafe: the mapping, and what is reached through it. References go to atomics only; bytes are reached by [`copy`].
+//! unsafe: the mapping, and what is reached through it. References go to atomics only; bytes are
+//! reached by [`copy`].
 
 use crate::copy::{self, Fault};
 use crate::layout::{Header, Notices, REGION, header_at, ring_at, slot_at};
@@ -32,13 +33,15 @@ pub struct Region {
     at: NonNull<u8>,
 }
 
-// SAFETY: a mapping belongs to no thread; what it holds is atomics, and bytes that anybody may change anyway.
+// SAFETY: a mapping belongs to no thread; what it holds is atomics, and bytes that anybody may
+// change anyway.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps what the service sent, at `hint` (0: anywhere) if that is free. EINVAL: that is no region, or one whose length could change.
+    /// Maps what the service sent, at `hint` (0: anywhere) if that is free. EINVAL: that is no
+    /// region, or one whose length could change.
     pub fn map(hint: usize, fd: impl AsFd) -> Result<Self, Errno> {
         if rustix::fs::fstat(&fd)?.st_size != REGION as i64
             || !rustix::fs::fcntl_get_seals(&fd)?.contains(SEALS)
@@ -56,7 +59,8 @@ impl Region {
                 0,
             )
         }?;
-        // What passes through is as private as what passes through a socket: not in a core. Failing does no harm.
+        // What passes through is as private as what passes through a socket: not in a core. Failing
+        // does no harm.
         // SAFETY: our mapping.
         let _ = unsafe { rustix::mm::madvise(at, REGION, Advice::LinuxDontDump) };
         NonNull::new(at.cast()).map(|at| Self { at }).ok_or(Errno::NOMEM)
@@ -114,7 +118,8 @@ impl Slot<'_> {
     /// Copies into the ring.
     ///
     /// # Safety
-    /// `from` is the program's, whatever it named; or memory of the caller's own that nobody writes to meanwhile.
+    /// `from` is the program's, whatever it named; or memory of the caller's own that nobody writes
+    /// to meanwhile.
     #[inline]
     pub unsafe fn put(
         &self,

@@ -1,20 +1,24 @@
-//! A byte ring with one producer and one consumer, as positions: nothing here touches a byte. Positions count bytes and wrap; a
-//! position and the *base* make a place in the ring. The base changes only while the ring is empty, so that an empty ring can go on
-//! at its home, in memory and cache lines that were in use just before.
+//! A byte ring with one producer and one consumer, as positions: nothing here touches a byte.
+//! Positions count bytes and wrap; a position and the *base* make a place in the ring. The base
+//! changes only while the ring is empty, so that an empty ring can go on at its home, in memory and
+//! cache lines that were in use just before.
 //!
-//! What a side decides by is in its own [`Writer`] or [`Reader`]. What it reads from the other ([`Produced`], [`Consumed`]) is an index that can
-//! be at most a ring behind or ahead: else [`Poisoned`].
+//! What a side decides by is in its own [`Writer`] or [`Reader`]. What it reads from the other
+//! ([`Produced`], [`Consumed`]) is an index that can be at most a ring behind or ahead: else
+//! [`Poisoned`].
 
 use crate::Poisoned;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::wanted::Wanted;
 
-/// Bytes of one ring: a message of 1 MB is written with hardly a wait for room ([`Writer::FULL`]), each of which takes a wake-up of both sides. Less than that is
-/// used where messages are small, as an empty ring begins anew at its home.
+/// Bytes of one ring: a message of 1 MB is written with hardly a wait for room ([`Writer::FULL`]),
+/// each of which takes a wake-up of both sides. Less than that is used where messages are small, as
+/// an empty ring begins anew at its home.
 pub const RING: u32 = 1 << 20;
 
-/// What the producer of a direction writes. One cache line: the consumer of a message fetches it once.
+/// What the producer of a direction writes. One cache line: the consumer of a message fetches it
+/// once.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Produced {
@@ -75,17 +79,19 @@ impl Consumed {
     }
 }
 
-/// The producer finished this direction (FIN or reset): the kernel's connection says how. A hint, set before the kernel is told.
+/// The producer finished this direction (FIN or reset): the kernel's connection says how. A hint,
+/// set before the kernel is told.
 pub const FINISHED: u32 = 1;
 /// The consumer has closed its end. A hint, as above.
 pub const GONE: u32 = 1;
 /// The consumer asks for this direction to go through Linux.
 pub const BY_LINUX: u32 = 2;
-/// The consumer has looked for bytes. Nothing is offered before: who hands a socket on as it came (to a program that it
-/// executes, to another process) has nothing to give back.
+/// The consumer has looked for bytes. Nothing is offered before: who hands a socket on as it came
+/// (to a program that it executes, to another process) has nothing to give back.
 pub const RECEIVES: u32 = 4;
 
-/// One or two runs of a ring: `first` bytes from `place` on, then `second` bytes from the ring's beginning on.
+/// One or two runs of a ring: `first` bytes from `place` on, then `second` bytes from the ring's
+/// beginning on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spans {
     /// Where the first run begins.
@@ -138,8 +144,9 @@ pub struct Writer<const SIZE: u32> {
 }
 
 impl<const SIZE: u32> Writer<SIZE> {
-    /// Bytes that it holds at most: a cache line less than its 1 MB, so that a program that empties a full ring by buffers of a round size does not find its end
-    /// and the end of a buffer in one. Linux hardly ever has so many bytes; nginx 1.22 goes wrong there (docs/limitations.md).
+    /// Bytes that it holds at most: a cache line less than its 1 MB, so that a program that empties
+    /// a full ring by buffers of a round size does not find its end and the end of a buffer in one.
+    /// Linux hardly ever has so many bytes; nginx 1.22 goes wrong there (docs/limitations.md).
     /// (The small rings of tests hold all of their bytes.)
     pub const FULL: u32 = SIZE - SIZE / (RING / 64);
 
@@ -195,13 +202,15 @@ impl<const SIZE: u32> Writer<SIZE> {
         produced.tail.store(self.tail, Release);
     }
 
-    /// Where the bytes are that the consumer has not taken, as of the last look: `skip` of them left out.
+    /// Where the bytes are that the consumer has not taken, as of the last look: `skip` of them
+    /// left out.
     pub fn unread(&self, skip: u32) -> Spans {
         let skip = skip.min(self.used());
         Spans::new::<SIZE>(self.head.wrapping_add(skip).wrapping_add(self.base), self.used() - skip)
     }
 
-    /// Takes back everything that the consumer has not taken. Only while it can not be taking it: see `Phase::withdraw`.
+    /// Takes back everything that the consumer has not taken. Only while it can not be taking it:
+    /// see `Phase::withdraw`.
     pub fn take_back(&mut self, produced: &Produced) {
         self.bytes -= u64::from(self.used());
         self.tail = self.head;
@@ -229,18 +238,21 @@ impl<const SIZE: u32> Reader<SIZE> {
     #[inline]
     pub fn look(&mut self, produced: &Produced) -> Result<(), Poisoned> {
         let tail = produced.tail.load(Acquire);
-        // It may only go forward (what was seen may have been copied already), and not past what there is room for.
+        // It may only go forward (what was seen may have been copied already), and not past what
+        // there is room for.
         let filled = tail.wrapping_sub(self.head);
         if filled > SIZE || filled < self.filled() {
             return Err(Poisoned);
         }
         self.tail = tail;
-        // Belongs to `tail`: it does not change while the ring is not empty, and is written before the tail.
+        // Belongs to `tail`: it does not change while the ring is not empty, and is written before
+        // the tail.
         self.base = produced.base.load(Relaxed);
         Ok(())
     }
 
-    /// What was seen of the ring is not so any more: it was given back, or a new offer begins. (Only so may the tail go back.)
+    /// What was seen of the ring is not so any more: it was given back, or a new offer begins.
+    /// (Only so may the tail go back.)
     pub fn forget(&mut self) {
         self.tail = self.head;
     }
@@ -470,7 +482,8 @@ mod loom_tests {
     // SAFETY: as above.
     unsafe impl Send for Bytes {}
 
-    /// Caught: the tail or the head published relaxed; the base changed while the ring was not empty.
+    /// Caught: the tail or the head published relaxed; the base changed while the ring was not
+    /// empty.
     #[test]
     fn bytes_come_once_and_in_order_also_from_home() {
         let mut model = loom::model::Builder::new();

@@ -1,19 +1,25 @@
-//! How bytes are stored into a ring: by ordinary stores, or by streaming ones (non-temporal: past the caches).
+//! How bytes are stored into a ring: by ordinary stores, or by streaming ones (non-temporal: past
+//! the caches).
 //!
-//! What a reader on another core has read stays in that core's caches. Who writes there again waits for each line to be taken away from them: on a
-//! Zen 4 64 KB take 7 us instead of 1.4, and 30 us where the two cores share no third-level cache. Streaming stores take 2 us; but the reader gets the
-//! bytes from memory then, 4 us instead of 1.5. Where both ends run on one core, or more is under way than the reader's caches hold, ordinary stores
-//! are the better ones. No table of processors tells which it is, and a virtual machine's cores move. So both are timed, at both ends.
+//! What a reader on another core has read stays in that core's caches. Who writes there again waits
+//! for each line to be taken away from them: on a Zen 4 64 KB take 7 us instead of 1.4, and 30 us
+//! where the two cores share no third-level cache. Streaming stores take 2 us; but the reader gets
+//! the bytes from memory then, 4 us instead of 1.5. Where both ends run on one core, or more is
+//! under way than the reader's caches hold, ordinary stores are the better ones. No table of
+//! processors tells which it is, and a virtual machine's cores move. So both are timed, at both
+//! ends.
 //!
-//! A *batch* is some large copies into a ring, one after the other, that are made the same way. Some batches are *timed*: the writer times its copies, and
-//! asks the reader to do so too. (What the reader copies meanwhile counts with them, be it of the batch before: the prices are rough. One that reads
-//! pieces below [`LEAST`] times nothing, and ordinary stores stay.)
+//! A *batch* is some large copies into a ring, one after the other, that are made the same way.
+//! Some batches are *timed*: the writer times its copies, and asks the reader to do so too. (What
+//! the reader copies meanwhile counts with them, be it of the batch before: the prices are rough.
+//! One that reads pieces below [`LEAST`] times nothing, and ordinary stores stay.)
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-/// Least bytes of one copy that streaming stores are thought of for, and that a reader times: it may take a large message piece by piece. Between cores
-/// that share no third-level cache 4 KB gain 1.4 to 1.8 times, 2 KB a tenth. (To time a copy takes 50 ns.)
+/// Least bytes of one copy that streaming stores are thought of for, and that a reader times: it
+/// may take a large message piece by piece. Between cores that share no third-level cache 4 KB gain
+/// 1.4 to 1.8 times, 2 KB a tenth. (To time a copy takes 50 ns.)
 pub const LEAST: usize = 4 << 10;
 /// A batch ends with the copy that makes it so large.
 pub const BATCH: u64 = 64 << 10;
@@ -21,12 +27,14 @@ pub const BATCH: u64 = 64 << 10;
 const TIMED: u32 = 8;
 /// Of so many stretches,
 const STRETCHES: u64 = 128;
-/// which are so many bytes long (of all connections that share a region), one is a trial of the other way: that may cost eight times as much. It is
-/// all connections' because what is right for one depends on what the others leave in the caches.
+/// which are so many bytes long (of all connections that share a region), one is a trial of the
+/// other way: that may cost eight times as much. It is all connections' because what is right for
+/// one depends on what the others leave in the caches.
 const STRETCH: u64 = 16 << 20;
-/// Streaming has to cost less than so many fifths of what ordinary stores do. For the two programs decide by themselves, and who stores ordinarily while
-/// the other streams finds that dearer than if both did. (16 connections of 64 KB, ns for 1 KB: 44 where both store ordinarily, 98 where both
-/// stream, 110 for the one that does not.)
+/// Streaming has to cost less than so many fifths of what ordinary stores do. For the two programs
+/// decide by themselves, and who stores ordinarily while the other streams finds that dearer than
+/// if both did. (16 connections of 64 KB, ns for 1 KB: 44 where both store ordinarily, 98 where
+/// both stream, 110 for the one that does not.)
 const FIFTHS: u64 = 4;
 
 /// See the module.
@@ -48,7 +56,8 @@ pub struct Batch {
     pub timed: bool,
 }
 
-/// What both ways have cost a process that writes into a region's rings. A hint: several threads may write it at the same time.
+/// What both ways have cost a process that writes into a region's rings. A hint: several threads
+/// may write it at the same time.
 #[derive(Debug, Default)]
 pub struct Prices {
     /// ns of both ends for 1 MB; 0: not known.
@@ -89,8 +98,8 @@ impl Prices {
 
     /// A timed batch has cost the writer so many ns for so many bytes, and the reader likewise.
     ///
-    /// A price falls fast and rises slowly: somebody who was put aside in the middle of a copy is no price, but there is no copy that takes
-    /// less than it can.
+    /// A price falls fast and rises slowly: somebody who was put aside in the middle of a copy is
+    /// no price, but there is no copy that takes less than it can.
     pub fn learn(&self, stores: Stores, written: Timed, read: Timed) {
         let (Some(written), Some(read)) = (written.price(), read.price()) else { return };
         let new = written.saturating_add(read).clamp(1, u64::from(u32::MAX / 2));
@@ -136,8 +145,8 @@ mod tests {
     /// Of them in a stretch.
     const EACH: u64 = STRETCH / KB_64;
 
-    /// So many stretches of batches of 64 KB that cost what `price` says, in ns of the writer and of the reader. Returns in how many stretches' worth of
-    /// them streaming stores were used.
+    /// So many stretches of batches of 64 KB that cost what `price` says, in ns of the writer and
+    /// of the reader. Returns in how many stretches' worth of them streaming stores were used.
     fn run(prices: &Prices, stretches: u64, mut price: impl FnMut(Stores) -> (u64, u64)) -> u64 {
         run_of(KB_64, prices, stretches, &mut price)
     }

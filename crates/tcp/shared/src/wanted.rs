@@ -1,14 +1,16 @@
-//! Who wants to be told when there are bytes, or room. The one that waits *arms* the word, looks once more, and sleeps; the one that
-//! makes news publishes it, and *takes* what is armed. Either the waiter sees the news or the other sees the word.
+//! Who wants to be told when there are bytes, or room. The one that waits *arms* the word, looks
+//! once more, and sleeps; the one that makes news publishes it, and *takes* what is armed. Either
+//! the waiter sees the news or the other sees the word.
 //!
-//! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or to be woken outright. One more for the
-//! connection's own door, where it has one.
+//! A bit for each door: whoever waits on that door wants a notice (its thread looks at notices), or
+//! to be woken outright. One more for the connection's own door, where it has one.
 
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicU32, fence};
 
-/// Doors of each side: the eventfds by which its sleepers are woken. Sleepers that share one are woken in vain; so where more threads sleep
-/// than there are doors, a connection gets a door of its own.
+/// Doors of each side: the eventfds by which its sleepers are woken. Sleepers that share one are
+/// woken in vain; so where more threads sleep than there are doors, a connection gets a door of its
+/// own.
 pub const DOORS: usize = 4;
 /// One door more, for who attends to what the other side asks for, whatever the program does.
 pub const ASK: usize = DOORS;

@@ -1,4 +1,5 @@
-//! What happens, in the order of time; what happens at the same time, in the order in which it was noted.
+//! What happens, in the order of time; what happens at the same time, in the order in which it was
+//! noted.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,7 +35,8 @@ impl Events {
             Event::Sample => 2 << KIND,
             Event::Shares => 3 << KIND,
         };
-        // Four thousand million events later a tie would be decided otherwise; as long as they aren't of the same time, none is.
+        // Four thousand million events later a tie would be decided otherwise; as long as they
+        // aren't of the same time, none is.
         self.heap.push(Reverse((time, u64::from(self.count) << 32 | u64::from(word))));
         self.count = self.count.wrapping_add(1);
     }

@@ -1,4 +1,5 @@
-//! Figures 3.11 and 3.12 of Stamler's dissertation (3.3.5): what it says of its simulations, and what it leaves open and we chose.
+//! Figures 3.11 and 3.12 of Stamler's dissertation (3.3.5): what it says of its simulations, and
+//! what it leaves open and we chose.
 
 use crate::port::Link;
 use crate::results::{PACKET, Series};
@@ -15,9 +16,11 @@ const GBIT: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000_000;
 
-/// Pareto's distribution, bounded: nine of ten flows have less than 67 KB, and the largest tenth has more than half of all bytes.
+/// Pareto's distribution, bounded: nine of ten flows have less than 67 KB, and the largest tenth
+/// has more than half of all bytes.
 const SIZES: Pareto = Pareto { shape: 1.2, least: 10e3, most: 10e6 };
-/// DCTCP's threshold at 10 Gbit/s (Alizadeh et al., SIGCOMM 2010, 3.5), and the dissertation's switch's (3.3).
+/// DCTCP's threshold at 10 Gbit/s (Alizadeh et al., SIGCOMM 2010, 3.5), and the dissertation's
+/// switch's (3.3).
 const MARK: u64 = 65 * PACKET;
 /// Room of a port at 10 Gbit/s.
 const ROOM: u64 = 1000 * PACKET;
@@ -260,7 +263,8 @@ fn single_link(seed: u64, extent: Extent, sender: Sender) -> Setup {
     }
 }
 
-/// 1:4 between edge and middle: 40 servers at 10 Gbit/s, four links of 25. Nothing is lost above: eight links of 25, four of 50.
+/// 1:4 between edge and middle: 40 servers at 10 Gbit/s, four links of 25. Nothing is lost above:
+/// eight links of 25, four of 50.
 fn fat_tree(pods: u32) -> FatTree {
     let link = |gbit: u64, delay: u64| Link {
         rate: gbit * GBIT,

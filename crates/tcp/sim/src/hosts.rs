@@ -1,7 +1,9 @@
-//! The endpoints, and the applications on them: a sender opens a connection, writes and closes; a receiver reads.
+//! The endpoints, and the applications on them: a sender opens a connection, writes and closes; a
+//! receiver reads.
 //!
-//! One [`Endpoint`] plays all hosts: it owns flows, not addresses, and between flows it shares nothing that these results depend on. Both ends
-//! of a connection are flows of it, with their own numbers, windows and timers.
+//! One [`Endpoint`] plays all hosts: it owns flows, not addresses, and between flows it shares
+//! nothing that these results depend on. Both ends of a connection are flows of it, with their own
+//! numbers, windows and timers.
 
 use crate::events::Events;
 use crate::network::{Network, address};
@@ -225,7 +227,8 @@ impl Hosts {
                     write(&mut self.endpoint, id, left);
                 }
                 (Event::Reset(_), app) => {
-                    // Of a receiver that has all, its sender's last acknowledgement was lost: nothing is missing.
+                    // Of a receiver that has all, its sender's last acknowledgement was lost:
+                    // nothing is missing.
                     if let App::Sends { flow, .. } | App::Receives { flow, left: 1.. } = app {
                         self.news.push(News::Failed(*flow));
                     }

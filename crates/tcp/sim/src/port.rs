@@ -1,7 +1,8 @@
 //! One direction of a link, with the queue before it.
 //!
-//! The queue is first in, first out; so when a packet comes, it is known when it will have left. No event is needed for that, and the
-//! length of the queue is the time until the link is free, in bytes.
+//! The queue is first in, first out; so when a packet comes, it is known when it will have left. No
+//! event is needed for that, and the length of the queue is the time until the link is free, in
+//! bytes.
 
 /// Bytes on a link around an Ethernet frame: preamble, checksum, the gap behind it.
 pub const FRAMING: u32 = 8 + 4 + 12;
@@ -42,7 +43,8 @@ pub struct Counts {
     pub marked: u64,
     /// Packets lost.
     pub lost: u64,
-    /// Bytes times the nanoseconds that they waited: over a time it is the mean length of the queue.
+    /// Bytes times the nanoseconds that they waited: over a time it is the mean length of the
+    /// queue.
     pub waited: f64,
     /// The longest queue that a packet met, in bytes.
     pub longest: u64,

@@ -12,7 +12,8 @@ pub struct Finished {
     pub nanos: u64,
 }
 
-/// A packet of full size on a link, in which queues are counted: 1,500 bytes, Ethernet's header, and framing.
+/// A packet of full size on a link, in which queues are counted: 1,500 bytes, Ethernet's header,
+/// and framing.
 pub const PACKET: u64 = 1500 + 14 + 24;
 
 /// Flows up to this size are short; those of ten times this and more are long.

@@ -6,7 +6,8 @@ use uncopy_tcp_proto::time::Nanos;
 /// Whose congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// The core's, set after each of these intervals; two round trips of each flow if none is given.
+    /// The core's, set after each of these intervals; two round trips of each flow if none is
+    /// given.
     Core {
         /// Which.
         algorithm: Algorithm,

@@ -18,8 +18,8 @@ pub struct Setup {
     pub topology: Topology,
     /// Whose congestion control.
     pub sender: Sender,
-    /// Lists of flows. Those of one list come one after the other where the list is `in_turn`: the next one begins when the one before is
-    /// complete, even if its time is past.
+    /// Lists of flows. Those of one list come one after the other where the list is `in_turn`: the
+    /// next one begins when the one before is complete, even if its time is past.
     pub flows: Vec<Vec<Plan>>,
     /// See [`flows`](Self::flows).
     pub in_turn: bool,

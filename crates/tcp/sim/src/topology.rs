@@ -44,8 +44,8 @@ pub struct One {
     pub middle: Link,
 }
 
-/// Pods of edge switches, each of which is linked to all middle switches of its pod; each middle switch to its own cores; each core
-/// to one middle switch of every pod.
+/// Pods of edge switches, each of which is linked to all middle switches of its pod; each middle
+/// switch to its own cores; each core to one middle switch of every pod.
 #[derive(Clone, Debug)]
 pub struct FatTree {
     /// Pods.
@@ -85,7 +85,8 @@ impl FatTree {
         self.all_edges() + self.all_middles() + self.middles * self.cores
     }
 
-    /// Where the kinds of ports begin, and where the last ends: host up, edge down, edge up, middle down, middle up, core down.
+    /// Where the kinds of ports begin, and where the last ends: host up, edge down, edge up, middle
+    /// down, middle up, core down.
     fn begins(&self) -> [u32; 7] {
         let hosts = self.all_edges() * self.hosts;
         let counts = [
@@ -195,8 +196,9 @@ impl Map {
             .collect()
     }
 
-    /// The port by which a packet leaves `at` on its way to the host `to`. `hash` chooses where there are several ways; the same one
-    /// for all packets of a connection, which so stay in order.
+    /// The port by which a packet leaves `at` on its way to the host `to`. `hash` chooses where
+    /// there are several ways; the same one for all packets of a connection, which so stay in
+    /// order.
     #[inline]
     pub fn next(&self, at: Node, to: u32, hash: u32) -> u32 {
         match &self.topology {

@@ -1,4 +1,5 @@
-//! Who sends how much to whom, and when: lists of flows that a seed determines, the same for all that are compared.
+//! Who sends how much to whom, and when: lists of flows that a seed determines, the same for all
+//! that are compared.
 
 use fastrand::Rng;
 
@@ -50,7 +51,8 @@ fn wait(mean: f64, random: &mut Rng) -> f64 {
     -(1.0 - random.f64()).ln() * mean
 }
 
-/// Flows from any of the first `each` hosts to any of the next `each`, `mean` nanoseconds apart, one after the other until `end`.
+/// Flows from any of the first `each` hosts to any of the next `each`, `mean` nanoseconds apart,
+/// one after the other until `end`.
 pub fn across(seed: u64, each: u32, mean: f64, sizes: Pareto, end: u64) -> Vec<Plan> {
     assert!(each > 0 && mean > 0.0, "{each} hosts, a flow each {mean} ns");
     let mut random = Rng::with_seed(seed);
@@ -70,8 +72,9 @@ pub fn across(seed: u64, each: u32, mean: f64, sizes: Pareto, end: u64) -> Vec<P
     }
 }
 
-/// Each of `hosts` begins flows `mean` nanoseconds apart until `end`, each to any other host. In order of hosts, then of time: a host that is
-/// still sending when it is to begin the next one begins when it is done (it is on or off).
+/// Each of `hosts` begins flows `mean` nanoseconds apart until `end`, each to any other host. In
+/// order of hosts, then of time: a host that is still sending when it is to begin the next one
+/// begins when it is done (it is on or off).
 pub fn on_off(seed: u64, hosts: u32, mean: f64, sizes: Pareto, end: u64) -> Vec<Vec<Plan>> {
     assert!(hosts > 1 && mean > 0.0, "{hosts} hosts, a flow each {mean} ns");
     (0..hosts)

@@ -1,4 +1,5 @@
-//! DCTCP as RFC 8257 has it and Linux does it: a window, which every acknowledgement changes. What TAS is compared with.
+//! DCTCP as RFC 8257 has it and Linux does it: a window, which every acknowledgement changes. What
+//! TAS is compared with.
 
 /// How much the newest window counts in the estimate (RFC 8257, 4.2).
 const GAIN: f64 = 1.0 / 16.0;

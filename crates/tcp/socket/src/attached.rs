@@ -62,8 +62,8 @@ impl Attached {
         self.slot_header().ends[self.mapped.side].closed.store(self.generation, Ordering::Release);
     }
 
-    /// Bytes of the other side's lie in the ring, or it cannot be understood. (A ring that is being left and is empty has nothing: what follows, or the
-    /// end, is the kernel's to tell.)
+    /// Bytes of the other side's lie in the ring, or it cannot be understood. (A ring that is being
+    /// left and is empty has nothing: what follows, or the end, is the kernel's to tell.)
     pub fn has_bytes(&self) -> bool {
         let inward = self.inward();
         match inward.switch.phase.at() {
@@ -92,7 +92,8 @@ impl Attached {
         }
     }
 
-    /// Asks the other side to look at the phase of what it sends: who attends to that, and whoever sleeps.
+    /// Asks the other side to look at the phase of what it sends: who attends to that, and whoever
+    /// sleeps.
     pub fn ask(&self) {
         self.mapped.region.notice(1 - self.mapped.side, ASK).post(self.slot);
         for door in (0..DOORS).chain([ASK]) {

@@ -1,4 +1,5 @@
-//! Which stores a batch is written by, and what that has cost both ends. See `uncopy_tcp_shared::stores`.
+//! Which stores a batch is written by, and what that has cost both ends. See
+//! `uncopy_tcp_shared::stores`.
 
 use crate::attached::Attached;
 use crate::ends::{Held, Sending};
@@ -31,7 +32,8 @@ pub(crate) struct Copy {
 }
 
 impl Writing {
-    /// The copy is made, of so many bytes, by these stores. (One that was not made as it should have been is no price.)
+    /// The copy is made, of so many bytes, by these stores. (One that was not made as it should
+    /// have been is no price.)
     #[inline]
     pub(crate) fn wrote(&mut self, copy: &Copy, bytes: usize, by: Stores) {
         self.bytes += bytes as u64;

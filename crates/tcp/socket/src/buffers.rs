@@ -1,4 +1,5 @@
-//! Buffers through which files are streamed into rings: a few for the process, which stay in the caches and in no core file.
+//! Buffers through which files are streamed into rings: a few for the process, which stay in the
+//! caches and in no core file.
 //!
 //! unsafe: memory of their own, which nobody unmaps.
 
@@ -7,10 +8,12 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use uncopy_kernel::apart;
 
-/// Bytes of each: 64 KB of a file that are read by 32 KB take a seventh more time, by 8 KB twice as much.
+/// Bytes of each: 64 KB of a file that are read by 32 KB take a seventh more time, by 8 KB twice as
+/// much.
 pub const SIZE: usize = 64 << 10;
 
-/// As many as there are threads that send files at the same time, roughly; a child that was forked meanwhile lacks those that were in use.
+/// As many as there are threads that send files at the same time, roughly; a child that was forked
+/// meanwhile lacks those that were in use.
 static ALL: [Mutex<Option<Buffer>>; 4] = [const { Mutex::new(None) }; 4];
 
 struct Buffer(NonNull<u8>);

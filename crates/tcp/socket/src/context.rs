@@ -1,4 +1,5 @@
-//! A process: its doors, its connection to the service, the regions that it shares with others. It knows of connections what `Shown` says.
+//! A process: its doors, its connection to the service, the regions that it shares with others. It
+//! knows of connections what `Shown` says.
 
 use crate::ends::Ends;
 use crate::holders::Words;
@@ -40,7 +41,8 @@ pub struct Settings {
     pub start: Option<fn()>,
     /// Calls after which a connection is shown, where a test says it.
     pub after: Option<u32>,
-    /// The calling thread is to stop waiting: its call says EINTR. Whoever makes that so wakes it ([`Context::wake_sleepers`]).
+    /// The calling thread is to stop waiting: its call says EINTR. Whoever makes that so wakes it
+    /// ([`Context::wake_sleepers`]).
     pub interrupted: fn() -> bool,
     /// Where what became of connections is counted.
     pub counters: &'static Counters,
@@ -78,7 +80,8 @@ pub(crate) trait Shown: Send + Sync {
     fn not_yet(&self);
     /// The service has given it a slot.
     fn attach(self: Arc<Self>, mapped: Arc<Mapped>, slot: usize, generation: u32);
-    /// The sets that it is in look at it: also those in which a thread of another set sleeps, if so.
+    /// The sets that it is in look at it: also those in which a thread of another set sleeps, if
+    /// so.
     fn tell_sets(&self, asleep_too: bool);
     /// The other side has asked for what lies unread in the ring.
     fn is_asked_for(&self);
@@ -150,7 +153,8 @@ impl Mapped {
 pub(crate) fn knock_at(door: &Kept) {
     let one = 1u64.to_ne_bytes();
     if rustix::io::write(door, &one) == Err(Errno::AGAIN) {
-        // Doors are never read, so that no sleeper takes another's knock. Somebody filled it: empty it, and knock.
+        // Doors are never read, so that no sleeper takes another's knock. Somebody filled it: empty
+        // it, and knock.
         let _ = rustix::io::read(door, &mut [0; 8]);
         let _ = rustix::io::write(door, &one);
     }
@@ -201,9 +205,11 @@ pub struct Context {
     unshown: Guarded<VecDeque<(u64, EndName)>>,
     has_unshown: AtomicBool,
     regions: Guarded<Vec<Arc<Mapped>>>,
-    /// How many threads sleep over sets at each door. Changed with the lock of `regions`, whose notices say so.
+    /// How many threads sleep over sets at each door. Changed with the lock of `regions`, whose
+    /// notices say so.
     asleep: [AtomicU32; DOORS],
-    /// It, or a process that it was forked from, is in another process namespace than that one's parent: their numbers are not each other's.
+    /// It, or a process that it was forked from, is in another process namespace than that one's
+    /// parent: their numbers are not each other's.
     elsewhere: AtomicBool,
 }
 
@@ -303,7 +309,8 @@ impl Context {
         }
     }
 
-    /// The service has ended: the next connection starts another one. Those that wait for its answer are shown anew.
+    /// The service has ended: the next connection starts another one. Those that wait for its
+    /// answer are shown anew.
     pub(crate) fn lost(&self, client: &Arc<Client>) {
         {
             let mut service = lock(&self.service);
@@ -322,7 +329,8 @@ impl Context {
         waiting.values().filter_map(Weak::upgrade).for_each(|flow| flow.not_yet());
     }
 
-    /// Whether `error`, with which a call of `client`'s has ended, says that the service has ended. Then it is given up: [`Context::lost`].
+    /// Whether `error`, with which a call of `client`'s has ended, says that the service has ended.
+    /// Then it is given up: [`Context::lost`].
     pub(crate) fn has_lost(&self, client: &Arc<Client>, error: Errno) -> bool {
         let gone = says_gone(error);
         if gone {
@@ -331,7 +339,8 @@ impl Context {
         gone
     }
 
-    /// The program has become another user. Who cannot be the one again as whom the service knows it begins anew, as who it is now.
+    /// The program has become another user. Who cannot be the one again as whom the service knows
+    /// it begins anew, as who it is now.
     pub fn user_changes(&self) {
         let known = match &mut *lock(&self.service) {
             Service::Here(client) if !client.is_users() => client.clone(),
@@ -341,7 +350,8 @@ impl Context {
         self.lost(&known);
     }
 
-    /// In a forked child, before it uses anything: what is shared stays shared, but for the conversation with the service, which is the parent's.
+    /// In a forked child, before it uses anything: what is shared stays shared, but for the
+    /// conversation with the service, which is the parent's.
     pub fn after_fork_in_child(&self) {
         self.process.store(std::process::id(), Ordering::Relaxed);
         if rustix::process::getppid().is_none() {
@@ -355,7 +365,8 @@ impl Context {
         self.asleep.iter().for_each(|door| door.store(0, Ordering::Relaxed));
     }
 
-    /// Its number, and those of the processes that it shares connections with, mean the same to all of them.
+    /// Its number, and those of the processes that it shares connections with, mean the same to all
+    /// of them.
     pub(crate) fn is_in_its_place(&self) -> bool {
         !self.elsewhere.load(Ordering::Relaxed)
     }
@@ -386,7 +397,8 @@ impl Context {
         self.service.let_go();
     }
 
-    /// Wakes all of this process' own sleepers (but for those that listen at their connection's own door alone).
+    /// Wakes all of this process' own sleepers (but for those that listen at their connection's own
+    /// door alone).
     pub fn wake_sleepers(&self) {
         self.doors.iter().for_each(knock_at);
     }
@@ -413,15 +425,16 @@ impl Context {
         let token = self.last_token.fetch_add(1, Ordering::Relaxed);
         flow.is_named(token);
         lock(&self.shown).insert(token, Arc::downgrade(&flow));
-        // In the order of accepting; and answers are read while questions are asked, so that neither queue overflows in a storm of connections.
+        // In the order of accepting; and answers are read while questions are asked, so that
+        // neither queue overflows in a storm of connections.
         lock(&self.unshown).push_back((token, name));
         self.has_unshown.store(true, Ordering::Relaxed);
         self.pump();
         self.ask(&client);
     }
 
-    /// What was shown by this name is closed, and nobody has said what becomes of it. The answer may find a program that sleeps for long: so the service hears that nobody
-    /// waits for it.
+    /// What was shown by this name is closed, and nobody has said what becomes of it. The answer
+    /// may find a program that sleeps for long: so the service hears that nobody waits for it.
     pub(crate) fn forgets(&self, token: u64) {
         // (While nobody shows: one that was not shown yet is passed over there.)
         let unshown = lock(&self.unshown);
@@ -511,7 +524,8 @@ impl Context {
             Service::Here(client) if client.has_news() || has_unshown => client.clone(),
             _ => return,
         };
-        // What came with an answer in a child of vfork, which has this memory, would be no descriptor of this process.
+        // What came with an answer in a child of vfork, which has this memory, would be no
+        // descriptor of this process.
         if std::process::id() != self.process() {
             return;
         }
@@ -530,7 +544,8 @@ impl Context {
                 Message::Matched { token, region, slot, side, generation } => {
                     let flow = lock(&self.shown).remove(&token).and_then(|flow| flow.upgrade());
                     let Some(mapped) = self.mapped(region, side, fds) else {
-                        // (Else each connection with that program would stay Linux's, also once there is room again.)
+                        // (Else each connection with that program would stay Linux's, also once
+                        // there is room again.)
                         let _ = client.misses(region, side, slot, generation);
                         flow.into_iter().for_each(|flow| flow.stays(Reason::NoMemory));
                         continue;
@@ -630,7 +645,8 @@ impl Context {
         }
     }
 
-    /// It is of the same kind as ours: writing to anything else (a pipe, a file of FUSE) might wait for who gave it.
+    /// It is of the same kind as ours: writing to anything else (a pipe, a file of FUSE) might wait
+    /// for who gave it.
     pub(crate) fn is_door(&self, door: impl AsFd) -> bool {
         let kind = |fd: BorrowedFd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         // (All that have no name are one file.)
@@ -678,8 +694,9 @@ impl Context {
         }
     }
 
-    /// Serves what the other sides ask for, whatever this program does meanwhile, until `stop` can be read. For a thread of its own. Without one, the
-    /// next call that waits, or that sends on the connection, does it.
+    /// Serves what the other sides ask for, whatever this program does meanwhile, until `stop` can
+    /// be read. For a thread of its own. Without one, the next call that waits, or that sends on
+    /// the connection, does it.
     pub fn attend(&self, stop: BorrowedFd) -> Result<(), Errno> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let (door, end) = (epoll::EventData::new_u64(0), epoll::EventData::new_u64(1));
@@ -700,7 +717,8 @@ impl Context {
         }
     }
 
-    /// The other sides knock at this door from now on. (Not those of a parent process: their notices are the parent's.)
+    /// The other sides knock at this door from now on. (Not those of a parent process: their
+    /// notices are the parent's.)
     pub(crate) fn falls_asleep(&self, door: usize) {
         let regions = lock(&self.regions);
         self.asleep[door].fetch_add(1, Ordering::Relaxed);
@@ -719,7 +737,8 @@ impl Context {
         }
     }
 
-    /// `others`: further threads sleep in the same set, of which a knock has woken only this one: they want to hear of what comes next.
+    /// `others`: further threads sleep in the same set, of which a knock has woken only this one:
+    /// they want to hear of what comes next.
     pub(crate) fn is_awake(&self, door: usize, others: bool) {
         let regions = lock(&self.regions);
         // (Another set's thread may sleep at the same door.)
@@ -756,7 +775,8 @@ mod tests {
         assert!(context.mapped(1, 0, with(ASK + 1)).is_some());
     }
 
-    /// Two answers came where there was no room for descriptors, and so the service sends them twice.
+    /// Two answers came where there was no room for descriptors, and so the service sends them
+    /// twice.
     #[test]
     fn a_region_that_comes_again_is_the_one_that_is_known() {
         let context = Context::new(Settings::new("uncopy-tcp-test-nobody")).unwrap();

@@ -28,7 +28,8 @@ impl Flow {
         {
             self.flush_all();
             let done = {
-                // Later calls of ours are the kernel's to refuse, and none comes between: it would go by Linux.
+                // Later calls of ours are the kernel's to refuse, and none comes between: it would
+                // go by Linux.
                 let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
                 attached.out().produced.flags.fetch_or(FINISHED, Release);
                 self.serve_at_the_end(attached, &mut own);
@@ -56,13 +57,14 @@ impl Flow {
             if flushed != Err(Errno::AGAIN) {
                 return;
             }
-            // Whatever the program's signals and SO_SNDTIMEO say: the calls that sent these bytes have returned.
+            // Whatever the program's signals and SO_SNDTIMEO say: the calls that sent these bytes
+            // have returned.
             kernel::wait_for_room(self.fd());
         }
     }
 
-    /// Before the program's last close of the socket in this process. Where it leaves bytes unread, the close that follows resets the connection,
-    /// as Linux does.
+    /// Before the program's last close of the socket in this process. Where it leaves bytes unread,
+    /// the close that follows resets the connection, as Linux does.
     pub fn close(&self) {
         self.ends_here();
         self.context.sleepers.forget(self.fd(), self.number());

@@ -1,5 +1,5 @@
-//! A process' own state of its ends: what it decides by, out of its peers' reach. The children that it forks share it, as they share sockets: it
-//! is mapped shared, without a name.
+//! A process' own state of its ends: what it decides by, out of its peers' reach. The children that
+//! it forks share it, as they share sockets: it is mapped shared, without a name.
 //!
 //! unsafe: the mapping, and references into it: each part by whoever holds its lock.
 
@@ -25,7 +25,8 @@ pub struct Sending {
     pub writer: Writer<RING>,
     /// When the kernel is asked for a dead peer.
     pub asks: Asks,
-    /// Bytes of a withdrawn offer that Linux has still to be given: so many of the ring's unread bytes are done.
+    /// Bytes of a withdrawn offer that Linux has still to be given: so many of the ring's unread
+    /// bytes are done.
     pub withdrawn: Option<u32>,
     /// It has sent by Linux since it left the ring: what is unread there is not its own any more.
     pub too_late: bool,
@@ -151,7 +152,8 @@ impl Ends {
         let _ = self.names(slot).iter().find(free);
     }
 
-    /// A process holds it no more; `names`: it knows the others by their names. True: nobody holds it.
+    /// A process holds it no more; `names`: it knows the others by their names. True: nobody holds
+    /// it.
     pub fn is_let_go_by(&self, slot: usize, process: u32, names: bool) -> bool {
         let own = |name: &&AtomicU32| name.load(Ordering::Relaxed) == process;
         if names && let Some(own) = self.names(slot).iter().find(own) {

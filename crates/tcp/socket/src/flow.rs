@@ -1,5 +1,6 @@
-//! A connection. It is Linux's until it has been used a few times; then it is shown, and Linux's for good, or attached: it has a slot. When both
-//! sides are attached, either direction may go to its ring.
+//! A connection. It is Linux's until it has been used a few times; then it is shown, and Linux's
+//! for good, or attached: it has a slot. When both sides are attached, either direction may go to
+//! its ring.
 //!
 //! unsafe: a descriptor by its number.
 
@@ -135,8 +136,9 @@ impl Flow {
         unsafe { BorrowedFd::borrow_raw(self.number()) }
     }
 
-    /// This is its socket. In a child of vfork, which has its parent's memory, and descriptors of its own, a number may be another file's. (One that has no slot is
-    /// believed: nothing is sent for it.)
+    /// This is its socket. In a child of vfork, which has its parent's memory, and descriptors of
+    /// its own, a number may be another file's. (One that has no slot is believed: nothing is sent
+    /// for it.)
     pub fn is_socket(&self, fd: BorrowedFd) -> bool {
         match self.attached.get() {
             Some(Some(attached)) => socket_cookie(fd) == Ok(attached.cookie),
@@ -168,7 +170,8 @@ impl Flow {
         self.attached.get().is_none() && self.shown.load(Ordering::Relaxed)
     }
 
-    /// The service may have a copy of the socket. (Who closes it says so before he asks: see `undecided` of `way`.)
+    /// The service may have a copy of the socket. (Who closes it says so before he asks: see
+    /// `undecided` of `way`.)
     pub(crate) fn was_shown(&self) -> bool {
         self.shown.load(Ordering::SeqCst)
     }
@@ -232,7 +235,8 @@ impl Flow {
         }
     }
 
-    /// One of its numbers is about to be closed, and it has others: it stays in sets that know it by that one, but what is said of the number is the next file's.
+    /// One of its numbers is about to be closed, and it has others: it stays in sets that know it
+    /// by that one, but what is said of the number is the next file's.
     pub fn loses(&self, number: RawFd) {
         lock(&self.watchers).iter().for_each(|watcher| watcher.loses(number));
     }
@@ -293,8 +297,8 @@ impl Flow {
         }
     }
 
-    /// From now on no call of another thread, which may have waited since before, uses its number or its slot. (Those that wait go on sleeping, as with Linux, until
-    /// somebody wakes them.)
+    /// From now on no call of another thread, which may have waited since before, uses its number
+    /// or its slot. (Those that wait go on sleeping, as with Linux, until somebody wakes them.)
     pub(crate) fn ends_here(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.own_sleeper.ends();
@@ -413,7 +417,8 @@ impl Flow {
             .retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(watcher)));
     }
 
-    /// The program has set SO_RCVTIMEO or SO_SNDTIMEO: what the kernel says is what counts, and asking it for each wait is a tenth of one.
+    /// The program has set SO_RCVTIMEO or SO_SNDTIMEO: what the kernel says is what counts, and
+    /// asking it for each wait is a tenth of one.
     pub fn refresh_timeouts(&self) {
         for (timeout, which) in self.timeouts.iter().zip([Timeout::Recv, Timeout::Send]) {
             let set = socket_timeout(self.fd(), which).ok().flatten();

@@ -1,5 +1,6 @@
-//! Forks: a child shares its parent's connections. What is attached both go on with; what nobody has decided yet is decided by whoever is left
-//! alone with it; and nothing is half done when the memory is duplicated.
+//! Forks: a child shares its parent's connections. What is attached both go on with; what nobody
+//! has decided yet is decided by whoever is left alone with it; and nothing is half done when the
+//! memory is duplicated.
 
 use crate::context::Context;
 use crate::flow::Flow;
@@ -22,7 +23,8 @@ impl Flow {
         self.may_be_set_elsewhere();
     }
 
-    /// In a forked child: the same connection, of the child's own context, if nobody has decided yet what becomes of it.
+    /// In a forked child: the same connection, of the child's own context, if nobody has decided
+    /// yet what becomes of it.
     pub fn anew(self: &Arc<Self>, context: &Arc<Context>) -> Option<Arc<Flow>> {
         if !self.is_undecided() {
             return None;

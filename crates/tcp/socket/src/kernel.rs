@@ -1,6 +1,8 @@
-//! The connection's calls of Linux. They go to the kernel past libc, whose functions of these names are interposed.
+//! The connection's calls of Linux. They go to the kernel past libc, whose functions of these names
+//! are interposed.
 //!
-//! unsafe: pointers of the program's, which only the kernel looks at; system calls with a signal mask.
+//! unsafe: pointers of the program's, which only the kernel looks at; system calls with a signal
+//! mask.
 
 use libc::{c_long, iovec};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -63,7 +65,8 @@ pub unsafe fn receive_as_it_is(fd: BorrowedFd, to: &[iovec], flags: i32) -> Resu
     recvmsg(fd, to, &mut RecvAncillaryBuffer::default(), flags).map(|got| got.bytes)
 }
 
-/// Reads what of a file is in memory; EAGAIN: it would have to be waited for; EOPNOTSUPP: this file cannot tell.
+/// Reads what of a file is in memory; EAGAIN: it would have to be waited for; EOPNOTSUPP: this file
+/// cannot tell.
 ///
 /// # Safety
 /// The buffers may be written to.
@@ -72,7 +75,8 @@ pub unsafe fn read_at_hand(file: BorrowedFd, to: &[iovec], at: u64) -> Result<us
     let at = [at as usize, (at >> 32) as usize];
     let arguments =
         [file.as_raw_fd() as usize, parts[0], parts[1], at[0], at[1], libc::RWF_NOWAIT as usize];
-    // SAFETY: the caller's promise. (The kernel takes the position in two halves, of which on 64 bits the first is all of it.)
+    // SAFETY: the caller's promise. (The kernel takes the position in two halves, of which on 64
+    // bits the first is all of it.)
     outcome(unsafe { syscall6(libc::SYS_preadv2 as usize, arguments) })
 }
 
@@ -206,7 +210,8 @@ pub fn with_room(
     send: impl FnOnce() -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     let before = sockopt::socket_send_buffer_size(fd)?;
-    // More than two rings: the kernel counts its own overhead too. It takes the most that net.core.wmem_max allows.
+    // More than two rings: the kernel counts its own overhead too. It takes the most that
+    // net.core.wmem_max allows.
     sockopt::set_socket_send_buffer_size(fd, 1 << 20)?;
     let sent = send();
     // It is set to twice what is asked for.
@@ -246,7 +251,8 @@ pub fn ppoll(fds: &mut [PollFd], timeout: Option<Duration>, mask: u64) -> Result
     let timeout = timeout.as_mut().map_or(0, |timeout| core::ptr::from_mut(timeout) as usize);
     let (to, count) = (fds.as_mut_ptr() as usize, fds.len());
     let mask = &raw const mask as usize;
-    // SAFETY: `PollFd` is a `pollfd` (its documentation); the kernel may change the timeout, which is a copy.
+    // SAFETY: `PollFd` is a `pollfd` (its documentation); the kernel may change the timeout, which
+    // is a copy.
     outcome(unsafe {
         syscall6(libc::SYS_ppoll as usize, [to, count, timeout, mask, size_of::<u64>(), 0])
     })

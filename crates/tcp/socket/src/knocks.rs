@@ -1,5 +1,6 @@
-//! Knocks that are made together. Who serves many connections in turn, and knocks at a program's door for the first, has the program awake, done and asleep again before it comes to
-//! the second. So it may knock once it has come to all of them.
+//! Knocks that are made together. Who serves many connections in turn, and knocks at a program's
+//! door for the first, has the program awake, done and asleep again before it comes to the second.
+//! So it may knock once it has come to all of them.
 
 use crate::context::{Context, Mapped, knock_at};
 use crate::lock::{Guarded, lock};
@@ -29,7 +30,8 @@ impl Knocks {
 
     /// Knocks at a door of another program's.
     pub fn knock(&self, door: &Kept) {
-        // (Where no memory is left for that, it is one that does not wait, or the connection is not the only thing that does.)
+        // (Where no memory is left for that, it is one that does not wait, or the connection is not
+        // the only thing that does.)
         if self.signals.as_ref().is_none_or(|signals| signals.at(door).is_err()) {
             knock_at(door);
         }
@@ -52,7 +54,8 @@ impl Knocks {
 }
 
 impl Context {
-    /// Until [`knocks_now`](Self::knocks_now), which has to follow soon, nobody is woken because of bytes or room.
+    /// Until [`knocks_now`](Self::knocks_now), which has to follow soon, nobody is woken because of
+    /// bytes or room.
     pub fn knocks_later(&self) {
         let _held = lock(&self.knocks.held);
         self.knocks.later.store(true, Relaxed);

@@ -1,6 +1,7 @@
-//! Going back to Linux for good, for what rings do not carry: another program after exec, another process that is sent the descriptor,
-//! io_uring. Sending goes back at once. What lies unread in the ring that is received from is the sender's again, who sends it by Linux: so no byte is
-//! lost, and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
+//! Going back to Linux for good, for what rings do not carry: another program after exec, another
+//! process that is sent the descriptor, io_uring. Sending goes back at once. What lies unread in
+//! the ring that is received from is the sender's again, who sends it by Linux: so no byte is lost,
+//! and they stay in order, whoever reads them then. See `uncopy_tcp_shared::phase`.
 
 use crate::attached::Attached;
 use crate::context::Shown;
@@ -31,9 +32,11 @@ enum Unanswered {
 }
 
 impl Flow {
-    /// Both directions are Linux's from now on, for good. False: the other side did not take back in time what lies unread in the ring, or could
-    /// not, because it has ended the stream or died. Then the rest of the ring is to be received here, as before; sending is Linux's all the same. (A
-    /// peer that sleeps in a call of ours or has a thread in `Context::attend` answers at once; another at its next call.)
+    /// Both directions are Linux's from now on, for good. False: the other side did not take back
+    /// in time what lies unread in the ring, or could not, because it has ended the stream or died.
+    /// Then the rest of the ring is to be received here, as before; sending is Linux's all the
+    /// same. (A peer that sleeps in a call of ours or has a thread in `Context::attend` answers at
+    /// once; another at its next call.)
     pub fn by_linux(&self, patience: Duration) -> Result<bool, Errno> {
         self.goes_to_linux(patience, Unanswered::Reclaimed)
     }
@@ -138,8 +141,8 @@ impl Flow {
         attached.inward().produced.flags.load(Acquire) & FINISHED != 0 || kernel::hung_up(self.fd())
     }
 
-    /// What lies unread in the ring, where the other side does not take it back: the only copy, for whoever makes an end of it. Only where no other
-    /// process holds this end.
+    /// What lies unread in the ring, where the other side does not take it back: the only copy, for
+    /// whoever makes an end of it. Only where no other process holds this end.
     pub fn take_unread(&self) -> Result<Vec<u8>, Errno> {
         let Some(attached) = self.attached() else { return Ok(vec![]) };
         let mut all = vec![];
@@ -167,9 +170,11 @@ impl Flow {
         Ok(all)
     }
 
-    /// What stands in for the socket in a program that this process is about to execute, where [`Flow::by_linux`] said no: it brings what lies unread
-    /// in the ring, then what the socket brings, and takes what goes there. EBUSY: another process, too, holds this end, and may want to read
-    /// the ring. Where the service does not do that, nothing has been taken out of the ring.
+    /// What stands in for the socket in a program that this process is about to execute, where
+    /// [`Flow::by_linux`] said no: it brings what lies unread in the ring, then what the socket
+    /// brings, and takes what goes there. EBUSY: another process, too, holds this end, and may want
+    /// to read the ring. Where the service does not do that, nothing has been taken out of the
+    /// ring.
     pub fn stand_in(&self) -> Result<OwnedFd, Errno> {
         let attached = self.attached().ok_or(Errno::NOTCONN)?;
         let holders = attached.mapped.ends.processes(attached.slot).load(Acquire);
@@ -207,8 +212,8 @@ impl Flow {
             || out.switch.phase.at() == Ok(At::Returned)
     }
 
-    /// Gives the other side by Linux what it has not read of the ring, if it has asked for that. Done by every call that sends, and by every one that
-    /// has slept.
+    /// Gives the other side by Linux what it has not read of the ring, if it has asked for that.
+    /// Done by every call that sends, and by every one that has slept.
     pub fn serve(&self) -> Result<(), Errno> {
         let Some(attached) = self.attached() else { return Ok(()) };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
@@ -232,7 +237,8 @@ impl Flow {
         let out = attached.out();
         let asked = out.consumed.flags.load(Acquire) & BY_LINUX != 0;
         let mine = match out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))? {
-            // It would come too late: after what went by Linux since, or after the end of the stream.
+            // It would come too late: after what went by Linux since, or after the end of the
+            // stream.
             At::Returned if own.too_late || own.finished => {
                 out.switch.phase.refuse();
                 false

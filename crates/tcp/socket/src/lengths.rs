@@ -1,19 +1,23 @@
-//! How long connections have been lately, in this process: where most end before the ring has paid, later ones are Linux's for longer.
+//! How long connections have been lately, in this process: where most end before the ring has paid,
+//! later ones are Linux's for longer.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU32};
 
 /// Calls before a connection is shown, while that pays.
 const EARLY: u32 = 4;
-/// And while it does not: some thirty requests by Linux, a millisecond, are not much to a connection that is worth a ring.
+/// And while it does not: some thirty requests by Linux, a millisecond, are not much to a
+/// connection that is worth a ring.
 const LATE: u32 = 64;
-/// So many calls by the ring pay for showing both ends, which costs about as much as Linux takes for two requests and their answers (35 us at both ends, asleep).
+/// So many calls by the ring pay for showing both ends, which costs about as much as Linux takes
+/// for two requests and their answers (35 us at both ends, asleep).
 const PAYS: i32 = 4;
 /// A connection says no more than this, however long it was.
 const MOST: i32 = 8 * PAYS;
 /// What is remembered: some twenty connections that were too short, or fewer that were long.
 const MEMORY: i32 = 32 * PAYS;
-/// While showing does not pay, one connection in so many is shown early all the same: else nobody would hear that they are longer now.
+/// While showing does not pay, one connection in so many is shown early all the same: else nobody
+/// would hear that they are longer now.
 const PROBE: u32 = 16;
 
 /// See above. (Of threads that meet here one may be overheard.)

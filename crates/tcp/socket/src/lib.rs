@@ -1,6 +1,7 @@
-//! TCP sockets of which, where both ends are programs under uncopy on one host, the bytes go through shared memory. Everything else stays
-//! Linux's: the connection is a real one, and says who died, who closed and how. Each direction goes to the ring and back to Linux by
-//! itself, whenever it likes.
+//! TCP sockets of which, where both ends are programs under uncopy on one host, the bytes go
+//! through shared memory. Everything else stays Linux's: the connection is a real one, and says who
+//! died, who closed and how. Each direction goes to the ring and back to Linux by itself, whenever
+//! it likes.
 //!
 //! | module | one idea |
 //! | --- | --- |

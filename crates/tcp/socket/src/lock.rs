@@ -1,7 +1,9 @@
-//! Locks. While one is held no signal handler of the program runs on its thread: it might make a call that wants the same lock.
+//! Locks. While one is held no signal handler of the program runs on its thread: it might make a
+//! call that wants the same lock.
 //!
-//! [`Lock`] lies in memory that a process shares with its children; the next one takes it over, whatever became of its holder. Whoever
-//! is killed while it holds it leaves nothing half done: a ring's position is published by one store, last.
+//! [`Lock`] lies in memory that a process shares with its children; the next one takes it over,
+//! whatever became of its holder. Whoever is killed while it holds it leaves nothing half done: a
+//! ring's position is published by one store, last.
 //!
 //! `Guarded` is a process' own. It is held over a fork, so that the child finds nothing half done.
 //!

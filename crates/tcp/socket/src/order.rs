@@ -70,8 +70,8 @@ impl<F> AllNews<F> {
         }
     }
 
-    /// `told` is told of all, in the order of time. `linux` is called before the first one that comes
-    /// after something of Linux', which was `asked` last then.
+    /// `told` is told of all, in the order of time. `linux` is called before the first one that
+    /// comes after something of Linux', which was `asked` last then.
     pub fn tell(self, asked: u64, linux: impl FnOnce(), told: impl Fn(&F)) {
         let Self { first: Some(first), more: mut all } = self else { return };
         let mut linux = Some(linux);

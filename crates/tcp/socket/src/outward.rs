@@ -1,5 +1,5 @@
-//! Sockets that connect to other hosts. A service that has a wire is asked before, and makes the socket so that its segments come to it; then Linux connects it, and
-//! says what became of that.
+//! Sockets that connect to other hosts. A service that has a wire is asked before, and makes the
+//! socket so that its segments come to it; then Linux connects it, and says what became of that.
 
 use crate::context::{Context, Found};
 use rustix::io::Errno;
@@ -37,7 +37,8 @@ impl Context {
         }
     }
 
-    /// Such a socket was not connected, or is about to be closed, or dissolved: the service is told where it is not connected yet.
+    /// Such a socket was not connected, or is about to be closed, or dissolved: the service is told
+    /// where it is not connected yet.
     pub fn closes(&self, socket: BorrowedFd) {
         if uncopy_tcp_service::ends::name(socket).is_err()
             && let Some(client) = self.known_client()

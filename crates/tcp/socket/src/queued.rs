@@ -19,8 +19,9 @@ impl Attached {
 }
 
 impl Flow {
-    /// What SIOCINQ (FIONREAD) and SIOCOUTQ leave out: bytes that the inward ring holds for us, and bytes that were withdrawn from the outward one and
-    /// that Linux has not taken yet. (What is in the outward ring has arrived, as what is in the other end's queue has.)
+    /// What SIOCINQ (FIONREAD) and SIOCOUTQ leave out: bytes that the inward ring holds for us, and
+    /// bytes that were withdrawn from the outward one and that Linux has not taken yet. (What is in
+    /// the outward ring has arrived, as what is in the other end's queue has.)
     pub fn queued(&self) -> (u32, u32) {
         let Some(attached) = self.attached() else { return (0, 0) };
         let unread = match attached.inward().switch.phase.at() {

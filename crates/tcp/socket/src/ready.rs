@@ -1,4 +1,5 @@
-//! What poll says of a connection: the ring's part here, the rest the kernel's connection. And poll(2) itself over both.
+//! What poll says of a connection: the ring's part here, the rest the kernel's connection. And
+//! poll(2) itself over both.
 
 use crate::context::Context;
 use crate::flow::Flow;
@@ -186,8 +187,9 @@ impl Context {
                 }
             }
             let mut fds: Vec<PollFd> = Vec::with_capacity(items.len() + 1);
-            // Of who waits for room in the ring, for which the kernel is not asked then: what the other side has taken. (Both from one look, for another thread may leave the
-            // ring at any moment.)
+            // Of who waits for room in the ring, for which the kernel is not asked then: what the
+            // other side has taken. (Both from one look, for another thread may leave the ring at
+            // any moment.)
             let waits_for_room =
                 |item: &Item| item.flow.filter(|_| item.events.intersects(ROOM))?.room_of_ring();
             let by_ring: Vec<Option<u32>> = items.iter().map(waits_for_room).collect();

@@ -1,5 +1,5 @@
-//! The receiver's half: Linux's queue until it is empty and the ring was offered, the ring until it is empty and the sender has left. See
-//! `uncopy_tcp_shared::phase`.
+//! The receiver's half: Linux's queue until it is empty and the ring was offered, the ring until it
+//! is empty and the sender has left. See `uncopy_tcp_shared::phase`.
 //!
 //! unsafe: the program's buffers.
 
@@ -19,7 +19,8 @@ use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{FINISHED, RING};
 
 impl Flow {
-    /// As recv(2), readv(2), recvmsg(2): waits until there is something, unless the socket or `flags` say otherwise. 0: the stream has ended.
+    /// As recv(2), readv(2), recvmsg(2): waits until there is something, unless the socket or
+    /// `flags` say otherwise. 0: the stream has ended.
     ///
     /// # Safety
     /// The buffers are the program's: whatever it named.
@@ -80,7 +81,8 @@ impl Flow {
         !self.mark_is_behind() && kernel::is_at_mark(self.fd())
     }
 
-    /// The ring has bytes that come before all that Linux has, or is where more of them come: Linux' mark is behind them.
+    /// The ring has bytes that come before all that Linux has, or is where more of them come:
+    /// Linux' mark is behind them.
     pub fn mark_is_behind(&self) -> bool {
         let Some(attached) = self.attached() else { return false };
         match attached.inward().switch.phase.at() {
@@ -137,8 +139,9 @@ impl Flow {
         got
     }
 
-    /// What can be received now is handed to `put`, which does not wait, and so much of it is taken as that says: no other thread gets any of it meanwhile. `room` is for
-    /// as much as is looked at. Waits until there is something, as [`Flow::receive`] does.
+    /// What can be received now is handed to `put`, which does not wait, and so much of it is taken
+    /// as that says: no other thread gets any of it meanwhile. `room` is for as much as is looked
+    /// at. Waits until there is something, as [`Flow::receive`] does.
     pub fn receive_by(
         &self,
         room: &mut [u8],
@@ -189,8 +192,9 @@ impl Flow {
         if self.shut.load(Relaxed) { Ok(0) } else { Err(Errno::BADF) }
     }
 
-    /// What is there, also where some of it is the ring's and what follows Linux', or the other way round: less than was asked for says that nothing more is there, and
-    /// who uses a set that reports by edge relies on that (epoll(7)).
+    /// What is there, also where some of it is the ring's and what follows Linux', or the other way
+    /// round: less than was asked for says that nothing more is there, and who uses a set that
+    /// reports by edge relies on that (epoll(7)).
     unsafe fn receive_across(
         &self,
         attached: &Attached,
@@ -315,7 +319,8 @@ impl Flow {
                         Err(error) => !is_of_the_call(error),
                     };
                     if ended && inward.switch.phase.at() == Ok(At::Offered) {
-                        // It was offered between the two looks, and what is in the ring comes before that.
+                        // It was offered between the two looks, and what is in the ring comes
+                        // before that.
                         got.err().into_iter().for_each(|error| self.keeps(error));
                         continue;
                     }
@@ -329,7 +334,8 @@ impl Flow {
                     }
                     return got;
                 }
-                // What was sent through the ring comes before the end of the stream, and before its error, which is told once.
+                // What was sent through the ring comes before the end of the stream, and before its
+                // error, which is told once.
                 match got {
                     Ok(0) if !empty_buffers => self.stream_ends(attached, own),
                     Ok(bytes) => return Ok(bytes),
@@ -384,7 +390,8 @@ impl Flow {
                     self.keeps(error);
                     own.ended |= error == Errno::CONNRESET;
                 }
-                // Somebody sends past the library, on this very socket: after all that is in the ring.
+                // Somebody sends past the library, on this very socket: after all that is in the
+                // ring.
                 Ok(_) if own.reader.filled() == 0 && settled => {
                     // SAFETY: the caller's promise.
                     return unsafe { kernel::receive(self.fd(), to, flags) };

@@ -1,4 +1,5 @@
-//! The sender's half: to the ring when all that went by Linux has arrived, back whenever the ring will not do. See `uncopy_tcp_shared::phase`.
+//! The sender's half: to the ring when all that went by Linux has arrived, back whenever the ring
+//! will not do. See `uncopy_tcp_shared::phase`.
 //!
 //! unsafe: the program's buffers.
 
@@ -19,7 +20,8 @@ use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
 
 impl Flow {
-    /// As send(2), writev(2), sendmsg(2): waits until all is taken, unless the socket or `flags` say otherwise.
+    /// As send(2), writev(2), sendmsg(2): waits until all is taken, unless the socket or `flags`
+    /// say otherwise.
     ///
     /// # Safety
     /// The buffers are the program's: whatever it named.
@@ -35,8 +37,9 @@ impl Flow {
         self.send_all(&mut from, flags)
     }
 
-    /// Sends `bytes` of a file, from `at` on, by the ring, as far as the kernel has them in memory: then no program's buffer is between.
-    /// Waits for room, unless the socket says otherwise. `None`: nothing was sent, and has to be read, or sent by Linux.
+    /// Sends `bytes` of a file, from `at` on, by the ring, as far as the kernel has them in memory:
+    /// then no program's buffer is between. Waits for room, unless the socket says otherwise.
+    /// `None`: nothing was sent, and has to be read, or sent by Linux.
     pub fn send_file(
         &self,
         file: BorrowedFd,
@@ -85,7 +88,8 @@ impl Flow {
         }
     }
 
-    /// Sets that report by edge have told of room before: they look again, and want to be told when there is some.
+    /// Sets that report by edge have told of room before: they look again, and want to be told when
+    /// there is some.
     fn lacks_room(&self) {
         if self.is_attached() {
             self.tell_sets(true);
@@ -137,7 +141,8 @@ impl Flow {
                 if let Some(error) = attached.error().take() {
                     return Err(error);
                 }
-                // What was offered stays offered: it comes before the end of the stream. The kernel refuses more.
+                // What was offered stays offered: it comes before the end of the stream. The kernel
+                // refuses more.
                 return attached.tells(from.by_linux(self.fd(), flags));
             }
             let at = out.switch.phase.at().or_else(|_| self.poison(&mut own.poisoned))?;
@@ -180,8 +185,10 @@ impl Flow {
             attached.tell(out.consumed.data.take());
             self.counts.sent(self.context.settings.counters, sent as u64);
             self.counts.streamed.store(own.batch.streamed, Relaxed);
-            // The receiver may have given the ring back meanwhile. `take` had a fence: either this is seen here, or it saw the bytes.
-            // (What Linux does not take now is taken later. The bytes are sent, whatever comes of that.)
+            // The receiver may have given the ring back meanwhile. `take` had a fence: either this
+            // is seen here, or it saw the bytes.
+            // (What Linux does not take now is taken later. The bytes are sent, whatever comes of
+            // that.)
             if self.is_asked(attached) {
                 let _ = self.serve_locked(attached, own);
             }
@@ -189,7 +196,8 @@ impl Flow {
         }
     }
 
-    /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an error, or somebody who still reads.
+    /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an
+    /// error, or somebody who still reads.
     fn peer_ended(&self, attached: &Attached, own: &mut Held<Sending>) -> bool {
         if kernel::hung_up(self.fd()) {
             own.stays = true;
@@ -198,8 +206,9 @@ impl Flow {
         own.stays
     }
 
-    /// Somebody waits for room. True: the kernel says that the other side has ended its stream, or has died, and perhaps nobody makes room in the ring any more: so sending
-    /// is Linux's from now on, and so is the answer.
+    /// Somebody waits for room. True: the kernel says that the other side has ended its stream, or
+    /// has died, and perhaps nobody makes room in the ring any more: so sending is Linux's from now
+    /// on, and so is the answer.
     pub(crate) fn room_is_linuxs(&self) -> bool {
         let Some(attached) = self.attached() else { return false };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
@@ -211,15 +220,16 @@ impl Flow {
         ended
     }
 
-    /// What the other side has taken so far of the ring, while sending goes there: so room is the ring's matter.
+    /// What the other side has taken so far of the ring, while sending goes there: so room is the
+    /// ring's matter.
     pub(crate) fn room_of_ring(&self) -> Option<u32> {
         let out = self.attached()?.out();
         let at_ring = matches!(out.switch.phase.at(), Ok(At::Offered | At::Ring));
         at_ring.then(|| out.consumed.head.load(Relaxed))
     }
 
-    /// Where it has taken no more since, and there is no room, Linux takes what follows: its buffers hold megabytes, and who sends so much before it reads the answers relies on
-    /// them.
+    /// Where it has taken no more since, and there is no room, Linux takes what follows: its
+    /// buffers hold megabytes, and who sends so much before it reads the answers relies on them.
     pub(crate) fn leaves_a_full_ring(&self, since: u32) {
         if self.room_of_ring() == Some(since)
             && let Some(attached) = self.attached()
@@ -233,7 +243,8 @@ impl Flow {
         }
     }
 
-    /// As [`leave`](Self::leave), while nobody sends: perhaps nobody will, so what was withdrawn goes now.
+    /// As [`leave`](Self::leave), while nobody sends: perhaps nobody will, so what was withdrawn
+    /// goes now.
     fn leave_for_room(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         self.leave(attached, own)?;
         self.flush(attached, own)
@@ -273,7 +284,8 @@ impl Flow {
             }
         }
         self.counts.leaves.fetch_add(1, Relaxed);
-        // Room is Linux's matter from now on; and a receiver that sleeps over the ring has something to see.
+        // Room is Linux's matter from now on; and a receiver that sleeps over the ring has
+        // something to see.
         self.tell_sets(true);
         attached.tell(attached.out().consumed.data.take());
         Ok(())
@@ -306,7 +318,8 @@ impl Flow {
             // SAFETY: the ring's memory, which only the kernel reads.
             let send = || unsafe { kernel::send(self.fd(), &parts, libc::MSG_NOSIGNAL) };
             let sent = match send() {
-                // Nobody may come by here again for long: so the kernel takes all of it now, if it can be had to.
+                // Nobody may come by here again for long: so the kernel takes all of it now, if it
+                // can be had to.
                 Err(Errno::AGAIN) => kernel::with_room(self.fd(), send),
                 sent => sent,
             };
@@ -317,7 +330,8 @@ impl Flow {
         Ok(())
     }
 
-    /// For tests and for calls that the ring does not carry: sending is Linux's from now on; `stays`: for good.
+    /// For tests and for calls that the ring does not carry: sending is Linux's from now on;
+    /// `stays`: for good.
     pub fn send_by_linux(&self, stays: bool) -> Result<(), Errno> {
         let Some(attached) = self.attached() else { return Ok(()) };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
@@ -325,7 +339,8 @@ impl Flow {
         self.goes_by_linux(attached, &mut own)
     }
 
-    /// As above, and the program sends there now: what it has left unread in the ring would come too late after that.
+    /// As above, and the program sends there now: what it has left unread in the ring would come
+    /// too late after that.
     pub(crate) fn send_past(&self) -> Result<(), Errno> {
         let Some(attached) = self.attached() else { return Ok(()) };
         let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());

@@ -44,8 +44,8 @@ impl Shown for Flow {
         let other_door = OnceLock::new();
         let cookie = socket_cookie(self.fd()).unwrap_or(0);
         let attached = Attached { mapped: mapped.clone(), slot, generation, other_door, cookie };
-        // Shown long ago, perhaps: attach only what is connected still. Then its other end is the one that the service matched: names of ends
-        // that live are unique.
+        // Shown long ago, perhaps: attach only what is connected still. Then its other end is the
+        // one that the service matched: names of ends that live are unique.
         if !self.is_undecided() || !uncopy_tcp_service::ends::is_connected(self.fd()) {
             attached.detach();
             self.stays(Reason::NotConnected);
@@ -117,7 +117,8 @@ impl Shown for Flow {
 }
 
 impl Context {
-    /// A socket that was just connected or accepted, or is about to be. It is shown when it has been used a few times ([`Flow::way`]).
+    /// A socket that was just connected or accepted, or is about to be. It is shown when it has
+    /// been used a few times ([`Flow::way`]).
     pub fn flow(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
         add(&self.settings.counters.tcp_begun, 1);
         Flow::new(self.clone(), fd, nonblocking, false)
@@ -128,8 +129,8 @@ impl Context {
         Flow::new(self.clone(), fd, nonblocking, true)
     }
 
-    /// A socket that was just connected or accepted. It is Linux's until the service says that its other end was shown too. One short message;
-    /// none for a peer on another host.
+    /// A socket that was just connected or accepted. It is Linux's until the service says that its
+    /// other end was shown too. One short message; none for a peer on another host.
     pub fn show(self: &Arc<Self>, fd: RawFd, nonblocking: bool) -> Arc<Flow> {
         let flow = self.flow(fd, nonblocking);
         flow.shown.store(true, Ordering::Relaxed);

@@ -1,8 +1,10 @@
 //! What threads sleep in, until a door is knocked at or a socket has news.
 //!
-//! The first few sleepers have the process' doors. Where more threads sleep at once, each of these would be woken for another's bytes; so what a
-//! further one sleeps in has a door of its own, and belongs to the connection that it was made for. The other side is given that door by the
-//! service, and says in the slot that it has it. Until then the sleeper listens at one of the process' doors too.
+//! The first few sleepers have the process' doors. Where more threads sleep at once, each of these
+//! would be woken for another's bytes; so what a further one sleeps in has a door of its own, and
+//! belongs to the connection that it was made for. The other side is given that door by the
+//! service, and says in the slot that it has it. Until then the sleeper listens at one of the
+//! process' doors too.
 //!
 //! unsafe: a descriptor by its number.
 
@@ -18,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use uncopy_kernel::descriptors::{Kept, OwnFd};
 use uncopy_tcp_shared::wanted::{DOORS, Doors};
 
-/// What a thread sleeps in: an epoll set of a door and at most one socket. Each has a view of its own of the door's edges, so that no sleeper takes
-/// another's knock.
+/// What a thread sleeps in: an epoll set of a door and at most one socket. Each has a view of its
+/// own of the door's edges, so that no sleeper takes another's knock.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     pub set: Kept,
@@ -44,7 +46,8 @@ pub(crate) struct Sleepers {
 const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 
 impl Sleepers {
-    /// One that nobody sleeps in, if possible one that watches this socket already. None: one that watches no socket.
+    /// One that nobody sleeps in, if possible one that watches this socket already. None: one that
+    /// watches no socket.
     fn take(&self, doors: &[Kept], socket: Option<RawFd>) -> Result<Sleeper, Errno> {
         {
             let mut idle = lock(&self.idle);
@@ -125,7 +128,8 @@ impl Sleeper {
 
     fn unwatch(&mut self) {
         if let Some((fd, _)) = self.socket.take() {
-            // SAFETY: only a number for the kernel; `forget` has been called if it is another file's now.
+            // SAFETY: only a number for the kernel; `forget` has been called if it is another
+            // file's now.
             let _ = epoll::delete(&self.set, unsafe { BorrowedFd::borrow_raw(fd) });
         }
     }
@@ -237,8 +241,9 @@ impl Flow {
         }
     }
 
-    /// A sleeper that shares its door gets one that is this connection's; once the other side knocks there, it listens there alone. (A knock at the
-    /// shared door of a moment ago is missed by nobody: words are armed, and looked at again, after this.)
+    /// A sleeper that shares its door gets one that is this connection's; once the other side
+    /// knocks there, it listens there alone. (A knock at the shared door of a moment ago is missed
+    /// by nobody: words are armed, and looked at again, after this.)
     fn heed_own_door(&self, attached: &Attached, sleeper: &mut Sleeper) {
         if sleeper.own.is_some() {
             if attached.other_knocks() {

@@ -95,14 +95,16 @@ impl Source for Buffers<'_> {
     }
 }
 
-/// A message that is larger is published by so much: the receiver copies one part while the next is written, and gets no less than this by a call.
+/// A message that is larger is published by so much: the receiver copies one part while the next is
+/// written, and gets no less than this by a call.
 const STEP: usize = 256 << 10;
 
 /// What a [`FilePart`] answers where nothing of it goes by the ring now.
 pub(crate) const ELSEWHERE: Errno = Errno::NOSYS;
 
-/// A part of a file. The kernel reads what it has of it in memory, straight into the ring where no streaming stores are wanted: the direction's lock is held meanwhile, so nothing waits
-/// for a device.
+/// A part of a file. The kernel reads what it has of it in memory, straight into the ring where no
+/// streaming stores are wanted: the direction's lock is held meanwhile, so nothing waits for a
+/// device.
 pub(crate) struct FilePart<'a> {
     pub file: BorrowedFd<'a>,
     /// Where it goes on.
@@ -111,8 +113,8 @@ pub(crate) struct FilePart<'a> {
 }
 
 impl FilePart<'_> {
-    /// Has the kernel read what it can into the ring. 0: nothing at hand, a file that cannot tell, the end of the file, an error; who sends it otherwise
-    /// learns which.
+    /// Has the kernel read what it can into the ring. 0: nothing at hand, a file that cannot tell,
+    /// the end of the file, an error; who sends it otherwise learns which.
     fn read(&self, attached: &Attached, room: Spans) -> usize {
         let parts = attached
             .slot()
@@ -122,7 +124,8 @@ impl FilePart<'_> {
         unsafe { kernel::read_at_hand(self.file, &parts, self.at).unwrap_or(0) }
     }
 
-    /// The same by way of a buffer that stays in this core's caches, and from there by streaming stores: the kernel has none. `None`: there is no buffer.
+    /// The same by way of a buffer that stays in this core's caches, and from there by streaming
+    /// stores: the kernel has none. `None`: there is no buffer.
     fn stream(&self, attached: &Attached, room: Spans) -> Option<usize> {
         buffers::with(|buffer| {
             let mut put = 0;

@@ -1,4 +1,5 @@
-//! Whether spinning pays: it does not where the other side has no core to run on meanwhile, or has nothing to say.
+//! Whether spinning pays: it does not where the other side has no core to run on meanwhile, or has
+//! nothing to say.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +23,8 @@ pub(crate) struct Spinning {
     failures: AtomicU32,
 }
 
-/// As long as falling asleep and being woken cost both sides: who spins longer than that wastes no more than as much again.
+/// As long as falling asleep and being woken cost both sides: who spins longer than that wastes no
+/// more than as much again.
 const PATIENCE: Duration = Duration::from_micros(10);
 /// After so many in vain it is left, ...
 const FAILURES: u32 = 4;

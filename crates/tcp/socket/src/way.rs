@@ -12,8 +12,8 @@ use uncopy_tcp_service::ends::is_stand_in;
 use uncopy_tcp_service::protocol::Reason;
 use uncopy_tcp_shared::phase::At;
 
-/// A call that goes past the ring, begun before there was one. As long as one is under way sending does not go to the ring: its bytes would
-/// come first.
+/// A call that goes past the ring, begun before there was one. As long as one is under way sending
+/// does not go to the ring: its bytes would come first.
 #[derive(Debug)]
 pub struct Past<'a> {
     flow: &'a Flow,
@@ -78,15 +78,16 @@ impl Flow {
         }
     }
 
-    /// It has gone back: just as it is, options that rings do not have included. But the other side may ask for what it has not read.
-    /// So far it may have that; what is sent now comes after it.
+    /// It has gone back: just as it is, options that rings do not have included. But the other side
+    /// may ask for what it has not read. So far it may have that; what is sent now comes after it.
     #[cold]
     fn way_of_linux(&self, attached: &Attached, sends: bool) -> Way<'_> {
         let leaves = sends && attached.out().switch.phase.at() == Ok(At::Leaving);
         if leaves || self.is_asked(attached) {
             let mut own = attached.mapped.ends.sending(attached.slot, self.context.process());
             if self.serve_locked(attached, &mut own) == Err(Errno::AGAIN) && sends {
-                // Linux has no room for all of it now: so this call, and later ones, wait here until it has.
+                // Linux has no room for all of it now: so this call, and later ones, wait here
+                // until it has.
                 self.left.store(false, Ordering::Relaxed);
                 return Way::Here;
             }
@@ -106,7 +107,8 @@ impl Flow {
         let used = self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.shown_after;
         if used && self.holders.sole() && !self.shown.swap(true, Ordering::SeqCst) {
             fence(Ordering::SeqCst);
-            // Whoever waits in the kernel now would not see the ring. And where another thread closes it, either that sees it shown, or it is not.
+            // Whoever waits in the kernel now would not see the ring. And where another thread
+            // closes it, either that sees it shown, or it is not.
             if self.past.load(Ordering::SeqCst) == 0 && !self.is_closed() {
                 self.show();
                 return Way::Here;
@@ -135,8 +137,8 @@ impl Flow {
         if matches!(self.attached.get(), Some(Some(_))) { None } else { Some(past) }
     }
 
-    /// The program sends by a call that rings do not carry, with these flags: sending is Linux's as long as this is kept. What was taken back from the ring goes first, which is
-    /// waited for.
+    /// The program sends by a call that rings do not carry, with these flags: sending is Linux's as
+    /// long as this is kept. What was taken back from the ring goes first, which is waited for.
     ///
     /// # Errors
     /// EAGAIN: the call does not wait, or its timeout has passed. EINTR. An error of the

@@ -38,7 +38,8 @@ impl<W: Write> Capture<W> {
         let interface = InterfaceDescriptionBlock {
             linktype: DataLink::ETHERNET,
             snaplen: 0,
-            // (The crate writes nanoseconds whatever is said here; without a word readers take them for microseconds.)
+            // (The crate writes nanoseconds whatever is said here; without a word readers take them
+            // for microseconds.)
             options: vec![
                 InterfaceDescriptionOption::IfName(wire.into()),
                 InterfaceDescriptionOption::IfTsResol(9),

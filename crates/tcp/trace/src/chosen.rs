@@ -18,7 +18,8 @@ impl End {
     }
 }
 
-/// A flow, or several: `ADDRESS`, `:PORT`, `ADDRESS:PORT`, or two of these with a `-` between, in either order.
+/// A flow, or several: `ADDRESS`, `:PORT`, `ADDRESS:PORT`, or two of these with a `-` between, in
+/// either order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow(End, Option<End>);
 
@@ -91,7 +92,8 @@ impl Chosen {
 
 /// Where a TCP segment comes from, and where it goes.
 fn ends(frame: &[u8]) -> Option<[(Ipv4Addr, u16); 2]> {
-    // (Lax: frames that the wire will segment are longer than their header says, or it says nothing.)
+    // (Lax: frames that the wire will segment are longer than their header says, or it says
+    // nothing.)
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     let (Some(LaxNetSlice::Ipv4(ip)), Some(TransportSlice::Tcp(tcp))) =
         (packet.net, packet.transport)

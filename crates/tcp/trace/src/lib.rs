@@ -6,8 +6,9 @@
 //! | [`capture`] | frames in a file, with their time and direction |
 //! | [`traced`] | a wire that is looked at, or not: then a load for each frame |
 //!
-//! Connections between two programs of one host are not here: their bytes are copied from one program's memory into a ring and out of it, and
-//! there are no segments. What would stand in a file would have been made up.
+//! Connections between two programs of one host are not here: their bytes are copied from one
+//! program's memory into a ring and out of it, and there are no segments. What would stand in a
+//! file would have been made up.
 
 #![forbid(unsafe_code)]
 

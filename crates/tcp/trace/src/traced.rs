@@ -11,7 +11,8 @@ use uncopy_tcp_wire::{Offload, Wire};
 
 type File = Box<dyn Write + Send>;
 
-/// What is looked at, of all wires that share it. A trace that cannot be written ends; nothing else does.
+/// What is looked at, of all wires that share it. A trace that cannot be written ends; nothing else
+/// does.
 #[derive(Debug, Default)]
 pub struct Trace {
     on: AtomicBool,
@@ -21,7 +22,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// From now on frames of these flows are written there, until [`Trace::end`]; another trace under way ends.
+    /// From now on frames of these flows are written there, until [`Trace::end`]; another trace
+    /// under way ends.
     ///
     /// # Errors
     /// Those of writing the file's beginning.
@@ -74,8 +76,9 @@ impl Trace {
     }
 }
 
-/// A wire whose frames a [`Trace`] sees: as they are handed to it, or come from it. (So a frame that the device will segment is one frame, and its
-/// checksum may be the device's to complete, as in any capture on the sending host.)
+/// A wire whose frames a [`Trace`] sees: as they are handed to it, or come from it. (So a frame
+/// that the device will segment is one frame, and its checksum may be the device's to complete, as
+/// in any capture on the sending host.)
 #[derive(Debug)]
 pub struct Traced<W> {
     wire: W,

@@ -1,27 +1,33 @@
-//! A TAP device beside another one: what is the service's among what arrives at the other comes out of it, and what we send leaves by the other.
+//! A TAP device beside another one: what is the service's among what arrives at the other comes out
+//! of it, and what we send leaves by the other.
 //!
-//! For devices that cannot do AF_XDP without copies, or have an XDP program already. Segments that the kernel has joined stay joined on their way here, large ones are cut, and
-//! checksums completed, behind us: bulk costs a third of what it costs by an AF_XDP that copies. Small segments cost a system call each, and no more than there.
+//! For devices that cannot do AF_XDP without copies, or have an XDP program already. Segments that
+//! the kernel has joined stay joined on their way here, large ones are cut, and checksums
+//! completed, behind us: bulk costs a third of what it costs by an AF_XDP that copies. Small
+//! segments cost a system call each, and no more than there.
 //!
-//! The TAP has no address, so nothing is routed by it and nothing that comes by it is Linux'; and it is root's. Filters of the device that stand behind ours (tc, nftables' ingress
-//! hook) do not see what is the service's; those for what leaves do. It goes, and the other device is Linux's alone, when its queues are
-//! closed, also by the death of their process.
+//! The TAP has no address, so nothing is routed by it and nothing that comes by it is Linux'; and
+//! it is root's. Filters of the device that stand behind ours (tc, nftables' ingress hook) do not
+//! see what is the service's; those for what leaves do. It goes, and the other device is Linux's
+//! alone, when its queues are closed, also by the death of their process.
 
 use crate::steer::{Attach, Steer};
 use crate::tap::Tap;
 use crate::{QUEUES, at, device};
 use std::io;
 
-/// Frames that wait for us before more are dropped, at all queues: one for each flow, but not too few for bulk, nor more than 512 MB, as each may hold 64 KB.
+/// Frames that wait for us before more are dropped, at all queues: one for each flow, but not too
+/// few for bulk, nor more than 512 MB, as each may hold 64 KB.
 const ROOM: std::ops::RangeInclusive<u32> = 1024..=8192;
 /// At each of many queues at least: peers do not spread evenly.
 const LEAST: u32 = 256;
 
-/// Makes the TAP, with as many queues as the device `name` receives on, and attaches the programs. There is room for `flows` flows and `listeners` listeners; none is
-/// the service's yet.
+/// Makes the TAP, with as many queues as the device `name` receives on, and attaches the programs.
+/// There is room for `flows` flows and `listeners` listeners; none is the service's yet.
 ///
 /// # Errors
-/// No such device; no `/dev/net/tun`; no right; a kernel that knows no classifiers of this kind (before 6.6). The text says which step it was.
+/// No such device; no `/dev/net/tun`; no right; a kernel that knows no classifiers of this kind
+/// (before 6.6). The text says which step it was.
 pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Tap>)> {
     let other = device(name)?;
     // (Not all drivers say.)

@@ -1,8 +1,10 @@
 //! Four commands of `bpf(2)`: make a map, change it, load a program, attach it to a device.
 //!
-//! All of them are descriptors, and all ends with them: a service that dies leaves no program at any device.
+//! All of them are descriptors, and all ends with them: a service that dies leaves no program at
+//! any device.
 //!
-//! unsafe: a system call that is told addresses. Their lengths are those that the map was made with.
+//! unsafe: a system call that is told addresses. Their lengths are those that the map was made
+//! with.
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::io;
@@ -68,7 +70,8 @@ pub struct Map {
 }
 
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<libc::c_int> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes; the callers answer for the addresses among them.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes; the callers answer for the addresses among
+    // them.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, attributes as *const T, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
@@ -212,7 +215,8 @@ pub fn load(name: &str, purpose: Purpose, program: &[Instruction]) -> io::Result
 /// Attaches a program to the device of this index, until the returned descriptor is closed.
 ///
 /// # Errors
-/// `EBUSY`: the device has an XDP program already. `EOPNOTSUPP`: its driver takes none. `EINVAL`: the kernel has no such way.
+/// `EBUSY`: the device has an XDP program already. `EOPNOTSUPP`: its driver takes none. `EINVAL`:
+/// the kernel has no such way.
 pub fn attach(program: &OwnedFd, device: u32, how: Attach) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {

@@ -1,7 +1,8 @@
 //! How the TCP service's frames leave and enter.
 //!
-//! A [`Wire`] carries Ethernet frames in batches: what is sent leaves with [`Wire::flush`], so that one system call serves many.
-//! None of them blocks; who has nothing to do polls [`Wire::descriptor`].
+//! A [`Wire`] carries Ethernet frames in batches: what is sent leaves with [`Wire::flush`], so that
+//! one system call serves many. None of them blocks; who has nothing to do polls
+//! [`Wire::descriptor`].
 //!
 //! | module | one idea |
 //! | --- | --- |
@@ -14,9 +15,10 @@
 //! | `program` | that program, instruction by instruction |
 //! | `bpf` | the system call that loads it |
 //!
-//! Taken, and compared: for AF_XDP the crate `xdp` (no C, no dependency, MIT or Apache; `xsk-rs` and `libxdp-sys` want libxdp and a C compiler,
-//! `xdpilone` is under the EUPL). For the program none: `aya` and `libbpf-rs` load object files, which only a nightly compiler or
-//! clang makes; ninety instructions and four commands of `bpf(2)` are less.
+//! Taken, and compared: for AF_XDP the crate `xdp` (no C, no dependency, MIT or Apache; `xsk-rs`
+//! and `libxdp-sys` want libxdp and a C compiler, `xdpilone` is under the EUPL). For the program
+//! none: `aya` and `libbpf-rs` load object files, which only a nightly compiler or clang makes;
+//! ninety instructions and four commands of `bpf(2)` are less.
 
 use rustix::fd::BorrowedFd;
 use std::ffi::CString;
@@ -36,10 +38,11 @@ pub mod xsk;
 /// What the wire does for frames, or did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Sending: the TCP checksum field holds the pseudo header's sum alone, and the wire completes it. Receiving: the
-    /// checksum need not be looked at.
+    /// Sending: the TCP checksum field holds the pseudo header's sum alone, and the wire completes
+    /// it. Receiving: the checksum need not be looked at.
     pub checksum: bool,
-    /// The frame holds several segments of this many bytes of payload each (the last may be shorter).
+    /// The frame holds several segments of this many bytes of payload each (the last may be
+    /// shorter).
     pub segment: Option<u16>,
 }
 
@@ -51,15 +54,15 @@ pub trait Wire {
     /// What may be asked of it in [`Wire::send`]; [`Offload::segment`] is its longest payload.
     fn offers(&self) -> Offload;
 
-    /// Hands frames that have arrived to `each` until `max` were handed on, or none is left. (What has been taken from the device
-    /// in one batch is handed on whole.) Returns their number.
+    /// Hands frames that have arrived to `each` until `max` were handed on, or none is left. (What
+    /// has been taken from the device in one batch is handed on whole.) Returns their number.
     ///
     /// # Errors
     /// Those of the device: it is gone, or down.
     fn receive(&mut self, max: usize, each: impl FnMut(&[u8], Offload)) -> io::Result<usize>;
 
-    /// Lets `fill` write a frame of `length` bytes, which leaves with the next [`Wire::flush`] at the latest. Returns false, and does not call it, where there is no
-    /// room now.
+    /// Lets `fill` write a frame of `length` bytes, which leaves with the next [`Wire::flush`] at
+    /// the latest. Returns false, and does not call it, where there is no room now.
     ///
     /// # Errors
     /// Those of the device; a frame longer than [`Wire::frame_max`] is `InvalidInput`.
@@ -70,7 +73,8 @@ pub trait Wire {
         fill: impl FnOnce(&mut [u8]),
     ) -> io::Result<bool>;
 
-    /// Sends what is left to be sent. Frames that find no room at the device are dropped by it, as wires do.
+    /// Sends what is left to be sent. Frames that find no room at the device are dropped by it, as
+    /// wires do.
     ///
     /// # Errors
     /// Those of the device.

@@ -18,8 +18,9 @@ pub enum Way {
 }
 
 impl Way {
-    /// The better one for the device `name`: AF_XDP where the device can put frames into our memory by itself. Where it cannot, frames are copied both ways, and by a
-    /// TAP segments at least stay joined on the way: 64 KB cost a third, and a small segment as much.
+    /// The better one for the device `name`: AF_XDP where the device can put frames into our memory
+    /// by itself. Where it cannot, frames are copied both ways, and by a TAP segments at least stay
+    /// joined on the way: 64 KB cost a third, and a small segment as much.
     ///
     /// # Errors
     /// No such device.

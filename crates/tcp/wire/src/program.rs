@@ -1,22 +1,28 @@
-//! The program that says which arriving frames are the service's: as an XDP program, or as a classifier (tcx).
+//! The program that says which arriving frames are the service's: as an XDP program, or as a
+//! classifier (tcx).
 //!
-//! A frame is, if it is a TCP segment over IPv4 and not a fragment, and either its four-tuple is in the map of flows, or it opens a connection (SYN without ACK and
-//! RST) to an address and port, or to any address and a port, that is in the map of listeners. It then goes to the AF_XDP socket of the queue
-//! on which it arrived, if that has one; from a classifier, to a device. All else goes to Linux, as without us.
+//! A frame is, if it is a TCP segment over IPv4 and not a fragment, and either its four-tuple is in
+//! the map of flows, or it opens a connection (SYN without ACK and RST) to an address and port, or
+//! to any address and a port, that is in the map of listeners. It then goes to the AF_XDP socket of
+//! the queue on which it arrived, if that has one; from a classifier, to a device. All else goes to
+//! Linux, as without us.
 //!
-//! While SYN cookies are out, so does what acknowledges something (without SYN and RST) to such a listener, if Linux has nobody for it but who listens: its own
-//! connections at that port, and those that it has half open, go on being its.
+//! While SYN cookies are out, so does what acknowledges something (without SYN and RST) to such a
+//! listener, if Linux has nobody for it but who listens: its own connections at that port, and
+//! those that it has half open, go on being its.
 //!
-//! Registers: r6 the context; r2 the frame, then its IP header; r3 its end; r4, r5 at hand; r7 the TCP flags, at last the state of Linux' socket; r8 the
-//! destination port. The stack holds the keys: see [`FLOW_AT`] and [`LISTENER_AT`].
+//! Registers: r6 the context; r2 the frame, then its IP header; r3 its end; r4, r5 at hand; r7 the
+//! TCP flags, at last the state of Linux' socket; r8 the destination port. The stack holds the
+//! keys: see [`FLOW_AT`] and [`LISTENER_AT`].
 //!
-//! A classifier sees what is not for this host too, and may find headers elsewhere than in a frame's first piece of memory: it leaves the first to Linux, as it does what has
-//! a VLAN's tag, and has the headers brought there.
+//! A classifier sees what is not for this host too, and may find headers elsewhere than in a
+//! frame's first piece of memory: it leaves the first to Linux, as it does what has a VLAN's tag,
+//! and has the headers brought there.
 
 use crate::bpf::Instruction;
 
-/// Of each map, in bytes. Numbers are as they are in the frame (big-endian): remote address, local address, remote port, local
-/// port.
+/// Of each map, in bytes. Numbers are as they are in the frame (big-endian): remote address, local
+/// address, remote port, local port.
 pub const FLOW_KEY: usize = 12;
 /// Local address (0: any), local port, two zeros.
 pub const LISTENER_KEY: usize = 8;
@@ -47,7 +53,8 @@ const OWN_NAMESPACE: i32 = -1;
 const XDP_DATA: i16 = 0;
 const XDP_END: i16 = 4;
 const XDP_QUEUE: i16 = 16;
-/// Of `struct __sk_buff`: `len`, `pkt_type`, `vlan_present`, `data`, `data_end`. A `pkt_type` of 0 is for this host.
+/// Of `struct __sk_buff`: `len`, `pkt_type`, `vlan_present`, `data`, `data_end`. A `pkt_type` of 0
+/// is for this host.
 const SKB_LENGTH: i16 = 0;
 const SKB_TYPE: i16 = 4;
 const SKB_VLAN: i16 = 20;
@@ -196,8 +203,8 @@ impl Assembler {
         self.put(MOV, 4, 2, 0, 0);
         self.put(ADD_K, 4, 0, 0, SHORT);
         self.jump(JUMP_BELOW_EQ, 4, 3, 0, To::Read);
-        // (A shorter frame, or one in pieces: its headers are brought together, which copies them; drivers have done so (`eth_get_headlen`). It is asked for no more than the
-        // frame has.)
+        // (A shorter frame, or one in pieces: its headers are brought together, which copies them;
+        // drivers have done so (`eth_get_headlen`). It is asked for no more than the frame has.)
         self.put(LOAD_32, 2, 6, SKB_LENGTH, 0);
         self.put(JUMP_BELOW_K, 2, 0, 1, HEADERS);
         self.put(MOV_K, 2, 0, 0, HEADERS);
@@ -238,7 +245,8 @@ pub fn program(maps: &Maps, goal: Goal) -> Vec<Instruction> {
         }
         Goal::Device(_) => a.read_headers(),
     }
-    // Ethernet's header and IPv4's without options are there. (Numbers of two bytes are read as this processor has them.)
+    // Ethernet's header and IPv4's without options are there. (Numbers of two bytes are read as
+    // this processor has them.)
     a.put(MOV, 4, 2, 0, 0);
     a.put(ADD_K, 4, 0, 0, 14 + 20);
     a.jump(JUMP_ABOVE, 4, 3, 0, To::Pass);

@@ -6,18 +6,21 @@ use crate::{QUEUES, at, device};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The kernel takes a queue from its last owner some milliseconds after that has closed it (on a workqueue): so long a new one waits.
+/// The kernel takes a queue from its last owner some milliseconds after that has closed it (on a
+/// workqueue): so long a new one waits.
 const RELEASED: Duration = Duration::from_secs(1);
 
-/// Frames that a queue has room for before they are dropped: one for each flow, so that all may have something to say at once; but not too few for
-/// bulk, nor more than 128 MB of memory.
+/// Frames that a queue has room for before they are dropped: one for each flow, so that all may
+/// have something to say at once; but not too few for bulk, nor more than 128 MB of memory.
 const ROOM: std::ops::RangeInclusive<u32> = 2048..=65_536;
 
-/// Binds to each queue on which the device `name` receives, and attaches the program: in the driver, or behind it where the driver takes none. There is
-/// room for `flows` flows and `listeners` listeners; none is the service's yet.
+/// Binds to each queue on which the device `name` receives, and attaches the program: in the
+/// driver, or behind it where the driver takes none. There is room for `flows` flows and
+/// `listeners` listeners; none is the service's yet.
 ///
 /// # Errors
-/// No such device; no right; the device has an XDP program, or a queue an owner, already. The text says which step it was.
+/// No such device; no right; the device has an XDP program, or a queue an owner, already. The text
+/// says which step it was.
 pub fn open(name: &str, flows: u32, listeners: u32) -> io::Result<(Steer, Vec<Xsk>)> {
     let device = device(name)?;
     let mut steer = Steer::load(flows, listeners).map_err(at("loading the XDP program"))?;

@@ -1,7 +1,10 @@
-//! Which arriving segments are the service's, said to the kernel: it owns flows, not addresses, and Linux keeps all others.
+//! Which arriving segments are the service's, said to the kernel: it owns flows, not addresses, and
+//! Linux keeps all others.
 //!
-//! The kernel is asked before any of its own work (XDP), or before it looks for who a segment is for (tcx). What is said here holds from the next frame on; all of it ends with the
-//! [`Steer`], also when the service is killed, and what still arrives for its flows is then answered by Linux: with a reset.
+//! The kernel is asked before any of its own work (XDP), or before it looks for who a segment is
+//! for (tcx). What is said here holds from the next frame on; all of it ends with the [`Steer`],
+//! also when the service is killed, and what still arrives for its flows is then answered by Linux:
+//! with a reset.
 //!
 //! Not steered, so never a flow of the service's: IPv6, VLANs, fragments.
 
@@ -38,7 +41,8 @@ pub struct Steer {
 }
 
 impl Steer {
-    /// Loads the XDP program, with room for `flows` flows and `listeners` listeners. It is attached nowhere yet.
+    /// Loads the XDP program, with room for `flows` flows and `listeners` listeners. It is attached
+    /// nowhere yet.
     ///
     /// # Errors
     /// No right: CAP_BPF and CAP_NET_ADMIN are needed.
@@ -47,7 +51,8 @@ impl Steer {
         Self::load_for(Goal::Sockets(sockets.number()), Some(sockets), flows, listeners)
     }
 
-    /// Loads the classifier ([`Attach::Ingress`]), with such room: what is the service's is sent by the device of index `to`.
+    /// Loads the classifier ([`Attach::Ingress`]), with such room: what is the service's is sent by
+    /// the device of index `to`.
     ///
     /// # Errors
     /// As of [`load`](Self::load).
@@ -72,8 +77,9 @@ impl Steer {
     /// Attaches the program to the device of this index.
     ///
     /// # Errors
-    /// `EBUSY`: the device has an XDP program already. `EOPNOTSUPP`: its driver takes none ([`Attach::Generic`] works with any). `EINVAL`: the program is not made for
-    /// this, or the kernel is older than [`Attach::Ingress`].
+    /// `EBUSY`: the device has an XDP program already. `EOPNOTSUPP`: its driver takes none
+    /// ([`Attach::Generic`] works with any). `EINVAL`: the program is not made for this, or the
+    /// kernel is older than [`Attach::Ingress`].
     pub fn attach(&mut self, device: u32, how: Attach) -> io::Result<()> {
         self.attached.push(bpf::attach(&self.program, device, how)?);
         Ok(())
@@ -130,8 +136,8 @@ impl Steer {
         self.listeners.remove(&listener_key(address))
     }
 
-    /// Whether acknowledgements to who listens that belong to no flow, and to no connection of Linux', are the service's too: they may bring SYN cookies back. (At first
-    /// they are not.)
+    /// Whether acknowledgements to who listens that belong to no flow, and to no connection of
+    /// Linux', are the service's too: they may bring SYN cookies back. (At first they are not.)
     ///
     /// # Errors
     /// The kernel's.

@@ -1,5 +1,5 @@
-//! A TAP device. The kernel segments what is sent and joins what arrives, as for a virtual machine (`TUN_F_TSO4`): a frame may be
-//! 64 KB.
+//! A TAP device. The kernel segments what is sent and joins what arrives, as for a virtual machine
+//! (`TUN_F_TSO4`): a frame may be 64 KB.
 //!
 //! unsafe: the device's ioctls.
 
@@ -14,7 +14,8 @@ use rustix::io::{Errno, read, write};
 use rustix::net::{AddressFamily, SocketType};
 use std::io;
 
-/// Before each frame: `struct virtio_net_hdr` of linux/virtio_net.h: flags, gso_type, hdr_len, gso_size, csum_start, csum_offset.
+/// Before each frame: `struct virtio_net_hdr` of linux/virtio_net.h: flags, gso_type, hdr_len,
+/// gso_size, csum_start, csum_offset.
 const HEADER: usize = 10;
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
@@ -38,17 +39,18 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes the device `name`, or attaches to it if it is there and persistent. It is up to the caller to give it an address and to
-    /// set it up. It goes away with the returned value.
+    /// Makes the device `name`, or attaches to it if it is there and persistent. It is up to the
+    /// caller to give it an address and to set it up. It goes away with the returned value.
     ///
     /// # Errors
-    /// No `/dev/net/tun`, or no right to use it (CAP_NET_ADMIN); a name that the kernel does not take.
+    /// No `/dev/net/tun`, or no right to use it (CAP_NET_ADMIN); a name that the kernel does not
+    /// take.
     pub fn open(name: &str) -> io::Result<Self> {
         Self::open_queue(name, 0)
     }
 
-    /// Makes the device `name` with so many queues, each a wire of its own. The kernel chooses one for each connection. A `%d` in the name becomes the first number
-    /// that is free.
+    /// Makes the device `name` with so many queues, each a wire of its own. The kernel chooses one
+    /// for each connection. A `%d` in the name becomes the first number that is free.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
@@ -76,7 +78,8 @@ impl Tap {
         &self.name
     }
 
-    /// Sets the device up, without ARP and multicast: it is spoken through, not to. Of what Linux sends by it, so many frames wait at each queue.
+    /// Sets the device up, without ARP and multicast: it is spoken through, not to. Of what Linux
+    /// sends by it, so many frames wait at each queue.
     ///
     /// # Errors
     /// No right; the device has been taken away.
@@ -117,7 +120,8 @@ impl Wire for Tap {
                 }
                 Ok(_) => {}
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(received),
-                // One is lost for which there is no memory, or which a driver has joined without saying how.
+                // One is lost for which there is no memory, or which a driver has joined without
+                // saying how.
                 Err(Errno::NOBUFS | Errno::NOMEM | Errno::INVAL) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -174,7 +178,8 @@ impl Wire for Tap {
     }
 }
 
-/// Makes the device `name`, of this kind, or attaches to it; where the name has a `%d`, the first number that is free takes its place. With the name that it has got.
+/// Makes the device `name`, of this kind, or attaches to it; where the name has a `%d`, the first
+/// number that is free takes its place. With the name that it has got.
 pub(crate) fn attach(name: &str, kind: libc::c_int) -> io::Result<(OwnedFd, String)> {
     let fd =
         open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;

@@ -1,4 +1,5 @@
-//! A TUN device: IPv4 packets that Linux sends by it are read here. It is gone, with its routes, when its descriptor is closed, also by the death of its process.
+//! A TUN device: IPv4 packets that Linux sends by it are read here. It is gone, with its routes,
+//! when its descriptor is closed, also by the death of its process.
 
 use crate::tap::attach;
 use libc::{IFF_NO_PI, IFF_TUN};
@@ -17,7 +18,8 @@ impl Tun {
     /// Makes a device; a `%d` in the name becomes the first number that is free. It is down.
     ///
     /// # Errors
-    /// No `/dev/net/tun`, or no right to use it (CAP_NET_ADMIN); a name that the kernel does not take.
+    /// No `/dev/net/tun`, or no right to use it (CAP_NET_ADMIN); a name that the kernel does not
+    /// take.
     pub fn open(name: &str) -> io::Result<Self> {
         let (fd, name) = attach(name, IFF_TUN | IFF_NO_PI)?;
         Ok(Self { fd, name })

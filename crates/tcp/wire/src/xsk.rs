@@ -1,10 +1,12 @@
-//! AF_XDP on one queue of a device. Frames lie in memory that the kernel shares; four rings say whose they are.
+//! AF_XDP on one queue of a device. Frames lie in memory that the kernel shares; four rings say
+//! whose they are.
 //!
-//! Frames that the service sends, and those that wait to be received into, come from one [`Umem`]: half of it is given to the kernel for
-//! receiving.
+//! Frames that the service sends, and those that wait to be received into, come from one [`Umem`]:
+//! half of it is given to the kernel for receiving.
 //!
-//! unsafe: `Umem`'s packets must not outlive it. They live in calls of [`Wire`], and in rings and slabs beside it. And `xdp`'s types hold
-//! addresses of memory that they share with the kernel, so the compiler does not know that they may change threads.
+//! unsafe: `Umem`'s packets must not outlive it. They live in calls of [`Wire`], and in rings and
+//! slabs beside it. And `xdp`'s types hold addresses of memory that they share with the kernel, so
+//! the compiler does not know that they may change threads.
 
 use crate::{Offload, Wire, device, too_long};
 use rustix::fd::BorrowedFd;
@@ -21,7 +23,8 @@ const RING: u32 = 2048;
 const LEAVING: u32 = 2048;
 /// What is handed to the kernel, or taken from it, at once.
 const BATCH: usize = 64;
-/// Frames that the kernel sends in one call (`TX_BATCH_SIZE` of net/xdp/xsk.c): then it says EAGAIN, and wants to be called again.
+/// Frames that the kernel sends in one call (`TX_BATCH_SIZE` of net/xdp/xsk.c): then it says
+/// EAGAIN, and wants to be called again.
 const KERNELS_BATCH: usize = 32;
 
 /// How the device's driver carries frames.
@@ -50,20 +53,23 @@ pub struct Xsk {
     waiting: usize,
 }
 
-// SAFETY: the addresses are of mappings that it owns, which are the process' and end with it; nothing of it is bound to a thread, and whoever
-// has it has all of it.
+// SAFETY: the addresses are of mappings that it owns, which are the process' and end with it;
+// nothing of it is bound to a thread, and whoever has it has all of it.
 unsafe impl Send for Xsk {}
 
 impl Xsk {
-    /// Binds to queue `queue` of the device `name`. Frames arrive once [`crate::steer::Steer::serve`] has been told of it.
+    /// Binds to queue `queue` of the device `name`. Frames arrive once
+    /// [`crate::steer::Steer::serve`] has been told of it.
     ///
     /// # Errors
-    /// No such device; no right (CAP_NET_RAW); the queue has an owner (`EBUSY`: also for a moment after its last one ended); the driver cannot [`Mode::ZeroCopy`] (`EOPNOTSUPP`).
+    /// No such device; no right (CAP_NET_RAW); the queue has an owner (`EBUSY`: also for a moment
+    /// after its last one ended); the driver cannot [`Mode::ZeroCopy`] (`EOPNOTSUPP`).
     pub fn bind(name: &str, queue: u32, mode: Mode) -> io::Result<Self> {
         Self::bind_with_room(name, queue, mode, RING)
     }
 
-    /// The same, with room for so many frames that have arrived (a power of two) before more are dropped.
+    /// The same, with room for so many frames that have arrived (a power of two) before more are
+    /// dropped.
     ///
     /// # Errors
     /// As of [`bind`](Self::bind).
@@ -167,7 +173,8 @@ impl Xsk {
 
     /// Calls the kernel until it has sent what is in the ring, or has no room for it now.
     fn announce(&mut self) -> io::Result<()> {
-        // One call more than it needs: who comes here for frames that found no room may find that it has some now.
+        // One call more than it needs: who comes here for frames that found no room may find that
+        // it has some now.
         for _ in 0..=self.waiting.div_ceil(KERNELS_BATCH) {
             // SAFETY: a call without data.
             let result = unsafe {
@@ -190,7 +197,8 @@ impl Xsk {
                     // Those that it has sent make room for others.
                     self.rings.completion_ring.dequeue(&mut self.umem, LEAVING as usize);
                 }
-                // The device has no room, or is down, and may come up again: the frames stay for the next flush.
+                // The device has no room, or is down, and may come up again: the frames stay for
+                // the next flush.
                 Some(libc::EBUSY | libc::ENOBUFS | libc::ENETDOWN) => return Ok(()),
                 _ => return Err(e),
             }

@@ -17,8 +17,10 @@ const BREAKPOINT: u8 = 0xcc;
 
 /// Lets every entry jump to libc's function itself. For the constructor.
 ///
-/// The code is written where it cannot be executed, and put in place when it cannot be written any more. Where that is not allowed (a policy against code that is made at run time), or where somebody has put
-/// a breakpoint on the beginning of an entry, all stays as it was, and costs what a jump through a pointer does.
+/// The code is written where it cannot be executed, and put in place when it cannot be written any
+/// more. Where that is not allowed (a policy against code that is made at run time), or where
+/// somebody has put a breakpoint on the beginning of an entry, all stays as it was, and costs what
+/// a jump through a pointer does.
 pub fn go_directly() {
     // SAFETY: the first byte of an entry.
     if beginnings().any(|at| unsafe { *at } == BREAKPOINT) {
@@ -44,12 +46,14 @@ pub fn go_directly() {
         }
         let rights = MprotectFlags::READ | MprotectFlags::EXEC;
         let place = code.start as *mut c_void;
-        // (Other threads, of a program that loads the library late, find the one or the other: the kernel does it in one step.)
+        // (Other threads, of a program that loads the library late, find the one or the other: the
+        // kernel does it in one step.)
         let put = || {
             let flags = MremapFlags::MAYMOVE;
             rustix::mm::mremap_fixed(copy, code.len(), code.len(), flags, place).is_ok()
         };
-        // (Once more: should the kernel find that it has no memory, it has taken away by then what was in the place. Nothing can be called after that.)
+        // (Once more: should the kernel find that it has no memory, it has taken away by then what
+        // was in the place. Nothing can be called after that.)
         let done = rustix::mm::mprotect(copy, code.len(), rights).is_ok() && (put() || put());
         if !done {
             _ = rustix::mm::munmap(copy, code.len());

@@ -15,8 +15,8 @@ use libc::{SA_RESETHAND, SA_SIGINFO, SIG_DFL, SIG_IGN, sigaction as Sigaction};
 use uncopy_kernel::critical::SIGNALS;
 use uncopy_kernel::reading;
 
-/// Changes what is done about `signal`, or tells it. `ask` is the program's own call, with what we have in place of its
-/// arguments.
+/// Changes what is done about `signal`, or tells it. `ask` is the program's own call, with what we
+/// have in place of its arguments.
 unsafe fn change(
     signal: c_int,
     new: Option<&Sigaction>,
@@ -91,8 +91,8 @@ pub unsafe extern "C" fn sigaction(
         // SAFETY: the program's own arguments.
         return unsafe { real::sigaction(signal, new, old) };
     }
-    // SAFETY: the program's own arguments, read and written as libc does (which crashes where they lead nowhere), but not
-    // while a signal would be put off.
+    // SAFETY: the program's own arguments, read and written as libc does (which crashes where they
+    // lead nowhere), but not while a signal would be put off.
     unsafe {
         let new = new.as_ref().copied();
         let mut was: Sigaction = core::mem::zeroed();

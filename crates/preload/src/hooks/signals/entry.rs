@@ -1,6 +1,8 @@
-//! What the kernel has for a handler of each signal, and what becomes of a signal that is not simply handed on.
+//! What the kernel has for a handler of each signal, and what becomes of a signal that is not
+//! simply handed on.
 //!
-//! unsafe: see the crate; jumps to, or calls, the handlers that the program installed, with the kernel's own arguments.
+//! unsafe: see the crate; jumps to, or calls, the handlers that the program installed, with the
+//! kernel's own arguments.
 
 use super::dying::before_core_dump;
 use super::table::{
@@ -23,8 +25,8 @@ use uncopy_tcp_shared::copy;
 const RIP_AT: usize = core::mem::offset_of!(ucontext_t, uc_mcontext)
     + size_of::<libc::greg_t>() * libc::REG_RIP as usize;
 
-/// What the kernel has for a handler. It writes nothing to the stack and leaves it as the kernel did: the program's handler may
-/// have just room enough, or none that may be written to.
+/// What the kernel has for a handler. It writes nothing to the stack and leaves it as the kernel
+/// did: the program's handler may have just room enough, or none that may be written to.
 #[unsafe(naked)]
 pub(in crate::hooks) unsafe extern "C" fn entry(
     signal: c_int,
@@ -45,7 +47,8 @@ pub(in crate::hooks) unsafe extern "C" fn entry(
         "lea r9, [r8 - 2]",
         "test r9, r9",
         "js {otherwise}",
-        // In the middle of a careful reading, of a copy to or from a ring, or of an entry that reads a list, it may be ours.
+        // In the middle of a careful reading, of a copy to or from a ring, or of an entry that
+        // reads a list, it may be ours.
         "mov r9, qword ptr [rdx + {rip_at}]",
         "lea r10, [rip + uncopy_reading_begins]",
         "lea r11, [rip + uncopy_reading_ends]",
@@ -135,8 +138,8 @@ unsafe extern "C" fn otherwise(signal: c_int, info: *mut siginfo_t, context: *mu
     }
 }
 
-/// The kernel has reset a handler that was to be called once, and the signal is put off: as it was. (Without the lock, which
-/// this thread may hold.)
+/// The kernel has reset a handler that was to be called once, and the signal is put off: as it was.
+/// (Without the lock, which this thread may hold.)
 unsafe fn install_again(signal: c_int) {
     // SAFETY: what the kernel says, with our entry for a handler.
     unsafe {
@@ -151,8 +154,8 @@ unsafe fn install_again(signal: c_int) {
     }
 }
 
-/// A held signal of which the program has no handler: the kernel's own action, with the registers and details that the signal
-/// came with.
+/// A held signal of which the program has no handler: the kernel's own action, with the registers
+/// and details that the signal came with.
 #[cold]
 unsafe fn by_default(signal: c_int, info: *const siginfo_t, interrupted: *mut ucontext_t) {
     // SAFETY: `info` and `interrupted` are what the kernel gave.
@@ -169,14 +172,16 @@ unsafe fn by_default(signal: c_int, info: *const siginfo_t, interrupted: *mut uc
             }
         });
         critical::queue_again(signal, info);
-        // (It may be blocked where the interrupted call, `ppoll` for one, has let it in for its time only.)
+        // (It may be blocked where the interrupted call, `ppoll` for one, has let it in for its
+        // time only.)
         let mask = (&raw mut (*interrupted).uc_sigmask).cast::<u64>();
         *mask &= !bit(signal);
         *libc::__errno_location() = errno;
     }
 }
 
-/// Gives the kernel the default action of `signal`, if it has our entry in place of it. With the lock held.
+/// Gives the kernel the default action of `signal`, if it has our entry in place of it. With the
+/// lock held.
 pub(in crate::hooks) unsafe fn stop_holding(signal: c_int) {
     // SAFETY: as the program said.
     unsafe {

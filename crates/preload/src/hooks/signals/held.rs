@@ -22,7 +22,8 @@ pub(in crate::hooks) fn through_us(said: &Sigaction, held: bool) -> (usize, Siga
     let mut action = *said;
     action.sa_sigaction = entry as *const () as usize;
     if said.sa_sigaction == SIG_DFL {
-        // On the alternate stack, as a stack that is used up has no room; and nothing comes between.
+        // On the alternate stack, as a stack that is used up has no room; and nothing comes
+        // between.
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
         set_mask(&mut action, !0);
         return (SIG_DFL, action);
@@ -87,7 +88,8 @@ unsafe fn hold_one(signal: c_int) {
     }
 }
 
-/// The program's pointers are going to be read. Returns false where this process cannot prepare for that.
+/// The program's pointers are going to be read. Returns false where this process cannot prepare for
+/// that.
 pub fn catch_faults() -> bool {
     hold(bit(libc::SIGSEGV) | bit(libc::SIGBUS))
 }
@@ -97,7 +99,8 @@ pub fn hold_dumping() {
     hold(DUMPING.iter().fold(0, |mask, signal| mask | bit(*signal)));
 }
 
-/// Gives all default actions back to the kernel: the program enters a sandbox, which may forbid what ours takes.
+/// Gives all default actions back to the kernel: the program enters a sandbox, which may forbid
+/// what ours takes.
 pub fn let_all_go() {
     if borrowed() {
         return;

@@ -1,17 +1,20 @@
-//! The program's signal handlers are entered through ours, so that none runs while its thread holds the
-//! tracker's lock (see `uncopy_kernel::critical`). The program sees its own handlers everywhere.
+//! The program's signal handlers are entered through ours, so that none runs while its thread holds
+//! the tracker's lock (see `uncopy_kernel::critical`). The program sees its own handlers
+//! everywhere.
 //!
-//! Of some signals our entry stands in the kernel also where the program has no handler (*held* signals): of SIGSEGV and
-//! SIGBUS once the program's pointers are read (see `uncopy_kernel::reading`), of those that dump core once anything may be
-//! unmapped. There the default action comes after ours. Only where the program ignores them it does so in the kernel: what it
-//! executes must find them ignored.
+//! Of some signals our entry stands in the kernel also where the program has no handler (*held*
+//! signals): of SIGSEGV and SIGBUS once the program's pointers are read (see
+//! `uncopy_kernel::reading`), of those that dump core once anything may be unmapped. There the
+//! default action comes after ours. Only where the program ignores them it does so in the kernel:
+//! what it executes must find them ignored.
 //!
 //! Where nothing of ours runs that a handler could interrupt (all is switched off, or not begun
 //! yet), and where another library chains handlers behind us, all these calls are the next
 //! library's as they are.
 //!
-//! What the kernel says is the truth; our table adds to it only where the kernel has our entry. So it does not matter who
-//! changed a handler past us, or in a child that shares our memory but not its handlers (vfork).
+//! What the kernel says is the truth; our table adds to it only where the kernel has our entry. So
+//! it does not matter who changed a handler past us, or in a child that shares our memory but not
+//! its handlers (vfork).
 //!
 //!
 //! | module | one idea |

@@ -10,7 +10,8 @@ use uncopy_kernel::reading;
 use uncopy_ranges::span::Span;
 use uncopy_stack::buffers::HIGHEST_ADDRESS;
 
-/// `sigaltstack(2)`: the kernel writes to it also while the tracker's lock is held, so nothing of it is ever unmapped.
+/// `sigaltstack(2)`: the kernel writes to it also while the tracker's lock is held, so nothing of
+/// it is ever unmapped.
 ///
 /// # Safety
 /// As its man page says.
@@ -36,7 +37,8 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
         if serving {
             return real::sigaltstack(new, old);
         }
-        // Nothing is unmapped yet: what is asked of the kernel first need not be read with care. (The two may be the same.)
+        // Nothing is unmapped yet: what is asked of the kernel first need not be read with care.
+        // (The two may be the same.)
         let mut before: stack_t = core::mem::zeroed();
         let same = core::ptr::addr_eq(old, new);
         let result = real::sigaltstack(new, if same { &raw mut before } else { old });

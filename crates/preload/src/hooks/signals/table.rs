@@ -1,6 +1,7 @@
 //! What the program said of each signal, where the kernel has our entry.
 //!
-//! Statics: the entry of a signal handler finds them at addresses of their own, with nothing in hand (`entry`).
+//! Statics: the entry of a signal handler finds them at addresses of their own, with nothing in
+//! hand (`entry`).
 //!
 //! unsafe: see the crate; plain data of libc's.
 
@@ -12,8 +13,8 @@ use uncopy_kernel::critical::{self, SIGNALS};
 use uncopy_kernel::lock::Lock;
 use uncopy_kernel::reading::{self, Fault};
 
-/// The program's handler of each signal, with the marks below; `SIG_DFL` of held signals. Of use only where the kernel has our
-/// entry.
+/// The program's handler of each signal, with the marks below; `SIG_DFL` of held signals. Of use
+/// only where the kernel has our entry.
 pub(in crate::hooks) static HANDLERS: [AtomicUsize; SIGNALS] =
     [const { AtomicUsize::new(SIG_DFL) }; SIGNALS];
 
@@ -37,7 +38,8 @@ pub(in crate::hooks) static SAID: [Said; SIGNALS] =
 /// Held signals, as a mask.
 pub(in crate::hooks) static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// Around all of that, and every change of the kernel's. Its holder is in a critical section: no handler comes here meanwhile.
+/// Around all of that, and every change of the kernel's. Its holder is in a critical section: no
+/// handler comes here meanwhile.
 static LOCK: Lock = Lock::new();
 
 pub(in crate::hooks) fn locked<R>(f: impl FnOnce() -> R) -> R {
@@ -94,7 +96,8 @@ pub fn after_fork_parent() {
     LOCK.unlock();
 }
 
-/// Whether our memory is another process's, which waits for this one (vfork): it has its own handlers, but the table is not its.
+/// Whether our memory is another process's, which waits for this one (vfork): it has its own
+/// handlers, but the table is not its.
 pub(in crate::hooks) fn borrowed() -> bool {
     let owner = OWNER.load(Relaxed);
     // SAFETY: a plain question.

@@ -1,4 +1,5 @@
-//! DCTCP (RFC 8257) on rates instead of windows (TAS, 3.2.2): slowed down by the share of bytes that were marked.
+//! DCTCP (RFC 8257) on rates instead of windows (TAS, 3.2.2): slowed down by the share of bytes
+//! that were marked.
 
 use super::{Feedback, Rate};
 
@@ -29,8 +30,9 @@ impl Dctcp {
             let share = f64::from(feedback.marked) / f64::from(feedback.acked);
             self.alpha += GAIN * (share.min(1.0) - self.alpha);
         }
-        // Much of what is acknowledged in the interval behind a reduction was sent before it: its marks are answered already. A window
-        // is reduced once in a round trip for the same reason (RFC 8257, 3.3).
+        // Much of what is acknowledged in the interval behind a reduction was sent before it: its
+        // marks are answered already. A window is reduced once in a round trip for the same reason
+        // (RFC 8257, 3.3).
         let reduced = core::mem::take(&mut self.reduced);
         if feedback.timeout || feedback.retransmits > 0 {
             // A loss is as for every TCP (RFC 8257, 3.5).
@@ -40,7 +42,8 @@ impl Dctcp {
         } else if feedback.marked > 0 {
             self.quiet = 0;
             if !reduced {
-                // It grows all the same, as DCTCP's window does: otherwise a few marks in each interval would end in standstill.
+                // It grows all the same, as DCTCP's window does: otherwise a few marks in each
+                // interval would end in standstill.
                 self.rate.slow_start = false;
                 self.rate.now = self.rate.now * (1.0 - self.alpha / 2.0) + Rate::step(feedback);
                 self.reduced = true;
@@ -50,8 +53,9 @@ impl Dctcp {
             if self.rate.slow_start {
                 self.rate.now *= 2.0;
             } else {
-                // The longer nothing was marked, the larger the step, as QCN has it (802.1Qau, hyper-active increase): with steps of 10 Mbit/s alone,
-                // a flow that was halved at 10 Gbit/s would need 500 intervals.
+                // The longer nothing was marked, the larger the step, as QCN has it (802.1Qau,
+                // hyper-active increase): with steps of 10 Mbit/s alone, a flow that was halved at
+                // 10 Gbit/s would need 500 intervals.
                 let steps = self.quiet.saturating_mul(intervals);
                 self.rate.now += Rate::step(feedback) * f64::from(steps);
             }

@@ -1,5 +1,5 @@
-//! Congestion control, out of the fast path's way: every two round trips the slow path gathers what the fast path counted, and sets a rate or
-//! a window (TAS, 3.2.2).
+//! Congestion control, out of the fast path's way: every two round trips the slow path gathers what
+//! the fast path counted, and sets a rate or a window (TAS, 3.2.2).
 //!
 //! | algorithm | limit | feedback |
 //! | --- | --- | --- |
@@ -8,7 +8,8 @@
 //! | `reno` | window | losses |
 //! | `cubic` | window | losses, and the time since the last one |
 //!
-//! A caller may control congestion itself ([`Algorithm::Caller`]), on each acknowledgement if it likes: the simulator's vanilla DCTCP does.
+//! A caller may control congestion itself ([`Algorithm::Caller`]), on each acknowledgement if it
+//! likes: the simulator's vanilla DCTCP does.
 
 mod cubic;
 mod dctcp;
@@ -20,22 +21,27 @@ use crate::time::{Nanos, SECOND, Time};
 /// Segments that may go out before anything is known (RFC 6928).
 const INITIAL_SEGMENTS: u32 = 10;
 
-/// What a rate grows by in each control interval without congestion, in bytes a second: 10 Mbit/s (TAS, 3.2.2), and not more than a segment in a
-/// round trip. That is how a window grows: the longer the queue, the slower. With 10 Mbit/s alone a hundred flows on 200 Mbit/s grow by five times
-/// the link in each interval, however often they are marked.
+/// What a rate grows by in each control interval without congestion, in bytes a second: 10 Mbit/s
+/// (TAS, 3.2.2), and not more than a segment in a round trip. That is how a window grows: the
+/// longer the queue, the slower. With 10 Mbit/s alone a hundred flows on 200 Mbit/s grow by five
+/// times the link in each interval, however often they are marked.
 const RATE_STEP: f64 = 10e6 / 8.0;
 
-/// Round trips without queues whose worth may be on the way: one fills the way, the other lets a queue build up that is marked, or every flow
-/// would keep the share that it has (BBR's `cwnd_gain`). Measured by `uncopy-tcp-sim` (one link, eight flows): without a bound the queue goes
-/// to 450 packets at times, with it to 370; one flow then has 0.90 of the link instead of 0.83.
+/// Round trips without queues whose worth may be on the way: one fills the way, the other lets a
+/// queue build up that is marked, or every flow would keep the share that it has (BBR's
+/// `cwnd_gain`). Measured by `uncopy-tcp-sim` (one link, eight flows): without a bound the queue
+/// goes to 450 packets at times, with it to 370; one flow then has 0.90 of the link instead of
+/// 0.83.
 const ROUND_TRIPS: f64 = 2.0;
 
-/// And segments besides, whatever the rate: of so many the loss of one shows by three duplicates; of fewer only by a timeout. Not the ten of the
-/// initial window: so many of a hundred flows are more than a switch's queue holds.
+/// And segments besides, whatever the rate: of so many the loss of one shows by three duplicates;
+/// of fewer only by a timeout. Not the ten of the initial window: so many of a hundred flows are
+/// more than a switch's queue holds.
 const LEAST_SEGMENTS: u32 = 4;
 
-/// How far above what went through a rate may stay that held data back. Not 1.2, as otherwise: with losses, acknowledgements stop for a
-/// while again and again, and each stop would take a part of the rate for good. But a rate that is far too high has to come down at once.
+/// How far above what went through a rate may stay that held data back. Not 1.2, as otherwise: with
+/// losses, acknowledgements stop for a while again and again, and each stop would take a part of
+/// the rate for good. But a rate that is far too high has to come down at once.
 const LIMITED_ROOM: f64 = 2.0;
 
 /// Which algorithm.
@@ -50,7 +56,8 @@ pub enum Algorithm {
     /// RFC 9438: what Linux does.
     #[default]
     Cubic,
-    /// The caller's own, by window: [`Endpoint::set_window`](crate::Endpoint::set_window). Marks are echoed exactly, as for DCTCP.
+    /// The caller's own, by window: [`Endpoint::set_window`](crate::Endpoint::set_window). Marks
+    /// are echoed exactly, as for DCTCP.
     Caller,
 }
 
@@ -80,7 +87,8 @@ pub struct Feedback {
 /// What the fast path has to keep to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Bytes a second; and bytes on the way, so that where a queue builds up, it is not filled at this rate until the next interval.
+    /// Bytes a second; and bytes on the way, so that where a queue builds up, it is not filled at
+    /// this rate until the next interval.
     Rate(u64, u32),
     /// Bytes on the way.
     Window(u32),
@@ -161,17 +169,20 @@ impl Rate {
         f64::from(INITIAL_SEGMENTS * mss) * 1e6 / f64::from(rtt.max(1))
     }
 
-    /// A segment in ten round trips: what even the most congested flow keeps, so that it learns of better times.
+    /// A segment in ten round trips: what even the most congested flow keeps, so that it learns of
+    /// better times.
     fn least(mss: u32, rtt: u32) -> f64 {
         f64::from(mss) * 1e5 / f64::from(rtt.max(1))
     }
 
-    /// What the flow did not use it does not keep: at most a fifth more than it sent (TAS, 3.2.2). The initial rate is left to flows that
-    /// met no congestion, or a flow of small requests could never send a large answer.
+    /// What the flow did not use it does not keep: at most a fifth more than it sent (TAS, 3.2.2).
+    /// The initial rate is left to flows that met no congestion, or a flow of small requests could
+    /// never send a large answer.
     fn validate(&mut self, feedback: &Feedback) {
         self.least_rtt = self.least_rtt.min(feedback.rtt.max(1));
         self.mss = feedback.mss;
-        // An interval holds few segments, and after a loss acknowledgements come in jumps: one alone says little.
+        // An interval holds few segments, and after a loss acknowledgements come in jumps: one
+        // alone says little.
         let sent = f64::from(feedback.acked) * SECOND as f64 / feedback.interval.max(1) as f64;
         self.sent += (sent - self.sent) / 8.0;
         let floor = if self.slow_start { Rate::initial(feedback.mss, feedback.rtt) } else { 0.0 };
@@ -179,9 +190,10 @@ impl Rate {
         self.now = self.now.min((room * self.sent.max(sent)).max(floor));
     }
 
-    /// How many intervals the acknowledgements of this one stand for; none if there were none: then nothing is known that was not before. Of those
-    /// without, as many count as lie between two segments at this rate: else who is slow would stay slow. More are a stall, and say
-    /// nothing good about the network.
+    /// How many intervals the acknowledgements of this one stand for; none if there were none: then
+    /// nothing is known that was not before. Of those without, as many count as lie between two
+    /// segments at this rate: else who is slow would stay slow. More are a stall, and say nothing
+    /// good about the network.
     fn intervals(&mut self, feedback: &Feedback) -> u32 {
         if feedback.acked == 0 {
             self.silent = self.silent.saturating_add(1);
@@ -202,7 +214,8 @@ impl Rate {
         self.now = self.now.max(Rate::least(feedback.mss, feedback.rtt)).min(50e9);
     }
 
-    /// What may be on the way at this rate: so much as two round trips without queues send, and a few segments.
+    /// What may be on the way at this rate: so much as two round trips without queues send, and a
+    /// few segments.
     fn window(&self) -> u32 {
         let bytes = ROUND_TRIPS * self.now * f64::from(self.least_rtt) / 1e6;
         (bytes as u32).saturating_add(LEAST_SEGMENTS * self.mss)

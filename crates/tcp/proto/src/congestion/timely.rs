@@ -1,8 +1,10 @@
-//! TIMELY (Mittal et al., SIGCOMM 2015): the rate follows the gradient of the round trip, and its length. With slow start, for TCP (TAS, 3.2.2).
+//! TIMELY (Mittal et al., SIGCOMM 2015): the rate follows the gradient of the round trip, and its
+//! length. With slow start, for TCP (TAS, 3.2.2).
 
 use super::{Feedback, Rate};
 
-/// The paper's parameters (4.4): below 50 us no queue is worth slowing down for, above 500 us the gradient does not matter any more.
+/// The paper's parameters (4.4): below 50 us no queue is worth slowing down for, above 500 us the
+/// gradient does not matter any more.
 const LOW: f64 = 50.0;
 const HIGH: f64 = 500.0;
 const DECREASE: f64 = 0.8;
@@ -40,8 +42,9 @@ impl Timely {
 
     /// A round trip that was measured in the last so many intervals.
     fn measured(&mut self, feedback: &Feedback, intervals: u32) {
-        // A receiver may wait for a second segment before it acknowledges one: that long is no queue. And so the fewer segments a flow has in a
-        // round trip, the longer a queue it bears: else many flows, whose segments alone are a queue, would slow down for ever (Swift,
+        // A receiver may wait for a second segment before it acknowledges one: that long is no
+        // queue. And so the fewer segments a flow has in a round trip, the longer a queue it bears:
+        // else many flows, whose segments alone are a queue, would slow down for ever (Swift,
         // SIGCOMM 2020, 3.5, scales its target for that).
         let rtt = f64::from(feedback.rtt.max(1));
         self.least = self.least.min(rtt);
@@ -62,8 +65,9 @@ impl Timely {
                 self.rate.now += step * if self.good >= HURRY { 5.0 } else { 1.0 };
             }
         } else {
-            // By the gradient alone every division of the link is an equilibrium (Zhu et al., ECN or Delay, CoNEXT 2016): so the queue itself counts too, the
-            // more, the more surely it grows.
+            // By the gradient alone every division of the link is an equilibrium (Zhu et al., ECN
+            // or Delay, CoNEXT 2016): so the queue itself counts too, the more, the more surely it
+            // grows.
             let weight = (2.0 * gradient + 0.5).clamp(0.0, 1.0);
             let middle = f64::midpoint(low, high);
             self.slow_down(DECREASE * weight * (rtt - middle) / middle);

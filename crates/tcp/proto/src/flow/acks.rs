@@ -1,13 +1,17 @@
-//! Whether an acknowledgement waits for data to go along with (RFC 1122, 4.2.3.2). It does where the application has answered what came, soon, a number of times on end:
-//! then its answer is likely to come now as well, and the acknowledgement costs nothing. One that has waited in vain goes out by itself, and it takes as many answers again
-//! until another one waits: so a peer that waits for its acknowledgement before it sends the rest (RFC 896) waits once in a while, not each time.
+//! Whether an acknowledgement waits for data to go along with (RFC 1122, 4.2.3.2). It does where
+//! the application has answered what came, soon, a number of times on end: then its answer is
+//! likely to come now as well, and the acknowledgement costs nothing. One that has waited in vain
+//! goes out by itself, and it takes as many answers again until another one waits: so a peer that
+//! waits for its acknowledgement before it sends the rest (RFC 896) waits once in a while, not each
+//! time.
 //!
 //! Of two segments not acknowledged the second is acknowledged at once.
 
 use super::{Flow, flag};
 use crate::time::{MILLISECOND, Nanos, Now, elapsed};
 
-/// Answers on end after which one is expected: as many as Linux acknowledges at once at a connection's beginning (`TCP_MAX_QUICKACKS`).
+/// Answers on end after which one is expected: as many as Linux acknowledges at once at a
+/// connection's beginning (`TCP_MAX_QUICKACKS`).
 const ENOUGH: u8 = 16;
 /// [`Flow::acks`] counts answers by twos; it is odd while something came that was not answered.
 const EXPECTED: u8 = 2 * ENOUGH;

@@ -1,4 +1,5 @@
-//! What the fast path has to know of a connection (TAS, table 3.1), laid out by cache line, and nothing else.
+//! What the fast path has to know of a connection (TAS, table 3.1), laid out by cache line, and
+//! nothing else.
 //!
 //! | line | touched by | fields |
 //! | --- | --- | --- |
@@ -6,13 +7,15 @@
 //! | 1 | segments out, and what the slow path collects | pacing, counters for congestion control, the round trip, addresses |
 //! | 2 to 5 | only while something is out of order ([`Recovery`]) | what came out of order, what the peer has of it, the round of retransmission |
 //!
-//! The paper counts 102 bytes; lines 0 and 1 are its fields in 128 bytes. Buffers have no head and tail of their own: their sizes are powers of
-//! two, so a position follows from a sequence number. The neighbour's hardware address is the caller's `route`. New are timestamps and
-//! what SACK takes.
+//! The paper counts 102 bytes; lines 0 and 1 are its fields in 128 bytes. Buffers have no head and
+//! tail of their own: their sizes are powers of two, so a position follows from a sequence number.
+//! The neighbour's hardware address is the caller's `route`. New are timestamps and what SACK
+//! takes.
 //!
-//! The functions of the fast path are methods of [`Flow`] and take constant time: [`Flow::receive`], [`Flow::transmit`],
-//! [`Flow::acknowledge`], [`Flow::write`], [`Flow::read`]. They may run on another core than the slow path, with one lock per
-//! flow around both. What they do not handle they hand back as an [`Exception`], with nothing changed.
+//! The functions of the fast path are methods of [`Flow`] and take constant time:
+//! [`Flow::receive`], [`Flow::transmit`], [`Flow::acknowledge`], [`Flow::write`], [`Flow::read`].
+//! They may run on another core than the slow path, with one lock per flow around both. What they
+//! do not handle they hand back as an [`Exception`], with nothing changed.
 
 mod acks;
 mod receive;
@@ -27,19 +30,21 @@ use crate::seq::Seq;
 use crate::time::{Nanos, Now, Time};
 use core::net::Ipv4Addr;
 
-/// Runs of out-of-order data that are remembered, each way, with SACK: what fits into four cache lines. Without SACK, one (the paper's).
-/// Measured (`examples/goodput`: 100 flows, 10 Gbit/s, 100 us, CUBIC): at 5% loss 0.53 of the link with SACK, 0.18 with one interval; at 1% 0.94
-/// and 0.91; up to 0.1% no difference.
+/// Runs of out-of-order data that are remembered, each way, with SACK: what fits into four cache
+/// lines. Without SACK, one (the paper's). Measured (`examples/goodput`: 100 flows, 10 Gbit/s, 100
+/// us, CUBIC): at 5% loss 0.53 of the link with SACK, 0.18 with one interval; at 1% 0.94 and 0.91;
+/// up to 0.1% no difference.
 pub const RUNS: usize = 14;
 
-/// The smallest and the largest buffer, as powers of two. Windows of more than 1 GB do not exist (RFC 7323, 2.3).
+/// The smallest and the largest buffer, as powers of two. Windows of more than 1 GB do not exist
+/// (RFC 7323, 2.3).
 pub const BUFFER_BITS: core::ops::RangeInclusive<u8> = 6..=30;
 
 /// Ticks of the wheel of flows that wait for their rate: 1 us, a segment's time at 12 Gbit/s.
 pub(crate) const PACING_TICK: u32 = 10;
 
-/// What a byte costs at most ([`Flow::pace`]): 16 ms. So a segment is sent each half minute at the least, and times a wire's largest frame it
-/// fits into 64 bits.
+/// What a byte costs at most ([`Flow::pace`]): 16 ms. So a segment is sent each half minute at the
+/// least, and times a wire's largest frame it fits into 64 bits.
 const SLOWEST: u64 = 1 << 44;
 
 /// Duplicates of an acknowledgement that mean a loss (RFC 5681).
@@ -55,7 +60,8 @@ pub(crate) mod flag {
     pub const SACK: u16 = 1 << 2;
     /// Both sides understand ECN.
     pub const ECN: u16 = 1 << 3;
-    /// Echo exactly the marks of each segment (DCTCP), instead of echoing until the sender says that it has slowed down (RFC 3168).
+    /// Echo exactly the marks of each segment (DCTCP), instead of echoing until the sender says
+    /// that it has slowed down (RFC 3168).
     pub const ECN_EXACT: u16 = 1 << 4;
     /// The next acknowledgements echo congestion.
     pub const ECHO: u16 = 1 << 5;
@@ -99,7 +105,8 @@ pub struct Flow {
     pub(crate) snd_end: Seq,
     pub(crate) snd_wnd: u32,
     pub(crate) cwnd: u32,
-    /// The round trip that is being measured: until this is acknowledged, since then (microseconds; 0: none).
+    /// The round trip that is being measured: until this is acknowledged, since then (microseconds;
+    /// 0: none).
     rtt_seq: Seq,
     rtt_sent: u32,
     /// The stamp of the last segment that was accepted.
@@ -124,13 +131,15 @@ pub struct Flow {
     pub(crate) opaque: u64,
     /// When the bucket has something again.
     pub(crate) next_send: Time,
-    /// What a byte costs: nanoseconds, 20 bits of them behind the point. 0: no rate, only the window.
+    /// What a byte costs: nanoseconds, 20 bits of them behind the point. 0: no rate, only the
+    /// window.
     pub(crate) pace: u64,
     rcv_first: Seq,
     snd_first: Seq,
     /// Which connection of its slot this is.
     pub(crate) generation: u32,
-    /// Bytes acknowledged with ECN echoes since the slow path last looked. (All that were acknowledged it sees by `snd_una`.)
+    /// Bytes acknowledged with ECN echoes since the slow path last looked. (All that were
+    /// acknowledged it sees by `snd_una`.)
     pub(crate) cnt_marked: u32,
     /// The round trip and its variation in microseconds (RFC 6298). 0: not known.
     pub(crate) rtt: u32,
@@ -159,15 +168,15 @@ pub struct Recovery {
     pub(crate) until: Seq,
     /// Gaps before this were sent again.
     pub(crate) resent: Seq,
-    /// What had been sent when this round of resending began. Is something behind it known to have come, and the first gap still
-    /// there, then what was sent again is lost as well.
+    /// What had been sent when this round of resending began. Is something behind it known to have
+    /// come, and the first gap still there, then what was sent again is lost as well.
     pub(crate) round: Seq,
     /// Where the newest segment that came out of order begins.
     pub(crate) newest: Seq,
     /// The number of the peer's FIN, once it is known.
     pub(crate) fin: Seq,
-    /// When it last went back, or the last recovery ended (microseconds). Duplicates of the first round trip behind that answer
-    /// what was sent before.
+    /// When it last went back, or the last recovery ended (microseconds). Duplicates of the first
+    /// round trip behind that answer what was sent before.
     pub(crate) since: u32,
 }
 
@@ -381,8 +390,8 @@ impl Flow {
         seq.distance(self.rcv_first) & (self.rcv_size() - 1)
     }
 
-    /// The application wrote `n` more bytes behind what it wrote before. False, and nothing changed, if they have no room: the
-    /// application does not tell the truth.
+    /// The application wrote `n` more bytes behind what it wrote before. False, and nothing
+    /// changed, if they have no room: the application does not tell the truth.
     #[must_use]
     #[inline]
     pub fn write(&mut self, n: u32) -> bool {
@@ -393,8 +402,8 @@ impl Flow {
         true
     }
 
-    /// The application took `n` bytes. None, and nothing changed, if there were not so many; else whether the peer has to hear of
-    /// the room (then [`acknowledge`](Self::acknowledge)).
+    /// The application took `n` bytes. None, and nothing changed, if there were not so many; else
+    /// whether the peer has to hear of the room (then [`acknowledge`](Self::acknowledge)).
     #[must_use]
     #[inline]
     pub fn read(&mut self, n: u32) -> Option<bool> {
@@ -407,8 +416,9 @@ impl Flow {
         Some(edge.since(self.rcv_nxt + offered) > 0 && !self.has(flag::FIN_SEEN))
     }
 
-    /// The window to offer, as the field has it, and where it ends. It grows only by steps worth a segment (RFC 1122, 4.2.3.3). Where
-    /// the scale cuts it, its end may move back by less than a unit: what comes there is taken all the same.
+    /// The window to offer, as the field has it, and where it ends. It grows only by steps worth a
+    /// segment (RFC 1122, 4.2.3.3). Where the scale cuts it, its end may move back by less than a
+    /// unit: what comes there is taken all the same.
     #[inline]
     fn window(&self) -> (u16, Seq) {
         let room = self.rcv_size().saturating_sub(self.rcv_nxt.distance(self.rcv_read));
@@ -457,7 +467,8 @@ impl Flow {
         segment
     }
 
-    /// Asks the peer for an acknowledgement: the number before the window belongs to nothing any more.
+    /// Asks the peer for an acknowledgement: the number before the window belongs to nothing any
+    /// more.
     pub(crate) fn probe(&mut self, now: Now) -> Outgoing {
         let una = self.snd_una;
         self.bare(now, una - 1)
@@ -523,5 +534,6 @@ impl Flow {
     }
 }
 
-/// Linux refuses to go lower than this (`tcp_min_snd_mss`): a peer that asks for segments of a byte asks for our processor.
+/// Linux refuses to go lower than this (`tcp_min_snd_mss`): a peer that asks for segments of a byte
+/// asks for our processor.
 pub(crate) const MIN_MSS: u16 = 48;

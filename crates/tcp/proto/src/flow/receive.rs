@@ -1,10 +1,12 @@
-//! A segment arrives (TAS, figure 3.1): its acknowledgement frees what was sent, its payload gets its place in the receive buffer.
+//! A segment arrives (TAS, figure 3.1): its acknowledgement frees what was sent, its payload gets
+//! its place in the receive buffer.
 
 use super::{DUPLICATES, Flow, RUNS, flag};
 use crate::segment::{Blocks, Flags, RingRange, Segment};
 use crate::time::{Now, elapsed};
 
-/// Round trips that stamps can tell, which are milliseconds: a shorter one is wrong by half or more, a longer one is no answer to what we sent.
+/// Round trips that stamps can tell, which are milliseconds: a shorter one is wrong by half or
+/// more, a longer one is no answer to what we sent.
 const STAMPED: core::ops::Range<u32> = 2..60_000;
 
 /// What the fast path does not handle.
@@ -42,7 +44,8 @@ pub struct Received {
     pub acked: u32,
     /// Something may be sent now that could not before.
     pub sendable: bool,
-    /// An acknowledgement has to go out at once: the peer counts each of them. Otherwise one may stand for a batch.
+    /// An acknowledgement has to go out at once: the peer counts each of them. Otherwise one may
+    /// stand for a batch.
     pub ack_now: bool,
     /// The acknowledgement may wait a while for data to go along with.
     pub waits: bool,
@@ -80,8 +83,8 @@ impl Flow {
         if segment.payload > 0 {
             self.payload(segment, &mut received);
         } else if segment.seq.before(self.rcv_nxt) {
-            // A probe: keep-alive, or of a window that was zero. One that lies further back is either late, or of a peer that
-            // missed our last acknowledgements.
+            // A probe: keep-alive, or of a window that was zero. One that lies further back is
+            // either late, or of a peer that missed our last acknowledgements.
             received.ack_now = segment.seq == self.rcv_nxt - 1;
             received.late = !received.ack_now;
         }
@@ -97,12 +100,14 @@ impl Flow {
         {
             return Err(Exception::OldStamp);
         }
-        // Behind the buffer's end nothing is taken. Before it, numbers of the last window are old duplicates that ask for an
-        // acknowledgement; a segment without payload may also stand right at the end.
+        // Behind the buffer's end nothing is taken. Before it, numbers of the last window are old
+        // duplicates that ask for an acknowledgement; a segment without payload may also stand
+        // right at the end.
         let ahead = segment.seq.since(self.rcv_nxt);
         let room = self.rcv_size().saturating_sub(self.rcv_nxt.distance(self.rcv_read));
         let outside = if ahead < 0 {
-            // The probe of a peer lies one before; data of the peer's not more than what it could have had under way.
+            // The probe of a peer lies one before; data of the peer's not more than what it could
+            // have had under way.
             self.rcv_nxt.distance(segment.seq)
                 > self.rcv_size().saturating_add(segment.payload).max(1 << 16)
         } else if segment.payload > 0 {
@@ -162,7 +167,8 @@ impl Flow {
                 && window == self.snd_wnd
                 && self.snd_max.after(ack)
                 && !segment.seq.before(self.rcv_nxt);
-            // Segments that overtook each other must not take a window back; one that is the newest may.
+            // Segments that overtook each other must not take a window back; one that is the newest
+            // may.
             if window > self.snd_wnd || segment.seq == self.rcv_nxt {
                 received.sendable |= window > self.snd_wnd;
                 self.snd_wnd = window;
@@ -173,8 +179,9 @@ impl Flow {
         }
     }
 
-    /// What was sent again measures nothing (Karn), unless the peer says which of both it answers (RFC 7323, 4.1). Where losses go on and on, nothing
-    /// else measures: the round trip would stay what it was before the queue was there, and the floor of rates and the timeouts with it.
+    /// What was sent again measures nothing (Karn), unless the peer says which of both it answers
+    /// (RFC 7323, 4.1). Where losses go on and on, nothing else measures: the round trip would stay
+    /// what it was before the queue was there, and the floor of rates and the timeouts with it.
     fn measured_by_stamp(&mut self, now: Now, segment: &Segment) {
         if let Some((_, echo)) = segment.stamp
             && self.has(flag::STAMPS)
@@ -197,11 +204,13 @@ impl Flow {
         }
     }
 
-    /// An acknowledgement said nothing new but that something came out of order. Says whether something is to be sent.
+    /// An acknowledgement said nothing new but that something came out of order. Says whether
+    /// something is to be sent.
     fn duplicate(&mut self, now: Now, segment: &Segment, counts: bool) -> bool {
         let news = self.sacked(segment);
-        // With SACK, what says nothing new is the answer to something that was sent twice. Without it, duplicates may be that for a
-        // round trip after going back (RFC 6582, 3.2): one go-back-N must not cause the next.
+        // With SACK, what says nothing new is the answer to something that was sent twice. Without
+        // it, duplicates may be that for a round trip after going back (RFC 6582, 3.2): one
+        // go-back-N must not cause the next.
         let again = self.has(flag::RECOVERING) || self.snd_una == self.recovery.until;
         if counts
             && if self.has(flag::SACK) {
@@ -215,7 +224,8 @@ impl Flow {
         }
         if self.has(flag::RECOVERING) {
             if !self.has(flag::SACK) && self.dup_acks >= DUPLICATES {
-                // What was sent again is lost as well. The flow was slowed down for this loss already.
+                // What was sent again is lost as well. The flow was slowed down for this loss
+                // already.
                 let until = self.recovery.until;
                 self.go_back(now, true);
                 self.recovery.until = until.max(self.snd_una);
@@ -240,7 +250,8 @@ impl Flow {
         lost
     }
 
-    /// Resets the sender as if what is not acknowledged had not been sent: `all` of it, or what lies in the gaps.
+    /// Resets the sender as if what is not acknowledged had not been sent: `all` of it, or what
+    /// lies in the gaps.
     pub(crate) fn go_back(&mut self, now: Now, all: bool) {
         self.recovery.since = now.time.micros();
         self.rtt_sent = 0;
@@ -262,7 +273,8 @@ impl Flow {
         }
         let mut news = false;
         for &(start, end) in segment.sack.as_slice() {
-            // Blocks below the acknowledgement report duplicates (RFC 2883); blocks outside of what was sent are lies.
+            // Blocks below the acknowledgement report duplicates (RFC 2883); blocks outside of what
+            // was sent are lies.
             if start.after(self.snd_una) && end.after(start) && !end.after(self.snd_max) {
                 let known = self
                     .recovery
@@ -273,7 +285,8 @@ impl Flow {
                 news |= !known && self.recovery.sacked.insert(start, end, RUNS);
             }
         }
-        // What was sent for the first time after this round began has come; so what was sent again before it would have, too.
+        // What was sent for the first time after this round began has come; so what was sent again
+        // before it would have, too.
         if self.has(flag::RECOVERING)
             && !self.has(flag::RESENDING)
             && let Some(end) = self.recovery.sacked.end()
@@ -315,7 +328,8 @@ impl Flow {
             }
             received.readable = self.rcv_nxt.distance(start);
             received.place = Some(place);
-            // (The second at the latest is acknowledged at once, also where the wire has joined the two.)
+            // (The second at the latest is acknowledged at once, also where the wire has joined the
+            // two.)
             let single = segment.payload <= u32::from(self.mss);
             received.waits = self.may_wait() && !received.ack_now && single;
             if !received.waits {
@@ -331,8 +345,8 @@ impl Flow {
         }
     }
 
-    /// With exact echoes, the acknowledgement that is due has to go out before `segment` is handled: it stands for segments that were all
-    /// marked, or all not (RFC 8257, 3.2).
+    /// With exact echoes, the acknowledgement that is due has to go out before `segment` is
+    /// handled: it stands for segments that were all marked, or all not (RFC 8257, 3.2).
     #[inline]
     pub fn must_acknowledge_before(&self, segment: &Segment) -> bool {
         self.has(flag::ECN_EXACT)

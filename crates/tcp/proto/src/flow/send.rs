@@ -1,4 +1,5 @@
-//! The bucket is drained (TAS, figure 3.2): what may go out now, by rate, window and what the application wrote.
+//! The bucket is drained (TAS, figure 3.2): what may go out now, by rate, window and what the
+//! application wrote.
 
 use super::{DUPLICATES, Flow, PACING_TICK, flag};
 use crate::segment::{Flags, Outgoing};
@@ -27,7 +28,8 @@ struct Run {
 }
 
 impl Flow {
-    /// The next segment, of at most `most` bytes. More than a segment's worth is given only where the wire cuts it into segments.
+    /// The next segment, of at most `most` bytes. More than a segment's worth is given only where
+    /// the wire cuts it into segments.
     #[inline]
     pub fn transmit(&mut self, now: Now, most: u32) -> Transmit {
         if !self.has_more() {
@@ -67,13 +69,15 @@ impl Flow {
         let recovery = &self.recovery;
         let end = recovery.sacked.end()?;
         let (start, stop) = recovery.sacked.gap(recovery.resent.max(self.snd_una));
-        // Behind it there has to be as much as says that it is not only late; of the first gap that is known.
+        // Behind it there has to be as much as says that it is not only late; of the first gap that
+        // is known.
         let settled = end - u32::from(DUPLICATES) * u32::from(self.mss);
         if start != self.snd_una && start.after(settled) {
             return None;
         }
         let len = stop?.distance(start).min(u32::from(self.mss));
-        // Sent again and not known to have come, and sent behind all that is known to have come: that is what is on the way.
+        // Sent again and not known to have come, and sent behind all that is known to have come:
+        // that is what is on the way.
         let again = recovery.resent.max(self.snd_una);
         let pipe = again.distance(self.snd_una) - recovery.sacked.covered_before(again)
             + self.snd_max.distance(end);
@@ -104,7 +108,8 @@ impl Flow {
         let on_way = self.on_way();
         let mut offered = (self.snd_una + self.snd_wnd).since(start).max(0) as u32;
         if start == self.snd_una && start != self.snd_max {
-            // There was room for it when it went out. If the window is closed now, the answer says what became of it.
+            // There was room for it when it went out. If the window is closed now, the answer says
+            // what became of it.
             offered = offered.max(mss.min(self.in_flight()));
         }
         let allowed = self.cwnd.saturating_sub(on_way);
@@ -115,7 +120,8 @@ impl Flow {
         }
         let idle = on_way == 0;
         if len < available.min(mss) {
-            // A window cut it. A whole segment is worth waiting for, but only while an acknowledgement is to come (RFC 1122, 4.2.3.4).
+            // A window cut it. A whole segment is worth waiting for, but only while an
+            // acknowledgement is to come (RFC 1122, 4.2.3.4).
             if allowed < available.min(mss) {
                 self.set(flag::LIMITED);
             }
@@ -137,7 +143,8 @@ impl Flow {
         Transmit::Segment(self.segment(now, &run))
     }
 
-    /// Of `most` bytes, what goes out at once of a flow that is slowed down by rate: what it sends in a millisecond, and two segments at least, as Linux' do
+    /// Of `most` bytes, what goes out at once of a flow that is slowed down by rate: what it sends
+    /// in a millisecond, and two segments at least, as Linux' do
     /// (`tcp_tso_autosize`, `tcp_min_tso_segs`).
     #[inline]
     fn in_a_burst(&self, most: u32) -> u32 {
@@ -197,7 +204,8 @@ impl Flow {
             self.snd_nxt = self.snd_max;
         }
         if self.pace != 0 {
-            // An idle flow saves nothing up, but for what the wheel's ticks took from it: a flow at 10 Gbit/s has a segment a tick.
+            // An idle flow saves nothing up, but for what the wheel's ticks took from it: a flow at
+            // 10 Gbit/s has a segment a tick.
             let segments = run.len.div_ceil(self.mss.into()).max(1);
             let tick = Time(now.time.0.saturating_sub(1 << PACING_TICK));
             self.next_send = self.next_send.max(tick) + self.cost(run.len + segments * (40 + 18));
@@ -205,11 +213,13 @@ impl Flow {
         segment
     }
 
-    /// Sends everything again that the peer is not known to have, because nothing has come back for too long.
+    /// Sends everything again that the peer is not known to have, because nothing has come back for
+    /// too long.
     pub(crate) fn time_out(&mut self, now: Now, forget: bool) {
         let first = self.recovery.sacked.runs().first();
         if forget || first.is_some_and(|run| run.0 == self.snd_una) {
-            // What was reported to have come out of order may have been thrown away since (RFC 2018, 8).
+            // What was reported to have come out of order may have been thrown away since (RFC
+            // 2018, 8).
             self.recovery.sacked.clear();
         }
         self.go_back(now, true);

@@ -1,4 +1,5 @@
-//! What applications ask for. An application is not trusted: what cannot be is refused, and changes nothing.
+//! What applications ask for. An application is not trusted: what cannot be is refused, and changes
+//! nothing.
 
 use crate::actions::{Actions, FlowId, ListenerId, Refusal};
 use crate::config::{Connect, FlowOptions, Listen};
@@ -60,7 +61,8 @@ impl<F: Flows> Endpoint<F> {
         Ok(())
     }
 
-    /// The application has accepted `flow`: there is room for another one to wait. It gets a name, and the queue of whoever accepted it.
+    /// The application has accepted `flow`: there is room for another one to wait. It gets a name,
+    /// and the queue of whoever accepted it.
     pub fn accept(&mut self, flow: FlowId, opaque: u64, context: u16) -> Result<(), Refusal> {
         let slot = self.slot(flow)?;
         let conn = &mut self.conns[slot];
@@ -76,7 +78,8 @@ impl<F: Flows> Endpoint<F> {
         Ok(())
     }
 
-    /// Opens a connection. [`Connected`](crate::Event::Connected) or [`Reset`](crate::Event::Reset) follows.
+    /// Opens a connection. [`Connected`](crate::Event::Connected) or [`Reset`](crate::Event::Reset)
+    /// follows.
     pub fn connect(
         &mut self,
         time: Time,
@@ -97,7 +100,8 @@ impl<F: Flows> Endpoint<F> {
         self.open(now, connect, tuple, out)
     }
 
-    /// RFC 6056, 3.3.3: from a place that depends on both ends, so that nobody outside knows the next port.
+    /// RFC 6056, 3.3.3: from a place that depends on both ends, so that nobody outside knows the
+    /// next port.
     fn choose_port(&mut self, connect: &Connect) -> Result<Tuple, Refusal> {
         let mut tuple = Tuple {
             local_ip: connect.local_ip,
@@ -170,7 +174,8 @@ impl<F: Flows> Endpoint<F> {
         Ok(())
     }
 
-    /// So many bytes may be on the way from now on: for a caller that controls congestion itself ([`Algorithm::Caller`](crate::Algorithm::Caller)).
+    /// So many bytes may be on the way from now on: for a caller that controls congestion itself
+    /// ([`Algorithm::Caller`](crate::Algorithm::Caller)).
     pub fn set_window(&mut self, flow: FlowId, window: u32) -> Result<(), Refusal> {
         let slot = self.slot(flow)?;
         let Some(Control::Caller(limit)) = &mut self.conns[slot].control else {
@@ -197,8 +202,9 @@ impl<F: Flows> Endpoint<F> {
         Ok(())
     }
 
-    /// The application reads and writes no more. What it did not read makes it a reset, as with Linux. The name is gone when
-    /// [`Closed`](crate::Event::Closed) or [`Reset`](crate::Event::Reset) says so; until then the send buffer is in use.
+    /// The application reads and writes no more. What it did not read makes it a reset, as with
+    /// Linux. The name is gone when [`Closed`](crate::Event::Closed) or
+    /// [`Reset`](crate::Event::Reset) says so; until then the send buffer is in use.
     pub fn close(
         &mut self,
         time: Time,

@@ -9,7 +9,8 @@ use crate::segment::{Flags, Segment};
 use crate::time::{Now, Time};
 
 impl<F: Flows> Endpoint<F> {
-    /// Looks whether the peer's FIN has been reached, and whether ours was acknowledged. True if the connection is over.
+    /// Looks whether the peer's FIN has been reached, and whether ours was acknowledged. True if
+    /// the connection is over.
     pub(crate) fn fins(&mut self, now: Now, slot: u32, out: &mut impl Actions) -> bool {
         let id = self.id(slot);
         let flow = self.lane.flows.at(slot);
@@ -92,7 +93,8 @@ impl<F: Flows> Endpoint<F> {
     ) {
         let flow = self.lane.flows.at(slot);
         let flags = segment.flags;
-        // RST is not believed: whoever sends it would let old duplicates into the next connection (RFC 1337).
+        // RST is not believed: whoever sends it would let old duplicates into the next connection
+        // (RFC 1337).
         if flags.any(Flags::RST) {
             return;
         }
@@ -109,7 +111,8 @@ impl<F: Flows> Endpoint<F> {
             return;
         }
         if flags.any(Flags::SYN) && flags.any(Flags::ACK) && newer && !self.config.reset_strangers {
-            // Nobody here has asked for that: it is the kernel's, which uses the port again. It gets the one that is sent again.
+            // Nobody here has asked for that: it is the kernel's, which uses the port again. It
+            // gets the one that is sent again.
             return self.release(slot);
         }
         if flags.any(Flags::FIN) {

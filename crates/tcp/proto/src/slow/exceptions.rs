@@ -9,11 +9,12 @@ use crate::segment::{Blocks, Flags, Outgoing, RingRange, Segment};
 use crate::seq::Seq;
 use crate::time::{MILLISECOND, Nanos, Now, elapsed};
 
-/// Answers to segments without payload that are out of place have this distance, or two peers that disagree would answer each other for ever.
-/// Linux's `tcp_invalid_ratelimit`.
+/// Answers to segments without payload that are out of place have this distance, or two peers that
+/// disagree would answer each other for ever. Linux's `tcp_invalid_ratelimit`.
 const CHALLENGE_INTERVAL: Nanos = 500 * MILLISECOND;
 
-/// A peer that was silent for so long (24 days, in milliseconds) may have a clock that went half around (RFC 7323, 5.5).
+/// A peer that was silent for so long (24 days, in milliseconds) may have a clock that went half
+/// around (RFC 7323, 5.5).
 const STAMP_LIFE: u32 = 24 * 24 * 3600 * 1000;
 
 impl<F: Flows> Endpoint<F> {
@@ -31,7 +32,8 @@ impl<F: Flows> Endpoint<F> {
             return self.reset_came(now, slot, segment, out);
         }
         if flags.any(Flags::SYN) {
-            // Either an old duplicate or a peer that has restarted: then it will reset what our answer is about.
+            // Either an old duplicate or a peer that has restarted: then it will reset what our
+            // answer is about.
             return self.challenge(now, slot, false, out);
         }
         if !flags.any(Flags::ACK) {
@@ -83,7 +85,8 @@ impl<F: Flows> Endpoint<F> {
         out.send(Some(self.id(slot)), &answer);
     }
 
-    /// The peer ends the connection, if it is the peer: only the very next number is believed (RFC 5961, 3.2).
+    /// The peer ends the connection, if it is the peer: only the very next number is believed (RFC
+    /// 5961, 3.2).
     fn reset_came(&mut self, now: Now, slot: u32, segment: &Segment, out: &mut impl Actions) {
         let flow = self.lane.flows.at(slot);
         let ahead = segment.seq.since(flow.rcv_nxt);
@@ -94,7 +97,8 @@ impl<F: Flows> Endpoint<F> {
             && flow.has(flag::FIN_QUEUED)
             && flow.unacked() == 0
         {
-            // Everything arrived on both sides; only our FIN's acknowledgement was lost, and the peer has forgotten the rest.
+            // Everything arrived on both sides; only our FIN's acknowledgement was lost, and the
+            // peer has forgotten the rest.
             let id = self.id(slot);
             self.release(slot);
             out.event(id, Event::Closed);
@@ -105,7 +109,8 @@ impl<F: Flows> Endpoint<F> {
         }
     }
 
-    /// Ends a connection at once: with an event if there is a reason, with RST to the peer if `tell`.
+    /// Ends a connection at once: with an event if there is a reason, with RST to the peer if
+    /// `tell`.
     pub(crate) fn reset(
         &mut self,
         now: Now,

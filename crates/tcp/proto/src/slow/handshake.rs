@@ -71,8 +71,9 @@ impl<F: Flows> Endpoint<F> {
         }
     }
 
-    /// A free slot for `terms`; the oldest in TIME_WAIT goes for it. Where the peer has answered, or is ours to ask (`comes_back`), so does one that is half open and whose peer has
-    /// not answered in time.
+    /// A free slot for `terms`; the oldest in TIME_WAIT goes for it. Where the peer has answered,
+    /// or is ours to ask (`comes_back`), so does one that is half open and whose peer has not
+    /// answered in time.
     fn take_slot(
         &mut self,
         terms: &Terms,
@@ -270,7 +271,8 @@ impl<F: Flows> Endpoint<F> {
         if half_open {
             let Some(listener) = self.listeners.get(owner) else { return };
             if listener.waiting > listener.listen.backlog {
-                // Nobody accepts. The peer's data brings the acknowledgement again, and our SYN-ACK goes out again.
+                // Nobody accepts. The peer's data brings the acknowledgement again, and our SYN-ACK
+                // goes out again.
                 return;
             }
             listener.waiting += 1;
@@ -339,8 +341,9 @@ impl<F: Flows> Endpoint<F> {
                     && self.cookie_back(now, route, listener, segment, out) => {}
             _ => {
                 self.counters.strangers += 1;
-                // The first segment after a cookie may have been lost, and this be one of the next: only the first one tells that it is ours, and comes
-                // again. (Who is a stranger indeed is told so when no cookie is out any more.)
+                // The first segment after a cookie may have been lost, and this be one of the next:
+                // only the first one tells that it is ours, and comes again. (Who is a stranger
+                // indeed is told so when no cookie is out any more.)
                 let may_be_ours = listener.is_some()
                     && !flags.any(Flags::SYN)
                     && self.cookies_until != Time::NEVER;
@@ -395,7 +398,8 @@ impl<F: Flows> Endpoint<F> {
         }
     }
 
-    /// There is no room for a connection. Whose application may have no more is told so: to try again would not help it.
+    /// There is no room for a connection. Whose application may have no more is told so: to try
+    /// again would not help it.
     fn refused(&mut self, route: u16, why: Refusal, segment: &Segment, out: &mut impl Actions) {
         self.counters.refused += 1;
         if why == Refusal::Limit {

@@ -1,4 +1,5 @@
-//! What the way has no room for: a router says so (RFC 1191). Routers that say nothing are found by their timeouts (`timers`).
+//! What the way has no room for: a router says so (RFC 1191). Routers that say nothing are found by
+//! their timeouts (`timers`).
 
 use crate::endpoint::Endpoint;
 use crate::flows::Flows;
@@ -11,7 +12,8 @@ use crate::wire;
 const LEAST_MTU: u16 = 552;
 
 impl<F: Flows> Endpoint<F> {
-    /// A router had no room for the packet with the number `seq`; it would have passed with `mtu` bytes (0: the router does not say).
+    /// A router had no room for the packet with the number `seq`; it would have passed with `mtu`
+    /// bytes (0: the router does not say).
     pub fn too_big(&mut self, time: Time, tuple: &Tuple, seq: Seq, mtu: u16) {
         let Some(slot) = self.find(tuple) else { return };
         let now = self.now(time);

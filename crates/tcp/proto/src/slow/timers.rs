@@ -1,4 +1,5 @@
-//! What happens when nothing happens: retransmission, closed windows, silent peers; and congestion control, every two round trips.
+//! What happens when nothing happens: retransmission, closed windows, silent peers; and congestion
+//! control, every two round trips.
 
 use crate::actions::{Actions, Event, Reason};
 use crate::congestion::{Feedback, Limit};
@@ -11,8 +12,9 @@ use crate::time::{MICROSECOND, MILLISECOND, Nanos, Now, SECOND, Time, elapsed};
 /// Looks without progress that are a timeout (TAS, 3.2.2).
 const STALLED_INTERVALS: u8 = 2;
 
-/// Timeouts in a row after which the way is taken to swallow full segments without a word (RFC 4821; Linux's `tcp_mtu_probing`), and
-/// the segment size that passes everywhere (Linux's `tcp_base_mss`).
+/// Timeouts in a row after which the way is taken to swallow full segments without a word (RFC
+/// 4821; Linux's `tcp_mtu_probing`), and the segment size that passes everywhere (Linux's
+/// `tcp_base_mss`).
 const BLACKHOLE_TIMEOUTS: u8 = 3;
 const BLACKHOLE_MSS: u16 = 1024;
 
@@ -57,7 +59,8 @@ impl<F: Flows> Endpoint<F> {
         (u64::from(flow.rtt) * MICROSECOND + varies).max(self.config.rto_min)
     }
 
-    /// Gathers what the fast path counted, sets its limit, and looks whether what is on the way still moves.
+    /// Gathers what the fast path counted, sets its limit, and looks whether what is on the way
+    /// still moves.
     fn control(&mut self, now: Now, slot: u32, out: &mut impl Actions) {
         let index = slot as usize;
         let interval = self.interval(slot);
@@ -187,8 +190,10 @@ impl<F: Flows> Endpoint<F> {
         }
     }
 
-    /// Whether the peer has taken something since that was asked last: its window was open in between, and nobody looked
-    /// ([`Config::watch_after`](crate::Config::watch_after)). Then its questions count from the beginning.
+    /// Whether the peer has taken something since that was asked last: its window was open in
+    /// between, and nobody looked
+    /// ([`Config::watch_after`](crate::Config::watch_after)). Then its questions count from the
+    /// beginning.
     fn moved(&mut self, now: Now, slot: u32) -> bool {
         let una = self.lane.flows.at(slot).snd_una;
         let conn = &mut self.conns[slot as usize];
@@ -209,7 +214,8 @@ impl<F: Flows> Endpoint<F> {
             return self.ready(slot);
         }
         let conn = &mut self.conns[slot as usize];
-        // As long as it answers, it may keep its window closed (RFC 1122, 4.2.2.17): but not for whom nobody is left that could give up on it.
+        // As long as it answers, it may keep its window closed (RFC 1122, 4.2.2.17): but not for
+        // whom nobody is left that could give up on it.
         let silent = u64::from(elapsed(now.stamp, flow.heard)) * MILLISECOND;
         let last = backed_off(timeout, conn.tries, self.config.rto_max);
         let answered = conn.tries == 0 || silent <= last + MILLISECOND;

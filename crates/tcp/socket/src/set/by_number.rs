@@ -1,5 +1,6 @@
-//! Maps by a descriptor, or by the program's data for one, which is a number of its own or an address. A program that attacked itself by these would gain
-//! nothing: so they are spread by one multiplication, and not by a keyed hash, which was a tenth of what a short connection cost here.
+//! Maps by a descriptor, or by the program's data for one, which is a number of its own or an
+//! address. A program that attacked itself by these would gain nothing: so they are spread by one
+//! multiplication, and not by a keyed hash, which was a tenth of what a short connection cost here.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -36,7 +37,8 @@ mod tests {
     use std::collections::HashSet;
     use std::hash::{BuildHasher, Hash};
 
-    /// What a map sees of so many numbers: seven bits at the top, and the place in a table of this size at the bottom.
+    /// What a map sees of so many numbers: seven bits at the top, and the place in a table of this
+    /// size at the bottom.
     fn spread<K: Hash>(numbers: impl Iterator<Item = K>) -> (usize, usize) {
         let build = BuildHasherDefault::<Spread>::default();
         let hashes: Vec<u64> = numbers.map(|number| build.hash_one(number)).collect();

@@ -1,4 +1,5 @@
-//! epoll_ctl: added, changed, removed. The kernel is told what it must know: programs change their minds with every message.
+//! epoll_ctl: added, changed, removed. The kernel is told what it must know: programs change their
+//! minds with every message.
 
 use super::entries::Entries;
 use super::entry::Entry;
@@ -13,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-/// What the kernel is told and what is noted of it change together, with the lock of the entries: other threads of the set hear of it as soon as the kernel knows. (Linux does the same, one
+/// What the kernel is told and what is noted of it change together, with the lock of the entries:
+/// other threads of the set hear of it as soon as the kernel knows. (Linux does the same, one
 /// change at a time.) A connection's watchers are never asked for with that lock: they may want it.
 impl Set {
     /// EPOLL_CTL_ADD of a connection, as far as it is one.
@@ -33,7 +35,8 @@ impl Set {
         self.knows(fd, flow, events, data, add)
     }
 
-    /// The program has removed it before, and the kernel does not know that yet. None: it is to be added there.
+    /// The program has removed it before, and the kernel does not know that yet. None: it is to be
+    /// added there.
     fn add_again(
         &self,
         fd: RawFd,
@@ -60,7 +63,8 @@ impl Set {
         None
     }
 
-    /// The kernel's set has it already: it was added before it connected. An error: it has not, any more.
+    /// The kernel's set has it already: it was added before it connected. An error: it has not, any
+    /// more.
     pub fn adopt(&self, fd: RawFd, flow: &Arc<Flow>, event: Event) -> Result<(), Errno> {
         let Event { events, data } = event;
         let key = epoll::EventData::new_u64(data);
@@ -154,7 +158,8 @@ impl Set {
         }
     }
 
-    /// The program wants this of it. The kernel is told where what it was told does not do: programs change their minds with every message.
+    /// The program wants this of it. The kernel is told where what it was told does not do:
+    /// programs change their minds with every message.
     fn change(
         &self,
         entries: &mut Entries,
@@ -217,7 +222,8 @@ impl Set {
         Ok(())
     }
 
-    /// The kernel learns that the program has removed it. False: another thread has seen to it, or the program has added it again.
+    /// The kernel learns that the program has removed it. False: another thread has seen to it, or
+    /// the program has added it again.
     pub(super) fn unpark(&self, entry: &Arc<Entry>) -> bool {
         {
             let mut entries = lock(&self.entries);

@@ -1,4 +1,5 @@
-//! A thread that has other things to wait for besides, as a lane of the TCP service has: it puts them into the kernel's set, and waits there itself.
+//! A thread that has other things to wait for besides, as a lane of the TCP service has: it puts
+//! them into the kernel's set, and waits there itself.
 
 use super::{Event, Set};
 use crate::lock::lock;
@@ -9,13 +10,15 @@ use std::sync::atomic::fence;
 use std::time::Duration;
 
 impl Set {
-    /// The kernel's set: while nobody waits in [`wait`](Self::wait), who has other things to wait for adds them, by the name [`door`](super::door), and waits in it between
+    /// The kernel's set: while nobody waits in [`wait`](Self::wait), who has other things to wait
+    /// for adds them, by the name [`door`](super::door), and waits in it between
     /// [`falls_asleep`](Self::falls_asleep) and [`is_awake`](Self::is_awake).
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.kernel()
     }
 
-    /// A thread is about to sleep in [`descriptor`](Self::descriptor). False: there is something now.
+    /// A thread is about to sleep in [`descriptor`](Self::descriptor). False: there is something
+    /// now.
     pub fn falls_asleep(&self) -> bool {
         self.queue.sleeping.fetch_add(1, Relaxed);
         self.context.falls_asleep(self.door);
@@ -37,8 +40,9 @@ impl Set {
         self.queue.wake_sleepers();
     }
 
-    /// What is ready now, without waiting: what rings say, what the kernel has `said` already, and, if it is to be `asked`, what it says now, by a system call.
-    /// What rings say waits for nothing of Linux', whichever was sent first.
+    /// What is ready now, without waiting: what rings say, what the kernel has `said` already, and,
+    /// if it is to be `asked`, what it says now, by a system call. What rings say waits for nothing
+    /// of Linux', whichever was sent first.
     ///
     /// # Errors
     /// As epoll_wait(2).

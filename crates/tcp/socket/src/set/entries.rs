@@ -1,4 +1,5 @@
-//! Which connections are in a set, and which is which: by its number, and by the program's data, which is all the kernel says.
+//! Which connections are in a set, and which is which: by its number, and by the program's data,
+//! which is all the kernel says.
 
 use super::by_number::ByNumber;
 use super::entry::Entry;
@@ -11,7 +12,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) struct Entries {
     pub(super) by_fd: ByNumber<RawFd, Arc<Entry>>,
     pub(super) by_data: ByNumber<u64, Vec<Arc<Entry>>>,
-    /// Those of which every wait looks: a parent process attached them, for notices of their region are the parent's.
+    /// Those of which every wait looks: a parent process attached them, for notices of their region
+    /// are the parent's.
     pub(super) swept: Vec<Arc<Entry>>,
 }
 

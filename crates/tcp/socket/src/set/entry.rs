@@ -17,19 +17,22 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) turns: Guarded<Turns>,
-    /// The kernel is to be told when there is news, because the set is itself waited for: by another set, or by poll.
+    /// The kernel is to be told when there is news, because the set is itself waited for: by
+    /// another set, or by poll.
     pub(super) nested: AtomicBool,
     pub(super) bell: Bell,
     /// Threads that sleep in the set,
     pub(super) sleeping: AtomicU32,
-    /// and of these, those that did so before it had a connection: nobody tells them what is queued.
+    /// and of these, those that did so before it had a connection: nobody tells them what is
+    /// queued.
     pub(super) by_linux: AtomicU32,
     pub(super) context: Arc<Context>,
     pub(super) door: usize,
 }
 
 impl Queue {
-    /// Who sleeps looks at what was queued. (Either it sees that before it sleeps, or it is seen here.)
+    /// Who sleeps looks at what was queued. (Either it sees that before it sleeps, or it is seen
+    /// here.)
     pub(super) fn wake_sleepers(&self) {
         fence(SeqCst);
         if self.sleeping.load(Relaxed) > 0 {
@@ -55,7 +58,8 @@ pub(super) struct Entry {
     pub(super) off: AtomicBool,
     /// The program has removed it, and may add it again.
     pub(super) removed: AtomicBool,
-    /// How often the program has added or changed it, each time before the kernel hears of it. With EPOLLONESHOT it is told of once for each number:
+    /// How often the program has added or changed it, each time before the kernel hears of it. With
+    /// EPOLLONESHOT it is told of once for each number:
     pub(super) arming: AtomicU32,
     /// the last one for which it was.
     pub(super) told: AtomicU32,
@@ -66,7 +70,8 @@ pub(super) struct Entry {
     pub(super) parked: AtomicBool,
     /// The descriptor was closed: the kernel does not know it any more.
     pub(super) closed: AtomicBool,
-    /// Its number is not the connection's any more, which has others: what is there now is another file's.
+    /// Its number is not the connection's any more, which has others: what is there now is another
+    /// file's.
     pub(super) lost: AtomicBool,
     /// It was once at the ring.
     pub(super) at_ring: AtomicBool,
@@ -109,7 +114,8 @@ impl Entry {
         self.arming.fetch_add(1, AcqRel);
     }
 
-    /// With EPOLLONESHOT: the one event that the program is told of since it has armed this for the `arming`th time. False: that was told.
+    /// With EPOLLONESHOT: the one event that the program is told of since it has armed this for the
+    /// `arming`th time. False: that was told.
     pub(super) fn takes_its_turn(&self, arming: u32) -> bool {
         let mut told = self.told.load(Acquire);
         while (told.wrapping_sub(arming) as i32) < 0 {
@@ -121,8 +127,9 @@ impl Entry {
         false
     }
 
-    /// By edge: sending has left the ring, and goes by Linux now. What of `asked` that has room for at once, for it will tell of no edge. `leaves`: how often sending had left the
-    /// ring before it was asked where it goes.
+    /// By edge: sending has left the ring, and goes by Linux now. What of `asked` that has room for
+    /// at once, for it will tell of no edge. `leaves`: how often sending had left the ring before
+    /// it was asked where it goes.
     pub(super) fn room_of_linux(&self, sends_by_ring: bool, asked: u32, leaves: u64) -> u32 {
         let by_edge = asked & EPOLLET as u32 != 0 && asked & OUT != 0;
         if !by_edge || sends_by_ring || self.leaves.load(Relaxed) == leaves {
@@ -228,15 +235,18 @@ impl Watcher for Entry {
     }
 
     fn gone(&self, number: RawFd) {
-        // The service may have a copy of the socket on its way: so long the kernel would go on telling of it, by a number that is another's. (So would it for a
-        // number of ours.) Where there is none the kernel forgets it with the close. (The set is also that of a parent process, which goes on with the connection.)
+        // The service may have a copy of the socket on its way: so long the kernel would go on
+        // telling of it, by a number that is another's. (So would it for a number of ours.) Where
+        // there is none the kernel forgets it with the close. (The set is also that of a parent
+        // process, which goes on with the connection.)
         let is_ours = self.process == self.queue.context.process();
         if is_ours && self.fd == number && (self.flow.was_shown() || self.flow.number() != number) {
             let _ = epoll::delete(Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(number));
         }
         self.off.store(true, Release);
         self.closed.store(true, Release);
-        // The kernel tells of nothing any more that the program has removed. (What has this number and this data next is the program's.)
+        // The kernel tells of nothing any more that the program has removed. (What has this number
+        // and this data next is the program's.)
         self.parked.store(false, Release);
         if let Some(entries) = self.entries.upgrade() {
             lock(&entries).forget(self);

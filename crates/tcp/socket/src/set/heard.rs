@@ -61,8 +61,8 @@ impl Set {
         mask: Option<u64>,
         heard: impl Fn(&[epoll::Event], bool),
     ) -> Result<usize, Errno> {
-        // What is ours (a door, the bell, what a connection does not want any more) may take all the room, and what is there for the program comes
-        // behind it.
+        // What is ours (a door, the bell, what a connection does not want any more) may take all
+        // the room, and what is there for the program comes behind it.
         for _ in 0..3 {
             let (count, said_all) = self.ask_once(events, already, timeout, mask, &heard)?;
             if count > already || said_all {
@@ -96,7 +96,8 @@ impl Set {
         Ok((self.take_said(said, events, already), number < room))
     }
 
-    /// What the kernel has said, after what is there already; there is room for it. How much is there then.
+    /// What the kernel has said, after what is there already; there is room for it. How much is
+    /// there then.
     pub(super) fn take_said(
         &self,
         said: impl Iterator<Item = Event>,
@@ -140,7 +141,8 @@ impl Set {
         count
     }
 
-    /// The kernel says this of a connection, or of another one whose data is the same: what is told of it.
+    /// The kernel says this of a connection, or of another one whose data is the same: what is told
+    /// of it.
     fn heard(&self, entry: &Arc<Entry>, flags: u32, only: bool) -> u32 {
         let flow = &entry.flow;
         let dead = flow.sees_death();
@@ -221,8 +223,9 @@ impl Set {
         flags
     }
 
-    /// It is Linux's for good, and the kernel was told what the program wants: it knows all of it. (But the service may still have a copy on its way
-    /// where nobody waited for its answer: see `gone`.)
+    /// It is Linux's for good, and the kernel was told what the program wants: it knows all of it.
+    /// (But the service may still have a copy on its way where nobody waited for its answer: see
+    /// `gone`.)
     fn needs_no_more(&self, entry: &Entry) -> bool {
         entry.flow.is_linux()
             && entry.flow.reason().is_some_and(|reason| !reason.is_programs_own())

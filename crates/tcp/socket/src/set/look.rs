@@ -118,7 +118,8 @@ impl Set {
             if !entry.takes_its_turn(arming) {
                 return None;
             }
-            // (Without it the kernel would go on telling of the peer's death, to which nobody listens now.)
+            // (Without it the kernel would go on telling of the peer's death, to which nobody
+            // listens now.)
             entry.asks_kernel(EPOLLONESHOT as u32, arming);
         } else if !edge {
             // Level: it is looked at again next time.

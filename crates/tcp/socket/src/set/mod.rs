@@ -1,5 +1,6 @@
-//! epoll over connections and everything else. The kernel's set stays what it is, and knows every descriptor with the program's own data;
-//! connections whose bytes go through rings are looked at here, and only those that have news. One door wakes the kernel's set.
+//! epoll over connections and everything else. The kernel's set stays what it is, and knows every
+//! descriptor with the program's own data; connections whose bytes go through rings are looked at
+//! here, and only those that have news. One door wakes the kernel's set.
 //!
 //! | module | one idea |
 //! | --- | --- |
@@ -69,7 +70,8 @@ impl Event {
     }
 }
 
-/// How a descriptor is in a set, by one of its numbers: for another file that is to be there in its place.
+/// How a descriptor is in a set, by one of its numbers: for another file that is to be there in its
+/// place.
 #[derive(Debug)]
 pub struct Added {
     kernel: Arc<AtomicI32>,
@@ -89,7 +91,8 @@ impl Added {
         epoll::delete(set, file).is_ok()
     }
 
-    /// Adds the file that has it now. (One that cannot be there, for want of memory, is not: the program hears of it when it changes it.)
+    /// Adds the file that has it now. (One that cannot be there, for want of memory, is not: the
+    /// program hears of it when it changes it.)
     pub fn put(&self) {
         let Event { events, data } = self.event;
         let (set, file) = (Set::borrowed(self.kernel.load(Relaxed)), Set::borrowed(self.number));
@@ -115,7 +118,8 @@ pub struct Set {
 }
 
 impl Set {
-    /// Around a set of the kernel's. It is the program's descriptor; this one is a duplicate or the only one.
+    /// Around a set of the kernel's. It is the program's descriptor; this one is a duplicate or the
+    /// only one.
     pub fn new(context: Arc<Context>, kernel: OwnedFd) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
         let mut set = Self::around(context, kernel.as_raw_fd())?;

@@ -1,8 +1,10 @@
-//! A set that is itself waited for, by another set or by poll: the kernel's set has to be ready while a ring has something that was asked for.
+//! A set that is itself waited for, by another set or by poll: the kernel's set has to be ready
+//! while a ring has something that was asked for.
 //!
-//! Two things make it so. Who brings news knocks at the door, besides posting a notice. And a *bell*, an eventfd in the kernel's set, can be read
-//! as long as a connection in the queue is ready: it is set and reset ([`Set::settle`]) after each wait, and whenever the program has received,
-//! found no room, or changed what it asks for.
+//! Two things make it so. Who brings news knocks at the door, besides posting a notice. And a
+//! *bell*, an eventfd in the kernel's set, can be read as long as a connection in the queue is
+//! ready: it is set and reset ([`Set::settle`]) after each wait, and whenever the program has
+//! received, found no room, or changed what it asks for.
 
 use super::entry::{Entry, Queue};
 use super::{OUT, Set, door};
@@ -26,7 +28,8 @@ pub(super) struct Bell {
 }
 
 impl Set {
-    /// It is itself waited for, by another set or by poll: from now on the kernel's set is ready when a ring has news.
+    /// It is itself waited for, by another set or by poll: from now on the kernel's set is ready
+    /// when a ring has news.
     pub fn nest(&self) {
         if !self.queue.nested.swap(true, AcqRel) {
             // (Without a descriptor for it only news are told, not what is left of them.)
@@ -57,7 +60,8 @@ impl Set {
         self.queue.nested.load(Relaxed)
     }
 
-    /// Where it is nested: the bell rings if something is there; else whoever brings something knocks.
+    /// Where it is nested: the bell rings if something is there; else whoever brings something
+    /// knocks.
     pub(super) fn settle(&self) {
         if self.is_nested() {
             self.collect();

@@ -35,7 +35,8 @@ impl Set {
         waited
     }
 
-    /// A knock wakes one of the threads that sleep in the set. So whoever leaves with a part of what there is wakes another one for the rest, as Linux does.
+    /// A knock wakes one of the threads that sleep in the set. So whoever leaves with a part of
+    /// what there is wakes another one for the rest, as Linux does.
     #[inline]
     fn leave_the_rest(&self) {
         fence(SeqCst);
@@ -186,7 +187,8 @@ impl Set {
                 return Err(Errno::INTR);
             }
             let left = until(end).or(timeout);
-            // (Nobody tells this set of what is queued: as soon as there is a connection, its door is knocked at.)
+            // (Nobody tells this set of what is queued: as soon as there is a connection, its door
+            // is knocked at.)
             self.queue.by_linux.fetch_add(1, Relaxed);
             self.queue.sleeping.fetch_add(1, Relaxed);
             fence(SeqCst);
