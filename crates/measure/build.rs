@@ -1,4 +1,5 @@
-//! Tells the program which commit it was built from, as far as that is known, with what and for what.
+//! Tells the program which commit it was built from, as far as that is known, with what and for
+//! what.
 
 use std::process::Command;
 
@@ -28,7 +29,8 @@ fn main() {
         if clean { commit } else { format!("{commit} with changes") }
     });
     println!("cargo::rustc-env=BUILT_FROM_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
-    // The commit's date, not today's: the same build is the same. Packagers may say another (reproducible-builds.org).
+    // The commit's date, not today's: the same build is the same. Packagers may say another
+    // (reproducible-builds.org).
     let epoch = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
     let date = epoch.map(day).or_else(|| git(&["log", "-1", "--format=%cs"]));
     println!("cargo::rustc-env=BUILT_FROM_DATE={}", date.as_deref().unwrap_or("unknown date"));
@@ -42,7 +44,8 @@ fn main() {
     let told = |name: &str| std::env::var(name).unwrap_or_default();
     println!("cargo::rustc-env=BUILT_FOR={}", told("TARGET"));
     println!("cargo::rustc-env=BUILT_AS={}", told("PROFILE"));
-    // All crates and tools: whether the tree differs from the commit is told too. (A path that is not there would mean "always".)
+    // All crates and tools: whether the tree differs from the commit is told too. (A path that is
+    // not there would mean "always".)
     println!("cargo::rerun-if-changed=..");
     println!("cargo::rerun-if-changed=../../tools");
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {

@@ -1,5 +1,5 @@
-//! A program as `cargo test` builds it, for the tests of its own package: with a library to preload, and nothing else of ours in
-//! its environment.
+//! A program as `cargo test` builds it, for the tests of its own package: with a library to
+//! preload, and nothing else of ours in its environment.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -47,8 +47,8 @@ pub fn told<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// A subcommand with options. What the type of the options says about itself is not for the user: `augment_args`
-/// would put it in the place of the subcommand's own sentence.
+/// A subcommand with options. What the type of the options says about itself is not for the user:
+/// `augment_args` would put it in the place of the subcommand's own sentence.
 pub fn with_args<T: Args>(command: Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     T::augment_args(command).about(about)

@@ -214,7 +214,8 @@ pub const SUMMARY: &str = "UNCOPY_SUMMARY";
 /// The name of the service that `--tcp` asks, in place of the user's own, or the system's.
 pub const TCP_SERVICE: &str = "UNCOPY_TCP_SERVICE";
 
-/// Calls after which a connection is shown to the service, for tests: 1 is at once. Nothing said: as `uncopy_tcp_socket` finds that it pays.
+/// Calls after which a connection is shown to the service, for tests: 1 is at once. Nothing said:
+/// as `uncopy_tcp_socket` finds that it pays.
 pub const TCP_AFTER: &str = "UNCOPY_TCP_AFTER";
 
 /// The directory in which processes that are profiled leave their parts; set by `uncopy profile`.

@@ -1,5 +1,5 @@
-//! `uncopy-bench simulate`: the TCP service's congestion control at scale, simulated (TAS, figures 3.11 and 3.12). The simulator is
-//! `uncopy-tcp-sim`; here are its command, table and pictures.
+//! `uncopy-bench simulate`: the TCP service's congestion control at scale, simulated (TAS, figures
+//! 3.11 and 3.12). The simulator is `uncopy-tcp-sim`; here are its command, table and pictures.
 
 use std::fs;
 use std::path::PathBuf;

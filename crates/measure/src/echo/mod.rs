@@ -1,4 +1,5 @@
-//! An echo server that copies every message before it sends the last copy back, and what it costs on each side.
+//! An echo server that copies every message before it sends the last copy back, and what it costs
+//! on each side.
 //!
 //! | file | one idea |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! More flows than a slow link has room for segments: what `uncopy-bench incast` and `loss` do over a link in real time.
+//! More flows than a slow link has room for segments: what `uncopy-bench incast` and `loss` do over
+//! a link in real time.
 
 use uncopy_tcp_proto::Algorithm;
 use uncopy_tcp_sim::port::Link;

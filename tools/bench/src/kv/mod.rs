@@ -1,4 +1,5 @@
-//! `uncopy-bench kv`: a key-value store under the dissertation's load (TAS, 3.3.3), and one hot key (Table 3.7), over Linux' loopback and over rings.
+//! `uncopy-bench kv`: a key-value store under the dissertation's load (TAS, 3.3.3), and one hot key
+//! (Table 3.7), over Linux' loopback and over rings.
 //!
 //! | file | one idea |
 //! | --- | --- |

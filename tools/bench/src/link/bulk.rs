@@ -1,4 +1,5 @@
-//! `uncopy-bench bulk`: many flows between Linux' TCP and uncopy's, in all combinations of who sends and who receives, over the same link.
+//! `uncopy-bench bulk`: many flows between Linux' TCP and uncopy's, in all combinations of who
+//! sends and who receives, over the same link.
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};

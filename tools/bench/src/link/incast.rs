@@ -1,4 +1,5 @@
-//! `uncopy-bench incast`: how evenly flows from several hosts to one share its link (TAS, Figure 3.13).
+//! `uncopy-bench incast`: how evenly flows from several hosts to one share its link (TAS, Figure
+//! 3.13).
 
 use comfy_table::CellAlignment;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,7 @@
-//! `uncopy-bench loss`, `uncopy-bench incast` and `uncopy-bench bulk`: many flows over one link, Linux' TCP and uncopy's on the same link (TAS, 3.3.2 and 3.3.5). The link is
-//! `uncopy-tcp-link`'s, in real time: Linux is behind a TAP device, in a network namespace of its own; uncopy's core is in this process.
+//! `uncopy-bench loss`, `uncopy-bench incast` and `uncopy-bench bulk`: many flows over one link,
+//! Linux' TCP and uncopy's on the same link (TAS, 3.3.2 and 3.3.5). The link is
+//! `uncopy-tcp-link`'s, in real time: Linux is behind a TAP device, in a network namespace of its
+//! own; uncopy's core is in this process.
 //!
 //! | file | one idea |
 //! | --- | --- |

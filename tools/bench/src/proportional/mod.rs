@@ -1,7 +1,8 @@
-//! `uncopy-bench proportional`: cores in use, throughput and latency while clients come and go (TAS, figures 3.14 and 3.15), Linux beside it on the same wire.
+//! `uncopy-bench proportional`: cores in use, throughput and latency while clients come and go
+//! (TAS, figures 3.14 and 3.15), Linux beside it on the same wire.
 //!
-//! The clients are Linux' on both sides, in a network namespace of their own; the server is at the other end of a veth pair: threads over Linux' sockets, or lanes
-//! of uncopy's TCP over AF_XDP.
+//! The clients are Linux' on both sides, in a network namespace of their own; the server is at the
+//! other end of a veth pair: threads over Linux' sockets, or lanes of uncopy's TCP over AF_XDP.
 //!
 //! | file | one idea |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! Rows of `uncopy-bench proportional`, and what people read of them: medians of the intervals with as many clients.
+//! Rows of `uncopy-bench proportional`, and what people read of them: medians of the intervals with
+//! as many clients.
 
 use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! `uncopy-bench rpc`: closed loops of small requests between two programs, over Linux and over uncopy's wires, in turns.
+//! `uncopy-bench rpc`: closed loops of small requests between two programs, over Linux and over
+//! uncopy's wires, in turns.
 //!
 //! | file | one idea |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! `uncopy-bench short`: connections that end after a few requests and are made anew (TAS, Figure 3.5), over Linux' loopback and over rings.
+//! `uncopy-bench short`: connections that end after a few requests and are made anew (TAS, Figure
+//! 3.5), over Linux' loopback and over rings.
 //!
 //! | file | one idea |
 //! | --- | --- |
