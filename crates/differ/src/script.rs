@@ -11,8 +11,9 @@
 //! come about.
 
 use crate::op::{Op, Seat};
-use core::fmt::{self, Write as _};
+use core::fmt;
 use core::str::FromStr;
+use uncopy_torture::text::commented;
 
 /// Connections at most.
 pub const CONNECTIONS: usize = 3;
@@ -107,12 +108,7 @@ impl Script {
 
     /// Writes the script as text, with a comment above.
     pub fn text(&self, comment: &str) -> String {
-        let mut text = String::new();
-        for line in comment.lines() {
-            let _ = writeln!(text, "# {line}");
-        }
-        let _ = write!(text, "{self}");
-        text
+        commented(self, comment)
     }
 }
 

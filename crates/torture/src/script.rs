@@ -15,7 +15,8 @@
 //! out; others at the same time as far as the threads' own orders permit. A child has all to itself.
 
 use crate::op::{Op, Slot};
-use core::fmt::{self, Write as _};
+use crate::text::commented;
+use core::fmt;
 use core::str::FromStr;
 
 /// Where a buffer lives.
@@ -255,12 +256,7 @@ impl Script {
 
     /// Writes the script as text, with a comment above.
     pub fn text(&self, comment: &str) -> String {
-        let mut text = String::new();
-        for line in comment.lines() {
-            let _ = writeln!(text, "# {line}");
-        }
-        let _ = write!(text, "{self}");
-        text
+        commented(self, comment)
     }
 }
 

@@ -1,8 +1,18 @@
 //! How operations are written down: words for what an operation can be asked for, `name field=value
 //! ...` for the operation. Two macros make the types and their text forms.
 
-use core::fmt;
+use core::fmt::{self, Write as _};
 use core::str::FromStr;
+
+/// A script as text, with a comment above.
+pub fn commented(script: &impl fmt::Display, comment: &str) -> String {
+    let mut text = String::new();
+    for line in comment.lines() {
+        let _ = writeln!(text, "# {line}");
+    }
+    let _ = write!(text, "{script}");
+    text
+}
 
 /// What can be a field of an operation.
 pub trait Field: Sized {
