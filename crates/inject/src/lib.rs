@@ -59,6 +59,7 @@ errors! {
     Perm "EPERM" 1
     NoEnt "ENOENT" 2
     Intr "EINTR" 4
+    Io "EIO" 5
     Again "EAGAIN" 11
     NoMem "ENOMEM" 12
     Acces "EACCES" 13
@@ -66,7 +67,10 @@ errors! {
     Exist "EEXIST" 17
     Inval "EINVAL" 22
     MFile "EMFILE" 24
+    FBig "EFBIG" 27
+    NoSpc "ENOSPC" 28
     NoSys "ENOSYS" 38
+    DQuot "EDQUOT" 122
 }
 
 impl Error {
@@ -158,6 +162,26 @@ calls! {
     Seek "seek": Perm NoSys;
     /// `process_vm_readv` of our own memory into the program's buffer.
     Deliver "deliver": NoMem Perm NoSys Short;
+    /// Opening or making a file of the log's.
+    LogOpen "log_open": Acces NoEnt MFile NoMem NoSpc Perm NoSys;
+    /// Writing zeros to a new log file.
+    LogZeros "log_zeros": Io NoSpc DQuot FBig NoMem Short;
+    /// Writing records to the log, durably.
+    LogFlush "log_flush": Io NoSpc NoMem Short;
+    /// Reading the log.
+    LogRead "log_read": Io NoMem Short;
+    /// Room for held bytes: `fallocate` of the log's memory, and mapping it.
+    LogMemory "log_memory": NoSpc NoMem Perm NoSys;
+    /// Room in the file for bytes that are held: `fallocate`.
+    LogReserve "log_reserve": NoSpc DQuot FBig Io NoSys;
+    /// `fcntl(F_SETFL)` with O_DIRECT, before bytes are written home.
+    LogDirect "log_direct": Inval NoMem Perm;
+    /// Writing held bytes to their file.
+    LogHome "log_home": Io NoSpc DQuot NoMem Short;
+    /// `fdatasync` of a file whose bytes have come home.
+    LogSync "log_sync": Io NoSpc DQuot;
+    /// Giving back what was reserved in a file: `ftruncate` to its own length.
+    LogTrim "log_trim": Io Perm;
     /// Not a call: room for an extent.
     Extent "extent": NoMem;
 }

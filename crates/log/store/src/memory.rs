@@ -1,0 +1,77 @@
+//! The store for tests, and to emulate persistent memory: a file that is written and never flushed.
+//! In tmpfs it outlives programs, and no reboot.
+
+use crate::failed::Failed;
+use crate::file::{length, new_file, read_by, written};
+use crate::staging::{STAGED, Staging};
+use crate::store::{Kind, Store};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::ftruncate;
+use rustix::io::{Errno, pwrite};
+use uncopy_inject::Call;
+use uncopy_kernel::inject;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Memory {
+    file: OwnedFd,
+    bytes: u64,
+    staging: Staging,
+}
+
+impl Memory {
+    /// A new one, of zeros.
+    ///
+    /// # Errors
+    /// What did not work.
+    pub fn create(directory: BorrowedFd<'_>, name: &str, bytes: u64) -> Result<Self, Failed> {
+        let file = new_file(directory, name)?;
+        inject::check(Call::LogZeros)
+            .and_then(|()| ftruncate(&file, bytes))
+            .map_err(Failed::to("give the log file its length"))?;
+        Self::open(file)
+    }
+
+    /// One that was made before.
+    ///
+    /// # Errors
+    /// What did not work.
+    pub fn open(file: OwnedFd) -> Result<Self, Failed> {
+        let bytes = length(&file)?;
+        let staging = Staging::new(STAGED).map_err(Failed::to("get memory for the log"))?;
+        Ok(Self { file, bytes, staging })
+    }
+}
+
+impl Store for Memory {
+    fn kind(&self) -> Kind {
+        Kind::Memory
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn memory(&mut self) -> &mut [u8] {
+        self.staging.bytes_mut()
+    }
+
+    fn flush(&mut self, at: u64, bytes: usize) -> Result<(), Errno> {
+        let from = self.staging.bytes();
+        let mut done = 0;
+        while done < bytes {
+            done += written(Call::LogFlush, bytes - done, |most| {
+                pwrite(&self.file, &from[done..done + most], at + done as u64)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
+        read_by(&self.file, at, to)
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
