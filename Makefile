@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 UNCOPY = target/release/uncopy
 
-.PHONY: build bench demo check test full lint fmt clippy docs unit screens loom tsan soak programs torture numbers mutations install deb package uninstall clean
+.PHONY: build bench demo check test full lint fmt clippy docs unit screens loom tsan soak programs torture numbers mutations fuzz deny install deb package uninstall clean
 
 build:
 	$(CARGO) build --release --locked -p uncopy -p uncopy-preload -p uncopy-profile -p uncopy-tcp-c
@@ -57,6 +57,15 @@ tsan:
 		--target x86_64-unknown-linux-gnu --target-dir target/tsan -p uncopy-space --test threads >target/tsan.log 2>&1 \
 		|| { cat target/tsan.log; exit 1; }
 	@if grep "SUMMARY.* $(CURDIR)/" target/tsan.log; then cat target/tsan.log; exit 1; else echo "tsan: no race of ours"; fi
+
+# What reads bytes of others, fed by libFuzzer, each target for so many seconds. Needs a C++ compiler.
+SECONDS_EACH = 60
+fuzz:
+	fuzz/run --seconds $(SECONDS_EACH)
+
+# Licenses, sources and duplicates of what is depended on. Needs cargo-deny (cargo install --locked cargo-deny).
+deny:
+	$(CARGO) deny --offline check licenses bans sources
 
 # A quarter of an hour of load on redis, nginx and an echo server: what they hold at the end is what they held before.
 soak: build
