@@ -47,7 +47,7 @@ screens:
 
 # Every order of the steps of threads that share a structure.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom -p uncopy-ranges -p uncopy-kernel -p uncopy-space -p uncopy-tcp-shared -p uncopy-tcp-fast --lib loom_tests
+	RUSTFLAGS="--cfg loom" $(CARGO) test --locked --target-dir target/loom -p uncopy-ranges -p uncopy-kernel -p uncopy-space -p uncopy-tcp-shared -p uncopy-tcp-fast -p uncopy-log-share --lib loom_tests
 
 # The same structures among real threads, under ThreadSanitizer. Needs a nightly compiler; not part of `make test`. Reports about
 # std's and the harness's own reference counts do not count: they are not instrumented.

@@ -5,8 +5,9 @@
 
 use core::ptr::NonNull;
 use rustix::io::Errno;
-use rustix::mm::munmap;
-use uncopy_kernel::mapping::{BOTH, reserve};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use uncopy_inject::Call;
+use uncopy_kernel::inject;
 
 /// Bytes that are put together at once, at most: a flush is no longer.
 pub const STAGED: usize = 1 << 20;
@@ -27,8 +28,12 @@ impl Staging {
     /// # Errors
     /// The kernel's: no memory.
     pub fn new(bytes: usize) -> Result<Self, Errno> {
-        let at = reserve(0, bytes, BOTH)?;
-        NonNull::new(at as *mut u8).map(|at| Self { at, bytes }).ok_or(Errno::NOMEM)
+        inject::check(Call::Mmap)?;
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping where there is none.
+        let at = unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, both, flags) }?;
+        NonNull::new(at.cast()).map(|at| Self { at, bytes }).ok_or(Errno::NOMEM)
     }
 
     /// All of it.
