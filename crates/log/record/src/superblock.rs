@@ -41,6 +41,8 @@ pub struct Superblock {
     pub size: u64,
     /// Length of a segment in bytes: a multiple of [`BLOCK`], at least two.
     pub segment: u32,
+    /// Recovery of this epoch is under way, in this boot. (Its files may hold what it wrote.)
+    pub recovering: bool,
 }
 
 /// Why bytes are no superblock that could be used.
@@ -120,7 +122,8 @@ impl Superblock {
         let mut to = Writer::new(block);
         to.put(&MAGIC).u32(VERSION).u32(0);
         to.put(&self.uuid).put(&self.host).put(&self.filesystem).put(&self.boot);
-        to.u64(self.epoch).u64(self.turn).u64(self.heartbeat).u64(self.size).u32(self.segment);
+        to.u64(self.epoch).u64(self.turn).u64(self.heartbeat).u64(self.size);
+        to.u32(self.segment).u32(self.recovering.into());
         let sum = crc(0, &block[..SECTOR], CRC_AT);
         block[CRC_AT..CRC_AT + 4].copy_from_slice(&sum.to_le_bytes());
     }
@@ -167,6 +170,7 @@ impl Superblock {
             heartbeat: from.u64()?,
             size: from.u64()?,
             segment: from.u32()?,
+            recovering: from.u32()? != 0,
         };
         let log = found.log();
         let sound = found.epoch > 0
@@ -213,12 +217,18 @@ impl Superblock {
         Superblock { turn: self.turn + 1, heartbeat: now, ..*self }
     }
 
+    /// The next one, here: the same epoch goes on in another boot, for its recovery.
+    #[must_use]
+    pub fn adopt(&self, here: &Here, now: u64) -> Superblock {
+        let Here { host, filesystem, boot } = *here;
+        Superblock { host, filesystem, boot, recovering: true, ..self.beat(now) }
+    }
+
     /// The one that begins the next epoch, here. Once it is durable no record of this epoch counts:
     /// so first all that is live has come home, durably.
     #[must_use]
     pub fn succeed(&self, here: &Here, now: u64) -> Superblock {
-        let Here { host, filesystem, boot } = *here;
-        Superblock { host, filesystem, boot, epoch: self.epoch + 1, ..self.beat(now) }
+        Superblock { epoch: self.epoch + 1, recovering: false, ..self.adopt(here, now) }
     }
 
     /// What encoding and scanning need of it.

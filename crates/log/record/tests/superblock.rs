@@ -77,4 +77,7 @@ fn where_a_log_comes_from_is_told() {
     assert_eq!(superblock.origin(&elsewhere), Origin::OtherFileSystem);
     let next = superblock.succeed(&Here { boot: [9; 16], ..here }, 70);
     assert_eq!((next.epoch, next.turn, next.boot), (2, 1, [9; 16]));
+    let adopted = superblock.adopt(&Here { boot: [9; 16], ..here }, 70);
+    assert_eq!((adopted.epoch, adopted.boot, adopted.recovering), (1, [9; 16], true));
+    assert!(!adopted.succeed(&here, 80).recovering);
 }

@@ -25,6 +25,7 @@ impl LogFile {
             heartbeat: 5,
             size: (HEAD + segments * blocks * BLOCK) as u64,
             segment: (blocks * BLOCK) as u32,
+            recovering: false,
         };
         let mut found = LogFile {
             file: vec![0; superblock.size as usize],

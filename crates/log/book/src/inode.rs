@@ -1,0 +1,283 @@
+//! What is held of a file, what is at home, what is durable, what is logged.
+//!
+//! ```text
+//!              kept          durable     homed        logged           end
+//!  in memory    |- - - - - - - - | - - - - - | - - - - - - - | - - - - - - |
+//!  in the file  |--------------------------- |
+//!  durable in it|----------------|
+//!  in the log                    |===========================|
+//! ```
+//!
+//! What a sync has acknowledged is all below `logged`: it is durable in the file, or in live `DATA`.
+
+use crate::noted::Noted;
+use crate::timing::Timing;
+use crate::{HELD_AGE, HOME_AT, LIVE_AGE, RETRY, RETRY_MAX};
+use uncopy_log_record::{BLOCK, Range};
+
+/// How a file is treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// It is the kernel's business; nothing is held or live.
+    #[default]
+    Plain,
+    /// Appends stay in memory.
+    Held,
+    /// Writes go to the kernel, syncs to the log.
+    Synced,
+    /// It is on its way to plain; until it is there the lease is kept.
+    Leaving,
+}
+
+/// `DATA` that recovery would bring to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// The oldest segment with such records.
+    pub segment: u64,
+    /// Since when, in ns.
+    pub since: u64,
+}
+
+/// Whether a sync may say that all is well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Health {
+    #[default]
+    Well,
+    /// Something could not be written. What is kept must be written again.
+    Failed,
+    /// The same, and not all of it is kept.
+    Lost,
+}
+
+/// The book of one inode: plain data, for its entry in shared memory, under the entry's lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inode {
+    pub(crate) state: State,
+    /// Memory has bytes of it, from `kept` on. (So it is held, or leaves after that.)
+    pub(crate) holding: bool,
+    pub(crate) end: u64,
+    pub(crate) kept: u64,
+    pub(crate) durable: u64,
+    pub(crate) homed: u64,
+    pub(crate) logged: u64,
+    /// Room in the file was asked for up to here.
+    pub(crate) reserved: u64,
+    /// Written since the last sync (sync-logged).
+    pub(crate) noted: Noted,
+    /// What the sync under way makes durable.
+    pub(crate) taken: Noted,
+    pub(crate) live: Option<Live>,
+    /// The oldest segment that the flush under way goes to.
+    pub(crate) entered: Option<u64>,
+    /// The segment that has its `NAME`.
+    pub(crate) named: Option<u64>,
+    pub(crate) health: Health,
+    /// The next sync of any kind must be the file's own: it is new to us, or was truncated.
+    pub(crate) fresh: bool,
+    /// The next fsync must be the file's own: its mode, owner, times may have changed.
+    pub(crate) changed: bool,
+    pub(crate) unlinked: bool,
+    pub(crate) mapped: u32,
+    pub(crate) reads: u8,
+    /// Since when something held was never synced; ns.
+    pub(crate) unsynced: Option<u64>,
+    /// Never to be logged again.
+    pub(crate) barred: bool,
+    /// When a lease is to be tried, and how long the pause before that was; ns.
+    pub(crate) retry: Option<u64>,
+    pub(crate) pause: u64,
+    pub(crate) timing: Timing,
+}
+
+impl Inode {
+    /// A file that a program opened alone: a lease may be tried at once.
+    #[must_use]
+    pub fn new(now: u64) -> Inode {
+        Inode { retry: Some(now), ..Inode::default() }
+    }
+
+    /// How it is treated.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Its size as the program sees it, while it is held.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// What is in the file of what was held: all bytes below.
+    #[must_use]
+    pub fn homed(&self) -> u64 {
+        self.homed
+    }
+
+    /// From here on the bytes must stay in memory. A multiple of [`BLOCK`].
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Its live records.
+    #[must_use]
+    pub fn live(&self) -> Option<Live> {
+        self.live
+    }
+
+    /// What its syncs took.
+    #[must_use]
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// Whether the last sync failed, and none has made up for it.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.health != Health::Well
+    }
+
+    /// The ranges that the [`Log`](crate::Step::Log) step under way makes durable.
+    #[must_use]
+    pub fn ranges(&self) -> &[Range] {
+        self.taken.ranges()
+    }
+
+    /// The service has a lease, and the file is `size` bytes long: appends are held from now on.
+    /// What of the file lies in memory begins at [`kept`](Self::kept); the part of a block before
+    /// its end must be read into it.
+    pub fn granted(&mut self, size: u64) {
+        let Inode { pause, timing, unlinked, .. } = *self;
+        *self = Inode {
+            state: State::Held,
+            holding: true,
+            end: size,
+            homed: size,
+            reserved: size,
+            kept: block_down(size),
+            // What the kernel has of it need not be durable; nor its name.
+            fresh: true,
+            changed: true,
+            unlinked,
+            pause,
+            timing,
+            ..Inode::default()
+        };
+    }
+
+    /// The lease was refused, somebody else has the file open: it is tried again later.
+    pub fn refused(&mut self, now: u64) {
+        self.rest(now);
+    }
+
+    /// Where an append of `length` bytes goes, if it can be held without further ado. The bytes are
+    /// copied there, then [`appended`](Self::appended) publishes them.
+    #[must_use]
+    pub fn append(&self, length: u64) -> Option<u64> {
+        let end = self.end.checked_add(length)?;
+        let room = end <= self.reserved && end - self.kept <= crate::HELD_MAX;
+        (self.state == State::Held && room).then_some(self.end)
+    }
+
+    /// So many bytes were appended to what is held.
+    pub fn appended(&mut self, length: u64, now: u64) {
+        self.end += length;
+        self.unsynced.get_or_insert(now);
+    }
+
+    /// The program wrote there, into the file itself. Called before the program is told.
+    pub fn wrote(&mut self, range: Range) {
+        self.end = self.end.max(range.end());
+        if self.state != State::Plain {
+            self.noted.add(range);
+        }
+    }
+
+    /// A flush with `DATA` of this inode is about to be written to `segment`. From now on such a
+    /// record may be there, whatever becomes of the flush.
+    pub fn entering(&mut self, segment: u64, now: u64) {
+        let live = self.live.get_or_insert(Live { segment, since: now });
+        live.segment = live.segment.min(segment);
+        self.entered = Some(self.entered.map_or(segment, |entered| entered.min(segment)));
+    }
+
+    /// Whether a flush to `segment` must name this inode first.
+    #[must_use]
+    pub fn unnamed(&self, segment: u64) -> bool {
+        self.named != Some(segment)
+    }
+
+    /// A flush that names it was written to `segment`, and is durable.
+    pub fn named(&mut self, segment: u64) {
+        self.named = Some(segment);
+    }
+
+    /// When the next [`Tick`](crate::Event::Tick) would have something to do; ns. It may be past.
+    #[must_use]
+    pub fn due(&self) -> Option<u64> {
+        let lease = self.retry.filter(|_| self.state == State::Plain && !self.barred);
+        let age = self.unsynced.filter(|_| self.goes_home()).map(|since| since + HELD_AGE);
+        let live = self.live.map(|live| live.since + LIVE_AGE);
+        let now = match self.state {
+            State::Leaving => Some(0),
+            _ if self.loses() => Some(0),
+            State::Held if block_down(self.end).saturating_sub(self.homed) >= HOME_AT => Some(0),
+            _ => None,
+        };
+        [lease, age, live, now].into_iter().flatten().min()
+    }
+
+    /// A lease may be tried.
+    pub(crate) fn lease_due(&self, now: u64) -> bool {
+        let due = self.retry.is_some_and(|retry| retry <= now);
+        self.state == State::Plain && !self.barred && due
+    }
+
+    /// Its syncs gain nothing by the log, and nothing else does.
+    pub(crate) fn loses(&self) -> bool {
+        self.state == State::Synced && self.timing.loses()
+    }
+
+    /// All that was held is home, and the kernel has it from now on.
+    pub(crate) fn become_synced(&mut self, state: State) {
+        self.state = state;
+        if self.holding {
+            let from = self.durable.min(self.logged).min(self.end);
+            let from = if self.failed() { from } else { self.logged.min(self.end) };
+            self.noted.add(Range { offset: from, length: self.end - from });
+            self.holding = false;
+            self.unsynced = None;
+        }
+    }
+
+    /// Something could not be written.
+    pub(crate) fn ail(&mut self, lost: bool) {
+        if lost || self.health == Health::Lost {
+            self.health = Health::Lost;
+        } else {
+            self.health = Health::Failed;
+        }
+    }
+
+    /// Held bytes are worth bringing home. (Of a file without a name nobody will read them.)
+    pub(crate) fn goes_home(&self) -> bool {
+        self.state == State::Held && !self.unlinked
+    }
+
+    /// No lease for a while, each time a longer one.
+    pub(crate) fn rest(&mut self, now: u64) {
+        self.pause = if self.pause == 0 { RETRY } else { (self.pause * 2).min(RETRY_MAX) };
+        self.retry = Some(now.saturating_add(self.pause)).filter(|_| !self.barred);
+    }
+
+    /// Held bytes that no sync has made durable.
+    pub(crate) fn pending(&self) -> u64 {
+        self.end - self.logged.min(self.end)
+    }
+}
+
+/// The beginning of the block that `at` lies in.
+pub(crate) fn block_down(at: u64) -> u64 {
+    at / BLOCK as u64 * BLOCK as u64
+}

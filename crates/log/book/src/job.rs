@@ -1,0 +1,640 @@
+//! Events in, steps out: what each call, and each thing that happens, means for a file.
+//!
+//! A job has a [`Goal`]: what must hold before the call is made or answered. [`Job::step`] compares it
+//! with the inode and says what comes next; so all jobs do things in one order.
+//!
+//! | event | held | sync-logged |
+//! | --- | --- | --- |
+//! | write at the end | to memory | as is, noted |
+//! | write elsewhere | home, then sync-logged | as is, noted |
+//! | read, private mapping, sendfile of it | home; twice: sync-logged | as is |
+//! | sync | few bytes: log. Else home, the file's own sync, part of a block to the log | few: log. Else its own, `HOME` |
+//! | first sync; after truncation; after failure | home, its own, `HOME` | its own, `HOME` |
+//! | rename | home; `NAME` | `NAME` |
+//! | last unlink | what is unsynced is never written | - |
+//! | truncate, fallocate, clone, splice | home, `HOME`, plain | next sync its own |
+//! | writable shared mapping | home; then sync-logged, its own syncs while mapped | its own, `HOME`; its own syncs while mapped |
+//! | sync of everything | home | its own, `HOME` |
+//! | handed to who lacks the library | home, `HOME`, plain for good | its own, `HOME`, plain for good |
+//! | opened elsewhere, closed, died | home, `HOME`, plain | its own, `HOME`, plain |
+//!
+//! "`HOME`" means: if there are live records, the file's own sync, and then that record.
+
+use crate::inode::{Health, Inode, Live, State, block_down};
+use crate::noted::Noted;
+use crate::timing::Way;
+use crate::{AHEAD, HELD_AGE, HELD_MAX, HOME_AT, LIVE_AGE, LOG_MAX, READS_MAX, RETRY_MAX};
+use uncopy_log_record::Range;
+
+/// An error's number, as in errno.h.
+pub type Errno = i32;
+
+/// What a sync says for good once bytes are lost.
+const EIO: Errno = 5;
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// To the end: O_APPEND, or the position is there.
+    End,
+    /// To this offset.
+    Offset(u64),
+}
+
+/// What a program calls, or what happens to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// write, writev, pwrite, pwritev.
+    Write {
+        /// Where.
+        at: At,
+        /// So many bytes.
+        length: u64,
+    },
+    /// read, a private mapping, sendfile from it.
+    Read,
+    /// fsync, or fdatasync; also what a write with O_SYNC, O_DSYNC, RWF_DSYNC asks for.
+    Sync {
+        /// fdatasync: nothing but the bytes, and what is needed to find them.
+        data_only: bool,
+    },
+    /// Its name is about to change.
+    Rename,
+    /// A name of it is about to go.
+    Unlink {
+        /// The last one.
+        last: bool,
+    },
+    /// ftruncate, fallocate, clone, splice into it.
+    Truncate,
+    /// Mode, owner, times, attributes, a further name.
+    Change,
+    /// A mapping by which it can be written unseen is about to be made.
+    MapShared,
+    /// Such a mapping is gone.
+    Unmap,
+    /// sync, syncfs.
+    SyncAll,
+    /// It is about to get into the hands of a process without the library, by exec or a message.
+    HandOver,
+    /// The lease was broken: somebody waits in open, or truncates.
+    OpenedElsewhere,
+    /// The last descriptor was closed; or all that had it died.
+    Close,
+    /// A second has passed, or [`Inode::due`] says so.
+    Tick,
+    /// The log is full, and this inode has the oldest live record.
+    MakeRoom,
+}
+
+/// What is to be done next. Then [`Inode::next`] is told what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Copy the write's bytes to the memory for this offset. ([`Outcome::Done`] publishes them.)
+    Hold {
+        /// Where in the file.
+        offset: u64,
+        /// So many bytes.
+        length: u64,
+    },
+    /// fallocate up to there, with FALLOC_FL_KEEP_SIZE.
+    Reserve {
+        /// So many bytes the file must have room for.
+        to: u64,
+    },
+    /// Write held bytes to the file. Whole blocks from the block of `from` on can go directly.
+    Home {
+        /// The first byte that is not there.
+        from: u64,
+        /// Up to there.
+        to: u64,
+    },
+    /// Read [`Inode::ranges`] from the file and write them to it again: a sync of it failed.
+    Rewrite,
+    /// The file's own fsync, or fdatasync.
+    SyncFile {
+        /// fdatasync suffices.
+        data_only: bool,
+    },
+    /// Make `DATA` with [`Inode::ranges`] durable in the log, with `NAME` where the segment lacks
+    /// it; held bytes from memory, others from the file. [`Inode::entering`] comes before that.
+    Log {
+        /// Behind it, in the same flush, `HOME` up to the sequence before the first of it.
+        home: bool,
+    },
+    /// Make `HOME` durable in the log, up to the sequence before its own.
+    LogHome,
+    /// Make `NAME` durable in the log.
+    LogName,
+    /// Give the lease up.
+    GiveUpLease,
+    /// Make the program's call as it is.
+    Call,
+    /// All is done.
+    Answer(Answer),
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done, all of it.
+    Done,
+    /// It failed, with this error. A flush that finds no room in the log has failed (ENOSPC).
+    Failed(Errno),
+    /// [`Step::Call`] wrote there.
+    Wrote(Range),
+}
+
+/// How a job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Success. Of a write: all its bytes.
+    Done,
+    /// What the call itself said.
+    AsCalled,
+    /// An error.
+    Failed(Errno),
+    /// A lease may be tried: then [`Inode::granted`] or [`Inode::refused`].
+    TryLease,
+}
+
+/// How much of what is held has to be home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Homeward {
+    #[default]
+    Nothing,
+    /// Its whole blocks.
+    Blocks,
+    All,
+}
+
+/// What happens to the lease in the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Lease {
+    #[default]
+    Kept,
+    /// Given up, and tried again later.
+    GivenUp,
+    /// Given up for good.
+    ForGood,
+}
+
+/// What must hold before the call is made, or answered. In the order in which it is brought about.
+#[derive(Clone, Copy, Debug, Default)]
+struct Goal {
+    home: Homeward,
+    /// The file's own sync; fdatasync suffices if this says true.
+    sync: Option<bool>,
+    /// `DATA` of what is pending.
+    log: bool,
+    /// No live records.
+    none_live: bool,
+    lease: Lease,
+    /// The state behind that.
+    state: Option<State>,
+    /// Held bytes go to memory.
+    hold: bool,
+    /// The program's call is made.
+    call: bool,
+    /// `NAME` afterwards, if there are live records.
+    name: bool,
+    /// It is plain, and a lease may be tried.
+    try_lease: bool,
+}
+
+/// Something that is being done with one inode.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    event: Event,
+    goal: Goal,
+    began: u64,
+    /// End of the file when the job began: what comes later is not its business.
+    to: u64,
+    last: Option<Step>,
+    /// A sync, made in this way.
+    way: Option<Way>,
+    /// It cost more than such a sync: it had to end live records.
+    dear: bool,
+    /// Steps that this job has done.
+    did: Did,
+    answer: Answer,
+}
+
+/// Steps that a job has done, and that are done once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Did {
+    rewrite: bool,
+    sync: bool,
+    log: bool,
+    /// No record that was live when the job began is live any more.
+    home: bool,
+    lease: bool,
+    hold: bool,
+    call: bool,
+    name: bool,
+    /// Room was refused; now for no more than is needed.
+    refused: bool,
+}
+
+impl Inode {
+    /// Begins a job for what happens now.
+    pub fn begin(&mut self, event: Event, now: u64) -> Job {
+        // What a job whose process died had taken is still to be synced.
+        let taken = std::mem::take(&mut self.taken);
+        self.noted.add_all(&taken);
+        let mut job = Job {
+            event,
+            goal: Goal::default(),
+            began: now,
+            to: self.end,
+            last: None,
+            way: None,
+            dear: false,
+            did: Did::default(),
+            answer: Answer::Done,
+        };
+        job.goal = self.goal(&mut job, event, now);
+        if job.goal.lease != Lease::Kept || job.goal.state.is_some() {
+            // From now on nobody appends beside it.
+            self.state = if self.state == State::Plain { State::Plain } else { State::Leaving };
+        }
+        job
+    }
+
+    /// Tells what came of the last step (of none: [`Outcome::Done`]), and says what comes next.
+    pub fn next(&mut self, job: &mut Job, outcome: Outcome, now: u64) -> Step {
+        if let Some(last) = job.last.take() {
+            match outcome {
+                Outcome::Failed(errno) => job.failed(self, last, errno, now),
+                _ => job.done(self, last, outcome, now),
+            }
+        }
+        let step = job.step(self);
+        match step {
+            Step::Log { .. } => {
+                if self.holding {
+                    let (offset, length) = (self.logged, job.to - self.logged);
+                    self.taken.add(Range { offset, length });
+                } else {
+                    self.taken = std::mem::take(&mut self.noted);
+                }
+                self.entered = None;
+            }
+            // What is written from now on is not this sync's.
+            Step::SyncFile { .. } | Step::Rewrite if !self.holding && self.taken.is_empty() => {
+                self.taken = std::mem::take(&mut self.noted);
+            }
+            Step::Answer(answer) => job.finish(self, answer, now),
+            _ => {}
+        }
+        job.last = Some(step);
+        step
+    }
+
+    fn goal(&mut self, job: &mut Job, event: Event, now: u64) -> Goal {
+        let all = Goal { home: Homeward::All, ..Goal::default() };
+        let call = Goal { call: true, ..Goal::default() };
+        let leave = Goal { none_live: true, lease: Lease::GivenUp, ..all };
+        let held = self.state == State::Held;
+        match event {
+            Event::Tick => self.tick(now),
+            _ if self.state == State::Plain => match event {
+                Event::OpenedElsewhere | Event::Close | Event::MakeRoom => Goal::default(),
+                Event::HandOver => {
+                    self.barred = true;
+                    call
+                }
+                _ => call,
+            },
+            // It has to get there first; then it is plain.
+            _ if self.state == State::Leaving => match event {
+                Event::OpenedElsewhere | Event::Close | Event::MakeRoom => leave,
+                Event::HandOver => Goal { lease: Lease::ForGood, call: true, ..leave },
+                _ => Goal { call: true, ..leave },
+            },
+            Event::Write { at, length } => {
+                let at_end = at == At::End || at == At::Offset(self.end);
+                if held && at_end && length > 0 && length <= HELD_MAX / 2 {
+                    Goal { hold: true, ..Goal::default() }
+                } else if held {
+                    Goal { state: Some(State::Synced), call: true, ..all }
+                } else {
+                    call
+                }
+            }
+            Event::Read if held => {
+                self.reads = self.reads.saturating_add(1);
+                let state = (self.reads >= READS_MAX).then_some(State::Synced);
+                Goal { state, call: true, ..all }
+            }
+            Event::Sync { data_only } => self.sync(job, data_only),
+            Event::Unlink { last: true } => {
+                self.unlinked = true;
+                call
+            }
+            Event::Rename => Goal { name: true, call: true, ..all },
+            Event::Truncate if held => Goal { call: true, ..leave },
+            Event::Truncate => {
+                self.fresh = true;
+                call
+            }
+            Event::Change => {
+                self.changed = true;
+                call
+            }
+            Event::Unmap => {
+                self.mapped = self.mapped.saturating_sub(1);
+                self.fresh = true;
+                call
+            }
+            Event::MapShared => {
+                self.mapped += 1;
+                Goal { state: Some(State::Synced), none_live: true, call: true, ..all }
+            }
+            Event::SyncAll if held => Goal { call: true, ..all },
+            Event::SyncAll => Goal { none_live: true, ..call },
+            Event::HandOver => Goal { lease: Lease::ForGood, call: true, ..leave },
+            // Of a file without a name and without live records nobody will ask for the rest.
+            Event::Close if self.unlinked && self.live.is_none() => {
+                Goal { home: Homeward::Nothing, ..leave }
+            }
+            Event::OpenedElsewhere | Event::Close => leave,
+            Event::MakeRoom => Goal { none_live: true, ..all },
+            Event::Read | Event::Unlink { .. } => call,
+        }
+    }
+
+    fn tick(&mut self, now: u64) -> Goal {
+        let all = Goal { home: Homeward::All, ..Goal::default() };
+        let passed = |since: u64, age: u64| now.saturating_sub(since) >= age;
+        if self.state == State::Leaving {
+            return Goal { none_live: true, lease: Lease::GivenUp, ..all };
+        }
+        if self.live.is_some_and(|live| passed(live.since, LIVE_AGE)) {
+            return Goal { none_live: true, ..all };
+        }
+        if self.loses() {
+            self.pause = RETRY_MAX;
+            return Goal { none_live: true, lease: Lease::GivenUp, ..all };
+        }
+        if self.goes_home() && self.unsynced.is_some_and(|since| passed(since, HELD_AGE)) {
+            return all;
+        }
+        if self.goes_home() && block_down(self.end).saturating_sub(self.homed) >= HOME_AT {
+            return Goal { home: Homeward::Blocks, ..Goal::default() };
+        }
+        Goal { try_lease: self.lease_due(now), ..Goal::default() }
+    }
+
+    /// How a sync of a logged file is made.
+    fn sync(&mut self, job: &mut Job, data_only: bool) -> Goal {
+        let held = self.state == State::Held;
+        let own = Goal { home: Homeward::All, none_live: true, ..Goal::default() };
+        let must = self.fresh || self.failed() || self.mapped > 0 || (self.changed && !data_only);
+        if must {
+            // (A new file's name, a size that shrank: what only fsync is sure to bring.)
+            job.dear = true;
+            return Goal { sync: Some(data_only && !self.fresh), ..own };
+        }
+        let (pending, over) = if held {
+            // (What has left the memory is at home already, and can't go to the log.)
+            (self.pending(), self.kept > self.logged)
+        } else {
+            (self.noted.bytes(), self.noted.over())
+        };
+        if pending == 0 && (held || !over) {
+            // Nothing was written. What else fsync brings, the kernel knows.
+            return if data_only { Goal::default() } else { Goal { sync: Some(false), ..own } };
+        }
+        let way = self.timing.way();
+        let few = pending <= LOG_MAX && !over;
+        job.way = Some(way).filter(|_| few);
+        job.dear = self.live.is_some();
+        match way {
+            Way::Log if few => Goal { log: true, ..Goal::default() },
+            // Many bytes go home; the part of a block behind them to the log.
+            Way::Log if held => Goal {
+                home: Homeward::Blocks,
+                sync: Some(data_only),
+                log: true,
+                none_live: true,
+                ..Goal::default()
+            },
+            Way::Log | Way::Plain => Goal { sync: Some(data_only), ..own },
+        }
+    }
+}
+
+impl Job {
+    /// What comes next: the first thing that the goal asks for and that does not hold.
+    fn step(&mut self, inode: &mut Inode) -> Step {
+        let Job { goal, did, .. } = *self;
+        if let Answer::Failed(_) = self.answer {
+            return Step::Answer(self.answer);
+        }
+        // Home. Who leaves does not leave before all is there.
+        let leaves = inode.state == State::Leaving;
+        let to = match goal.home {
+            Homeward::Nothing => 0,
+            Homeward::Blocks => block_down(self.to),
+            Homeward::All if leaves => inode.end,
+            Homeward::All => self.to,
+        };
+        if inode.holding && inode.homed < to {
+            return Step::Home { from: inode.homed, to };
+        }
+        // The file's own sync: asked for, or because `HOME` never comes before it.
+        let none_live = goal.none_live && inode.live.is_some() && !did.home;
+        if (goal.sync.is_some() || none_live) && !did.sync {
+            if inode.failed() && !inode.holding && !did.rewrite && !inode.noted.is_empty() {
+                return Step::Rewrite;
+            }
+            return Step::SyncFile { data_only: goal.sync.unwrap_or(true) };
+        }
+        // The log.
+        let pending = if inode.holding { inode.logged < self.to } else { !inode.noted.is_empty() };
+        if goal.log && !did.log && pending {
+            return Step::Log { home: none_live };
+        }
+        if none_live {
+            return Step::LogHome;
+        }
+        if inode.health == Health::Lost && goal.sync.is_some() {
+            return Step::Answer(Answer::Failed(EIO));
+        }
+        // Rule 2: the lease goes when nothing is live.
+        if goal.lease != Lease::Kept && inode.state != State::Plain {
+            return Step::GiveUpLease;
+        }
+        if let Some(state) = goal.state.filter(|_| leaves) {
+            inode.become_synced(state);
+        }
+        if goal.hold && !did.hold {
+            return self.hold(inode);
+        }
+        if goal.call && !did.call {
+            return Step::Call;
+        }
+        if goal.name && !did.name && inode.live.is_some() {
+            return Step::LogName;
+        }
+        Step::Answer(match self.answer {
+            Answer::Done if goal.try_lease => Answer::TryLease,
+            answer => answer,
+        })
+    }
+
+    /// What an append needs, and then itself.
+    fn hold(&mut self, inode: &mut Inode) -> Step {
+        let Event::Write { length, .. } = self.event else { return Step::Answer(self.answer) };
+        let offset = inode.end;
+        let end = offset.saturating_add(length);
+        if end - inode.kept > HELD_MAX {
+            // What is at home leaves the memory, though it was never synced: as pages of the
+            // kernel's that were written back.
+            if block_down(inode.homed) == inode.kept {
+                return Step::Home { from: inode.homed, to: offset };
+            }
+            inode.kept = block_down(inode.homed);
+            if end - inode.kept > HELD_MAX {
+                return Step::Home { from: inode.homed, to: offset };
+            }
+        }
+        if end > inode.reserved {
+            let ahead = if self.did.refused { 0 } else { AHEAD };
+            return Step::Reserve { to: end.saturating_add(ahead) };
+        }
+        Step::Hold { offset, length }
+    }
+
+    /// A step was done: what it means for the inode.
+    fn done(&mut self, inode: &mut Inode, step: Step, outcome: Outcome, now: u64) {
+        let did = &mut self.did;
+        match step {
+            Step::Hold { length, .. } => {
+                did.hold = true;
+                inode.appended(length, now);
+            }
+            Step::Reserve { to } => inode.reserved = to,
+            Step::Home { to, .. } => {
+                inode.homed = inode.homed.max(to);
+                inode.unsynced = (inode.homed < inode.end).then_some(now);
+            }
+            Step::Rewrite => did.rewrite = true,
+            Step::SyncFile { data_only } => {
+                did.sync = true;
+                inode.fresh = false;
+                inode.changed &= data_only;
+                inode.taken = Noted::default();
+                if inode.holding {
+                    inode.durable = inode.homed;
+                    inode.logged = inode.logged.max(inode.durable);
+                    inode.kept = inode.kept.max(block_down(inode.durable));
+                }
+            }
+            Step::Log { home } => {
+                did.log = true;
+                inode.taken = Noted::default();
+                inode.logged = self.to;
+                // (What was live before is dead now, or there was nothing.)
+                did.home = true;
+                if home {
+                    inode.live = inode.entered.map(|segment| Live { segment, since: now });
+                }
+            }
+            Step::LogHome => {
+                did.home = true;
+                inode.live = None;
+            }
+            Step::LogName => did.name = true,
+            Step::GiveUpLease => self.given_up(inode, now),
+            Step::Call => {
+                did.call = true;
+                self.answer = Answer::AsCalled;
+                if let Outcome::Wrote(range) = outcome {
+                    inode.wrote(range);
+                }
+            }
+            Step::Answer(_) => {}
+        }
+    }
+
+    /// A step failed: what it means for the inode, and how the job goes on.
+    fn failed(&mut self, inode: &mut Inode, step: Step, errno: Errno, now: u64) {
+        match step {
+            Step::Reserve { .. } if !self.did.refused => self.did.refused = true,
+            // The write itself shall say what is wrong, if it is.
+            Step::Reserve { .. } => {
+                inode.state = State::Leaving;
+                let (home, lease) = (Homeward::All, Lease::GivenUp);
+                self.goal = Goal { home, lease, none_live: true, call: true, ..Goal::default() };
+            }
+            // The log does not take it: so the file itself. What the flush left may be there.
+            Step::Log { .. } => {
+                let taken = std::mem::take(&mut inode.taken);
+                if !inode.holding {
+                    inode.noted.add_all(&taken);
+                }
+                self.way = None;
+                self.did.sync = false;
+                let (home, sync) = (Homeward::All, Some(true));
+                self.goal = Goal { home, sync, none_live: true, log: false, ..self.goal };
+            }
+            // (The handle finds the file; the path is for people.)
+            Step::LogName => {
+                self.did.name = true;
+                inode.named = None;
+            }
+            // The kernel took it already.
+            Step::GiveUpLease => self.given_up(inode, now),
+            Step::Call => {
+                self.did.call = true;
+                self.answer = Answer::AsCalled;
+                if self.event == Event::MapShared {
+                    inode.mapped = inode.mapped.saturating_sub(1);
+                }
+            }
+            Step::SyncFile { .. } | Step::Rewrite => {
+                let taken = std::mem::take(&mut inode.taken);
+                let lost = if inode.holding {
+                    // What is kept goes home again.
+                    let lost = inode.kept > inode.durable;
+                    inode.homed = inode.homed.min(inode.durable.max(inode.kept));
+                    lost
+                } else {
+                    inode.noted.add_all(&taken);
+                    inode.noted.over()
+                };
+                inode.ail(lost);
+                self.answer = Answer::Failed(errno);
+            }
+            Step::Home { .. } | Step::LogHome => {
+                inode.ail(false);
+                self.answer = Answer::Failed(errno);
+            }
+            Step::Hold { .. } | Step::Answer(_) => self.answer = Answer::Failed(errno),
+        }
+    }
+
+    fn given_up(&mut self, inode: &mut Inode, now: u64) {
+        self.did.lease = true;
+        let Inode { end, pause, timing, unlinked, .. } = *inode;
+        let barred = inode.barred || self.goal.lease == Lease::ForGood;
+        *inode = Inode { end, pause, timing, unlinked, barred, ..Inode::default() };
+        inode.rest(now);
+    }
+
+    fn finish(&mut self, inode: &mut Inode, answer: Answer, now: u64) {
+        if answer != Answer::Done {
+            return;
+        }
+        if self.did.sync && inode.live.is_none() && inode.health == Health::Failed {
+            // Written again, and synced.
+            inode.health = Health::Well;
+        }
+        if let Some(way) = self.way {
+            let counts = way == Way::Log || !self.dear;
+            inode.timing.took(way, now.saturating_sub(self.began), counts);
+        }
+    }
+}
