@@ -20,8 +20,7 @@ struct Driver {
 
 impl Driver {
     fn plain() -> Driver {
-        let (takes, fails): (fn(Step) -> u64, fn(Step) -> Option<i32>) = (|_| 1, |_| None);
-        Driver { inode: Inode::new(0), now: 0, segment: 0, takes, fails }
+        Driver { inode: Inode::new(0), now: 0, segment: 0, takes: |_| 1, fails: |_| None }
     }
 
     /// A file of `size` bytes that was just granted a lease.

@@ -3,7 +3,7 @@
 use uncopy_log_book::recovery::{Recovery, Refusal, Refused, Task};
 use uncopy_log_book::*;
 use uncopy_log_record::superblock::GRACE;
-use uncopy_log_record::{BLOCK, Cursor, Flush, HEAD, Here, Name, Range, Superblock};
+use uncopy_log_record::{BLOCK, Cursor, Flush, HEAD, Here, Name, Purpose, Range, Superblock};
 
 const THERE: Here = Here { host: [1; 16], filesystem: [2; 16], boot: [3; 16] };
 const HERE: Here = Here { boot: [4; 16], ..THERE };
@@ -36,8 +36,12 @@ impl Log {
     }
 
     fn flush(&mut self, fill: impl FnOnce(&mut Flush<'_>)) -> usize {
+        let log = self.superblock.log();
+        if self.cursor.left(&log) < BLOCK {
+            self.cursor = self.cursor.next_segment(&log, None, Purpose::Data).unwrap();
+        }
         let mut buffer = vec![0; 8 * BLOCK];
-        let mut flush = Flush::begin(&self.superblock.log(), self.cursor, &mut buffer);
+        let mut flush = Flush::begin(&log, self.cursor, &mut buffer);
         fill(&mut flush);
         let written = flush.finish().unwrap();
         let at = written.offset as usize;
