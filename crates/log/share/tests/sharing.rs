@@ -38,6 +38,7 @@ fn log(directory: &Path, segments: u64) -> Box<dyn Store> {
         heartbeat: 0,
         size,
         segment: SEGMENT as u32,
+        recovering: false,
     };
     write_superblock(&mut *store, &superblock).unwrap();
     store
