@@ -24,8 +24,8 @@ use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
-use uncopy_space::record::Record;
-use uncopy_space::space::Settings;
+
+use uncopy_space::space::{Record, Settings};
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);

@@ -4,7 +4,7 @@
 //!
 //! unsafe: maps the file, and writes into that mapping, which is ours alone.
 
-use crate::space::{Inner, Space};
+use crate::space::{Inner, Record, Space};
 use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,15 +17,6 @@ use uncopy_inject::Call;
 use uncopy_kernel::descriptors::OwnFd;
 use uncopy_kernel::{apart, inject};
 use uncopy_trace::{HEAD, Head, Start, Writer};
-
-/// Where a process is recorded.
-#[derive(Clone, Copy, Debug)]
-pub struct Record {
-    /// The file; where there is one already, its name and this process's number.
-    pub file: &'static CStr,
-    /// Size of the file at most, in bytes.
-    pub bytes: usize,
-}
 
 /// A recording under way.
 pub(crate) struct Recorder {

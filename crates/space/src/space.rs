@@ -12,7 +12,7 @@ use crate::held::Known;
 use crate::hull::{Hull, Meanwhile};
 use crate::numbers::Numbers;
 use crate::pages::{CopyBytes, Pages, PoolAddresses};
-use crate::record::Record;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use uncopy_core::excluded::Excluded;
 use uncopy_core::tracker::Tracker;
@@ -100,6 +100,15 @@ pub struct Inner {
     pub(crate) books: Option<Books>,
     /// For the books to come: see [`Space::exclude`].
     pub(crate) excluded: Excluded,
+}
+
+/// Where a process is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// The file; where there is one already, its name and this process's number.
+    pub file: &'static CStr,
+    /// Size of the file at most, in bytes.
+    pub bytes: usize,
 }
 
 /// How the space is set up.

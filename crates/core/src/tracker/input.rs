@@ -1,6 +1,6 @@
 //! Input calls: what is unmapped is received into extents.
 
-use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
+use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, OPEN_TAILS, Tracker};
 use crate::extents::{Extent, ExtentId};
 use crate::memory::Memory;
 use crate::plan::{Assign, InputPlan, Target, add_to};
@@ -8,8 +8,6 @@ use uncopy_counters::add;
 use uncopy_decide::{Act, Deed, Event, Reason};
 use uncopy_ranges::span::{PAGE, Span};
 
-/// Unfilled tails of extents that wait for the next part of a message.
-pub(super) const OPEN_TAILS: usize = 64;
 const OPEN_TAIL_PAGES: usize = (16 << 20) / PAGE;
 
 impl<M: Memory> Tracker<M> {

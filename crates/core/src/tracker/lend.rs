@@ -20,10 +20,6 @@ const PIECE_MIN: usize = 2 * PAGE;
 /// Most that is copied beside what is lent: so many bytes, or one for so many lent ones.
 const BESIDE_MAX: usize = 16 << 10;
 const BESIDE_SHARE: usize = 4;
-/// Shortest range that is adopted, in bytes.
-pub const ADOPT_MIN: usize = 48 << 10;
-/// Adopted when it is sent for the third time.
-pub const ADOPT_AFTER: usize = 2;
 
 impl<M: Memory> Tracker<M> {
     /// Decides what of a planned output goes by reference, for a descriptor that takes pages, on

@@ -1,34 +1,14 @@
 //! The program's memory map changes: freed, unmapped, dropped, moved, excluded.
 
+use super::leaving::{Detached, Leaving};
 use super::{NOBODY, Tracker};
 use crate::excluded::Excluded;
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory};
 use crate::view::{Segment, View};
-use crate::views::Views;
 use uncopy_counters::add;
 use uncopy_decide::{Act, Deed, Event, Refusal};
 use uncopy_ranges::span::{PAGE, Span, page_down};
-
-/// What was detached is reattached, or forgotten, by this.
-#[derive(Debug)]
-#[must_use]
-pub struct Detached(u64);
-
-/// Tracking that was taken out of the books; see [`Tracker::detach`].
-#[derive(Debug)]
-pub(super) struct Leaving {
-    number: u64,
-    pub(super) views: Views,
-    pub(super) registered: Vec<Span>,
-}
-
-impl Leaving {
-    /// Whether any page of `span` was unmapped by us or registered.
-    pub(super) fn tracked(&self, span: Span) -> bool {
-        self.views.touches(span) || self.registered.iter().any(|r| r.overlaps(span))
-    }
-}
 
 impl<M: Memory> Tracker<M> {
     /// The program freed `len` bytes at `addr`: nobody is owed their content any more.

@@ -20,37 +20,39 @@
 //! | `vacant` | memory of our own that is empty from the beginning |
 //! | `mapping` | the memory map changes: freed, unmapped, dropped, moved |
 //! | `fork` | a forked child takes the books over, or writes every view out |
-//! | `holding`, `pool` | extents are made, pinned, unpinned; the pages behind them |
+//! | `holding`, `pages` | extents are made, pinned, unpinned; pages for them |
+//! | `backing`, `pool` | what extents lie in: free pages, and regions of others |
 //! | `regions` | memory of others that extents lie in; it is released, or called back |
+//! | `leaving` | tracking that was taken out while a mapping changes |
 //! | `reference` | received bytes that lie in such a region already |
 //! | `limits` | least-recently-used views give way |
 //! | `check` | the invariants, for tests |
 
 mod back;
+mod backing;
 mod check;
 mod copy;
 mod fork;
 mod holding;
 mod input;
+mod leaving;
 mod lend;
 mod limits;
 mod mapping;
 mod moving;
 mod output;
+mod pages;
 mod pool;
 mod reference;
 mod regions;
 mod touch;
 mod vacant;
 
-pub use self::lend::{ADOPT_AFTER, ADOPT_MIN};
-pub use self::mapping::Detached;
+pub use self::leaving::Detached;
 pub use self::pool::PoolShape;
 
-use self::input::OPEN_TAILS;
-use self::mapping::Leaving;
-use self::regions::Backing;
-use self::touch::PIECES;
+use self::backing::Backing;
+use self::leaving::Leaving;
 use crate::excluded::Excluded;
 use crate::extents::{ExtentId, Extents};
 use crate::memory::{Memory, Piece};
@@ -71,6 +73,14 @@ const ISLAND_PAGES: usize = 4;
 const EXTENT_MAX_PAGES: usize = (1 << 30) / PAGE;
 /// Whom what is no call site's doing is put down to.
 const NOBODY: SiteId = 0;
+/// Unfilled tails of extents that wait for the next part of a message.
+const OPEN_TAILS: usize = 64;
+/// Pieces that one call to [`Memory::fill`] describes at most.
+const PIECES: usize = 2 * PAGE;
+/// Shortest range that is adopted, in bytes.
+pub const ADOPT_MIN: usize = 48 << 10;
+/// Adopted when it is sent for the third time.
+pub const ADOPT_AFTER: usize = 2;
 /// Drops that are told apart.
 const DROPPING: usize = 16;
 

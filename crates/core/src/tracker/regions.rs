@@ -8,45 +8,12 @@
 //! without any region.
 
 use super::Tracker;
-use super::pool::{Pool, PoolShape};
-use crate::extents::{Extent, ExtentId};
+use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory};
 use crate::plan::{Copy, MAX_PIECES, RecallPlan};
-use crate::regions::{Region, RegionId, Regions, Release};
-use crate::views::Reclaim;
+use crate::regions::{Region, RegionId, Release};
 use arrayvec::ArrayVec;
 use uncopy_ranges::span::Span;
-
-/// What extents lie in.
-#[derive(Debug)]
-pub(super) struct Backing {
-    pub(super) pool: Pool,
-    pub(super) regions: Regions,
-}
-
-impl Backing {
-    /// A pool at the address `base`, and nothing else.
-    pub(super) fn new(shape: PoolShape, base: usize) -> Self {
-        Self { pool: Pool::new(shape, base), regions: Regions::new() }
-    }
-
-    /// Whether pages of `e` may become the program's, which writes to them, once nobody else views
-    /// them.
-    pub(super) fn may_move(&self, e: &Extent) -> bool {
-        if e.is_foreign() { self.regions.movable(e.region) } else { self.pool.is_ours_alone(e) }
-    }
-}
-
-impl Reclaim for Backing {
-    #[inline]
-    fn reclaim(&mut self, e: Extent) {
-        if e.is_foreign() {
-            self.regions.release(e.region, e.span());
-        } else {
-            self.pool.reattach_leaving(&e);
-        }
-    }
-}
 
 impl<M: Memory> Tracker<M> {
     /// From now on extents may lie in `region`. `None`: there is no memory for the books of it.

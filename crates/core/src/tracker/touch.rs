@@ -1,7 +1,7 @@
 //! Touches: pages are composed from their views, and the views end.
 
 use super::moving::POPULATE_MAX;
-use super::{Fault, NOBODY, Tracker};
+use super::{Fault, NOBODY, PIECES, Tracker};
 use crate::extents::ExtentId;
 use crate::memory::{FillError, Memory, Piece};
 use uncopy_counters::add;
@@ -10,8 +10,6 @@ use uncopy_ranges::span::{PAGE, Span, page_down};
 
 /// Sequential faults fill twice as many pages each time, up to this many.
 const FAULT_AROUND_MAX: usize = 64;
-/// Pieces that one call to [`Memory::fill`] describes at most.
-pub(super) const PIECES: usize = 2 * PAGE;
 
 impl<M: Memory> Tracker<M> {
     /// Whether the faults that come now were taken on the core that answers them.

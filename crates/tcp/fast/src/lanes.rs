@@ -4,9 +4,10 @@
 //! something, or somebody wakes it.
 
 use crate::View;
+use crate::applications::{Applications, Turn};
 use crate::bed::Bed;
 use crate::patience::{Now, Patience};
-use crate::service::{Applications, BUDGET, Desk, LONGEST, Service, Turn};
+use crate::service::{BUDGET, Desk, LONGEST, Service};
 use crate::wires::Wires;
 use crate::work::{Leaving, Work};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -10,6 +10,7 @@
 //! | [`spin`] | a lock that is held for some ten nanoseconds |
 //! | [`inbox`] | what others ask a lane to send |
 //! | [`shared`] | all flows, and the views of them that threads have |
+//! | [`applications`] | what the threads want of those who have the connections |
 //! | [`service`] | the threads, and what they share |
 //! | `lanes`, `slow` | what a lane's thread does, and the slow path's |
 //! | `wires` | which lane serves which wire |
@@ -20,6 +21,7 @@
 //! | [`proportion`] | how many lanes run |
 //! | `sync` | atomics, or loom's |
 
+pub mod applications;
 mod bed;
 pub mod inbox;
 mod lanes;
@@ -34,6 +36,7 @@ mod sync;
 mod wires;
 mod work;
 
+pub use applications::Applications;
 pub use patience::Wait;
-pub use service::{Applications, Service};
+pub use service::Service;
 pub use shared::{Shared, View};

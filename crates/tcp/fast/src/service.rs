@@ -6,30 +6,26 @@
 //! others. (A device steers a connection to a queue; who looks at the queue is ours to say. So no
 //! table of the device's has to be changed, which few virtual ones let one do.)
 
+use crate::Shared;
+use crate::applications::Applications;
 use crate::nap::Nap;
 use crate::patience::Wait;
-pub use crate::slow::SlowOut;
 use crate::spin::Spin;
 use crate::wires::Wires;
 use crate::work::{Queue, Work};
-use crate::{Shared, View};
-use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use core::time::Duration;
-use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Instant;
-use uncopy_tcp_proto::flow::Place;
-use uncopy_tcp_proto::segment::RingRange;
 use uncopy_tcp_proto::time::SECOND;
-use uncopy_tcp_proto::wire::Link;
-use uncopy_tcp_proto::{Config, Endpoint, Event, FlowId, Lane, Refusal, Time};
+use uncopy_tcp_proto::{Config, FlowId, Time};
 use uncopy_tcp_wire::Wire;
 use uncopy_tcp_wire::steer::Steer;
 
@@ -39,88 +35,6 @@ pub(crate) const BUDGET: usize = 64;
 pub const QUIET: Duration = Duration::from_millis(10);
 /// No sleep is longer, so that clocks that jump harm nobody.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
-
-/// The applications of a service, as its threads see them.
-pub trait Applications: Sync {
-    /// Copies `payload`, without the bytes that are to be left out at its front, to its place in
-    /// the flow's receive buffer.
-    fn place(&self, flow: FlowId, place: Place, payload: &[u8]);
-
-    /// Copies a range of the flow's send buffer.
-    fn fetch(&self, flow: FlowId, range: RingRange, to: &mut [u8]);
-
-    /// Something happened, seen by a lane, or by the slow path (none). The flow is held: this
-    /// counts, and does not ask for more.
-    fn event(&self, lane: Option<usize>, flow: FlowId, event: Event);
-
-    /// What applications ask of this lane.
-    fn turn(&self, lane: usize, calls: &mut dyn Calls) -> Turn;
-
-    /// What applications ask of the slow path, and what lanes could not do for them. True if that
-    /// was something.
-    fn slow_turn(
-        &self,
-        time: Time,
-        endpoint: &mut Endpoint<View<'_>>,
-        out: &mut SlowOut<'_, Self>,
-    ) -> bool
-    where
-        Self: Sized;
-
-    /// The number of the way to a peer. None: there is none, or nobody who may connect sends from
-    /// there.
-    fn route(&self, _peer: Ipv4Addr) -> Option<u16> {
-        Some(0)
-    }
-
-    /// The hardware addresses of a way. None: they are not known now. What the slow path sends
-    /// there waits until [`Service::ask`] says that more may be known; what lanes send is lost, as
-    /// on any wire.
-    fn link(&self, route: u16) -> Option<Link>;
-
-    /// A set of the kernel's (epoll) in which a lane sleeps, and which has what wakes it besides
-    /// its wires; and a name in it for what is the lane's. None: nothing else wakes it.
-    fn bed(&self, _lane: usize) -> Option<(BorrowedFd<'_>, u64)> {
-        None
-    }
-
-    /// Whether a lane may sleep. From here on until [`awake`](Self::awake) whoever has something
-    /// for it wakes its set.
-    fn asleep(&self, _lane: usize) -> bool {
-        true
-    }
-
-    /// The lane does not sleep any more. `said`: what its set has said, the lane's own among it.
-    fn awake(&self, _lane: usize, _said: &[epoll::Event]) {}
-}
-
-/// What there was to do for a lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    /// Something.
-    pub worked: bool,
-    /// Somebody on this host was given something, who may answer soon.
-    pub gave: bool,
-    /// Something that the slow path has to do.
-    pub for_slow_path: bool,
-}
-
-/// Reading and writing, as the fast path has it.
-pub trait Calls {
-    /// See [`Lane::read`].
-    fn read(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal>;
-    /// See [`Lane::write`].
-    fn write(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal>;
-}
-
-impl Calls for Lane<View<'_>> {
-    fn read(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal> {
-        Lane::read(self, flow, n)
-    }
-    fn write(&mut self, flow: FlowId, n: u32) -> Result<(), Refusal> {
-        Lane::write(self, flow, n)
-    }
-}
 
 /// Of each lane.
 pub(crate) struct Desk {

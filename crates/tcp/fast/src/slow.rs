@@ -1,23 +1,19 @@
 //! The slow path on its thread (TAS, 3.2.2). It sleeps whenever it has nothing to do.
 
+use crate::applications::{Applications, SlowOut};
 use crate::proportion::{OBSERVED, wanted};
-use crate::service::{Applications, BUDGET, LONGEST, Service};
+use crate::service::{BUDGET, LONGEST, Service};
 use crate::work::Work;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-use uncopy_tcp_proto::flow::Place;
+use uncopy_tcp_proto::Time;
 use uncopy_tcp_proto::segment::Flags;
-use uncopy_tcp_proto::wire::{Link, emit, headers_len, relink, seal};
-use uncopy_tcp_proto::{Actions, Event, FlowId, Outgoing, Time};
 
 /// What lanes leave of so many turns is dealt with before anything else has its turn.
 const BATCHES: usize = 4;
-/// Frames that wait until it is known where they go: as many as a host asks for in the second that
-/// a neighbour takes at most. The oldest goes first: it will be sent again.
-const UNSENT: usize = 256;
 
 impl<A: Applications> Service<A> {
     pub(crate) fn slow(&self, inlet: &Receiver<Vec<Work>>) {
@@ -119,62 +115,5 @@ impl<A: Applications> Service<A> {
         if self.proportional.load(Relaxed) {
             self.change(wanted(active, self.most, idle.into_iter()));
         }
-    }
-}
-
-/// What the slow path sends: frames that a lane takes along.
-pub struct SlowOut<'a, A> {
-    applications: &'a A,
-    payload: &'a [u8],
-    frames: Vec<Vec<u8>>,
-    /// What waits until it is known where its way leads.
-    unsent: &'a mut VecDeque<(u16, Vec<u8>)>,
-    /// An application was told something.
-    told: bool,
-}
-
-impl<A: Applications> SlowOut<'_, A> {
-    /// What waited.
-    fn send_rest(&mut self) {
-        for _ in 0..self.unsent.len() {
-            let Some((route, mut frame)) = self.unsent.pop_front() else { return };
-            match self.applications.link(route) {
-                Some(link) => {
-                    relink(&link, &mut frame);
-                    self.frames.push(frame);
-                }
-                None => self.unsent.push_back((route, frame)),
-            }
-        }
-    }
-}
-
-impl<A: Applications> Actions for SlowOut<'_, A> {
-    fn send(&mut self, flow: Option<FlowId>, segment: &Outgoing) {
-        debug_assert!(segment.payload.len <= segment.mss.into(), "no wire cuts it");
-        let headers = headers_len(segment);
-        let mut frame = vec![0; headers + segment.payload.len as usize];
-        let link = self.applications.link(segment.route);
-        let known = link.is_some();
-        emit(segment, &link.unwrap_or(Link { local: [0; 6], peer: [0; 6] }), &mut frame);
-        if let (1.., Some(flow)) = (segment.payload.len, flow) {
-            self.applications.fetch(flow, segment.payload, &mut frame[headers..]);
-        }
-        seal(&mut frame);
-        if known {
-            self.frames.push(frame);
-        } else {
-            if self.unsent.len() == UNSENT {
-                self.unsent.pop_front();
-            }
-            self.unsent.push_back((segment.route, frame));
-        }
-    }
-    fn place(&mut self, flow: FlowId, place: Place) {
-        self.applications.place(flow, place, self.payload);
-    }
-    fn event(&mut self, flow: FlowId, event: Event) {
-        self.told = true;
-        self.applications.event(None, flow, event);
     }
 }

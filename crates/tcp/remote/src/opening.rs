@@ -6,7 +6,7 @@ use crate::stand_in;
 use std::os::fd::OwnedFd;
 use uncopy_tcp_events::line::Line;
 use uncopy_tcp_fast::View;
-use uncopy_tcp_fast::service::SlowOut;
+use uncopy_tcp_fast::applications::SlowOut;
 use uncopy_tcp_proto::{Connect, Endpoint, FlowId, FlowOptions, Reason, Refusal, Seq, Time};
 
 impl Room {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
+use uncopy_tcp_fast::applications::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::{Applications, Service, View};
 use uncopy_tcp_proto::flow::Place;
 use uncopy_tcp_proto::segment::RingRange;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use uncopy_measure::Outcome;
-use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
+use uncopy_tcp_fast::applications::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
 use uncopy_tcp_fast::{Applications, View};
 use uncopy_tcp_proto::flow::Place;

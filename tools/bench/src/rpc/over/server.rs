@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use uncopy_measure::Outcome;
-use uncopy_tcp_fast::service::{Calls, SlowOut, Turn};
+use uncopy_tcp_fast::applications::{Calls, SlowOut, Turn};
 use uncopy_tcp_fast::spin::Spin;
 use uncopy_tcp_fast::{Applications, Service, View};
 use uncopy_tcp_proto::flow::Place;
