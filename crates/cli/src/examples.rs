@@ -34,6 +34,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("options", &["uncopy options"]),
+    ("help", &["uncopy help run", "uncopy help tcp serve"]),
 ];
 
 /// Puts them there. (`try` has a page of its own.)
@@ -54,7 +55,7 @@ mod tests {
     fn every_command_has_an_example_that_it_understands() {
         for command in crate::command().get_subcommands().filter(|c| !c.is_hide_set()) {
             let name = command.get_name();
-            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let after = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             let of_it: Vec<&str> = after
                 .lines()
                 .map(str::trim)

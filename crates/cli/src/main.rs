@@ -5,6 +5,7 @@ mod doctor;
 mod examples;
 #[cfg(test)]
 mod foreign_bytes;
+mod helping;
 mod options_table;
 mod pages;
 mod profile;
@@ -12,6 +13,7 @@ mod replay;
 mod run;
 #[cfg(test)]
 mod screens;
+mod stack;
 mod startup;
 mod stat;
 mod table;
@@ -62,14 +64,19 @@ fn command() -> Command {
         .subcommand(
             echo::server::ServerArgs::augment_args(Command::new(echo::server::NAME)).hide(true),
         )
+        .subcommand(helping::command())
         .subcommand(replay::command())
         .subcommand(trial::supervisor::command())
         .subcommand(tcp_service::command())
         .subcommand(pages::command());
-    examples::add(program)
+    helping::short_and_long(examples::add(program))
 }
 
 fn main() -> ExitCode {
+    stack::with_room(program)
+}
+
+fn program() -> ExitCode {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         Err(why) if why.use_stderr() => {
@@ -85,6 +92,7 @@ fn main() -> ExitCode {
         "run" => return run::main(matches),
         "profile" => return profile::main(matches),
         "try" => trial::main(matches),
+        helping::NAME => helping::main(matches, command()),
         "options" => options_table::main(),
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
         "stat" => parsed(matches).and_then(|args| stat::main(&args)),

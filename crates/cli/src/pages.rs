@@ -54,7 +54,7 @@ fn visible(command: Command) -> Command {
     if let Some(about) = command.get_about() {
         shown = shown.about(about.clone());
     }
-    if let Some(after) = command.get_after_help() {
+    if let Some(after) = command.get_after_long_help() {
         shown = shown.after_help(after.clone());
     }
     shown = shown.version(build::SHORT).disable_help_subcommand(true);

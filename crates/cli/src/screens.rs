@@ -94,6 +94,8 @@ fn screens_of_top() {
     state.take(vec![program(1)], start);
     state.take(vec![program(3)], start + Duration::from_secs(1));
     same("top.txt", &screen(&mut state));
+    state.help = true;
+    same("top-help.txt", &screen(&mut state));
 }
 
 #[test]

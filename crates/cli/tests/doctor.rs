@@ -85,3 +85,19 @@ fn bad_costs_are_told_of_in_one_line_and_not_handed_on() {
     let said = stderr(&output);
     assert!(said.contains("UNCOPY_COSTS=fault=cheap is ignored: 'fault=cheap' is not"), "{said}");
 }
+
+#[test]
+fn where_there_is_no_proc_the_first_line_says_that_nothing_is_elided() {
+    let uncopy = support::UNCOPY;
+    let script = format!("umount -l /proc && exec {uncopy} doctor --no-cache");
+    let mut command = std::process::Command::new("unshare");
+    let output =
+        command.args(["--mount", "sh", "-c", &script]).env_remove("UNCOPY_LIBRARY").output();
+    let output = output.expect("util-linux is there");
+    if stderr(&output).contains("ermitted") {
+        return support::leave_out("only root takes /proc away");
+    }
+    let (said, first) = (stdout(&output), "Nothing can be elided here: cannot tell where uncopy");
+    assert!(said.starts_with(first) && said.contains("mount -t proc"), "{said}{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(1));
+}

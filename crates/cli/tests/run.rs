@@ -339,6 +339,20 @@ fn what_a_message_repeats_does_not_steer_the_terminal() {
 }
 
 #[test]
+fn a_stack_of_64_kb_is_enough_for_every_command() {
+    let small = |words: &str| {
+        let script = format!("ulimit -s 64; exec {UNCOPY} {words}");
+        Command::new("sh").args(["-c", &script]).env("UNCOPY_LIBRARY", library()).output().unwrap()
+    };
+    for words in ["run -- true", "--help", "help tcp serve", "options", "stat", "doctor --no-cache"]
+    {
+        let output = small(words);
+        let said = stderr(&output);
+        assert!(output.status.code().is_some() && !said.contains("overflow"), "{words}: {said}");
+    }
+}
+
+#[test]
 fn a_misspelt_option_is_not_taken_for_the_program() {
     for (command, option, hint) in [
         ("run", "--tresh=4", "did you mean --threshold?"),

@@ -485,6 +485,16 @@ fn another_user_is_told_that_it_is_not_permitted() {
 }
 
 #[test]
+fn root_is_not_told_to_ask_as_root() {
+    if !nix::unistd::geteuid().is_root() {
+        return support::leave_out("not root");
+    }
+    let output = uncopy().args(["stat", "-p", "1"]).output().unwrap();
+    let why = stderr(&output);
+    assert!(why.starts_with("uncopy: process 1 (") && !why.contains("as root"), "{why}");
+}
+
+#[test]
 fn prometheus_gets_every_counter_with_help_type_and_labels() {
     if !publishes_here() {
         return;

@@ -267,6 +267,18 @@ fn a_program_that_does_not_listen_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn a_server_without_a_load_is_named_as_such_and_ended() {
+    if !works_here() || !has_python() {
+        return;
+    }
+    let (directory, port) = (tempfile::tempdir().unwrap(), free_port());
+    let (server, _) = server(directory.path(), &port);
+    let why = refusal(&tried(&["--", "python3", &server, &port]));
+    assert!(why.contains("listens on a TCP port") && why.contains("--load"), "{why}");
+    assert!(!runs(&server));
+}
+
+#[test]
 fn where_it_cannot_be_preloaded_nothing_is_tried() {
     let output = tried(&["--library", "/nowhere.so", "--", "true"]);
     assert!(refusal(&output).contains("/nowhere.so"));

@@ -3,7 +3,8 @@
 /// Writes a number of bytes in the unit that leaves one to three digits before the point.
 pub fn rough_size(bytes: f64) -> String {
     let units = ["B", "KB", "MB", "GB", "TB"];
-    let mut value = bytes;
+    // (What nothing adds up to is -0.)
+    let mut value = bytes + 0.0;
     let mut unit = 0;
     while value >= 1000.0 && unit + 1 < units.len() {
         value /= 1024.0;
@@ -36,6 +37,7 @@ mod tests {
     #[test]
     fn rough_sizes_and_groups_are_readable() {
         assert_eq!(rough_size(512.0), "512 B");
+        assert_eq!(rough_size([0.0; 0].iter().sum()), "0 B");
         assert_eq!(rough_size(6.0 * 1024.0 * 1024.0), "6.0 MB");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(999), "999");

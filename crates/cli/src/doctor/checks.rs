@@ -49,6 +49,7 @@ const NEWER: &str = "boot Linux 6.8 or newer";
 pub fn all(kernel: &str, cores: usize) -> Vec<Check> {
     let mut checks =
         vec![check("kernel", is_new_enough(kernel), kernel, EVERYTHING).by(NEWER), libc_version()];
+    checks.push(proc());
     checks.extend(ways());
     checks.extend(limits());
     checks.extend(memory());
@@ -74,6 +75,17 @@ fn libc_version() -> Check {
     let minor = version.strip_prefix("2.").and_then(|minor| minor.parse().ok()).unwrap_or(0u32);
     check("glibc", minor >= 34, version, "the library may not load: programs run plainly")
         .by("use a distribution with glibc 2.34 or newer")
+}
+
+fn proc() -> Check {
+    let there = Path::new("/proc/self/exe").exists();
+    check(
+        "/proc",
+        there,
+        if there { "yes" } else { "not mounted" },
+        "uncopy does not find its library: programs run plainly",
+    )
+    .by("mount -t proc proc /proc")
 }
 
 fn ways() -> Vec<Check> {

@@ -89,8 +89,13 @@ impl Report {
 
     /// For people.
     pub fn text(&self) -> String {
-        let mut text = format!(
-            "{}, {} cores, Linux {}\n\n{}\n",
+        let mut text = match &self.obstacle {
+            None => "Copies can be elided here.\n".to_owned(),
+            Some(why) => format!("Nothing can be elided here: {}\n", printable(why)),
+        };
+        let _ = writeln!(
+            text,
+            "{}, {} cores, Linux {}\n\n{}",
             self.machine.cpu,
             self.cores,
             self.machine.kernel,
@@ -114,10 +119,6 @@ impl Report {
         let _ = match &self.kept {
             Kept::In(path) => writeln!(text, "Kept for 'uncopy run' in {}.", printable(path)),
             Kept::Not(why) => writeln!(text, "Not kept for 'uncopy run': {}.", printable(why)),
-        };
-        let _ = match &self.obstacle {
-            None => writeln!(text, "Copies can be elided here."),
-            Some(why) => writeln!(text, "Nothing can be elided here: {}", printable(why)),
         };
         text
     }

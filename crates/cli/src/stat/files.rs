@@ -7,6 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::unistd::geteuid;
+
 use super::process;
 use super::program::{Bad, Program};
 
@@ -78,9 +80,16 @@ pub fn of(pid: u32) -> Result<Program, String> {
     }
     let name = process::command(pid).unwrap_or_default();
     let loaded = process::has_library(pid);
-    Err(if refused || loaded.is_err() {
+    let me = geteuid();
+    Err(if (refused || loaded.is_err()) && !me.is_root() && me.as_raw() != real {
         format!(
             "not permitted: process {pid} ({name}) belongs to user {real}; ask as that user, or as root"
+        )
+    } else if loaded.is_err() {
+        format!(
+            "process {pid} ({name}) publishes nothing, and whether it is under uncopy cannot be \
+             told: its memory map may not be read here, which takes CAP_SYS_PTRACE for processes \
+             with more rights than this one"
         )
     } else if loaded == Ok(false) {
         format!("process {pid} ({name}) is not under uncopy")

@@ -81,6 +81,26 @@ impl Decision {
             Self::Copies => "copies",
         }
     }
+
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Elides, Self::Watched, Self::Abstains, Self::Rests, Self::Copies];
+
+    /// What it means.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Elides => "Copies are left out.",
+            Self::Watched => {
+                "Left out too, with less than half of the credit that a call site begins with."
+            }
+            Self::Abstains => {
+                "No call site leaves any out just now: the program takes less time so, or it is \
+                 being found out."
+            }
+            Self::Rests => "Left alone for a while, because it cost more than it saved.",
+            Self::Copies => "None could be left out so far.",
+        }
+    }
 }
 
 impl Site {

@@ -50,6 +50,23 @@ pub const COLUMNS: [(Column, &str); 9] = [
     (Column::Allocator, "ALLOCATOR"),
 ];
 
+impl Column {
+    /// What it says, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Pid => "The process.",
+            Self::Command => "Its name.",
+            Self::Copies => "Copies left out.",
+            Self::Elided => "Bytes of these.",
+            Self::Copied => "Bytes of large copies that were made all the same.",
+            Self::Touched => "Bytes that had to be filled in, because the program looked at them.",
+            Self::Faults => "How often that was.",
+            Self::Extents => "Input data that is held.",
+            Self::Allocator => "Large blocks of the program's.",
+        }
+    }
+}
+
 /// A program's line.
 #[derive(Debug)]
 pub struct Line {
@@ -133,6 +150,8 @@ pub struct State {
     pub ascending: bool,
     /// No new looks are taken.
     pub paused: bool,
+    /// What keys do, and what the words mean, is shown in place of all.
+    pub help: bool,
     /// The call sites of the selected program are shown.
     pub details: bool,
     selected: Option<u32>,
@@ -146,6 +165,7 @@ impl Default for State {
             sort: 3,
             ascending: false,
             paused: false,
+            help: false,
             details: true,
             selected: None,
         }
@@ -206,6 +226,13 @@ impl State {
 
     /// What a key does.
     pub fn key(&mut self, key: KeyEvent) -> Next {
+        let asked = key.code == KeyCode::Char('?') || key.code == KeyCode::Char('h');
+        let ends = matches!(key.code, KeyCode::Char('c' | 'q'));
+        if asked || self.help && !ends {
+            // (Any key leads back.)
+            self.help = !self.help;
+            return Next::Stay;
+        }
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return Next::Quit,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
@@ -301,6 +328,17 @@ pub mod tests {
         state.take(Vec::new(), start + Duration::from_secs(2));
         assert!(state.chosen().is_none());
         press(&mut state, 'j');
+    }
+
+    #[test]
+    fn a_question_mark_shows_what_keys_do_and_any_key_leads_back() {
+        let mut state = State::default();
+        for (key, shown) in [('?', true), ('?', false), ('h', true), ('r', false)] {
+            assert_eq!(press(&mut state, key), Next::Stay);
+            assert_eq!((state.help, state.ascending), (shown, false), "{key}");
+        }
+        press(&mut state, '?');
+        assert_eq!(press(&mut state, 'q'), Next::Quit);
     }
 
     #[test]

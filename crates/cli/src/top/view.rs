@@ -4,7 +4,8 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as TextLine, Span};
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table, Wrap};
+use uncopy_decide::REASONS;
 use uncopy_measure::printable::printable;
 use uncopy_measure::units::{grouped, rough_size, size};
 
@@ -16,6 +17,10 @@ const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// Draws all of it.
 pub fn draw(frame: &mut Frame, state: &mut State) {
+    if state.help {
+        legend(frame);
+        return;
+    }
     let details = state.details && !state.lines.is_empty() && frame.area().height >= 20;
     let below = if details { frame.area().height / 2 } else { 0 };
     let [head, table, detail, keys] = Layout::vertical([
@@ -50,15 +55,43 @@ fn totals(state: &State) -> Paragraph<'static> {
     Paragraph::new(TextLine::from(spans))
 }
 
+/// Keys, and what they do in a word and in a sentence.
+const KEYS: [(&str, &str, &str); 7] = [
+    ("q", "quit", "Quit (also Esc, Ctrl-C)."),
+    ("↑↓", "select", "Select a program (also j, k)."),
+    ("←→ 1-9", "sort by", "Sort by the column beside, or by that number (also s, S)."),
+    ("r", "reverse", "The smallest first, or the largest."),
+    ("d", "call sites", "Show the selected program's call sites, or not (also Enter)."),
+    ("p", "pause", "Take no new look, or go on (also the space bar)."),
+    ("?", "help", "Show this (also h)."),
+];
+
+/// What keys do, and what the words on the screen mean.
+fn legend(frame: &mut Frame) {
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
+            .areas(frame.area());
+    let [left, right] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(body);
+    let title = |text: &'static str| TextLine::styled(text, BOLD.fg(Color::Yellow));
+    let line = |word: &str, width: usize, says: &str| {
+        TextLine::from(vec![Span::styled(format!(" {word:width$} "), BOLD), says.to_owned().into()])
+    };
+    let mut here = vec![title("Keys")];
+    here.extend(KEYS.iter().map(|(key, _, says)| line(key, 9, says)));
+    here.extend(["".into(), title("Columns (/s: in a second)")]);
+    here.extend(COLUMNS.iter().map(|(column, name)| line(name, 9, column.meaning())));
+    let mut there = vec![title("What becomes of a call site's copies")];
+    there.extend(Decision::ALL.map(|decision| line(decision.name(), 18, decision.meaning())));
+    there.extend(["".into(), title("Why a copy was made all the same")]);
+    there.extend(REASONS.iter().map(|(_, name, says)| line(name, 18, says.trim())));
+    frame.render_widget(Paragraph::new(TextLine::styled("uncopy top: help", BOLD)), head);
+    frame.render_widget(Paragraph::new(here).wrap(Wrap { trim: false }), left);
+    frame.render_widget(Paragraph::new(there).wrap(Wrap { trim: false }), right);
+    frame.render_widget(Paragraph::new(" any key: back   q: quit"), foot);
+}
+
 fn help() -> Paragraph<'static> {
-    let keys = [
-        ("q", "quit"),
-        ("↑↓", "select"),
-        ("←→ 1-9", "sort by"),
-        ("r", "reverse"),
-        ("d", "call sites"),
-        ("p", "pause"),
-    ];
+    let keys = KEYS.map(|(key, does, _)| (key, does));
     let spans = keys.into_iter().flat_map(|(key, does)| {
         [Span::styled(format!(" {key} "), BOLD.bg(Color::DarkGray)), format!(" {does}  ").into()]
     });
@@ -187,8 +220,11 @@ mod tests {
         assert!(screen(&mut State::default(), 80, 24).contains("uncopy run -- CMD"));
         let mut state = State::default();
         state.take(vec![program(7, 1)], Instant::now());
-        for (width, height) in [(1, 1), (5, 3), (20, 20)] {
-            screen(&mut state, width, height);
+        for help in [false, true] {
+            state.help = help;
+            for (width, height) in [(1, 1), (5, 3), (20, 20)] {
+                screen(&mut state, width, height);
+            }
         }
     }
 }

@@ -29,6 +29,12 @@ fn all() -> impl Iterator<Item = (u32, u32)> {
     processes.filter_map(|p| Some((p.pid().cast_unsigned(), p.stat().ok()?.ppid.cast_unsigned())))
 }
 
+/// Processor time of `pids` so far, in clock ticks.
+pub fn ticks(pids: &[u32]) -> u64 {
+    let processes = pids.iter().filter_map(|pid| Process::new(pid.cast_signed()).ok());
+    processes.filter_map(|process| process.stat().ok()).map(|stat| stat.utime + stat.stime).sum()
+}
+
 /// Whether one of `pids` has a listening TCP socket.
 pub fn listens(pids: &[u32]) -> bool {
     let processes = pids.iter().filter_map(|pid| Process::new(pid.cast_signed()).ok());

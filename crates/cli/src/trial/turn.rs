@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use uncopy_counters::Snapshot;
 use uncopy_measure::Outcome;
@@ -12,6 +14,7 @@ use super::ready::Ready;
 use super::said::last_lines;
 use super::sides::{Program, Side};
 use super::supervisor::{Ended, Supervised};
+use super::tree;
 
 /// What a turn is.
 pub enum Work<'a> {
@@ -71,7 +74,42 @@ struct Failed {
     quote: bool,
 }
 
+/// Who listens, and does nothing for so long, waits for clients.
+const IDLE: Duration = Duration::from_secs(10);
+/// That is nothing: 5% of that time, in clock ticks of 10 ms.
+const NOTHING: u64 = 50;
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Waits until the program ends; an error where it seems to be a server, which would not.
+fn ends_by_itself(program: &mut Supervised) -> Result<(), Failed> {
+    let (mut ticks, mut since) = (0, Instant::now());
+    // (Most programs are short, and every 10 ms would count in those of a second.)
+    let mut pause = Duration::from_millis(1);
+    while !program.has_ended() {
+        sleep(pause);
+        pause = (2 * pause).min(LOOK);
+        if pause < LOOK {
+            continue;
+        }
+        let processes = program.processes();
+        let now = tree::ticks(&processes);
+        if now > ticks + NOTHING {
+            (ticks, since) = (now, Instant::now());
+        }
+        if since.elapsed() > IDLE && tree::listens(&processes) {
+            let seconds = IDLE.as_secs();
+            return Err(quoted(format!(
+                "it listens on a TCP port and has done nothing for {seconds} s, as a server does; \
+                 give what loads it: uncopy try --load 'LOAD' -- CMD"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn whole(program: &mut Supervised) -> Result<Measured, Failed> {
+    ends_by_itself(program)?;
     let ended = program.wait().map_err(quoted)?;
     if !ended.success {
         return Err(quoted(format!(
