@@ -34,6 +34,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("options", &["uncopy options"]),
+    ("report", &["uncopy report", "uncopy report --list $(pidof redis-server)"]),
     ("help", &["uncopy help run", "uncopy help tcp serve"]),
 ];
 

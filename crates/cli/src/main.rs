@@ -10,6 +10,7 @@ mod options_table;
 mod pages;
 mod profile;
 mod replay;
+mod report;
 mod run;
 #[cfg(test)]
 mod screens;
@@ -39,6 +40,9 @@ fn command() -> Command {
     let top = with_args::<top::TopArgs>(
         Command::new("top").about("Show all programs under uncopy on the whole screen"),
     );
+    let report = with_args::<report::ReportArgs>(
+        Command::new("report").about("Collect what belongs to a report of a bug"),
+    );
     let program = Command::new("uncopy")
         .version(build::SHORT)
         .long_version(build::long())
@@ -61,6 +65,7 @@ fn command() -> Command {
                 .about("Print the table of options, variables, defaults and ranges"),
         )
         .subcommand(tcp::command())
+        .subcommand(report)
         .subcommand(
             echo::server::ServerArgs::augment_args(Command::new(echo::server::NAME)).hide(true),
         )
@@ -97,6 +102,7 @@ fn program() -> ExitCode {
         "demo" => parsed(matches).and_then(|args| demo::main(&args)),
         "stat" => parsed(matches).and_then(|args| stat::main(&args)),
         "top" => parsed(matches).and_then(|args| top::main(&args)),
+        "report" => parsed(matches).and_then(|args| report::main(&args)),
         "doctor" => return doctor::main(matches),
         "enable" => unit::enable(matches),
         "disable" => unit::disable(matches),
