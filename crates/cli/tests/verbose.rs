@@ -5,9 +5,11 @@
 mod support;
 
 use std::fs;
-use std::process::Output;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
 
-use support::{publishes_here, pump, stderr, stdout, uncopy};
+use support::{UNCOPY, publishes_here, pump, stderr, stdout, uncopy};
 
 /// A shell that runs the script, under uncopy; in it `pump WORDS` copies as it is told. In a session of its own.
 fn shell(option: &str, script: &str) -> (Vec<String>, Output) {
@@ -105,4 +107,80 @@ fn all_says_it_for_each_process_and_counters_for_programs() {
     assert_eq!(said.iter().filter(|l| l.ends_with("]: ready, verbose=all")).count(), 0);
     let (said, _) = shell("--verbose=counters", "pump 'copy 50' quit");
     assert!(said.iter().any(|l| l.starts_with("uncopy: elided_copies=")), "{said:?}");
+}
+
+/// Pumps under uncopy until it is ended by the signal; what it said.
+fn ended_by((signal, number): (&str, i32)) -> String {
+    let input = pump().with_file_name("input");
+    let mut command = uncopy();
+    command.args(["run", "--verbose", "--"]).arg(pump()).arg(&input);
+    command.env("UNCOPY_CONTROLLER", "accounts-alone");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut program = command.spawn().unwrap();
+    writeln!(program.stdin.as_ref().unwrap(), "copy 50").unwrap();
+    let answers = BufReader::new(program.stdout.as_mut().unwrap()).lines();
+    assert!(answers.map_while(Result::ok).any(|line| line == "done"));
+    let pid = program.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    let output = program.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(number));
+    stderr(&output)
+}
+
+#[test]
+fn a_program_that_a_signal_ends_by_default_says_its_summary_and_is_seen_to_be_ended_by_it() {
+    if !publishes_here() {
+        return;
+    }
+    for signal in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
+        let said = ended_by(signal);
+        assert!(said.contains("uncopy: pump [") && said.contains("copies left out"), "{said}");
+    }
+    assert!(!ended_by(("KILL", 9)).contains("left out"));
+}
+
+#[test]
+fn a_signal_that_is_ignored_or_handled_stays_so() {
+    if !publishes_here() {
+        return;
+    }
+    let (said, output) = shell(
+        "--verbose",
+        "trap '' TERM; trap 'echo caught' INT; kill -TERM $$; kill -INT $$; pump 'copy 50' quit; echo end",
+    );
+    assert_eq!(
+        stdout(&output)
+            .lines()
+            .filter(|line| !["ready", "done"].contains(line))
+            .collect::<Vec<_>>(),
+        ["caught", "end"],
+        "{said:?}"
+    );
+}
+
+#[test]
+fn without_a_directory_for_the_sum_a_program_says_one_line_at_the_start_and_sums_up_itself() {
+    if !publishes_here() {
+        return;
+    }
+    // (Whoever takes the name of the directory first takes the sum away.)
+    let input = pump().with_file_name("input");
+    let script = format!("exec env nice {} {}", pump().display(), input.display());
+    let script = format!(
+        "mount -o remount,ro /dev/shm && exec {UNCOPY} run --verbose -- sh -c \"ls / >/dev/null; {script}\""
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).env("UNCOPY_LIBRARY", support::library());
+    command.env("UNCOPY_CONTROLLER", "accounts-alone").env_remove("XDG_RUNTIME_DIR");
+    let mut program =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let _ = writeln!(program.stdin.take().unwrap(), "copy 50\nquit");
+    let output = program.wait_with_output().unwrap();
+    let said = stderr(&output);
+    if !said.starts_with("uncopy: ") {
+        return support::leave_out(said.trim());
+    }
+    let begins = said.lines().filter(|line| line.contains("]: ready")).count();
+    assert_eq!(begins, 1, "{said}");
+    assert!(said.contains("not counted") && said.contains("copies left out"), "{said}");
 }

@@ -23,6 +23,14 @@ pub struct Family {
     pub of_others: Counters,
 }
 
+/// Begins what stands in the place of the page's path where no file could be made; behind it comes
+/// the name that the file would have. The program then sums up itself and its forked children.
+pub const UNSAID: &str = "new/";
+
+/// The library writes this over [`UNSAID`] when it reads it: what the process executes does not say
+/// the first line again. (As long as that.)
+pub const SAID: &str = "old/";
+
 impl Family {
     /// Whether nobody has said the first line yet, who then says it.
     pub fn announces(&self) -> bool {

@@ -15,7 +15,7 @@ use std::ffi::CString;
 use uncopy_copies::choice::{self, Asked};
 use uncopy_copies::features::Features;
 use uncopy_copies::measure;
-use uncopy_counters::Counters;
+use uncopy_counters::{Counters, family};
 use uncopy_decide::{Choice, Costs};
 use uncopy_inject::Plan;
 use uncopy_kernel::clock;
@@ -156,7 +156,8 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
     let mut costs = Costs::REFERENCE;
     let mut entry = ExecEntry { library: b"", settings: Vec::new(), follows: true };
     let mut i = 0;
-    // SAFETY: a null-terminated list of strings.
+    // SAFETY: a null-terminated list of strings, which the kernel has put into memory of the
+    // program's that may be written to; the two beginnings of SUMMARY are of one length.
     unsafe {
         while !envp.is_null() && !(*envp.add(i)).is_null() {
             // (Until the program runs: it may write its title there.)
@@ -173,6 +174,13 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if !name.starts_with(PREFIX) {
                 continue;
             }
+            if name == options::SUMMARY {
+                places.summary = CString::new(value).ok();
+                if value.starts_with(family::UNSAID) {
+                    let at = (*envp.add(i - 1)).cast_mut().cast::<u8>().add(name.len() + 1);
+                    family::SAID.as_ptr().copy_to(at, family::SAID.len());
+                }
+            }
             entry.settings.push(line.to_owned());
             // What cannot be read, here and below, was said by `uncopy run`; the default stands.
             if name == options::INJECT
@@ -184,9 +192,6 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
                 && let Ok(measured) = Costs::parse(value)
             {
                 costs = measured;
-            }
-            if name == options::SUMMARY {
-                places.summary = CString::new(value).ok();
             }
             if name == options::TCP_SERVICE {
                 places.tcp_service = Some(value.to_owned());
@@ -286,6 +291,9 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
         _ if places.valgrind => Some("standing aside: under valgrind nothing is elided"),
         _ => None,
     };
+    if summary::is_wanted() {
+        signals::hold_ending();
+    }
     if let Some(aside) = aside {
         summary::banner(values, aside);
         return;

@@ -47,6 +47,11 @@ pub unsafe fn begin(values: &Values, file: Option<&CStr>, word: Option<*const c_
     PROCESS.family.join(file.filter(|_| what == VERBOSE));
 }
 
+/// Whether anything is said at the end.
+pub fn is_wanted() -> bool {
+    WHAT.load(Ordering::Relaxed) != 0
+}
+
 /// The descriptor that it is written to, or -1.
 pub fn descriptor() -> c_int {
     TO.get()
@@ -77,6 +82,9 @@ pub fn banner(values: &Values, state: &str) {
     PROCESS.space.heed_limits();
     if let Some(limits) = PROCESS.space.said_of_limits() {
         let _ = write!(line, ", {limits}");
+    }
+    if what == VERBOSE && !PROCESS.family.counts_executed() {
+        line.push_str(", programs that it executes are not counted (no directory for that)");
     }
     line.push('\n');
     say(&line);

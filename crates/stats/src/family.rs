@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
-use uncopy_counters::family::Family;
+use uncopy_counters::family::{Family, SAID, UNSAID};
 use uncopy_counters::shared::Header;
 use uncopy_counters::summary;
 use uncopy_counters::{Counters, Snapshot};
@@ -77,6 +77,11 @@ pub fn make(session: Option<CString>) -> Option<CString> {
     })
 }
 
+/// What the program is told where no file can be made.
+pub fn without_file() -> String {
+    format!("{UNSAID}{}{END}", rustix::process::getpid().as_raw_pid())
+}
+
 fn nobody() -> Header {
     Header {
         magic: AtomicU64::new(0),
@@ -130,8 +135,11 @@ impl Part {
     pub fn join(&self, path: Option<&CStr>) {
         let me = rustix::process::getpid().as_raw_pid();
         self.owner.store(me, Relaxed);
+        let has_file = path.is_some_and(|path| path.to_bytes().starts_with(b"/"));
         let page = match path {
             None => map(None),
+            Some(path) if !has_file && !is_first(path, me) => return,
+            Some(_) if !has_file => map(None),
             Some(path) => match open(path) {
                 Ok(page) => Ok(page),
                 // (Of another user by now: the program itself speaks for itself and for its forked children.)
@@ -142,7 +150,10 @@ impl Part {
         let Ok(page) = page else { return };
         let first = path.is_none_or(|path| is_first(path, me));
         self.first.store(first, Relaxed);
-        if let Some(path) = path.filter(|_| first) {
+        if path.is_some_and(|path| path.to_bytes().starts_with(SAID.as_bytes())) {
+            page.announces();
+        }
+        if let Some(path) = path.filter(|_| first && has_file) {
             // SAFETY: the constructor is alone.
             unsafe { self.file.make(path.to_owned()) };
         }
@@ -152,6 +163,12 @@ impl Part {
     fn page(&self) -> Option<&'static Family> {
         // SAFETY: null, or mapped for good.
         unsafe { self.page.load(Relaxed).as_ref() }
+    }
+
+    /// Whether executed programs add to the sum, too; at the start of the first one.
+    pub fn counts_executed(&self) -> bool {
+        // SAFETY: nobody changes it.
+        unsafe { self.file.get() }.is_some()
     }
 
     /// Whether the line at the start is this process's to say: nobody of the family has said it.

@@ -234,10 +234,8 @@ fn sum_up(environment: &mut Environment) {
     }
     let session =
         environment.get("XDG_RUNTIME_DIR").and_then(|path| CString::new(path.as_bytes()).ok());
-    // (Without a file each process speaks for itself and its forked children.)
-    if let Some(file) = family::make(session) {
-        environment.set(options::SUMMARY, OsString::from_vec(file.into_bytes()));
-    }
+    let file = family::make(session).map(|file| OsString::from_vec(file.into_bytes()));
+    environment.set(options::SUMMARY, file.unwrap_or_else(|| family::without_file().into()));
 }
 
 #[cfg(test)]

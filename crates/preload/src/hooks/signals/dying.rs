@@ -1,10 +1,12 @@
-//! The program is about to die of a signal that dumps core: everything is put in place before.
+//! The program is about to die of a signal: before it dumps core everything is put in place; before
+//! another one ends it its summary is said.
 //!
 //! Statics: whoever dies has nothing else to stand on.
 //!
 //! unsafe: runs on another stack.
 
 use crate::process::PROCESS;
+use crate::summary;
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -32,11 +34,20 @@ const DONE: u8 = 2;
 
 /// Materializes everything, before the kernel dumps core.
 pub(in crate::hooks) fn before_core_dump() {
+    once(before_core);
+}
+
+/// Says the summary, before the kernel ends the program.
+pub(in crate::hooks) fn before_end() {
+    once(summarize);
+}
+
+fn once(what: extern "C" fn()) {
     match DYING.compare_exchange(NOBODY, AT_WORK, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             let top = LAST.0.get() as usize + LAST_STACK;
             // SAFETY: nobody else uses that stack, which is mapped.
-            unsafe { on_stack(top, before_core) };
+            unsafe { on_stack(top, what) };
             DYING.store(DONE, Ordering::Release);
         }
         // Another thread is at it. (Not for ever, if that one is killed alone by a debugger.)
@@ -54,6 +65,10 @@ const LAST_TRIES: usize = 1_000_000;
 
 extern "C" fn before_core() {
     PROCESS.before_core_dump();
+}
+
+extern "C" fn summarize() {
+    summary::end();
 }
 
 /// Calls `f` on another stack, which ends at `top`.

@@ -4,9 +4,9 @@
 //! unsafe: see the crate; jumps to, or calls, the handlers that the program installed, with the
 //! kernel's own arguments.
 
-use super::dying::before_core_dump;
+use super::dying::{before_core_dump, before_end};
 use super::table::{
-    ADDRESS, DUMPING, HANDLERS, HELD, ONCE, SAID, as_said, bit, borrowed, fault_of, locked,
+    ADDRESS, DUMPING, ENDING, HANDLERS, HELD, ONCE, SAID, as_said, bit, borrowed, fault_of, locked,
 };
 use crate::hooks::entries;
 use crate::real;
@@ -163,6 +163,9 @@ unsafe fn by_default(signal: c_int, info: *const siginfo_t, interrupted: *mut uc
         let errno = *libc::__errno_location();
         if DUMPING.contains(&signal) && !borrowed() {
             before_core_dump();
+        }
+        if ENDING.contains(&signal) && !borrowed() {
+            before_end();
         }
         locked(|| {
             if HANDLERS[signal as usize].load(Relaxed) == SIG_DFL {

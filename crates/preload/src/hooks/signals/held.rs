@@ -5,8 +5,8 @@
 use super::entry::{entry, stop_holding};
 use super::table;
 use super::table::{
-    ADDRESS, DUMPING, HANDLERS, HELD, MARKED, ONCE, bit, borrowed, entered, fault_of, locked, note,
-    set_mask,
+    ADDRESS, DUMPING, ENDING, HANDLERS, HELD, MARKED, ONCE, bit, borrowed, entered, fault_of,
+    locked, note, set_mask,
 };
 use crate::real;
 use core::ffi::c_int;
@@ -97,6 +97,15 @@ pub fn catch_faults() -> bool {
 /// From now on pages may be unmapped, which a core would lack.
 pub fn hold_dumping() {
     hold(DUMPING.iter().fold(0, |mask, signal| mask | bit(*signal)));
+}
+
+/// There is something to be said when the program is ended by a signal. (Not where it is the first
+/// process of its namespace: the kernel ends that one by no signal with a default action.)
+pub fn hold_ending() {
+    // SAFETY: a plain question.
+    if unsafe { libc::getpid() } != 1 {
+        hold(ENDING.iter().fold(0, |mask, signal| mask | bit(*signal)));
+    }
 }
 
 /// Gives all default actions back to the kernel: the program enters a sandbox, which may forbid

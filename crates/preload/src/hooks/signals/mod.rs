@@ -4,8 +4,8 @@
 //!
 //! Of some signals our entry stands in the kernel also where the program has no handler (*held*
 //! signals): of SIGSEGV and SIGBUS once the program's pointers are read (see
-//! `uncopy_kernel::reading`), of those that dump core once anything may be unmapped. There the
-//! default action comes after ours. Only where the program ignores them it does so in the kernel:
+//! `uncopy_kernel::reading`), of those that dump core once anything may be unmapped, of those that
+//! end a program as a rule where it is to say a summary (`--verbose`). There the default action comes after ours. Only where the program ignores them it does so in the kernel:
 //! what it executes must find them ignored.
 //!
 //! Where nothing of ours runs that a handler could interrupt (all is switched off, or not begun
@@ -22,7 +22,7 @@
 //! | `table` | what the program said of each signal |
 //! | `entry` | what the kernel has for a handler |
 //! | `held` | signals that always come to us |
-//! | `dying` | everything is materialized before a core is dumped |
+//! | `dying` | what is done before a signal ends the program: a core is made whole, a summary said |
 //! | [`action`] | `sigaction` |
 //! | [`older`] | `signal` and its kin |
 //! | [`stack`] | `sigaltstack` |
@@ -37,7 +37,7 @@ mod table;
 
 pub(super) use action::rt_sigaction;
 pub(super) use held::let_all_go;
-pub use held::{catch_faults, hold_dumping};
+pub use held::{catch_faults, hold_dumping, hold_ending};
 pub(super) use stack::sigaltstack;
 pub use table::{after_fork_parent, before_fork, enter};
 

@@ -130,6 +130,9 @@ pub(in crate::hooks) const DUMPING: [c_int; 10] = [
     libc::SIGSYS,
 ];
 
+/// Those by which programs are ended as a rule, and whose default action does that.
+pub(in crate::hooks) const ENDING: [c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+
 /// The default action of a held signal, with what the program said beside it.
 pub(in crate::hooks) fn as_said(signal: c_int) -> Sigaction {
     let said = &SAID[signal as usize];
