@@ -9,19 +9,22 @@ pub const SLOTS: usize = 256;
 
 const WORDS: usize = SLOTS / 64;
 
-/// The bits, and whether somebody sleeps over them. One cache line.
+/// The bits, whether somebody sleeps over them, and when the door was knocked at without a bit. One
+/// cache line.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Notice {
     bits: [AtomicU64; WORDS],
     asleep: AtomicU32,
+    woken: AtomicU64,
 }
 
 impl Notice {
     /// No news.
     #[cfg(all(test, loom))]
     pub fn new() -> Self {
-        Self { bits: core::array::from_fn(|_| AtomicU64::new(0)), asleep: AtomicU32::new(0) }
+        let bits = core::array::from_fn(|_| AtomicU64::new(0));
+        Self { bits, asleep: AtomicU32::new(0), woken: AtomicU64::new(0) }
     }
 
     /// The other side: there is news of this slot. True: knock at the door.
@@ -54,6 +57,17 @@ impl Notice {
     #[inline]
     pub fn any(&self) -> bool {
         self.bits.iter().any(|word| word.load(Relaxed) != 0)
+    }
+
+    /// The other side: it is `now`, and the door is about to be knocked at, whatever is posted.
+    #[inline]
+    pub fn wakes(&self, now: u64) {
+        self.woken.store(now, Relaxed);
+    }
+
+    /// When it was so last.
+    pub fn woken(&self) -> u64 {
+        self.woken.load(Relaxed)
     }
 
     /// From now on the door is knocked at. Look once more after it.

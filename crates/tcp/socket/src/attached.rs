@@ -97,6 +97,7 @@ impl Attached {
     pub fn ask(&self) {
         self.mapped.region.notice(1 - self.mapped.side, ASK).post(self.slot);
         for door in (0..DOORS).chain([ASK]) {
+            self.mapped.wakes(door);
             self.mapped.knock(door);
         }
         (0..SLOTS).filter_map(|slot| self.mapped.flow(slot)).for_each(|flow| flow.knock());
@@ -122,12 +123,14 @@ impl Attached {
         }
         let other = 1 - self.mapped.side;
         for door in doors.notices() {
-            self.mapped.by_linux.stamp(&self.out().produced);
-            if self.mapped.region.notice(other, door).post(self.slot) {
+            let by_linux = self.mapped.by_linux.stamp(&self.out().produced);
+            let asleep = self.mapped.region.notice(other, door).post(self.slot);
+            if self.mapped.knocked.is_due(door, by_linux) || asleep {
                 self.mapped.knocks.at(&self.mapped, door);
             }
         }
         for door in doors.wakes() {
+            self.mapped.wakes(door);
             self.mapped.knocks.at(&self.mapped, door);
         }
         if doors.wakes_own()

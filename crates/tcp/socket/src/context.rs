@@ -6,7 +6,7 @@ use crate::holders::Words;
 use crate::knocks::Knocks;
 use crate::lengths::Lengths;
 use crate::lock::{Guarded, lock};
-use crate::order::{AllNews, ByLinux, News};
+use crate::order::{AllNews, ByLinux, Knocked, News};
 use crate::sleepers::Sleepers;
 use crate::spinning::{Spinning, Waiting};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -28,6 +28,7 @@ use uncopy_tcp_shared::layout::REGION;
 use uncopy_tcp_shared::notice::SLOTS;
 use uncopy_tcp_shared::region::Region;
 use uncopy_tcp_shared::stores::Prices;
+use uncopy_tcp_shared::ticks::ticks;
 use uncopy_tcp_shared::wanted::{ASK, DOORS};
 
 /// How a process uses the service.
@@ -110,6 +111,8 @@ pub(crate) struct Mapped {
     pub knocks: Arc<Knocks>,
     /// This process'.
     pub by_linux: Arc<ByLinux>,
+    /// At the other side's doors.
+    pub knocked: Knocked,
     /// The other program has left the service. Its children may still hold connections.
     gone: AtomicBool,
     flows: Guarded<[Option<Weak<dyn Shown>>; SLOTS]>,
@@ -139,6 +142,11 @@ impl Mapped {
     /// Nobody here will look at this slot.
     pub fn closed(&self, slot: usize, generation: u32) {
         self.region.slot(slot).header.ends[self.side].closed.store(generation, Ordering::Release);
+    }
+
+    /// One of the other side's doors is about to be knocked at, whatever there is news of.
+    pub fn wakes(&self, door: usize) {
+        self.region.notice(1 - self.side, door).wakes(ticks());
     }
 
     /// Knocks at one of the other side's doors.
@@ -191,6 +199,8 @@ pub struct Context {
     pub(crate) doors: Vec<Kept>,
     pub(crate) knocks: Arc<Knocks>,
     pub(crate) by_linux: Arc<ByLinux>,
+    /// When this process has knocked at doors of its own last.
+    knocked_at_own: AtomicU64,
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
     pub(crate) lengths: Lengths,
@@ -228,6 +238,7 @@ impl Context {
             doors,
             knocks,
             by_linux: Arc::default(),
+            knocked_at_own: AtomicU64::new(0),
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
             lengths,
@@ -400,7 +411,13 @@ impl Context {
     /// Wakes all of this process' own sleepers (but for those that listen at their connection's own
     /// door alone).
     pub fn wake_sleepers(&self) {
-        self.doors.iter().for_each(knock_at);
+        (0..self.doors.len()).for_each(|door| self.knock_at_own(door));
+    }
+
+    /// Wakes those that sleep at this door of this process'.
+    pub(crate) fn knock_at_own(&self, door: usize) {
+        self.knocked_at_own.store(ticks(), Ordering::Relaxed);
+        knock_at(&self.doors[door]);
     }
 
     /// A door for a set, until [`Context::no_set`].
@@ -621,6 +638,7 @@ impl Context {
             prices: Prices::default(),
             knocks: self.knocks.clone(),
             by_linux: self.by_linux.clone(),
+            knocked: Knocked::default(),
             gone: AtomicBool::new(false),
             flows: Guarded::new([const { None }; SLOTS]),
         });
@@ -653,13 +671,10 @@ impl Context {
         kind(door.as_fd()).is_ok_and(|kind_of| kind(self.doors[0].as_fd()) == Ok(kind_of))
     }
 
-    /// Takes the notices of a door to the sets that they are for, in the order in which they were
-    /// posted. `linux` is called before the first one that comes after something of Linux', which
-    /// was `asked` last then.
+    /// Takes the notices of a door, for the sets that they are for.
     #[inline]
-    pub(crate) fn collect(&self, door: usize, asked: u64, linux: impl FnOnce()) {
+    pub(crate) fn news(&self, door: usize) -> AllNews<Arc<dyn Shown>> {
         let process = self.process();
-        let shared = self.sets[door].load(Ordering::Relaxed) > 1;
         let mut all = AllNews::default();
         for mapped in lock(&self.regions).iter().filter(|mapped| mapped.process == process) {
             mapped.region.notice(mapped.side, door).collect(|slot| {
@@ -668,7 +683,22 @@ impl Context {
                 all.add(News::new(&header.directions[1 - mapped.side].produced, flow));
             });
         }
-        all.tell(asked, linux, |flow| flow.tell_sets(shared));
+        all
+    }
+
+    /// This door was knocked at since then, and not because of a notice.
+    pub(crate) fn was_woken(&self, door: usize, since: u64) -> bool {
+        let process = self.process();
+        self.knocked_at_own.load(Ordering::Relaxed) >= since
+            || lock(&self.regions)
+                .iter()
+                .filter(|mapped| mapped.process == process)
+                .any(|mapped| mapped.region.notice(mapped.side, door).woken() >= since)
+    }
+
+    /// Several sets have this door.
+    pub(crate) fn is_shared(&self, door: usize) -> bool {
+        self.sets[door].load(Ordering::Relaxed) > 1
     }
 
     /// The conversation with the service; begun, if it was not.

@@ -2,11 +2,17 @@
 //! Linux does it, and programs rely on that. Notices are bits: so with each goes its time, and the
 //! time at which its sender had last sent by Linux. If nobody has asked Linux since, Linux' news
 //! come before it.
+//!
+//! But what was sent by Linux then may concern others, and what Linux has may have come after the
+//! notice. Where the door stands among what Linux says tells the two apart: who sends a notice
+//! after something of Linux' knocks at the door. So what stands behind the door came after the
+//! first knock, and that came after the earliest notice.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use uncopy_tcp_shared::ring::Produced;
 use uncopy_tcp_shared::ticks::ticks;
+use uncopy_tcp_shared::wanted::DOORS;
 
 /// When a process has last sent something by Linux, or made or ended a connection there.
 #[derive(Debug, Default)]
@@ -19,11 +25,62 @@ impl ByLinux {
         self.0.store(ticks(), Relaxed);
     }
 
-    /// A notice of this direction is about to be posted.
+    /// A notice of this direction is about to be posted. When something was sent by Linux last.
     #[inline]
-    pub fn stamp(&self, produced: &Produced) {
-        produced.by_linux.store(self.0.load(Relaxed), Relaxed);
+    pub fn stamp(&self, produced: &Produced) -> u64 {
+        let by_linux = self.0.load(Relaxed);
+        produced.by_linux.store(by_linux, Relaxed);
         produced.told.store(ticks(), Relaxed);
+        by_linux
+    }
+}
+
+/// Of each door of another program's: what was sent by Linux last, when it was knocked at last.
+#[derive(Debug, Default)]
+pub(crate) struct Knocked([AtomicU64; DOORS]);
+
+impl Knocked {
+    /// A notice is there, of a sender who has last sent `by_linux` then. Whether to knock, though
+    /// nobody need be woken.
+    #[inline]
+    pub fn is_due(&self, door: usize, by_linux: u64) -> bool {
+        let knocked = &self.0[door % DOORS];
+        let is_due = knocked.load(Relaxed) != by_linux;
+        if is_due {
+            knocked.store(by_linux, Relaxed);
+        }
+        is_due
+    }
+}
+
+/// The notices that a set has collected since it has asked Linux.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    /// When the first of them was posted.
+    earliest: AtomicU64,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self { earliest: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl Marks {
+    /// These were collected.
+    pub fn collected<F>(&self, news: &AllNews<F>) {
+        self.earliest.fetch_min(news.earliest(), Relaxed);
+    }
+
+    /// Linux has said that the door was knocked at: what was sent by Linux before this time stands
+    /// before that.
+    pub fn before_door(&self) -> u64 {
+        self.earliest.load(Relaxed)
+    }
+
+    /// Linux was asked.
+    pub fn asked(&self) {
+        self.earliest.store(u64::MAX, Relaxed);
     }
 }
 
@@ -70,16 +127,39 @@ impl<F> AllNews<F> {
         }
     }
 
+    /// When the first of them was posted.
+    fn earliest(&self) -> u64 {
+        self.first.iter().chain(&self.more).map(|news| news.told).min().unwrap_or(u64::MAX)
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// `told` is told of all, in the order of time. `linux` is called before the first one that
-    /// comes after something of Linux', which was `asked` last then.
-    pub fn tell(self, asked: u64, linux: impl FnOnce(), told: impl Fn(&F)) {
+    /// comes after something of Linux', which was `asked` last then; and `rest` before the first
+    /// one whose sender had sent by Linux after `before_door`.
+    pub fn tell(
+        self,
+        asked: u64,
+        before_door: u64,
+        linux: impl FnOnce(),
+        rest: impl FnOnce(),
+        told: impl Fn(&F),
+    ) {
         let Self { first: Some(first), more: mut all } = self else { return };
-        let mut linux = Some(linux);
+        let (mut linux, mut rest) = (Some(linux), Some(rest));
         let mut tell = |news: &News<F>| {
             if news.by_linux > asked
                 && let Some(linux) = linux.take()
             {
                 linux();
+            }
+            if news.by_linux > before_door.max(asked)
+                && let Some(rest) = rest.take()
+            {
+                rest();
             }
             told(&news.of);
         };

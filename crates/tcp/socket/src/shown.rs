@@ -65,10 +65,10 @@ impl Shown for Flow {
         // From here on the peer's answers may come by the ring.
         self.push();
         add(&self.context.settings.counters.tcp_connections, 1);
-        self.tell_sets(false);
         // Who fell asleep over Linux' socket alone must know of the ring.
+        self.tell_sets(true);
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) > 0 || !lock(&self.watchers).is_empty() {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
             self.context.wake_sleepers();
         }
     }

@@ -58,7 +58,7 @@ impl Set {
         let mut count = self.queued(events, 0).count;
         // (What there is no room for is said again.)
         let room = (events.len() - count).min(said.len());
-        count = self.take_said(said[..room].iter().copied(), events, count);
+        (count, _) = self.take_said(said[..room].iter().copied(), events, count);
         if asked && count < events.len() {
             let asked = self.ask_kernel(events, count, Some(Duration::ZERO), None);
             return if count > 0 { Ok(asked.unwrap_or(count)) } else { asked };

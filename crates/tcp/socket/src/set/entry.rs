@@ -4,7 +4,7 @@ use super::entries::Entries;
 use super::nested::Bell;
 use super::turns::Turns;
 use super::{Added, EVENTS, Event, HEARS, OUT, Set};
-use crate::context::{Context, knock_at};
+use crate::context::Context;
 use crate::flow::{Flow, Watcher};
 use crate::lock::{Guarded, lock};
 use libc::{EPOLLET, EPOLLONESHOT};
@@ -41,7 +41,7 @@ impl Queue {
     }
 
     pub(super) fn wake(&self) {
-        knock_at(&self.context.doors[self.door]);
+        self.context.knock_at_own(self.door);
     }
 }
 

@@ -16,20 +16,35 @@ use uncopy_tcp_shared::ticks::ticks;
 
 const RDHUP: u32 = EPOLLRDHUP as u32;
 
+/// What the kernel has said.
+pub(super) struct Said {
+    /// So many events are there now.
+    pub count: usize,
+    /// It has said all that it has.
+    pub all: bool,
+    /// The door was knocked at: before the event of this index, as the kernel has it.
+    pub door: Option<usize>,
+}
+
 impl Set {
-    /// The kernel's turn: what it says now, after what is there already.
+    /// The kernel's turn: what it says now, after what is there already. How much is there then;
+    /// and behind how much of it belong the notices that waited for this.
     pub(super) fn kernels_turn(
         &self,
         events: &mut [Event],
         already: usize,
         mask: Option<u64>,
-    ) -> Result<usize, Errno> {
+    ) -> Result<(usize, usize), Errno> {
         let now = ticks();
-        self.asked.store(now, Relaxed);
+        let before = self.asked.swap(now, Relaxed);
         self.heard.store(now, Relaxed);
-        self.ask(events, already, Some(Duration::ZERO), mask, |said, all| {
-            lock(&self.queue.turns).kernel_said(said.iter().map(|event| event.data.u64()), all);
-        })
+        let Said { count, door, .. } =
+            self.ask(events, already, Some(Duration::ZERO), mask, |said, all| {
+                lock(&self.queue.turns).kernel_said(said.iter().map(|event| event.data.u64()), all);
+            })?;
+        let place = door.filter(|_| !self.context.was_woken(self.door, before));
+        self.marks.asked();
+        Ok((count, place.unwrap_or(count)))
     }
 
     /// What the kernel says, after what is there already.
@@ -42,14 +57,15 @@ impl Set {
     ) -> Result<usize, Errno> {
         let before = ticks();
         let said = self.ask(events, already, timeout, mask, |_, _| ());
-        let after = ticks();
-        let said =
-            said.map(|count| if already == 0 { self.rings_first(events, count) } else { count });
-        // (What came while it slept, it has told.)
-        let asked = if timeout == Some(Duration::ZERO) { before } else { after };
-        self.asked.store(asked, Relaxed);
-        self.heard.store(after, Relaxed);
-        said
+        self.heard.store(ticks(), Relaxed);
+        let Said { count, all, door } = said?;
+        let count = if already == 0 { self.rings_first(events, count, door) } else { count };
+        // (What came while it slept it may have told, or not: that it slept longer is not known.)
+        if all {
+            self.asked.store(before, Relaxed);
+            self.marks.asked();
+        }
+        Ok(count)
     }
 
     /// As above; `heard` is told what the kernel says, and whether that is all.
@@ -60,20 +76,22 @@ impl Set {
         mut timeout: Option<Duration>,
         mask: Option<u64>,
         heard: impl Fn(&[epoll::Event], bool),
-    ) -> Result<usize, Errno> {
+    ) -> Result<Said, Errno> {
         // What is ours (a door, the bell, what a connection does not want any more) may take all
         // the room, and what is there for the program comes behind it.
+        let mut door = None;
         for _ in 0..3 {
-            let (count, said_all) = self.ask_once(events, already, timeout, mask, &heard)?;
-            if count > already || said_all {
-                return Ok(count);
+            let said = self.ask_once(events, already, timeout, mask, &heard)?;
+            door = door.or(said.door);
+            if said.count > already || said.all {
+                return Ok(Said { door, ..said });
             }
             timeout = Some(Duration::ZERO);
         }
-        Ok(already)
+        Ok(Said { count: already, all: false, door })
     }
 
-    /// The same; and whether it has said all.
+    /// The same.
     fn ask_once(
         &self,
         events: &mut [Event],
@@ -81,7 +99,7 @@ impl Set {
         timeout: Option<Duration>,
         mask: Option<u64>,
         heard: &impl Fn(&[epoll::Event], bool),
-    ) -> Result<(usize, bool), Errno> {
+    ) -> Result<Said, Errno> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut got = [nothing; 64];
@@ -93,20 +111,23 @@ impl Set {
         }?;
         heard(&got[..number], number < room);
         let said = got[..number].iter().map(Event::said);
-        Ok((self.take_said(said, events, already), number < room))
+        let (count, door) = self.take_said(said, events, already);
+        Ok(Said { count, all: number < room, door })
     }
 
     /// What the kernel has said, after what is there already; there is room for it. How much is
-    /// there then.
+    /// there then; and how much was, when it came to the door.
     pub(super) fn take_said(
         &self,
         said: impl Iterator<Item = Event>,
         events: &mut [Event],
         already: usize,
-    ) -> usize {
+    ) -> (usize, Option<usize>) {
         let mut count = already;
+        let mut knocked = None;
         for Event { events: mut flags, data } in said {
             if data == door() {
+                knocked = knocked.or(Some(count));
                 continue;
             }
             let same = lock(&self.entries).of_data(data);
@@ -138,7 +159,8 @@ impl Set {
             events[count] = Event { events: flags, data };
             count += 1;
         }
-        count
+        // (Where it is nested it may be the bell.)
+        (count, knocked.filter(|_| !self.is_nested()))
     }
 
     /// The kernel says this of a connection, or of another one whose data is the same: what is told

@@ -35,10 +35,33 @@ impl Set {
         self.queue_swept();
     }
 
+    /// The same, after the kernel has said that the door was knocked at: what was sent before that
+    /// it has told of.
+    pub(super) fn look_behind_door(&self) {
+        self.context.pump();
+        self.collect_since(true);
+        self.queue_swept();
+    }
+
     /// The notices.
     pub(super) fn collect(&self) {
-        let asked = self.asked.load(Relaxed);
-        self.context.collect(self.door, asked, || lock(&self.queue.turns).linux_follows());
+        self.collect_since(false);
+    }
+
+    fn collect_since(&self, door: bool) {
+        let news = self.context.news(self.door);
+        if news.is_empty() {
+            return;
+        }
+        self.marks.collected(&news);
+        let (before_door, mut asked) = (self.marks.before_door(), self.asked.load(Relaxed));
+        if door && !self.context.was_woken(self.door, asked) {
+            asked = asked.max(before_door);
+        }
+        let shared = self.context.is_shared(self.door);
+        let linux = || lock(&self.queue.turns).linux_follows();
+        let rest = || lock(&self.queue.turns).rest_follows();
+        news.tell(asked, before_door, linux, rest, |flow| flow.tell_sets(shared));
     }
 
     /// What is so of what is queued, after what is there already.

@@ -33,6 +33,7 @@ use self::entry::Queue;
 use self::nested::Bell;
 use crate::context::Context;
 use crate::lock::{Guarded, lock};
+use crate::order::Marks;
 use libc::{EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLWRNORM};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -115,6 +116,8 @@ pub struct Set {
     asked: AtomicU64,
     /// and when it answered.
     heard: AtomicU64,
+    /// What was told of before what.
+    marks: Marks,
 }
 
 impl Set {
@@ -148,6 +151,7 @@ impl Set {
             at_ring: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             heard: AtomicU64::new(0),
+            marks: Marks::default(),
         };
         set.watch_door(&context, door)?;
         Ok(set)

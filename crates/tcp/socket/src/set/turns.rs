@@ -20,6 +20,9 @@ pub(super) struct Turns {
     kernel: bool,
     /// So many of what is queued come before something of Linux', and the others after it.
     before_linux: Option<usize>,
+    /// So many of what is queued come before all that stands behind the door in what Linux says,
+    /// and the others after it.
+    before_rest: Option<usize>,
     /// What the kernel has told in its turn, where it had more than there was room for.
     told: ByNumber<u64, ()>,
 }
@@ -45,7 +48,9 @@ impl Turns {
     /// The next one.
     pub(super) fn next(&mut self) -> Option<Arc<Entry>> {
         self.left = self.left.saturating_sub(1);
-        self.before_linux = self.before_linux.map(|before| before.saturating_sub(1));
+        for before in [&mut self.before_linux, &mut self.before_rest] {
+            *before = before.map(|before| before.saturating_sub(1));
+        }
         self.entries.pop_front()
     }
 
@@ -64,9 +69,22 @@ impl Turns {
         self.before_linux.get_or_insert(self.entries.len());
     }
 
+    /// What is queued from now on comes after all that Linux has then.
+    pub(super) fn rest_follows(&mut self) {
+        self.before_rest.get_or_insert(self.entries.len());
+    }
+
+    /// Linux has said what it has. What comes before what stands behind the door is next; nothing
+    /// of that, if the door does not say so.
+    pub(super) fn linux_has_said(&mut self, door: bool) {
+        let before_rest = self.before_rest.take();
+        self.before_linux = before_rest.filter(|_| door);
+    }
+
     /// Whoever looks asks the kernel when they like: nothing waits for that.
     pub(super) fn linux_has_no_turn(&mut self) {
         self.before_linux = None;
+        self.before_rest = None;
     }
 
     /// What came before something of Linux' was told of: then it is the kernel's turn.

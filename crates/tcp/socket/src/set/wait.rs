@@ -125,8 +125,14 @@ impl Set {
     /// is still to be asked.
     fn look_by_turns(&self, events: &mut [Event], mask: Option<u64>) -> Result<usize, Errno> {
         self.look_for_news();
-        let kernel_begins = lock(&self.queue.turns).is_kernels();
-        let told = if kernel_begins { self.kernels_turn(events, 0, mask)? } else { 0 };
+        let (linux_begins, kernel_begins) = {
+            let mut turns = lock(&self.queue.turns);
+            (turns.is_linux_next(), turns.is_kernels())
+        };
+        if linux_begins {
+            return self.linux_first(events, 0, mask);
+        }
+        let told = if kernel_begins { self.kernels_turn(events, 0, mask)?.0 } else { 0 };
         if told == events.len() {
             return Ok(told);
         }
@@ -136,9 +142,10 @@ impl Set {
             looked = self.queued(events, told);
         }
         let Looked { count, is_over, is_left, .. } = looked;
+        events[..count].rotate_left(told);
         if lock(&self.queue.turns).is_linux_next() && count < events.len() {
-            let told = self.kernels_turn(events, count, mask).unwrap_or(count);
-            return Ok(self.queued(events, told).count);
+            // (Where it refuses, what the rings have said is not lost.)
+            return Ok(self.linux_first(events, count, mask).unwrap_or(count));
         }
         if count == told || kernel_begins || !is_over {
             return Ok(count);
@@ -154,19 +161,50 @@ impl Set {
             return Ok(count);
         }
         // (Where it refuses, what the rings have said is not lost: the next call hears of it.)
-        Ok(self.kernels_turn(events, count, mask).unwrap_or(count))
+        Ok(self.kernels_turn(events, count, mask).map_or(count, |(told, _)| told))
+    }
+
+    /// Of what is queued the next comes after something of Linux'. What Linux says, and what is
+    /// queued, after what is there already.
+    fn linux_first(
+        &self,
+        events: &mut [Event],
+        already: usize,
+        mask: Option<u64>,
+    ) -> Result<usize, Errno> {
+        let (told, place) = self.kernels_turn(events, already, mask)?;
+        lock(&self.queue.turns).linux_has_said(place < told);
+        if told == events.len() {
+            return Ok(told);
+        }
+        let mut looked = self.queued(events, told);
+        events[place..looked.count].rotate_left(told - place);
+        lock(&self.queue.turns).linux_has_no_turn();
+        if looked.count == told && looked.had_begun || place < told {
+            looked = self.queued(events, looked.count);
+        }
+        Ok(looked.count)
     }
 
     /// The kernel has told of so many, and before it was asked nothing was queued. What rings have
-    /// come to say meanwhile is put before that, as far as there is room, but for what says that it
-    /// comes after something of Linux'.
-    pub(super) fn rings_first(&self, events: &mut [Event], count: usize) -> usize {
-        if count == 0 || count == events.len() || !self.has_news() {
+    /// come to say meanwhile is put before that, as far as there is room, and if the `door` was
+    /// knocked at, where it stands; but for what says that it comes after something of Linux'.
+    pub(super) fn rings_first(
+        &self,
+        events: &mut [Event],
+        count: usize,
+        door: Option<usize>,
+    ) -> usize {
+        if count == events.len() || door.is_none() && (count == 0 || !self.has_news()) {
             return count;
         }
-        self.look_for_news();
+        match door {
+            Some(_) => self.look_behind_door(),
+            None => self.look_for_news(),
+        }
+        let place = door.unwrap_or(0);
         let all = self.queued(events, count).count;
-        events[..all].rotate_left(count);
+        events[place..all].rotate_left(count - place);
         all
     }
 
