@@ -95,6 +95,8 @@ pub struct Entry {
     pub client: AtomicU64,
     /// Where the file's position is; [`KERNELS`]: where the kernel has it.
     pub position: AtomicU64,
+    /// The file's length when it began to be held: the ring has its bytes from there on.
+    pub base: AtomicU64,
     /// How far the file has room on its disk.
     pub reserved: AtomicU64,
     /// How far it is in the log of the program.
@@ -186,6 +188,7 @@ impl Entry {
         self.position.store(KERNELS, Ordering::Relaxed);
         self.reserved.store(0, Ordering::Relaxed);
         self.logged.store(0, Ordering::Relaxed);
+        self.base.store(size, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
         self.name(named);
         self.words.begin(size);

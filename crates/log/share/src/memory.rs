@@ -115,6 +115,18 @@ impl<F: AsFd> Memory<F> {
         Ok(())
     }
 
+    /// Copies bytes of the file of `slot` from `from` on out of its ring. While somebody appends
+    /// they may be any.
+    pub fn copy_out(&self, slot: usize, from: u64, to: &mut [u8]) {
+        let mut rest = to;
+        for (at, bytes) in self.runs(slot, from, rest.len()) {
+            let (run, others) = rest.split_at_mut(bytes);
+            // SAFETY: within the ring; what it holds are bytes, whoever writes them.
+            unsafe { run.as_mut_ptr().copy_from_nonoverlapping(at, bytes) };
+            rest = others;
+        }
+    }
+
     /// Its file.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

@@ -1,6 +1,4 @@
 //! A program's log: one process writes it, one thread at a time, several files' bytes in one flush.
-//!
-//! unsafe: bytes of rings are copied, which their appender keeps still meanwhile.
 
 use crate::layout::State;
 use crate::memory::Memory;
@@ -8,6 +6,7 @@ use core::fmt;
 use core::sync::atomic::Ordering;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use uncopy_log_record::superblock::PLACES;
 use uncopy_log_record::{
@@ -17,6 +16,9 @@ use uncopy_log_store::Store;
 
 /// Bytes of one file that are made durable by the log: more goes home.
 pub const MOST: u64 = 256 << 10;
+
+/// So often, in ns, a program that logs says that it holds leases.
+const BEAT: u64 = 2_000_000_000;
 
 /// Bytes of a file are live in a segment.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,9 @@ struct Live {
 #[derive(Debug)]
 pub struct Writer {
     store: Box<dyn Store>,
+    superblock: Superblock,
+    /// When it last said that it lives: ns of the monotonic clock.
+    beat: u64,
     log: Log,
     cursor: Cursor,
     /// Files that this segment names.
@@ -108,9 +113,10 @@ impl Writer {
     /// # Errors
     /// It is none.
     pub fn new(store: Box<dyn Store>) -> Result<Self, NoLog> {
-        let log = superblock(&*store)?.log();
+        let superblock = superblock(&*store)?;
+        let log = superblock.log();
         let (cursor, named, live) = (Cursor::START, Vec::new(), VecDeque::new());
-        Ok(Self { store, log, cursor, named, live, abandoned: false })
+        Ok(Self { store, superblock, beat: 0, log, cursor, named, live, abandoned: false })
     }
 
     /// Its file.
@@ -145,6 +151,22 @@ impl Writer {
         Ok(())
     }
 
+    /// Says that leases are held for what is logged now. (So recovery can tell a change that somebody
+    /// else made later from one of ours.)
+    fn say_alive(&mut self) -> Result<(), NotLogged> {
+        let ns = |clock| {
+            let now = clock_gettime(clock);
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        };
+        let now = ns(ClockId::MonotonicCoarse);
+        if self.beat == 0 || now - self.beat > BEAT {
+            let next = self.superblock.beat(ns(ClockId::Realtime));
+            write_superblock(&mut *self.store, &next).map_err(NotLogged::Failed)?;
+            (self.superblock, self.beat) = (next, now);
+        }
+        Ok(())
+    }
+
     /// Writes what was put together.
     fn write(&mut self, written: &Written) -> Result<(), NotLogged> {
         self.store.flush(written.offset, written.length).map_err(|why| {
@@ -167,6 +189,7 @@ impl Writer {
         jobs: &[Job],
         mut fill: impl FnMut(&Job, &mut [u8]) -> bool,
     ) -> Result<usize, NotLogged> {
+        self.say_alive()?;
         if self.abandoned || self.cursor.left(&self.log) < SEGMENT / 8 {
             self.next_segment(memory, Purpose::Data)?;
         }
@@ -251,20 +274,6 @@ impl Writer {
             }
             let Some(written) = flush.finish() else { return Ok(()) };
             return self.write(&written);
-        }
-    }
-
-    /// Bytes of `slot` from `from` on, as they lie in its ring.
-    ///
-    /// # Safety
-    /// They are in the ring, and nobody appends to it meanwhile.
-    pub unsafe fn copy<F: AsFd>(memory: &Memory<F>, slot: usize, from: u64, to: &mut [u8]) {
-        let mut done = 0;
-        for (at, bytes) in memory.runs(slot, from, to.len()) {
-            // SAFETY: within the ring; the caller's promise.
-            let run = unsafe { core::slice::from_raw_parts(at, bytes) };
-            to[done..done + bytes].copy_from_slice(run);
-            done += bytes;
         }
     }
 }

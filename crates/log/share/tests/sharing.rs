@@ -60,8 +60,7 @@ fn append(memory: &Memory<Held>, slot: usize, bytes: &[u8]) -> bool {
 
 fn copy(memory: &Memory<Held>) -> impl FnMut(&Job, &mut [u8]) -> bool {
     |job, place| {
-        // SAFETY: they are there, and nobody appends meanwhile.
-        unsafe { Writer::copy(memory, job.slot, job.from, place) };
+        memory.copy_out(job.slot, job.from, place);
         true
     }
 }

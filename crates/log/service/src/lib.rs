@@ -1,0 +1,35 @@
+//! The log's service: one for a directory, and so for a user and a file system.
+//!
+//! | module | one idea |
+//! | --- | --- |
+//! | [`protocol`] | the messages between a program and the service |
+//! | [`reason`] | why a file is not held |
+//! | [`client`] | a program's end of it |
+//! | [`place`] | the log's directory: what lies where |
+//! | `identity` | which file a description is, and the same file found again |
+//! | `lease` | the kernel's leases |
+//! | `homes` | the service's own log: whose bytes are home |
+//! | `logs` | the logs that programs write |
+//! | `held` | a held file, from the service's side, and its end |
+//! | [`server`] | the loop |
+//! | [`recover`] | what a crash left comes home |
+//! | [`verify`] | what the logs have, looked at only |
+
+pub mod client;
+mod held;
+mod homes;
+mod identity;
+mod lease;
+mod logs;
+pub mod place;
+pub mod protocol;
+pub mod reason;
+pub mod recover;
+pub mod server;
+pub mod verify;
+
+pub use client::Client;
+pub use place::Place;
+pub use reason::Reason;
+pub use recover::{Report, recover};
+pub use server::{Options, Service, ServiceError};

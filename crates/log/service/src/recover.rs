@@ -1,0 +1,444 @@
+//! What a crash left comes home: from memory, where this boot's is still there; else from the logs.
+//! What cannot be brought home for sure is put into files of its own, and said.
+
+use crate::held::{give_back, put_aside};
+use crate::homes::read_superblock;
+use crate::identity::{Gone, find};
+use crate::lease;
+use crate::place::{NoPlace, Place, now};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fdatasync, fstat, renameat};
+use rustix::io::{Errno, pread, pwrite};
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+use std::time::Duration;
+use uncopy_log_record::superblock::GRACE;
+use uncopy_log_record::{Body, Found, Origin, Scan, Superblock, Unusable};
+use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::homing::{Which, bring, sync};
+use uncopy_log_share::layout::{Named, State};
+use uncopy_log_share::memory::Memory;
+use uncopy_log_share::writer::{NoLog, superblock, write_superblock};
+use uncopy_log_store::{Held, Kind, Store, open};
+
+/// So long recovery waits for programs that bring their bytes home themselves.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What recovery did.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What there is to say, a line each.
+    pub said: Vec<String>,
+    /// Something is in `lost`, or aside, that may have belonged into a file.
+    pub lost: bool,
+    /// Something could not be recovered, and is where it was: why.
+    pub kept: Option<String>,
+}
+
+impl Report {
+    fn lose(&mut self, said: String) {
+        self.lost = true;
+        self.said.push(said);
+    }
+
+    fn keep(&mut self, why: String) {
+        self.said.push(why.clone());
+        self.kept.get_or_insert(why);
+    }
+
+    /// Writes lines into the place's own file, for who was not there.
+    pub(crate) fn append(place: &Place, said: &[String]) -> std::io::Result<()> {
+        if said.is_empty() {
+            return Ok(());
+        }
+        let path = place.path().join("recovered");
+        let mut file = std::fs::File::options().create(true).append(true).open(path)?;
+        let at = now() / 1_000_000_000;
+        for line in said {
+            writeln!(file, "{at} {line}")?;
+        }
+        file.sync_all()
+    }
+}
+
+/// Recovers what is in `place`, while nobody serves there.
+///
+/// # Errors
+/// Somebody does, or recovers.
+pub fn recover(place: &Place, kind: Kind) -> Result<Report, NoPlace> {
+    let _lock = place.lock()?;
+    Ok(recover_locked(place, kind))
+}
+
+/// As [`recover`], by who has the place's lock.
+pub(crate) fn recover_locked(place: &Place, kind: Kind) -> Report {
+    let mut report = Report::default();
+    let mut settled = homes(place, kind);
+    from_memory(place, &mut settled, &mut report);
+    if report.kept.is_none() {
+        from_logs(place, kind, &mut settled, &mut report);
+    }
+    if let Err(why) = Report::append(place, &report.said) {
+        eprintln!("uncopy log: {}: {why}", place.path().join("recovered").display());
+    }
+    report
+}
+
+/// What the service's own log says is home.
+fn homes(place: &Place, kind: Kind) -> HashSet<u32> {
+    let mut settled = HashSet::new();
+    // (Where it is none no program has logged anything that had to be struck out.)
+    let Ok(Some(file)) = place.log(0) else { return settled };
+    let Ok(store) = open(file, kind) else { return settled };
+    let Ok((superblock, bytes)) = whole(&*store) else { return settled };
+    let Ok(scan) = Scan::new(&superblock.log(), &bytes) else { return settled };
+    for found in scan {
+        if let Found::Record(record) = found {
+            settled.insert(record.index);
+        }
+    }
+    settled
+}
+
+/// All of a log.
+fn whole(store: &dyn Store) -> Result<(Superblock, Vec<u8>), NoLog> {
+    let superblock = superblock(store)?;
+    let mut bytes = vec![0; store.bytes() as usize];
+    store.read(0, &mut bytes).map_err(NoLog::Kernel)?;
+    Ok((superblock, bytes))
+}
+
+/// What is held in memory comes home.
+fn from_memory(place: &Place, settled: &mut HashSet<u32>, report: &mut Report) {
+    let path = place.memory();
+    // (Who opens a file meanwhile waits until it is done with; nobody is killed by hearing of it.)
+    let _heard = lease::signals();
+    let memory = match Memory::open(&path) {
+        Ok(memory) => memory,
+        Err(Errno::NOENT) => return,
+        Err(why) => {
+            let aside = path.with_extension(format!("{}", now()));
+            let (from, to) = (path.display(), aside.display());
+            return match std::fs::rename(&path, &aside) {
+                Ok(()) => report.lose(format!(
+                    "{from}: memory of another version, or damaged ({why}); it is now {to}"
+                )),
+                Err(error) => report.keep(format!("{from}: {error}")),
+            };
+        }
+    };
+    let claims = match Claims::of(memory.file()) {
+        Ok(claims) => claims,
+        Err(why) => return report.keep(format!("{}: {why}", path.display())),
+    };
+    for slot in 0..uncopy_log_share::SLOTS {
+        if memory.entry(slot).state() == State::Held {
+            from_entry(place, &memory, &claims, slot, settled, report);
+        }
+        if memory.entry(slot).state() == State::Plain && !lives(&memory, &claims, slot) {
+            memory.entry(slot).free();
+        }
+    }
+    if memory.entries().all(|(_, entry)| entry.state() == State::Free) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn lives(memory: &Memory<Held>, claims: &Claims, slot: usize) -> bool {
+    let client = memory.entry(slot).client.load(core::sync::atomic::Ordering::Acquire);
+    claims.is_others(What::Client(client))
+}
+
+fn from_entry(
+    place: &Place,
+    memory: &Memory<Held>,
+    claims: &Claims,
+    slot: usize,
+    settled: &mut HashSet<u32>,
+    report: &mut Report,
+) {
+    let entry = memory.entry(slot);
+    let begun = std::time::Instant::now();
+    // A program that has lost its service brings its bytes home by itself.
+    while lives(memory, claims, slot) && entry.state() == State::Held {
+        if begun.elapsed() > PATIENCE {
+            let path = entry.named().path;
+            return report.keep(format!(
+                "{}: a program that was served before holds it still; it ends, or goes on plainly \
+                 at its next call",
+                path.escape_ascii()
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if entry.state() != State::Held || !claims.claim(What::Entry(slot)) {
+        return;
+    }
+    let end = entry.words.close();
+    let index = entry.index.load(core::sync::atomic::Ordering::Acquire);
+    let named = entry.named();
+    let path = named.path.escape_ascii().to_string();
+    let held = end - entry.words.home().min(end);
+    let aside = |report: &mut Report, why: String| match put_aside(memory, slot, place) {
+        Ok(said) => report.lose(format!("{why}; {said}")),
+        Err(error) => report.keep(format!("{why}; its bytes cannot be put aside: {error}")),
+    };
+    match find(place.as_fd(), &named) {
+        Ok(file) => match home(memory, slot, &file) {
+            Ok(()) if held > 0 => report.said.push(format!("{path}: {held} bytes came home")),
+            Ok(()) => {}
+            Err(why) => aside(report, format!("{path}: {why}")),
+        },
+        Err(Gone::Deleted) => report.said.push(format!("{path}: the file is no more")),
+        Err(Gone::Unknown) => aside(report, format!("{path}: the file is not there any more")),
+        Err(Gone::Refused(why)) => aside(report, format!("{path}: {why}")),
+    }
+    if report.kept.is_none() {
+        settled.insert(index);
+        entry.free();
+    }
+    claims.give_up(What::Entry(slot));
+}
+
+fn home(memory: &Memory<Held>, slot: usize, file: &OwnedFd) -> Result<(), String> {
+    // (Somebody may have it open: what he appends meanwhile is not written over.)
+    let appends = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::APPEND));
+    appends.map_err(|why| why.to_string())?;
+    let alone = lease::take(file.as_fd()).is_ok();
+    let came = bring(memory, slot, file.as_fd(), Which::All, false);
+    let came = came.map_err(|why| why.to_string());
+    let came = came.and_then(|end| {
+        sync(memory, slot, file.as_fd()).map_err(|why| why.to_string())?;
+        if alone {
+            give_back(file.as_fd(), memory.entry(slot), end);
+        }
+        Ok(())
+    });
+    if alone {
+        lease::give_up(file.as_fd());
+    }
+    came
+}
+
+/// A file of which a log has bytes.
+#[derive(Debug, Default)]
+struct OfLog {
+    named: Named,
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut Report) {
+    let mut used: Vec<(Box<dyn Store>, Superblock)> = Vec::new();
+    let mut files: BTreeMap<(usize, u32), (OfLog, Option<String>, u64)> = BTreeMap::new();
+    for number in 1..crate::place::LOGS {
+        let name = Place::log_name(number);
+        let shown = place.path().join(&name);
+        let shown = shown.display();
+        let file = match place.log(number) {
+            Ok(Some(file)) => file,
+            Ok(None) => continue,
+            Err(why) => return report.keep(format!("{shown}: {why}")),
+        };
+        let store = match open(file, kind) {
+            Ok(store) => store,
+            Err(why) => return report.keep(format!("{shown}: {why}")),
+        };
+        let (superblock, bytes) = match whole(&*store) {
+            Ok(whole) => whole,
+            // (Its making was not completed: it has nothing.)
+            Err(NoLog::Unusable(Unusable::Empty)) => continue,
+            Err(NoLog::Kernel(why)) => return report.keep(format!("{shown}: {why}")),
+            Err(NoLog::Unusable(why)) => {
+                set_aside(place, &name, &why.to_string(), report);
+                continue;
+            }
+        };
+        let origin = superblock.origin(&place.here());
+        if origin == Origin::OtherFileSystem {
+            let why = "it was written on another file system, whose files it means";
+            set_aside(place, &name, why, report);
+            continue;
+        }
+        let scan = match Scan::new(&superblock.log(), &bytes) {
+            Ok(scan) => scan,
+            Err(why) => {
+                set_aside(place, &name, &why.to_string(), report);
+                continue;
+            }
+        };
+        let mut damaged = None;
+        for found in scan {
+            match found {
+                Found::Gap(gap) => {
+                    report.lose(format!("{shown}: {gap}"));
+                    damaged.get_or_insert_with(|| gap.to_string());
+                }
+                Found::Record(record) => {
+                    let key = (number, record.index);
+                    let (file, ..) = files.entry(key).or_default();
+                    match record.body {
+                        Body::Name(name) => {
+                            file.named = Named {
+                                device: name.device,
+                                inode: name.inode,
+                                generation: name.generation,
+                                handle_kind: name.handle_kind,
+                                handle: name.handle.to_vec(),
+                                path: name.path.to_vec(),
+                            };
+                        }
+                        Body::Data(data) => {
+                            let pieces = data.pieces();
+                            file.pieces.extend(pieces.map(|(at, bytes)| (at, bytes.to_vec())));
+                        }
+                        Body::Home { .. } => {
+                            settled.insert(record.index);
+                        }
+                    }
+                }
+            }
+        }
+        for ((of, _), (_, why, heartbeat)) in &mut files {
+            if *of == number {
+                (*why, *heartbeat) = (damaged.clone(), superblock.heartbeat);
+            }
+        }
+        used.push((store, superblock));
+    }
+    for ((_, index), (file, damaged, heartbeat)) in &files {
+        if !settled.contains(index) && !file.pieces.is_empty() {
+            from_log(place, file, damaged.as_deref(), *heartbeat, report);
+        }
+    }
+    if report.kept.is_some() {
+        return;
+    }
+    // From here on nothing of them counts any more.
+    for (mut store, superblock) in used {
+        let next = superblock.succeed(&place.here(), now());
+        if let Err(why) = write_superblock(&mut *store, &next) {
+            report.keep(format!("{}: a log cannot be begun anew: {why}", place.path().display()));
+        }
+    }
+}
+
+/// A log that cannot be used gets another name.
+fn set_aside(place: &Place, name: &str, why: &str, report: &mut Report) {
+    let to = format!("{name}.unusable.{}", now());
+    let shown = place.path().join(name);
+    match renameat(place, name, place, &to) {
+        Ok(()) => report.lose(format!("{}: {why}; it is now {to}", shown.display())),
+        Err(error) => report.keep(format!("{}: {why}; {error}", shown.display())),
+    }
+}
+
+fn from_log(
+    place: &Place,
+    file: &OfLog,
+    damaged: Option<&str>,
+    heartbeat: u64,
+    report: &mut Report,
+) {
+    let path = file.named.path.escape_ascii().to_string();
+    let (first, bytes) = joined(&file.pieces);
+    let last = first + bytes.len() as u64;
+    let came = match (damaged, find(place.as_fd(), &file.named)) {
+        (Some(why), _) => Err(format!("the log is damaged ({why})")),
+        (_, Err(Gone::Deleted)) => {
+            return report.said.push(format!("{path}: the file is no more"));
+        }
+        (_, Err(Gone::Unknown)) => Err("the file is not there any more".to_owned()),
+        (_, Err(Gone::Refused(why))) => Err(why.to_string()),
+        (_, Ok(there)) => replay(&there, first, &bytes, heartbeat),
+    };
+    match came {
+        Ok(0) => {}
+        Ok(n) => report.said.push(format!("{path}: {n} bytes up to {last} came from the log")),
+        Err(why) => {
+            let name = path.rsplit('/').next().unwrap_or("file");
+            match place.lose(&format!("{name}.{first}-{last}"), &bytes) {
+                Ok(kept) => report.lose(format!(
+                    "{path}: {why}; its bytes {first} to {last} are in {}",
+                    kept.display()
+                )),
+                Err(error) => {
+                    report.keep(format!("{path}: {why}; its bytes cannot be put aside: {error}"));
+                }
+            }
+        }
+    }
+}
+
+/// The bytes from the first on; of what was logged twice the later counts. (An append follows the one
+/// before. Where one is missing, because its segment was written over, it was durable in its file,
+/// and so was all before: what counts begins behind.)
+fn joined(pieces: &[(u64, Vec<u8>)]) -> (u64, Vec<u8>) {
+    let mut first = 0;
+    let mut bytes: Vec<u8> = Vec::new();
+    for (at, piece) in pieces {
+        let end = first + bytes.len() as u64;
+        if bytes.is_empty() || *at > end || *at < first {
+            (first, bytes) = (*at, piece.clone());
+            continue;
+        }
+        bytes.truncate((*at - first) as usize);
+        bytes.extend_from_slice(piece);
+    }
+    (first, bytes)
+}
+
+/// Brings logged bytes into their file. Returns how many were not there.
+fn replay(file: &OwnedFd, first: u64, bytes: &[u8], heartbeat: u64) -> Result<u64, String> {
+    let kernel = |why: Errno| why.to_string();
+    let stat = fstat(file).map_err(kernel)?;
+    let size = stat.st_size as u64;
+    if size < first {
+        return Err(format!(
+            "somebody else changed the file: it has {size} bytes instead of {first} at least"
+        ));
+    }
+    let changed = (stat.st_mtime as u64).saturating_mul(1_000_000_000) + stat.st_mtime_nsec as u64;
+    let mut there = vec![0; bytes.len().min((size - first) as usize)];
+    let mut got = 0;
+    while got < there.len() {
+        let n = pread(file, &mut there[got..], first + got as u64).map_err(kernel)?;
+        if n == 0 {
+            break;
+        }
+        got += n;
+    }
+    there.truncate(got);
+    if there == bytes {
+        return Ok(0);
+    }
+    // (Zeros are what a crash leaves of bytes that had not come to the disk.)
+    let differs = there.iter().zip(bytes).any(|(is, wanted)| is != wanted && *is != 0);
+    if differs || changed > heartbeat.saturating_add(GRACE) {
+        return Err("somebody else changed the file after the log".to_owned());
+    }
+    let mut done = 0;
+    while done < bytes.len() {
+        done += pwrite(file, &bytes[done..], first + done as u64).map_err(kernel)?;
+    }
+    fdatasync(file).map_err(kernel)?;
+    Ok(bytes.len() as u64 - there.iter().zip(bytes).filter(|(a, b)| a == b).count() as u64)
+}
+
+/// For `verify`: the superblock.
+pub(crate) fn look(store: &dyn Store) -> Result<(Superblock, Vec<u8>), String> {
+    read_superblock(store)?;
+    whole(store).map_err(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_joined_and_the_later_of_two_counts() {
+        let piece = |at: u64, text: &str| (at, text.as_bytes().to_vec());
+        assert_eq!(joined(&[piece(5, "abc"), piece(8, "def")]), (5, b"abcdef".to_vec()));
+        assert_eq!(joined(&[piece(5, "abc"), piece(7, "XYZ")]), (5, b"abXYZ".to_vec()));
+        assert_eq!(joined(&[piece(5, "abc"), piece(100, "d")]), (100, b"d".to_vec()));
+    }
+}

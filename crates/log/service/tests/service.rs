@@ -1,0 +1,329 @@
+//! The service, asked by a program that this test plays: files are held, come home, and are found
+//! again after whoever dies.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, open};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use uncopy_log_service::protocol::Message;
+use uncopy_log_service::{Client, Options, Place, Reason, Report, Service, recover};
+use uncopy_log_share::State;
+use uncopy_log_share::claims::{Claims, What};
+use uncopy_log_share::memory::Memory;
+use uncopy_log_share::writer::{Job, Writer};
+use uncopy_log_store::Kind;
+
+struct Here {
+    directory: tempfile::TempDir,
+    service: Option<JoinHandle<Report>>,
+}
+
+impl Here {
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut here = Self { directory, service: None };
+        here.serve();
+        here
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.path().join("log")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn serve(&mut self) {
+        let log = self.log();
+        let thread = std::thread::spawn(move || {
+            let options = Options {
+                log_size: 8 << 20,
+                kind: Kind::Direct,
+                until_idle: Some(Duration::from_millis(300)),
+            };
+            let (service, report) = Service::begin(Place::make(&log).unwrap(), options).unwrap();
+            service.run().unwrap();
+            report
+        });
+        self.service = Some(thread);
+        let begun = Instant::now();
+        while !Client::is_served(&self.log()) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "no service");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The service has ended, since nobody was there any more: what it said at its beginning.
+    fn ended(&mut self) -> Report {
+        self.service.take().unwrap().join().unwrap()
+    }
+}
+
+/// A program that appends.
+struct Program {
+    client: Client,
+    memory: Memory<OwnedFd>,
+    _lives: Claims,
+}
+
+impl Program {
+    fn of(here: &Here) -> Self {
+        let (client, memory) = Client::open(&here.log()).unwrap();
+        let lives = Claims::of(memory.file()).unwrap();
+        assert!(lives.claim(What::Client(client.number)));
+        Self { client, memory, _lives: lives }
+    }
+
+    fn append(&self, slot: usize, bytes: &[u8]) -> bool {
+        let words = &self.memory.entry(slot).words;
+        let at = words.end().at();
+        self.memory.back(slot, at, bytes.len()).unwrap();
+        let mut rest = bytes;
+        for (to, n) in self.memory.runs(slot, at, bytes.len()) {
+            // SAFETY: within the ring, and nobody else uses these bytes: there is room.
+            unsafe { to.copy_from_nonoverlapping(rest.as_ptr(), n) };
+            rest = &rest[n..];
+        }
+        words.publish(at, at + bytes.len() as u64)
+    }
+
+    fn writer(&self) -> Writer {
+        let begun = Instant::now();
+        loop {
+            if let Some((file, kind)) = self.client.log().unwrap() {
+                return Writer::new(uncopy_log_store::open(file, kind).unwrap()).unwrap();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "no log");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn sync(&self, writer: &mut Writer, slot: usize, index: u32) {
+        use std::sync::atomic::Ordering::SeqCst;
+        let entry = self.memory.entry(slot);
+        let from = entry.words.durable().max(entry.logged.load(SeqCst));
+        let from = from.max(entry.base.load(SeqCst));
+        let job = Job { slot, index, from, to: entry.words.end().at() };
+        entry.logged.store(job.to, SeqCst);
+        let fill = |job: &Job, place: &mut [u8]| {
+            self.memory.copy_out(job.slot, job.from, place);
+            true
+        };
+        assert_eq!(writer.flush(&self.memory, &[job], fill), Ok(1));
+    }
+}
+
+fn opened(path: &Path, flags: OFlags) -> OwnedFd {
+    open(path, flags | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR).unwrap()
+}
+
+fn appended(path: &Path) -> OwnedFd {
+    opened(path, OFlags::WRONLY | OFlags::APPEND)
+}
+
+#[test]
+fn who_opens_a_held_file_waits_until_all_of_it_is_home() {
+    let mut here = Here::new();
+    let path = here.file("file");
+    let program = Program::of(&here);
+    let file = appended(&path);
+    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    assert!(program.append(slot, b"held") && program.append(slot, b" back"));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing is home yet");
+    assert_eq!(std::fs::read(&path).unwrap(), b"held back");
+    assert_eq!(program.memory.entry(slot).state(), State::Plain);
+    assert!(!program.append(slot, b"more"), "it is plain");
+    rustix::io::write(&file, b", and on").unwrap();
+    program.client.tell(Message::Knows { slot: slot as u64, index: index.into() });
+    assert_eq!(std::fs::read(&path).unwrap(), b"held back, and on");
+    let again = program.client.hold(file.as_fd()).unwrap();
+    assert_ne!(again.1, index, "each holding has a number of its own");
+    assert!(program.append(again.0, b"."));
+    assert!(Client::status(&here.log()).unwrap().contains("opened-later"));
+    drop(program);
+    assert_eq!(std::fs::read(&path).unwrap(), b"held back, and on.");
+    drop(file);
+    here.ended();
+}
+
+#[test]
+fn what_a_program_held_comes_home_when_it_dies() {
+    let mut here = Here::new();
+    let path = here.file("file");
+    let program = Program::of(&here);
+    let file = appended(&path);
+    let (slot, _) = program.client.hold(file.as_fd()).unwrap();
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
+    assert!(program.append(slot, &bytes));
+    drop((program, file));
+    assert!(std::fs::read(&path).unwrap() == bytes);
+    here.ended();
+    let log = Place::open(&here.log()).unwrap();
+    assert!(!log.memory().exists(), "its memory goes when it ends");
+}
+
+#[test]
+fn files_that_cannot_be_held_say_why() {
+    let mut here = Here::new();
+    let program = Program::of(&here);
+    let hold = |file: &OwnedFd| program.client.hold(file.as_fd()).map(|_| ());
+    let path = here.file("file");
+    let one = appended(&path);
+    let other = appended(&path);
+    assert_eq!(hold(&one), Err(Reason::OpenElsewhere));
+    drop(other);
+    assert_eq!(hold(&one), Ok(()));
+    assert_eq!(hold(&opened(&here.file("b"), OFlags::RDONLY)), Err(Reason::Mode));
+    let synced = OFlags::WRONLY | OFlags::DSYNC;
+    assert_eq!(hold(&opened(&here.file("c"), synced)), Err(Reason::Mode));
+    let elsewhere = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    assert_eq!(hold(&elsewhere), Err(Reason::OtherFileSystem));
+    let (pipe, _write) = rustix::pipe::pipe().unwrap();
+    assert_eq!(hold(&pipe), Err(Reason::NotRegular));
+    let status = Client::status(&here.log()).unwrap();
+    for name in ["open-elsewhere", "mode", "other-file-system", "not-regular"] {
+        assert!(status.contains(name), "{name} in: {status}");
+    }
+    drop((program, one));
+    here.ended();
+}
+
+#[test]
+fn a_file_that_another_process_uses_becomes_plain_and_stays_so() {
+    let mut here = Here::new();
+    let path = here.file("file");
+    let (program, child) = (Program::of(&here), Program::of(&here));
+    let file = appended(&path);
+    let (slot, _) = program.client.hold(file.as_fd()).unwrap();
+    assert!(program.append(slot, b"parent"));
+    let stat = rustix::fs::fstat(&file).unwrap();
+    child.client.share(stat.st_dev, stat.st_ino).unwrap();
+    rustix::io::write(&file, b" child").unwrap();
+    assert_eq!(program.client.hold(file.as_fd()), Err(Reason::Shared));
+    assert_eq!(std::fs::read(&path).unwrap(), b"parent child");
+    drop((program, child, file));
+    here.ended();
+}
+
+/// What a power loss would leave, but for the memory, which is taken away.
+#[test]
+fn what_was_logged_is_in_its_file_after_the_memory_is_lost() {
+    let mut here = Here::new();
+    let path = here.file("file");
+    let moved = here.file("moved");
+    let program = Program::of(&here);
+    let file = appended(&path);
+    let mut writer = program.writer();
+    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    assert!(program.append(slot, b"first "));
+    program.sync(&mut writer, slot, index);
+    assert!(program.append(slot, b"second "));
+    program.sync(&mut writer, slot, index);
+    assert!(program.append(slot, b"never synced"));
+    std::fs::rename(&path, &moved).unwrap();
+    // The logs as they are now, beside a file as it is on the disk.
+    let saved = here.file("saved");
+    std::fs::create_dir(&saved).unwrap();
+    for name in ["log.0", "log.1"] {
+        std::fs::copy(here.log().join(name), saved.join(name)).unwrap();
+    }
+    drop((program, writer, file));
+    assert_eq!(std::fs::read(&moved).unwrap(), b"first second never synced");
+    here.ended();
+    for name in ["log.0", "log.1"] {
+        std::fs::copy(saved.join(name), here.log().join(name)).unwrap();
+    }
+    rustix::fs::ftruncate(appended(&moved), 0).unwrap();
+    let place = Place::open(&here.log()).unwrap();
+    let report = recover(&place, Kind::Direct).unwrap();
+    assert_eq!(std::fs::read(&moved).unwrap(), b"first second ", "{report:?}");
+    assert!(!report.lost && report.said.len() == 1, "{report:?}");
+    // Once more: nothing counts any more.
+    rustix::fs::ftruncate(appended(&moved), 0).unwrap();
+    let report = recover(&place, Kind::Direct).unwrap();
+    assert_eq!(std::fs::read(&moved).unwrap(), b"", "{report:?}");
+}
+
+#[test]
+fn what_came_home_is_not_brought_there_again() {
+    let mut here = Here::new();
+    let path = here.file("file");
+    let program = Program::of(&here);
+    let file = appended(&path);
+    let mut writer = program.writer();
+    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    assert!(program.append(slot, b"logged"));
+    program.sync(&mut writer, slot, index);
+    // Somebody else opens it: it is home, and that is known, before he goes on.
+    std::fs::write(&path, b"").unwrap();
+    let saved = here.file("saved");
+    std::fs::create_dir(&saved).unwrap();
+    for name in ["log.0", "log.1"] {
+        std::fs::copy(here.log().join(name), saved.join(name)).unwrap();
+    }
+    drop((program, writer, file));
+    here.ended();
+    for name in ["log.0", "log.1"] {
+        std::fs::copy(saved.join(name), here.log().join(name)).unwrap();
+    }
+    let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"", "{report:?}");
+    assert!(report.said.is_empty(), "{report:?}");
+}
+
+#[test]
+fn bytes_whose_file_somebody_else_has_changed_are_put_aside_and_said() {
+    let mut here = Here::new();
+    let path = here.file("file");
+    let program = Program::of(&here);
+    let file = appended(&path);
+    let mut writer = program.writer();
+    let (slot, index) = program.client.hold(file.as_fd()).unwrap();
+    assert!(program.append(slot, b"logged"));
+    program.sync(&mut writer, slot, index);
+    let saved = std::fs::read(here.log().join("log.1")).unwrap();
+    drop((program, writer, file));
+    here.ended();
+    std::fs::write(here.log().join("log.1"), saved).unwrap();
+    std::fs::remove_file(here.log().join("log.0")).unwrap();
+    std::fs::write(&path, b"others").unwrap();
+    let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+    assert!(report.lost && report.said[0].contains("somebody else changed"), "{report:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"others");
+    assert_eq!(std::fs::read(here.log().join("lost/file.0-6")).unwrap(), b"logged");
+}
+
+#[test]
+fn a_log_that_is_truncated_or_none_is_put_aside_by_name() {
+    let mut here = Here::new();
+    drop(Program::of(&here).writer());
+    here.ended();
+    let log = here.log().join("log.1");
+    let whole = std::fs::read(&log).unwrap();
+    std::fs::write(&log, &whole[..1 << 20]).unwrap();
+    std::fs::write(here.log().join("log.2"), b"something else, of no log").unwrap();
+    let report = recover(&Place::open(&here.log()).unwrap(), Kind::Direct).unwrap();
+    assert!(report.lost && report.said.len() == 2, "{report:?}");
+    assert!(report.said[0].contains("log.1") && report.said[1].contains("log.2"), "{report:?}");
+    assert!(!log.exists());
+    here.serve();
+    drop(Program::of(&here).writer());
+    assert!(!here.ended().lost);
+}
+
+#[test]
+fn two_do_not_serve_one_directory_and_one_that_others_may_write_to_is_refused() {
+    let mut here = Here::new();
+    let program = Program::of(&here);
+    let place = Place::open(&here.log()).unwrap();
+    let why = recover(&place, Kind::Direct).unwrap_err().to_string();
+    assert!(why.contains("at work there"), "{why}");
+    drop(program);
+    here.ended();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(here.log(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let why = Place::open(&here.log()).unwrap_err().to_string();
+    assert!(why.contains("chmod 700"), "{why}");
+}
