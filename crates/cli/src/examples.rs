@@ -33,6 +33,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "uncopy tcp trace :6379 --out redis.pcapng --seconds 10",
         ],
     ),
+    (
+        "log",
+        &[
+            "uncopy log status",
+            "uncopy log digest /srv/data/log",
+            "uncopy log recover /srv/data/log",
+        ],
+    ),
     ("options", &["uncopy options"]),
     ("report", &["uncopy report", "uncopy report --list $(pidof redis-server)"]),
     ("help", &["uncopy help run", "uncopy help tcp serve"]),

@@ -6,6 +6,7 @@ mod examples;
 #[cfg(test)]
 mod foreign_bytes;
 mod helping;
+mod log;
 mod options_table;
 mod pages;
 mod profile;
@@ -66,6 +67,7 @@ fn command() -> Command {
         )
         .subcommand(tcp::command())
         .subcommand(report)
+        .subcommand(log::command())
         .subcommand(
             echo::server::ServerArgs::augment_args(Command::new(echo::server::NAME)).hide(true),
         )
@@ -73,6 +75,7 @@ fn command() -> Command {
         .subcommand(replay::command())
         .subcommand(trial::supervisor::command())
         .subcommand(tcp_service::command())
+        .subcommand(log::start::command())
         .subcommand(pages::command());
     helping::short_and_long(examples::add(program))
 }
@@ -108,6 +111,8 @@ fn program() -> ExitCode {
         "disable" => unit::disable(matches),
         echo::server::NAME => parsed(matches).and_then(|args| echo::server::main(&args)),
         "tcp" => tcp::main(matches),
+        "log" => log::main(matches),
+        log::start::NAME => log::start::main(matches),
         replay::NAME => replay::main(matches),
         trial::supervisor::NAME => trial::supervisor::main(matches),
         tcp_service::NAME => tcp_service::main(matches),

@@ -32,4 +32,5 @@ pub use client::Client;
 pub use place::Place;
 pub use reason::Reason;
 pub use recover::{Report, recover};
+pub use rustix::io::Errno;
 pub use server::{Options, Service, ServiceError};
