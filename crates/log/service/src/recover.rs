@@ -300,10 +300,25 @@ fn from_logs(place: &Place, kind: Kind, settled: &mut HashSet<u32>, report: &mut
         }
         for ((of, _), (_, why, heartbeat)) in &mut files {
             if *of == number {
-                (*why, *heartbeat) = (damaged.clone(), superblock.heartbeat);
+                // (Of a recovery that was interrupted: its own writes are younger than any heartbeat.)
+                let heartbeat_of =
+                    if superblock.recovering { u64::MAX } else { superblock.heartbeat };
+                (*why, *heartbeat) = (damaged.clone(), heartbeat_of);
             }
         }
         used.push((store, superblock));
+    }
+    // Should this be interrupted, what it has written by then is no stranger's.
+    let replays = files
+        .iter()
+        .any(|((_, index), (file, ..))| !settled.contains(index) && !file.pieces.is_empty());
+    for (store, superblock) in used.iter_mut().filter(|_| replays) {
+        let next = superblock.adopt(&place.here(), now());
+        if let Err(why) = write_superblock(&mut **store, &next) {
+            let path = place.path().display();
+            return report.keep(format!("{path}: recovery cannot be begun in a log: {why}"));
+        }
+        *superblock = next;
     }
     for ((_, index), (file, damaged, heartbeat)) in &files {
         if !settled.contains(index) && !file.pieces.is_empty() {
