@@ -107,6 +107,10 @@ numbers: bench
 mutations:
 	tests/mutations/run
 
+# Where `make install` puts what is no program: manual pages, completions, documents, the rule for the device.
+SHARE = $(DESTDIR)$(PREFIX)/share
+RULES = $(DESTDIR)$(PREFIX)/lib/udev/rules.d
+
 install: build
 	install -D -m 755 $(UNCOPY) $(DESTDIR)$(PREFIX)/bin/uncopy
 	install -D -m 755 target/release/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so
@@ -115,6 +119,18 @@ install: build
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/tcp/c/include/uncopy_tcp.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	scripts/pkg-config-file $(PREFIX) >$(DESTDIR)$(PREFIX)/lib/pkgconfig/uncopy-tcp.pc
+	rm -rf target/pages
+	$(UNCOPY) __pages target/pages
+	scripts/installed-docs target/pages/doc
+	install -D -m 644 -t $(SHARE)/man/man1 target/pages/man/man1/*.1
+	install -D -m 644 -t $(SHARE)/bash-completion/completions target/pages/bash-completion/completions/uncopy
+	install -D -m 644 -t $(SHARE)/zsh/site-functions target/pages/zsh/vendor-completions/_uncopy
+	install -D -m 644 -t $(SHARE)/fish/vendor_completions.d target/pages/fish/vendor_completions.d/uncopy.fish
+	install -D -m 644 -t $(SHARE)/doc/uncopy target/pages/doc/*.md
+	install -D -m 644 -t $(SHARE)/doc/uncopy/users target/pages/doc/users/*.md
+	install -D -m 644 -t $(RULES) packaging/60-uncopy.rules
+	@echo "For others than root: 'groupadd --system uncopy', 'udevadm control --reload', 'udevadm trigger --sysname-match=userfaultfd',"
+	@echo "then 'usermod -aG uncopy USER', who logs in anew. 'uncopy doctor' says whether it works."
 
 # A Debian package, in target/debian/.
 deb: build
@@ -124,6 +140,9 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/uncopy $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy.so $(DESTDIR)$(PREFIX)/lib/uncopy/libuncopy_profile.so
 	rm -f $(DESTDIR)$(PREFIX)/lib/libuncopy_tcp.so $(DESTDIR)$(PREFIX)/lib/libuncopy_tcp.a $(DESTDIR)$(PREFIX)/include/uncopy_tcp.h \
 		$(DESTDIR)$(PREFIX)/lib/pkgconfig/uncopy-tcp.pc
+	rm -f $(SHARE)/man/man1/uncopy.1 $(SHARE)/man/man1/uncopy-*.1 $(SHARE)/bash-completion/completions/uncopy $(RULES)/60-uncopy.rules
+	rm -f $(SHARE)/zsh/site-functions/_uncopy $(SHARE)/fish/vendor_completions.d/uncopy.fish
+	rm -rf $(SHARE)/doc/uncopy
 	-rmdir $(DESTDIR)$(PREFIX)/lib/uncopy
 
 clean:

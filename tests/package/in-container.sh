@@ -25,6 +25,15 @@ user)
     chmod 644 /tmp/input
     ;;
 outside-the-group) as_user --clear-groups uncopy run -- echo hello 2>&1 ;;
+documents)
+    python3 - <<'PY'
+import glob, os, re
+paths = glob.glob("/usr/share/doc/uncopy/**/*.md", recursive=True)
+links = [(path, link) for path in paths for link in re.findall(r"\]\(([^)#\s]+)", re.sub(r"`[^`\n]*`", "", open(path).read()))]
+dangling = [each for each in links if ":" not in each[1] and not os.path.exists(os.path.join(os.path.dirname(each[0]), each[1]))]
+print(f"{len(paths)} documents, {len(dangling)} dangling links")
+PY
+    ;;
 doctor) as_user --clear-groups uncopy doctor --no-cache 2>&1 ;;
 elide) as_user --init-groups uncopy run --require --verbose -- python3 -c "$elide" 2>&1 >/dev/null ;;
 c-program)

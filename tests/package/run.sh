@@ -77,6 +77,8 @@ check "all its files are there as they were packed" "$(inside dpkg -V uncopy)" "
 check "the command says what it is" "$(inside uncopy --version)" "uncopy *commit:*built with: rustc*"
 check "its group may open the device, and nobody else" "$(inside stat -c '%G %a' /dev/userfaultfd)" "uncopy 660"
 check "it has its manual pages" "$(inside sh -c 'zcat /usr/share/man/man1/uncopy-enable.1.gz | head -n 6')" "*uncopy-enable*"
+check "which name variables, files, defects and each other" "$(inside sh -c 'zcat /usr/share/man/man1/uncopy-run.1.gz | grep "^.SH" | xargs')" "*ENVIRONMENT*FILES*BUGS*SEE ALSO*"
+check "and documents, which refer to nothing that is not there" "$(step documents)" "[1-9]* documents, 0 dangling links"
 check "and completions that the shell can read" "$(inside bash -n /usr/share/bash-completion/completions/uncopy 2>&1)" ""
 
 check "a program in C finds its library, and answers" "$(step c-program 2>&1)" "came back"

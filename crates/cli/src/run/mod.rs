@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use uncopy_measure::printable::printable;
 use uncopy_measure::{cache, library, nearest, userfaultfd, variables};
 use uncopy_options::{self as options, Kind, OPTIONS, Spec};
@@ -95,6 +95,7 @@ pub(crate) fn command_words() -> Arg {
         .required(true)
         .trailing_var_arg(true)
         .allow_hyphen_values(true)
+        .value_hint(ValueHint::CommandWithArguments)
         .help("The program and its arguments")
 }
 

@@ -161,7 +161,7 @@ fn draw(args: &ReportArgs, about: &About) -> Outcome {
     write(out, "index.html", &page::html(about, summary.as_ref(), &sections))?;
     match (&args.readme, summary, bars) {
         (Some(readme), Some(summary), Some(chart)) => {
-            markdown::replace(readme, about, &Excerpt { table: summary.gains, chart })
+            markdown::replace(readme, about, &Excerpt { table: summary.short, chart })
         }
         _ => Ok(()),
     }

@@ -102,13 +102,41 @@ fn known(ratio: Option<f64>) -> String {
 pub struct Summary {
     /// One line for each kind of server.
     pub gains: Table,
+    /// The same in three columns, of the largest size.
+    pub short: Table,
     /// How much of that is noise.
     pub noise: Table,
 }
 
 /// All of it.
 pub fn summary(results: &ServerResults) -> Summary {
-    Summary { gains: gains(results), noise: noise::table(results) }
+    Summary { gains: gains(results), short: short(results), noise: noise::table(results) }
+}
+
+/// Words and name of each kind of server, in their order.
+fn kinds(results: &ServerResults) -> Vec<(&str, &str)> {
+    let mut kinds: Vec<(&str, &str)> = Vec::new();
+    for row in &results.rows {
+        if !kinds.iter().any(|(words, _)| *words == row.words) {
+            kinds.push((&row.words, &row.name));
+        }
+    }
+    kinds
+}
+
+/// What the gain of 1 MB is, and how much of it is elision's.
+fn short(results: &ServerResults) -> Table {
+    let rows = kinds(results).into_iter().filter_map(|(words, name)| {
+        let large =
+            |row: &&ServerRow| row.name == name && row.size == 1 << 20 && row.connections == SHOWN;
+        let row = results.rows.iter().find(large)?;
+        let gain = format!("**{}** ({})", ratio(row, Side::Uncopy), ratio(row, Side::Again));
+        Some(vec![format!("{words}: {}", named(row)), gain, format!("{:.2}", row.elision_cpu)])
+    });
+    Table::new(
+        &["server, answers or uploads of 1 MB", "gain (noise)", "elision's own"],
+        rows.collect(),
+    )
 }
 
 fn gains(results: &ServerResults) -> Table {
@@ -118,13 +146,7 @@ fn gains(results: &ServerResults) -> Table {
     let mut header = vec!["what"];
     header.extend(columns.iter().map(String::as_str));
     header.extend(["of it: memory kept", "placed", "copied faster", "elision's own"]);
-    let mut kinds: Vec<(&str, &str)> = Vec::new();
-    for row in &results.rows {
-        if !kinds.iter().any(|(words, _)| *words == row.words) {
-            kinds.push((&row.words, &row.name));
-        }
-    }
-    let rows = kinds.into_iter().filter_map(|(words, name)| {
+    let rows = kinds(results).into_iter().filter_map(|(words, name)| {
         let at = |size: usize| {
             results
                 .rows

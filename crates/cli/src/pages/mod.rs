@@ -1,10 +1,18 @@
 //! `uncopy __pages DIR`: manual pages and shell completions, from the same definitions as `--help`. For whoever makes packages.
+//!
+//! | file | one idea |
+//! | --- | --- |
+//! | `sections` | what a page has beside `--help` |
+//! | `completions` | scripts of shells |
+
+mod completions;
+mod sections;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use clap_complete::aot::{Shell, generate};
+use clap_complete::aot::Shell;
 use clap_mangen::Man;
 use uncopy_measure::{Outcome, build};
 
@@ -39,13 +47,21 @@ fn write_all(directory: &Path, program: &Command) -> std::io::Result<()> {
         let Some(place) = place(shell) else { continue };
         let file = directory.join(place);
         fs::create_dir_all(file.parent().unwrap_or(directory))?;
-        let mut text = Vec::new();
-        generate(shell, &mut program.clone(), "uncopy", &mut text);
-        fs::write(file, text)?;
+        fs::write(file, completions::script(shell, &program))?;
     }
     let manual = directory.join("man/man1");
     fs::create_dir_all(&manual)?;
-    page(&manual, program, "uncopy")
+    let mut names = Vec::new();
+    names_of(&program, "uncopy", &mut names);
+    page(&manual, program, "uncopy", &names)
+}
+
+/// The names of the pages of a command and of all below it.
+fn names_of(command: &Command, name: &str, names: &mut Vec<String>) {
+    names.push(name.to_owned());
+    for sub in command.get_subcommands() {
+        names_of(sub, &format!("{name}-{}", sub.get_name()), names);
+    }
 }
 
 /// Without what no user calls.
@@ -64,16 +80,18 @@ fn visible(command: Command) -> Command {
 }
 
 /// The page of a command, and those of its subcommands.
-fn page(directory: &Path, command: Command, name: &str) -> std::io::Result<()> {
+fn page(directory: &Path, command: Command, name: &str, all: &[String]) -> std::io::Result<()> {
     let subcommands: Vec<Command> = command.get_subcommands().cloned().collect();
     let titled = command.name(name.to_owned()).display_name(name.to_owned());
     let titled = titled.bin_name(name.replace('-', " "));
     let mut text = Vec::new();
+    let more = sections::text(name, &titled, all);
     Man::new(titled).date(build::DATE).manual("uncopy").render(&mut text)?;
+    text.extend_from_slice(more.as_bytes());
     fs::write(directory.join(format!("{name}.1")), text)?;
     for sub in subcommands {
         let name = format!("{name}-{}", sub.get_name());
-        page(directory, sub, &name)?;
+        page(directory, sub, &name, all)?;
     }
     Ok(())
 }
@@ -90,6 +108,17 @@ mod tests {
         assert!(page("uncopy-run.1").unwrap().contains("threshold"));
         assert!(page("uncopy-tcp-flows.1").is_ok());
         assert!(page("uncopy-__echo-server.1").is_err());
+        for name in ["uncopy.1", "uncopy-run.1", "uncopy-tcp-flows.1", "uncopy-enable.1"] {
+            let text = page(name).unwrap();
+            for section in ["ENVIRONMENT", "FILES", "BUGS", "SEE ALSO"] {
+                assert!(text.contains(section), "{name}: {section}");
+            }
+        }
+        assert!(
+            page("uncopy-run.1").unwrap().contains("UNCOPY\\_THRESHOLD")
+                || page("uncopy-run.1").unwrap().contains("UNCOPY_THRESHOLD")
+        );
+        assert!(page("uncopy-tcp.1").unwrap().contains("uncopy\\-tcp\\-flows(1)"));
         let bash = fs::read_to_string(directory.path().join(place(Shell::Bash).unwrap())).unwrap();
         assert!(bash.contains("--threshold") && !bash.contains("echo-server"), "{bash}");
     }
