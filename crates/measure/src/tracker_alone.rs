@@ -1,5 +1,7 @@
 //! The tracker's books alone, on memory that does not exist: what they cost is measured so.
 
+use std::thread;
+
 use uncopy_core::memory::{FillError, Memory, Piece, Stop, Taken};
 use uncopy_core::plan::{CopyPlan, InputPlan, OutputPlan};
 use uncopy_core::tracker::{Limits, PoolShape, Tracker};
@@ -74,6 +76,15 @@ pub struct TrackerAlone {
     counters: &'static Counters,
 }
 
+/// Made on a stack with room for two of it: an unoptimized build makes it there, and it is larger
+/// than what a thread has as a rule.
+fn filter() -> Box<Filter> {
+    let stack = 2 * size_of::<Filter>() + (1 << 20);
+    let thread = thread::Builder::new().stack_size(stack).spawn(|| Box::new(Filter::new()));
+    let made = thread.map(thread::JoinHandle::join);
+    made.expect("a thread can be made").expect("making it does not panic")
+}
+
 impl Default for TrackerAlone {
     fn default() -> Self {
         Self::new()
@@ -84,7 +95,7 @@ impl TrackerAlone {
     /// A tracker with nothing in it.
     pub fn new() -> Self {
         // Once in the life of the process.
-        let filter: &'static Filter = Box::leak(Box::new(Filter::new()));
+        let filter: &'static Filter = Box::leak(filter());
         let pauses: &'static Pauses = Box::leak(Box::new(Pauses::new()));
         let counters: &'static Counters = Box::leak(Box::new(Counters::new()));
         let tracker = Tracker::new(

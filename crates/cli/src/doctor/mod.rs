@@ -25,7 +25,7 @@ mod sample;
 mod send_costs;
 
 use std::process::ExitCode;
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 
 use clap::{ArgMatches, Command};
 use uncopy_measure::cache::{self, Found};
@@ -53,9 +53,6 @@ struct DoctorArgs {
     #[arg(long, conflicts_with = "json")]
     forget: bool,
 }
-
-/// Room for the books that are measured, which are made on the stack, in bytes.
-const STACK: usize = 16 << 20;
 
 /// Above this share of the processors in use by others, times are those of a crowd.
 const BUSY: f64 = 0.5;
@@ -102,13 +99,8 @@ fn doctor(args: &DoctorArgs) -> Outcome<bool> {
     let pages = uffd.is_ok();
     let obstacle = library::find(None).err().or(uffd.err());
     // In a thread of its own: it binds itself to cores.
-    let results = thread::scope(|scope| {
-        let thread = thread::Builder::new().stack_size(STACK);
-        thread.spawn_scoped(scope, || measure(pages)).map(ScopedJoinHandle::join)
-    });
-    let failed = |why: &str| format!("the measuring failed{why}");
-    let (results, copies) =
-        results.map_err(|e| failed(&format!(" ({e})")))?.map_err(|_| failed(""))??;
+    let results = thread::scope(|scope| scope.spawn(|| measure(pages)).join());
+    let (results, copies) = results.map_err(|_| "the measuring failed".to_owned())??;
     let costs = derive::costs(&results);
     let busy = busy_share > BUSY;
     let kept = match (&costs, path) {
