@@ -12,7 +12,7 @@
 //! | `logs` | the logs that programs write |
 //! | `held` | a held file, from the service's side, and its end |
 //! | [`server`] | the loop |
-//! | [`recover`] | what a crash left comes home |
+//! | [`mod@recover`] | what a crash left comes home |
 //! | [`verify`] | what the logs have, looked at only |
 
 pub mod client;
