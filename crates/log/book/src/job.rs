@@ -1,6 +1,6 @@
 //! Events in, steps out: what each call, and each thing that happens, means for a file.
 //!
-//! A job has a [`Goal`]: what must hold before the call is made or answered. [`Job::step`] compares it
+//! A job has a *goal*: what must hold before the call is made or answered. `Job::step` compares it
 //! with the inode and says what comes next; so all jobs do things in one order.
 //!
 //! | event | held | sync-logged |
