@@ -134,8 +134,13 @@ fn children_count_with_their_parents() {
         return;
     }
     let busy = "import time\nwhile time.process_time() < 0.3: pass";
-    // A child that is waited for, and one that has left.
-    let script = format!("python3 -c '{busy}'; (python3 -c '{busy}' &); sleep 1");
+    let directory = tempfile::tempdir().unwrap();
+    let done = directory.path().join("done").display().to_string();
+    // A child that is waited for, and one that has left, which ends first however busy the machine is.
+    let script = format!(
+        "rm -f {done}; python3 -c '{busy}'; (sh -c \"python3 -c '{busy}'; touch {done}\" &)
+         until [ -e {done} ]; do sleep 0.1; done"
+    );
     let report = json(&tried(&["--json", "--", "sh", "-c", &script]));
     let cpu = report["sides"][0]["cpu_s"][0].as_f64().unwrap();
     assert!((0.6..2.0).contains(&cpu), "{cpu}");
