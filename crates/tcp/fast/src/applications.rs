@@ -48,7 +48,7 @@ pub trait Applications: Sync {
     }
 
     /// The hardware addresses of a way. None: they are not known now. What the slow path sends
-    /// there waits until [`Service::ask`] says that more may be known; what lanes send is lost, as
+    /// there waits until [`Service::ask`](crate::Service::ask) says that more may be known; what lanes send is lost, as
     /// on any wire.
     fn link(&self, route: u16) -> Option<Link>;
 
