@@ -91,8 +91,10 @@ struct AskArgs {
 /// The subcommand.
 pub fn command() -> Command {
     let of = |name: &'static str, about: &'static str| Command::new(name).about(about);
+    // (Hidden until programs can use it.)
     Command::new("log")
-        .about("The log that takes programs' appends before their files do (uncopy run --log)")
+        .about("The log that takes programs' appends before their files do")
+        .hide(true)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
