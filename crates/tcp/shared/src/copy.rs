@@ -145,6 +145,15 @@ global_asm!(
     "and edx, 63",
     "jmp uncopy_shared_copy",
     ".size uncopy_shared_stream, . - uncopy_shared_stream",
+    // (at) -> whether it can be written. Nothing is.
+    ".globl uncopy_shared_probe",
+    ".hidden uncopy_shared_probe",
+    ".type uncopy_shared_probe, @function",
+    "uncopy_shared_probe:",
+    "lock or byte ptr [rdi], 0",
+    "mov eax, 1",
+    "ret",
+    ".size uncopy_shared_probe, . - uncopy_shared_probe",
     "uncopy_shared_copy_ends:",
     "9:",
     "mov eax, 1",
@@ -162,6 +171,7 @@ global_asm!(
 unsafe extern "C" {
     fn uncopy_shared_copy(to: *mut u8, from: *const u8, bytes: usize) -> bool;
     fn uncopy_shared_stream(to: *mut u8, from: *const u8, bytes: usize) -> bool;
+    fn uncopy_shared_probe(at: *mut u8) -> bool;
     fn uncopy_shared_copy_ends();
     fn uncopy_shared_copy_failed();
 }
@@ -188,6 +198,14 @@ pub fn goes_on(rip: usize) -> Option<usize> {
 pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> Result<(), Fault> {
     // SAFETY: the caller's promise; a fault comes back as false where a handler asks `goes_on`.
     if unsafe { uncopy_shared_copy(to, from, bytes) } { Ok(()) } else { Err(Fault) }
+}
+
+/// Whether the program's byte at this address can be written. It stays as it is, whoever writes it meanwhile.
+#[must_use]
+pub fn can_be_written(at: usize) -> bool {
+    // SAFETY: an instruction that changes nothing; a fault comes back as false where a handler asks
+    // `goes_on`.
+    unsafe { uncopy_shared_probe(at as *mut u8) }
 }
 
 /// Copies by streaming stores ([`crate::stores`]).
@@ -247,6 +265,13 @@ mod tests {
                 check(bytes, from_at, 8);
             }
         }
+    }
+
+    #[test]
+    fn a_byte_that_is_probed_stays_as_it_is() {
+        let byte = 7u8;
+        assert!(can_be_written(&raw const byte as usize));
+        assert_eq!(byte, 7);
     }
 
     #[test]

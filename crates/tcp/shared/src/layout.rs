@@ -1,8 +1,8 @@
 //! What lies where in a region, as both programs and the service agree.
 //!
 //! ```text
-//! region   | notices, one page | slot 0 | slot 1 | ...
-//! slot     | ring 0 ................... | header | ring 1 ................... |
+//! region   | notices, one page | returns 0 | returns 1 | slot 0 | slot 1 | ...
+//! slot     | ring 0 ................... | header | ring 1 ................... | runs |
 //!                              ^ home 0 |        |^ home 1
 //!                              |<---- one page -->|
 //! ```
@@ -13,6 +13,7 @@
 use crate::notice::{Notice, SLOTS};
 use crate::phase::Phase;
 use crate::ring::{Consumed, Produced, RING};
+use crate::runs::Queue;
 use crate::sync::atomic::AtomicU32;
 use crate::wanted::ASK;
 
@@ -23,19 +24,32 @@ pub const HEADER: usize = core::mem::size_of::<Header>();
 /// Bytes of each ring that lie in the header's page.
 pub const NEAR: u32 = ((PAGE - 512) / 2) as u32;
 /// Bytes of a slot.
-pub const SLOT: usize = 2 * RING as usize + PAGE;
+pub const SLOT: usize = 2 * RING as usize + 2 * PAGE;
 /// Bytes of a region.
-pub const REGION: usize = PAGE + SLOTS * SLOT;
+pub const REGION: usize = SLOTS_AT + SLOTS * SLOT;
+/// Where its slots begin.
+const SLOTS_AT: usize = 3 * PAGE;
+
+/// Where the words lie by which blocks of this side come back, a page each.
+pub const fn returns_at(side: usize) -> usize {
+    PAGE + side * PAGE
+}
 
 /// Where the slot begins, in bytes from the region's beginning.
 pub const fn slot_at(slot: usize) -> usize {
-    PAGE + slot * SLOT
+    SLOTS_AT + slot * SLOT
 }
 
 /// Where ring `ring` of a slot begins, in bytes from the slot's beginning. Ring 0 is written by
 /// side 0.
 pub const fn ring_at(ring: usize) -> usize {
     if ring == 0 { NEAR as usize } else { header_at() + 512 }
+}
+
+/// Where the runs of a slot begin, in bytes from the slot's beginning: a page that only who sends
+/// blocks uses.
+pub const fn runs_at() -> usize {
+    2 * RING as usize + PAGE
 }
 
 /// Where the header of a slot begins, in bytes from the slot's beginning.
@@ -53,6 +67,11 @@ pub const fn home(ring: usize) -> u32 {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Notices(pub [[Notice; ASK + 1]; 2]);
+
+/// The last page of a slot: which bytes of direction `i` lie in blocks.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Runs(pub [Queue; 2]);
 
 /// What both write, but rarely.
 #[repr(C, align(64))]
@@ -101,6 +120,7 @@ pub struct Header {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::returns::Returns;
     use core::mem::{align_of, offset_of, size_of};
 
     #[test]
@@ -123,12 +143,14 @@ mod tests {
         assert_eq!(offset_of!(Produced, bytes), 16);
         assert_eq!(offset_of!(Produced, writes), 24);
         assert_eq!(offset_of!(Produced, timed), 32);
+        assert_eq!(offset_of!(Produced, runs), 36);
         assert_eq!(offset_of!(Produced, told), 40);
         assert_eq!(offset_of!(Produced, by_linux), 48);
         assert_eq!(offset_of!(Consumed, head), 0);
         assert_eq!(offset_of!(Consumed, flags), 4);
         assert_eq!(offset_of!(Consumed, data), 8);
         assert_eq!(offset_of!(Consumed, timed), 16);
+        assert_eq!(offset_of!(Consumed, arenas), 32);
         assert_eq!(offset_of!(End, attached), 0);
         assert_eq!(offset_of!(End, closed), 4);
         assert_eq!(offset_of!(End, knocks), 8);
@@ -143,9 +165,16 @@ mod tests {
         assert_eq!(ring_at(0) + RING as usize, header_at());
         assert_eq!(header_at() + HEADER, ring_at(1));
         assert_eq!(ring_at(1) + home(1) as usize + NEAR as usize, page + PAGE);
-        assert!(ring_at(1) + RING as usize <= SLOT);
+        assert!(ring_at(1) + RING as usize <= runs_at());
+        assert!(runs_at().is_multiple_of(PAGE) && runs_at() + PAGE == SLOT);
         assert!(slot_at(0).is_multiple_of(PAGE) && SLOT.is_multiple_of(PAGE));
         assert_eq!(slot_at(SLOTS), REGION);
+    }
+
+    #[test]
+    fn runs_and_returns_have_pages_of_their_own() {
+        assert!(size_of::<Runs>() <= PAGE && size_of::<Returns>() <= PAGE);
+        assert_eq!(returns_at(1) + PAGE, slot_at(0));
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! | --- | --- |
 //! | [`layout`] | what lies where |
 //! | [`ring`] | what one producer and one consumer publish, and the positions that each decides by |
+//! | [`runs`] | which of a stream's bytes lie in blocks instead |
+//! | [`returns`] | how blocks come back, in any order |
+//! | [`arena`] | the memfd of blocks, which one program writes |
 //! | [`phase`] | whether a direction's bytes go through Linux or through the ring, and in which order |
 //! | [`wanted`] | who wants to be told, and the falling asleep that loses no wake-up |
 //! | [`notice`] | which of many connections have news |
@@ -19,13 +22,17 @@
 //! | [`sync`] | atomics, which the tests exchange for loom's |
 
 #[cfg(not(all(loom, test)))]
+pub mod arena;
+#[cfg(not(all(loom, test)))]
 pub mod copy;
 pub mod layout;
 pub mod notice;
 pub mod phase;
 #[cfg(not(all(loom, test)))]
 pub mod region;
+pub mod returns;
 pub mod ring;
+pub mod runs;
 #[cfg(not(all(loom, test)))]
 pub mod stores;
 pub mod sync;

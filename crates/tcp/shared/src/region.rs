@@ -5,9 +5,13 @@
 //! reached by [`copy`].
 
 use crate::copy::{self, Fault};
-use crate::layout::{Header, Notices, REGION, header_at, ring_at, slot_at};
+use crate::layout::{
+    Header, Notices, REGION, Runs, header_at, returns_at, ring_at, runs_at, slot_at,
+};
 use crate::notice::{Notice, SLOTS};
+use crate::returns::Returns;
 use crate::ring::{RING, Spans};
+use crate::runs::Queue;
 use crate::stores::Stores;
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -77,6 +81,14 @@ impl Region {
         &self.notices().0[side][door]
     }
 
+    /// By which blocks come back that this side has given.
+    #[inline]
+    pub fn returns(&self, side: usize) -> &Returns {
+        assert!(side < 2);
+        // SAFETY: a page of the mapping (`layout`'s tests); atomics only.
+        unsafe { self.at.add(returns_at(side)).cast::<Returns>().as_ref() }
+    }
+
     /// A slot.
     ///
     /// # Panics
@@ -104,6 +116,16 @@ pub struct Slot<'a> {
     at: NonNull<u8>,
     /// Its header.
     pub header: &'a Header,
+}
+
+impl<'a> Slot<'a> {
+    /// Which bytes of this direction lie in blocks.
+    #[inline]
+    pub fn queue(&self, ring: usize) -> &'a Queue {
+        // SAFETY: the slot's last page, for as long as the mapping; atomics only.
+        let runs = unsafe { self.at.add(runs_at()).cast::<Runs>().as_ref() };
+        &runs.0[ring]
+    }
 }
 
 impl Slot<'_> {

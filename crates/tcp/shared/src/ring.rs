@@ -36,6 +36,8 @@ pub struct Produced {
     pub writes: AtomicU64,
     /// The producer wants the consumer's copies timed (not 0): [`crate::stores`].
     pub timed: AtomicU32,
+    /// Runs ever written: bytes that lie in blocks ([`crate::runs`]).
+    pub runs: AtomicU32,
     /// When the consumer was last told of something by a notice
     /// ([`crate::ticks`](mod@crate::ticks)),
     pub told: AtomicU64,
@@ -50,8 +52,8 @@ impl Produced {
     pub fn new() -> Self {
         let (word, count) = (|| AtomicU32::new(0), || AtomicU64::new(0));
         let [bytes, writes, told, by_linux] = core::array::from_fn(|_| count());
-        let [tail, base, flags, timed] = core::array::from_fn(|_| word());
-        Self { tail, base, flags, room: Wanted::new(), bytes, writes, timed, told, by_linux }
+        let [tail, base, flags, timed, runs] = core::array::from_fn(|_| word());
+        Self { tail, base, flags, room: Wanted::new(), bytes, writes, timed, runs, told, by_linux }
     }
 }
 
@@ -61,12 +63,14 @@ impl Produced {
 pub struct Consumed {
     /// Bytes ever read.
     pub head: AtomicU32,
-    /// [`GONE`], [`BY_LINUX`], [`RECEIVES`].
+    /// [`GONE`], [`BY_LINUX`], [`RECEIVES`], [`TAKES_BLOCKS`].
     pub flags: AtomicU32,
     /// The consumer waits for bytes.
     pub data: Wanted,
     /// Bytes of copies that it has timed, and what they took in ns.
     pub timed: [AtomicU64; 2],
+    /// The producer's arenas that all who hold this end have mapped: a bit for each, by its number.
+    pub arenas: AtomicU32,
 }
 
 #[cfg(all(test, loom))]
@@ -75,7 +79,7 @@ impl Consumed {
     pub fn new() -> Self {
         let word = || AtomicU32::new(0);
         let timed = core::array::from_fn(|_| AtomicU64::new(0));
-        Self { head: word(), flags: word(), data: Wanted::new(), timed }
+        Self { head: word(), flags: word(), data: Wanted::new(), timed, arenas: word() }
     }
 }
 
@@ -89,6 +93,8 @@ pub const BY_LINUX: u32 = 2;
 /// The consumer has looked for bytes. Nothing is offered before: who hands a socket on as it came
 /// (to a program that it executes, to another process) has nothing to give back.
 pub const RECEIVES: u32 = 4;
+/// The consumer would rather have large messages in blocks ([`crate::runs`]).
+pub const TAKES_BLOCKS: u32 = 8;
 
 /// One or two runs of a ring: `first` bytes from `place` on, then `second` bytes from the ring's
 /// beginning on.
@@ -167,6 +173,18 @@ impl<const SIZE: u32> Writer<SIZE> {
         Ok(())
     }
 
+    /// The position of the next byte.
+    #[inline]
+    pub fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    /// How far the consumer is, as of the last look.
+    #[inline]
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
     /// Bytes in the ring, as of the last look.
     #[inline]
     pub fn used(&self) -> u32 {
@@ -176,7 +194,15 @@ impl<const SIZE: u32> Writer<SIZE> {
     /// Bytes that fit, as of the last look.
     #[inline]
     pub fn free(&self) -> u32 {
-        Self::FULL - self.used()
+        Self::FULL.saturating_sub(self.used())
+    }
+
+    /// Bytes of a call that has so many left which may go in a block, as of the last look: all of
+    /// them also where they fill the ring to its end.
+    #[inline]
+    pub fn free_for_run(&self, left: usize) -> u32 {
+        let whole = SIZE - self.used();
+        if left <= whole as usize { left as u32 } else { self.free() }
     }
 
     /// Where the next bytes belong: as many as fit, at most `bytes`.
@@ -192,7 +218,7 @@ impl<const SIZE: u32> Writer<SIZE> {
     /// The next `bytes` are in place.
     #[inline]
     pub fn commit(&mut self, produced: &Produced, bytes: u32) {
-        debug_assert!(bytes <= self.free());
+        debug_assert!(bytes <= SIZE - self.used());
         self.tail = self.tail.wrapping_add(bytes);
         self.bytes += u64::from(bytes);
         self.writes += 1;
@@ -255,6 +281,12 @@ impl<const SIZE: u32> Reader<SIZE> {
     /// (Only so may the tail go back.)
     pub fn forget(&mut self) {
         self.tail = self.head;
+    }
+
+    /// The position of the next byte.
+    #[inline]
+    pub fn head(&self) -> u32 {
+        self.head
     }
 
     /// Bytes to read, as of the last look.
