@@ -170,6 +170,17 @@ impl Client {
         protocol::send(self.socket.as_fd(), message, &[door])
     }
 
+    /// Lets the other side of a region map an arena of blocks, which runs name by this number.
+    pub fn arena(
+        &self,
+        (region, side): (u64, usize),
+        number: u64,
+        memory: BorrowedFd,
+    ) -> Result<(), Errno> {
+        let message = Message::Arena { region, side: side as u64, number };
+        protocol::send(self.socket.as_fd(), message, &[memory])
+    }
+
     /// A region's memory did not come with the slot that was given.
     pub fn misses(&self, region: u64, side: u64, slot: u64, generation: u64) -> Result<(), Errno> {
         let message = Message::Missing { region, slot, side, generation };

@@ -4,7 +4,7 @@
 use crate::ends::EndName;
 use crate::matching::{Inodes, Shown, Waiting};
 use crate::options::Limits;
-use crate::owner::{Owner, Serves};
+use crate::owner::{self, Owner, Serves};
 use crate::program::{COSTS, Program};
 use crate::protocol::{self, DOOR_COUNT, Message, Reason, VERSION};
 use crate::regions::{Given, Held, Regions};
@@ -314,6 +314,26 @@ impl Meeting {
         if let Some(other) = other.and_then(|other| self.programs.get_mut(&other)) {
             let side = 1 - side as u64;
             other.tell(Message::Door { region, slot, side, generation }, &[door.as_fd()]);
+        }
+    }
+
+    /// A program lets the other side map its arena: only where both are one user's, and this service
+    /// finds that they could trace each other.
+    pub fn hands_arena_on(
+        &mut self,
+        (id, owner): (u64, Owner),
+        (region, side): (u64, usize),
+        (number, memory): (u64, &OwnedFd),
+    ) {
+        let own = self.users.get(&owner).map(|user| &user.regions);
+        let Some(other) = own.and_then(|own| own.other_side(id, region, side)) else { return };
+        let pids = [id, other].map(|id| self.programs.get(&id).map_or(0, |of| of.pid));
+        if owner != Owner::Service
+            && owner::could_trace(pids)
+            && let Some(other) = self.programs.get_mut(&other)
+        {
+            let side = 1 - side as u64;
+            other.tell(Message::Arena { region, side, number }, &[memory.as_fd()]);
         }
     }
 

@@ -76,9 +76,28 @@ fn knows_all() -> bool {
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
+/// These two processes could trace each other, as far as this one can tell: it may look at both
+/// (they are dumpable, and its user's, or it has the right), and they are in one user namespace.
+pub(crate) fn could_trace(processes: [u32; 2]) -> bool {
+    let namespace = |process: u32| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    let [one, two] = processes.map(namespace);
+    one.is_some() && one == two
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_of_one_user_namespace_that_live_could_trace_each_other() {
+        let own = std::process::id();
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(could_trace([own, child.id()]));
+        assert!(!could_trace([own, 0]));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!could_trace([own, child.id()]));
+    }
 
     #[test]
     fn ends_of_two_users_meet_where_that_was_said_and_a_stand_in_meets_everybody() {

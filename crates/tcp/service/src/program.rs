@@ -22,7 +22,7 @@ const LAST: usize = 512;
 /// comes.
 const UNSENT: usize = 65_536;
 
-/// Of these, so many doors of connections' own: each is a descriptor, of which a process has few.
+/// Of these, so many doors of connections' own, and arenas: each is a descriptor, of which a process has few.
 /// Where one is left out, connections go on at the doors of their processes.
 const DOORS: usize = 64;
 
@@ -183,7 +183,7 @@ impl Program {
 }
 
 fn is_door(message: &Message) -> bool {
-    matches!(message, Message::Door { .. })
+    matches!(message, Message::Door { .. } | Message::Arena { .. })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use uncopy_tcp_shared::wanted::ASK;
 
 /// Both must speak the same: the layout of what is shared is part of it.
-pub const VERSION: u64 = 14;
+pub const VERSION: u64 = 15;
 /// The service takes connections from other hosts for listeners that it is shown.
 pub const TAKES: u64 = 1;
 /// It carries connections that programs open to other hosts.
@@ -73,6 +73,17 @@ pub enum Message {
         side: u64,
         /// As in `Matched`.
         generation: u64,
+    },
+    /// Program: the other side of this region, of which it is this side, may map this arena of blocks
+    /// (`uncopy_tcp_shared::arena`). With it. Service: the same to the other side, where both could
+    /// trace each other.
+    Arena {
+        /// As in `Matched`.
+        region: u64,
+        /// As in `Matched`, of the program that sends or receives this.
+        side: u64,
+        /// By which runs name it.
+        number: u64,
     },
     /// Program: the region's memory did not come with `Matched`, because no descriptor was left; it
     /// has not attached. The next time it may have room.
@@ -206,6 +217,7 @@ impl Message {
             Self::Forget { token } => of(18, &[token]),
             Self::Withdraw { address, port } => of(19, &[address, port]),
             Self::Info => of(20, &[]),
+            Self::Arena { region, side, number } => of(21, &[region, side, number]),
         }
     }
 
@@ -236,6 +248,7 @@ impl Message {
             18 => Self::Forget { token: a },
             19 => Self::Withdraw { address: a, port: b },
             20 => Self::Info,
+            21 => Self::Arena { region: a, side: b, number: c },
             _ => return None,
         })
     }
@@ -328,6 +341,7 @@ mod tests {
             Message::Missing { region: 1, slot: 2, side: 1, generation: 4 },
             Message::Door { region: 1, slot: 2, side: 0, generation: 4 },
             Message::Forget { token: 3 },
+            Message::Arena { region: 1, side: 1, number: 2 },
         ] {
             assert_eq!(Message::of(message.words()), Some(message));
         }

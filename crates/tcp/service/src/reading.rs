@@ -138,6 +138,14 @@ impl Shared {
                 }
                 true
             }
+            Message::Arena { region, side, number } if fds.len() <= 1 && greeted => {
+                let side = usize::from(side != 0);
+                if let Some(memory) = fds.first() {
+                    let what = (number, memory);
+                    turn.within(|all| all.hands_arena_on((id, owner), (region, side), what));
+                }
+                true
+            }
             Message::Missing { region, slot, side, generation } => {
                 let side = usize::from(side != 0);
                 let what = (slot as usize, generation as u32);

@@ -1,6 +1,7 @@
 //! A process: its doors, its connection to the service, the regions that it shares with others. It
 //! knows of connections what `Shown` says.
 
+use crate::blocks::{Blocks, Exchange, Own};
 use crate::ends::Ends;
 use crate::holders::Words;
 use crate::knocks::Knocks;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub counters: &'static Counters,
     /// The other sides are of other users, and may mean harm: none of them is waited for.
     pub wary: bool,
+    /// Which messages go in blocks of memory that the receiver maps, where it would view them.
+    pub blocks: Blocks,
 }
 
 /// A static: for those who do not look.
@@ -65,6 +68,7 @@ impl Settings {
             interrupted: || false,
             counters: &NOBODYS,
             wary: false,
+            blocks: Blocks::NONE,
         }
     }
 }
@@ -102,6 +106,10 @@ pub(crate) struct Mapped {
     pub id: u64,
     pub process: u32,
     pub side: usize,
+    /// What goes in blocks. (Dropped before the region, which its peer's arena names.)
+    pub exchange: Exchange,
+    /// Which messages do.
+    pub blocks: Blocks,
     pub region: Region,
     pub doors: Vec<Kept>,
     pub ends: Ends,
@@ -137,6 +145,7 @@ impl Mapped {
         let ended = |flow: Arc<dyn Shown>| flow.has_ended();
         self.gone.load(Ordering::Relaxed)
             && lock(&self.flows).iter().flatten().all(|flow| flow.upgrade().is_none_or(ended))
+            && self.exchange.is_over(self.region.returns(self.side), self.id)
     }
 
     /// Nobody here will look at this slot.
@@ -204,6 +213,8 @@ pub struct Context {
     pub(crate) sleepers: Sleepers,
     pub(crate) spinning: Spinning,
     pub(crate) lengths: Lengths,
+    /// Our own blocks.
+    pub(crate) arena: Guarded<Option<Arc<Own>>>,
     service: Guarded<Service>,
     pub(crate) words: Guarded<Words>,
     pumping: Guarded<()>,
@@ -242,6 +253,7 @@ impl Context {
             sleepers: Sleepers::default(),
             spinning: Spinning::new(waiting),
             lengths,
+            arena: Guarded::default(),
             service: Guarded::default(),
             words: Guarded::default(),
             pumping: Guarded::default(),
@@ -374,6 +386,7 @@ impl Context {
         lock(&self.unshown).clear();
         self.sleepers.clear();
         self.asleep.iter().for_each(|door| door.store(0, Ordering::Relaxed));
+        lock(&self.regions).iter().for_each(|mapped| mapped.exchange.is_inherited());
     }
 
     /// Its number, and those of the processes that it shares connections with, mean the same to all
@@ -590,6 +603,16 @@ impl Context {
                         flow.take_door(generation as u32, door);
                     }
                 }
+                Message::Arena { region, side, number } => {
+                    if let (Some(mapped), Some(memory)) =
+                        (self.known(region, side), fds.into_iter().next())
+                        && mapped.blocks != Blocks::NONE
+                    {
+                        let which = (mapped.id, mapped.side);
+                        // (Whom it does not fit gets bytes by the ring.)
+                        let _ = mapped.exchange.takes(memory, number, &mapped.region, which);
+                    }
+                }
                 Message::Gone { region } => {
                     let of = |mapped: &&Arc<Mapped>| mapped.id == region;
                     let gone: Vec<_> = lock(&self.regions).iter().filter(of).cloned().collect();
@@ -635,6 +658,8 @@ impl Context {
                 .collect::<Result<_, _>>()
                 .ok()?,
             ends: Ends::new().ok()?,
+            exchange: Exchange::new(self.process()),
+            blocks: if self.settings.wary { Blocks::NONE } else { self.settings.blocks },
             prices: Prices::default(),
             knocks: self.knocks.clone(),
             by_linux: self.by_linux.clone(),

@@ -81,7 +81,7 @@ impl Flow {
             let mut own = ends.receiving(attached.slot, self.context.process());
             let inward = attached.inward();
             let at_ring = !matches!(inward.switch.phase.at(), Ok(At::Linux | At::Returned));
-            at_ring && own.reader.look(&inward.produced).is_ok() && own.reader.filled() > 0
+            at_ring && own.look(&inward.produced).is_ok() && own.reader.filled() > 0
         };
         if unread {
             add(&self.context.settings.counters.tcp_closed_unread, 1);
@@ -92,6 +92,20 @@ impl Flow {
         self.serve_at_the_end(attached, &mut own);
         drop(own);
         attached.inward().consumed.flags.fetch_or(GONE, Release);
+        self.gives_unread_blocks_back(attached);
+    }
+
+    /// Nobody here reads any more. (What was only offered is the sender's to take back.)
+    fn gives_unread_blocks_back(&self, attached: &Attached) {
+        let (mapped, inward) = (&attached.mapped, attached.inward());
+        let mut own = mapped.ends.receiving(attached.slot, self.context.process());
+        let at_ring = matches!(inward.switch.phase.at(), Ok(At::Ring | At::Leaving));
+        if at_ring && own.look(&inward.produced).is_ok() && !own.runs.is_empty() {
+            let side = 1 - mapped.side;
+            let (queue, returns) = (attached.slot().queue(side), mapped.region.returns(side));
+            let (head, unread) = (own.reader.head(), own.reader.filled());
+            own.runs.consume(queue, head, unread, |run| returns.done(run.handle, run.bytes));
+        }
     }
 
     /// FINISHED has been said: a side that left its ring to this one before it could see that is

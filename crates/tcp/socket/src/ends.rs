@@ -14,11 +14,14 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use uncopy_kernel::apart;
+use uncopy_tcp_shared::Poisoned;
 use uncopy_tcp_shared::layout::home;
 use uncopy_tcp_shared::notice::SLOTS;
-use uncopy_tcp_shared::ring::{RING, Reader, Writer};
+use uncopy_tcp_shared::ring::{Produced, RING, Reader, Writer};
+use uncopy_tcp_shared::runs::{Incoming, Outgoing};
 
 /// What sending decides by.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Sending {
     /// The ring.
@@ -38,6 +41,12 @@ pub struct Sending {
     pub poisoned: bool,
     /// What its large copies belong to.
     pub batch: Writing,
+    /// Bytes that went in blocks, and that no block was free, which the totals do not know yet.
+    pub in_blocks: u64,
+    /// See above.
+    pub short_of_blocks: bool,
+    /// Which of the ring's bytes lie in blocks.
+    pub runs: Outgoing,
 }
 
 /// What receiving decides by.
@@ -45,6 +54,8 @@ pub struct Sending {
 pub struct Receiving {
     /// The ring.
     pub reader: Reader<RING>,
+    /// Which of its bytes lie in blocks.
+    pub runs: Incoming,
     /// When the kernel is asked, of calls that found nothing.
     pub asks: Asks,
     /// The other side knows that we look for bytes.
@@ -53,6 +64,20 @@ pub struct Receiving {
     pub ended: bool,
     /// The other side wrote nonsense.
     pub poisoned: bool,
+    /// How often it was tried in vain to take a block without copying it, lately.
+    pub refused: u32,
+    /// So many large messages are taken from the ring before the next is wanted in a block.
+    pub rests: u32,
+}
+
+impl Receiving {
+    /// Looks how far the other side is.
+    #[inline]
+    pub fn look(&mut self, produced: &Produced) -> Result<(), Poisoned> {
+        self.reader.look(produced)?;
+        self.runs.look(produced);
+        Ok(())
+    }
 }
 
 #[repr(C, align(64))]
@@ -117,13 +142,19 @@ impl Ends {
                 finished: false,
                 poisoned: false,
                 batch: Writing::default(),
+                in_blocks: 0,
+                short_of_blocks: false,
+                runs: Outgoing::new(),
             }));
             (&raw mut (*at).receiving.data).write(UnsafeCell::new(Receiving {
                 reader: Reader::new(),
+                runs: Incoming::new(),
                 asks: Asks::default(),
                 receives: false,
                 ended: false,
                 poisoned: false,
+                refused: 0,
+                rests: 0,
             }));
             (*at).processes.store(1, Ordering::Relaxed);
             (*at).names[0].store(process, Ordering::Relaxed);

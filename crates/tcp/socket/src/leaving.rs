@@ -86,7 +86,7 @@ impl Flow {
     ) -> Result<bool, Errno> {
         let inward = attached.inward();
         let phase = &inward.switch.phase;
-        own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
+        own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
         if phase.at() == Ok(At::Leaving) && own.reader.filled() == 0 {
             phase.left();
         }
@@ -96,7 +96,7 @@ impl Flow {
         fence(SeqCst);
         // (What was only offered may have been withdrawn meanwhile.)
         own.reader.forget();
-        own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
+        own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
         let unread = own.reader.filled() > 0;
         own.reader.forget();
         let Some(given) = given else { return Ok(true) };

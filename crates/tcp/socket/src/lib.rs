@@ -13,6 +13,7 @@
 //! | `asks` | when Linux is asked whether the peer lives |
 //! | `attached` | the slot, as one of its sides |
 //! | `batch` | which stores large copies are made by, and what they have cost |
+//! | [`blocks`] | large messages in memory that the receiver maps: given, received, given back |
 //! | `buffers` | through which files are streamed |
 //! | `knocks` | wakes that are made together |
 //! | `signals` | knocks that wait for nobody |
@@ -22,11 +23,13 @@
 //! | `source` | what is to be sent: the program's buffers, or a file |
 //! | [`send`] | the sender's half, and its way to the ring and back |
 //! | [`receive`] | the receiver's half |
+//! | [`reference`] | receiving without a copy |
 //! | [`wait`] | what a blocking call does until there is something: spin, then sleep |
 //! | [`spinning`] | whether spinning pays |
 //! | [`sleepers`] | what threads sleep in |
 //! | [`ready`] | what poll says of a connection |
 //! | [`set`] | epoll over connections and everything else |
+//! | `offering` | a peer is given the arena of blocks |
 //! | `order` | what was sent first is told first |
 //! | [`ending`] | shutdown, close |
 //! | [`leaving`] | back to Linux for good: before exec, SCM_RIGHTS, io_uring |
@@ -39,6 +42,7 @@
 mod asks;
 mod attached;
 mod batch;
+pub mod blocks;
 mod buffers;
 pub mod context;
 pub mod counts;
@@ -53,11 +57,13 @@ mod knocks;
 pub mod leaving;
 mod lengths;
 pub mod lock;
+mod offering;
 mod order;
 pub mod outward;
 pub mod queued;
 pub mod ready;
 pub mod receive;
+pub mod reference;
 pub mod send;
 pub mod set;
 mod shown;
@@ -68,10 +74,12 @@ pub mod spinning;
 pub mod wait;
 pub mod way;
 
+pub use blocks::{Blocks, Peer};
 pub use context::{Context, Settings};
 pub use flow::Flow;
 pub use libc::iovec;
 pub use outward::Carrier;
+pub use reference::Taken;
 pub use rustix::io::Errno;
 pub use set::Set;
 pub use shown::stayed;

@@ -15,8 +15,10 @@ use libc::{MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
+use uncopy_tcp_shared::arena;
 use uncopy_tcp_shared::phase::At;
 use uncopy_tcp_shared::ring::{FINISHED, RING};
+use uncopy_tcp_shared::runs::{Piece, Run};
 
 impl Flow {
     /// As recv(2), readv(2), recvmsg(2): waits until there is something, unless the socket or
@@ -125,6 +127,9 @@ impl Flow {
         if flags & MSG_OOB != 0 {
             // SAFETY: the caller's promise. The urgent byte is Linux's.
             return unsafe { kernel::receive(self.fd(), to, flags) };
+        }
+        if attached.mapped.blocks.always {
+            self.peer();
         }
         let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
         if self.is_closed() {
@@ -256,7 +261,7 @@ impl Flow {
                 if kernel::unread(self.fd()) == Ok(seen) && !kernel::has_mark(self.fd()) =>
             {
                 own.reader.forget();
-                if own.reader.look(&attached.inward().produced).is_err() {
+                if own.look(&attached.inward().produced).is_err() {
                     return 0;
                 }
                 // SAFETY: the caller's promise.
@@ -269,7 +274,7 @@ impl Flow {
             }
             // (The sender may have put more into the ring before it left.)
             At::Leaving
-                if own.reader.look(&attached.inward().produced).is_ok()
+                if own.look(&attached.inward().produced).is_ok()
                     && own.reader.filled() as usize == seen =>
             {
                 // SAFETY: as above.
@@ -294,6 +299,9 @@ impl Flow {
         if !own.receives {
             own.receives = true;
             attached.receives();
+        }
+        if attached.mapped.blocks.always {
+            self.wants_blocks(attached, own);
         }
         loop {
             if own.poisoned {
@@ -351,7 +359,7 @@ impl Flow {
                 continue;
             }
             if own.reader.filled() == 0 {
-                own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
+                own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
             }
             if own.reader.filled() > 0 {
                 // SAFETY: the caller's promise.
@@ -377,7 +385,7 @@ impl Flow {
                 return Err(Errno::AGAIN);
             }
             // What it published before it ended is seen now.
-            own.reader.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
+            own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
             let settled = inward.switch.phase.at() == Ok(At::Ring);
             match seen {
                 Ok(Some(0)) => {
@@ -416,49 +424,107 @@ impl Flow {
             let mut left = part.iov_len;
             let mut at = part.iov_base.cast::<u8>();
             while left > 0 {
-                let spans = own.reader.peek(got, left);
-                let bytes = spans.bytes();
-                if bytes == 0 {
+                let there = (own.reader.filled() - got).min(left.min(RING as usize) as u32);
+                if there == 0 {
                     // The cached tail is used up: perhaps there is more.
                     let before = own.reader.filled();
                     if more {
                         break 'parts;
                     }
                     more = true;
-                    own.reader
-                        .look(&inward.produced)
-                        .or_else(|_| self.poison(&mut own.poisoned))?;
+                    own.look(&inward.produced).or_else(|_| self.poison(&mut own.poisoned))?;
                     if own.reader.filled() == before {
                         break 'parts;
                     }
                     continue;
                 }
-                if flags & MSG_TRUNC == 0 {
-                    let timing = if looks { None } else { batch::timing(inward, bytes) };
-                    // SAFETY: the caller's promise.
-                    if unsafe { attached.slot().get(ring, spans, at) }.is_err() {
-                        if got == 0 {
-                            return Err(Errno::FAULT);
+                let bytes = match self.piece(attached, own, got, there)? {
+                    Found::Ring(bytes) => {
+                        if flags & MSG_TRUNC == 0 {
+                            let timing = if looks { None } else { batch::timing(inward, bytes) };
+                            let spans = own.reader.peek(got, bytes as usize);
+                            // SAFETY: the caller's promise.
+                            if unsafe { attached.slot().get(ring, spans, at) }.is_err() {
+                                if got == 0 {
+                                    return Err(Errno::FAULT);
+                                }
+                                break 'parts;
+                            }
+                            batch::timed(inward, bytes, timing);
                         }
-                        break 'parts;
+                        bytes
                     }
-                    batch::timed(inward, bytes, timing);
-                }
+                    Found::Block(from, run) => {
+                        // SAFETY: the caller's promise.
+                        let copy = || unsafe { arena::get(from, at, run.bytes) };
+                        if flags & MSG_TRUNC == 0 && copy().is_err() {
+                            if got == 0 {
+                                return Err(Errno::FAULT);
+                            }
+                            break 'parts;
+                        }
+                        run.bytes
+                    }
+                };
                 at = at.wrapping_add(bytes as usize);
                 left -= bytes as usize;
                 got += bytes;
             }
         }
         if !looks {
-            own.reader.release(&inward.consumed, got);
-            let used = own.reader.filled();
-            self.counts.received(self.context.settings.counters, got.into());
-            // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
-            if RING - used >= RING / 3 {
-                attached.tell(inward.produced.room.take());
-            }
+            let returns = attached.mapped.region.returns(ring);
+            self.takes(attached, own, got, |run| returns.done(run.handle, run.bytes));
         }
         Ok(got as usize)
+    }
+
+    /// The next bytes are received; `given_back` is told of those that lie in blocks.
+    pub(crate) fn takes(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        bytes: u32,
+        given_back: impl FnMut(Run),
+    ) {
+        let inward = attached.inward();
+        if !own.runs.is_empty() {
+            let queue = attached.slot().queue(1 - attached.mapped.side);
+            let head = own.reader.head();
+            own.runs.consume(queue, head, bytes, given_back);
+        }
+        own.reader.release(&inward.consumed, bytes);
+        let used = own.reader.filled();
+        self.counts.received(self.context.settings.counters, bytes.into());
+        // Whoever waits for room waits for a third of the ring: see `Attached::has_room`.
+        if RING - used >= RING / 3 {
+            attached.tell(inward.produced.room.take());
+        }
+    }
+
+    /// Where the next bytes lie, `skip` of them left out, of `there` that are there.
+    #[inline]
+    fn piece(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        skip: u32,
+        there: u32,
+    ) -> Result<Found, Errno> {
+        if own.runs.is_empty() {
+            return Ok(Found::Ring(there));
+        }
+        let queue = attached.slot().queue(1 - attached.mapped.side);
+        match own.runs.piece(queue, own.reader.head(), skip, there) {
+            Ok(Piece::Ring(bytes)) => Ok(Found::Ring(bytes)),
+            Ok(Piece::Block(run)) => {
+                let peer = attached.mapped.exchange.peer(run.arena);
+                match peer.and_then(|peer| peer.address(run)) {
+                    Some(at) => Ok(Found::Block(at, run)),
+                    None => self.poison(&mut own.poisoned),
+                }
+            }
+            Err(_) => self.poison(&mut own.poisoned),
+        }
     }
 
     /// Linux says that the stream has ended; what is in the ring comes before that.
@@ -466,6 +532,14 @@ impl Flow {
         own.ended = true;
         self.sees_end(attached);
     }
+}
+
+/// Where bytes lie.
+enum Found {
+    /// So many in the ring.
+    Ring(u32),
+    /// There, in a block.
+    Block(*const u8, Run),
 }
 
 /// The connection has nothing to do with it: nothing was looked at, and nobody else is told.

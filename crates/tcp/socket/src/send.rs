@@ -4,6 +4,7 @@
 //! unsafe: the program's buffers.
 
 use crate::attached::Attached;
+use crate::blocks::{Blocks, NUMBER};
 use crate::context::Shown;
 use crate::ends::{Held, Sending};
 use crate::errors::is_told_once;
@@ -14,10 +15,13 @@ use crate::wait::For;
 use libc::{MSG_DONTWAIT, MSG_MORE, MSG_OOB, iovec};
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use std::mem::take;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use uncopy_counters::add;
 use uncopy_tcp_shared::phase::At;
-use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES};
+use uncopy_tcp_shared::ring::{BY_LINUX, FINISHED, GONE, RECEIVES, TAKES_BLOCKS};
+use uncopy_tcp_shared::runs::Piece;
 
 impl Flow {
     /// As send(2), writev(2), sendmsg(2): waits until all is taken, unless the socket or `flags`
@@ -181,7 +185,11 @@ impl Flow {
                 continue;
             }
             own.writer.look(&out.consumed).or_else(|_| self.poison(&mut own.poisoned))?;
-            let sent = from.put(attached, own)?;
+            let blocks_from = self.blocks_from(attached, from.left());
+            let sent = from.put(attached, own, blocks_from)?;
+            if blocks_from != usize::MAX {
+                self.counts_blocks(own);
+            }
             attached.tell(out.consumed.data.take());
             self.counts.sent(self.context.settings.counters, sent as u64);
             self.counts.streamed.store(own.batch.streamed, Relaxed);
@@ -194,6 +202,41 @@ impl Flow {
             }
             return Ok(sent);
         }
+    }
+
+    /// From how many bytes on what is left of a call goes in blocks.
+    #[inline]
+    fn blocks_from(&self, attached: &Attached, left: usize) -> usize {
+        let Blocks { from, always } = attached.mapped.blocks;
+        if left < from {
+            return usize::MAX;
+        }
+        let wanted = always || attached.out().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0;
+        if wanted && self.gives_blocks(attached) {
+            return from;
+        }
+        add(&self.context.settings.counters.tcp_blocks_unwanted, 1);
+        usize::MAX
+    }
+
+    /// The process' totals know what went in blocks.
+    #[inline(never)]
+    fn counts_blocks(&self, own: &mut Held<Sending>) {
+        let counters = self.context.settings.counters;
+        let (bytes, short) = (take(&mut own.in_blocks), take(&mut own.short_of_blocks));
+        add(&counters.tcp_block_bytes, bytes);
+        add(&counters.tcp_blocks_short, short.into());
+    }
+
+    /// The other side has our arena: all processes there that hold its end. It is offered once.
+    fn gives_blocks(&self, attached: &Attached) -> bool {
+        let mapped = &attached.mapped;
+        let own = mapped.process == self.context.process();
+        let has = attached.out().consumed.arenas.load(Relaxed) & 1 << NUMBER != 0;
+        if own && !has {
+            self.context.offers_arena(&mapped.exchange, (mapped.id, mapped.side));
+        }
+        own && has
     }
 
     /// What the peer does not say itself, the kernel does. Then only Linux knows what is right: an
@@ -305,17 +348,15 @@ impl Flow {
     /// Gives Linux what was withdrawn. An error that Linux tells once is kept for the program.
     pub(crate) fn flush(&self, attached: &Attached, own: &mut Held<Sending>) -> Result<(), Errno> {
         while let Some(done) = own.withdrawn {
-            let spans = own.writer.unread(done);
-            if spans.first == 0 {
+            let left = own.writer.used().saturating_sub(done);
+            if left == 0 {
                 own.withdrawn = None;
-                own.writer.take_back(&attached.out().produced);
+                self.take_back(attached, own);
                 break;
             }
-            let parts = attached
-                .slot()
-                .addresses(attached.mapped.side, spans)
+            let parts = unread(attached, own, done, left)
                 .map(|(at, bytes)| iovec { iov_base: at.cast_mut().cast(), iov_len: bytes });
-            // SAFETY: the ring's memory, which only the kernel reads.
+            // SAFETY: memory of the ring or of a block, which only the kernel reads.
             let send = || unsafe { kernel::send(self.fd(), &parts, libc::MSG_NOSIGNAL) };
             let sent = match send() {
                 // Nobody may come by here again for long: so the kernel takes all of it now, if it
@@ -328,6 +369,15 @@ impl Flow {
             own.withdrawn = Some(done + sent as u32);
         }
         Ok(())
+    }
+
+    /// What the other side has not taken was never there.
+    fn take_back(&self, attached: &Attached, own: &mut Held<Sending>) {
+        let mapped = &attached.mapped;
+        let (queue, head) = (attached.slot().queue(mapped.side), own.writer.head());
+        let returns = mapped.region.returns(mapped.side);
+        own.runs.take_back(queue, head, |run| returns.done(run.handle, run.bytes));
+        own.writer.take_back(&attached.out().produced);
     }
 
     /// For tests and for calls that the ring does not carry: sending is Linux's from now on;
@@ -379,6 +429,28 @@ impl Flow {
                 return self.flush(attached, own);
             }
             self.leave(attached, own)?;
+        }
+    }
+}
+
+/// Where the bytes lie that the other side has not taken, `skip` of them left out: one piece of
+/// them.
+fn unread(
+    attached: &Attached,
+    own: &Held<Sending>,
+    skip: u32,
+    left: u32,
+) -> [(*const u8, usize); 2] {
+    let mapped = &attached.mapped;
+    match own.runs.piece(own.writer.head(), skip, left) {
+        Piece::Ring(bytes) => {
+            let spans = own.writer.unread(skip).part(0, bytes);
+            attached.slot().addresses(mapped.side, spans)
+        }
+        Piece::Block(run) => {
+            let at = mapped.exchange.own().and_then(|own| own.memory.address(run.at, run.bytes));
+            let at = at.expect("what was given lies in our arena");
+            [(at.cast_const(), run.bytes as usize), (at.cast_const(), 0)]
         }
     }
 }

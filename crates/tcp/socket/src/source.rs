@@ -4,6 +4,7 @@
 
 use crate::attached::Attached;
 use crate::batch;
+use crate::blocks::{NUMBER, Place};
 use crate::buffers;
 use crate::ends::{Held, Sending};
 use crate::kernel;
@@ -11,14 +12,21 @@ use libc::iovec;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use uncopy_tcp_shared::ring::Spans;
+use uncopy_tcp_shared::runs::Run;
 use uncopy_tcp_shared::stores::Stores;
 
 /// What is left to be sent.
 pub(crate) trait Source {
     /// How many bytes. (None may be sent, too.)
     fn left(&self) -> usize;
-    /// Puts into the ring what fits, and publishes it; EAGAIN: nothing fits.
-    fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno>;
+    /// Puts into the ring what fits, and publishes it; EAGAIN: nothing fits. What there is goes in
+    /// blocks where it has `blocks_from` bytes and more.
+    fn put(
+        &mut self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+        blocks_from: usize,
+    ) -> Result<usize, Errno>;
     /// Gives Linux what it takes now.
     fn by_linux(&mut self, fd: BorrowedFd, flags: i32) -> Result<usize, Errno>;
 }
@@ -41,25 +49,82 @@ impl<'a> Buffers<'a> {
         self.rest.as_deref().unwrap_or(self.from)
     }
 
-    fn sent(&mut self, bytes: usize) -> usize {
-        if bytes < self.left() {
-            advance(self.rest.get_or_insert_with(|| self.from.to_vec()), bytes);
-        } else {
-            self.from = &[];
-            self.rest = None;
+    /// Puts the next bytes into a block, and publishes it. `None`: they are to go by the ring.
+    fn put_block(
+        &mut self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+        blocks_from: usize,
+    ) -> Option<Result<usize, Errno>> {
+        let (left, mapped) = (self.left(), &attached.mapped);
+        let (free, head) = (own.writer.free_for_run(left), own.writer.head());
+        own.runs.look(head);
+        // (Nobody copies it meanwhile: so it is published whole.)
+        let mut bytes = free as usize;
+        if bytes < blocks_from || !own.runs.has_room() {
+            return None;
         }
-        bytes
+        let returns = mapped.region.returns(mapped.side);
+        let room = |bytes: usize| mapped.exchange.room(returns, attached.slot, bytes as u32);
+        let mut place = room(bytes);
+        if place.is_none() && bytes > STEP {
+            bytes = STEP;
+            place = room(bytes);
+        }
+        own.short_of_blocks |= place.is_none();
+        let Place { own: arena, at, handle } = place?;
+        let mut done = 0;
+        for part in self.parts() {
+            let part_bytes = part.iov_len.min(bytes - done);
+            let to = at + done as u32;
+            // SAFETY: the promise of `new`; nobody has been given the block.
+            let put = unsafe { arena.memory.put(to, part.iov_base.cast(), part_bytes as u32) };
+            if put.is_err() {
+                break;
+            }
+            done += part_bytes;
+            if done == bytes {
+                break;
+            }
+        }
+        if done < bytes {
+            // (The rest of the block is nobody's.)
+            returns.done(handle, (bytes - done) as u32);
+        }
+        if done == 0 {
+            return Some(Err(Errno::FAULT));
+        }
+        let position = own.writer.tail();
+        let run = Run { position, bytes: done as u32, at, arena: NUMBER, handle };
+        let produced = &attached.out().produced;
+        own.runs.push(attached.slot().queue(mapped.side), produced, run);
+        own.in_blocks += done as u64;
+        own.writer.commit(produced, done as u32);
+        Some(Ok(self.sent(done)))
     }
-}
 
-impl Source for Buffers<'_> {
-    #[inline]
-    fn left(&self) -> usize {
-        self.parts().iter().map(|part| part.iov_len).sum()
+    /// As [`Source::put`], in blocks, as far as there are any.
+    #[inline(never)]
+    fn put_blocks(
+        &mut self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+        blocks_from: usize,
+    ) -> Result<usize, Errno> {
+        let mut sent = 0;
+        while self.left() > 0 {
+            match self.put_block(attached, own, blocks_from) {
+                Some(Ok(bytes)) => sent += bytes,
+                Some(Err(error)) if sent == 0 => return Err(error),
+                _ => break,
+            }
+        }
+        Ok(sent)
     }
 
+    /// As [`Source::put`], in the ring.
     #[inline]
-    fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
+    fn put_ring(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
         let (side, out) = (attached.mapped.side, attached.out());
         let mut sent = 0;
         'parts: for part in self.parts() {
@@ -86,6 +151,43 @@ impl Source for Buffers<'_> {
             }
         }
         if sent == 0 && self.left() > 0 { Err(Errno::AGAIN) } else { Ok(self.sent(sent)) }
+    }
+
+    fn sent(&mut self, bytes: usize) -> usize {
+        if bytes < self.left() {
+            advance(self.rest.get_or_insert_with(|| self.from.to_vec()), bytes);
+        } else {
+            self.from = &[];
+            self.rest = None;
+        }
+        bytes
+    }
+}
+
+impl Source for Buffers<'_> {
+    #[inline]
+    fn left(&self) -> usize {
+        self.parts().iter().map(|part| part.iov_len).sum()
+    }
+
+    #[inline]
+    fn put(
+        &mut self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+        blocks_from: usize,
+    ) -> Result<usize, Errno> {
+        if blocks_from == usize::MAX {
+            return self.put_ring(attached, own);
+        }
+        let sent = self.put_blocks(attached, own, blocks_from)?;
+        if sent > 0 && self.left() == 0 {
+            return Ok(sent);
+        }
+        match self.put_ring(attached, own) {
+            Err(_) if sent > 0 => Ok(sent),
+            rest => Ok(sent + rest?),
+        }
     }
 
     fn by_linux(&mut self, fd: BorrowedFd, flags: i32) -> Result<usize, Errno> {
@@ -155,7 +257,12 @@ impl Source for FilePart<'_> {
         self.left
     }
 
-    fn put(&mut self, attached: &Attached, own: &mut Held<Sending>) -> Result<usize, Errno> {
+    fn put(
+        &mut self,
+        attached: &Attached,
+        own: &mut Held<Sending>,
+        _: usize,
+    ) -> Result<usize, Errno> {
         let room = own.writer.reserve(self.left);
         if room.bytes() == 0 {
             return Err(Errno::AGAIN);

@@ -1,0 +1,204 @@
+//! Receiving without a copy: what lies in blocks is handed over, and comes back when nobody views it
+//! any more. See `blocks`.
+
+use crate::attached::Attached;
+use crate::blocks::{Blocks, NUMBER, Peer};
+use crate::context::Shown;
+use crate::ends::{Held, Receiving};
+use crate::flow::Flow;
+use crate::wait::For;
+use libc::MSG_DONTWAIT;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use uncopy_counters::add;
+use uncopy_tcp_shared::phase::At;
+use uncopy_tcp_shared::ring::TAKES_BLOCKS;
+use uncopy_tcp_shared::runs::{Piece, Run};
+
+/// Ranges that one call takes.
+const RANGES: usize = 8;
+/// After so many that were not taken one after the other they come by the ring, for so many
+/// messages;
+const REFUSED: u32 = 8;
+/// twice as many each time, up to so many.
+const MOST_RESTS: u32 = 1024;
+
+/// Bytes that were received and lie in blocks.
+#[derive(Debug, Default)]
+pub struct Taken {
+    ranges: [(usize, usize); RANGES],
+    count: usize,
+}
+
+impl Taken {
+    /// Address and length of each range, in their order.
+    pub fn ranges(&self) -> &[(usize, usize)] {
+        &self.ranges[..self.count]
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> usize {
+        self.ranges().iter().map(|range| range.1).sum()
+    }
+}
+
+impl Flow {
+    /// The other side's arena, of which blocks come here; asked for, if there is none.
+    pub fn peer(&self) -> Option<&Peer> {
+        let attached = self.attached()?;
+        let mapped = &attached.mapped;
+        if mapped.blocks == Blocks::NONE || mapped.process != self.context.process() {
+            return None;
+        }
+        let known = mapped.exchange.peer(NUMBER);
+        if known.is_none() && attached.inward().consumed.flags.load(Relaxed) & TAKES_BLOCKS != 0 {
+            self.context.pump();
+            return mapped.exchange.peer(NUMBER);
+        }
+        known
+    }
+
+    /// How many of the next bytes lie in blocks, of `room`; 0 where these are fewer than `least`:
+    /// the call is to be made as any other. Waits until there are bytes, as [`Flow::receive`] does.
+    pub fn await_blocks(&self, (least, room): (usize, usize), flags: i32) -> Result<usize, Errno> {
+        let Some(attached) = self.attached() else { return Ok(0) };
+        let mapped = &attached.mapped;
+        if mapped.blocks == Blocks::NONE || mapped.process != self.context.process() {
+            return Ok(0);
+        }
+        let mut waited = false;
+        loop {
+            let mut own = mapped.ends.receiving(attached.slot, self.context.process());
+            if self.is_closed() || own.poisoned {
+                return Ok(0);
+            }
+            self.wants_blocks(attached, &mut own);
+            let there = self.find_blocks(attached, &mut own, room, |_, _| true);
+            drop(own);
+            match there {
+                Some(0) if !waited && flags & MSG_DONTWAIT == 0 && !self.is_nonblocking() => {
+                    self.wait_in_call(For::Data, &mut None)?;
+                    waited = true;
+                }
+                there => return Ok(there.filter(|there| *there >= least).unwrap_or(0)),
+            }
+        }
+    }
+
+    /// Takes the next bytes that lie in blocks, at most `room`: they are received, and lie where
+    /// [`Taken`] says until [`Peer::released`] has got each range. `None`: they are fewer than
+    /// `least`, and nothing has happened.
+    pub fn take_blocks(&self, (least, room): (usize, usize)) -> Option<Taken> {
+        let attached = self.attached()?;
+        let mapped = &attached.mapped;
+        let peer = mapped.exchange.peer(NUMBER)?;
+        let mut own = mapped.ends.receiving(attached.slot, self.context.process());
+        if self.is_closed() || own.poisoned {
+            return None;
+        }
+        let mut taken = Taken::default();
+        let mut runs = [Run::default(); RANGES];
+        let bytes = self.find_blocks(attached, &mut own, room, |at, run| {
+            let takes = taken.count < RANGES && peer.hands_over(run);
+            if takes {
+                runs[taken.count] = run;
+                taken.ranges[taken.count] = (at as usize, run.bytes as usize);
+                taken.count += 1;
+            }
+            takes
+        });
+        let Some(bytes) = bytes.filter(|bytes| *bytes >= least.max(1)) else {
+            runs[..taken.count].iter().for_each(|&run| peer.keeps(run));
+            return None;
+        };
+        self.takes(attached, &mut own, bytes as u32, |_| ());
+        let stays = attached.inward().switch.phase.at() == Ok(At::Ring);
+        let left = own.reader.filled() > 0 || !stays;
+        drop(own);
+        // (As if the rest came now: less than was asked for says that this is all.)
+        if left {
+            self.tell_sets(true);
+        }
+        if self.nested.load(Relaxed) {
+            self.settles();
+        }
+        Some(taken)
+    }
+
+    /// What was taken is viewed; or it was copied, because it is not to be.
+    pub fn views_blocks(&self, bytes: usize, viewed: bool) {
+        let Some(attached) = self.attached() else { return };
+        let counters = self.context.settings.counters;
+        let mut own = attached.mapped.ends.receiving(attached.slot, self.context.process());
+        if viewed {
+            own.refused = 0;
+            add(&counters.tcp_viewed_bytes, bytes as u64);
+            return;
+        }
+        add(&counters.tcp_views_refused, 1);
+        own.refused += 1;
+        if own.refused.is_multiple_of(REFUSED) && !attached.mapped.blocks.always {
+            own.rests = (own.refused * REFUSED).min(MOST_RESTS);
+            attached.inward().consumed.flags.fetch_and(!TAKES_BLOCKS, Release);
+        }
+    }
+
+    /// The other side hears that blocks are wanted, and which arena can be read by all processes
+    /// that hold this end.
+    pub(crate) fn wants_blocks(&self, attached: &Attached, own: &mut Held<Receiving>) {
+        let (mapped, consumed) = (&attached.mapped, &attached.inward().consumed);
+        if own.rests > 0 {
+            own.rests -= 1;
+            return;
+        }
+        if consumed.flags.load(Relaxed) & TAKES_BLOCKS == 0 {
+            consumed.flags.fetch_or(TAKES_BLOCKS, Release);
+        }
+        // (A child that was forked before it came does not have it. Later ones do.)
+        if consumed.arenas.load(Relaxed) & 1 << NUMBER == 0
+            && mapped.exchange.peer(NUMBER).is_some()
+            && mapped.ends.processes(attached.slot).load(Acquire) == 1
+        {
+            consumed.arenas.fetch_or(1 << NUMBER, Release);
+        }
+    }
+
+    /// How many of the next bytes lie in blocks: at most `room`, and as far as `takes` takes each
+    /// part. `None`: the call is to be made as any other.
+    fn find_blocks(
+        &self,
+        attached: &Attached,
+        own: &mut Held<Receiving>,
+        room: usize,
+        mut takes: impl FnMut(*const u8, Run) -> bool,
+    ) -> Option<usize> {
+        let (mapped, inward) = (&attached.mapped, attached.inward());
+        let at = inward.switch.phase.at().ok()?;
+        // (In a ring that is being left what follows is Linux'.)
+        if at != At::Ring {
+            return None;
+        }
+        // (Where it cannot be understood the call that is made in place of this finds the same.)
+        if (own.reader.filled() as usize) < room {
+            own.look(&inward.produced).ok()?;
+        }
+        if own.reader.filled() == 0 {
+            let may_wait = !own.ended && !attached.error().is_some();
+            return may_wait.then_some(0);
+        }
+        let peer = mapped.exchange.peer(NUMBER).filter(|_| !own.runs.is_empty())?;
+        let queue = attached.slot().queue(1 - mapped.side);
+        let most = own.reader.filled().min(room.min(u32::MAX as usize) as u32);
+        let mut bytes = 0;
+        while bytes < most {
+            let next = own.runs.piece(queue, own.reader.head(), bytes, most - bytes);
+            let Ok(Piece::Block(run)) = next else { break };
+            let Some(at) = peer.address(run).filter(|_| run.arena == NUMBER) else { break };
+            if !takes(at, run) {
+                break;
+            }
+            bytes += run.bytes;
+        }
+        (bytes > 0).then_some(bytes as usize)
+    }
+}
