@@ -110,8 +110,12 @@ pub fn line(s: &Snapshot) -> Option<String> {
     }
     let mut parts = Vec::new();
     if s.tcp_connections > 0 {
+        let viewed = match s.tcp_viewed_bytes {
+            0 => String::new(),
+            bytes => format!(", of that {} without a copy", rough_size(bytes as f64)),
+        };
         parts.push(format!(
-            "{} through shared memory ({} messages, {} sent, {} received)",
+            "{} through shared memory ({} messages, {} sent, {} received{viewed})",
             grouped(s.tcp_connections),
             grouped(s.tcp_sends.saturating_add(s.tcp_receives)),
             rough_size(s.tcp_sent_bytes as f64),
@@ -189,5 +193,7 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("); 1 remote (") && !said.contains('\n'), "{said}");
+        let said = line(&Snapshot { tcp_viewed_bytes: 2048, ..s }).unwrap();
+        assert!(said.contains("4.0 KB received, of that 2.0 KB without a copy)"), "{said}");
     }
 }

@@ -264,6 +264,16 @@ counters! {
     tcp_receives,
     /// Bytes that they received.
     tcp_received_bytes,
+    /// Of the bytes sent: copied into blocks that the receiver maps, instead of into the ring.
+    tcp_block_bytes,
+    /// Of the bytes received: taken from such blocks without a copy, as views.
+    tcp_viewed_bytes,
+    /// Large messages that went by the ring because the receiver would not view them, or is not to map what this program sends.
+    tcp_blocks_unwanted,
+    /// The same, because no block was free: the receiver keeps too many, or all are out.
+    tcp_blocks_short,
+    /// Blocks that were copied because the call site's data is touched too often.
+    tcp_views_refused,
     /// Connections that this program closed with bytes unread in the ring: reset, as Linux does.
     tcp_closed_unread,
     /// Connections whose other program died with bytes unread in the ring: a reset is reported, as Linux would.

@@ -154,6 +154,15 @@ pub const OPTIONS: &[Spec] = &[
         help: "Let TCP connections go past Linux: to programs of this host that also run with --tcp through shared memory, and, while 'uncopy tcp serve --if' serves a device, to and from other hosts, which need no uncopy",
     },
     Spec {
+        name: "tcp-references",
+        env: "UNCOPY_TCP_REFERENCES",
+        kind: Kind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help: "Let programs of the same user that could trace each other map what the other sends, so that the receiver need not copy large messages",
+    },
+    Spec {
         name: "tcp-spin",
         env: "UNCOPY_TCP_SPIN",
         kind: Kind::Flag,
@@ -197,6 +206,7 @@ pub const RESERVED: &[&str] = &[
     "UNCOPY_LIBRARY",
     TCP_SERVICE,
     TCP_AFTER,
+    TCP_BLOCKS,
     SUMMARY,
     INJECT,
     COSTS,
@@ -217,6 +227,10 @@ pub const TCP_SERVICE: &str = "UNCOPY_TCP_SERVICE";
 /// Calls after which a connection is shown to the service, for tests: 1 is at once. Nothing said:
 /// as `uncopy_tcp_socket` finds that it pays.
 pub const TCP_AFTER: &str = "UNCOPY_TCP_AFTER";
+
+/// Bytes from which on messages go in blocks, whether the receiver would take them so or not, for
+/// tests.
+pub const TCP_BLOCKS: &str = "UNCOPY_TCP_BLOCKS";
 
 /// The directory in which processes that are profiled leave their parts; set by `uncopy profile`.
 pub const PROFILE: &str = "UNCOPY_PROFILE";

@@ -17,7 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use uncopy_kernel::call::{syscall4, syscall6};
 use uncopy_kernel::critical;
-use uncopy_tcp_calls::{Settings, Waiting};
+use uncopy_tcp_calls::{Blocks, Settings, Waiting};
 use uncopy_tcp_service::{Rendezvous, commands};
 
 /// The hidden subcommand.
@@ -36,8 +36,15 @@ static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Connections within this host are heeded from now on. `library` is our own path; `name`, where
 /// one is given, the service's; `spins`: calls look again and again for a while before they sleep;
-/// `after`: calls after which a connection is shown, where a test says it.
-pub fn begin(library: &[u8], name: Option<String>, after: Option<u32>, spins: bool) {
+/// `after`: calls after which a connection is shown, where a test says it; `blocks`: which messages
+/// go in memory that the receiver maps.
+pub fn begin(
+    library: &[u8],
+    name: Option<String>,
+    after: Option<u32>,
+    spins: bool,
+    blocks: Blocks,
+) {
     let which = name.map_or(Rendezvous::OfUser, Rendezvous::Named);
     let files = commands(Path::new(OsStr::from_bytes(library)));
     let files = files.into_iter().flat_map(|file| CString::new(file.into_os_string().into_vec()));
@@ -49,6 +56,7 @@ pub fn begin(library: &[u8], name: Option<String>, after: Option<u32>, spins: bo
         waiting: if spins { Waiting::Adaptive } else { Waiting::Sleep },
         start,
         after,
+        blocks,
         counters: PROCESS.space.counters(),
         publish: || PROCESS.space.statistics.publish(),
         sleeps: critical::forget_handlers,

@@ -24,8 +24,8 @@ use uncopy_kernel::inject;
 use uncopy_kernel::reading;
 use uncopy_kernel::uffd::Refusal;
 use uncopy_options::{self as options, OPTIONS, Values, index_of};
-
 use uncopy_space::space::{Record, Settings};
+use uncopy_tcp_calls::Blocks;
 
 /// Whether `free` is glibc's own.
 pub static GLIBC_MALLOC: AtomicBool = AtomicBool::new(false);
@@ -137,6 +137,8 @@ struct Places {
     tcp_service: Option<String>,
     /// Calls after which a connection is shown there.
     tcp_after: Option<u32>,
+    /// Bytes from which on messages go in blocks, whoever receives them.
+    tcp_blocks: Option<usize>,
     /// The file in which it is recorded, and how large that may be.
     record: Option<CString>,
     record_bytes: Option<usize>,
@@ -199,6 +201,9 @@ unsafe fn read_environment(envp: *const *const c_char) -> (Values, Costs, ExecEn
             if name == options::TCP_AFTER {
                 places.tcp_after = value.parse().ok();
             }
+            if name == options::TCP_BLOCKS {
+                places.tcp_blocks = value.parse().ok();
+            }
             if name == options::RECORD {
                 places.record = CString::new(value).ok();
             }
@@ -236,6 +241,7 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     const LEND: usize = index_of("lend");
     const STATS: usize = index_of("stats");
     const TCP: usize = index_of("tcp");
+    const TCP_REFERENCES: usize = index_of("tcp-references");
     const TCP_SPIN: usize = index_of("tcp-spin");
 
     let asked = match values.get(COPIES) {
@@ -258,7 +264,12 @@ fn set_up(values: &Values, costs: Costs, entry: ExecEntry, places: Places) {
     }
     if tcp {
         let spins = values.get(TCP_SPIN) != 0;
-        service::begin(entry.library, places.tcp_service, places.tcp_after, spins);
+        let blocks = match places.tcp_blocks {
+            _ if values.get(TCP_REFERENCES) == 0 => Blocks::NONE,
+            Some(from) => Blocks { from: from.max(1), always: true },
+            None => Blocks::LARGE,
+        };
+        service::begin(entry.library, places.tcp_service, places.tcp_after, spins, blocks);
     }
     if !entry.library.is_empty() {
         let entry = ExecEntry { follows: values.get(FOLLOW) != 0, ..entry };

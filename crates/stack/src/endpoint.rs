@@ -36,12 +36,19 @@ impl Endpoint<'static> {
     }
 }
 
-/// Makes an input call of the program's on `fd`. `kept`: it may be answered from a kept file.
+/// Makes an input call of the program's on `fd`, which returns to `caller`. `kept`: it may be
+/// answered from a kept file.
 ///
 /// # Safety
 /// As the man page of the function says.
 #[inline]
-pub unsafe fn receive(fd: c_int, call: &InputCall, kept: Option<file::Read>, host: &Host) -> isize {
+pub unsafe fn receive(
+    fd: c_int,
+    call: &InputCall,
+    kept: Option<file::Read>,
+    caller: usize,
+    host: &Host,
+) -> isize {
     // SAFETY: the caller's promise.
     unsafe {
         match Endpoint::of(host.process, fd) {
@@ -49,7 +56,10 @@ pub unsafe fn receive(fd: c_int, call: &InputCall, kept: Option<file::Read>, hos
                 drop(connection);
                 received(linux::Receive::new(host.process, fd, call, kept), call, host)
             }
-            Endpoint::Ring(ring) => received(ring::Receive::new(ring, fd, call), call, host),
+            Endpoint::Ring(ring) => {
+                let who = (host.process, caller);
+                received(ring::Receive::new(ring, fd, call, who), call, host)
+            }
         }
     }
 }

@@ -5,20 +5,24 @@
 
 use crate::buffers::{Buffers, Pieces, bytes, each, list, perhaps_tracked, piece};
 use crate::stack::{Host, Input};
+use arrayvec::ArrayVec;
 use libc::iovec;
 use uncopy_core::plan::InputPlan;
 use uncopy_core::regions::RegionId;
 use uncopy_process::process::Process;
-use uncopy_ranges::span::Span;
+use uncopy_ranges::span::{PAGE, Span};
 use uncopy_space::events::execute;
 use uncopy_space::space::{Books, ORIGIN_MIN};
+use uncopy_tcp_shared::copy;
 
 /// Makes `call`, an input call into `buffers`.
 #[inline]
 pub fn input<const N: usize>(call: &mut impl Input, buffers: &Buffers<N>, host: &Host) -> isize {
-    let answered = call.by_reference(bytes(buffers), |region, ranges, caller| {
-        hand_over(buffers, region, ranges, caller, host)
-    });
+    let answered = call.by_reference(
+        bytes(buffers),
+        |bytes| can_be_written(buffers, bytes, host),
+        |region, ranges, caller| hand_over(buffers, region, ranges, caller, host),
+    );
     let received = match answered {
         Some(received) => received,
         None => receive(call, buffers, host),
@@ -77,13 +81,34 @@ fn hand_over(
     let take = |b: &mut Books| b.input_by_reference(buffers, region, ranges, caller, &mut plan);
     let taken = space.with(take).is_some_and(|taken| taken.is_ok());
     if taken {
-        // SAFETY: the plan's own copies, its pins still held.
-        unsafe { execute(&plan.copies, host.copy_bytes) };
+        for c in plan.copies.iter() {
+            // SAFETY: from a range that is pinned, to the program's buffer, whatever that is.
+            // (Where there is nothing the bytes are lost, as the buffer is.)
+            let _ = unsafe { copy::copy(c.to as *mut u8, c.from as *const u8, c.len) };
+        }
         space.unpin(&mut plan.pins);
     } else {
         space.evict_if_wanted();
     }
     taken
+}
+
+/// Whether the first `bytes` of the buffers are memory that can be written: what is viewed is, and a
+/// byte of each other page says it of itself.
+fn can_be_written(buffers: &[(usize, usize)], mut bytes: usize, host: &Host) -> bool {
+    let mut bare = ArrayVec::new();
+    let mut all = |b: &mut Books| {
+        buffers.iter().all(|&(addr, len)| {
+            let part = len.min(bytes);
+            bytes -= part;
+            b.bare(Span::sized(addr, part), &mut bare)
+        })
+    };
+    if host.process.space.with(&mut all) != Some(true) {
+        return false;
+    }
+    let first_bytes = |part: &Span| (part.start..part.end).step_by(PAGE).chain([part.end - 1]);
+    bare.iter().flat_map(first_bytes).all(copy::can_be_written)
 }
 
 /// Makes an input call into the `count` buffers that `iov` lists: see [`input`].

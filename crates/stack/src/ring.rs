@@ -8,10 +8,16 @@ use crate::calls::{InputCall, OutputCall};
 use crate::linux;
 use crate::linux::on::refused_for_pieces;
 use crate::stack::{Input, Output};
+use arrayvec::ArrayVec;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t};
+use uncopy_core::plan::MAX_PIECES;
+use uncopy_core::regions::{Owner, Region, RegionId};
+use uncopy_process::process::Process;
+use uncopy_ranges::span::Span;
 use uncopy_tcp_calls::data::{RECEIVES_OTHERWISE, Ring, SENDS_OTHERWISE, answer};
-use uncopy_tcp_socket::Way;
+use uncopy_tcp_shared::copy;
+use uncopy_tcp_socket::{Errno, Peer, Taken, Way};
 
 /// So many bytes a call moves at most (MAX_RW_COUNT).
 const MOST: usize = 0x7fff_f000;
@@ -145,18 +151,30 @@ pub struct Receive<'a> {
     fd: c_int,
     call: &'a InputCall,
     told: bool,
+    process: &'static Process,
+    caller: usize,
+    /// What was received already, and is to be copied.
+    taken: Option<Taken>,
 }
 
 impl<'a> Receive<'a> {
-    /// `call`, on the connection `ring`, which is `fd`.
+    /// `call`, on the connection `ring`, which is `fd`. It returns to `caller`.
     #[inline]
-    pub fn new(ring: Ring<'a>, fd: c_int, call: &'a InputCall) -> Self {
-        Self { ring, fd, call, told: true }
+    pub fn new(
+        ring: Ring<'a>,
+        fd: c_int,
+        call: &'a InputCall,
+        (process, caller): (&'static Process, usize),
+    ) -> Self {
+        Self { ring, fd, call, told: true, process, caller, taken: None }
     }
 
     /// Makes it, by `pieces` where there are some.
     fn carry(&mut self, pieces: Option<&mut Pieces>) -> Option<isize> {
-        let Self { ring, fd, call, told } = self;
+        if let Some(taken) = self.taken.take() {
+            return Some(self.copy_taken(&taken, pieces.as_deref()));
+        }
+        let Self { ring, fd, call, told, .. } = self;
         let (fd, call) = (*fd, *call);
         let by_linux = |pieces: Option<&mut Pieces>, told: &mut bool| {
             // SAFETY: the program's own call, or the same with pieces of extents.
@@ -222,8 +240,143 @@ impl Input for Receive<'_> {
     }
 
     #[inline]
+    fn by_reference(
+        &mut self,
+        room: usize,
+        can_be_written: impl FnMut(usize) -> bool,
+        hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
+    ) -> Option<isize> {
+        // (Most calls end here.)
+        if room < LEAST || !self.process.space.wanted() {
+            return None;
+        }
+        self.take_reference(room, can_be_written, hand_over)
+    }
+
+    #[inline]
     fn is_told(&self) -> bool {
         self.told
+    }
+}
+
+/// Fewer bytes are never taken without a copy: what `--threshold` may be.
+const LEAST: usize = 8 << 10;
+
+/// What views know a peer's arena by.
+struct Begun {
+    process: &'static Process,
+    region: RegionId,
+    /// A forked child has no regions.
+    of: u32,
+}
+
+impl Begun {
+    fn new(process: &'static Process, peer: &Peer) -> Option<Self> {
+        let (at, bytes) = peer.memory();
+        let owner = Owner { release, token: core::ptr::from_ref(peer) as usize };
+        let region = Region { span: Span::sized(at, bytes), movable: false, owner };
+        let region = process.space.begin_region(region)?;
+        Some(Self { process, region, of: std::process::id() })
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if self.of == std::process::id() {
+            // (All is back: else it would live.)
+            self.process.space.end_region(self.region);
+        }
+    }
+}
+
+/// A range is not viewed any more.
+fn release(peer: usize, span: Span) {
+    // SAFETY: it lives as long as ranges of it are out.
+    let peer = unsafe { &*(peer as *const Peer) };
+    peer.released(span.start, span.len());
+}
+
+impl Receive<'_> {
+    #[inline(never)]
+    fn take_reference(
+        &mut self,
+        room: usize,
+        mut can_be_written: impl FnMut(usize) -> bool,
+        mut hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
+    ) -> Option<isize> {
+        let (process, caller) = (self.process, self.caller);
+        let flags = asks(self.call)?;
+        if flags & !(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) != 0
+            || !matches!(self.ring.way(false), Way::Here)
+        {
+            return None;
+        }
+        let region = |peer: &Peer| {
+            let begun: Option<&Begun> = peer.known(|| Begun::new(process, peer));
+            begun.map(|begun| begun.region)
+        };
+        let may_take = self.ring.peer().is_none_or(|peer| region(peer).is_some());
+        if !may_take {
+            return None;
+        }
+        let there = match self.ring.await_blocks((LEAST, room), flags)? {
+            Ok(there) => there,
+            Err(error) => return Some(answer(Err(error))),
+        };
+        // (Once they are taken they are to be put somewhere.)
+        if !can_be_written(there) {
+            return None;
+        }
+        let taken = self.ring.take_blocks((LEAST, there))?;
+        let spans: ArrayVec<Span, MAX_PIECES> =
+            taken.ranges().iter().map(|&(at, bytes)| Span::sized(at, bytes)).collect();
+        let region = self.ring.peer().and_then(region);
+        let viewed = region.is_some_and(|region| hand_over(region, &spans, caller));
+        let bytes = taken.bytes();
+        self.ring.views_blocks(bytes, viewed);
+        if !viewed {
+            // (Whoever makes the call now gets them.)
+            self.taken = Some(taken);
+            return None;
+        }
+        self.told = tells(self.call);
+        Some(bytes as isize)
+    }
+
+    /// Copies what was taken to where the call wants it, and gives it back.
+    fn copy_taken(&mut self, taken: &Taken, pieces: Option<&Pieces>) -> isize {
+        // SAFETY: the program's own arguments.
+        let room = unsafe { room(self.call, pieces) };
+        let (mut copied, mut whole) = (0, true);
+        let mut parts = room.as_ref().map_or(&[][..], Parts::as_slice).iter().copied();
+        let mut part = piece(0, 0);
+        for &(at, bytes) in taken.ranges() {
+            let mut done = 0;
+            while whole && done < bytes {
+                if part.iov_len == 0 {
+                    match parts.next() {
+                        Some(next) => part = next,
+                        None => whole = false,
+                    }
+                    continue;
+                }
+                let n = part.iov_len.min(bytes - done);
+                let to = part.iov_base.cast::<u8>();
+                // SAFETY: from a block that was taken, to the program's buffer, or a piece of an
+                // extent.
+                whole = unsafe { copy::copy(to, (at + done) as *const u8, n) }.is_ok();
+                if whole {
+                    part = piece(to as usize + n, part.iov_len - n);
+                    (done, copied) = (done + n, copied + n);
+                }
+            }
+            if let Some(peer) = self.ring.peer() {
+                peer.released(at, bytes);
+            }
+        }
+        let copied = if copied > 0 { Ok(copied) } else { Err(Errno::FAULT) };
+        self.told = copied.is_err() || tells(self.call);
+        answer(copied)
     }
 }
 

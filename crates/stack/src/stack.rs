@@ -55,13 +55,17 @@ pub trait Input {
     /// once by [`Owner::release`](uncopy_core::regions::Owner), and the stack counts them as
     /// received. If not, nothing has happened.
     ///
+    /// `can_be_written` says whether the first so many bytes of the buffers are memory. (Nothing
+    /// else has asked that yet.)
+    ///
     /// `None`: the call is to be made.
     fn by_reference(
         &mut self,
         room: usize,
+        can_be_written: impl FnMut(usize) -> bool,
         hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
     ) -> Option<isize> {
-        let _ = (room, hand_over);
+        let _ = (room, can_be_written, hand_over);
         None
     }
 

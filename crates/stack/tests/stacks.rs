@@ -136,7 +136,7 @@ impl Connection for Sockets {
         let (fd, (addr, n)) = (self.0[1], buffer[0]);
         let call = InputCall::Read { buf: addr as *mut _, n };
         // SAFETY: the buffer is the test's.
-        unsafe { endpoint::receive(fd, &call, None, &host()) }
+        unsafe { endpoint::receive(fd, &call, None, 0, &host()) }
     }
 }
 

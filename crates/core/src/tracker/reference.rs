@@ -7,8 +7,9 @@
 
 use super::{EXTENT_MAX_PAGES, ISLAND_PAGES, Tracker};
 use crate::memory::Memory;
-use crate::plan::{Assign, InputPlan};
+use crate::plan::{Assign, InputPlan, MAX_PIECES};
 use crate::regions::RegionId;
+use arrayvec::ArrayVec;
 use uncopy_counters::add;
 use uncopy_decide::{Act, Event, Reason, SiteId};
 use uncopy_ranges::span::{PAGE, Span};
@@ -65,6 +66,20 @@ impl<M: Memory> Tracker<M> {
         }
         self.gauges();
         Ok(())
+    }
+
+    /// Adds the parts of `span` that are no views to `parts`: whether they are the program's memory
+    /// nobody knows. Returns whether there was room for all.
+    pub fn bare(&self, span: Span, parts: &mut ArrayVec<Span, MAX_PIECES>) -> bool {
+        let mut at = span.start;
+        while at < span.end {
+            let (run, viewed) = self.views.covered_run(at, span.end);
+            if !viewed && parts.try_push(run).is_err() {
+                return false;
+            }
+            at = run.end;
+        }
+        true
     }
 
     /// Makes an extent of each range, pinned; of none, if one cannot be.

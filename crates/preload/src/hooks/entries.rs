@@ -591,7 +591,7 @@ entries! {
     unless ["cmp rdx, 1 << 16", "jae 2f"], else pread_for told ["mov r8, qword ptr [rsp]"];
 
     "`recv(2)`.", recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int),
-    unless ["test ecx, 0x2021", "jnz 2f"], else recv_for told [];
+    unless ["test ecx, 0x2021", "jnz 2f"], else recv_for told ["mov r8, qword ptr [rsp]"];
 
     "`recvfrom(2)`.",
     recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, addr: *mut sockaddr, len: *mut socklen_t),
@@ -599,11 +599,11 @@ entries! {
 
     lists:
     "`readv(2)`.", readv(fd: c_int, iov: *const iovec, count: c_int),
-    unless [], at ["mov r8, rsi", "mov eax, edx"], received, else readv_for told [];
+    unless [], at ["mov r8, rsi", "mov eax, edx"], received, else readv_for told ["mov rcx, qword ptr [rsp]"];
 
     "`recvmsg(2)`.", recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int),
     unless ["test edx, 0x2021", "jnz 2f"], at ["mov r8, qword ptr [rsi + 16]", "mov rax, qword ptr [rsi + 24]"],
-    received, else recvmsg_for told [];
+    received, else recvmsg_for told ["mov rcx, qword ptr [rsp]"];
 
     "`writev(2)`.", writev(fd: c_int, iov: *const iovec, count: c_int),
     unless [], at ["mov r8, rsi", "mov eax, edx"], sent, else writev_from told ["mov rcx, qword ptr [rsp]"];

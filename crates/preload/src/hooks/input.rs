@@ -95,7 +95,7 @@ unsafe fn read_framed(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t {
 unsafe fn read_ours(fd: c_int, buf: *mut c_void, n: size_t, caller: usize) -> ssize_t {
     let kept = from_kept_file(fd, buf, n, None, caller);
     // SAFETY: the program's own arguments.
-    unsafe { endpoint::receive(fd, &InputCall::Read { buf, n }, kept, &host()) }
+    unsafe { endpoint::receive(fd, &InputCall::Read { buf, n }, kept, caller, &host()) }
 }
 
 pub(super) unsafe extern "C" fn pread_for(
@@ -126,7 +126,7 @@ unsafe fn pread_ours(fd: c_int, buf: *mut c_void, n: size_t, at: off_t, caller: 
     before_positioned(at, n);
     let kept = from_kept_file(fd, buf, n, Some(at), caller);
     // SAFETY: the program's own arguments.
-    unsafe { endpoint::receive(fd, &InputCall::Pread { buf, n, at }, kept, &host()) }
+    unsafe { endpoint::receive(fd, &InputCall::Pread { buf, n, at }, kept, caller, &host()) }
 }
 
 /// `read(2)` with a known buffer size.
@@ -144,9 +144,14 @@ pub unsafe extern "C" fn __read_chk(
     unsafe { if n > room { real::__read_chk(fd, buf, n, room) } else { read(fd, buf, n) } }
 }
 
-pub(super) unsafe extern "C" fn readv_for(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn readv_for(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    caller: usize,
+) -> ssize_t {
     // SAFETY: the program's own arguments.
-    unsafe { endpoint::receive(fd, &InputCall::Readv { iov, count }, None, &host()) }
+    unsafe { endpoint::receive(fd, &InputCall::Readv { iov, count }, None, caller, &host()) }
 }
 
 /// `pread(2)` with a known buffer size.
@@ -192,7 +197,7 @@ pub unsafe extern "C" fn preadv(fd: c_int, iov: *const iovec, count: c_int, at: 
     // SAFETY: the list that the program passed.
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: the program's own arguments.
-    unsafe { endpoint::receive(fd, &InputCall::Preadv { iov, count, at }, None, &host()) }
+    unsafe { endpoint::receive(fd, &InputCall::Preadv { iov, count, at }, None, 0, &host()) }
 }
 
 /// `preadv64`: on x86-64 the same.
@@ -225,7 +230,9 @@ pub unsafe extern "C" fn preadv2(
     // SAFETY: the list that the program passed.
     unsafe { before_positioned_list(at, iov, count) };
     // SAFETY: the program's own arguments.
-    unsafe { endpoint::receive(fd, &InputCall::Preadv2 { iov, count, at, flags }, None, &host()) }
+    unsafe {
+        endpoint::receive(fd, &InputCall::Preadv2 { iov, count, at, flags }, None, 0, &host())
+    }
 }
 
 /// `preadv64v2`: on x86-64 the same.
@@ -249,13 +256,14 @@ pub(super) unsafe extern "C" fn recv_for(
     buf: *mut c_void,
     n: size_t,
     flags: c_int,
+    caller: usize,
 ) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
         match route(buf, n, flags & UNUSUAL != 0) {
             Route::Jump => real::recv(fd, buf, n, flags),
             Route::Framed => recv_framed(fd, buf, n, flags),
-            Route::Ours => recv_ours(fd, buf, n, flags),
+            Route::Ours => recv_ours(fd, buf, n, flags, caller),
         }
     }
 }
@@ -340,9 +348,15 @@ pub unsafe extern "C" fn __recvfrom_chk(
 }
 
 #[inline(never)]
-unsafe fn recv_ours(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t {
+unsafe fn recv_ours(
+    fd: c_int,
+    buf: *mut c_void,
+    n: size_t,
+    flags: c_int,
+    caller: usize,
+) -> ssize_t {
     // SAFETY: the program's own arguments.
-    unsafe { endpoint::receive(fd, &InputCall::Recv { buf, n, flags }, None, &host()) }
+    unsafe { endpoint::receive(fd, &InputCall::Recv { buf, n, flags }, None, caller, &host()) }
 }
 
 #[inline(never)]
@@ -357,15 +371,22 @@ unsafe fn recvfrom_ours(
     // SAFETY: the program's own arguments.
     unsafe {
         let call = InputCall::Recvfrom { buf, n, flags, addr, len };
-        endpoint::receive(fd, &call, None, &host())
+        // (All registers are taken: its call sites share an account.)
+        let caller = recvfrom_for as *const () as usize;
+        endpoint::receive(fd, &call, None, caller, &host())
     }
 }
 
-pub(super) unsafe extern "C" fn recvmsg_for(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn recvmsg_for(
+    fd: c_int,
+    msg: *mut msghdr,
+    flags: c_int,
+    caller: usize,
+) -> ssize_t {
     // SAFETY: the program's own arguments.
     unsafe {
         let call = InputCall::recvmsg(&PROCESS, msg, flags);
-        endpoint::receive(fd, &call, None, &host())
+        endpoint::receive(fd, &call, None, caller, &host())
     }
 }
 

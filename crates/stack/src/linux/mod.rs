@@ -252,6 +252,7 @@ impl Input for Receive<'_> {
     fn by_reference(
         &mut self,
         room: usize,
+        _: impl FnMut(usize) -> bool,
         _: impl FnMut(RegionId, &[Span], usize) -> bool,
     ) -> Option<isize> {
         // SAFETY: who made the call vouches for its buffer.

@@ -225,6 +225,7 @@ impl Input for Receiving<'_> {
     fn by_reference(
         &mut self,
         room: usize,
+        _: impl FnMut(usize) -> bool,
         mut hand_over: impl FnMut(RegionId, &[Span], usize) -> bool,
     ) -> Option<isize> {
         let region = self.ring.region?;

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use uncopy_kernel::fd_table::FdGuard;
-use uncopy_tcp_socket::{Flow, Past, Way};
+use uncopy_tcp_socket::{Flow, Past, Peer, Taken, Way};
 
 /// Flags that ask for what rings do not have: errors beside the data, bytes with the connection
 /// request, pages sent by reference. The call is made as it is, with its direction back at Linux.
@@ -285,6 +285,33 @@ impl<'a> Ring<'a> {
     ) -> Option<Result<usize, Errno>> {
         // SAFETY: the caller's promise.
         self.call(false, |flow| unsafe { flow.receive(parts, flags) })
+    }
+
+    /// The other side's arena, of which blocks come here.
+    pub fn peer(&self) -> Option<&Peer> {
+        self.connection()?.flow.peer()
+    }
+
+    /// How many of the next bytes lie in blocks ([`Flow::await_blocks`]). `None`: the call is to be
+    /// made as any other.
+    pub fn await_blocks(
+        &mut self,
+        sizes: (usize, usize),
+        flags: c_int,
+    ) -> Option<Result<usize, Errno>> {
+        self.call(false, |flow| flow.await_blocks(sizes, flags)).filter(|there| *there != Ok(0))
+    }
+
+    /// Takes them ([`Flow::take_blocks`]). `None`: as above.
+    pub fn take_blocks(&self, sizes: (usize, usize)) -> Option<Taken> {
+        self.connection()?.flow.take_blocks(sizes)
+    }
+
+    /// What was taken so is viewed, or was copied ([`Flow::views_blocks`]).
+    pub fn views_blocks(&self, bytes: usize, viewed: bool) {
+        if let Some(connection) = self.connection() {
+            connection.flow.views_blocks(bytes, viewed);
+        }
     }
 
     #[inline]

@@ -31,4 +31,4 @@ pub mod tcp;
 pub mod wait;
 
 pub use tcp::{Entry, Settings, Tcp};
-pub use uncopy_tcp_socket::Waiting;
+pub use uncopy_tcp_socket::{Blocks, Waiting};

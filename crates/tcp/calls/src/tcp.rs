@@ -18,7 +18,7 @@ use uncopy_kernel::descriptors::{Kept, have_room};
 use uncopy_kernel::fd_table::{FdGuard, FdTable};
 use uncopy_kernel::lock::Lock;
 use uncopy_tcp_socket::{
-    Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, stayed,
+    Blocks, Context, Flow, Reason, Rendezvous, Settings as OfContext, Waiting, stayed,
 };
 
 /// A context's descriptors, with those of one program that it is connected to.
@@ -44,6 +44,8 @@ pub struct Settings {
     pub start: fn(),
     /// Calls after which a connection is shown to the service, where a test says it.
     pub after: Option<u32>,
+    /// Which messages go in blocks.
+    pub blocks: Blocks,
     /// Where it counts.
     pub counters: &'static Counters,
     /// There is something to count: others may look at it.
@@ -245,6 +247,7 @@ impl Tcp {
             waiting: settings.waiting,
             start: Some(settings.start),
             after: settings.after,
+            blocks: settings.blocks,
             counters: settings.counters,
             interrupted: settings.is_to_end,
             ..OfContext::new(settings.service.clone())
